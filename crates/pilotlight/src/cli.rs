@@ -200,6 +200,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Policy")]
     pub(crate) budget_schedule: Option<String>,
 
+    /// A profile of this machine as `pilotlab profile` makes it, by which `pass` holds budgets (docs/profiling.md)
+    #[arg(long, value_name = "FILE", help_heading = "Policy")]
+    pub(crate) budget_profile: Option<String>,
+
     /// How much longer requests may take than without saving, such as 0.2 or 20% [default: off]
     #[arg(long, value_name = "SHARE", help_heading = "Policy")]
     pub(crate) tolerance: Option<String>,

@@ -3,6 +3,7 @@
 mod banner;
 pub(crate) mod budget;
 mod descriptors;
+mod holder;
 pub(crate) mod knobs;
 mod overdue;
 pub(crate) mod power;
@@ -58,8 +59,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let mut orders = Orders::install().context("cannot handle signals")?;
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
-    let server = server::start(&loaded.config, &operation)?;
-    let station = Station::new(server, &loaded, by_hand, &machine);
+    let (server, in_charge) = server::start(&loaded.config, &operation)?;
+    let station = Station::new(server, &loaded, (by_hand, in_charge), &machine);
     announce(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
     let overdue = obey(&mut orders, args, &machine, &station, control.as_ref())?;
     drop(control); // a server that leaves takes no orders

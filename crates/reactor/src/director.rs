@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::sync::mpsc::SyncSender;
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Goals, Knob, KnobId, NEVER, Next, Policy,
-    Reading, Refusal, Sample, Source, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unreachable,
+    Capabilities, Command, Completions, Component, CoreId, CoreSample, CoreState, Goals, Knob, KnobId, NEVER, Next,
+    Policy, Reading, Refusal, Sample, Source, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unreachable,
     Unsupported, View, Wants,
 };
 
@@ -68,6 +68,8 @@ pub(crate) enum Instruction {
     Classes(Vec<Option<u8>>),
     /// Say which goal the policy does not reach.
     Unreachable(SyncSender<Option<Unreachable>>),
+    /// Say which component limits throughput.
+    Bottleneck(SyncSender<Option<Component>>),
     /// Namespaces, hosts or devices have come or gone: these are the knobs and sources now.
     Plant(Vec<Knob>, Vec<Source>),
     /// The machine has refused a setting.
@@ -271,6 +273,9 @@ impl Director {
                 self.want_again();
             }
             Instruction::Classes(classes) => self.classes = classes,
+            Instruction::Bottleneck(reply) => {
+                let _ = reply.send(self.policy.as_ref().and_then(|policy| policy.bottleneck()));
+            }
             Instruction::Unreachable(reply) => {
                 let _ = reply.send(self.policy.as_ref().and_then(|policy| policy.unreachable()));
             }

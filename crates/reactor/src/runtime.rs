@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Capabilities, CoreId, Cost, Depth, Goals, Knob, Policy, SleepCost, Source, Topology, Unreachable, Unsupported, View,
+    Capabilities, Component, CoreId, Cost, Depth, Goals, Knob, Policy, SleepCost, Source, Topology, Unreachable,
+    Unsupported, View,
 };
 use rustix::thread::{CpuSet, gettid, sched_setaffinity, sched_yield};
 
@@ -272,6 +273,14 @@ impl Runtime {
     pub fn unreachable(&self) -> Option<Unreachable> {
         let (reply, answer) = sync_channel(1);
         self.instruct(Instruction::Unreachable(reply));
+        answer.recv().unwrap_or(None)
+    }
+
+    /// The component that limits throughput, where the policy in charge has found out.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<Component> {
+        let (reply, answer) = sync_channel(1);
+        self.instruct(Instruction::Bottleneck(reply));
         answer.recv().unwrap_or(None)
     }
 

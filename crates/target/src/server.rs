@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
-use pilotlight_plant::{CoreId, Policy, Unreachable, Unsupported, View};
+use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
 use crate::acks::Acks;
@@ -514,6 +514,12 @@ impl Server {
     #[must_use]
     pub fn unreachable(&self) -> Option<Unreachable> {
         self.runtime.unreachable()
+    }
+
+    /// The component that limits throughput, where the policy in charge has found out.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<Component> {
+        self.runtime.bottleneck()
     }
 
     /// From now on I/O threads look at what is in progress when they are moved: for tests, as it takes time.

@@ -51,6 +51,7 @@ pub(crate) struct GoalsDraft {
     pub(crate) budget: Option<Text>,
     pub(crate) domain: Option<Text>,
     pub(crate) schedule: Option<Text>,
+    pub(crate) profile: Option<Text>,
     pub(crate) tolerance: Option<Text>,
 }
 

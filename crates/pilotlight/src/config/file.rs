@@ -64,6 +64,7 @@ fn goals(section: &Section<'_>) -> GoalsDraft {
         budget: section.plain("budget"),
         domain: section.text("domain"),
         schedule: section.text("schedule"),
+        profile: section.text("profile"),
         tolerance: section.plain("tolerance"),
     }
 }

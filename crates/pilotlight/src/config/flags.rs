@@ -28,6 +28,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
             budget: text("--budget", args.budget.as_ref()),
             domain: text("--budget-domain", args.budget_domain.as_ref()),
             schedule: text("--budget-schedule", args.budget_schedule.as_ref()),
+            profile: text("--budget-profile", args.budget_profile.as_ref()),
             tolerance: text("--tolerance", args.tolerance.as_ref()),
         },
         policy: policy(args, &mut problems),
@@ -47,7 +48,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 24] = [
+    let stated: [(&'static str, bool, &str); 25] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
@@ -65,6 +66,7 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--budget", args.budget.is_some(), "`budget = \"...\"` in [goals]"),
         ("--budget-domain", args.budget_domain.is_some(), "`domain = \"...\"` in [goals]"),
         ("--budget-schedule", args.budget_schedule.is_some(), "`schedule = \"...\"` in [goals]"),
+        ("--budget-profile", args.budget_profile.is_some(), "`profile = \"...\"` in [goals]"),
         ("--tolerance", args.tolerance.is_some(), "`tolerance = \"...\"` in [goals]"),
         ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
         ("--state", args.state.is_some(), "`state = \"...\"` in [admin]"),

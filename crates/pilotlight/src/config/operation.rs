@@ -32,6 +32,8 @@ pub(crate) struct Operation {
     pub(crate) domain: Option<BudgetDomain>,
     /// Budgets by time, which take the place of that of `goals`.
     pub(crate) schedule: Option<Schedule>,
+    /// The text of a profile of this machine, by which `pass` holds budgets.
+    pub(crate) profile: Option<String>,
     /// Where goals that were set by hand are kept over a restart.
     pub(crate) state_file: Option<PathBuf>,
     /// What measures power.

@@ -28,7 +28,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 10] = [
         ],
     ),
     ("policy", &["name"]),
-    ("goals", &["budget", "domain", "schedule", "tolerance"]),
+    ("goals", &["budget", "domain", "schedule", "profile", "tolerance"]),
     ("admin", &["socket", "state"]),
     (
         "limits",

@@ -231,6 +231,7 @@ mod tests {
             priorities: Vec::new(),
             domain: None,
             schedule: None,
+            profile: None,
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
             state_file: None,

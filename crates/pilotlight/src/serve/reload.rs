@@ -18,11 +18,10 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use tracing::{info, warn};
 
 use super::budget::{self, ByHand, Configured};
+use super::holder;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
-use super::station::{State, policy_in_force, refresh, said};
-use crate::config::{
-    BudgetDomain, Cap, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of,
-};
+use super::station::{State, follow_goals, refresh, said};
+use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of};
 use crate::policies::PolicyChoice;
 use moves::Move;
 use shrink::Shrink;
@@ -152,18 +151,11 @@ fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     info!("goals: budget {budget}, tolerance {tolerance}");
     (state.configured, state.by_hand_goals) = (configured, ByHand::default());
     (state.strict_before, state.withdrawn_uw) = (None, None);
-    refresh(state, server, budget::now_s());
-    apply_domain(state, read.domain, server);
-}
-
-/// Lets the policy in charge hold budgets of another domain.
-fn apply_domain(state: &mut State, wanted: Option<BudgetDomain>, server: &dyn Running) {
-    let choice = &state.operation.policy;
-    let runs = policy_in_force(choice, state.operation.domain, server);
-    let next = policy_in_force(choice, wanted, server);
-    match if runs == next { Ok(()) } else { set_policy(&next, server) } {
-        Ok(()) => state.operation.domain = wanted,
-        Err(why) => warn!("the budget's domain stays: {why}"),
+    let domain = std::mem::replace(&mut state.operation.domain, read.domain);
+    if let Err(why) = refresh(state, server, budget::now_s()) {
+        warn!("the budget's domain stays: {why}");
+        state.operation.domain = domain;
+        let _ = follow_goals(state, server); // as before
     }
 }
 
@@ -191,18 +183,12 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
         return;
     }
     if runs != read
-        && let Err(why) = set_policy(&policy_in_force(read, state.operation.domain, server), server)
+        && let Err(why) = holder::choose(state, read, server)
     {
-        return warn!("policy {} stays: {why}", runs.name);
+        return warn!("policy {} stays: {why}", state.operation.policy.name);
     }
-    info!("policy {} is in charge", read.name);
-    state.operation.policy = read.clone();
+    info!("policy {} is in charge", state.in_charge.name);
     state.policy_read = read.clone();
-}
-
-fn set_policy(choice: &PolicyChoice, server: &dyn Running) -> Result<(), String> {
-    let policy = choice.build().map_err(|unfit| unfit.what)?;
-    server.set_policy(policy).map_err(|unsupported| unsupported.to_string())
 }
 
 /// Differences in how the program runs the server that only a start settles.
@@ -213,6 +199,7 @@ fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
         ("server.sleep_after", running.sleep_after != wanted.sleep_after),
         ("server.hotplug", running.hotplug != wanted.hotplug),
         ("server.sensor", running.sensor != wanted.sensor),
+        ("goals.profile", running.profile != wanted.profile),
         ("admin.state", running.state_file != wanted.state_file),
         ("admin.socket", running.admin_socket != wanted.admin_socket),
     ];
@@ -365,4 +352,4 @@ fn describe(change: &Change) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

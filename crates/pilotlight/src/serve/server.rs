@@ -6,15 +6,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use pilotlight_plant::{Goals, Policy, Source, Unreachable, Unsupported, View};
+use pilotlight_plant::{Component, Goals, Policy, Source, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
 
-use super::budget;
 use super::knobs::{self, Reach, Settings};
 use super::power::{self, Power};
+use super::{budget, holder};
 use crate::config::{BudgetDomain, Operation, Priority, Reactors};
+use crate::policies::PolicyChoice;
 use crate::status::report::{NameAndValue, PowerReport};
 
 /// A server that runs.
@@ -67,6 +68,10 @@ pub(super) trait Running: Sync {
     fn unreachable(&self) -> Option<Unreachable> {
         None
     }
+    /// The component that limits throughput, where the policy has found out.
+    fn bottleneck(&self) -> Option<Component> {
+        None
+    }
     /// Stops accepting, finishes what is in flight within a time, flushes.
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError>;
 }
@@ -83,8 +88,8 @@ pub(super) const NO_SENSOR: &str = "a power budget needs a sensor of power, and 
 /// What brings one.
 pub(super) const NO_SENSOR_HELP: &str = "start the server with --sensor rapl or hwmon; or with --sensor modelled, which computes watts from CPU time and measures nothing";
 
-/// Starts the server that `config` and `operation` describe, its policy in charge.
-pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<Box<dyn Running>> {
+/// Starts the server that `config` and `operation` describe; and which policy is in charge.
+pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<(Box<dyn Running>, PolicyChoice)> {
     let (cores, reach) = (&operation.reactors.cores, Reach::of(operation));
     let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;
     if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
@@ -106,10 +111,10 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     }
     let sources = power.as_ref().map(Power::sources).unwrap_or_default();
     let domain = budget::domain(operation.domain, &sources);
-    let choice = operation.policy.with_domain(domain, operation.domain.is_some());
-    let policy = choice.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
-    server.set_policy(policy).context("the server cannot start")?;
-    Ok(Box::new(Served { server, power, settings }))
+    let served = Served { server, power, settings };
+    let in_charge = holder::put_in_charge(&holder::candidates(operation, domain), holder::set(&served))
+        .map_err(|why| anyhow!("the server cannot start: {why}"))?;
+    Ok((Box::new(served), in_charge))
 }
 
 /// How reactors are started, but for what sets knobs.
@@ -191,6 +196,10 @@ impl Running for Served {
 
     fn unreachable(&self) -> Option<Unreachable> {
         self.server.unreachable()
+    }
+
+    fn bottleneck(&self) -> Option<Component> {
+        self.server.bottleneck()
     }
 
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError> {

@@ -23,12 +23,13 @@ use std::time::{Duration, Instant};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 use super::budget::{self, ByHand as GoalsByHand, Configured, Judge, Store};
+use super::holder;
 use super::reload::{self, Wanted};
 use super::server::Running;
 use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::policies::PolicyChoice;
 use goals::Watch;
-pub(super) use goals::refresh;
+pub(super) use goals::{follow_goals, refresh};
 
 /// A server and its state.
 pub(super) struct Station {
@@ -53,6 +54,10 @@ pub(super) struct State {
     pub(super) read: ServerConfig,
     /// The policy that was read last.
     pub(super) policy_read: PolicyChoice,
+    /// The policy in charge: the chosen one, or one around it.
+    pub(super) in_charge: PolicyChoice,
+    /// The policies that could be in charge, when that was last settled.
+    pub(super) candidates: Vec<PolicyChoice>,
     /// The goals that were read last.
     pub(super) configured: Configured,
     /// The bandwidth caps that were read last.
@@ -85,13 +90,20 @@ pub(super) struct ByHand {
 }
 
 impl Station {
-    /// Takes charge of a server that was started from this configuration, with these goals set by hand before.
-    pub(super) fn new(server: Box<dyn Running>, loaded: &Loaded, by_hand: GoalsByHand, machine: &Machine) -> Self {
+    /// Takes charge of a server that was started from this configuration, with these goals set by hand before and this policy in charge.
+    pub(super) fn new(
+        server: Box<dyn Running>,
+        loaded: &Loaded,
+        (by_hand, in_charge): (GoalsByHand, PolicyChoice),
+        machine: &Machine,
+    ) -> Self {
         let mut state = State::new(&loaded.config, &loaded.operation);
         state.operation.domain = by_hand.domain.or(state.configured.domain);
         state.operation.goals = state.configured.goals(&by_hand, budget::now_s());
         state.operation.priorities = state.configured.priorities(&by_hand);
         state.by_hand_goals = by_hand;
+        state.candidates = holder::candidates_for(&state.operation, server.as_ref());
+        state.in_charge = in_charge;
         Self {
             listening: server.local_addrs(),
             server,
@@ -139,6 +151,8 @@ impl State {
             operation: operation.clone(),
             read: config.clone(),
             policy_read: operation.policy.clone(),
+            in_charge: operation.policy.clone(),
+            candidates: vec![operation.policy.clone()],
             configured: Configured::of(operation),
             caps_read: operation.caps.clone(),
             by_hand_goals: GoalsByHand::default(),
@@ -192,15 +206,6 @@ impl State {
         let found = self.blocks.iter().find(|(other, id, _)| (other.as_str(), *id) == (nqn, nsid));
         found.map_or(0, |(_, _, blocks)| *blocks)
     }
-}
-
-/// A policy as it is built: with the domain of budgets that is wanted, or that the sensor measures.
-pub(super) fn policy_in_force(
-    choice: &PolicyChoice,
-    wanted: Option<BudgetDomain>,
-    server: &dyn Running,
-) -> PolicyChoice {
-    choice.with_domain(budget::domain(wanted, &server.sources()), wanted.is_some())
 }
 
 /// What a configuration says about a namespace.

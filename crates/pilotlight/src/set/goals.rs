@@ -149,15 +149,11 @@ fn tolerance_set(answer: &GoalsAnswer) -> String {
 
 fn held_by(answer: &GoalsAnswer, goal: Goal, name: &str, policy: &str) -> String {
     if !answer.goals.unused.iter().any(|unused| unused == name) {
-        return format!(", held by policy {policy}");
+        let around = answer.around.as_ref().map_or(String::new(), |chosen| format!(" around {chosen}"));
+        return format!(", held by policy {policy}{around}");
     }
     let users = users_of(goal);
-    let wraps = if goal == Goal::Budget {
-        format!("; `pilotlight set policy pass inner={policy}` keeps this one")
-    } else {
-        String::new()
-    };
-    format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}{wraps}")
+    format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}")
 }
 
 /// What the budget now is, or would be; who holds it, and for how long.
@@ -175,6 +171,7 @@ fn budget_set(answer: &GoalsAnswer) -> String {
     }
     text += &held_by(answer, Goal::Budget, "budget", &answer.policy);
     text += "\n";
+    answer.help.iter().for_each(|help| text += &format!("{help}\n"));
     let now = answer.power.as_ref().map_or("no sensor measures it (--sensor)".to_owned(), goals::power);
     let _ = writeln!(text, "power: {now}");
     if let Some(headroom_uw) = budget.headroom_uw.filter(|_| answer.dry_run) {

@@ -22,7 +22,7 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &str) -> String {
     out
 }
 
-/// How the budget does, on three lines at most.
+/// How the budget does, on four lines at most.
 pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> String {
     let from = power.and_then(|power| power.modelled.as_ref()).map_or("", |_| " (modelled)");
     let mut out = String::new();
@@ -30,7 +30,9 @@ pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> Stri
     if let (Some(uw), Some(headroom_uw)) = (report.power_uw, report.headroom_uw) {
         let (watts, headroom) = (uw as f64 / 1e6, headroom_uw as f64 / 1e6);
         let domain = domain_name(&report.domain);
-        let _ = write!(state, "; {domain} {watts:.1} W{from}, headroom {headroom:.1} W");
+        let age = report.age_ns.map_or(String::new(), |ns| format!(", {} ago", time(ns)));
+        let read = report.sensor.as_ref().map_or(from.to_owned(), |sensor| format!(" ({sensor}{age})"));
+        let _ = write!(state, "; {domain} {watts:.1} W{read}, headroom {headroom:.1} W");
     }
     if report.state == "unreachable" {
         state += &floor(report, from);
@@ -47,10 +49,9 @@ pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> Stri
         let _ = write!(source, "; next in the schedule: {} from {}", next.budget, format_moment(next.at_unix_s));
     }
     line(&mut out, "budget from", &source);
-    let throttled: Vec<String> = report.throttled.iter().map(|knob| format!("{} {}", knob.name, knob.value)).collect();
-    let bottleneck = report.bottleneck.as_ref().map(|component| format!("bottleneck {component}"));
-    let all: Vec<String> = throttled.into_iter().chain(bottleneck).collect();
+    let all: Vec<String> = report.throttled.iter().map(|knob| format!("{} {}", knob.name, knob.value)).collect();
     line(&mut out, "throttled", &if all.is_empty() { "nothing".to_owned() } else { all.join(", ") });
+    report.bottleneck.iter().for_each(|component| line(&mut out, "bottleneck", component));
     out
 }
 
@@ -84,9 +85,24 @@ pub(crate) fn power(power: &PowerReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::report::NameAndValue;
 
     #[test]
-    fn a_budget_out_of_reach_names_the_floor() {
+    fn a_budget_says_what_is_read_and_throttled_and_names_the_floor_where_it_is_out_of_reach() {
+        let sensor = Some("rapl".to_owned());
+        let read = BudgetReport {
+            power_uw: Some(299_000_000),
+            headroom_uw: Some(1_000_000),
+            age_ns: Some(300_000_000),
+            sensor,
+            bottleneck: Some("drives".to_owned()),
+            throttled: vec![NameAndValue { name: "bandwidth of host h (priority 1)".into(), value: "4.0 MB/s".into() }],
+            ..BudgetReport::default()
+        };
+        let text = budget(&read, None);
+        for words in ["299.0 W (rapl, 300 ms ago), headroom 1.0 W", "host h (priority 1) 4.0 MB/s", "drives"] {
+            assert!(text.contains(words), "no `{words}` in {text}");
+        }
         let held = BudgetReport { state: "held".into(), floor_uw: Some(312_340_000), ..BudgetReport::default() };
         assert!(!budget(&held, None).contains("floor"));
         let text = budget(&BudgetReport { state: "unreachable".into(), ..held }, None);

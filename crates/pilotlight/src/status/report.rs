@@ -134,13 +134,19 @@ pub(crate) struct BudgetReport {
     pub(crate) state: String,
     /// Power of the domain; `None` where nothing is known, or too old.
     pub(crate) power_uw: Option<u64>,
+    /// Time since the window of that reading ended, in nanoseconds.
+    #[serde(default)]
+    pub(crate) age_ns: Option<u64>,
+    /// What it is from: a sensor, or a model and its profile.
+    #[serde(default)]
+    pub(crate) sensor: Option<String>,
     /// The budget less that power.
     pub(crate) headroom_uw: Option<i64>,
     /// The lowest power that this server is known to reach with this policy.
     pub(crate) floor_uw: Option<u64>,
     /// The component that limits throughput, where the policy says it.
     pub(crate) bottleneck: Option<String>,
-    /// Knobs that are set below what was found, with their values.
+    /// Knobs of the machine that are set below what was found, and namespaces and hosts whose bandwidth the policy caps, with their values.
     pub(crate) throttled: Vec<NameAndValue>,
     /// A budget set with `strict` that turned out unreachable and was taken back, in microwatts.
     #[serde(default)]
@@ -161,6 +167,10 @@ pub(crate) struct ScheduleEntryReport {
 pub(crate) struct GoalsAnswer {
     /// The policy in charge.
     pub(crate) policy: String,
+    /// The policy that was chosen, where another holds the budget around it.
+    pub(crate) around: Option<String>,
+    /// What would hold the budget better.
+    pub(crate) help: Option<String>,
     /// Nothing was changed.
     pub(crate) dry_run: bool,
     #[serde(flatten)]

@@ -170,14 +170,21 @@ fn profile(folder: &Path) -> PathBuf {
 
 /// A server whose worker can have a CPU quota; `None` where this machine has none.
 fn capped(folder: &Path) -> Option<Server> {
+    capped_by(folder, "cpu-bandwidth", &[])
+}
+
+/// The same with this policy and these options; the machine is looked at with `cpu-bandwidth`.
+fn capped_by(folder: &Path, policy: &str, more: &[&str]) -> Option<Server> {
     let sensor = format!("--sensor=modelled:{}", profile(folder).display());
-    let options = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--policy=cpu-bandwidth", "--cores=0,1"];
-    let checked = run(&[&["serve", "--check", "--admin-socket=none", &sensor], &options[..]].concat());
+    let options = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--cores=0,1"];
+    let check = ["serve", "--check", "--admin-socket=none", "--policy=cpu-bandwidth", &sensor];
+    let checked = run(&[&check, &options[..]].concat());
     if !checked.status.success() {
         println!("SKIPPED: {}", text(&checked.stderr));
         return None;
     }
-    Some(Server::start(&[&options[..], &[&sensor]].concat()))
+    let policy = format!("--policy={policy}");
+    Some(Server::start(&[&options[..], &[&sensor, &policy], more].concat()))
 }
 
 /// The quota groups of a process, of version 1 and 2.
@@ -258,4 +265,46 @@ fn restore_puts_back_what_a_killed_server_has_set() {
     let restored = text(&run(&["restore"]).stdout);
     until("the group gone", || groups(pid).is_empty());
     assert!(!text(&run(&["restore", "--dry-run"]).stdout).contains(&format!("workers-{pid}")), "{restored}");
+}
+
+#[test]
+fn a_budget_is_held_around_a_policy_that_does_not_use_one_and_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = format!("--state={}", folder.path().join("goals.json").display());
+    let Some(mut server) = capped_by(folder.path(), "static", &[&state]) else { return };
+    assert_eq!(server.ask(&["status"])["policy"]["name"], "static");
+    let set = server.ask(&["set", "budget", "500W", "--no-wait"]);
+    assert_eq!((&set["policy"], &set["around"]), (&json!("cpu-bandwidth"), &json!("static")));
+    assert!(set["help"].as_str().unwrap().contains("pilotlab profile cpu"), "{set}");
+    assert_eq!(set["unused"], json!([]));
+    server.expect_log("policy cpu-bandwidth holds the budget around static");
+    server.kill();
+    drop(server);
+    let Some(server) = capped_by(folder.path(), "static", &[&state]) else { return };
+    let status = server.ask(&["status"]);
+    assert_eq!(status["policy"]["name"], "cpu-bandwidth", "as before the kill");
+    let held = |status: &Value| status["budget"]["state"] == "held";
+    let status = server.status_until("the budget held", held);
+    assert_eq!(status["budget"]["sensor"], "modelled, profile made-up");
+    assert!(status["budget"]["age_ns"].is_u64() && status["budget"]["headroom_uw"].is_i64(), "{status}");
+    assert_eq!(server.ask(&["set", "policy", "interrupt"])["name"], "cpu-bandwidth", "around another one now");
+    server.ask(&["set", "budget", "off"]);
+    assert_eq!(server.ask(&["status"])["policy"]["name"], "interrupt");
+}
+
+#[test]
+fn with_a_profile_pass_holds_the_budget_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/pass-xeon-gold-6430.toml");
+    let server = start(&["--policy=static", &format!("--budget-profile={profile}"), "--budget=500W"]);
+    let status = server.ask(&["status"]);
+    assert_eq!(status["policy"]["name"], "pass");
+    let parameters = status["policy"]["parameters"].as_array().unwrap();
+    let value = |key: &str| parameters.iter().find(|one| one["key"] == key).unwrap()["value"].clone();
+    assert_eq!((value("inner"), value("profile")), (json!("static"), json!("pass-xeon-gold-6430")));
+    assert_eq!(status["priorities"]["unused"], false);
+    fs::write(folder.path().join("wrong.toml"), "name = 1").unwrap();
+    let wrong = format!("--budget-profile={}", folder.path().join("wrong.toml").display());
+    let refused = run(&["serve", "--check", "--namespace=mem:1MiB", &wrong]);
+    assert!(text(&refused.stderr).contains("`pilotlab profile cpu` makes one"), "{}", text(&refused.stderr));
 }

@@ -38,6 +38,8 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
         fs::write(dir.path().join("budgets.txt"), "18:00Z 250W\n20:00Z default\n").unwrap();
+        fs::write(dir.path().join("machine.toml"), include_str!("../../../../../profiles/pass-xeon-gold-6430.toml"))
+            .unwrap();
         Self { dir }
     }
 

@@ -16,6 +16,7 @@ use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
 use crate::config::power::{BudgetDomain, SensorChoice, parse_budget, parse_tolerance};
 use crate::config::problem::{Origin, Problem};
 use crate::config::schedule::Schedule;
+use crate::config::storage::cause;
 use crate::config::units::{format_duration, parse_duration};
 use crate::policies::{Part, PolicyChoice, Unfit, users_of};
 
@@ -66,6 +67,7 @@ impl Checker<'_> {
                 let base = self.base;
                 self.parsed(draft.goals.schedule.as_ref(), |file| Schedule::read(&base.join(file)))
             },
+            profile: self.profile(draft.goals.profile.as_ref()),
             sensor: {
                 let base = self.base;
                 self.parsed(draft.sensor.as_ref(), |text| SensorChoice::parse(text, base)).unwrap_or_default()
@@ -149,20 +151,28 @@ impl Checker<'_> {
         }
     }
 
-    /// Goals that the policy does not use are worth saying.
+    /// The text of a profile that `pass` takes.
+    fn profile(&mut self, written: Option<&Text>) -> Option<String> {
+        let base = self.base;
+        self.parsed(written, |file| {
+            let path = base.join(file);
+            let text =
+                std::fs::read_to_string(&path).map_err(|error| format!("{}: {}", path.display(), cause(&error)))?;
+            let is_wrong = pilotlight_policy::build("pass", &[("profile", &text)]).is_err();
+            let wrong =
+                || format!("{}: this is no profile of a machine; `pilotlab profile cpu` makes one", path.display());
+            if is_wrong { Err(wrong()) } else { Ok(text) }
+        })
+    }
+
+    /// A goal that the policy does not use is worth saying; a budget is held around it (`serve/holder.rs`).
     fn unused_goals(&mut self, written: &GoalsDraft, operation: &Operation) {
         let Ok(policy) = operation.policy.build() else { return };
-        let Goals { budget_uw, tolerance_ppm, .. } = operation.goals;
-        for (goal, name, written, is_set) in [
-            (Goal::Budget, "budget", &written.budget, budget_uw.is_some()),
-            (Goal::Budget, "budget", &written.schedule, budget_uw.is_none()),
-            (Goal::Tolerance, "tolerance", &written.tolerance, tolerance_ppm.is_some()),
-        ] {
-            let Some(text) = written.as_ref().filter(|_| is_set && !policy.uses(goal)) else { continue };
-            let problem = Problem::warning(&text.at, format!("policy {} does not use a {name}", policy.name()));
-            let users = users_of(goal);
-            self.problem(problem.help(format!("nothing holds it; policies that do: {users}")));
-        }
+        let is_unused = operation.goals.tolerance_ppm.is_some() && !policy.uses(Goal::Tolerance);
+        let Some(text) = written.tolerance.as_ref().filter(|_| is_unused) else { return };
+        let problem = Problem::warning(&text.at, format!("policy {} does not use a tolerance", policy.name()));
+        let users = users_of(Goal::Tolerance);
+        self.problem(problem.help(format!("nothing holds it; policies that do: {users}")));
     }
 
     /// What a text says; nothing where it is wrong, which is noted.

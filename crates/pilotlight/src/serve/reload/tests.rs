@@ -89,7 +89,7 @@ fn server(namespaces: Vec<NamespaceConfig>) -> ServerConfig {
     ServerConfig { subsystems: vec![subsystem("a", namespaces)], ..ServerConfig::default() }
 }
 
-fn operation(policy: &str) -> Operation {
+pub(in crate::serve) fn operation(policy: &str) -> Operation {
     Operation {
         reactors: Reactors::pinned(&[0], 0, &[]),
         sleep_after: SleepAfter::Never,
@@ -101,6 +101,7 @@ fn operation(policy: &str) -> Operation {
         priorities: Vec::new(),
         domain: None,
         schedule: None,
+        profile: None,
         sensor: SensorChoice::Auto,
         admin_socket: None,
         state_file: None,
@@ -276,12 +277,14 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
         (recorder.asked.into_inner().unwrap(), state.operation.goals.clone())
     };
     let nothing = Vec::<String>::new;
-    assert_eq!(apply(&mut state, &goals(300)), (vec!["goals Some(300000000) None".to_owned()], goals(300)));
+    let held = vec!["goals Some(300000000) None".to_owned(), "policy cpu-bandwidth".to_owned()];
+    assert_eq!(apply(&mut state, &goals(300)), (held, goals(300)));
     let by_hand = Some(HandBudget { budget_uw: goals(200).budget_uw, until_s: None });
     state.by_hand_goals.budget = by_hand;
     state.operation.goals = goals(200);
     assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
-    assert_eq!(apply(&mut state, &Goals::default()), (vec!["goals None None".to_owned()], Goals::default()));
+    let free = vec!["goals None None".to_owned(), "policy static".to_owned()];
+    assert_eq!(apply(&mut state, &Goals::default()), (free, Goals::default()));
 }
 
 #[test]

@@ -4,14 +4,15 @@ use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
 use tracing::{info, warn};
 
+use super::Station;
 use super::namespaces::capped;
 use super::priorities::priorities;
-use super::{Station, policy_in_force};
 use crate::admin::answer::{Refusal, to_line};
 use crate::admin::listener::Answering;
 use crate::admin::request::{CapRequest, Request};
 use crate::config::{format_cap, name_of, parse_cap};
 use crate::policies::{Part, PolicyChoice, Unfit};
+use crate::serve::holder::choose;
 use crate::status::measure::{self, Look};
 use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
 
@@ -22,7 +23,7 @@ impl Answering for Station {
     fn answer(&self, line: &[u8], session: &mut Look) -> String {
         match Request::parse(line) {
             Ok(Request::Status) => to_line(Ok(self.status(session))),
-            Ok(Request::SetPolicy(choice)) => log("set-policy", self.set_policy(choice)),
+            Ok(Request::SetPolicy(choice)) => log("set-policy", self.set_policy(&choice)),
             Ok(Request::SetGoals(goals)) => log("set-goals", self.set_goals(&goals)),
             Ok(Request::SetCap(cap)) => log("set-cap", self.set_cap(&cap)),
             Ok(Request::SetPriority(priority)) => log("set-priority", self.set_priority(&priority)),
@@ -51,10 +52,11 @@ impl Station {
         let uptime_ns = self.started.elapsed().as_nanos() as u64;
         let stats: ServerStats = self.server.stats();
         // after the counters: asking wakes the main core, and that is not to be seen
-        let (operation, priorities, view, budget, unreachable) = {
+        let (operation, in_charge, priorities, view, budget, unreachable) = {
             let state = self.state();
             (
                 state.operation.clone(),
+                state.in_charge.clone(),
                 priorities(&state),
                 self.server.view(),
                 self.budget_status(&state),
@@ -69,27 +71,25 @@ impl Station {
             test_mode: operation.reactors.is_test_mode(),
             sleep_after: operation.sleep_after.text(),
         };
-        let policy = policy_in_force(&operation.policy, operation.domain, self.server.as_ref());
-        let policy = measure::policy(&policy, view);
+        let policy = measure::policy(&in_charge, view);
         let now = Look { uptime_ns, stats };
         let report = measure::report(session, &now, facts, policy, &operation.reactors);
-        let goals = measure::goals(&operation.goals, &operation.policy, unreachable);
+        let goals = measure::goals(&operation.goals, &in_charge, unreachable);
         let report = Report { goals, priorities, budget, power: self.server.power(), ..report };
         *session = now;
         report
     }
 
     /// Lets another policy decide; what is not set has its default.
-    fn set_policy(&self, choice: PolicyChoice) -> Result<PolicyReport, Refusal> {
+    fn set_policy(&self, choice: &PolicyChoice) -> Result<PolicyReport, Refusal> {
         let mut state = self.state();
-        let in_force = policy_in_force(&choice, state.operation.domain, self.server.as_ref());
-        let policy = in_force.build().map_err(refusal)?;
-        self.server.set_policy(policy).map_err(|unsupported| Refusal::of("policy", unsupported.to_string()))?;
+        choice.build().map_err(refusal)?;
+        choose(&mut state, choice, self.server.as_ref()).map_err(|why| Refusal::of("policy", why))?;
         info!("policy {} is in charge, set over the control socket", choice.name);
-        state.operation.policy = choice;
+        let in_charge = state.in_charge.clone();
         drop(state);
         self.goals_have_changed();
-        Ok(measure::policy(&in_force, self.server.view()))
+        Ok(measure::policy(&in_charge, self.server.view()))
     }
 
     /// Caps the bandwidth of a namespace or a host from now on.

@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use pilotlight_plant::{Goal, Goals};
 use pilotlight_reactor::clock;
+use pilotlight_target::CapStats;
 use tracing::{info, warn};
 
-use super::{State, Station, policy_in_force};
+use super::{State, Station};
 use crate::admin::answer::Refusal;
 use crate::admin::request::GoalsRequest;
 use crate::config::{
-    BudgetDomain, BudgetRequest, format_budget, format_tolerance, parse_budget_request, parse_duration, parse_tolerance,
+    BudgetDomain, BudgetRequest, Operation, format_budget, format_tolerance, name_of, parse_budget_request,
+    parse_duration, parse_tolerance,
 };
 use crate::policies::{PolicyChoice, users_of};
 use crate::serve::budget::{self, ByHand, HandBudget, Seen, Verdict};
+use crate::serve::holder;
 use crate::serve::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
 use crate::status::measure;
-use crate::status::report::{BudgetReport, GoalsAnswer, ScheduleEntryReport};
+use crate::status::report::{BudgetReport, GoalsAnswer, NameAndValue, ScheduleEntryReport};
 
 /// Between two looks at a budget: half a window of the sensor.
 const LOOK: Duration = Duration::from_millis(250);
@@ -89,7 +92,7 @@ impl Station {
             info!("the time of the budget that was set by hand is over");
             self.keep(&state);
         }
-        refresh(&mut state, self.server.as_ref(), now_s);
+        self.follow(&mut state, now_s);
         self.judge(&mut state);
         if state.operation.goals.budget_uw.is_some() {
             return Some(LOOK);
@@ -111,7 +114,7 @@ impl Station {
             now_ns: clock::now_ns(),
             budget_uw,
             floor_uw,
-            is_used: state.operation.policy.uses(Goal::Budget),
+            is_used: state.in_charge.uses(Goal::Budget),
             window: self.server.window(domain),
         };
         let (Some(verdict), Some(budget_uw)) = (state.judge.look(seen), seen.budget_uw) else { return };
@@ -125,12 +128,12 @@ impl Station {
             state.strict_before = None;
         }
         if let Verdict::Unreachable(floor_uw) = verdict {
-            state.floor = Some((domain, state.operation.policy.name.clone(), floor_uw));
+            state.floor = Some((domain, state.in_charge.name.clone(), floor_uw));
             if let Some(before) = state.strict_before.take() {
                 warn!("the budget of {} is taken back (--strict)", format_budget(Some(budget_uw)));
                 state.withdrawn_uw = Some(budget_uw);
                 state.by_hand_goals = before;
-                refresh(state, self.server.as_ref(), budget::now_s());
+                self.follow(state, budget::now_s());
                 self.keep(state);
             }
         }
@@ -145,14 +148,17 @@ impl Station {
         if !asked.dry_run {
             self.apply(&mut state, &planned, asked, now_s)?;
         }
-        let goals = measure::goals(&planned.goals, &planned.policy, None);
+        let policy = if asked.dry_run { &planned.policy } else { &state.in_charge };
+        let goals = measure::goals(&planned.goals, policy, None);
         let mut report = self.budget_report(&state, &planned.by_hand, planned.domain, now_s);
         if let Some(report) = report.as_mut().filter(|_| asked.dry_run) {
             report.headroom_uw = headroom(planned.goals.budget_uw, report.power_uw);
             report.state = "not set: dry run".to_owned();
         }
         Ok(GoalsAnswer {
-            policy: planned.policy.name,
+            policy: policy.name.clone(),
+            around: (policy.name != state.operation.policy.name).then(|| state.operation.policy.name.clone()),
+            help: holder::help(policy, &state.operation).map(str::to_owned),
             dry_run: asked.dry_run,
             goals,
             before_uw,
@@ -179,7 +185,8 @@ impl Station {
         }
         let goals = state.configured.goals(&by_hand, now_s);
         let wanted = by_hand.domain.or(state.configured.domain);
-        let policy = policy_in_force(&state.operation.policy, wanted, self.server.as_ref());
+        let operation = Operation { goals: goals.clone(), domain: wanted, ..state.operation.clone() };
+        let policy = holder::candidates_for(&operation, self.server.as_ref()).swap_remove(0);
         let domain = policy.domain().unwrap_or_else(|| budget::domain(wanted, &self.server.sources()));
         let planned = Planned { by_hand, goals, domain, policy };
         if asked.budget.is_some() && planned.goals.budget_uw.is_some() {
@@ -201,10 +208,7 @@ impl Station {
         if !strict {
             return Ok(());
         }
-        if !planned.policy.uses(Goal::Budget) {
-            let what = format!("policy {} does not use a budget", planned.policy.name);
-            return Err(Refusal::of("budget", what).help(format!("policies that do: {}", users_of(Goal::Budget))));
-        }
+        check_holder(&planned.policy)?;
         let floor_uw = self.floor_uw(state, planned.domain, &planned.policy.name);
         match (floor_uw, planned.goals.budget_uw) {
             (Some(floor_uw), Some(budget_uw)) if budget_uw < floor_uw => {
@@ -223,18 +227,21 @@ impl Station {
 
     fn apply(&self, state: &mut State, planned: &Planned, asked: &GoalsRequest, now_s: u64) -> Result<(), Refusal> {
         let wanted = planned.by_hand.domain.or(state.configured.domain);
-        let runs = policy_in_force(&state.operation.policy, state.operation.domain, self.server.as_ref());
-        if planned.policy != runs {
-            let policy = planned.policy.build().map_err(|unfit| Refusal::of("domain", unfit.what))?;
-            self.server.set_policy(policy).map_err(|unsupported| Refusal::of("domain", unsupported.to_string()))?;
-        }
         let before = std::mem::replace(&mut state.by_hand_goals, planned.by_hand.clone());
-        state.operation.domain = wanted;
+        let domain = std::mem::replace(&mut state.operation.domain, wanted);
+        let mut refused = refresh(state, self.server.as_ref(), now_s).map_err(|why| Refusal::of("domain", why));
+        if refused.is_ok() && asked.strict && planned.goals.budget_uw.is_some() {
+            refused = check_holder(&state.in_charge);
+        }
+        if let Err(refusal) = refused {
+            (state.by_hand_goals, state.operation.domain) = (before, domain);
+            self.follow(state, now_s);
+            return Err(refusal);
+        }
         state.withdrawn_uw = None;
         if asked.budget.is_some() {
             state.strict_before = asked.strict.then_some(before);
         }
-        refresh(state, self.server.as_ref(), now_s);
         let Goals { budget_uw, tolerance_ppm, .. } = &state.operation.goals;
         let (budget, tolerance) = (format_budget(*budget_uw), format_tolerance(*tolerance_ppm));
         info!("goals, set over the control socket: budget {budget}, tolerance {tolerance}");
@@ -244,10 +251,30 @@ impl Station {
         Ok(())
     }
 
+    /// Keeps goals in force, and the policy that holds them.
+    pub(super) fn follow(&self, state: &mut State, now_s: u64) {
+        if let Err(why) = refresh(state, self.server.as_ref(), now_s) {
+            warn!("policy {} stays: {why}", state.in_charge.name);
+        }
+    }
+
     pub(super) fn keep(&self, state: &State) {
         if let Err(why) = self.store.save(&state.by_hand_goals, &state.configured) {
             warn!("goals that were set by hand will be lost at a restart: {why}");
         }
+    }
+
+    /// Knobs of the machine that are set below what was found, and bandwidth that the policy caps, with its priority.
+    fn throttled(&self, state: &State) -> Vec<NameAndValue> {
+        let capped = |cap: CapStats| {
+            let rate = cap.stats.policy?;
+            let named = state.operation.priorities.iter().find(|(of, _)| *of == cap.of);
+            let priority = named.map_or(String::new(), |(_, priority)| format!(" (priority {priority})"));
+            let value = format!("{:.1} MB/s", rate as f64 / 1e6);
+            Some(NameAndValue { name: format!("bandwidth of {}{priority}", name_of(&cap.of)), value })
+        };
+        let caps = self.server.stats().caps.into_iter().filter_map(capped);
+        self.server.throttled().into_iter().chain(caps).collect()
     }
 
     /// How the budget does; `None` where there is none, and no schedule.
@@ -262,9 +289,9 @@ impl Station {
         if in_force.budget_uw.is_none() && next.is_none() && state.withdrawn_uw.is_none() {
             return None;
         }
-        let power_uw = self.server.window(domain).map(|(.., power_uw)| power_uw);
+        let window = self.server.window(domain);
+        let power_uw = window.map(|(.., power_uw)| power_uw);
         let is_hand = in_force.origin == budget::Origin::Hand;
-        let bottleneck = self.server.view().into_iter().find(|(name, _)| *name == "bottleneck");
         Some(BudgetReport {
             domain: domain.name().to_owned(),
             origin: in_force.origin.name().to_owned(),
@@ -273,9 +300,14 @@ impl Station {
             state: state.judge.verdict().name().to_owned(),
             power_uw,
             headroom_uw: headroom(in_force.budget_uw, power_uw),
-            floor_uw: self.floor_uw(state, domain, &state.operation.policy.name),
-            bottleneck: bottleneck.map(|(_, value)| value),
-            throttled: self.server.throttled(),
+            floor_uw: self.floor_uw(state, domain, &state.in_charge.name),
+            age_ns: window.map(|(_, ended_ns, _)| clock::now_ns().saturating_sub(ended_ns)),
+            sensor: self
+                .server
+                .power()
+                .map(|power| power.modelled.map_or(power.sensor, |profile| format!("modelled, profile {profile}"))),
+            bottleneck: self.server.bottleneck().map(|component| component.name().to_owned()),
+            throttled: self.throttled(state),
             withdrawn_uw: state.withdrawn_uw,
         })
     }
@@ -286,13 +318,42 @@ fn headroom(budget_uw: Option<u64>, power_uw: Option<u64>) -> Option<i64> {
 }
 
 fn domain_in_force(state: &State, server: &dyn Running) -> BudgetDomain {
-    let wanted = state.operation.domain;
-    let set = policy_in_force(&state.operation.policy, wanted, server).domain();
-    set.unwrap_or_else(|| budget::domain(wanted, &server.sources()))
+    state.in_charge.domain().unwrap_or_else(|| budget::domain(state.operation.domain, &server.sources()))
 }
 
-/// Tells the server the goals in force, if they are others than before.
-pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) {
+/// That a policy holds budgets.
+fn check_holder(policy: &PolicyChoice) -> Result<(), Refusal> {
+    if policy.uses(Goal::Budget) {
+        return Ok(());
+    }
+    let what = format!("policy {} does not use a budget", policy.name);
+    Err(Refusal::of("budget", what).help(format!("policies that do: {}", users_of(Goal::Budget))))
+}
+
+/// Lets the policy decide that is right for the goals in force, if it is another than before.
+///
+/// # Errors
+/// Why it cannot: the one before goes on, and it is not tried again for these goals.
+pub(in crate::serve) fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
+    let candidates = holder::candidates_for(&state.operation, server);
+    if candidates == state.candidates {
+        return Ok(());
+    }
+    state.candidates.clone_from(&candidates);
+    state.in_charge = holder::put_in_charge(&candidates, holder::set(server))?;
+    Ok(())
+}
+
+/// Tells the server the goals in force, if they are others than before, and lets the right policy decide.
+///
+/// # Errors
+/// As [`follow_goals`].
+pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> Result<(), String> {
+    tell_goals(state, server, now_s);
+    follow_goals(state, server)
+}
+
+fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
     let priorities = state.configured.priorities(&state.by_hand_goals);
     if priorities != state.operation.priorities {
         server.set_priorities(priorities.clone());

@@ -4,7 +4,7 @@ use pilotlight_target::Capped;
 use tracing::info;
 
 use super::namespaces::capped;
-use super::{State, Station, refresh};
+use super::{State, Station};
 use crate::admin::answer::Refusal;
 use crate::admin::request::{MinimumRequest, PriorityRequest};
 use crate::config::{name_of, parse_minimum, parse_priority};
@@ -40,7 +40,7 @@ impl Station {
     }
 
     fn priorities_have_changed(&self, state: &mut State) -> PrioritiesReport {
-        refresh(state, self.server.as_ref(), budget::now_s());
+        self.follow(state, budget::now_s());
         self.keep(state);
         self.goals_have_changed();
         priorities(state)
@@ -54,7 +54,7 @@ pub(super) fn priorities(state: &State) -> PrioritiesReport {
         state.by_hand_goals.priorities.iter().any(set)
     };
     let named = state.operation.priorities.iter().map(|(of, priority)| (of, *priority, is_by_hand(of)));
-    measure::priorities(named, &state.operation.goals, &state.operation.policy)
+    measure::priorities(named, &state.operation.goals, &state.in_charge)
 }
 
 /// What was asked for; `None` for `default`.

@@ -70,6 +70,8 @@ fn report() -> Report {
             power_uw: Some(57_213_000),
             headroom_uw: Some(242_787_000),
             floor_uw: None,
+            age_ns: None,
+            sensor: None,
             bottleneck: None,
             throttled: vec![NameAndValue {
                 name: "CPU quota of the worker cores".to_owned(),

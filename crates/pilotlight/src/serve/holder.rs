@@ -1,0 +1,169 @@
+//! Which policy is in charge: the one that was chosen, or, while there is a budget that it does not use, one that holds the budget around it.
+//!
+//! **Rule.** With a profile of this machine `pass` holds the budget, with CPU and drives. Without one `cpu-bandwidth` does, with the CPU quota
+//! alone, which needs no model; where this machine has no quota and the budget is of the whole server, `pass` with the profile that is built in: its
+//! models are of another machine, and its controller corrects them by the sensor. Where none can be had the chosen policy goes on alone,
+//! and nothing holds the budget.
+
+use pilotlight_plant::{Goal, Unsupported};
+use tracing::{info, warn};
+
+use super::budget;
+use super::server::Running;
+use super::station::State;
+use crate::config::{BudgetDomain, Operation};
+use crate::policies::PolicyChoice;
+
+const PASS: &str = "pass";
+const CPU_BANDWIDTH: &str = "cpu-bandwidth";
+/// What an operator can do for a better controller.
+pub(super) const PROFILE_HELP: &str = "`pilotlab profile cpu` makes a profile of this machine, and --budget-profile FILE has pass hold budgets by it, with CPU and drives";
+
+/// The policies that could be in charge, the best first; the last is the chosen one alone.
+pub(super) fn candidates(operation: &Operation, domain: BudgetDomain) -> Vec<PolicyChoice> {
+    let chosen = &operation.policy;
+    let with_domain = |choice: &PolicyChoice| choice.with_domain(domain, operation.domain.is_some());
+    let mut all = Vec::new();
+    if operation.goals.budget_uw.is_some() && !chosen.uses(Goal::Budget) {
+        match &operation.profile {
+            Some(profile) => all.push(around(chosen, PASS, Some(profile))),
+            None => all.push(around(chosen, CPU_BANDWIDTH, None)),
+        }
+        if operation.profile.is_none() && domain == BudgetDomain::Server {
+            all.push(around(chosen, PASS, None));
+        }
+    }
+    all.push(chosen.clone());
+    all.iter().map(with_domain).collect()
+}
+
+/// A policy that holds a budget around the chosen one.
+fn around(chosen: &PolicyChoice, name: &str, profile: Option<&String>) -> PolicyChoice {
+    let own = [("inner", &chosen.name)].into_iter().chain(profile.map(|profile| ("profile", profile)));
+    let own = own.map(|(key, value)| (key.to_owned(), value.clone()));
+    let inner = chosen.parameters.iter().map(|(key, value)| (format!("inner_{key}"), value.clone()));
+    PolicyChoice { name: name.to_owned(), parameters: own.chain(inner).collect() }
+}
+
+/// What would hold a budget better, where the policy in charge was not chosen.
+pub(super) fn help(in_charge: &PolicyChoice, operation: &Operation) -> Option<&'static str> {
+    let is_own = in_charge.name == operation.policy.name;
+    (!is_own && operation.profile.is_none()).then_some(PROFILE_HELP)
+}
+
+/// Lets the first decide that this machine can have; which one that is.
+///
+/// # Errors
+/// Why the last, the chosen one alone, cannot decide: then nothing has changed.
+pub(super) fn put_in_charge(
+    candidates: &[PolicyChoice],
+    set: impl Fn(&PolicyChoice) -> Result<(), String>,
+) -> Result<PolicyChoice, String> {
+    let mut why = String::new();
+    for (at, choice) in candidates.iter().enumerate() {
+        match set(choice) {
+            Ok(()) => {
+                say(choice, candidates, &why, at);
+                return Ok(choice.clone());
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+fn say(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize) {
+    let Some(chosen) = candidates.last().filter(|_| candidates.len() > 1) else { return };
+    if at + 1 == candidates.len() {
+        return warn!("nothing holds the budget: policy {} does not use it, and {why}", chosen.name);
+    }
+    let has_profile = choice.parameters.iter().any(|(key, _)| key == "profile");
+    let help = if has_profile { String::new() } else { format!("; {PROFILE_HELP}") };
+    info!("policy {} holds the budget around {}{help}", choice.name, chosen.name);
+}
+
+/// Has a running server's policy replaced.
+pub(super) fn set(server: &dyn Running) -> impl Fn(&PolicyChoice) -> Result<(), String> {
+    |choice| {
+        let policy = choice.build().map_err(|unfit| unfit.what)?;
+        server.set_policy(policy).map_err(|unsupported: Unsupported| unsupported.to_string())
+    }
+}
+
+/// Another policy is chosen.
+///
+/// # Errors
+/// Why it cannot decide: then nothing has changed.
+pub(super) fn choose(state: &mut State, choice: &PolicyChoice, server: &dyn Running) -> Result<(), String> {
+    let operation = Operation { policy: choice.clone(), ..state.operation.clone() };
+    let candidates = candidates_for(&operation, server);
+    state.in_charge = put_in_charge(&candidates, set(server))?;
+    (state.candidates, state.operation) = (candidates, operation);
+    Ok(())
+}
+
+/// The policies that could be in charge of a running server.
+pub(super) fn candidates_for(operation: &Operation, server: &dyn Running) -> Vec<PolicyChoice> {
+    candidates(operation, budget::domain(operation.domain, &server.sources()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::reload::tests::operation;
+
+    fn names(operation: &Operation, domain: BudgetDomain) -> Vec<String> {
+        let inner = |choice: &PolicyChoice| choice.parameters.iter().find(|(key, _)| key == "inner").cloned();
+        let name = |choice: &PolicyChoice| match inner(choice) {
+            Some((_, inner)) => format!("{} {inner}", choice.name),
+            None => choice.name.clone(),
+        };
+        candidates(operation, domain).iter().map(name).collect()
+    }
+
+    fn under_budget(policy: &str) -> Operation {
+        let mut operation = operation(policy);
+        operation.goals.budget_uw = Some(1);
+        operation
+    }
+
+    #[test]
+    fn a_policy_without_a_use_for_budgets_is_wrapped_while_there_is_one() {
+        assert_eq!(names(&operation("sandman"), BudgetDomain::Cpu), ["sandman"]);
+        assert_eq!(names(&under_budget("sandman"), BudgetDomain::Cpu), ["cpu-bandwidth sandman", "sandman"]);
+        let both = ["cpu-bandwidth static", "pass static", "static"];
+        assert_eq!(names(&under_budget("static"), BudgetDomain::Server), both);
+        assert_eq!(names(&under_budget("rapl-only"), BudgetDomain::Server), ["rapl-only"]);
+        let profile = Some("a profile".to_owned());
+        let with_profile = Operation { profile, ..under_budget("sandman") };
+        assert_eq!(names(&with_profile, BudgetDomain::Server), ["pass sandman", "sandman"]);
+    }
+
+    #[test]
+    fn parameters_go_along_and_every_wrapped_policy_can_be_built() {
+        for name in pilotlight_policy::NAMES {
+            let all = candidates(&under_budget(name), BudgetDomain::Server);
+            assert!(all.iter().all(|choice| choice.build().is_ok()), "{name}");
+        }
+        let mut operation = under_budget("sandman");
+        operation.policy.parameters = vec![("window".to_owned(), "64".to_owned())];
+        let wrapped = &candidates(&operation, BudgetDomain::Cpu)[0];
+        assert!(wrapped.parameters.contains(&("inner_window".to_owned(), "64".to_owned())), "{wrapped:?}");
+    }
+
+    #[test]
+    fn the_first_that_the_machine_can_have_is_in_charge() {
+        let all = candidates(&under_budget("static"), BudgetDomain::Server);
+        let without = |refused: &'static [&'static str]| {
+            let set = move |choice: &PolicyChoice| match refused.contains(&&choice.name[..]) {
+                true => Err(choice.name.clone()),
+                false => Ok(()),
+            };
+            put_in_charge(&all, set).map(|choice| choice.name)
+        };
+        assert_eq!(without(&[]).unwrap(), "cpu-bandwidth");
+        assert_eq!(without(&["cpu-bandwidth"]).unwrap(), "pass");
+        assert_eq!(without(&["cpu-bandwidth", "pass"]).unwrap(), "static");
+        assert_eq!(without(&["cpu-bandwidth", "pass", "static"]), Err("static".to_owned()));
+    }
+}
