@@ -54,6 +54,7 @@ fn stand_in(scenario: &Scenario) -> Outcome {
         view: Vec::new(),
         family: Vec::new(),
         cap_waits: Histogram::default(),
+        metered_uw: Vec::new(),
         capped_uj: 0,
         saturated: scenario.seed == 2 && scenario.threads == 2,
     }

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub capped_uj: u64,
     /// What happened in each stretch of [`crate::scenario::Scenario::series_ns`], warm-up included.
     pub series: Vec<Stretch>,
+    /// What the meter of the server's power told when each stretch ended, in microwatts; empty where there is none, or nobody reads it.
+    pub metered_uw: Vec<Option<u64>>,
     /// What the policy has caused.
     pub decisions: Decisions,
     /// What the policy says of itself at the end, since the start: names with units, and values.

@@ -4,6 +4,7 @@ use pilotlight_plant::{Goals, KnobId, Topology};
 
 use crate::jobs::Scheduled;
 use crate::machine::{Machine, Power};
+use crate::sensor::SensorModel;
 use crate::ssd::SsdModel;
 
 /// A run, but for the policy.
@@ -60,12 +61,14 @@ pub struct Sensors {
     pub lag_ns: u64,
     /// From and until when sensors fail: windows that end then are never known.
     pub silent: Vec<(u64, u64)>,
+    /// The meter that reads the server's power, where it is not as exact as the rest: IPMI's, for one.
+    pub meter: Option<SensorModel>,
 }
 
 impl Default for Sensors {
     /// 100 ms, known 10 ms later: chosen, as no paper of this machine says how it would measure itself.
     fn default() -> Self {
-        Self { window_ns: 100_000_000, lag_ns: 10_000_000, silent: Vec::new() }
+        Self { window_ns: 100_000_000, lag_ns: 10_000_000, silent: Vec::new(), meter: None }
     }
 }
 

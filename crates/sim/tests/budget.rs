@@ -23,7 +23,7 @@ fn scenario(rate: f64, budget_w: Option<u64>) -> Scenario {
     let mut scenario = support::scenario(8, 2, rate, 1_600 * MS, 1);
     scenario.warm_up_ns = 1_000 * MS;
     scenario.series_ns = 100 * MS;
-    scenario.sensors = Sensors { window_ns: 100 * MS, lag_ns: 10 * MS, silent: Vec::new() };
+    scenario.sensors = Sensors { window_ns: 100 * MS, lag_ns: 10 * MS, ..Sensors::default() };
     scenario.machine.limits = Limits { quota_period_ns: 10 * MS, quota_slice_ns: MS, ..Limits::default() };
     let budget_uw = budget_w.map(|watts| watts * 1_000_000);
     scenario.goals = vec![(0, Goals { budget_uw, ..Goals::default() })];

@@ -58,7 +58,7 @@ fn scenario() -> Scenario {
         connection.phases = vec![pilotlight_sim::scenario::Phase { label: host as u8, ..connection.phases[0].clone() }];
         connection.phases[0].rate = Rate::Unlimited;
     }
-    scenario.sensors = Sensors { window_ns: 100 * MS, lag_ns: MS, silent: Vec::new() };
+    scenario.sensors = Sensors { window_ns: 100 * MS, lag_ns: MS, silent: Vec::new(), meter: None };
     scenario
 }
 

@@ -79,7 +79,7 @@ fn scenario() -> Scenario {
     let mut scenario = support::scenario(4, 2, 100_000.0, 40 * MS, 1);
     scenario.machine.limits.quota_period_ns = MS;
     scenario.series_ns = 2 * MS;
-    scenario.sensors = Sensors { window_ns: MS, lag_ns: MS, silent: Vec::new() };
+    scenario.sensors = Sensors { window_ns: MS, lag_ns: MS, silent: Vec::new(), meter: None };
     scenario
 }
 

@@ -38,7 +38,7 @@ fn scenario(setup: &Setup) -> Scenario {
         Limits { quota_period_ns: 500_000, quota_slice_ns: 50_000, power_period_ns: 50_000, ..scenario.machine.limits };
     scenario.machine.director.fails_ppm = if setup.refuses { 1_000_000 } else { 0 };
     let silent = if setup.sensors_fail { vec![(FED_NS / 2, u64::MAX)] } else { Vec::new() };
-    scenario.sensors = Sensors { window_ns: 500_000, lag_ns: 1_000_000, silent };
+    scenario.sensors = Sensors { window_ns: 500_000, lag_ns: 1_000_000, silent, meter: None };
     let at_ns = |nth: usize| GOALS_NS + nth as u64 * INTERVAL_NS / 10;
     scenario.goals = setup.goals.iter().enumerate().map(|(nth, goals)| (at_ns(nth), goals.clone())).collect();
     scenario

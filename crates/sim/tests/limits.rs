@@ -355,7 +355,7 @@ fn throughput_over_power_has_a_knee() {
 fn budgeted(duration_ns: u64, seed: u64) -> Scenario {
     let mut scenario = scenario(8, 200_000.0, duration_ns, seed);
     scenario.series_ns = 2 * MS;
-    scenario.sensors = Sensors { window_ns: 2 * MS, lag_ns: MS, silent: vec![(200 * MS, 212 * MS)] };
+    scenario.sensors = Sensors { window_ns: 2 * MS, lag_ns: MS, silent: vec![(200 * MS, 212 * MS)], meter: None };
     let budget = |w: u64| Goals { budget_uw: Some(w * 1_000_000), ..Goals::default() };
     let (high, low) = (budget(355), budget(345));
     scenario.goals = vec![(20 * MS + 1, high), (150 * MS, low), (300 * MS, Goals::default())];

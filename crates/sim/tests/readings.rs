@@ -12,6 +12,7 @@ use pilotlight_plant::{
 use pilotlight_sim::engine::{run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Scenario, Sensors};
+use pilotlight_sim::sensor::SensorModel;
 
 const WINDOW_NS: u64 = 1_000_000;
 const LAG_NS: u64 = 2_000_000;
@@ -62,7 +63,8 @@ impl Policy for Reader {
 fn scenario() -> Scenario {
     let mut scenario = support::scenario(4, 3, 150_000.0, 20_000_000, 5);
     scenario.series_ns = WINDOW_NS;
-    scenario.sensors = Sensors { window_ns: WINDOW_NS, lag_ns: LAG_NS, silent: vec![(12_000_000, 16_000_000)] };
+    scenario.sensors =
+        Sensors { window_ns: WINDOW_NS, lag_ns: LAG_NS, silent: vec![(12_000_000, 16_000_000)], meter: None };
     scenario.goals = vec![(0, Goals::default()), (7_777_777, Goals::default())];
     scenario
 }
@@ -75,11 +77,17 @@ struct Ran {
 }
 
 fn ran(reads: bool, naive: bool) -> Ran {
+    ran_with(None, reads, naive)
+}
+
+fn ran_with(meter: Option<SensorModel>, reads: bool, naive: bool) -> Ran {
+    let mut scenario = scenario();
+    scenario.sensors.meter = meter;
     let policy = Reader { reads, ..Reader::default() };
     let (told, sources) = (Arc::clone(&policy.told), Arc::clone(&policy.sources));
     let mut trace = Vec::new();
     let engine = if naive { run_naive } else { run_traced };
-    let outcome = engine(&scenario(), Box::new(policy), &mut trace).unwrap();
+    let outcome = engine(&scenario, Box::new(policy), &mut trace).unwrap();
     let (told, sources) = (told.lock().unwrap().clone(), sources.lock().unwrap().clone());
     Ran { outcome, trace, sources, told }
 }
@@ -122,6 +130,46 @@ fn power_is_that_of_the_run_a_lag_later() {
     assert!(seen > 30, "{seen} readings");
     let stale = told.iter().filter(|(at_ns, readings)| *at_ns > 5_000_000 && readings[server].value.is_none()).count();
     assert!(stale > 3, "sensors were silent");
+}
+
+/// As IPMI's: a moving average of 3 ms, 2 ms late, every millisecond, in whole watts.
+#[test]
+fn a_meter_tells_the_server_s_power_late_averaged_and_in_steps() {
+    let exact = ran(true, false);
+    let meter = SensorModel {
+        window_ns: 3 * WINDOW_NS,
+        lag_ns: LAG_NS,
+        update_ns: WINDOW_NS,
+        quantum_uw: 1_000_000,
+        noise_uw: 0,
+        gain_ppm: 1_000_000,
+        fails_ppm: 0,
+    };
+    let [fast, naive] = [false, true].map(|naive| ran_with(Some(meter), true, naive));
+    assert!(fast.trace == exact.trace, "who reads changes nothing");
+    assert!(fast.told == naive.told && fast.outcome == naive.outcome);
+    let source = fast.sources.iter().position(|source| source.of == Of::Server).unwrap();
+    let Source { window_ns, lag, .. } = fast.sources[source];
+    assert_eq!((window_ns, lag.ns()), (3 * WINDOW_NS, LAG_NS));
+    let mut seen = 0;
+    for (now_ns, readings) in &fast.told {
+        let Some(value) = readings[source].value else { continue };
+        let ended = (now_ns / WINDOW_NS * WINDOW_NS - LAG_NS) / WINDOW_NS;
+        assert_eq!(now_ns - readings[source].age_ns, ended * WINDOW_NS);
+        let window = &fast.outcome.series[ended as usize - 3..ended as usize];
+        let watts = window.iter().map(|stretch| stretch.energy.system_uj() as f64 / 1e3).sum::<f64>() / 3.0;
+        assert!((value as f64 / 1e6 - watts).abs() < 0.502 && value.is_multiple_of(1_000_000), "{value} of {watts} W");
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen} readings");
+    assert_eq!(fast.outcome.metered_uw.len(), fast.outcome.series.len());
+    assert_eq!(exact.outcome.metered_uw, []);
+    let noisy = SensorModel { noise_uw: 5_000_000, gain_ppm: 900_000, ..meter };
+    let noisy = ran_with(Some(noisy), true, false).outcome.metered_uw;
+    let told = |all: &[Option<u64>]| all.iter().flatten().map(|uw| uw / 1_000_000).collect::<Vec<_>>();
+    let (plain, noisy) = (told(&fast.outcome.metered_uw), told(&noisy));
+    let mean = |all: &[u64]| all.iter().sum::<u64>() as f64 / all.len() as f64;
+    assert!((mean(&noisy) / mean(&plain) - 0.9).abs() < 0.02, "{plain:?} {noisy:?}");
 }
 
 #[test]

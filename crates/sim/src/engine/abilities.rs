@@ -150,12 +150,20 @@ fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
     if min < max { topology.cores().map(knob).collect() } else { Vec::new() }
 }
 
+/// The server's power, by its meter if it has one of its own.
+fn server_power(scenario: &Scenario) -> Source {
+    let sensors = &scenario.sensors;
+    let (window_ns, lag_ns) =
+        sensors.meter.map_or((sensors.window_ns, sensors.lag_ns), |meter| (meter.window_ns, meter.lag_ns));
+    Source { of: Of::Server, quantity: Quantity::PowerUw, window_ns, lag: Cost::Measured(lag_ns) }
+}
+
 /// Power of the CPU, of the server and of each drive, bytes a second of each drive, namespace and host, and latencies.
 fn sources(scenario: &Scenario) -> Vec<Source> {
     let (window_ns, lag) = (scenario.sensors.window_ns, Cost::Measured(scenario.sensors.lag_ns));
     let source = |of, quantity| Source { of, quantity, window_ns, lag };
     let drives = || (0..scenario.drives.len() as u16).map(Of::Device);
-    let mut all = vec![source(Of::Package(0), Quantity::PowerUw), source(Of::Server, Quantity::PowerUw)];
+    let mut all = vec![source(Of::Package(0), Quantity::PowerUw), server_power(scenario)];
     all.extend(drives().map(|drive| source(drive, Quantity::PowerUw)));
     all.extend(drives().map(|drive| source(drive, Quantity::BytesPerS)));
     all.extend([Stat::Mean, Stat::P50, Stat::P99].map(|stat| source(Of::Server, Quantity::LatencyNs(stat))));

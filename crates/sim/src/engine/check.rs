@@ -19,6 +19,9 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
             "sensors measure over a multiple of {EPOCH_NS} ns ({window_ns} ns), and are at least {LONGEST_WINDOW_NS} ns late ({lag_ns} ns)"
         ));
     }
+    if scenario.sensors.meter.is_some_and(|meter| meter.lag_ns < LONGEST_WINDOW_NS || meter.update_ns == 0) {
+        return wrong(format!("a meter is at least {LONGEST_WINDOW_NS} ns late, and has a time between two readings"));
+    }
     if !scenario.goals.is_sorted_by_key(|&(at_ns, _)| at_ns) || !scenario.changes.is_sorted_by_key(|&(at_ns, _)| at_ns)
     {
         return wrong("goals and changes must come in the order of time".to_owned());

@@ -29,6 +29,7 @@ pub(crate) struct Collector {
     members: Vec<Member>,
     latency: Vec<(u8, Histogram)>,
     cap_waits: Histogram,
+    metered_uw: Vec<Option<u64>>,
     label_ns: Vec<(u8, u64)>,
     series: Vec<Stretch>,
     /// Bytes read and written by each drive in each stretch.
@@ -154,6 +155,7 @@ impl Collector {
             members: members(&scenario.machine, &scenario.family).map(|power| Member::new(power, scenario)).collect(),
             latency: labels.iter().map(|&label| (label, Histogram::default())).collect(),
             cap_waits: Histogram::default(),
+            metered_uw: Vec::new(),
             label_ns: labels.iter().map(|&label| (label, label_ns(scenario, label))).collect(),
             series: vec![Stretch::default(); stretches],
             moved: vec![vec![(0, 0); scenario.drives.len()]; stretches],
@@ -189,6 +191,11 @@ impl Collector {
         };
         let moved = if submission.write { written } else { read };
         *moved += u64::from(submission.bytes);
+    }
+
+    /// What the meter of the server's power tells when a stretch ends.
+    pub(crate) fn metered(&mut self, power_uw: Option<u64>) {
+        self.metered_uw.push(power_uw);
     }
 
     /// A command has waited for a cap until `at_ns`.
@@ -298,6 +305,7 @@ impl Collector {
             requests: Requests { in_progress: issued - answered, ..self.requests },
             latency: self.latency,
             cap_waits: self.cap_waits,
+            metered_uw: self.metered_uw,
             label_ns: self.label_ns,
             energy: own,
             family,

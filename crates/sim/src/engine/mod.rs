@@ -443,6 +443,10 @@ impl<'a> World<'a> {
             }
             self.collector.spend(&total);
             if ends {
+                if let Some(sensors) = self.director.sensors.as_ref().filter(|_| self.scenario.sensors.meter.is_some())
+                {
+                    self.collector.metered(sensors.metered(end_ns).and_then(|window| window.value));
+                }
                 self.ask_drives(end_ns);
                 self.collector.stretch(&mut self.director, &self.floor);
             }

@@ -12,6 +12,7 @@ use super::floor::Submission;
 use super::meter::Total;
 use crate::histogram::Histogram;
 use crate::scenario::{self, Scenario};
+use crate::sensor::{Read, Sensor};
 
 /// The sources that a policy wants, and what they have measured.
 pub(crate) struct Sensors {
@@ -20,6 +21,8 @@ pub(crate) struct Sensors {
     power: Member,
     ceilings_uw: Vec<Option<u64>>,
     hosts: usize,
+    /// What reads the server's power, where it is not as exact as the rest.
+    meter: Option<Sensor>,
     /// How long requests in progress have waited for a bandwidth cap, by place, in nanoseconds.
     waited_ns: BTreeMap<u32, u64>,
     /// What the open window has taken so far.
@@ -32,6 +35,9 @@ pub(crate) struct Sensors {
     measured: VecDeque<Measured>,
     readings: Vec<Reading>,
 }
+
+/// Femtojoules in a microjoule.
+const FJ_IN_UJ: u128 = 1_000_000_000;
 
 struct Measured {
     ended_ns: u64,
@@ -55,6 +61,7 @@ impl Sensors {
             readings: Vec::with_capacity(wanted.len()),
             wanted,
             power: Member::new(&scenario.machine.power, scenario),
+            meter: config.meter.map(|model| Sensor::new(model, scenario.seed, 0)),
             hosts: scenario.workload.connections.len(),
             waited_ns: BTreeMap::new(),
             ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
@@ -137,6 +144,9 @@ impl Sensors {
         let a_second = |all: u64| (u128::from(all) * 1_000_000_000 / u128::from(window_ns)) as u64;
         let drives = DrivesTook { moved: &happened.moved, ceilings_uw: &self.ceilings_uw, own_uj: None };
         let energy = self.power.stretch(&self.spent.epochs[0], window_ns, &drives);
+        if let Some(meter) = &mut self.meter {
+            meter.tell(self.end_ns, u128::from(energy.system_uj()) * FJ_IN_UJ);
+        }
         let drive_uw = |drive: usize| {
             let idle_uw = self.power.drives_idle_uw() / self.ceilings_uw.len().max(1) as u64;
             idle_uw + a_second(self.power.load_uj(happened.moved[drive], self.ceilings_uw[drive], window_ns))
@@ -171,11 +181,21 @@ impl Sensors {
         }
         let last = self.measured.front().filter(is_known);
         self.readings.clear();
+        let metered = self.metered(now_ns);
         for (index, (id, source)) in self.wanted.iter().enumerate() {
+            let by_meter = self.meter.is_some() && (source.of, source.quantity) == (Of::Server, Quantity::PowerUw);
             let window = last.map(|last| Window { ended_ns: last.ended_ns, value: last.values[index] });
-            self.readings.push(source.reading(*id, window, now_ns));
+            self.readings.push(source.reading(*id, if by_meter { metered } else { window }, now_ns));
         }
         &self.readings
+    }
+
+    /// What the meter of the server's power says at `now_ns`.
+    pub(crate) fn metered(&self, now_ns: u64) -> Option<Window> {
+        let Read { power_uw, age_ns } = self.meter.as_ref()?.read(now_ns)?;
+        let ended_ns = now_ns - age_ns;
+        let fails = self.config.silent.iter().any(|&(from_ns, until_ns)| (from_ns..until_ns).contains(&ended_ns));
+        Some(Window { ended_ns, value: Some(power_uw).filter(|_| !fails) })
     }
 }
 

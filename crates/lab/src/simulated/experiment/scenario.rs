@@ -3,10 +3,11 @@
 use pilotlight_plant::{Topology, TopologyError};
 use pilotlight_sim::machine::Machine;
 use pilotlight_sim::scenario::{self as sim, Connection, Kind, Scenario, Workload};
+use pilotlight_sim::sensor::SensorModel;
 use pilotlight_sim::ssd::SsdModel;
 use toml::Value;
 
-use super::schema::{Cores, DriveUse, Experiment, Group, PolicySpec, Request, Selection, Spacing};
+use super::schema::{Cores, DriveUse, Experiment, Group, Meter, PolicySpec, Request, Selection, Spacing};
 use super::{goals, replay};
 use crate::simulated::quantity::{Depth, Rate};
 
@@ -98,8 +99,22 @@ fn sensors(experiment: &Experiment) -> sim::Sensors {
     experiment.sensors.map_or(default.clone(), |times| sim::Sensors {
         window_ns: times.window.0,
         lag_ns: times.lag.0,
+        meter: times.server.map(meter),
         ..default
     })
+}
+
+fn meter(meter: Meter) -> SensorModel {
+    let uw = |milliwatts: u32| u64::from(milliwatts) * 1_000;
+    SensorModel {
+        window_ns: meter.window.0,
+        lag_ns: meter.lag.0,
+        update_ns: meter.update.0,
+        quantum_uw: uw(meter.step_mw),
+        noise_uw: uw(meter.noise_mw),
+        gain_ppm: u64::from(meter.gain_percent) * 10_000,
+        fails_ppm: meter.fails_ppm.into(),
+    }
 }
 
 fn topology(cores: Cores) -> Result<Topology, TopologyError> {
@@ -246,4 +261,30 @@ fn spacing(spacing: Spacing) -> sim::Spacing {
 pub fn settings(policy: &PolicySpec) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     policy.settings.iter().map(|(key, value)| (key.clone(), text(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated::experiment::schema::SensorTimes;
+
+    #[test]
+    fn a_meter_is_read_with_its_units() {
+        let read = |text: &str| toml::from_str::<SensorTimes>(text);
+        let exact = read("window = '20ms'").unwrap();
+        assert_eq!((exact.window.0, exact.lag.0, exact.server), (20_000_000, 10_000_000, None));
+        let ipmi =
+            "server = { window = '3s', lag = '1300ms', update = '1s', step_mw = 1000, noise_mw = 500, fails_ppm = 7 }";
+        let expected = SensorModel {
+            window_ns: 3_000_000_000,
+            lag_ns: 1_300_000_000,
+            update_ns: 1_000_000_000,
+            quantum_uw: 1_000_000,
+            noise_uw: 500_000,
+            gain_ppm: 1_000_000,
+            fails_ppm: 7,
+        };
+        assert_eq!(read(ipmi).unwrap().server.map(meter), Some(expected));
+        assert!(read("server = { window = '3s', lag = '1s' }").is_err(), "a meter has a time between two readings");
+    }
 }

@@ -162,9 +162,46 @@ pub struct Cores {
 #[serde(deny_unknown_fields)]
 pub struct SensorTimes {
     /// Time over which a reading is a mean.
+    #[serde(default = "hundred_ms")]
+    pub window: Time,
+    /// Time from its end until the reading is known.
+    #[serde(default = "ten_ms")]
+    pub lag: Time,
+    /// What reads the power of the server, where it is not as exact as the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Meter>,
+}
+
+fn hundred_ms() -> Time {
+    Time(100_000_000)
+}
+
+/// A meter of the server's power, such as IPMI's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Meter {
+    /// Time over which a reading is a mean.
     pub window: Time,
     /// Time from its end until the reading is known.
     pub lag: Time,
+    /// Time between two readings.
+    pub update: Time,
+    /// Readings are whole multiples of this, in milliwatts; 0 for any.
+    #[serde(default)]
+    pub step_mw: u32,
+    /// Standard deviation of the noise, in milliwatts.
+    #[serde(default)]
+    pub noise_mw: u32,
+    /// What it reads of what is true, in per cent.
+    #[serde(default = "hundred")]
+    pub gain_percent: u32,
+    /// Readings that are missing, in millionths.
+    #[serde(default)]
+    pub fails_ppm: u32,
+}
+
+fn hundred() -> u32 {
+    100
 }
 
 /// Equal drives.

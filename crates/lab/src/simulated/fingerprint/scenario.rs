@@ -9,7 +9,9 @@ use super::contents::Contents;
 use super::{Encode, Fingerprint, Values, values};
 use crate::simulated::experiment::goals::{BudgetStep, Minimum};
 use crate::simulated::experiment::scenario::{self, ScenarioError};
-use crate::simulated::experiment::schema::{Cores, Detect, Experiment, MeanRate, PolicySpec, Sample, Trace, WarmUp};
+use crate::simulated::experiment::schema::{
+    Cores, Detect, Experiment, MeanRate, Meter, PolicySpec, Sample, Trace, WarmUp,
+};
 use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
@@ -67,6 +69,7 @@ impl Encode for Asked<'_> {
         }
         if let Some(times) = experiment.sensors {
             out.added(2, &(times.window, times.lag));
+            times.server.iter().for_each(|meter| out.added(6, meter));
         }
         if !experiment.budget_steps.is_empty() {
             out.added(3, &experiment.budget_steps);
@@ -105,6 +108,7 @@ values!(Cores: cores, siblings, threads);
 values!(Detect: label, within);
 values!(BudgetStep: at, watts);
 values!(Minimum: priority, bytes_per_s);
+values!(Meter: window, lag, update, step_mw, noise_mw, gain_percent, fails_ppm);
 values!(Connection: thread, drives, request, depth, spacing, phases, think_ns);
 values!(Phase: label, length_ns, rate);
 values!(Step: reads, writes, bytes, parity_kib);
