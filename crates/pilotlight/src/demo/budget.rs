@@ -18,6 +18,7 @@ use pilotlight_plant::Goals;
 use serde::Serialize;
 use serde_json::json;
 
+use super::profile;
 use super::stage::Stage;
 use crate::config::{BudgetDomain, SensorChoice};
 use crate::console;
@@ -25,15 +26,17 @@ use crate::policies::PolicyChoice;
 use crate::serve::budget;
 use crate::serve::power::{self, Meter, Power};
 
-/// The policies that hold a budget, the first that this machine can have.
+/// The policies that hold a budget without a profile, the first that this machine can have.
 const POLICIES: [&str; 2] = ["cpu-bandwidth", "rapl-only"];
-/// Budgets, as shares of the power without one; each with how long it holds. In all 20 s with the start.
+/// Budgets, as shares of the power without one; each with how long it holds. In all 20 s with the start and the profile.
 const STEPS: [(Option<f64>, Duration); 4] = [
-    (None, Duration::from_secs(3)),
-    (Some(0.8), Duration::from_secs(6)),
-    (Some(0.9), Duration::from_secs(6)),
-    (None, Duration::from_secs(3)),
+    (None, Duration::from_secs(2)),
+    (Some(0.8), Duration::from_secs(5)),
+    (Some(0.9), Duration::from_secs(5)),
+    (None, Duration::from_secs(2)),
 ];
+/// The policy where there is a profile.
+const PASS: &str = "pass";
 /// Within this share of the budget it is followed: PASS's upper threshold (3.3), on both sides.
 const MARGIN: f64 = 0.02;
 /// Requests that are due in a second: few, so that the load leaves the target its CPUs.
@@ -67,7 +70,8 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
     let (stage, power) = Stage::under_budget(meter).context("the demo's server does not start")?;
     let domain = budget::domain(None, &power.sources());
     let report = power.report();
-    let policy = choose(&stage, domain)?;
+    let profile = profile::measure(&stage, &power, domain);
+    let policy = choose(&stage, domain, profile.as_deref())?;
     let say = |text: String| if as_json { Ok(()) } else { console::line(text) };
     let sensor = match &report.modelled {
         Some(profile) => format!("modelled (profile {profile}): watts are computed from CPU time, not measured"),
@@ -75,7 +79,8 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
     };
     say(format!("{}\nSensor: {sensor}.", stage.told()))?;
     say(format!(
-        "Policy: {policy}, budget of the {}, quota period 100 ms. Load: {:.1} k reads of 4 KiB a second. It takes 20 s.",
+        "Policy: {policy}{}, budget of the {}, quota period 100 ms. Load: {:.1} k reads of 4 KiB a second. It takes 20 s.",
+        if policy == PASS { ", by a profile that was just measured at four quotas" } else { "" },
         crate::status::goals::domain_name(domain.name()),
         RATE_IOPS / 1e3
     ))?;
@@ -109,10 +114,11 @@ fn meter() -> anyhow::Result<Meter> {
 }
 
 /// Lets the first policy decide that this machine can have; its name.
-fn choose(stage: &Stage, domain: BudgetDomain) -> anyhow::Result<&'static str> {
+fn choose(stage: &Stage, domain: BudgetDomain, profile: Option<&str>) -> anyhow::Result<&'static str> {
     let mut refusals = Vec::new();
-    for name in POLICIES {
-        let choice = PolicyChoice { name: name.to_owned(), parameters: Vec::new() }.with_domain(domain, true);
+    let pass = profile.map(|profile| (PASS, vec![("profile".to_owned(), profile.to_owned())]));
+    for (name, parameters) in pass.into_iter().chain(POLICIES.map(|name| (name, Vec::new()))) {
+        let choice = PolicyChoice { name: name.to_owned(), parameters }.with_domain(domain, true);
         let policy = choice.build().map_err(|unfit| anyhow::anyhow!("{}: {}", unfit.what, unfit.help))?;
         match stage.set_policy(policy) {
             Ok(()) => return Ok(name),

@@ -12,6 +12,7 @@
 mod budget;
 mod bursts;
 mod median;
+mod profile;
 mod stage;
 mod table;
 
