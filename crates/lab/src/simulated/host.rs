@@ -20,7 +20,7 @@ use pilotlight_sim::scenario::{Scenario, Sensors, Workload};
 use pilotlight_sim::ssd::SsdModel;
 
 use crate::simulated::calibration::Calibration;
-use crate::simulated::machine::{MachineError, MachineFiles};
+use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
 
 /// The folder of free constants, beside the profiles.
 pub const CALIBRATIONS: &str = "calibration";
@@ -131,10 +131,13 @@ pub enum HostError {
     },
 }
 
-/// Whether a profile is that of a host with one drive.
+/// Whether a profile is that of a host with one drive. A server may have a file in the same folder; its profile names it.
 #[must_use]
 pub fn is_one(profiles: &Path, name: &str) -> bool {
-    profiles.join(CALIBRATIONS).join(format!("{name}.toml")).is_file()
+    let file = format!("{name}.toml");
+    let names_its_file = |profile: String| calibration_of(&profile).is_ok_and(|path| path.ends_with(&file));
+    let is_server = std::fs::read_to_string(profiles.join(&file)).is_ok_and(names_its_file);
+    profiles.join(CALIBRATIONS).join(file).is_file() && !is_server
 }
 
 fn text(path: &Path) -> Result<String, HostError> {
