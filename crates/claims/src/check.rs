@@ -180,6 +180,7 @@ mod tests {
         let maps = [
             ("one".to_owned(), include_str!("../../../experiments/claims-map.toml").to_owned()),
             ("two".to_owned(), include_str!("../../../experiments/claims-map-machines.toml").to_owned()),
+            ("three".to_owned(), include_str!("../../../experiments/claims-map-pass.toml").to_owned()),
         ];
         let map = map::parse(&maps).unwrap();
         check(&map, &claims).unwrap();

@@ -263,6 +263,7 @@ mod tests {
         let maps = [
             include_str!("../../../experiments/claims-map.toml"),
             include_str!("../../../experiments/claims-map-machines.toml"),
+            include_str!("../../../experiments/claims-map-pass.toml"),
         ];
         let map = map::parse(&maps.map(|text| ("map".to_owned(), text.to_owned()))).unwrap();
         let mut ranges = Vec::new();

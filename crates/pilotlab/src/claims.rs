@@ -49,8 +49,8 @@ use tables::Table;
 
 const CLAIMS: &str = "experiments/claims.toml";
 const MAP: &str = "experiments/claims-map.toml";
-/// Rows of the papers whose machine is a host with one drive.
-const MORE_MAP: &str = "experiments/claims-map-machines.toml";
+/// Rows of the papers whose machine is a host with one drive, and of PASS.
+const MORE_MAPS: [&str; 2] = ["experiments/claims-map-machines.toml", "experiments/claims-map-pass.toml"];
 const RESULTS: &str = "results";
 /// Variants of the machine by short runs.
 const SHORT: &str = "results/short";
@@ -86,7 +86,7 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "FILE")]
     claims: Vec<PathBuf>,
 
-    /// Which output answers which row; repeatable [default: experiments/claims-map.toml and claims-map-machines.toml]
+    /// Which output answers which row; repeatable [default: experiments/claims-map.toml, claims-map-machines.toml and claims-map-pass.toml]
     #[arg(long, value_name = "FILE")]
     map: Vec<PathBuf>,
 
@@ -334,9 +334,8 @@ fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
 /// The maps that are asked for, or the project's own.
 fn maps(args: &ClaimsArgs, root: &Path) -> Vec<PathBuf> {
     let mut maps = or(&args.map, root.join(MAP));
-    let more = root.join(MORE_MAP);
-    if args.map.is_empty() && more.is_file() {
-        maps.push(more);
+    if args.map.is_empty() {
+        maps.extend(MORE_MAPS.iter().map(|map| root.join(map)).filter(|map| map.is_file()));
     }
     maps
 }
