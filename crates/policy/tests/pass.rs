@@ -171,7 +171,7 @@ fn machines() -> Vec<Machine> {
     all
 }
 
-/// After each step above +2 % for at most 5 s. The other target, within 2 % after 10 s, is missed by 9 of 336 machines (worst 3.9 %, all but
+/// After each step above +2 % for at most 5 s. The other target, within 2 % after 10 s, is missed by 5 of 336 machines (worst 3.3 %, all but
 /// one with a window of 5 s): the first correction after a step can only be as good as the part of a window that was seen by then.
 #[test]
 fn steps_of_the_budget_are_followed_in_time() {
@@ -191,7 +191,7 @@ fn steps_of_the_budget_are_followed_in_time() {
         println!("{steps:?} {machine:?}");
     }
     assert!(over_s <= 5.0, "{over_s} s");
-    assert!(late.len() * 30 <= machines.len(), "{late:?}");
+    assert!(late.len() * 40 <= machines.len(), "{late:?}");
 }
 
 /// The same steps where the gain changes on the way: 0.4 to 2.5 W of the server for each watt of the CPU.

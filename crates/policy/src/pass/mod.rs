@@ -54,6 +54,8 @@ pub(crate) struct Pass {
     /// All that was cut and raised so far, in microwatts, from [`ORIGIN_UW`] on.
     moved_uw: u64,
     trial: Option<Trial>,
+    /// Power of the drives and of all else before the last change, in microwatts.
+    before_change: (f64, f64),
     /// What the last trial under this budget has found.
     found: Option<Component>,
     /// Since when there has been a budget.
@@ -82,6 +84,7 @@ impl Pass {
             control: Control::default(),
             moved_uw: ORIGIN_UW,
             trial: None,
+            before_change: (0.0, 0.0),
             found: None,
             since_ns: 0,
             is_blind: false,
