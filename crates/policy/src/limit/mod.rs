@@ -2,7 +2,7 @@
 //!
 //! The *limiter* holds the budget with knobs of its own and with the number of cores. The *inner* policy sees a plant without those knobs
 //! and with the cores that are left ([`inner`]), and without the budget; all else that it commands passes through. Ticks and
-//! intervals are those that either of them wants.
+//! intervals are those that either of them wants; a quiet interval that neither needs changes nothing, whether the plant leaves it out or not.
 
 pub(crate) mod inner;
 mod separate;
@@ -69,20 +69,23 @@ pub(crate) struct Limited<L> {
     grid: Grid,
     /// The limiter looks at the first interval that ends from then on.
     due_ns: u64,
+    /// The last answer.
+    answer: Next,
 }
 
 impl<L: Limiter> Limited<L> {
     pub(crate) fn new(limiter: L, policy: Box<dyn Policy>) -> Self {
         let grid = Grid { start_ns: 0, every_ns: limiter.interval_ns() };
-        Self { inner: Inner::new(policy, limiter.kinds()), limiter, grid, due_ns: 0 }
+        Self { inner: Inner::new(policy, limiter.kinds()), limiter, grid, due_ns: 0, answer: Next::at(0) }
     }
 
-    fn next(&self, now_ns: u64) -> Next {
+    fn next(&mut self, now_ns: u64) -> Next {
         let inner = self.inner.next();
         let has_cores = self.inner.cores() == self.inner.clamp(self.limiter.cores());
         let acts_ns = if has_cores { self.limiter.acts_ns(now_ns) } else { 0 };
         let own_ns = self.grid.end(acts_ns).max(self.due_ns);
-        Next { needed_ns: inner.needed_ns.min(own_ns), ..inner }
+        self.answer = Next { needed_ns: inner.needed_ns.min(own_ns), ..inner };
+        self.answer
     }
 }
 
@@ -117,6 +120,9 @@ impl<L: Limiter> Policy for Limited<L> {
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        if is_quiet(sample) && sample.now_ns < self.answer.needed_ns {
+            return self.answer;
+        }
         self.inner.note_state(sample);
         let is_due = sample.now_ns >= self.due_ns;
         if is_due {
@@ -151,13 +157,13 @@ impl<L: Limiter> Policy for Limited<L> {
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         self.inner.on_goals(now_ns, goals, out);
         self.limiter.on_goals(now_ns, goals, out);
-        self.due_ns = now_ns;
+        (self.due_ns, self.answer.needed_ns) = (now_ns, now_ns);
     }
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         self.inner.on_plant(now_ns, capabilities, out);
         self.limiter.on_plant(now_ns, capabilities, out);
-        self.due_ns = now_ns;
+        (self.due_ns, self.answer.needed_ns) = (now_ns, now_ns);
     }
 
     fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
