@@ -11,6 +11,7 @@
 
 use pilotlight_plant::{Capabilities, Command, Goals, Kind, KnobId, Of, Quantity, ReadingId, Refusal, Sample, Source};
 
+use super::level::{level, saved};
 use super::ssd_model::{Rate, SsdModel};
 use crate::budget::caps::{Caps, Selection};
 
@@ -351,25 +352,6 @@ fn highest_class(of: Of, others: &[Of], goals: &Goals) -> u8 {
     let meets = |other: &&Of| matches!((of, other), (Of::Host(_), Of::Namespace(_)) | (Of::Namespace(_), Of::Host(_)));
     let classes = others.iter().filter(meets).map(|&other| goals.class(of, other));
     classes.chain([goals.priority(of)]).max().unwrap_or(0)
-}
-
-/// What a cap saves of users with these bytes a second and slopes.
-fn saved(users: &[(f64, f64)], cap: f64) -> f64 {
-    users.iter().map(|(bytes, slope)| (bytes - cap).max(0.0) * slope).sum()
-}
-
-/// The highest cap, not below the floor, that saves at least so much.
-fn level(users: &[(f64, f64)], floor: f64, wanted_uw: f64) -> f64 {
-    if saved(users, floor) <= wanted_uw {
-        return floor;
-    }
-    let most = users.iter().map(|(bytes, _)| *bytes).fold(floor, f64::max);
-    let (mut low, mut high) = (floor, most);
-    for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        if saved(users, middle) >= wanted_uw { low = middle } else { high = middle }
-    }
-    low
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod allocate;
 mod bandwidth;
 mod cpu;
 pub mod cpu_model;
+mod level;
 pub mod parameters;
 pub mod profile;
 pub mod ssd_model;
