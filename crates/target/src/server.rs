@@ -7,6 +7,7 @@ mod error;
 mod failure_log;
 mod notices;
 mod priorities;
+mod stats;
 mod stop;
 mod utilization;
 
@@ -18,24 +19,21 @@ use std::time::{Duration, Instant};
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View};
-use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
+use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 
-use crate::acks::Acks;
 use crate::association::Association;
 use crate::backend::{Backend, MemoryBudget, OpenError};
 use crate::caps::{CapKnobs, Caps, Meter};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
-use crate::failures::{FailureCount, Failures};
 use crate::lease::{Lease, Leased};
 use crate::listener::Acceptor;
 use crate::listing::NamespaceList;
 use crate::message::{Message, NamespaceChange};
-use crate::moves::Moves;
 use crate::reaper::Reaper;
 use crate::register::Register;
-use crate::stats::{Counters, Totals};
+use crate::stats::Counters;
 use crate::subsystem::{NamespaceInfo, Subsystem};
 pub(crate) use assemble::{Assembled, announce};
 use assemble::{discovery_log, open_all};
@@ -45,8 +43,8 @@ pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::{FailureBell, FailureLog};
 pub(crate) use notices::Bell;
 use notices::Notices;
-use pilotlight_reactor::HistogramSnapshot;
 use priorities::Priorities;
+pub use stats::{NamespaceFailures, ServerStats, TargetThreadStats};
 use stop::Ending;
 use utilization::UtilizationReader;
 pub use utilization::{UtilizationRequest, UtilizationRequests};
@@ -177,45 +175,11 @@ impl Shared {
         Arc::clone(&self.counters[thread])
     }
 
-    /// What makes every namespace known to an I/O thread.
-    ///
-    /// # Errors
-    /// If a backend has no channel left for one more I/O thread.
-    pub(crate) fn announcements(&self) -> Result<Vec<Message>, StartError> {
-        let acks = Acks::new(); // nobody waits: connections come after these messages
-        let state = self.state();
-        let mut messages = Vec::new();
-        for (subsystem, entry) in state.subsystems.iter().enumerate() {
-            for (&nsid, namespace) in &entry.namespaces {
-                let change = added(&namespace.storage, nsid).map_err(|source| StartError::Namespace {
-                    nqn: entry.subsystem.nqn().into(),
-                    nsid,
-                    source,
-                })?;
-                messages.push(Message::Namespace { subsystem, nsid, change, applied: acks.expect() });
-            }
-        }
-        drop(state);
-        messages.push(Message::Listed { list: self.list(), changed: Arc::new([]), applied: acks.expect() });
-        Ok(messages)
-    }
-
     /// The namespaces as hosts are to be told of them.
     fn list(&self) -> Arc<NamespaceList> {
         let state = self.state();
         let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
         Arc::new(NamespaceList::new(state.subsystems.iter().map(listed).collect()))
-    }
-
-    /// Each namespace with its failed commands.
-    fn failures(&self) -> Vec<(String, u32, Failures)> {
-        let state = self.state();
-        let of_entry = |entry: &Entry| {
-            let nqn = entry.subsystem.nqn().to_owned();
-            let one = |(&nsid, ns): (&u32, &Namespace)| (nqn.clone(), nsid, ns.info.failures.clone());
-            entry.namespaces.iter().map(one).collect::<Vec<_>>()
-        };
-        state.subsystems.iter().flat_map(of_entry).collect()
     }
 
     /// The storage of a namespace.
@@ -301,12 +265,6 @@ impl Shared {
         })
     }
 
-    /// What every I/O thread has counted.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
-    }
-
     /// Whether I/O threads look at what is in progress when they are moved: for tests.
     #[must_use]
     pub fn looks_at_moves(&self) -> bool {
@@ -316,17 +274,6 @@ impl Shared {
     /// Has I/O threads look at what is in progress when they are moved.
     pub(crate) fn look_at_moves(&self) {
         self.looks_at_moves.store(true, Relaxed);
-    }
-
-    pub(crate) fn thread_stats(&self) -> Vec<TargetThreadStats> {
-        let one = |(id, counters): (u32, &Arc<Counters>)| TargetThreadStats {
-            id,
-            totals: counters.totals(),
-            latency: counters.latency.snapshot(),
-            cap_waits: counters.cap_waits.snapshot(),
-            moves: counters.moves.snapshot(),
-        };
-        (0..).zip(&self.counters).map(one).collect()
     }
 
     /// Notes a new connection; `false` if there are too many.
@@ -343,54 +290,6 @@ impl Shared {
     pub fn connection_closed(&self) {
         self.connections.fetch_sub(1, Relaxed);
     }
-}
-
-/// What an I/O thread has served so far; where it ran and for how long is in [`ServerStats::runtime`].
-#[derive(Clone, Debug, Default)]
-pub struct TargetThreadStats {
-    /// The I/O thread.
-    pub id: u32,
-    /// What it has counted.
-    pub totals: Totals,
-    /// How long reads and writes stayed in the target, in nanoseconds: from the poll that read the command to the end of
-    /// the one in which the socket took the last byte of its answer.
-    pub latency: HistogramSnapshot,
-    /// How long commands waited for a bandwidth cap, in nanoseconds; not part of `latency`.
-    pub cap_waits: HistogramSnapshot,
-    /// Its moves from reactor to reactor.
-    pub moves: Moves,
-}
-
-/// What a server has done so far.
-#[derive(Clone, Debug, Default)]
-pub struct ServerStats {
-    /// Sums over all I/O threads.
-    pub totals: Totals,
-    /// Each I/O thread.
-    pub threads: Vec<TargetThreadStats>,
-    /// Reactors, I/O threads as reactors see them, and the policy's orders.
-    pub runtime: RuntimeStats,
-    /// Associations that exist.
-    pub associations: usize,
-    /// Controllers that show power states, with the one that each was in when its host last sent an admin command.
-    pub power_states: Vec<(u16, u8)>,
-    /// Namespaces on which commands have failed.
-    pub failures: Vec<NamespaceFailures>,
-    /// Namespaces and hosts that are capped, or were.
-    pub caps: Vec<CapStats>,
-    /// The highest class that each I/O thread carries; `None` if it serves nobody.
-    pub classes: Vec<Option<u8>>,
-}
-
-/// Failed commands of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamespaceFailures {
-    /// The subsystem.
-    pub nqn: String,
-    /// The namespace.
-    pub nsid: u32,
-    /// How many failed, by status; since the namespace was added.
-    pub counts: Vec<FailureCount>,
 }
 
 /// How to open a namespace's backend.
@@ -472,27 +371,6 @@ impl Server {
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
-    }
-
-    /// What the server has done so far.
-    #[must_use]
-    pub fn stats(&self) -> ServerStats {
-        ServerStats {
-            totals: self.shared.totals(),
-            threads: self.shared.thread_stats(),
-            runtime: self.runtime.stats(),
-            associations: self.shared.register.len(),
-            power_states: self.shared.register.power_states(),
-            failures: self.failures(),
-            caps: self.cap_stats(),
-            classes: self.notices.classes(),
-        }
-    }
-
-    fn failures(&self) -> Vec<NamespaceFailures> {
-        let counted =
-            |(nqn, nsid, failures): (String, u32, Failures)| NamespaceFailures { nqn, nsid, counts: failures.counts() };
-        self.shared.failures().into_iter().map(counted).filter(|namespace| !namespace.counts.is_empty()).collect()
     }
 
     /// Lets `policy` decide over cores and I/O threads from now on. Before the first, every core polls and I/O threads stay

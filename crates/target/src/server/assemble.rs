@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use pilotlight_reactor::{Inbox, Sender};
 
-use super::{Entry, Namespace, Opener, Shared, StartError, Storage, send};
+use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
+use crate::acks::Acks;
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::departures::Clock;
 use crate::discovery::DiscoveryLog;
@@ -53,6 +54,31 @@ impl Assembled {
         };
         let threads = ends.into_iter().enumerate().map(thread).collect::<io::Result<Vec<_>>>()?;
         Ok(Self { listeners, addresses, shared, inboxes, threads })
+    }
+}
+
+impl Shared {
+    /// What makes every namespace known to an I/O thread.
+    ///
+    /// # Errors
+    /// If a backend has no channel left for one more I/O thread.
+    pub(crate) fn announcements(&self) -> Result<Vec<Message>, StartError> {
+        let acks = Acks::new(); // nobody waits: connections come after these messages
+        let state = self.state();
+        let mut messages = Vec::new();
+        for (subsystem, entry) in state.subsystems.iter().enumerate() {
+            for (&nsid, namespace) in &entry.namespaces {
+                let change = added(&namespace.storage, nsid).map_err(|source| StartError::Namespace {
+                    nqn: entry.subsystem.nqn().into(),
+                    nsid,
+                    source,
+                })?;
+                messages.push(Message::Namespace { subsystem, nsid, change, applied: acks.expect() });
+            }
+        }
+        drop(state);
+        messages.push(Message::Listed { list: self.list(), changed: Arc::new([]), applied: acks.expect() });
+        Ok(messages)
     }
 }
 

@@ -1,0 +1,111 @@
+//! What a server has counted so far, as numbers for those who ask.
+
+use std::sync::Arc;
+
+use pilotlight_reactor::{HistogramSnapshot, RuntimeStats};
+
+use super::{CapStats, Entry, Namespace, Server, Shared};
+use crate::failures::{FailureCount, Failures};
+use crate::moves::Moves;
+use crate::stats::{Counters, Totals};
+
+/// What an I/O thread has served so far; where it ran and for how long is in [`ServerStats::runtime`].
+#[derive(Clone, Debug, Default)]
+pub struct TargetThreadStats {
+    /// The I/O thread.
+    pub id: u32,
+    /// What it has counted.
+    pub totals: Totals,
+    /// How long reads and writes stayed in the target, in nanoseconds: from the poll that read the command to the end of
+    /// the one in which the socket took the last byte of its answer.
+    pub latency: HistogramSnapshot,
+    /// How long commands waited for a bandwidth cap, in nanoseconds; not part of `latency`.
+    pub cap_waits: HistogramSnapshot,
+    /// Its moves from reactor to reactor.
+    pub moves: Moves,
+}
+
+/// What a server has done so far.
+#[derive(Clone, Debug, Default)]
+pub struct ServerStats {
+    /// Sums over all I/O threads.
+    pub totals: Totals,
+    /// Each I/O thread.
+    pub threads: Vec<TargetThreadStats>,
+    /// Reactors, I/O threads as reactors see them, and the policy's orders.
+    pub runtime: RuntimeStats,
+    /// Associations that exist.
+    pub associations: usize,
+    /// Controllers that show power states, with the one that each was in when its host last sent an admin command.
+    pub power_states: Vec<(u16, u8)>,
+    /// Namespaces on which commands have failed.
+    pub failures: Vec<NamespaceFailures>,
+    /// Namespaces and hosts that are capped, or were.
+    pub caps: Vec<CapStats>,
+    /// The highest class that each I/O thread carries; `None` if it serves nobody.
+    pub classes: Vec<Option<u8>>,
+}
+
+/// Failed commands of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceFailures {
+    /// The subsystem.
+    pub nqn: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// How many failed, by status; since the namespace was added.
+    pub counts: Vec<FailureCount>,
+}
+
+impl Shared {
+    /// What every I/O thread has counted.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
+    }
+
+    pub(crate) fn thread_stats(&self) -> Vec<TargetThreadStats> {
+        let one = |(id, counters): (u32, &Arc<Counters>)| TargetThreadStats {
+            id,
+            totals: counters.totals(),
+            latency: counters.latency.snapshot(),
+            cap_waits: counters.cap_waits.snapshot(),
+            moves: counters.moves.snapshot(),
+        };
+        (0..).zip(&self.counters).map(one).collect()
+    }
+
+    /// Each namespace with its failed commands.
+    pub(super) fn failures(&self) -> Vec<(String, u32, Failures)> {
+        let state = self.state();
+        let of_entry = |entry: &Entry| {
+            let nqn = entry.subsystem.nqn().to_owned();
+            let one = |(&nsid, ns): (&u32, &Namespace)| (nqn.clone(), nsid, ns.info.failures.clone());
+            entry.namespaces.iter().map(one).collect::<Vec<_>>()
+        };
+        state.subsystems.iter().flat_map(of_entry).collect()
+    }
+}
+
+impl Server {
+    /// What the server has done so far.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        ServerStats {
+            totals: self.shared.totals(),
+            threads: self.shared.thread_stats(),
+            runtime: self.runtime.stats(),
+            associations: self.shared.register.len(),
+            power_states: self.shared.register.power_states(),
+            failures: self.failures(),
+            caps: self.cap_stats(),
+            classes: self.notices.classes(),
+        }
+    }
+
+    fn failures(&self) -> Vec<NamespaceFailures> {
+        let counted =
+            |(nqn, nsid, failures): (String, u32, Failures)| NamespaceFailures { nqn, nsid, counts: failures.counts() };
+        self.shared.failures().into_iter().map(counted).filter(|namespace| !namespace.counts.is_empty()).collect()
+    }
+}
