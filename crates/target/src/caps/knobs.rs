@@ -67,7 +67,7 @@ impl Knobs for CapKnobs {
         let Some(at) = knob.index().checked_sub(self.first) else {
             return self.machine.as_ref().ok_or(Refusal::Unknown)?.set(knob, value);
         };
-        let place = self.shared.caps.places().nth(at).filter(|place| !place.limit.is_retired());
+        let place = self.shared.caps.place(at).filter(|place| !place.limit.is_retired());
         self.set_cap(place.ok_or(Refusal::Unknown)?, Some(value));
         Ok(())
     }

@@ -231,6 +231,11 @@ impl Caps {
         self.places.iter().map_while(OnceLock::get)
     }
 
+    /// The limit of this number.
+    fn place(&self, at: usize) -> Option<&Place> {
+        self.places.get(at)?.get()
+    }
+
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
