@@ -32,7 +32,7 @@ use budget::{ByHand, Configured, Store};
 use overdue::Overdue;
 use server::Running;
 use signals::{Order, Orders};
-use station::Station;
+use station::{Started, Station};
 
 /// Serves until a signal says stop, or only checks the configuration.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
     let (server, in_charge) = server::start(&loaded.config, &operation)?;
-    let station = Station::new(server, &loaded, (by_hand, in_charge), &machine);
+    let station = Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine);
     announce(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
     let overdue = obey(&mut orders, args, &machine, &station, control.as_ref())?;
     drop(control); // a server that leaves takes no orders

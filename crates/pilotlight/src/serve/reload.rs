@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use super::budget::{self, ByHand, Configured};
 use super::holder;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
-use super::station::{State, follow_goals, refresh, said};
+use super::station::{State, refresh, said};
 use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of};
 use crate::policies::PolicyChoice;
 use moves::Move;
@@ -151,11 +151,8 @@ fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     info!("goals: budget {budget}, tolerance {tolerance}");
     (state.configured, state.by_hand_goals) = (configured, ByHand::default());
     (state.strict_before, state.withdrawn_uw) = (None, None);
-    let domain = std::mem::replace(&mut state.operation.domain, read.domain);
     if let Err(why) = refresh(state, server, budget::now_s()) {
-        warn!("the budget's domain stays: {why}");
-        state.operation.domain = domain;
-        let _ = follow_goals(state, server); // as before
+        warn!("policy {} stays: {why}", state.in_charge.name);
     }
 }
 

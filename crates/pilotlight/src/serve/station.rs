@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
-use super::budget::{self, ByHand as GoalsByHand, Configured, Judge, Store};
+use super::budget::{ByHand as GoalsByHand, Configured, Judge, Store};
 use super::holder;
 use super::reload::{self, Wanted};
 use super::server::Running;
 use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::policies::PolicyChoice;
 use goals::Watch;
-pub(super) use goals::{follow_goals, refresh};
+pub(super) use goals::refresh;
 
 /// A server and its state.
 pub(super) struct Station {
@@ -41,6 +41,16 @@ pub(super) struct Station {
     store: Store,
     watch: Watch,
     state: Mutex<State>,
+}
+
+/// How a server was started.
+pub(super) struct Started {
+    /// With the goals in force at that time, which can be others by now.
+    pub(super) operation: Operation,
+    /// The goals that were set by hand before.
+    pub(super) by_hand: GoalsByHand,
+    /// The policy in charge.
+    pub(super) in_charge: PolicyChoice,
 }
 
 /// What is true of a server, and where it comes from.
@@ -90,18 +100,15 @@ pub(super) struct ByHand {
 }
 
 impl Station {
-    /// Takes charge of a server that was started from this configuration, with these goals set by hand before and this policy in charge.
+    /// Takes charge of a server that was started from this configuration.
     pub(super) fn new(
         server: Box<dyn Running>,
         loaded: &Loaded,
-        (by_hand, in_charge): (GoalsByHand, PolicyChoice),
+        Started { operation, by_hand, in_charge }: Started,
         machine: &Machine,
     ) -> Self {
         let mut state = State::new(&loaded.config, &loaded.operation);
-        state.operation.domain = by_hand.domain.or(state.configured.domain);
-        state.operation.goals = state.configured.goals(&by_hand, budget::now_s());
-        state.operation.priorities = state.configured.priorities(&by_hand);
-        state.by_hand_goals = by_hand;
+        (state.operation, state.by_hand_goals) = (operation, by_hand);
         state.candidates = holder::candidates_for(&state.operation, server.as_ref());
         state.in_charge = in_charge;
         Self {
@@ -124,7 +131,13 @@ impl Station {
     /// Makes the server into what the configuration now says.
     pub(super) fn reload(&self, loaded: &Loaded) {
         let Loaded { config, operation, may_shrink, .. } = loaded;
-        reload::apply(&mut self.state(), Wanted { config, operation, may_shrink }, self.server.as_ref());
+        let mut state = self.state();
+        let by_hand = state.by_hand_goals.clone();
+        reload::apply(&mut state, Wanted { config, operation, may_shrink }, self.server.as_ref());
+        if state.by_hand_goals != by_hand {
+            self.keep(&state); // or they come back at a restart, once the configuration says again what it said before
+        }
+        drop(state);
         self.goals_have_changed();
     }
 

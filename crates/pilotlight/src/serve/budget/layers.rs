@@ -150,9 +150,11 @@ fn over<K: Clone + PartialEq, V: Copy>(configured: &[(K, V)], by_hand: &[(K, Opt
 }
 
 impl ByHand {
-    /// Without a budget that has ended; whether there was one.
+    /// Without a budget that has ended, and its domain; whether there was one.
     pub(in crate::serve) fn expire(&mut self, now_s: u64) -> bool {
-        self.budget.take_if(|hand| !hand.is_in_force(now_s)).is_some()
+        let has_ended = self.budget.take_if(|hand| !hand.is_in_force(now_s)).is_some();
+        self.domain.take_if(|_| has_ended);
+        has_ended
     }
 }
 

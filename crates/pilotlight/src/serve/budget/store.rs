@@ -152,7 +152,11 @@ mod tests {
         assert_eq!(store.load(&configured(400), 0), ByHand::default(), "there is no file");
         store.save(&by_hand(Some(100)), &configured(400)).unwrap();
         assert_eq!(store.load(&configured(400), 99), by_hand(Some(100)));
-        assert_eq!(store.load(&configured(400), 100), ByHand { budget: None, ..by_hand(None) }, "it has ended");
+        assert_eq!(
+            store.load(&configured(400), 100),
+            ByHand { budget: None, domain: None, ..by_hand(None) },
+            "it has ended"
+        );
         assert_eq!(store.load(&configured(350), 99), ByHand::default(), "the configuration has changed");
         store.save(&by_hand(None), &configured(400)).unwrap();
         assert_eq!(store.load(&configured(400), u64::MAX), by_hand(None));

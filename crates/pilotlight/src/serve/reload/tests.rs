@@ -11,7 +11,7 @@ use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_target::{Capped, DrainError, ServerStats};
 
 use super::*;
-use crate::config::{Priority, Reactors, SensorChoice, SleepAfter};
+use crate::config::{BudgetDomain, Priority, Reactors, SensorChoice, SleepAfter};
 use crate::serve::budget::HandBudget;
 use crate::serve::station::ByHand;
 use crate::status::report::PowerReport;
@@ -285,6 +285,19 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
     assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
     let free = vec!["goals None None".to_owned(), "policy static".to_owned()];
     assert_eq!(apply(&mut state, &Goals::default()), (free, Goals::default()));
+}
+
+#[test]
+fn a_domain_that_was_set_by_hand_ends_with_what_was_set_by_hand() {
+    let mut state = state(&server(vec![]));
+    state.configured.domain = Some(BudgetDomain::Server);
+    state.by_hand_goals.domain = Some(BudgetDomain::Cpu);
+    let set = state.by_hand_goals.clone();
+    for (by_hand, domain) in [(set, BudgetDomain::Cpu), (Default::default(), BudgetDomain::Server)] {
+        state.by_hand_goals = by_hand; // set, and taken back as unreachable (--strict)
+        refresh(&mut state, &Recorder::default(), 0).unwrap();
+        assert_eq!(state.operation.domain, Some(domain));
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Station {
         let mut state = self.state();
         choice.build().map_err(refusal)?;
         choose(&mut state, choice, self.server.as_ref()).map_err(|why| Refusal::of("policy", why))?;
-        info!("policy {} is in charge, set over the control socket", choice.name);
+        info!("policy {} was set over the control socket", choice.name);
         let in_charge = state.in_charge.clone();
         drop(state);
         self.goals_have_changed();

@@ -186,7 +186,10 @@ impl Station {
         let goals = state.configured.goals(&by_hand, now_s);
         let wanted = by_hand.domain.or(state.configured.domain);
         let operation = Operation { goals: goals.clone(), domain: wanted, ..state.operation.clone() };
-        let policy = holder::candidates_for(&operation, self.server.as_ref()).swap_remove(0);
+        let mut candidates = holder::candidates_for(&operation, self.server.as_ref());
+        // Where the choice is as before it is known which of them this machine can have.
+        let is_known = candidates == state.candidates;
+        let policy = if is_known { state.in_charge.clone() } else { candidates.swap_remove(0) };
         let domain = policy.domain().unwrap_or_else(|| budget::domain(wanted, &self.server.sources()));
         let planned = Planned { by_hand, goals, domain, policy };
         if asked.budget.is_some() && planned.goals.budget_uw.is_some() {
@@ -226,15 +229,13 @@ impl Station {
     }
 
     fn apply(&self, state: &mut State, planned: &Planned, asked: &GoalsRequest, now_s: u64) -> Result<(), Refusal> {
-        let wanted = planned.by_hand.domain.or(state.configured.domain);
         let before = std::mem::replace(&mut state.by_hand_goals, planned.by_hand.clone());
-        let domain = std::mem::replace(&mut state.operation.domain, wanted);
         let mut refused = refresh(state, self.server.as_ref(), now_s).map_err(|why| Refusal::of("domain", why));
         if refused.is_ok() && asked.strict && planned.goals.budget_uw.is_some() {
             refused = check_holder(&state.in_charge);
         }
         if let Err(refusal) = refused {
-            (state.by_hand_goals, state.operation.domain) = (before, domain);
+            state.by_hand_goals = before;
             self.follow(state, now_s);
             return Err(refusal);
         }
@@ -334,7 +335,7 @@ fn check_holder(policy: &PolicyChoice) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// Why it cannot: the one before goes on, and it is not tried again for these goals.
-pub(in crate::serve) fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
+fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
     let candidates = holder::candidates_for(&state.operation, server);
     if candidates == state.candidates {
         return Ok(());
@@ -349,6 +350,7 @@ pub(in crate::serve) fn follow_goals(state: &mut State, server: &dyn Running) ->
 /// # Errors
 /// As [`follow_goals`].
 pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> Result<(), String> {
+    state.operation.domain = state.by_hand_goals.domain.or(state.configured.domain);
     tell_goals(state, server, now_s);
     follow_goals(state, server)
 }
