@@ -66,6 +66,22 @@ fn priorities_set_by_hand_survive_kill_9_until_the_configuration_says_something_
     server.expect_log("configuration read again");
     assert_eq!(named(&server), json!([namespace(4, false)]));
     server.kill();
+    drop(server);
+    configure(folder.path(), 3);
+    let mut server = start(&file);
+    assert_eq!(named(&server), json!([namespace(3, false)]), "what was dropped does not come back");
+    server.kill();
+}
+
+#[test]
+fn a_priority_set_by_hand_can_be_taken_from_a_namespace_that_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(&configure(folder.path(), 3));
+    server.ask(&["set", "priority", "7", "--namespace", "1"]);
+    server.ask(&["namespace", "remove", "1"]);
+    assert_eq!(server.ask(&["status"])["priorities"]["named"], json!([namespace(7, true)]));
+    assert_eq!(server.ask(&["set", "priority", "off", "--namespace", "1"])["named"], json!([]));
+    assert_eq!(server.ask(&["set", "priority", "default", "--namespace", "1"])["named"], json!([namespace(3, false)]));
 }
 
 #[test]

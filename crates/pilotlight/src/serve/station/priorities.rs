@@ -6,7 +6,7 @@ use tracing::info;
 use super::namespaces::capped;
 use super::{State, Station};
 use crate::admin::answer::Refusal;
-use crate::admin::request::{MinimumRequest, PriorityRequest};
+use crate::admin::request::{CapTarget, MinimumRequest, PriorityRequest};
 use crate::config::{name_of, parse_minimum, parse_priority};
 use crate::serve::budget::{self, Named};
 use crate::status::measure;
@@ -20,7 +20,7 @@ impl Station {
     pub(super) fn set_priority(&self, wanted: &PriorityRequest) -> Result<PrioritiesReport, Refusal> {
         let priority = parsed(&wanted.priority, parse_priority).map_err(|what| Refusal::of("priority", what))?;
         let mut state = self.state();
-        let of = capped(&state, &wanted.of)?;
+        let of = capped(&state, &wanted.of).or_else(|refusal| known(&state, &wanted.of).ok_or(refusal))?;
         info!("priority of {}, set over the control socket: {}", name_of(&of), wanted.priority);
         put(&mut state.by_hand_goals.priorities, &Named::from(of), priority);
         Ok(self.priorities_have_changed(&mut state))
@@ -55,6 +55,19 @@ pub(super) fn priorities(state: &State) -> PrioritiesReport {
     };
     let named = state.operation.priorities.iter().map(|(of, priority)| (of, *priority, is_by_hand(of)));
     measure::priorities(named, &state.operation.goals, &state.in_charge)
+}
+
+/// A namespace that is not there, and has a priority all the same or had one by hand.
+fn known(state: &State, target: &CapTarget) -> Option<Capped> {
+    let CapTarget::Namespace { nqn: wanted, nsid: number } = target else { return None };
+    let by_hand = state.by_hand_goals.priorities.iter().map(|(of, _)| Capped::from(of.clone()));
+    let mut all = state.operation.priorities.iter().map(|(of, _)| of.clone()).chain(by_hand);
+    all.find(|of| match of {
+        Capped::Namespace { nqn, nsid } => {
+            i64::from(*nsid) == *number && wanted.as_ref().is_none_or(|wanted| wanted == nqn)
+        }
+        Capped::Host { .. } => false,
+    })
 }
 
 /// What was asked for; `None` for `default`.
