@@ -188,7 +188,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Policy")]
     pub(crate) policy_set: Vec<String>,
 
-    /// Most power that may be drawn, such as 300W; a policy that uses a budget holds it [default: off]
+    /// Most power that may be drawn, such as 300W; the policy holds it, or one around it (docs/budget.md) [default: off]
     #[arg(long, value_name = "POWER", help_heading = "Policy")]
     pub(crate) budget: Option<String>,
 

@@ -46,11 +46,11 @@ const PRIORITY_EXAMPLES: &str = "\
 Examples:
   pilotlight set priority 5 --namespace 1
   pilotlight set priority 9 --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
-  pilotlight set priority off --namespace 1         no priority: the same as 0
+  pilotlight set priority off --namespace 1         no priority of its own
   pilotlight set priority default --namespace 1     what the configuration says
   pilotlight set minimum 100MB/s --priority 5
 
-A request has the lower priority of its host and its namespace. Connections get an I/O thread of their priority when they are made.
+A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are made.
 What is set like this is kept and ends as goals do; docs/budget.md says more.";
 
 /// Options of `pilotlight set`.
@@ -70,7 +70,7 @@ enum What {
     /// Let another policy decide, or the same one with other parameters; under load too
     #[command(after_long_help = policy_help(), after_help = "Run with --help for policies, parameters and examples.")]
     Policy(PolicyArgs),
-    /// Most power that may be drawn; a policy that uses a budget holds it from now on
+    /// Most power that may be drawn; the policy holds it from now on, or one around it
     #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Budget(BudgetArgs),
     /// How much longer requests may take than without saving, as a mean

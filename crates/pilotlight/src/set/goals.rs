@@ -153,7 +153,8 @@ fn held_by(answer: &GoalsAnswer, goal: Goal, name: &str, policy: &str) -> String
         return format!(", held by policy {policy}{around}");
     }
     let users = users_of(goal);
-    format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}")
+    let why = if goal == Goal::Budget { "; the server's log says what they need here" } else { "" };
+    format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}{why}")
 }
 
 /// What the budget now is, or would be; who holds it, and for how long.

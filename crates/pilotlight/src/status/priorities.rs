@@ -10,7 +10,7 @@ pub(crate) fn priorities(report: &PrioritiesReport, policy: &str) -> String {
     let unused = if report.unused { format!("; policy {policy} does not use them") } else { String::new() };
     let named: Vec<String> = report.named.iter().map(priority).collect();
     if !named.is_empty() {
-        line(&mut out, "priorities", &format!("{}; others 0{unused}", named.join(", ")));
+        line(&mut out, "priorities", &format!("{}; others none{unused}", named.join(", ")));
     }
     let minimums: Vec<String> = report.minimums.iter().map(minimum).collect();
     if !minimums.is_empty() {
@@ -51,7 +51,7 @@ mod tests {
         let report = PrioritiesReport { named: vec![namespace, host], minimums, unused: true };
         let text = priorities(&report, "sandman");
         for words in [
-            "namespace 7 of nqn.2024-05.com.example:disks 5 (set by hand), host h 2; others 0; policy sandman does not use",
+            "namespace 7 of nqn.2024-05.com.example:disks 5 (set by hand), host h 2; others none; policy sandman does not use",
             "priority 5 100MB/s",
         ] {
             assert!(text.contains(words), "no `{words}` in {text}");

@@ -90,7 +90,7 @@ pub(crate) struct GoalsReport {
     pub(crate) floor_uw: Option<u64>,
 }
 
-/// Priorities of namespaces and hosts, by which a budget takes bandwidth away: the lowest first. Who has none has 0.
+/// Priorities of namespaces and hosts, by which a budget takes bandwidth away: the lowest first. A request of which neither has one has 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PrioritiesReport {
     pub(crate) named: Vec<PriorityReport>,
