@@ -27,6 +27,7 @@ quota() { cut -d' ' -f1 "$(group "$1")/cpu.max"; }
 is_capped() { [ -n "$(group "$1")" ] && [ "$(quota "$1")" = 1000 ]; }
 throttled() { sed -n 's/^nr_throttled //p' "$(group "$1")/cpu.stat"; }
 is_throttled_more_than() { [ "$(throttled "$1")" -gt "$2" ]; }
+is_gone() { [ -z "$(group "$1")" ]; }
 is_lifted() { [ "$(quota "$1")" = max ]; }
 # What a killed server must not leave: groups, and controllers that were not handed down before.
 settings() { echo "$(cat "$1/cgroup.subtree_control") $(group "$1" | wc -l) $(cat "$1/cgroup.type" 2>/dev/null)"; }
@@ -59,7 +60,9 @@ budget_in() {
   grep -q 'left behind by a process that was killed' /tmp/serve.log || { cat /tmp/serve.log; fail "the log does not say it"; }
   [ "$(settings "$folder" | sed 's/domain threaded/domain/')" = "$before" ] || fail "settings were $before and are $(settings "$folder")"
   expect "set budget" /host/pilotlight set budget 5W --no-wait
-  grep -q 'policy static does not use it' /tmp/expect.out || fail "it does not say that nothing holds the budget"
+  grep -q 'held by policy cpu-bandwidth around static' /tmp/expect.out || fail "it does not say what holds the budget"
+  expect "set budget off" /host/pilotlight set budget off
+  within 40 "the end of the quota" is_gone "$folder"
   kill $server
   wait $server
 
