@@ -15,11 +15,12 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use super::budget::{self, Configured};
+use super::holder;
 use super::knobs::{self, Reach};
 use super::power;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, options};
 use crate::admin::socket::{BindError, ControlSocket};
-use crate::config::{AdminSocket, Operation, Problem};
+use crate::config::{AdminSocket, BudgetDomain, Operation, Problem};
 use crate::policies::PolicyChoice;
 
 /// What this machine lacks for such a server.
@@ -43,7 +44,11 @@ pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem>
     let capabilities = Capabilities { knobs, sources, ..capabilities(&options) };
     let domain = budget::domain(operation.domain, &capabilities.sources);
     let choice = operation.policy.with_domain(domain, operation.domain.is_some());
-    problems.extend(policy(&choice, &options.topology, &capabilities, config.io_threads));
+    let check = |choice: &PolicyChoice| policy(choice, &options.topology, &capabilities, config.io_threads);
+    problems.extend(check(&choice));
+    if !capabilities.sources.is_empty() {
+        problems.extend(no_holder(operation, domain, check));
+    }
     problems.extend(memory(config));
     problems.extend(operation.admin_socket.as_ref().and_then(control_socket));
     problems
@@ -101,6 +106,25 @@ fn policy(choice: &PolicyChoice, topology: &Topology, capabilities: &Capabilitie
     Some(Problem::of_machine(what).help(unsupported.remedy))
 }
 
+/// Whether no policy can hold the budget around the chosen one, which does not use it: the server starts all the same.
+fn no_holder(
+    operation: &Operation,
+    domain: BudgetDomain,
+    check: impl Fn(&PolicyChoice) -> Option<Problem>,
+) -> Option<Problem> {
+    let mut operation = operation.clone();
+    if operation.schedule.is_some() {
+        operation.goals.budget_uw.get_or_insert(0);
+    }
+    let candidates = holder::candidates(&operation, domain);
+    let (_, around) = candidates.split_last()?;
+    let refused: Vec<Problem> = around.iter().map_while(check).collect();
+    let first = refused.first().filter(|_| refused.len() == around.len())?;
+    let what =
+        format!("nothing holds the budget: policy {} does not use it, and {}", operation.policy.name, first.what);
+    Some(Problem { help: first.help.clone(), ..Problem::of_machine(what).told() })
+}
+
 /// Namespaces without a file, opened all together and closed again: they take address space and no memory, because nothing
 /// is preallocated here.
 fn memory(config: &ServerConfig) -> Vec<Problem> {
@@ -131,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::config::Reactors;
+    use crate::serve::reload::tests::operation;
 
     fn problem(name: &str) -> Option<Problem> {
         let Reactors { cores, topology } = Reactors::for_tests(2);
@@ -149,6 +174,21 @@ mod tests {
         }
         let problem = problem("governor").unwrap();
         assert!(problem.what.contains("policy governor needs") && !problem.help.is_empty(), "{problem:?}");
+    }
+
+    #[test]
+    fn a_budget_that_no_policy_can_hold_here_is_told() {
+        let mut operation = operation("static");
+        let refused = |names: &'static [&'static str]| {
+            let why = |choice: &PolicyChoice| Problem::of_machine(format!("{} needs a test", choice.name));
+            move |choice: &PolicyChoice| names.contains(&&*choice.name).then(|| why(choice))
+        };
+        let none = refused(&["cpu-bandwidth", "pass"]);
+        assert!(no_holder(&operation, BudgetDomain::Server, none).is_none(), "there is no budget");
+        operation.goals.budget_uw = Some(1);
+        let problem = no_holder(&operation, BudgetDomain::Server, none).unwrap();
+        assert!(!problem.is_error() && problem.what.contains("cpu-bandwidth needs a test"), "{problem:?}");
+        assert!(no_holder(&operation, BudgetDomain::Server, refused(&["cpu-bandwidth"])).is_none(), "pass holds it");
     }
 
     #[test]
