@@ -34,6 +34,7 @@ fn machine(poll_uw: u64, loop_ns: u32, thread_ns: u32) -> Machine {
     (machine.poll.loop_ns, machine.poll.thread_ns) = (loop_ns, thread_ns);
     machine.speed.sibling_gain_ppm = 0;
     (machine.limits.quota_period_ns, machine.limits.power_period_ns) = (MS, MS / 10);
+    machine.limits.quota_slice_ns = MS / 20; // the share of the period that the kernel's slice has
     machine
 }
 
