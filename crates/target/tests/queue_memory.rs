@@ -68,6 +68,10 @@ fn a_queue_is_charged_no_less_than_it_takes() {
     let first = Host::both(&mut bench, 0, false);
     for (hostid, entries) in (1..).zip([2, 32, 128, 512, 1024]) {
         let (_admin, cntlid) = Host::admin(&mut bench, hostid, 0);
+        // What is remembered of a host comes with its first queue, and is no queue's.
+        let mut known = Host::shaken(&mut bench, false);
+        let answer = known.try_connect(&mut bench, connect_cmd(2, 2), &connect_data(hostid, cntlid));
+        assert!(answer.status().is_success());
         let mut queue = Host::shaken(&mut bench, false);
         let (answer, taken, charged) =
             taken(&mut bench, |bench| queue.try_connect(bench, connect_cmd(1, entries), &connect_data(hostid, cntlid)));
