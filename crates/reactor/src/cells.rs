@@ -59,7 +59,7 @@ pub struct ReactorStats {
     pub idle_ns: u64,
     /// Time asleep in nanoseconds, and sleeps that ended, by depth as in [`SLEEPS`].
     pub asleep: [SleepStats; 3],
-    /// CPU time of the OS thread in the kernel's books, in nanoseconds; 0 where the kernel does not tell.
+    /// CPU time of the OS thread as the kernel accounts it, in nanoseconds; 0 where the kernel does not tell.
     pub cpu_ns: u64,
     /// Requests that arrived.
     pub requests: u64,

@@ -153,7 +153,7 @@ impl Bursts {
 
 /// One quiet phase and one burst under one policy.
 pub(super) struct Sample {
-    /// CPU time of the target's cores in the quiet phase, in the kernel's books, by time that went by: 1 is one core.
+    /// CPU time of the target's cores in the quiet phase, as the kernel accounts it, by time that went by: 1 is one core.
     pub(super) quiet_cpu: f64,
     /// As the reactors count it: awake, polling included.
     pub(super) quiet_awake: f64,

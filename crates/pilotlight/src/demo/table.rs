@@ -95,7 +95,7 @@ impl Outcome {
         let rounds = self.bursts.count;
         let _ = writeln!(
             text,
-            "  Medians of {rounds} bursts, in brackets their interval of at least 95 %. CPU %: in the kernel's books, 100 is one core."
+            "  Medians of {rounds} bursts, in brackets their interval of at least 95 %. CPU %: as the kernel accounts it, 100 is one core."
         );
         if let Ok(profile) = profile() {
             let _ = writeln!(text, "  W: modelled, profile {}: the target's cores above deep sleep.", profile.name);

@@ -319,7 +319,7 @@ pub(crate) struct ReactorReport {
     pub(crate) idle_percent: f64,
     /// Time asleep, by depth.
     pub(crate) asleep_percent: BTreeMap<String, f64>,
-    /// CPU time in the kernel's books, in which waiting instructions count; `None` where the kernel does not tell.
+    /// CPU time as the kernel accounts it, in which waiting instructions count; `None` where the kernel does not tell.
     pub(crate) scheduled_percent: Option<f64>,
     pub(crate) loops_per_s: f64,
     pub(crate) requests_per_s: f64,

@@ -62,7 +62,7 @@ impl Bandwidth {
     pub(super) fn start(&mut self, capabilities: &Capabilities, goals: &Goals) {
         self.caps = Caps::find(Selection::of(Kind::BytesPerS), capabilities);
         self.find_items(capabilities, goals);
-        self.classify(goals);
+        self.classify(goals, &[]);
     }
 
     fn find_items(&mut self, capabilities: &Capabilities, goals: &Goals) {
@@ -93,8 +93,8 @@ impl Bandwidth {
     }
 
     /// Other priorities hold. Where a class is capped, those below it are at the floor.
-    fn classify(&mut self, goals: &Goals) {
-        let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item.class))).collect();
+    /// `old` are the caps until now, as far as there are any.
+    fn classify(&mut self, goals: &Goals, old: &[(KnobId, Option<f64>)]) {
         self.minimums.clone_from(&goals.minimums);
         self.items.iter_mut().for_each(|item| item.class = highest_class(item.of, &self.others, goals));
         let mut classes: Vec<_> = self.items.iter().map(|item| item.class).collect();
@@ -117,9 +117,10 @@ impl Bandwidth {
 
     /// The plant or the priorities are others now.
     pub(super) fn replace(&mut self, capabilities: &Capabilities, goals: &Goals) {
+        let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item.class))).collect();
         self.caps.replace_knobs(capabilities);
         self.find_items(capabilities, goals);
-        self.classify(goals);
+        self.classify(goals, &old);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -370,7 +371,7 @@ mod tests {
         bandwidth_of(1, priorities)
     }
 
-    fn bandwidth_of(hosts: u32, priorities: &[(Of, u8)]) -> Bandwidth {
+    fn capabilities(namespaces: u32, hosts: u32) -> Capabilities {
         let knob = |of| Knob {
             of,
             kind: Kind::BytesPerS,
@@ -379,12 +380,15 @@ mod tests {
             caller: Cost::Measured(0),
             effect: Cost::Measured(0),
         };
-        let namespaces = [Of::Namespace(0), Of::Namespace(1)].into_iter();
-        let knobs = namespaces.chain((0..hosts).map(Of::Host)).map(knob).collect();
+        let knobs = (0..namespaces).map(Of::Namespace).chain((0..hosts).map(Of::Host)).map(knob).collect();
+        Capabilities { knobs, ..Capabilities::default() }
+    }
+
+    fn bandwidth_of(hosts: u32, priorities: &[(Of, u8)]) -> Bandwidth {
         let ssd = SsdModel { drives: 2, ..Profile::named("pass-xeon-gold-6430").unwrap().ssd };
         let mut bandwidth = Bandwidth::new(ssd);
         let goals = Goals { priorities: priorities.to_vec(), ..Goals::default() };
-        bandwidth.start(&Capabilities { knobs, ..Capabilities::default() }, &goals);
+        bandwidth.start(&capabilities(2, hosts), &goals);
         bandwidth
     }
 
@@ -453,7 +457,7 @@ mod tests {
         let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
         bandwidth.cut(1e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
         assert_eq!(caps(&bandwidth), [Some(1_000), None]);
-        bandwidth.classify(&Goals { priorities: vec![(Of::Namespace(0), 7)], ..Goals::default() });
+        bandwidth.replace(&capabilities(2, 1), &Goals { priorities: vec![(Of::Namespace(0), 7)], ..Goals::default() });
         assert_eq!(caps(&bandwidth), [Some(1_000), Some(10)]);
     }
 
@@ -465,13 +469,27 @@ mod tests {
             minimums: vec![(0, mib << 20), (5, 1_000 << 20)],
             ..Goals::default()
         };
-        bandwidth.classify(&goals(200));
+        bandwidth.replace(&capabilities(2, 1), &goals(200));
         let rates = reads(&[2.0 * WATT, 2.0 * WATT]);
         assert!((bandwidth.available_uw(&rates) - 2.8e6).abs() < 1_000.0);
         bandwidth.cut(9e6, &rates);
         assert_eq!(caps(&bandwidth), [Some(200), Some(1_000)]);
-        bandwidth.classify(&goals(300));
+        bandwidth.replace(&capabilities(2, 1), &goals(300));
         assert_eq!(caps(&bandwidth), [Some(300), Some(1_000)], "a higher minimum holds at once");
+    }
+
+    #[test]
+    fn what_comes_changes_no_cap() {
+        let priorities = [(Of::Namespace(1), 5), (Of::Namespace(2), 5)];
+        let mut bandwidth = bandwidth(&priorities);
+        bandwidth.cut(3e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
+        let before = caps(&bandwidth);
+        assert!(before[0] < before[1] && before[1].is_some(), "both classes are capped: {before:?}");
+        let goals = Goals { priorities: priorities.to_vec(), ..Goals::default() };
+        bandwidth.replace(&capabilities(2, 2), &goals);
+        assert_eq!(caps(&bandwidth), before, "a host");
+        bandwidth.replace(&capabilities(3, 2), &goals);
+        assert_eq!(caps(&bandwidth), [Some(7), before[1], before[1]], "a namespace; three share the floor");
     }
 
     #[test]
