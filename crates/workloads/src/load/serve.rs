@@ -115,7 +115,17 @@ impl Serve {
                 why,
                 ..Step::default()
             },
+            self.wait(),
         ])
+    }
+
+    /// Waits for an answer: the socket is there before the server listens for hosts, and is answered once it does.
+    fn wait(&self) -> Step {
+        let script = "until \"$0\" namespace list --socket \"$1\" >&2; do test -S \"$1\" && sleep 0.1 || exit 1; done"
+            .to_owned();
+        let program = self.program.display().to_string();
+        let argv = program::argv(Path::new("sh"), ["-c".to_owned(), script, program, self.socket().into()]);
+        Step { argv, limit_s: 120.0, why: "waiting for the server".into(), ..Step::default() }
     }
 
     /// Writes down what the server does.
