@@ -13,6 +13,7 @@ pub mod outcome;
 pub mod power;
 pub mod rng;
 pub mod scenario;
+mod schedutil;
 pub mod sensor;
 pub mod ssd;
 pub mod trace;

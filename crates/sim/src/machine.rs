@@ -33,6 +33,20 @@ pub struct Machine {
     /// How it limits CPU time and power, where a policy says so.
     #[serde(default)]
     pub limits: Limits,
+    /// What chooses the frequency of its cores.
+    #[serde(default)]
+    pub governor: Governor,
+}
+
+/// The kernel's frequency governor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Governor {
+    /// The highest frequency, unless a policy orders another one.
+    #[default]
+    Performance,
+    /// The frequency follows how much of the time a core runs (`schedutil.rs`); no policy can order one.
+    Schedutil,
 }
 
 /// Limits of CPU time and of power.

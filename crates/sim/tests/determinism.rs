@@ -3,7 +3,7 @@
 mod support;
 
 use pilotlight_sim::engine::{looks, run_naive, run_traced};
-use pilotlight_sim::machine::Family;
+use pilotlight_sim::machine::{Family, Governor};
 use pilotlight_sim::outcome::{Decisions, Outcome};
 use pilotlight_sim::scenario::{Phase, Rate, Scenario};
 use pilotlight_sim::ssd::DrivePower;
@@ -182,6 +182,10 @@ fn both_meters_agree() {
             assert!(outcome.capped_uj > 0, "{name}: no drive has reached its ceiling");
             scenario.machine.power.family.kernel_idles_deep = true;
             engines_agree(&scenario, name, settings);
+            if name != "governor" {
+                scenario.machine.governor = Governor::Schedutil;
+                engines_agree(&scenario, name, settings);
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use pilotlight_plant::{
 };
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::engine::{run_naive, run_traced};
+use pilotlight_sim::machine::{Governor, Machine};
 use pilotlight_sim::outcome::{Energy, Outcome};
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Rate, Scenario, Sensors};
@@ -114,8 +115,10 @@ impl Dice {
                 let of =
                     if kind == 10 { Of::Namespace(self.below(2) as u32) } else { Of::Host(self.below(cores) as u32) };
                 let knob = match kind {
-                    4 => all.find_knob(Of::Core(to), Kind::FrequencyKhz),
-                    5 | 6 => all.knobs_of(Kind::LimitUw).next(),
+                    4 if scenario.machine.governor == Governor::Performance => {
+                        all.find_knob(Of::Core(to), Kind::FrequencyKhz)
+                    }
+                    4..=6 => all.knobs_of(Kind::LimitUw).next(),
                     7 => all.knobs_of(Kind::QuotaPeriodNs).next(),
                     10 | 11 => {
                         let value = if self.below(4) == 0 { u64::MAX } else { 1_000_000 << self.below(8) };
@@ -142,6 +145,7 @@ fn both_engines_agree_whatever_is_set() {
         scenario.machine.kernel.deep_residency_ns = 300_000;
         scenario.machine.speed.step_khz = [50_000, 70_000, 300_000][seed as usize % 3];
         scenario.machine.limits.quota_of_main = seed % 4 == 3;
+        scenario.machine.governor = [Governor::Performance, Governor::Schedutil][seed as usize / 3 % 2];
         scenario.machine.power.uncore_uw = [None, Some(40_000_000)][seed as usize / 2 % 2];
         if scenario.topology.len() == 1 {
             continue; // no workers, so no quota
@@ -189,6 +193,52 @@ fn the_main_core_has_its_part_of_the_quota_where_the_machine_says_so() {
         let awake_ns: u64 = outcome.series.iter().map(|stretch| stretch.awake_ns).sum();
         assert!(awake_ns.abs_diff(all * 10 * MS) < MS / 2, "{awake_ns} ns of {cores} cores");
     }
+}
+
+/// The frequency at which each core ends, by the trace.
+fn last_khz(scenario: &Scenario, policy: Box<dyn Policy>) -> Vec<u64> {
+    let mut trace = Vec::new();
+    run_traced(scenario, policy, &mut trace).unwrap();
+    let mut khz = vec![u64::from(scenario.machine.speed.max_khz); scenario.topology.len()];
+    for record in trace.as_chunks::<{ Record::BYTES }>().0.iter().filter_map(Record::decode) {
+        if record.what == What::Frequency {
+            khz[record.a as usize] = record.b;
+        }
+    }
+    khz
+}
+
+#[test]
+fn schedutil_slows_cores_that_a_quota_throttles_and_no_others() {
+    let mut scenario = scenario(4, 20_000.0, 400 * MS, 1);
+    scenario.machine.governor = Governor::Schedutil;
+    let speed = scenario.machine.speed;
+    let (lowest, highest) = (u64::from(speed.min_khz), u64::from(speed.max_khz));
+    let performance = Scenario {
+        machine: Machine { governor: Governor::Performance, ..scenario.machine.clone() },
+        ..scenario.clone()
+    };
+    let of_quota = knob(&scenario, Kind::QuotaPpm);
+    // The governor has no knob of a core's frequency, so the quota has another number.
+    let other = knob(&performance, Kind::QuotaPpm);
+    let quota = |knob: KnobId, ppm: u64| vec![vec![Command::Set { knob, value: 3 * ppm }]];
+    let ends = |ppm: u64| last_khz(&scenario, Setter::boxed(50 * MS, quota(of_quota, ppm)));
+    assert_eq!(ends(1_000_000), [highest; 4]);
+    assert_eq!(ends(500_000), [highest, lowest, lowest, lowest], "the main core is not limited");
+    assert_eq!(ends(900_000), [highest; 4]);
+    let all = checked(&scenario, 50 * MS, &[]);
+    let half = checked(&scenario, 50 * MS, &quota(of_quota, 500_000));
+    assert_eq!(all.energy, checked(&performance, 50 * MS, &[]).energy, "cores that poll are busy");
+    assert!(half.energy.cpu_uj < checked(&performance, 50 * MS, &quota(other, 500_000)).energy.cpu_uj);
+}
+
+#[test]
+fn a_policy_that_sets_frequencies_is_refused_beside_schedutil() {
+    let mut scenario = scenario(2, 0.0, 4 * MS, 1);
+    scenario.machine.governor = Governor::Schedutil;
+    assert_eq!(capabilities(&scenario).knobs_of(Kind::FrequencyKhz).count(), 0);
+    let error = run(&scenario, support::policy("governor", &[])).unwrap_err().to_string();
+    assert!(error.contains("schedutil") && error.contains("governor"), "{error}");
 }
 
 /// How long workers were awake in each period, and how often one was throttled, by the trace.

@@ -13,8 +13,8 @@ use pilotlight_input::file as read;
 use pilotlight_plant::{CoreId, Topology};
 use pilotlight_sim::jobs::{Job, JobCosts, Scheduled};
 use pilotlight_sim::machine::{
-    ByState, DirectorCosts, Family, KernelCosts, Limits, Machine, Network, PollCosts, Power as Watts, ScheduledPower,
-    SleepCosts, Speed,
+    ByState, DirectorCosts, Family, Governor, KernelCosts, Limits, Machine, Network, PollCosts, Power as Watts,
+    ScheduledPower, SleepCosts, Speed,
 };
 use pilotlight_sim::scenario::{Scenario, Sensors, Workload};
 use pilotlight_sim::ssd::SsdModel;
@@ -277,6 +277,7 @@ impl Host {
             power: self.power.watts(processors.cores),
             jobs: self.costs,
             limits: Limits::default(),
+            governor: Governor::default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A machine from its two files: what is printed about it (`profiles/NAME.toml`) and what is free (`calibration.toml`).
 //!
 //! Both are merged by dotted key. A key that both give, that neither gives, or that the machine does not have is an error
-//! that names it: nothing is ever filled in silently but [`DEFAULTS`]. The profile's `[sources]` must name every figure in it.
+//! that names it: nothing is ever filled in silently but [`defaults`]. The profile's `[sources]` must name every figure in it.
 
 use std::collections::BTreeMap;
 
@@ -23,14 +23,17 @@ pub const ABOUT: [&str; 5] = ["source", "cores", "sources", "fact", "calibration
 const CALIBRATION: &str = "calibration.toml";
 
 /// What no file of a server has to give, with its value else: faults, which are there only where somebody asks for them, and how the kernel
-/// and the CPU keep limits ([`pilotlight_sim::machine::Limits`]).
-const DEFAULTS: [(&str, Value); 5] = [
-    ("director.fails_ppm", Value::Integer(0)),
-    ("limits.quota_period_ns", Value::Integer(100_000_000)),
-    ("limits.quota_slice_ns", Value::Integer(5_000_000)),
-    ("limits.quota_of_main", Value::Boolean(false)),
-    ("limits.power_period_ns", Value::Integer(1_000_000)),
-];
+/// and the CPU keep limits and choose frequencies ([`pilotlight_sim::machine::Limits`], [`pilotlight_sim::machine::Governor`]).
+fn defaults() -> [(&'static str, Value); 6] {
+    [
+        ("director.fails_ppm", 0.into()),
+        ("limits.quota_period_ns", 100_000_000.into()),
+        ("limits.quota_slice_ns", 5_000_000.into()),
+        ("limits.quota_of_main", false.into()),
+        ("limits.power_period_ns", 1_000_000.into()),
+        ("governor", "performance".into()),
+    ]
+}
 
 /// Both files, read.
 #[derive(Clone, Debug)]
@@ -193,7 +196,7 @@ impl MachineFiles {
         }
         // A host with one drive has no director.
         let is_server = merged.contains_key("director");
-        for (key, value) in DEFAULTS.into_iter().filter(|_| is_server) {
+        for (key, value) in defaults().into_iter().filter(|_| is_server) {
             if dotted::get(&merged, key).is_none() {
                 dotted::set(&mut merged, key, value)?;
             }
@@ -210,7 +213,7 @@ impl MachineFiles {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_sim::machine::Limits;
+    use pilotlight_sim::machine::{Governor, Limits};
 
     use super::*;
 
@@ -241,6 +244,9 @@ mod tests {
         assert_eq!(change("poll.loop_ns", 7.into()).unwrap().poll.loop_ns, 7);
         assert_eq!(files.machine(&[]).unwrap().limits, Limits::default());
         assert_eq!(change("limits.quota_period_ns", 9.into()).unwrap().limits.quota_period_ns, 9);
+        assert_eq!(files.machine(&[]).unwrap().governor, Governor::Performance);
+        assert_eq!(change("governor", "schedutil".into()).unwrap().governor, Governor::Schedutil);
+        assert!(change("governor", "ondemand".into()).unwrap_err().to_string().contains("ondemand"));
         let faults = |machine: Machine| machine.director.fails_ppm;
         assert_eq!(faults(files.machine(&[]).unwrap()), 0, "none unless asked for");
         assert_eq!(faults(change("director.fails_ppm", 1_000.into()).unwrap()), 1_000);

@@ -1,10 +1,11 @@
 //! What a simulated machine can do, and what it can measure. Its costs are those that it has.
 
 use pilotlight_plant::{
-    Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Stat, Topology, Values,
+    Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Stat, Topology, Unsupported, Values,
 };
 
-use crate::machine::{Machine, Speed};
+use super::RunError;
+use crate::machine::{Governor, Machine, Speed};
 use crate::scenario::Scenario;
 
 /// Time of a core that stores a message for another, in nanoseconds at full speed.
@@ -135,7 +136,7 @@ fn quota(scenario: &Scenario) -> Option<Knob> {
 /// The least for each worker: 0.2 % of a core, as PASS has it (section 5.7).
 const LEAST_QUOTA_PPM: u64 = 2_000;
 
-/// The frequency of each core, where it can be set.
+/// The frequency of each core, where it can be set: not while the kernel's governor chooses it.
 fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
     let Speed { min_khz, max_khz, step_khz, transition_ns, .. } = machine.speed;
     let [min, max, step] = [min_khz, max_khz, step_khz.max(1)].map(u64::from);
@@ -147,7 +148,8 @@ fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
         caller: Cost::Measured(u64::from(machine.director.frequency_ns)),
         effect: Cost::Measured(transition_ns),
     };
-    if min < max { topology.cores().map(knob).collect() } else { Vec::new() }
+    let is_free = min < max && machine.governor == Governor::Performance;
+    if is_free { topology.cores().map(knob).collect() } else { Vec::new() }
 }
 
 /// The server's power, by its meter if it has one of its own.
@@ -170,4 +172,14 @@ fn sources(scenario: &Scenario) -> Vec<Source> {
     let directions = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS];
     all.extend(capped(scenario).flat_map(|of| directions.map(|quantity| source(of, quantity))));
     all
+}
+
+/// A policy that needs frequencies is told who has them.
+pub(super) fn refusal(error: Unsupported, governor: Governor) -> RunError {
+    match governor {
+        Governor::Performance => error.into(),
+        Governor::Schedutil => {
+            RunError::Scenario(format!("{error}; under machine.governor = schedutil no policy can set a frequency"))
+        }
+    }
 }

@@ -17,6 +17,7 @@ use super::moments::{self, Part};
 use crate::limiter::Limiter;
 use crate::machine::{Machine, Power, Speed};
 use crate::power::{Epoch, Overlap, PPM, PowerModel, Spent, Together};
+use crate::schedutil::Schedutil;
 use crate::trace::{State, What};
 
 /// Length of an epoch in nanoseconds.
@@ -142,6 +143,9 @@ pub(crate) struct Meter {
     ceiling_khz: u32,
     /// When it can change next; never without a limit.
     limit_ns: u64,
+    /// The kernel's governor, if it chooses frequencies, and when it looks at cores next; never without it.
+    governor: Option<Schedutil>,
+    governor_ns: u64,
     until_ns: u64,
     /// Since the last time that it was asked.
     total: Total,
@@ -196,6 +200,7 @@ impl Meter {
     pub(crate) fn new(machine: &Machine, family: &[Power], topology: &Topology) -> Self {
         let spent = Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Shallow };
         let models: Vec<_> = members(machine, family).map(|power| PowerModel::new(power, &machine.speed)).collect();
+        let governor = Schedutil::new(machine, topology.len());
         let watched = Watched {
             state: State::Awake,
             low: State::Shallow,
@@ -217,6 +222,8 @@ impl Meter {
             limiter: Limiter::new(machine),
             ceiling_khz: machine.speed.max_khz,
             limit_ns: u64::MAX,
+            governor_ns: governor.as_ref().map_or(u64::MAX, |_| Schedutil::due_ns(0)),
+            governor,
             until_ns: 0,
             calm_ns: 0,
             due_ns: u64::MAX,
@@ -237,10 +244,32 @@ impl Meter {
         }
         self.total.add(&self.unit, 1);
         self.until_ns = to_ns;
+        if self.governor_ns != u64::MAX {
+            self.govern(1, floor);
+        }
         let limited = self.limit_ns != u64::MAX && self.follow_limit(to_ns, floor);
         let settled = self.settle(to_ns, cores, floor) && !limited;
         let exits = self.cores.iter().any(|core| core.spent.exit_ns > 0);
         self.steady = settled && self.calm_ns == before_ns && !exits;
+    }
+
+    /// What the kernel's governor makes of as many epochs as the last one, which end now.
+    fn govern(&mut self, epochs: u64, floor: &mut Floor<'_>) {
+        let Some(mut governor) = self.governor.take() else { return };
+        for (index, core) in self.cores.iter().enumerate() {
+            governor.spend(index, core.spent.awake_ns, self.khz(index), epochs);
+        }
+        let now_ns = self.until_ns;
+        for (index, khz) in governor.look(now_ns) {
+            floor.recorder.note(now_ns, What::Ordered, index as u64, u64::from(khz));
+            self.order(now_ns, index, khz);
+        }
+        (self.governor_ns, self.governor) = (Schedutil::due_ns(now_ns), Some(governor));
+    }
+
+    /// When something next makes a difference that does not come from cores: an order, a limit, or the governor.
+    fn next_ns(&self) -> u64 {
+        self.due_ns.min(self.limit_ns).min(self.governor_ns)
     }
 
     /// What a limit makes of the epoch that ends now; whether cores have another frequency.
@@ -410,8 +439,7 @@ impl Metering for Meter {
     fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
         while self.until_ns < to_ns {
             let quiet = cores.iter().all(|core| core.changes.front().is_none_or(|change| change.at_ns >= to_ns));
-            let due_ns = self.due_ns.min(self.limit_ns);
-            let same_until_ns = to_ns.min((due_ns - 1) / EPOCH_NS * EPOCH_NS);
+            let same_until_ns = to_ns.min((self.next_ns() - 1) / EPOCH_NS * EPOCH_NS);
             if self.steady && quiet && same_until_ns > self.until_ns {
                 let epochs = (same_until_ns - self.until_ns) / EPOCH_NS;
                 self.total.add(&self.unit, epochs);
@@ -419,6 +447,9 @@ impl Metering for Meter {
                     self.limiter.spend(self.unit.epochs[0].cpu_fj * u128::from(epochs));
                 }
                 self.until_ns = same_until_ns;
+                if self.governor_ns != u64::MAX {
+                    self.govern(epochs, floor);
+                }
             } else {
                 self.epoch(cores, floor);
             }
@@ -436,6 +467,6 @@ impl Metering for Meter {
 
     fn is_calm(&self, changed_ns: u64) -> bool {
         let last_ns = changed_ns.max(self.calm_ns);
-        self.until_ns >= last_ns + 3 * EPOCH_NS && self.due_ns.min(self.limit_ns) == u64::MAX
+        self.until_ns >= last_ns + 3 * EPOCH_NS && self.next_ns() == u64::MAX
     }
 }

@@ -277,7 +277,8 @@ impl<'a> World<'a> {
                 Core::new(core.0, core == topology.main(), ring)
             })
             .collect();
-        let director = Director::start(policies, scenario, &mut cores, &mut *meter, &mut floor)?;
+        let director = Director::start(policies, scenario, &mut cores, &mut *meter, &mut floor)
+            .map_err(|error| abilities::refusal(error, scenario.machine.governor))?;
         let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
         let data_comes_in = connections.iter().any(request::brings_data);
         Ok(Self {

@@ -13,6 +13,7 @@ use crate::limiter::Limiter;
 use crate::machine::Speed;
 use crate::power::{Overlap, PPM, PowerModel, Spent};
 use crate::scenario::Scenario;
+use crate::schedutil::Schedutil;
 use crate::trace::{State, What};
 
 /// A core: its states, orders and frequency.
@@ -37,6 +38,7 @@ pub(crate) struct PlainMeter {
     filling: (u64, u64),
     cores: Vec<History>,
     limiter: Limiter,
+    governor: Option<Schedutil>,
     now_ns: u64,
     total: Total,
 }
@@ -61,6 +63,7 @@ impl PlainMeter {
             filling: (0, 1),
             cores: vec![history; scenario.topology.len()],
             limiter: Limiter::new(&scenario.machine),
+            governor: Schedutil::new(&scenario.machine, scenario.topology.len()),
             now_ns: 0,
         }
     }
@@ -80,6 +83,7 @@ impl PlainMeter {
             })
             .collect();
         self.spend(&spent);
+        self.govern(&spent, floor);
         self.limiter.spend(self.total.epochs[0].cpu_fj - before_fj);
         if self.limiter.look(self.now_ns) {
             let (khz, limit_uw) = (self.limiter.ceiling_khz(), self.limiter.limit_uw());
@@ -92,6 +96,19 @@ impl PlainMeter {
             }
         }
         self.set_speeds(cores);
+    }
+
+    /// What the kernel's governor makes of an epoch.
+    fn govern(&mut self, spent: &[Spent], floor: &mut Floor<'_>) {
+        let (now_ns, ceiling_khz) = (self.now_ns, self.limiter.ceiling_khz());
+        let Some(governor) = &mut self.governor else { return };
+        for (index, (history, spent)) in self.cores.iter().zip(spent).enumerate() {
+            governor.spend(index, spent.awake_ns, history.khz.min(ceiling_khz), 1);
+        }
+        for (index, khz) in governor.look(now_ns) {
+            floor.recorder.note(now_ns, What::Ordered, index as u64, u64::from(khz));
+            self.order(now_ns, index, khz);
+        }
     }
 
     /// Adds up an epoch.

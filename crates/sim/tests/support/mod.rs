@@ -4,7 +4,8 @@
 use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::jobs::JobCosts;
 use pilotlight_sim::machine::{
-    ByState, DirectorCosts, Family, KernelCosts, Limits, Machine, Network, PollCosts, Power, SleepCosts, Speed,
+    ByState, DirectorCosts, Family, Governor, KernelCosts, Limits, Machine, Network, PollCosts, Power, SleepCosts,
+    Speed,
 };
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Scenario, Sensors, Spacing, Workload};
 use pilotlight_sim::ssd::SsdModel;
@@ -83,6 +84,7 @@ pub(crate) fn machine() -> Machine {
         },
         jobs: JobCosts::default(),
         limits: Limits::default(),
+        governor: Governor::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pilotlight_sim::jobs::{Job, JobCosts, Scheduler, Way};
 use pilotlight_sim::machine::{
-    ByState, DirectorCosts, Family, KernelCosts, Limits, Machine, Network, PollCosts, Power, ScheduledPower,
+    ByState, DirectorCosts, Family, Governor, KernelCosts, Limits, Machine, Network, PollCosts, Power, ScheduledPower,
     SleepCosts, Speed,
 };
 use pilotlight_sim::ssd::{
@@ -13,7 +13,7 @@ use pilotlight_sim::ssd::{
 use super::{Encode, Values, values};
 use crate::simulated::host::{Host, Load};
 
-values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default());
+values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default(), 3 governor = Governor::Performance);
 values!(Limits: quota_period_ns, power_period_ns; added 1 quota_slice_ns = 5_000_000, 2 quota_of_main = false);
 values!(
     JobCosts: job_ns, submit_ns, complete_ns, page_ns_per_kib, interrupt_ns, switch_ns, timer_ns, look_ns, libaio_ns, uring_ns,
@@ -54,6 +54,15 @@ values!(
     Program: program_ns, program_spread_ns, program_bytes, buffer_bytes, erase_ns, programs_per_erase, suspend_ns
 );
 values!(Gc: spare_permille, pool_bytes, start_permille, duty_permille);
+
+impl Encode for Governor {
+    fn encode(&self, out: &mut Values) {
+        out.choice(match self {
+            Self::Performance => 0,
+            Self::Schedutil => 1,
+        });
+    }
+}
 
 impl Encode for Service {
     fn encode(&self, out: &mut Values) {
