@@ -11,7 +11,7 @@ use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::{Change, cpus};
-pub use find::drive_of;
+pub use find::{drive_of, holding_drive};
 
 /// What is to be set. What is left out stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 mod banner;
 pub(crate) mod budget;
 mod descriptors;
+mod drives;
 mod holder;
 pub(crate) mod knobs;
 mod overdue;

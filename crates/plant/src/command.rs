@@ -144,6 +144,9 @@ pub struct Capabilities {
     pub knobs: Vec<Knob>,
     /// What can be read, by [`ReadingId`].
     pub sources: Vec<Source>,
+    /// The drive of each namespace: the numbers of [`Of::Namespace`] and [`Of::Device`]. One that is not on a drive, or on an unknown one, is not
+    /// listed.
+    pub drives: Vec<(u32, u16)>,
 }
 
 impl Capabilities {
@@ -152,6 +155,12 @@ impl Capabilities {
     pub fn sleep_for(&self, goal: SleepGoal) -> Option<SleepCost> {
         let in_time = self.sleeps.iter().rev().find(|sleep| sleep.wake.ns() <= goal.wake_within_ns);
         in_time.or(self.sleeps.first()).copied()
+    }
+
+    /// The drive of a namespace, as far as it is known.
+    #[must_use]
+    pub fn drive_of(&self, namespace: u32) -> Option<u16> {
+        self.drives.iter().find(|(known, _)| *known == namespace).map(|&(_, drive)| drive)
     }
 
     /// The knob of this number.

@@ -70,8 +70,8 @@ pub(crate) enum Instruction {
     Unreachable(SyncSender<Option<Unreachable>>),
     /// Say which component limits throughput.
     Bottleneck(SyncSender<Option<Component>>),
-    /// Namespaces, hosts or devices have come or gone: these are the knobs and sources now.
-    Plant(Vec<Knob>, Vec<Source>),
+    /// Namespaces, hosts or devices have come or gone.
+    Plant(Abilities),
     /// The machine has refused a setting.
     Refused {
         /// The knob.
@@ -81,6 +81,14 @@ pub(crate) enum Instruction {
         /// Why.
         refusal: Refusal,
     },
+}
+
+/// What can be set and read now, and the drives of namespaces.
+#[derive(Debug)]
+pub(crate) struct Abilities {
+    pub(crate) knobs: Vec<Knob>,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) drives: Vec<(u32, u16)>,
 }
 
 /// What the director counts.
@@ -279,8 +287,8 @@ impl Director {
             Instruction::Unreachable(reply) => {
                 let _ = reply.send(self.policy.as_ref().and_then(|policy| policy.unreachable()));
             }
-            Instruction::Plant(knobs, sources) => {
-                (self.capabilities.knobs, self.capabilities.sources) = (knobs, sources);
+            Instruction::Plant(Abilities { knobs, sources, drives }) => {
+                self.capabilities = Capabilities { knobs, sources, drives, ..std::mem::take(&mut self.capabilities) };
                 self.tell(|policy, now_ns, director, out| policy.on_plant(now_ns, &director.capabilities, out));
                 self.want_again();
             }

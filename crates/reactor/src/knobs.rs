@@ -1,6 +1,7 @@
 //! What sets the knobs of a machine, behind a trait; and how it reports what the machine refused.
 
 use std::fmt::Debug;
+use std::path::Path;
 
 use pilotlight_plant::{Knob, KnobId, Refusal};
 
@@ -8,11 +9,22 @@ use crate::director::Instruction;
 use crate::inbox::Sender;
 use crate::reactor::Event;
 
-/// The knobs of this runtime's machine. Called from the main core, between two rounds, so nothing here may wait: what takes longer is
+/// The knobs of this runtime's machine. Called from the main core, between two rounds, so nothing here may wait unless it says so: what takes longer is
 /// done by another thread, which reports refusals ([`Refusals`]).
 pub trait Knobs: Debug + Send + Sync {
     /// What can be set, by [`KnobId`].
     fn knobs(&self) -> Vec<Knob>;
+
+    /// The drive of each namespace ([`pilotlight_plant::Capabilities::drives`]).
+    fn drives(&self) -> Vec<(u32, u16)> {
+        Vec::new()
+    }
+
+    /// The number of the drive that holds a file, or that a device file stands for; `None` where there is none, or it is unknown. May block: not
+    /// called from a reactor.
+    fn drive_of(&self, _path: &Path) -> Option<u16> {
+        None
+    }
 
     /// The reactors run: where to report what the machine refuses after [`Knobs::set`] has returned, and the OS threads (`gettid`) of all
     /// reactors but the main core's. Called once, before anything is set.

@@ -8,14 +8,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Capabilities, Component, CoreId, Cost, Depth, Goals, Knob, Policy, SleepCost, Source, Topology, Unreachable,
-    Unsupported, View,
+    Capabilities, Component, CoreId, Cost, Depth, Goals, Policy, SleepCost, Topology, Unreachable, Unsupported, View,
 };
 use rustix::thread::{CpuSet, gettid, sched_setaffinity, sched_yield};
 
 use crate::cells::{IoThreadStats, ReactorStats, ThreadCell};
 use crate::clock;
-use crate::director::{Director, DirectorCell, DirectorOptions, DirectorStats, Instruction};
+use crate::director::{Abilities, Director, DirectorCell, DirectorOptions, DirectorStats, Instruction};
 use crate::inbox::{Inbox, Sender};
 use crate::io_thread::IoThread;
 use crate::knobs::{Knobs, Refusals};
@@ -100,7 +99,7 @@ impl PlantNotice {
     /// As [`Runtime::plant_changed`]. Whether there was room for the notice; if not, try again later, unless the runtime has ended.
     #[must_use]
     pub fn send(&self) -> bool {
-        let instruction = Instruction::Plant(knobs(&self.options), sources(&self.options));
+        let instruction = Instruction::Plant(abilities(&self.options));
         self.events.send(Event::Instruct(Box::new(instruction))).is_ok()
     }
 
@@ -286,7 +285,7 @@ impl Runtime {
 
     /// Namespaces, hosts or devices have come or gone: the policy is told which knobs and sources there are now.
     pub fn plant_changed(&self) {
-        self.instruct(Instruction::Plant(knobs(&self.options), sources(&self.options)));
+        self.instruct(Instruction::Plant(abilities(&self.options)));
     }
 
     /// For a thread that learns of what comes and goes.
@@ -404,23 +403,26 @@ pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
         sleeps.push(MONITOR_WAKE);
     }
     sleeps.push(SOFTWARE_WAKE);
+    let Abilities { knobs, sources, drives } = abilities(options);
     Capabilities {
         sleeps,
         moves: Some(MOVE),
         interrupts: true,
         rests: true,
         server_sleep: Some(SERVER_SLEEP).filter(|_| options.quiet != QuietTime::Never),
-        knobs: knobs(options),
-        sources: sources(options),
+        knobs,
+        sources,
+        drives,
     }
 }
 
-fn knobs(options: &RuntimeOptions) -> Vec<Knob> {
-    options.knobs.as_ref().map(|knobs| knobs.knobs()).unwrap_or_default()
-}
-
-fn sources(options: &RuntimeOptions) -> Vec<Source> {
-    options.readings.as_ref().map(|readings| readings.sources()).unwrap_or_default()
+fn abilities(options: &RuntimeOptions) -> Abilities {
+    let (knobs, readings) = (options.knobs.as_ref(), options.readings.as_ref());
+    Abilities {
+        knobs: knobs.map(|knobs| knobs.knobs()).unwrap_or_default(),
+        sources: readings.map(|readings| readings.sources()).unwrap_or_default(),
+        drives: knobs.map(|knobs| knobs.drives()).unwrap_or_default(),
+    }
 }
 
 pub(crate) fn pin(core: u32) -> std::io::Result<()> {

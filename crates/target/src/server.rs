@@ -159,7 +159,7 @@ impl Shared {
             started: Instant::now(),
             config,
         };
-        shared.namespace_limits().iter().for_each(|(_, limit)| shared.add_limit(limit));
+        shared.add_configured_limits();
         shared.update_classes(&[]);
         Ok(shared)
     }

@@ -4,15 +4,19 @@
 //! Nothing here depends on how fast the machine is: bytes are compared with the time that has passed.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pilotlight_host::load::{LoadSpec, Report, run};
 use pilotlight_host::{Buffers, ConnectOptions, Controller, QueueSpec, Transfer};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io;
-use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Next, Of, Policy, Start, Unsupported, Wants};
-use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_plant::{
+    Capabilities, Command, Kind, Knob, KnobId, Next, Of, Policy, Refusal, Start, Unsupported, Wants,
+};
+use pilotlight_reactor::{Idle, Knobs, RuntimeOptions};
 use pilotlight_target::backend::{BackendSpec, Random};
 use pilotlight_target::caps::CAPS;
 use pilotlight_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
@@ -241,5 +245,76 @@ fn a_policy_caps_a_namespace_and_its_cap_ends_with_it() {
     server.set_policy(Box::new(Capping(Vec::new()))).expect("another policy");
     eventually("the end of the policy's caps", || caps(2) == (None, None));
     assert_eq!(caps(1), (Some(300_000_000), None), "the operator's stays");
+    server.stop(PATIENCE).expect("it stops");
+}
+
+/// A machine whose drives are named by folders.
+#[derive(Debug)]
+struct Drives;
+
+impl Knobs for Drives {
+    fn knobs(&self) -> Vec<Knob> {
+        Vec::new()
+    }
+
+    fn drive_of(&self, path: &Path) -> Option<u16> {
+        path.parent()?.file_name()?.to_str()?.parse().ok()
+    }
+
+    fn set(&self, _knob: KnobId, _value: u64) -> Result<(), Refusal> {
+        Err(Refusal::Unknown)
+    }
+
+    fn restore(&self) {}
+}
+
+/// Notes the drives of namespaces.
+struct Noting(Arc<Mutex<Vec<(u32, u16)>>>);
+
+impl Policy for Noting {
+    fn name(&self) -> &'static str {
+        "noting"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::default()
+    }
+
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        self.0.lock().expect("no panic").clone_from(&start.capabilities.drives);
+        Ok(Next::NEVER)
+    }
+
+    fn on_plant(&mut self, _now_ns: u64, capabilities: &Capabilities, _out: &mut Vec<Command>) {
+        self.0.lock().expect("no panic").clone_from(&capabilities.drives);
+    }
+}
+
+#[test]
+fn a_policy_knows_which_namespaces_share_a_drive() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for drive in ["3", "8"] {
+        std::fs::create_dir(folder.path().join(drive)).expect("a folder");
+    }
+    let file = |nsid: u32, drive: &str| {
+        let path = folder.path().join(drive).join(nsid.to_string());
+        let backend = BackendSpec::File { path, size: Some(1 << 20) };
+        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None }
+    };
+    let memory = NamespaceConfig { backend: BackendSpec::Memory(1 << 20), ..file(1, "") };
+    let namespaces = vec![memory, file(2, "3"), file(3, "3"), file(4, "8")];
+    let subsystem = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces };
+    let listeners = vec![(Ipv4Addr::LOCALHOST, 0).into()];
+    let config = ServerConfig { listeners, subsystems: vec![subsystem], ..ServerConfig::default() };
+    let options = RuntimeOptions { knobs: Some(Arc::new(Drives)), ..RuntimeOptions::new(vec![None], Idle::Yield) };
+    let server = Server::start_on(config, options).expect("the server starts");
+    let noted = Arc::new(Mutex::new(Vec::new()));
+    server.set_policy(Box::new(Noting(Arc::clone(&noted)))).expect("a policy");
+    let drives = |expected: &[(u32, u16)]| *noted.lock().expect("no panic") == expected;
+    eventually("the drives of the configuration", || drives(&[(1, 3), (2, 3), (3, 8)]));
+    server.remove_namespace(NQN, 3).expect("it was there");
+    eventually("one less", || drives(&[(1, 3), (3, 8)]));
+    server.add_namespace(NQN, &file(3, "8")).expect("there is room");
+    eventually("one more, by a number of its own", || drives(&[(1, 3), (3, 8), (4, 8)]));
     server.stop(PATIENCE).expect("it stops");
 }

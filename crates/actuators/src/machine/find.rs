@@ -131,6 +131,35 @@ pub fn drive_of(roots: &Roots, path: &Path) -> Option<Result<String, String>> {
     Some(controller_of(roots, &whole).and_then(|drive| local(roots, drive)))
 }
 
+/// Block devices that lie on each other, at most (a volume on encryption on a RAID).
+const MOST_LAYERS: usize = 8;
+
+/// The drive of this machine that holds the file `path`, or that it is the device of: an NVMe controller such as `nvme0`, else a whole block device
+/// such as `sda`. `None` where there is none (memory, a loop device, another machine) or more than one.
+#[must_use]
+pub fn holding_drive(roots: &Roots, path: &Path) -> Option<String> {
+    let mut folder = by_name(roots, path).or_else(|| by_number(roots, path))?;
+    for _ in 0..MOST_LAYERS {
+        let device = whole(&folder)?;
+        let name = name_of(device)?;
+        if name.starts_with("nvme") {
+            return controller_of(roots, &name).and_then(|drive| local(roots, drive)).ok();
+        }
+        let mut below = fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
+        folder = match (below.next(), below.next()) {
+            (None, _) => return Some(name).filter(|_| !is_virtual(device)),
+            (Some(one), None) => fs::canonicalize(one.path()).ok()?,
+            (Some(_), Some(_)) => return None,
+        };
+    }
+    None
+}
+
+/// Whether the kernel has made this block device up: device mapper, RAID, loop, memory.
+fn is_virtual(device: &Path) -> bool {
+    device.parent().is_some_and(|parent| parent.ends_with("virtual/block"))
+}
+
 /// A controller of this machine, not one across a network.
 fn local(roots: &Roots, drive: String) -> Result<String, String> {
     let transport = fs::read_to_string(roots.sys.join("class/nvme").join(&drive).join("transport"));

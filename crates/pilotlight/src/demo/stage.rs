@@ -59,8 +59,11 @@ impl Stage {
         let cores = pinned(&reactors);
         let power = meter.start(&cores)?;
         let knobs = knobs::open(&ServerConfig::default(), &cores, &Reach::this_machine(), &Settings::default());
-        let options =
-            RuntimeOptions { knobs, readings: Some(power.readings()), ..RuntimeOptions::new(cores, idle(is_shared)) };
+        let options = RuntimeOptions {
+            knobs: Some(knobs),
+            readings: Some(power.readings()),
+            ..RuntimeOptions::new(cores, idle(is_shared))
+        };
         let server = serve(&reactors, options)?;
         let address = server.local_addrs()[0];
         let load_cpu = Some(if is_shared { reactors[0] } else { cpus[cpus.len() - 1] });

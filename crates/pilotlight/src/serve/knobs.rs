@@ -13,6 +13,7 @@ use pilotlight_reactor::{Actuation, Knobs, Machine};
 use pilotlight_target::config::ServerConfig;
 use tracing::{debug, info, warn};
 
+use super::drives::KnobsAndDrives;
 use crate::config::Operation;
 use crate::status::report::NameAndValue;
 
@@ -136,15 +137,9 @@ pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &Reach) 
     list(&reach.roots, &Wanted { hotplug: reach.hotplug.clone(), ..wanted(cores, drives) })
 }
 
-/// Starts what sets knobs for the reactors on these CPUs, and for the drives that hold namespaces now; `None` where nothing can be set,
-/// which is only said to who looks for it: most policies do not need any, and one that does says so. What a killed process left behind
-/// is put back first.
-pub(crate) fn open(
-    config: &ServerConfig,
-    cores: &[Option<u32>],
-    reach: &Reach,
-    settings: &Settings,
-) -> Option<Arc<dyn Knobs>> {
+/// Starts what sets knobs for the reactors on these CPUs, and for the drives that hold namespaces now. That nothing can be set is only said to
+/// who looks for it: most policies do not need any, and one that does says so. What a killed process left behind is put back first.
+pub(crate) fn open(config: &ServerConfig, cores: &[Option<u32>], reach: &Reach, settings: &Settings) -> Arc<dyn Knobs> {
     let Reach { roots, journals, hotplug } = reach;
     let mut wanted = Wanted { hotplug: hotplug.clone(), ..wanted(cores, Vec::new()) };
     for (path, drive) in drives(roots, config) {
@@ -153,7 +148,8 @@ pub(crate) fn open(
             Err(why) => info!("the power state of {} cannot be set: {why}", path.display()),
         }
     }
-    open_in(roots, &changes::fresh_in(journals), &wanted, settings)
+    let machine = open_in(roots, &changes::fresh_in(journals), &wanted, settings);
+    Arc::new(KnobsAndDrives::new(machine, roots.clone(), wanted.drives))
 }
 
 /// The NVMe drives that hold namespaces, each once, and the block devices that are none, with the reason.
@@ -324,6 +320,27 @@ mod tests {
         assert_eq!(fast.as_deref(), Ok("nvme3"));
         assert!(vda.as_ref().unwrap_err().contains("vda is not an NVMe drive's"), "{vda:?}");
         assert!(network.as_ref().unwrap_err().contains("transport tcp"), "{network:?}");
+
+        write("sys/devices/pci/nvme/nvme3/nvme3n1/nvme3n1p3/partition", "3\n");
+        link("sys/class/block/nvme3n1p3", "sys/devices/pci/nvme/nvme3/nvme3n1/nvme3n1p3");
+        for (volume, below) in
+            [("dm-0", &["nvme3n1p3"][..]), ("md1", &["nvme3n1", "vda"]), ("dm-2", &["dm-0"]), ("loop0", &[])]
+        {
+            fs::create_dir_all(at(&format!("sys/devices/virtual/block/{volume}/slaves"))).unwrap();
+            link(&format!("sys/class/block/{volume}"), &format!("sys/devices/virtual/block/{volume}"));
+            write(&format!("dev/{volume}"), "");
+            for below in below {
+                link(
+                    &format!("sys/devices/virtual/block/{volume}/slaves/{below}"),
+                    &format!("sys/class/block/{below}"),
+                );
+            }
+        }
+        let knobs = KnobsAndDrives::new(None, roots, vec!["nvme3".to_owned()]);
+        let number = |name: &str| knobs.drive_of(&at(&format!("dev/{name}")));
+        let on_fast = ["nvme3n1", "disk/by-id/nvme-Fast_1-part2", "nvme3n1p3", "dm-0", "dm-2"];
+        assert_eq!(on_fast.map(number), [Some(0); 5], "the number that its power state has");
+        assert_eq!(["vda", "nvme4n1", "md1", "loop0", "none"].map(number), [Some(1), None, None, None, None]);
     }
 
     #[test]

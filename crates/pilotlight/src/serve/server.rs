@@ -101,7 +101,7 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
     let readings = power.as_ref().map(Power::readings);
     let settings = Settings::default();
-    let knobs = knobs::open(config, cores, &reach, &settings);
+    let knobs = Some(knobs::open(config, cores, &reach, &settings));
     let options = RuntimeOptions { knobs, readings, ..options(operation) };
     let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
     server.set_goals(operation.goals.clone());

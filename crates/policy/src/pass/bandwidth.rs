@@ -6,12 +6,14 @@
 //! and what hosts of lower classes save is taken from all namespaces alike.
 //! **Order.** All knobs of a class have the same cap, so whoever uses less than that loses nothing. A class is capped only when all lower ones
 //! are at the floor, and lower ones are raised only when no higher one is capped.
-//! **Floor.** 10 MiB/s a drive (profile), dealt out over all namespaces evenly, because a plant does not say on which drives a
-//! namespace lives; or the minimum of the class ([`Goals::minimums`]), if that is more.
+//! **Floor.** 10 MiB/s a drive (`floor.rs`), or the minimum of the class ([`Goals::minimums`]) if that is more. A cap of the class that is below the
+//! floor of a namespace or host does not lower that one further.
 
 use pilotlight_plant::{Capabilities, Command, Goals, Kind, KnobId, Of, Quantity, ReadingId, Refusal, Sample, Source};
 
-use super::level::{level, saved};
+use super::class::highest_class;
+use super::floor::floors;
+use super::level::{User, level, saved};
 use super::ssd_model::{Rate, SsdModel};
 use crate::budget::caps::{Caps, Selection};
 
@@ -26,6 +28,8 @@ struct Item {
     of: Of,
     knob: KnobId,
     class: u8,
+    /// The least that it is capped to, whatever its class: bytes a second.
+    least: f64,
     read: Option<ReadingId>,
     written: Option<ReadingId>,
     /// Both directions, where they are not told apart.
@@ -85,8 +89,11 @@ impl Bandwidth {
             let recent = known.and_then(|item| item.recent);
             let (read, written) = (id(read), id(written));
             let both = id(both).filter(|_| read.is_none() || written.is_none());
-            items.push(Item { of, knob, class: 0, read, written, both, recent });
+            items.push(Item { of, knob, class: 0, least: 0.0, read, written, both, recent });
         }
+        let all: Vec<_> = items.iter().map(|item| item.of).collect();
+        let floors = floors(&self.ssd, &all, capabilities);
+        items.iter_mut().zip(floors).for_each(|(item, least)| item.least = least);
         self.namespaces = items.iter().filter(|item| matches!(item.of, Of::Namespace(_))).count().max(1);
         self.items = items;
         self.others = capabilities.knobs_of(Kind::BytesPerS).map(|(_, knob)| knob.of).collect();
@@ -107,17 +114,17 @@ impl Bandwidth {
         };
         let mut caps: Vec<_> = classes.iter().map(|&class| (class, cap(class))).collect();
         if let Some(highest) = caps.iter().rposition(|(_, cap)| cap.is_some()) {
-            caps[..highest].iter_mut().for_each(|(class, cap)| *cap = Some(self.floor(*class)));
+            caps[..highest].iter_mut().for_each(|(class, cap)| *cap = Some(self.lowest(*class)));
         }
         for (class, cap) in &mut caps {
-            *cap = cap.map(|cap| cap.max(self.floor(*class)));
+            *cap = cap.map(|cap| cap.max(self.lowest(*class)));
         }
         self.classes = caps;
     }
 
     /// The plant or the priorities are others now.
     pub(super) fn replace(&mut self, capabilities: &Capabilities, goals: &Goals) {
-        let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item.class))).collect();
+        let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of_class(item.class))).collect();
         self.caps.replace_knobs(capabilities);
         self.find_items(capabilities, goals);
         self.classify(goals, &old);
@@ -199,8 +206,8 @@ impl Bandwidth {
 
     /// Power that caps could save, in microwatts.
     pub(super) fn available_uw(&self, rates: &[Rate]) -> f64 {
-        let above = |class: u8, rate: Rate| (rate.bytes() - self.floor(class)).max(0.0) * self.ssd.slope(rate);
-        if self.is_empty() { 0.0 } else { self.namespaces(rates).map(|(item, rate)| above(item.class, rate)).sum() }
+        let above = |item: &Item, rate: Rate| (rate.bytes() - self.floor(item)).max(0.0) * self.ssd.slope(rate);
+        if self.is_empty() { 0.0 } else { self.namespaces(rates).map(|(item, rate)| above(item, rate)).sum() }
     }
 
     /// Most power that all drives draw beyond idle, in microwatts.
@@ -214,16 +221,24 @@ impl Bandwidth {
         self.ssd.idle_uw * f64::from(self.ssd.drives)
     }
 
-    /// The lowest cap of a class.
-    fn floor(&self, class: u8) -> f64 {
-        let least = self.ssd.floor_bytes_per_s as f64 * f64::from(self.ssd.drives) / self.namespaces as f64;
-        let minimum =
-            self.minimums.iter().find(|(named, _)| *named == class).map_or(0, |&(_, bytes_per_s)| bytes_per_s);
-        least.max(minimum as f64)
+    /// The lowest cap of a namespace or a host.
+    fn floor(&self, item: &Item) -> f64 {
+        let minimum = self.minimums.iter().find(|(named, _)| *named == item.class);
+        item.least.max(minimum.map_or(0, |&(_, bytes_per_s)| bytes_per_s) as f64)
     }
 
-    fn cap_of(&self, class: u8) -> Option<f64> {
+    /// The cap of a class with which all of it are at their floors.
+    fn lowest(&self, class: u8) -> f64 {
+        let of_class = self.items.iter().filter(|item| item.class == class);
+        of_class.map(|item| self.floor(item)).fold(f64::INFINITY, f64::min)
+    }
+
+    fn cap_of_class(&self, class: u8) -> Option<f64> {
         self.classes.iter().find(|(known, _)| *known == class)?.1
+    }
+
+    fn cap_of(&self, item: &Item) -> Option<f64> {
+        self.cap_of_class(item.class).map(|cap| cap.max(self.floor(item)))
     }
 
     pub(super) fn is_capped(&self) -> bool {
@@ -238,7 +253,8 @@ impl Bandwidth {
 
     /// Slope of each that this cap of its class limits.
     fn bound(&self, class: u8, cap: f64, rates: &[Rate]) -> impl Iterator<Item = f64> {
-        let is_bound = move |(item, rate): &(&Item, &Rate)| item.class == class && rate.bytes() >= cap * BINDING;
+        let least = move |item: &Item| cap.max(self.floor(item)) * BINDING;
+        let is_bound = move |(item, rate): &(&Item, &Rate)| item.class == class && rate.bytes() >= least(item);
         self.items.iter().zip(rates).filter(is_bound).map(|(_, rate)| self.ssd.slope(*rate))
     }
 
@@ -251,15 +267,21 @@ impl Bandwidth {
                 break;
             }
             let (class, cap) = self.classes[at];
-            let users = |hosts: bool, part: f64| -> Vec<(f64, f64)> {
+            let users = |hosts: bool, part: f64| -> Vec<User> {
                 let of_class = move |item: &Item| item.class == class && matches!(item.of, Of::Host(_)) == hosts;
                 let users = self.items.iter().zip(rates).filter(|(item, _)| of_class(item));
-                let used = |rate: &Rate| (rate.bytes() * part).min(cap.unwrap_or(f64::INFINITY));
-                users.map(|(_, rate)| (used(rate), self.ssd.slope(*rate))).collect()
+                let used =
+                    |item: &Item, rate: &Rate| (rate.bytes() * part).min(self.cap_of(item).unwrap_or(f64::INFINITY));
+                let user = |(item, rate): (&Item, &Rate)| User {
+                    bytes_per_s: used(item, rate),
+                    slope: self.ssd.slope(*rate),
+                    floor: self.floor(item),
+                };
+                users.map(user).collect()
             };
             let part = if all_uw > 0.0 { (1.0 - by_hosts_uw / all_uw).max(0.0) } else { 1.0 };
             let (hosts, namespaces) = (users(true, 1.0), users(false, part));
-            let levels = [&hosts, &namespaces].map(|users| level(users, self.floor(class), left_uw));
+            let levels = [&hosts, &namespaces].map(|users| level(users, self.lowest(class), left_uw));
             let next = levels[0].max(levels[1]);
             let of_hosts_uw = saved(&hosts, next);
             by_hosts_uw += of_hosts_uw;
@@ -298,7 +320,7 @@ impl Bandwidth {
         let each = |item: &Item| {
             let share = if matches!(item.of, Of::Host(_)) { 0.0 } else { drive / self.namespaces as f64 };
             let written = self.ssd.most.written * share;
-            Rate { read: 0.0, written: written.min(self.cap_of(item.class).unwrap_or(f64::INFINITY)) }
+            Rate { read: 0.0, written: written.min(self.cap_of(item).unwrap_or(f64::INFINITY)) }
         };
         let rates: Vec<_> = self.items.iter().map(each).collect();
         let all_uw = self.power_uw(&rates);
@@ -318,12 +340,8 @@ impl Bandwidth {
 
     /// Commands what is not set yet; whether anything.
     pub(super) fn apply(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
-        let (items, classes) = (&self.items, &self.classes);
-        let value = |knob: KnobId| {
-            let item = items.iter().find(|item| item.knob == knob)?;
-            let (_, cap) = classes.iter().find(|(class, _)| *class == item.class)?;
-            cap.map(|cap| cap as u64)
-        };
+        let values: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item))).collect();
+        let value = |knob: KnobId| Some(values.iter().find(|(known, _)| *known == knob)?.1? as u64);
         self.caps.set_each(now_ns, value, out)
     }
 
@@ -348,159 +366,5 @@ impl Bandwidth {
     }
 }
 
-/// The highest class that a request of this host, or to this namespace, can have; who may come yet is not named.
-fn highest_class(of: Of, others: &[Of], goals: &Goals) -> u8 {
-    let meets = |other: &&Of| matches!((of, other), (Of::Host(_), Of::Namespace(_)) | (Of::Namespace(_), Of::Host(_)));
-    let classes = others.iter().filter(meets).map(|&other| goals.class(of, other));
-    classes.chain([goals.priority(of)]).max().unwrap_or(0)
-}
-
 #[cfg(test)]
-mod tests {
-    use pilotlight_plant::{Cost, Knob, Values};
-
-    use super::*;
-    use crate::pass::profile::Profile;
-
-    const MIB: f64 = 1_048_576.0;
-    /// One watt of reads.
-    const WATT: f64 = 1_000.0 * MIB;
-
-    /// Two namespaces and a host, on two drives.
-    fn bandwidth(priorities: &[(Of, u8)]) -> Bandwidth {
-        bandwidth_of(1, priorities)
-    }
-
-    fn capabilities(namespaces: u32, hosts: u32) -> Capabilities {
-        let knob = |of| Knob {
-            of,
-            kind: Kind::BytesPerS,
-            values: Values::Range { min: 1, max: u64::MAX, step: 1 },
-            found: u64::MAX,
-            caller: Cost::Measured(0),
-            effect: Cost::Measured(0),
-        };
-        let knobs = (0..namespaces).map(Of::Namespace).chain((0..hosts).map(Of::Host)).map(knob).collect();
-        Capabilities { knobs, ..Capabilities::default() }
-    }
-
-    fn bandwidth_of(hosts: u32, priorities: &[(Of, u8)]) -> Bandwidth {
-        let ssd = SsdModel { drives: 2, ..Profile::named("pass-xeon-gold-6430").unwrap().ssd };
-        let mut bandwidth = Bandwidth::new(ssd);
-        let goals = Goals { priorities: priorities.to_vec(), ..Goals::default() };
-        bandwidth.start(&capabilities(2, hosts), &goals);
-        bandwidth
-    }
-
-    fn reads(bytes: &[f64]) -> Vec<Rate> {
-        bytes.iter().map(|&read| Rate { read, written: 0.0 }).collect()
-    }
-
-    fn caps(bandwidth: &Bandwidth) -> Vec<Option<i64>> {
-        bandwidth.items.iter().map(|item| bandwidth.cap_of(item.class).map(|cap| (cap / MIB).round() as i64)).collect()
-    }
-
-    #[test]
-    fn all_of_a_class_get_one_cap_so_the_lighter_user_loses_nothing() {
-        let mut bandwidth = bandwidth(&[]);
-        let rates = reads(&[5.0 * WATT, WATT]);
-        assert!((bandwidth.power_uw(&rates) - 6e6).abs() < 1.0);
-        let saved_uw = bandwidth.cut(3e6, &rates);
-        assert!((saved_uw - 3e6).abs() < 1_000.0, "{saved_uw}");
-        assert_eq!(caps(&bandwidth), [Some(2_000), Some(2_000)]);
-        let used_uw = bandwidth.raise(1e6, &reads(&[2.0 * WATT, WATT]));
-        assert_eq!((used_uw, caps(&bandwidth)), (1e6, vec![Some(3_000), Some(3_000)]), "only one of them can use it");
-    }
-
-    #[test]
-    fn a_class_is_capped_when_the_lower_one_is_at_the_floor_and_raised_before_it() {
-        let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
-        let rates = reads(&[2.0 * WATT, 2.0 * WATT]);
-        bandwidth.cut(1.5e6, &rates);
-        assert_eq!(caps(&bandwidth), [Some(500), None]);
-        bandwidth.cut(1e6, &rates);
-        assert_eq!(caps(&bandwidth), [Some(10), Some(1_490)], "10 MiB/s a drive");
-        bandwidth.raise(0.4e6, &reads(&[10.0 * MIB, 1_490.0 * MIB]));
-        assert_eq!(caps(&bandwidth), [Some(10), Some(1_890)]);
-        let used_uw = bandwidth.raise(1e6, &reads(&[10.0 * MIB, 100.0 * MIB]));
-        assert_eq!((used_uw, caps(&bandwidth)), (1e6, vec![Some(1_010), None]), "what limits nothing is lifted");
-    }
-
-    #[test]
-    fn the_class_of_a_request_is_the_lower_one_of_its_host_and_its_namespace() {
-        let mut bandwidth = bandwidth(&[(Of::Namespace(0), 5), (Of::Namespace(1), 5), (Of::Host(0), 1)]);
-        assert_eq!(bandwidth.items.len(), 3, "a host that is named has a cap of its own");
-        bandwidth.cut(0.5e6, &reads(&[WATT, WATT, WATT]));
-        assert_eq!(caps(&bandwidth), [None, None, Some(500)]);
-    }
-
-    #[test]
-    fn a_namespace_that_is_not_named_has_the_class_of_its_hosts() {
-        let mut bandwidth = bandwidth_of(2, &[(Of::Host(0), 5), (Of::Host(1), 1)]);
-        let rates = reads(&[WATT, WATT, 1.5 * WATT, 0.5 * WATT]);
-        bandwidth.cut(0.25e6, &rates);
-        assert_eq!(caps(&bandwidth), [None, None, None, Some(250)], "the other host is not held back");
-        bandwidth.cut(1e6, &rates);
-        // 240 MiB/s of the other host, the rest of the first one: its 1,500 less 760.
-        assert_eq!(caps(&bandwidth), [Some(740), Some(740), Some(740), Some(10)]);
-    }
-
-    #[test]
-    fn before_any_sample_any_host_may_use_all_that_the_drives_can_do() {
-        let mut bandwidth = bandwidth_of(2, &[(Of::Host(0), 5), (Of::Host(1), 1)]);
-        bandwidth.limit(10e6);
-        assert_eq!(caps(&bandwidth), [Some(1_800), Some(1_800), Some(1_800), Some(10)]);
-    }
-
-    #[test]
-    fn other_priorities_leave_no_class_capped_above_one_that_is_not_at_the_floor() {
-        let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
-        bandwidth.cut(1e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
-        assert_eq!(caps(&bandwidth), [Some(1_000), None]);
-        bandwidth.replace(&capabilities(2, 1), &Goals { priorities: vec![(Of::Namespace(0), 7)], ..Goals::default() });
-        assert_eq!(caps(&bandwidth), [Some(1_000), Some(10)]);
-    }
-
-    #[test]
-    fn a_class_keeps_its_minimum() {
-        let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
-        let goals = |mib: u64| Goals {
-            priorities: vec![(Of::Namespace(1), 5)],
-            minimums: vec![(0, mib << 20), (5, 1_000 << 20)],
-            ..Goals::default()
-        };
-        bandwidth.replace(&capabilities(2, 1), &goals(200));
-        let rates = reads(&[2.0 * WATT, 2.0 * WATT]);
-        assert!((bandwidth.available_uw(&rates) - 2.8e6).abs() < 1_000.0);
-        bandwidth.cut(9e6, &rates);
-        assert_eq!(caps(&bandwidth), [Some(200), Some(1_000)]);
-        bandwidth.replace(&capabilities(2, 1), &goals(300));
-        assert_eq!(caps(&bandwidth), [Some(300), Some(1_000)], "a higher minimum holds at once");
-    }
-
-    #[test]
-    fn what_comes_changes_no_cap() {
-        let priorities = [(Of::Namespace(1), 5), (Of::Namespace(2), 5)];
-        let mut bandwidth = bandwidth(&priorities);
-        bandwidth.cut(3e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
-        let before = caps(&bandwidth);
-        assert!(before[0] < before[1] && before[1].is_some(), "both classes are capped: {before:?}");
-        let goals = Goals { priorities: priorities.to_vec(), ..Goals::default() };
-        bandwidth.replace(&capabilities(2, 2), &goals);
-        assert_eq!(caps(&bandwidth), before, "a host");
-        bandwidth.replace(&capabilities(3, 2), &goals);
-        assert_eq!(caps(&bandwidth), [Some(7), before[1], before[1]], "a namespace; three share the floor");
-    }
-
-    #[test]
-    fn before_any_sample_drives_are_taken_to_write_at_full_speed() {
-        let mut bandwidth = bandwidth(&[]);
-        assert_eq!(bandwidth.most_uw().round(), 20e6);
-        bandwidth.limit(20e6);
-        assert!(!bandwidth.is_capped());
-        for _ in 0..2 {
-            bandwidth.limit(10e6);
-            assert_eq!(caps(&bandwidth), [Some(1_800), Some(1_800)], "a limit that holds changes nothing");
-        }
-    }
-}
+mod tests;

@@ -1,17 +1,28 @@
 //! The cap on bandwidth that saves a power, of users with different rates.
 
-/// What a cap saves of users with these bytes a second and slopes.
-pub(super) fn saved(users: &[(f64, f64)], cap: f64) -> f64 {
-    users.iter().map(|(bytes, slope)| (bytes - cap).max(0.0) * slope).sum()
+/// A namespace or a host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct User {
+    /// What it uses.
+    pub(super) bytes_per_s: f64,
+    /// Microwatts for each byte a second.
+    pub(super) slope: f64,
+    /// The least that it is capped to, in bytes a second.
+    pub(super) floor: f64,
 }
 
-/// The highest cap, not below the floor, that saves at least so much.
-pub(super) fn level(users: &[(f64, f64)], floor: f64, wanted_uw: f64) -> f64 {
-    if saved(users, floor) <= wanted_uw {
-        return floor;
+/// What a cap saves of these users, in microwatts.
+pub(super) fn saved(users: &[User], cap: f64) -> f64 {
+    users.iter().map(|user| (user.bytes_per_s - cap.max(user.floor)).max(0.0) * user.slope).sum()
+}
+
+/// The highest cap, not below `lowest`, that saves at least so much.
+pub(super) fn level(users: &[User], lowest: f64, wanted_uw: f64) -> f64 {
+    if saved(users, lowest) <= wanted_uw {
+        return lowest;
     }
-    let most = users.iter().map(|(bytes, _)| *bytes).fold(floor, f64::max);
-    let (mut low, mut high) = (floor, most);
+    let most = users.iter().map(|user| user.bytes_per_s).fold(lowest, f64::max);
+    let (mut low, mut high) = (lowest, most);
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
         if saved(users, middle) >= wanted_uw { low = middle } else { high = middle }

@@ -18,8 +18,10 @@
 
 mod allocate;
 mod bandwidth;
+mod class;
 mod cpu;
 pub mod cpu_model;
+mod floor;
 mod level;
 pub mod parameters;
 pub mod profile;

@@ -51,5 +51,6 @@ pub(crate) fn capabilities() -> Capabilities {
             .chain(items.into_iter().flat_map(rates))
             .collect(),
         knobs: (0..64).map(frequency).chain([limit(0), limit(1), quota]).chain(items.map(bandwidth)).collect(),
+        drives: vec![(0, 0), (1, 0), (2, 1)],
     }
 }

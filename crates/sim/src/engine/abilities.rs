@@ -23,6 +23,7 @@ pub fn capabilities(scenario: &Scenario) -> Capabilities {
         server_sleep: None,
         knobs: knobs(scenario),
         sources: sources(scenario),
+        drives: (0..scenario.drives.len() as u16).map(|drive| (drive.into(), drive)).collect(),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use pilotlight_plant::{Cost, Kind, Knob, KnobId, Refusal, Values};
+use pilotlight_plant::{Cost, Kind, Knob, KnobId, Of, Refusal, Values};
 use pilotlight_reactor::{Knobs, Refusals, clock};
 
 use super::{CAPS, Place, Setter};
@@ -28,6 +28,15 @@ impl CapKnobs {
     pub(crate) fn new(machine: Option<Arc<dyn Knobs>>, shared: Arc<Shared>) -> Self {
         let first = machine.as_ref().map_or(0, |machine| machine.knobs().len());
         Self { machine, first, shared }
+    }
+
+    /// Namespace and drive.
+    fn drive(&self, place: &Place) -> Option<(u32, u16)> {
+        let (Of::Namespace(namespace), Some(path), false) = (place.of, &place.path, place.limit.is_retired()) else {
+            return None;
+        };
+        let find = || self.machine.as_ref()?.drive_of(path);
+        place.drive.get_or_init(find).map(|drive| (namespace, drive))
     }
 
     fn set_cap(&self, place: &Place, value: Option<u64>) {
@@ -55,6 +64,10 @@ impl Knobs for CapKnobs {
     fn knobs(&self) -> Vec<Knob> {
         let machine = self.machine.as_ref().map(|machine| machine.knobs()).unwrap_or_default();
         machine.into_iter().chain(self.shared.caps.places().map(knob)).collect()
+    }
+
+    fn drives(&self) -> Vec<(u32, u16)> {
+        self.shared.caps.places().filter_map(|place| self.drive(place)).collect()
     }
 
     fn connect(&self, refusals: Refusals, workers: &[u32]) {

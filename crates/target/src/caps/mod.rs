@@ -47,6 +47,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -81,6 +82,10 @@ const MAX_PLACES: usize = 4096;
 struct Place {
     of: Of,
     limit: Arc<Limit>,
+    /// The file or device that holds the blocks of a namespace.
+    path: Option<PathBuf>,
+    /// The drive of that file, once somebody has asked for it.
+    drive: OnceLock<Option<u16>>,
 }
 
 /// The limits of a server.
@@ -160,13 +165,13 @@ impl Caps {
         self.changes.fetch_add(1, Relaxed);
     }
 
-    /// Makes the limit of a namespace known to policies, from which `io_threads` I/O threads take slices.
-    pub(crate) fn add_namespace(&self, limit: &Arc<Limit>, io_threads: u32) {
+    /// Makes the limit of a namespace in the file `path` known to policies, from which `io_threads` I/O threads take slices.
+    pub(crate) fn add_namespace(&self, limit: &Arc<Limit>, path: Option<&Path>, io_threads: u32) {
         limit.add_buckets(io_threads);
         let mut registry = self.registry();
         let of = Of::Namespace(registry.namespaces);
         registry.namespaces += 1;
-        self.enlist(&mut registry, of, limit);
+        self.enlist(&mut registry, of, limit, path);
     }
 
     /// The namespace is gone: so are its caps.
@@ -192,7 +197,7 @@ impl Caps {
         registry.hosts_numbered += 1;
         registry.hosts.insert(nqn.to_owned(), Arc::clone(&limit));
         let of = Of::Host(limit.number());
-        self.enlist(&mut registry, of, &limit);
+        self.enlist(&mut registry, of, &limit, None);
         registry.on_host.iter().for_each(Bell::ring);
         limit
     }
@@ -210,10 +215,11 @@ impl Caps {
         hosts
     }
 
-    fn enlist(&self, registry: &mut Registry, of: Of, limit: &Arc<Limit>) {
+    fn enlist(&self, registry: &mut Registry, of: Of, limit: &Arc<Limit>, path: Option<&Path>) {
         let Some(place) = self.places.get(registry.places) else { return };
         registry.places += 1;
-        let _ = place.set(Place { of, limit: Arc::clone(limit) }); // under the lock: it is free
+        let (limit, path) = (Arc::clone(limit), path.map(Path::to_owned));
+        let _ = place.set(Place { of, limit, path, drive: OnceLock::new() }); // under the lock: it is free
     }
 
     /// Limits that policies can set, those of namespaces that are gone included.

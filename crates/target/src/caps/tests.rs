@@ -61,7 +61,7 @@ impl Plant {
     fn new(threads: usize, seed: u64) -> Self {
         let caps = Caps::default();
         let limit = Arc::new(Limit::default());
-        caps.add_namespace(&limit, threads as u32);
+        caps.add_namespace(&limit, None, threads as u32);
         let thread = |_| Thread { bucket: Bucket::new(Arc::clone(&limit)), queues: Vec::new(), poll_ns: 0 };
         Self {
             threads: (0..threads).map(thread).collect(),

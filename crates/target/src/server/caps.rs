@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pilotlight_reactor::clock;
 
 use super::{Server, ServerError, Shared, no_namespace};
+use crate::backend::BackendSpec;
 use crate::caps::{Limit, LimitStats, Setter};
 
 /// What can be capped.
@@ -39,9 +40,21 @@ impl Shared {
         self.caps.host(nqn)
     }
 
-    /// Makes the limit of a namespace known to policies.
-    pub(super) fn add_limit(&self, limit: &Arc<Limit>) {
-        self.caps.add_namespace(limit, self.counters.len() as u32);
+    /// Makes the limit of a namespace in this backend known to policies.
+    pub(super) fn add_limit(&self, limit: &Arc<Limit>, backend: &BackendSpec) {
+        self.caps.add_namespace(limit, backend.path(), self.counters.len() as u32);
+    }
+
+    /// The same of all namespaces of the configuration.
+    pub(super) fn add_configured_limits(&self) {
+        let state = self.state();
+        for (entry, subsystem) in state.subsystems.iter().zip(&self.config.subsystems) {
+            for (nsid, namespace) in &entry.namespaces {
+                let backend =
+                    subsystem.namespaces.iter().rfind(|known| known.nsid == *nsid).map(|known| &known.backend);
+                backend.into_iter().for_each(|backend| self.add_limit(&namespace.info.limit, backend));
+            }
+        }
     }
 
     /// The namespace of this limit is gone.

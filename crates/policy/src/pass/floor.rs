@@ -1,0 +1,61 @@
+//! The least that namespaces and hosts are capped to: 10 MiB/s a drive (PASS, section 5.1).
+//!
+//! The namespaces of a drive share its part evenly. Where the drive is not known, a namespace has the part that it would have if all namespaces shared
+//! the drives of the profile evenly. A host has the parts of all namespaces, as a plant does not say which of them it can reach; where no drive is
+//! known, that of one.
+
+use pilotlight_plant::{Capabilities, Of};
+
+use super::ssd_model::SsdModel;
+
+/// Bytes a second for each of these namespaces and hosts.
+pub(super) fn floors(ssd: &SsdModel, all: &[Of], capabilities: &Capabilities) -> Vec<f64> {
+    let namespaces = all.iter().filter(|of| matches!(of, Of::Namespace(_))).count().max(1);
+    let of_drive = ssd.floor_bytes_per_s as f64;
+    let share = of_drive * f64::from(ssd.drives) / namespaces as f64;
+    let drive = |of: Of| match of {
+        Of::Namespace(namespace) => capabilities.drive_of(namespace),
+        _ => None,
+    };
+    let used: Vec<_> = all.iter().filter_map(|&of| drive(of)).collect();
+    let sharers = |drive| used.iter().filter(|other| **other == drive).count();
+    let part = |&of: &Of| drive(of).map_or(share, |drive| of_drive / sharers(drive) as f64);
+    let of_all: f64 = all.iter().filter(|of| matches!(of, Of::Namespace(_))).map(part).sum();
+    let of_host = if used.is_empty() { share } else { of_all };
+    all.iter().map(|of| if matches!(of, Of::Host(_)) { of_host } else { part(of) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::profile::Profile;
+
+    const MIB: f64 = 1_048_576.0;
+
+    /// In MiB/s, of three namespaces and a host where the profile has three drives.
+    fn floors_of(drives: &[(u32, u16)]) -> Vec<f64> {
+        let ssd = SsdModel { drives: 3, ..Profile::named("pass-xeon-gold-6430").unwrap().ssd };
+        let all = [Of::Namespace(0), Of::Namespace(1), Of::Namespace(7), Of::Host(0)];
+        let plant = Capabilities { drives: drives.to_vec(), ..Capabilities::default() };
+        floors(&ssd, &all, &plant).iter().map(|bytes_per_s| bytes_per_s / MIB).collect()
+    }
+
+    #[test]
+    fn namespaces_on_one_drive_share_its_floor() {
+        assert_eq!(floors_of(&[(0, 2), (1, 2), (7, 0)]), [5.0, 5.0, 10.0, 20.0]);
+        assert_eq!(floors_of(&[(0, 2), (1, 2), (7, 2)]), [10.0 / 3.0, 10.0 / 3.0, 10.0 / 3.0, 10.0]);
+    }
+
+    #[test]
+    fn a_drive_for_each_namespace_is_as_if_no_drive_were_known() {
+        let (known, unknown) = (floors_of(&[(0, 0), (1, 1), (7, 2)]), floors_of(&[]));
+        assert_eq!(known[..3], unknown[..3]);
+        assert_eq!((known[3], unknown[3]), (30.0, 10.0), "a host reaches all drives, if there are any");
+    }
+
+    #[test]
+    fn a_namespace_whose_drive_is_unknown_has_an_even_share() {
+        assert_eq!(floors_of(&[(0, 2), (1, 2)]), [5.0, 5.0, 10.0, 20.0]);
+        assert_eq!(floors_of(&[(8, 2)]), [10.0; 4], "a drive of another namespace");
+    }
+}
