@@ -4,9 +4,12 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
+use pilotlight_conformance::cap_suite;
+use pilotlight_conformance::caps::{Admitted, Storage};
+use pilotlight_conformance::script::Board;
 use pilotlight_plant::{
-    Capabilities, Command, Kind, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, Start, Stat, Unsupported,
-    Wants,
+    Capabilities, Command, Kind, KnobId, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, Start, Stat,
+    Unsupported, Wants,
 };
 use pilotlight_sim::engine::{capabilities, run_naive};
 use pilotlight_sim::outcome::Outcome;
@@ -130,3 +133,53 @@ fn bytes_a_second_are_read_of_every_namespace_and_host() {
     assert!(read(Of::Namespace(1)).abs_diff(held.hosts()[2] + held.hosts()[3]) < 100);
     assert_eq!(held.reading(Of::Namespace(0), Quantity::WrittenBytesPerS), 0);
 }
+
+#[test]
+fn each_namespace_has_a_drive_of_its_own() {
+    let capabilities = capabilities(&scenario());
+    assert_eq!(capabilities.drives, [(0, 0), (1, 1)]);
+    assert_eq!((capabilities.drive_of(1), capabilities.drive_of(2)), (Some(1), None));
+}
+
+/// Two hosts that read from a namespace, and its cap.
+struct Simulated;
+
+impl Simulated {
+    fn scenario() -> Scenario {
+        Scenario { duration_ns: 2_200 * MS, series_ns: 2_200 * MS, ..scenario() }
+    }
+}
+
+impl Storage for Simulated {
+    fn interval_ns(&self) -> u64 {
+        100 * MS
+    }
+
+    fn largest_bytes(&self) -> u64 {
+        16_384
+    }
+
+    fn cap(&self) -> KnobId {
+        capabilities(&Self::scenario()).find_knob(Of::Namespace(0), Kind::BytesPerS).unwrap().0
+    }
+
+    fn rate(&self) -> ReadingId {
+        capabilities(&Self::scenario()).find_source(Of::Namespace(0), Quantity::ReadBytesPerS).unwrap().0
+    }
+
+    /// By windows of the sensor, one for each interval.
+    fn run(&mut self, policy: Box<dyn Policy>, board: &Board) -> Vec<Admitted> {
+        run(&Self::scenario(), policy).unwrap();
+        let (mut admitted, mut last_ns, mut bytes) = (Vec::new(), 0, 0);
+        for seen in &board.log().samples {
+            let Some(reading) = seen.readings.iter().find(|reading| reading.id == self.rate()) else { continue };
+            let ended_ns = seen.now_ns.saturating_sub(reading.age_ns);
+            bytes += reading.value.unwrap_or(0) * (ended_ns - last_ns) / 1_000_000_000;
+            last_ns = ended_ns;
+            admitted.push(Admitted { before_ns: ended_ns, after_ns: ended_ns, bytes });
+        }
+        admitted
+    }
+}
+
+cap_suite!(Simulated);
