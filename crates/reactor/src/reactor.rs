@@ -44,6 +44,19 @@ pub enum Idle {
     /// Yields to the scheduler, and naps when that goes on: for tests with more reactors than CPUs. Figures never come from
     /// it.
     Yield,
+    /// The main core yields and naps, the others poll on: for a main core that shares its CPU with what loads the server.
+    YieldMain,
+}
+
+impl Idle {
+    /// What the main core does, or any other.
+    pub(crate) fn of(self, is_main: bool) -> Self {
+        match self {
+            Self::YieldMain if is_main => Self::Yield,
+            Self::YieldMain => Self::Spin,
+            _ => self,
+        }
+    }
 }
 
 /// A message to a reactor.

@@ -225,7 +225,7 @@ impl Runtime {
             let given = DirectorOptions { quiet: options.quiet, knobs, readings: options.readings.clone() };
             Director::new(peers, topology, capabilities, &given, Arc::clone(&self.director))
         });
-        let reactor = Reactor::new(id, inbox, &self.peers, options.idle);
+        let reactor = Reactor::new(id, inbox, &self.peers, options.idle.of(id == self.main));
         Reactor { monitor: options.monitor, director, ..reactor }
     }
 

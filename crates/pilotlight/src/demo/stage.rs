@@ -62,7 +62,7 @@ impl Stage {
         let options = RuntimeOptions {
             knobs: Some(knobs),
             readings: Some(power.readings()),
-            ..RuntimeOptions::new(cores, idle(is_shared))
+            ..RuntimeOptions::new(cores, if is_shared { Idle::YieldMain } else { Idle::Spin })
         };
         let server = serve(&reactors, options)?;
         let address = server.local_addrs()[0];

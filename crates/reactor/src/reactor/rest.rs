@@ -35,7 +35,7 @@ impl Reactor {
     fn spin(&mut self) {
         self.fruitless = self.fruitless.wrapping_add(1);
         match self.idle {
-            Idle::Spin => std::hint::spin_loop(),
+            Idle::Spin | Idle::YieldMain => std::hint::spin_loop(),
             Idle::Yield if self.fruitless.is_multiple_of(YIELDS) => std::thread::sleep(Duration::from_nanos(1)),
             Idle::Yield => sched_yield(),
         }
