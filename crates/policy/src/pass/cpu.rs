@@ -59,6 +59,7 @@ impl Cpu {
         let least_quota_ppm = range.map(|range| range.lowest + self.without_quota_ppm());
         let limit = !self.limits.is_empty();
         self.model = self.profiled.restrict(Settable { cores: self.cores.can(), least_quota_ppm, limit });
+        self.level_uw = self.level_uw.clamp(self.lowest_uw(), self.highest_uw());
     }
 
     /// CPU time of the main core, unless it is in the plant's quota.
@@ -160,6 +161,11 @@ mod tests {
 
     /// Four cores of which one to four poll at full speed, 10 W each; the quota is of so many of them.
     fn cpu(in_quota: u64) -> Cpu {
+        cpu_of(in_quota, true)
+    }
+
+    /// The same, where I/O threads can be moved or not.
+    fn cpu_of(in_quota: u64, moves: bool) -> Cpu {
         let row = |cores: u16| CpuRow {
             power_uw: u64::from(cores) * 10_000_000,
             cores,
@@ -177,7 +183,7 @@ mod tests {
             effect: Cost::Measured(0),
         };
         let sleep = SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(0) };
-        let moves = Some(Cost::Measured(0));
+        let moves = moves.then_some(Cost::Measured(0));
         let capabilities = Capabilities { knobs: vec![quota], moves, sleeps: vec![sleep], ..Capabilities::default() };
         let start = Start {
             now_ns: 0,
@@ -210,6 +216,16 @@ mod tests {
         assert_eq!(at(&mut cpu, 0.0), (1, Some(10_000)), "what it cannot go below");
         assert_eq!(cpu.lowest_uw(), 10_000_000);
         assert_eq!(at(&mut cpu, 40.0), (4, Some(3_000_000)), "nothing is limited");
+    }
+
+    #[test]
+    fn a_knob_that_is_not_there_after_all_leaves_no_level_below_the_lowest() {
+        let mut cpu = cpu_of(4, false);
+        assert_eq!(at(&mut cpu, 15.0), (usize::MAX, Some(1_500_000)));
+        assert!(cpu.on_refused(0, (KnobId(0), 1_500_000), Refusal::Unsupported));
+        assert_eq!((cpu.lowest_uw(), cpu.level_uw()), (40_000_000, 40_000_000), "only the quota could be set");
+        cpu.lower_level(10_000_000);
+        assert_eq!(cpu.level_uw(), 40_000_000);
     }
 
     #[test]
