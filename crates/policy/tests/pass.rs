@@ -304,9 +304,10 @@ fn the_bottleneck_is_found_on_trial() {
 /// The samples are 100 ms apart, or as far as is set: the artifact has 0.5 s.
 #[test]
 fn five_samples_decide_however_far_apart() {
-    for (sample, expected_s) in [("100ms", 0.5..=0.8), ("500ms", 2.5..=3.5)] {
+    let both = [("100ms", 0.5..=0.8), ("500ms", 2.5..=3.5)];
+    for ((sample, expected_s), window_steps) in both.iter().flat_map(|one| [10, 50].map(|steps| (one, steps))) {
         let exact = Machine { gain: 1.0, cpu_error: 1.0, ssd_error: 1.0, noise_w: 0.0, ..machines()[0].clone() };
-        let machine = Machine { is_cpu_bound: true, cpu_w: 70.0, others_w: 100.0, ..exact };
+        let machine = Machine { is_cpu_bound: true, cpu_w: 70.0, others_w: 100.0, window_steps, ..exact };
         let mut plant = Plant::new(&machine, &[("start", "full"), ("sample", sample)]);
         plant.run(&constant(30, 500.0));
         plant.run(&constant(5, machine.full_w() * 0.99));

@@ -147,6 +147,11 @@ impl Meter {
         self.estimate
     }
 
+    /// When the window of the last good reading ended.
+    pub(crate) fn ended_ns(&self) -> Option<u64> {
+        self.last.map(|(ended_ns, _)| ended_ns)
+    }
+
     /// The last good reading in microwatts, and its age in nanoseconds.
     pub(crate) fn last(&self, now_ns: u64) -> Option<(u64, u64)> {
         self.last.map(|(ended_ns, power_uw)| (power_uw, now_ns.saturating_sub(ended_ns)))

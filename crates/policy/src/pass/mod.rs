@@ -66,7 +66,7 @@ pub(crate) struct Pass {
     is_blind: bool,
     /// Power with everything at its lowest, where that is over the budget.
     unreachable_uw: Option<u64>,
-    /// When the last new reading of power came.
+    /// When the last new reading of power came, whether it says something of the last setting or not.
     read_ns: u64,
     changes: u64,
     refused: u64,
@@ -291,8 +291,9 @@ impl Limiter for Pass {
         }
         self.bandwidth.record(sample);
         self.packages.read(sample);
+        let before_ns = self.meter.ended_ns();
         let is_new = self.meter.read(sample);
-        if is_new {
+        if self.meter.ended_ns() != before_ns {
             self.read_ns = sample.now_ns;
         }
         let is_fresh = sample.now_ns - self.read_ns < 2 * self.parameters.common.interval_ns;
