@@ -27,6 +27,7 @@ fn plant(settings: &[(&str, &str)]) -> Plant {
         classes: vec![0; NAMESPACES],
         is_artifact: false,
         minimums: Vec::new(),
+        bytes_lag_steps: 0,
         seed: 1,
     };
     Plant::of("cpu-jailing", &machine, settings)

@@ -39,6 +39,7 @@ fn machine() -> impl Strategy<Value = Machine> {
             classes,
             is_artifact: false,
             minimums,
+            bytes_lag_steps: 0,
             seed,
         },
     )
@@ -157,6 +158,7 @@ fn machines() -> Vec<Machine> {
                         classes: vec![0; NAMESPACES],
                         is_artifact: false,
                         minimums: Vec::new(),
+                        bytes_lag_steps: 0,
                         seed: window_steps,
                     };
                     let others_w = 100.0 + 420.0 - machine.full_w();
@@ -298,6 +300,20 @@ fn the_bottleneck_is_found_on_trial() {
         assert_eq!(plant.bottleneck(), Some(Component::Drives), "caps limit them where the CPU was the bottleneck");
         plant.run(&free(1));
         assert_eq!(plant.bottleneck(), None);
+    }
+}
+
+/// Bandwidth that is told late is waited for: a sample from before the cut would show no loss.
+#[test]
+fn the_bottleneck_is_found_where_bandwidth_is_told_late() {
+    let exact = Machine { gain: 1.0, cpu_error: 1.0, ssd_error: 1.0, noise_w: 0.0, ..machines()[0].clone() };
+    for bytes_lag_steps in [0, 1, 13] {
+        let machine = Machine { is_cpu_bound: true, cpu_w: 70.0, others_w: 100.0, bytes_lag_steps, ..exact.clone() };
+        let mut plant = Plant::new(&machine, &[("start", "full")]);
+        plant.run(&constant(30, 500.0));
+        plant.run(&constant(4, machine.full_w() * 0.99));
+        let is_cut = |at: usize| plant.values[at] < plant.capabilities.knobs[at].found;
+        assert_eq!([is_cut(0) || is_cut(1), is_cut(2)], [false, true], "{bytes_lag_steps}: {:?}", plant.commands);
     }
 }
 

@@ -67,7 +67,7 @@ impl Pass {
         self.before_change = (drives_uw, power_uw - drives_uw);
         self.bandwidth.apply(now_ns, out);
         self.note_change(now_ns);
-        let samples_ns = self.holds_ns().saturating_add(self.bandwidth.window_ns());
+        let samples_ns = self.holds_ns().saturating_add(self.bandwidth.shows_ns());
         self.trial = aim.map(|(aim, rates)| Trial::new(aim, samples_ns, rates, power_uw - drives_uw));
     }
 

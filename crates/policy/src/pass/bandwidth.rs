@@ -51,7 +51,7 @@ pub(super) struct Bandwidth {
     /// What each namespace and host of a class keeps.
     minimums: Vec<(u8, u64)>,
     samples: usize,
-    window_ns: u64,
+    shows_ns: u64,
     namespaces: usize,
 }
 
@@ -59,7 +59,7 @@ impl Bandwidth {
     pub(super) fn new(ssd: SsdModel) -> Self {
         let (caps, items, classes) = (Caps::default(), Vec::new(), Vec::new());
         let others = Vec::new();
-        Self { ssd, caps, items, others, classes, minimums: Vec::new(), samples: 0, window_ns: 0, namespaces: 1 }
+        Self { ssd, caps, items, others, classes, minimums: Vec::new(), samples: 0, shows_ns: 0, namespaces: 1 }
     }
 
     /// The knobs of a plant.
@@ -73,7 +73,7 @@ impl Bandwidth {
         let has_named_host = goals.priorities.iter().any(|(of, _)| matches!(of, Of::Host(_)));
         let source = |of, quantity| capabilities.find_source(of, quantity);
         let mut items = Vec::new();
-        self.window_ns = 0;
+        self.shows_ns = 0;
         for (knob, found) in capabilities.knobs_of(Kind::BytesPerS).filter(|(_, knob)| knob.values.lowest().is_some()) {
             let of = found.of;
             if !matches!(of, Of::Namespace(_) | Of::Host(_)) || (matches!(of, Of::Host(_)) && !has_named_host) {
@@ -81,9 +81,9 @@ impl Bandwidth {
             }
             let quantities = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS, Quantity::BytesPerS];
             let [read, written, both] = quantities.map(|quantity| source(of, quantity));
-            let window_ns = |(_, source): (ReadingId, &Source)| source.window_ns;
-            let longest = [read, written, both].into_iter().flatten().map(window_ns).max();
-            self.window_ns = self.window_ns.max(longest.unwrap_or(0));
+            let shows_ns = |(_, source): (ReadingId, &Source)| source.window_ns.saturating_add(source.lag.ns());
+            let longest = [read, written, both].into_iter().flatten().map(shows_ns).max();
+            self.shows_ns = self.shows_ns.max(longest.unwrap_or(0));
             let id = |found: Option<(ReadingId, &Source)>| found.map(|(id, _)| id);
             let known = self.items.iter().find(|item| item.knob == knob);
             let recent = known.and_then(|item| item.recent);
@@ -177,9 +177,9 @@ impl Bandwidth {
         self.items.iter_mut().for_each(|item| item.recent = None);
     }
 
-    /// Time that a sample is about, in nanoseconds.
-    pub(super) fn window_ns(&self) -> u64 {
-        self.window_ns
+    /// Time from a change until a sample is about it alone, in nanoseconds: a window and its lag.
+    pub(super) fn shows_ns(&self) -> u64 {
+        self.shows_ns
     }
 
     /// What each item used over the last samples.

@@ -1,5 +1,7 @@
 //! A storage server for tests of policies with a budget: CPU, drives and the rest, with caps on both, in steps of 100 ms.
 
+use std::collections::VecDeque;
+
 use pilotlight_plant::{
     Capabilities, Command, Component, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy,
     Quantity, Reading, ReadingId, Refusal, Sample, SleepCost, Source, Start, ThreadSample, Topology, Values, Window,
@@ -49,6 +51,8 @@ pub(crate) struct Machine {
     pub(crate) is_artifact: bool,
     /// What each namespace of a class keeps, in bytes a second.
     pub(crate) minimums: Vec<(u8, u64)>,
+    /// How late it is told what is read and written.
+    pub(crate) bytes_lag_steps: usize,
     pub(crate) seed: u64,
 }
 
@@ -167,8 +171,9 @@ impl Machine {
         knobs.push(knob(Of::Device(0), Kind::PowerState, (0, 2, 1), 0, 0));
         let source = |of, quantity, window_ns, lag_ns| Source { of, quantity, window_ns, lag: Cost::Measured(lag_ns) };
         let mut sources = vec![source(Of::Server, Quantity::PowerUw, self.window_steps * STEP_NS, LAG_NS)];
+        let bytes_lag_ns = self.bytes_lag_steps as u64 * STEP_NS;
         let quantity = if self.writes { Quantity::WrittenBytesPerS } else { Quantity::ReadBytesPerS };
-        sources.extend((0..NAMESPACES).map(|at| source(Of::Namespace(at as u32), quantity, STEP_NS, 0)));
+        sources.extend((0..NAMESPACES).map(|at| source(Of::Namespace(at as u32), quantity, STEP_NS, bytes_lag_ns)));
         if self.has_package {
             sources.push(source(Of::Package(0), Quantity::PowerUw, S, 0));
         }
@@ -201,7 +206,8 @@ pub(crate) struct Plant {
     wanted: Vec<ReadingId>,
     now_ns: u64,
     package_w: Vec<f64>,
-    bytes: Vec<f64>,
+    /// Bytes a second of each namespace, the last step at the end.
+    bytes: VecDeque<Vec<f64>>,
     known: Option<Window>,
     /// When the sensor has read last.
     read_ns: u64,
@@ -228,7 +234,7 @@ impl Plant {
             power_w: Vec::new(),
             first_bytes: Vec::new(),
             package_w: Vec::new(),
-            bytes: vec![0.0; NAMESPACES],
+            bytes: VecDeque::new(),
             known: None,
             read_ns: 0,
             homes: (0..CORES).map(CoreId).collect(),
@@ -284,7 +290,10 @@ impl Plant {
             self.power_w.push(server_w);
             self.package_w.push(cpu_w);
             self.first_bytes.push(bytes[0]);
-            self.bytes = bytes;
+            self.bytes.push_back(bytes);
+            if self.bytes.len() > self.machine.bytes_lag_steps + 1 {
+                self.bytes.pop_front();
+            }
             self.now_ns += STEP_NS;
             self.interval(phase);
         }
@@ -327,7 +336,11 @@ impl Plant {
                 let mean_w = last.clone().sum::<f64>() / last.count().max(1) as f64;
                 Some(Window { ended_ns: self.now_ns, value: Some((mean_w * 1e6) as u64) })
             }
-            Of::Namespace(at) => Some(Window { ended_ns: self.now_ns, value: Some(self.bytes[at as usize] as u64) }),
+            Of::Namespace(at) => {
+                let late_ns = self.machine.bytes_lag_steps as u64 * STEP_NS;
+                let known = self.now_ns.checked_sub(late_ns).zip(self.bytes.front());
+                known.map(|(ended_ns, bytes)| Window { ended_ns, value: Some(bytes[at as usize] as u64) })
+            }
             _ => None,
         };
         source.reading(id, window, self.now_ns)
