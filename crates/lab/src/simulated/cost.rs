@@ -18,7 +18,7 @@ const ROUND_S: f64 = 100e-6;
 /// A run of an experiment at its point, in seconds of a core, its share of looking for the warm-up included.
 #[must_use]
 pub fn run_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
-    let pilots = match experiment.warm_up {
+    let pilots = match policy.warm_up(experiment) {
         WarmUp::Fixed { .. } => 0.0,
         WarmUp::Mser5 { .. } => 1.0 / f64::from(experiment.repeats.max(1)),
     };

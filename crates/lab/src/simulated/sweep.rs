@@ -218,8 +218,9 @@ impl<'a> Sweep<'a> {
     pub fn list(&self) -> impl Iterator<Item = (usize, RunKey, f64)> {
         let entry = |(at, job): (usize, &Job)| {
             let experiment = &self.point(job).experiment;
-            let pilots = f64::from(u8::from(matches!(experiment.warm_up, WarmUp::Mser5 { .. })));
-            let once_s = cost::once_s(experiment, self.policy(job));
+            let policy = self.policy(job);
+            let pilots = f64::from(u8::from(matches!(policy.warm_up(experiment), WarmUp::Mser5 { .. })));
+            let once_s = cost::once_s(experiment, policy);
             (at, self.key(job, &self.variants[job.variant]), once_s * (1.0 + pilots))
         };
         self.jobs.iter().enumerate().map(entry)
@@ -429,7 +430,7 @@ impl<'a> Sweep<'a> {
         if experiment.trace.as_ref().is_some_and(|trace| trace.sample.is_some()) {
             return Ok(0); // each window has a run-in of its own
         }
-        let (least, most) = match experiment.warm_up {
+        let (least, most) = match self.policy(job).warm_up(experiment) {
             WarmUp::Fixed { time } => return Ok(time.0),
             WarmUp::Mser5 { least, most } => (least, most),
         };

@@ -563,6 +563,9 @@ pub struct PolicySpec {
     /// Simulated time of a run, warm-up included, where not the experiment's: for a policy that takes longer to repeat itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Time>,
+    /// What is not measured at the beginning, where not the experiment's: for a policy that takes longer to settle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<WarmUp>,
     /// As `trace.sample.exact_time`, for a policy under which quiet time takes long to simulate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact_time: Option<Time>,
@@ -576,6 +579,12 @@ impl PolicySpec {
     #[must_use]
     pub fn duration(&self, experiment: &Experiment) -> Time {
         self.duration.unwrap_or(experiment.duration)
+    }
+
+    /// What is not measured of it at the beginning.
+    #[must_use]
+    pub fn warm_up(&self, experiment: &Experiment) -> WarmUp {
+        self.warm_up.unwrap_or(experiment.warm_up)
     }
 }
 

@@ -56,7 +56,7 @@ impl Encode for Asked<'_> {
         connections.encode(out);
         trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(policy)))).encode(out);
         policy.duration(experiment).encode(out);
-        experiment.warm_up.encode(out);
+        policy.warm_up(experiment).encode(out);
         experiment.series.encode(out);
         experiment.seed.encode(out);
         scenario::labels(experiment).encode(out);
