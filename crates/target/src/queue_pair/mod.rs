@@ -402,12 +402,17 @@ impl<T: Transport> QueuePair<T> {
     /// Whether nothing of it is left in a backend or, for an admin queue, in its other queues.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        let queue_idle = self.queue.as_ref().is_none_or(|queue| queue.in_device == 0);
         let queues_gone = match &self.role {
             Role::Admin(admin) => admin.is_alone(),
             _ => true,
         };
-        queue_idle && queues_gone
+        !self.is_in_backend() && queues_gone
+    }
+
+    /// Whether a backend has commands of it, and so its buffers.
+    #[must_use]
+    pub fn is_in_backend(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.in_device > 0)
     }
 
     /// It is over and drained: tells whoever waits for that.

@@ -55,7 +55,7 @@ impl Drop for TargetThread {
         self.resources.retire_channels();
         let abandoned = self.resources.namespaces.abandon();
         for link in self.links.iter_mut().filter_map(Option::take) {
-            if !link.conn.pair.is_drained() {
+            if link.conn.pair.is_in_backend() {
                 Box::leak(link); // its slots hold buffers
             }
         }
