@@ -344,6 +344,23 @@ fn a_policy_s_own_exact_time_decides_whether_it_replays_windows() {
     assert_eq!(windows["hybrid-poll"], [10; 12], "four windows for each");
 }
 
+#[test]
+fn a_policy_s_own_times_are_those_of_its_runs_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let policies = "[{ label = 'static', name = 'static' }, \
+                    { label = 'slow', name = 'hybrid-poll', duration = '4ms', warm_up = '2ms' }]";
+    let bench = bench(&[("policy", policies), ("parameter", "[]"), ("output.chart", "[]"), ("warm_up", "1ms")]);
+    let times = std::sync::Mutex::new(std::collections::BTreeMap::new());
+    let engine =
+        |scenario: &Scenario, policy: Box<dyn pilotlight_plant::Policy>, _: Option<pilotlight_sim::Source<'_>>| {
+            times.lock().unwrap().insert(policy.name(), (scenario.duration_ns, scenario.warm_up_ns));
+            Ok(stand_in(scenario))
+        };
+    run(&bench, &place(&folder, "times"), 1, &engine).unwrap();
+    let times = times.into_inner().unwrap();
+    assert_eq!((times["static"], times["hybrid-poll"]), ((3_000_000, 1_000_000), (4_000_000, 2_000_000)));
+}
+
 /// A member that the calibration has no more is set aside by the next sweep, whatever else that runs.
 #[test]
 fn members_that_are_gone_are_set_aside() {
