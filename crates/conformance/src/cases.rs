@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use pilotlight_plant::{
     Command, Completions, CoreId, CoreState, Depth, Goals, KnobId, NEVER, Of, ReadingId, Refusal, SleepGoal, ThreadId,
+    Tolerance,
 };
 
 use crate::script::{Log, Script, Seen};
@@ -348,7 +349,8 @@ pub fn readings_have_an_age_and_go_stale(plant: &mut dyn Plant) {
 /// Each is told, in their order; what the policy commands then is carried out.
 pub fn goals_that_change_within_an_interval_all_come(plant: &mut dyn Plant) {
     let budget = |uw| Goals { budget_uw: Some(uw), ..Goals::default() };
-    let goals = vec![budget(300), budget(200), Goals { tolerance_ppm: Some(200_000), ..Goals::default() }];
+    let goals =
+        vec![budget(300), budget(200), Goals { tolerances: vec![Tolerance::mean_loss(200_000)], ..Goals::default() }];
     let script = script(plant)
         .at_goals(&[go(1, 0)])
         .holds("requests at home, where it was sent", 3, |seen| lives(seen, 1, 0) && is_served(seen, 1));

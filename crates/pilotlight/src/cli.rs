@@ -204,8 +204,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Policy")]
     pub(crate) budget_profile: Option<String>,
 
-    /// How much longer requests may take than without saving, such as 0.2 or 20% [default: off]
-    #[arg(long, value_name = "SHARE", help_heading = "Policy")]
+    /// How long requests may take: a share above the latency without saving such as 0.2, or a time; after it p50 or p99 where it is
+    /// not for the mean [default: off]
+    #[arg(long, value_name = "BOUND", help_heading = "Policy")]
     pub(crate) tolerance: Option<String>,
 
     /// What measures power: auto, none, rapl, hwmon, hwmon:CHIP, modelled or modelled:PROFILE.toml [default: auto: RAPL, else

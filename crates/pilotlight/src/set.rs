@@ -73,7 +73,7 @@ enum What {
     /// Most power that may be drawn; the policy holds it from now on, or one around it
     #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Budget(BudgetArgs),
-    /// How much longer requests may take than without saving, as a mean
+    /// How long requests may take, so that power can be saved: relative to no saving, or at most
     #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Tolerance(ToleranceArgs),
     /// Most bytes a second of a namespace, or of a host over all namespaces

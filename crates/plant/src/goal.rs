@@ -1,13 +1,14 @@
 //! What an operator asks of a policy.
 
 use crate::knob::Of;
+use crate::reading::Stat;
 
 /// What an operator can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// [`Goals::budget_uw`].
     Budget,
-    /// [`Goals::tolerance_ppm`].
+    /// [`Goals::tolerances`].
     Tolerance,
     /// [`Goals::priorities`].
     Priorities,
@@ -18,12 +19,40 @@ pub enum Goal {
 pub struct Goals {
     /// Most power that may be drawn, in microwatts; `None` for no limit.
     pub budget_uw: Option<u64>,
-    /// How much longer requests may take than without saving, as a mean, in millionths; `None` if it does not matter.
-    pub tolerance_ppm: Option<u32>,
+    /// How long requests may take, of the server or of a namespace; at most one of each. Without any it does not matter.
+    pub tolerances: Vec<Tolerance>,
     /// What matters more than the rest: the higher the number, the later it is throttled. What is not named has 0.
     pub priorities: Vec<(Of, u8)>,
     /// Bandwidth that each namespace and each host of a priority keeps under a budget, in bytes a second.
     pub minimums: Vec<(u8, u64)>,
+}
+
+/// How long the requests of the server or of a namespace may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tolerance {
+    /// Whose requests: [`Of::Server`] or an [`Of::Namespace`].
+    pub of: Of,
+    /// The statistic of their latency that the bound is for ([`crate::Quantity::LatencyNs`]).
+    pub stat: Stat,
+    /// The highest value it may have.
+    pub bound: Bound,
+}
+
+/// The highest value of a latency statistic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Relative: so many millionths above the value without saving (the `plf` of PACER).
+    LossPpm(u32),
+    /// Absolute, in nanoseconds.
+    LatencyNs(u64),
+}
+
+impl Tolerance {
+    /// The form of PACER: the mean latency of all requests may exceed that without saving by so many millionths.
+    #[must_use]
+    pub const fn mean_loss(ppm: u32) -> Self {
+        Self { of: Of::Server, stat: Stat::Mean, bound: Bound::LossPpm(ppm) }
+    }
 }
 
 /// A goal that a policy does not reach with all that it may set.
@@ -56,6 +85,12 @@ impl Component {
 }
 
 impl Goals {
+    /// The tolerance of the server or of a namespace.
+    #[must_use]
+    pub fn tolerance(&self, of: Of) -> Option<Tolerance> {
+        self.tolerances.iter().copied().find(|tolerance| tolerance.of == of)
+    }
+
     /// The priority of a host, a namespace or a class of background work.
     #[must_use]
     pub fn priority(&self, of: Of) -> u8 {

@@ -74,6 +74,21 @@ pub struct Reading {
     pub age_ns: u64,
 }
 
+impl Stat {
+    /// All, in the order in which they are declared.
+    pub const ALL: [Self; 3] = [Self::Mean, Self::P50, Self::P99];
+
+    /// As it is written: `mean`, `p50` or `p99`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+        }
+    }
+}
+
 impl ReadingId {
     /// As an index.
     #[must_use]

@@ -15,6 +15,7 @@ mod problem;
 mod schedule;
 mod section;
 mod storage;
+mod tolerance;
 mod units;
 mod validate;
 
@@ -28,14 +29,13 @@ pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minim
 pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
 pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
-pub(crate) use power::{
-    BudgetDomain, BudgetRequest, SensorChoice, format_budget, format_tolerance, parse_budget_request, parse_tolerance,
-};
+pub(crate) use power::{BudgetDomain, BudgetRequest, SensorChoice, format_budget, parse_budget_request};
 pub(crate) use problem::Problem;
 use problem::{Located, Origin, Severity, Source};
 pub(crate) use schedule::Schedule;
 use storage::cause;
 pub(crate) use storage::{is_same_medium, size_of};
+pub(crate) use tolerance::{LatencyBound, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
 
 use crate::admin::answer::Refusal;

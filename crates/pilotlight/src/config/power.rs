@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use pilotlight_input::quantity::{self, POWERS, Units};
+use pilotlight_input::quantity::{self, POWERS};
 use serde::{Deserialize, Serialize};
 
 /// What takes a goal away.
@@ -12,10 +12,6 @@ const OFF: &str = "off";
 const DEFAULT: &str = "default";
 /// Budgets that a server can be given, in microwatts: 1 W to 1 MW.
 const BUDGETS_UW: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
-/// A share, in millionths.
-const SHARES: &Units = &[("", 1_000_000), ("%", 10_000)];
-/// The highest tolerance, in millionths: requests may take eleven times as long.
-const HIGHEST_TOLERANCE_PPM: u64 = 10_000_000;
 
 /// Which sensor measures power.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,24 +110,9 @@ pub(crate) fn parse_budget(text: &str) -> Result<Option<u64>, String> {
     quantity::parse(text, POWERS).ok().filter(|uw| BUDGETS_UW.contains(uw)).map(Some).ok_or_else(wrong)
 }
 
-/// A latency tolerance in millionths: `0.2` or `20%`; `None` for `off`.
-pub(crate) fn parse_tolerance(text: &str) -> Result<Option<u32>, String> {
-    if text == OFF {
-        return Ok(None);
-    }
-    let wrong = || format!("`{text}` is not a tolerance: write a share such as 0.2 or 20%, at most 10, or {OFF}");
-    let ppm = quantity::parse(text, SHARES).ok().filter(|&ppm| ppm <= HIGHEST_TOLERANCE_PPM);
-    ppm.map(|ppm| Some(ppm as u32)).ok_or_else(wrong)
-}
-
 /// A budget as it is written: `300W`, or `off`.
 pub(crate) fn format_budget(budget_uw: Option<u64>) -> String {
     budget_uw.map_or(OFF.to_owned(), |uw| quantity::format(uw, POWERS))
-}
-
-/// A tolerance as it is written: `20%`, or `off`.
-pub(crate) fn format_tolerance(tolerance_ppm: Option<u32>) -> String {
-    tolerance_ppm.map_or(OFF.to_owned(), |ppm| format!("{}%", f64::from(ppm) / 1e4))
 }
 
 #[cfg(test)]
@@ -139,21 +120,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_and_tolerances_come_back_as_they_were_written() {
+    fn budgets_come_back_as_they_were_written() {
         for (text, uw) in [("300W", 300_000_000), ("1.5kW", 1_500_000_000), ("off", 0)] {
             assert_eq!(parse_budget(text), Ok(Some(uw).filter(|&uw| uw > 0)), "{text}");
         }
         assert_eq!([Some(300_000_000), Some(1_500_000_000), None].map(format_budget), ["300W", "1500W", "off"]);
-        for (text, ppm) in [("0.2", 200_000), ("20%", 200_000), ("0", 0), ("10", 10_000_000)] {
-            assert_eq!(parse_tolerance(text), Ok(Some(ppm)), "{text}");
-        }
-        assert_eq!(parse_tolerance("off"), Ok(None));
-        assert_eq!([Some(200_000), Some(12_500), None].map(format_tolerance), ["20%", "1.25%", "off"]);
         for text in ["", "300", "0W", "2MW", "1001kW", "-1W", "many"] {
             assert!(parse_budget(text).unwrap_err().contains("300W"), "{text}");
-        }
-        for text in ["", "-0.1", "11", "1.5.2", "a few"] {
-            assert!(parse_tolerance(text).unwrap_err().contains("20%"), "{text}");
         }
     }
 

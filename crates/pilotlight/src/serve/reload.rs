@@ -20,8 +20,8 @@ use tracing::{info, warn};
 use super::budget::{self, ByHand, Configured};
 use super::holder;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
-use super::station::{State, refresh, said};
-use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of};
+use super::station::{State, refresh, said, tolerance_of};
+use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
 use moves::Move;
 use shrink::Shrink;
@@ -147,7 +147,7 @@ fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     if configured.has_budget() && server.sources().is_empty() {
         warn!("{NO_SENSOR}: {NO_SENSOR_HELP}");
     }
-    let (budget, tolerance) = (format_budget(read.goals.budget_uw), format_tolerance(read.goals.tolerance_ppm));
+    let (budget, tolerance) = (format_budget(read.goals.budget_uw), tolerance_of(&read.goals));
     info!("goals: budget {budget}, tolerance {tolerance}");
     (state.configured, state.by_hand_goals) = (configured, ByHand::default());
     (state.strict_before, state.withdrawn_uw) = (None, None);

@@ -29,7 +29,7 @@ use super::server::Running;
 use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::policies::PolicyChoice;
 use goals::Watch;
-pub(super) use goals::refresh;
+pub(super) use goals::{refresh, tolerance_of};
 
 /// A server and its state.
 pub(super) struct Station {

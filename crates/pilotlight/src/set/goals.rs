@@ -9,7 +9,7 @@ use pilotlight_plant::Goal;
 
 use crate::admin::client::{Client, ClientError, SocketArgs};
 use crate::admin::request::{GoalsRequest, Request};
-use crate::config::{format_budget, format_moment, format_tolerance};
+use crate::config::{format_budget, format_moment};
 use crate::console;
 use crate::exit::{self, Exit};
 use crate::policies::users_of;
@@ -24,6 +24,7 @@ Examples:
   pilotlight set budget 300W --dry-run
   pilotlight set budget off
   pilotlight set tolerance 0.2
+  pilotlight set tolerance 500us p99
 
 A goal that is set like this holds until it is set again, its time is over, or the section [goals] of the configuration changes.
 docs/budget.md says more.";
@@ -65,8 +66,11 @@ pub(super) struct BudgetArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct ToleranceArgs {
-    /// Such as 0.2 or 20%, or off
-    share: String,
+    /// Such as 0.2 or 20% above the latency without saving, or at most 500us; or off
+    bound: String,
+
+    /// Of which statistic of latency: mean, p50 or p99 [default: mean]
+    stat: Option<String>,
 
     /// Print the goals as JSON
     #[arg(long)]
@@ -74,7 +78,8 @@ pub(super) struct ToleranceArgs {
 }
 
 pub(super) fn set_tolerance(socket: &SocketArgs, args: &ToleranceArgs) -> anyhow::Result<Exit> {
-    let request = GoalsRequest { tolerance: Some(args.share.clone()), ..GoalsRequest::default() };
+    let tolerance = args.stat.iter().fold(args.bound.clone(), |bound, stat| format!("{bound} {stat}"));
+    let request = GoalsRequest { tolerance: Some(tolerance), ..GoalsRequest::default() };
     let answer = Client::connect(socket)?.ask::<GoalsAnswer>(&Request::SetGoals(request));
     crate::admin::client::tell(answer, |answer| {
         if args.json {
@@ -139,11 +144,11 @@ fn exit_of(answer: &GoalsAnswer, no_wait: bool) -> Exit {
 }
 
 fn tolerance_set(answer: &GoalsAnswer) -> String {
-    let GoalsAnswer { policy, goals, .. } = answer;
-    let value = format_tolerance(goals.tolerance_ppm);
-    if goals.tolerance_ppm.is_none() {
-        return format!("tolerance {value}: it is not limited any more\n");
-    }
+    let GoalsAnswer { policy, goals: in_force, .. } = answer;
+    let Some(tolerance) = in_force.tolerances.iter().find(|one| one.nsid.is_none()) else {
+        return "tolerance off: latency is not limited\n".to_owned();
+    };
+    let value = goals::tolerance(tolerance);
     format!("tolerance {value}{}\n{}", held_by(answer, Goal::Tolerance, "tolerance", policy), kept(answer))
 }
 

@@ -3,23 +3,28 @@
 use super::render::{line, time};
 use std::fmt::Write as _;
 
-use super::report::{BudgetReport, GoalsReport, PowerReading, PowerReport};
-use crate::config::{format_budget, format_moment, format_tolerance};
+use super::report::{BudgetReport, GoalsReport, PowerReading, PowerReport, ToleranceReport};
+use crate::config::{format_budget, format_moment};
 
 /// What is asked of the policy; nothing where nothing is.
 pub(crate) fn goals(goals: &GoalsReport, policy: &str) -> String {
     let mut out = String::new();
-    let set = [
-        ("budget", goals.budget_uw.map(|uw| format_budget(Some(uw)))),
-        ("tolerance", goals.tolerance_ppm.map(|ppm| format_tolerance(Some(ppm)))),
-    ];
-    for (name, value) in set {
-        let Some(value) = value else { continue };
+    let budget = goals.budget_uw.map(|uw| ("budget", format_budget(Some(uw))));
+    let tolerances = goals.tolerances.iter().map(|one| ("tolerance", tolerance(one)));
+    for (name, value) in budget.into_iter().chain(tolerances) {
         let unused = goals.unused.iter().any(|unused| unused == name);
         let unused = if unused { format!("; policy {policy} does not use it") } else { String::new() };
         line(&mut out, name, &format!("{value}{unused}"));
     }
     out
+}
+
+/// `20%`, or `500us p99 of namespace 1 of NQN`.
+pub(crate) fn tolerance(report: &ToleranceReport) -> String {
+    match (&report.nqn, report.nsid) {
+        (Some(nqn), Some(nsid)) => format!("{} of namespace {nsid} of {nqn}", report.text),
+        _ => report.text.clone(),
+    }
 }
 
 /// How the budget does, on four lines at most.

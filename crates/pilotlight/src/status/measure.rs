@@ -1,6 +1,6 @@
 //! From two looks at a server's counters to a report: differences, rates, percentages.
 
-use pilotlight_plant::{CoreState, Goal, Goals, Topology, Unreachable, View};
+use pilotlight_plant::{Bound, CoreState, Goal, Goals, Topology, Unreachable, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
 use pilotlight_target::{CapStats, Capped, NamespaceFailures, ServerStats, TargetThreadStats};
@@ -8,9 +8,9 @@ use pilotlight_target::{CapStats, Capped, NamespaceFailures, ServerStats, Target
 use super::report::{
     CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, MinimumReport,
     NameAndValue, OrdersReport, ParameterReport, PolicyReport, PowerStateReport, PrioritiesReport, PriorityReport,
-    ReactorReport, Report, ServerFacts, WakeUpReport,
+    ReactorReport, Report, ServerFacts, ToleranceReport, WakeUpReport,
 };
-use crate::config::Reactors;
+use crate::config::{LatencyBound, Reactors};
 use crate::policies::PolicyChoice;
 
 /// A server's counters at a moment.
@@ -99,14 +99,25 @@ pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
 
 /// What is asked of the policy, and what of that it does not use.
 pub(crate) fn goals(goals: &Goals, policy: &PolicyChoice, unreachable: Option<Unreachable>) -> GoalsReport {
-    let Goals { budget_uw, tolerance_ppm, .. } = *goals;
+    let (budget_uw, has_tolerance) = (goals.budget_uw, !goals.tolerances.is_empty());
     let policy = policy.build().ok();
     let is_unused = |goal| !policy.as_ref().is_some_and(|policy| policy.uses(goal));
-    let set = [("budget", Goal::Budget, budget_uw.is_some()), ("tolerance", Goal::Tolerance, tolerance_ppm.is_some())];
+    let set = [("budget", Goal::Budget, budget_uw.is_some()), ("tolerance", Goal::Tolerance, has_tolerance)];
     let unused = set.into_iter().filter(|&(_, goal, is_set)| is_set && is_unused(goal));
     let unused = unused.map(|(name, ..)| name.to_owned()).collect();
     let floor = unreachable.filter(|unreachable| unreachable.goal == Goal::Budget);
-    GoalsReport { budget_uw, tolerance_ppm, unused, floor_uw: floor.map(|floor| floor.reached) }
+    let tolerances =
+        goals.tolerances.iter().map(|tolerance| tolerance_report(LatencyBound::from(*tolerance))).collect();
+    GoalsReport { budget_uw, tolerances, unused, floor_uw: floor.map(|floor| floor.reached) }
+}
+
+fn tolerance_report(bound: LatencyBound) -> ToleranceReport {
+    let (loss_ppm, latency_ns) = match bound.bound {
+        Bound::LossPpm(ppm) => (Some(ppm), None),
+        Bound::LatencyNs(ns) => (None, Some(ns)),
+    };
+    let (stat, text) = (bound.stat.name().to_owned(), bound.to_string());
+    ToleranceReport { nqn: None, nsid: None, stat, loss_ppm, latency_ns, text }
 }
 
 /// Priorities, each with whether it was set by hand, and minimums.

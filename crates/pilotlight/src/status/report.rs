@@ -82,12 +82,28 @@ pub(crate) struct PolicyReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GoalsReport {
     pub(crate) budget_uw: Option<u64>,
-    pub(crate) tolerance_ppm: Option<u32>,
+    pub(crate) tolerances: Vec<ToleranceReport>,
     /// Those of the above that the policy does not use, by name.
     pub(crate) unused: Vec<String>,
     /// Where the budget is unreachable: power with everything at its lowest.
     #[serde(default)]
     pub(crate) floor_uw: Option<u64>,
+}
+
+/// How long requests may take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ToleranceReport {
+    /// The subsystem of a namespace, and its number; `None`: requests of the whole server.
+    pub(crate) nqn: Option<String>,
+    pub(crate) nsid: Option<u32>,
+    /// The statistic: `mean`, `p50` or `p99`.
+    pub(crate) stat: String,
+    /// A relative bound: millionths above the value without saving.
+    pub(crate) loss_ppm: Option<u32>,
+    /// An absolute bound.
+    pub(crate) latency_ns: Option<u64>,
+    /// As it is written.
+    pub(crate) text: String,
 }
 
 /// Priorities of namespaces and hosts, by which a budget takes bandwidth away: the lowest first. A request of which neither has one has 0.

@@ -44,7 +44,10 @@ fn a_goal_is_told_to_the_policy_and_who_sets_one_in_vain_is_told_so() {
     assert!(told.contains("policy static does not use it") && told.contains("cpu-bandwidth"), "{told}");
     assert_eq!(said.status.code(), Some(3), "nothing holds it: {told}");
     assert!(told.contains(" W (modelled, profile sandman-epyc-9454p)") && told.contains("a restart takes"), "{told}");
-    assert_eq!(server.ask(&["set", "tolerance", "20%"])["tolerance_ppm"], 200_000);
+    let tolerance = |words: &[&str]| server.ask(&[&["set", "tolerance"], words].concat())["tolerances"].clone();
+    assert_eq!(tolerance(&["20%"])[0]["loss_ppm"], 200_000);
+    assert_eq!(tolerance(&["500us", "p99"])[0]["text"], "500us p99");
+    assert_eq!(tolerance(&["off"]), json!([]));
     let refused = server.admin(&["set", "budget", "300"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("write a power such as 300W"), "{refused:?}");

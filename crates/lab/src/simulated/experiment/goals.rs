@@ -32,7 +32,7 @@ pub struct Minimum {
 pub fn goals(experiment: &Experiment) -> Vec<(u64, Goals)> {
     let fixed = Goals {
         budget_uw: None,
-        tolerance_ppm: None,
+        tolerances: Vec::new(),
         priorities: priorities(experiment),
         minimums: experiment.minimums.iter().map(|one| (one.priority, u64::from(one.bytes_per_s.0))).collect(),
     };

@@ -1,6 +1,7 @@
 //! All that can be said, by flags and in a file, and that both lead to the same.
 
 use expect_test::expect;
+use pilotlight_plant::Tolerance;
 use pilotlight_target::Capped;
 use pilotlight_target::backend::BackendSpec;
 use pilotlight_target::config::{Limits, NamespaceConfig, SubsystemConfig};
@@ -149,8 +150,8 @@ fn a_file_says_everything() {
     assert!(warnings.contains("policy sandman does not use a tolerance"), "{warnings}");
     assert!(loaded.operation.profile.is_some_and(|text| text.contains("pass-xeon-gold-6430")));
     assert_eq!(
-        (loaded.operation.goals.budget_uw, loaded.operation.goals.tolerance_ppm),
-        (Some(300_000_000), Some(200_000))
+        (loaded.operation.goals.budget_uw, loaded.operation.goals.tolerances.as_slice()),
+        (Some(300_000_000), &[Tolerance::mean_loss(200_000)][..])
     );
     let host = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned();
     let namespace = Capped::Namespace { nqn: "nqn.2024-05.com.example:disks".to_owned(), nsid: 7 };

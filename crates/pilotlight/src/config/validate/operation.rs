@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pilotlight_plant::{Goal, Goals};
+use pilotlight_plant::{Goal, Goals, Of, Tolerance};
 use pilotlight_target::Capped;
 use pilotlight_target::config::SubsystemConfig;
 
@@ -13,10 +13,11 @@ use crate::admin::NONE;
 use crate::config::caps::{Cap, Priority, parse_cap, parse_minimum};
 use crate::config::draft::{ClassDraft, Draft, GoalsDraft, Number, PolicyDraft, Text};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
-use crate::config::power::{BudgetDomain, SensorChoice, parse_budget, parse_tolerance};
+use crate::config::power::{BudgetDomain, SensorChoice, parse_budget};
 use crate::config::problem::{Origin, Problem};
 use crate::config::schedule::Schedule;
 use crate::config::storage::cause;
+use crate::config::tolerance::parse_tolerance;
 use crate::config::units::{format_duration, parse_duration};
 use crate::policies::{Part, PolicyChoice, Unfit, users_of};
 
@@ -146,9 +147,13 @@ impl Checker<'_> {
     fn goals(&mut self, written: &GoalsDraft) -> Goals {
         Goals {
             budget_uw: self.parsed(written.budget.as_ref(), parse_budget).flatten(),
-            tolerance_ppm: self.parsed(written.tolerance.as_ref(), parse_tolerance).flatten(),
+            tolerances: self.tolerance(written).into_iter().collect(),
             ..Goals::default()
         }
+    }
+
+    fn tolerance(&mut self, written: &GoalsDraft) -> Option<Tolerance> {
+        Some(self.parsed(written.tolerance.as_ref(), parse_tolerance)??.of(Of::Server))
     }
 
     /// The text of a profile that `pass` takes.
@@ -168,7 +173,7 @@ impl Checker<'_> {
     /// A goal that the policy does not use is worth saying; a budget is held around it (`serve/holder.rs`).
     fn unused_goals(&mut self, written: &GoalsDraft, operation: &Operation) {
         let Ok(policy) = operation.policy.build() else { return };
-        let is_unused = operation.goals.tolerance_ppm.is_some() && !policy.uses(Goal::Tolerance);
+        let is_unused = !operation.goals.tolerances.is_empty() && !policy.uses(Goal::Tolerance);
         let Some(text) = written.tolerance.as_ref().filter(|_| is_unused) else { return };
         let problem = Problem::warning(&text.at, format!("policy {} does not use a tolerance", policy.name()));
         let users = users_of(Goal::Tolerance);

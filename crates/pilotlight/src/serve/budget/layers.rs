@@ -1,10 +1,10 @@
 //! Which goals are in force: those set by hand, over the schedule, over the configuration.
 
-use pilotlight_plant::Goals;
+use pilotlight_plant::{Goals, Of};
 use pilotlight_target::Capped;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BudgetDomain, BudgetRequest, Operation, Priority, Schedule};
+use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, Operation, Priority, Schedule};
 
 /// What the configuration says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub(in crate::serve) struct ByHand {
     pub(in crate::serve) budget: Option<HandBudget>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::serve) domain: Option<BudgetDomain>,
-    /// In millionths; the inner `None` is `off`.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "tolerance")]
-    pub(in crate::serve) tolerance_ppm: Option<Option<u32>>,
+    /// Of the server where nothing is named; `None` is `off`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::serve) tolerances: Vec<(Option<Named>, Option<LatencyBound>)>,
     /// Of namespaces and hosts; `None`: it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::serve) priorities: Vec<(Named, Option<u8>)>,
@@ -129,10 +129,16 @@ impl Configured {
     pub(in crate::serve) fn goals(&self, by_hand: &ByHand, now_s: u64) -> Goals {
         Goals {
             budget_uw: self.budget(by_hand, now_s).budget_uw,
-            tolerance_ppm: by_hand.tolerance_ppm.unwrap_or(self.goals.tolerance_ppm),
+            tolerances: self.tolerance(by_hand).into_iter().map(|bound| bound.of(Of::Server)).collect(),
             priorities: Vec::new(), // by name: `priorities`
             minimums: over(&self.goals.minimums, &by_hand.minimums),
         }
+    }
+
+    /// The tolerance of the server.
+    fn tolerance(&self, by_hand: &ByHand) -> Option<LatencyBound> {
+        let set = by_hand.tolerances.iter().find(|(of, _)| of.is_none());
+        set.map_or_else(|| self.goals.tolerance(Of::Server).map(LatencyBound::from), |(_, bound)| *bound)
     }
 
     /// Priorities in force.
@@ -164,38 +170,12 @@ impl HandBudget {
     }
 }
 
-/// `off` is a value of its own: JSON's `null` would be read as nothing.
-mod tolerance {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    const OFF: &str = "off";
-
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[serde(untagged)]
-    enum Written {
-        Ppm(u32),
-        Word(String),
-    }
-
-    #[expect(clippy::ref_option, clippy::option_option, reason = "serde's form")]
-    pub(super) fn serialize<S: Serializer>(value: &Option<Option<u32>>, to: S) -> Result<S::Ok, S::Error> {
-        let written = value.map(|value| value.map_or_else(|| Written::Word(OFF.to_owned()), Written::Ppm));
-        written.serialize(to)
-    }
-
-    #[expect(clippy::option_option, reason = "serde's form")]
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u32>>, D::Error> {
-        match Written::deserialize(from)? {
-            Written::Ppm(ppm) => Ok(Some(Some(ppm))),
-            Written::Word(word) if word == OFF => Ok(Some(None)),
-            Written::Word(word) => Err(serde::de::Error::custom(format!("`{word}` is not a tolerance"))),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use pilotlight_plant::Tolerance;
+
     use super::*;
+    use crate::config::parse_tolerance;
 
     const W: u64 = 1_000_000;
 
@@ -253,10 +233,14 @@ mod tests {
 
     #[test]
     fn a_tolerance_by_hand_is_one_also_if_it_is_off() {
-        let configured =
-            Configured { goals: Goals { tolerance_ppm: Some(7), ..Goals::default() }, ..Configured::default() };
-        let tolerance =
-            |tolerance_ppm| configured.goals(&ByHand { tolerance_ppm, ..ByHand::default() }, 0).tolerance_ppm;
-        assert_eq!([None, Some(None), Some(Some(9))].map(tolerance), [Some(7), None, Some(9)]);
+        let bound = |text: &str| parse_tolerance(text).unwrap();
+        let goals = Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() };
+        let configured = Configured { goals, ..Configured::default() };
+        let tolerances = |by_hand: Option<&str>| {
+            let tolerances = by_hand.map(|text| (None, bound(text))).into_iter().collect();
+            configured.goals(&ByHand { tolerances, ..ByHand::default() }, 0).tolerances
+        };
+        let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().of(Of::Server));
+        assert_eq!([None, Some("off"), Some("500us p99")].map(tolerances), [vec![before], vec![], vec![after]]);
     }
 }

@@ -7,11 +7,12 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use pilotlight_plant::Of;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::{ByHand, Configured, Named};
-use crate::config::BudgetDomain;
+use crate::config::{BudgetDomain, LatencyBound};
 
 const VERSION: u32 = 1;
 
@@ -34,7 +35,7 @@ struct Contents {
 #[serde(deny_unknown_fields)]
 struct Digest {
     budget_uw: Option<u64>,
-    tolerance_ppm: Option<u32>,
+    tolerance: Option<LatencyBound>,
     domain: Option<BudgetDomain>,
     /// Entries of the schedule, as text.
     schedule: Option<String>,
@@ -49,7 +50,7 @@ impl Digest {
         let Configured { goals, priorities, domain, schedule } = configured;
         Self {
             budget_uw: goals.budget_uw,
-            tolerance_ppm: goals.tolerance_ppm,
+            tolerance: goals.tolerance(Of::Server).map(LatencyBound::from),
             domain: *domain,
             schedule: schedule.as_ref().map(ToString::to_string),
             priorities: priorities.iter().map(|(of, priority)| (of.clone().into(), *priority)).collect(),
@@ -132,13 +133,15 @@ mod tests {
 
     use super::super::HandBudget;
     use super::*;
+    use crate::config::parse_tolerance;
 
     fn by_hand(until_s: Option<u64>) -> ByHand {
         let budget = Some(HandBudget { budget_uw: Some(300_000_000), until_s });
         let namespace = Named::Namespace { nqn: "a".to_owned(), nsid: 7 };
-        let priorities = vec![(namespace, Some(5)), (Named::Host { host: "b".to_owned() }, None)];
+        let priorities = vec![(namespace.clone(), Some(5)), (Named::Host { host: "b".to_owned() }, None)];
         let minimums = vec![(5, Some(100_000_000)), (6, None)];
-        ByHand { budget, domain: Some(BudgetDomain::Cpu), tolerance_ppm: Some(None), priorities, minimums }
+        let tolerances = vec![(None, None), (Some(namespace), parse_tolerance("500us p99").unwrap())];
+        ByHand { budget, domain: Some(BudgetDomain::Cpu), tolerances, priorities, minimums }
     }
 
     fn configured(watts: u64) -> Configured {

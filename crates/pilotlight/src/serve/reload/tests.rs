@@ -58,7 +58,7 @@ impl Running for Recorder {
         self.note(format!("policy {}", policy.name())).map_err(|_| unsupported)
     }
     fn set_goals(&self, goals: Goals) {
-        let _ = self.note(format!("goals {:?} {:?}", goals.budget_uw, goals.tolerance_ppm));
+        let _ = self.note(format!("goals {:?} {:?}", goals.budget_uw, goals.tolerances));
     }
     fn set_priorities(&self, named: Vec<Priority>) {
         let _ = self.note(format!("priorities {named:?}"));

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use pilotlight_plant::{Goal, Goals};
+use pilotlight_plant::{Goal, Goals, Of};
 use pilotlight_reactor::clock;
 use pilotlight_target::CapStats;
 use tracing::{info, warn};
@@ -12,8 +12,8 @@ use super::{State, Station};
 use crate::admin::answer::Refusal;
 use crate::admin::request::GoalsRequest;
 use crate::config::{
-    BudgetDomain, BudgetRequest, Operation, format_budget, format_tolerance, name_of, parse_budget_request,
-    parse_duration, parse_tolerance,
+    BudgetDomain, BudgetRequest, LatencyBound, Operation, format_budget, format_tolerance, name_of,
+    parse_budget_request, parse_duration, parse_tolerance,
 };
 use crate::policies::{PolicyChoice, users_of};
 use crate::serve::budget::{self, ByHand, HandBudget, Seen, Verdict};
@@ -181,7 +181,9 @@ impl Station {
             by_hand.domain = Some(BudgetDomain::parse(text).map_err(|what| Refusal::of("domain", what))?);
         }
         if let Some(text) = &asked.tolerance {
-            by_hand.tolerance_ppm = Some(parse_tolerance(text).map_err(|what| Refusal::of("tolerance", what))?);
+            let bound = parse_tolerance(text).map_err(|what| Refusal::of("tolerance", what))?;
+            by_hand.tolerances.retain(|(of, _)| of.is_some());
+            by_hand.tolerances.push((None, bound));
         }
         let goals = state.configured.goals(&by_hand, now_s);
         let wanted = by_hand.domain.or(state.configured.domain);
@@ -243,8 +245,8 @@ impl Station {
         if asked.budget.is_some() {
             state.strict_before = asked.strict.then_some(before);
         }
-        let Goals { budget_uw, tolerance_ppm, .. } = &state.operation.goals;
-        let (budget, tolerance) = (format_budget(*budget_uw), format_tolerance(*tolerance_ppm));
+        let goals = &state.operation.goals;
+        let (budget, tolerance) = (format_budget(goals.budget_uw), tolerance_of(goals));
         info!("goals, set over the control socket: budget {budget}, tolerance {tolerance}");
         self.keep(state);
         self.judge(state);
@@ -371,6 +373,11 @@ fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
     }
     server.set_goals(goals.clone());
     state.operation.goals = goals;
+}
+
+/// The tolerance of the server, for people.
+pub(in crate::serve) fn tolerance_of(goals: &Goals) -> String {
+    format_tolerance(goals.tolerance(Of::Server).map(LatencyBound::from))
 }
 
 /// What a budget that was asked for is as one set by hand; `None` where there is to be none.

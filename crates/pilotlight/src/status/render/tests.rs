@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::*;
 use crate::status::report::{
     BudgetReport, FORMAT, GoalsReport, IoThreadReport, NameAndValue, ParameterReport, PolicyReport, PowerReading,
-    PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts, WakeUpReport,
+    PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts, ToleranceReport, WakeUpReport,
 };
 
 fn count(in_window: u64, since_start: u64) -> Count {
@@ -57,7 +57,7 @@ fn report() -> Report {
         priorities: PrioritiesReport::default(),
         goals: GoalsReport {
             budget_uw: Some(300_000_000),
-            tolerance_ppm: Some(200_000),
+            tolerances: vec![ToleranceReport { text: "20%".to_owned(), ..ToleranceReport::default() }],
             unused: vec!["tolerance".to_owned()],
             floor_uw: None,
         },
