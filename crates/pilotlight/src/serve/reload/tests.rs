@@ -277,13 +277,13 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
         (recorder.asked.into_inner().unwrap(), state.operation.goals.clone())
     };
     let nothing = Vec::<String>::new;
-    let held = vec!["goals Some(300000000) None".to_owned(), "policy cpu-bandwidth".to_owned()];
+    let held = vec!["goals Some(300000000) []".to_owned(), "policy cpu-bandwidth".to_owned()];
     assert_eq!(apply(&mut state, &goals(300)), (held, goals(300)));
     let by_hand = Some(HandBudget { budget_uw: goals(200).budget_uw, until_s: None });
     state.by_hand_goals.budget = by_hand;
     state.operation.goals = goals(200);
     assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
-    let free = vec!["goals None None".to_owned(), "policy static".to_owned()];
+    let free = vec!["goals None []".to_owned(), "policy static".to_owned()];
     assert_eq!(apply(&mut state, &Goals::default()), (free, Goals::default()));
 }
 
