@@ -6,11 +6,13 @@
 //! same policies. Cases assert order and states, never times: plants may be slow.
 //!
 //! It is a crate of its own because `sim` and `reactor` do not know each other, and neither is to depend on the other's tests. Both
-//! call [`suite!`] in `tests/conformance.rs`. The cases of bandwidth caps ([`cap_suite!`]) run on `sim` and `target`.
+//! call [`suite!`] in `tests/conformance.rs`. The cases of bandwidth caps ([`cap_suite!`]) and of
+//! latencies ([`latency`]) run on `sim` and `target`.
 
 mod budget;
 pub mod caps;
 pub mod cases;
+pub mod latency;
 pub mod script;
 
 use pilotlight_plant::{Goals, Policy};

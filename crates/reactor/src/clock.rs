@@ -9,6 +9,13 @@ pub fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or_else(|| unreachable!("every system has this clock"))
 }
 
+/// Nanoseconds since 1970 (`CLOCK_REALTIME`), the clock of packets' times; it can be set.
+#[inline]
+#[must_use]
+pub fn real_ns() -> u64 {
+    read(libc::CLOCK_REALTIME).unwrap_or_else(|| unreachable!("every system has this clock"))
+}
+
 /// CPU time that the calling OS thread has used, in nanoseconds (`CLOCK_THREAD_CPUTIME_ID`).
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {

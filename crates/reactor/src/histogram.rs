@@ -32,7 +32,7 @@ const fn longest_in(bucket: usize) -> u64 {
 
 const _: () = assert!(bucket_of(LONGEST_NS) == BUCKETS - 1 && longest_in(BUCKETS - 1) == LONGEST_NS);
 
-/// Durations as they are counted; written by one thread only.
+/// Durations as they are counted; written by one thread, or by all with [`Histogram::record_shared`].
 pub struct Histogram {
     counts: Box<[AtomicU64]>,
     sum_ns: AtomicU64,
@@ -44,6 +44,13 @@ impl Histogram {
         let ns = ns.min(LONGEST_NS);
         add(&self.counts[bucket_of(ns)], count);
         add(&self.sum_ns, ns * count);
+    }
+
+    /// As [`Histogram::record`], where several threads write.
+    pub fn record_shared(&self, ns: u64, count: u64) {
+        let ns = ns.min(LONGEST_NS);
+        self.counts[bucket_of(ns)].fetch_add(count, Relaxed);
+        self.sum_ns.fetch_add(ns * count, Relaxed);
     }
 
     /// A copy as of now.

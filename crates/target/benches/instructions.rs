@@ -1,7 +1,7 @@
 //! Instructions in user space that an I/O thread executes for one command, from the socket to the socket: steady where
 //! times are not.
 //!
-//! `cargo bench -p pilotlight-target --bench instructions -- [--only read-4k,...]`; needs valgrind.
+//! `cargo bench -p pilotlight-target --bench instructions -- [--only read-4k,...] [--sampled]`; needs valgrind.
 //!
 //! The real I/O thread polls on the bench of `testing.rs`: no reactor, a socket pair, a namespace in memory that holds data.
 //! The program runs itself under callgrind with N and with 2 N commands; printed is the difference over N. Counted is what
@@ -34,6 +34,8 @@ const ENTRIES: u16 = 128;
 const POLL_NS: u64 = 1_000;
 /// The figure's function; valgrind takes the name as a pattern.
 const COUNTED: &str = "*TargetThread*::step";
+/// Latencies from the socket on are sampled.
+const SAMPLED: &str = "--sampled";
 const BATCHES: [u16; 2] = [1, 32];
 
 struct Case {
@@ -157,8 +159,11 @@ impl Client {
 }
 
 /// What callgrind counts: all blocks are written, then the case's commands run.
-fn work(case: &Case, batch: u16, commands: u32) {
+fn work(case: &Case, batch: u16, commands: u32, sampled: bool) {
     let mut client = Client::new();
+    if sampled {
+        client.bench.sample_latency();
+    }
     let fill = Case { name: "fill", opcode: opcode::WRITE, blocks: 32, commands: 0 };
     for first in (0..BLOCKS).step_by(32) {
         client.next_lba = first;
@@ -169,13 +174,13 @@ fn work(case: &Case, batch: u16, commands: u32) {
 }
 
 /// Instructions of this program with these arguments.
-fn count(case: &Case, batch: u16, commands: u32) -> u64 {
+fn count(case: &Case, batch: u16, commands: u32, option: &str) -> u64 {
     let this = std::env::current_exe().expect("this program has a path");
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", &format!("--toggle-collect={COUNTED}")])
         .arg(this)
         .env("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1073741824")
-        .args(["--work", case.name, &batch.to_string(), &commands.to_string()])
+        .args(["--work", case.name, &batch.to_string(), &commands.to_string(), option])
         .output()
         .unwrap_or_else(|error| fail(&format!("valgrind does not run: {error}")));
     let text = String::from_utf8_lossy(&output.stderr);
@@ -194,15 +199,17 @@ fn fail(message: &str) -> ! {
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let after = |name: &str| args.iter().position(|arg| arg == name).map(|at| &args[at + 1..]);
-    if let Some([name, batch, commands, ..]) = after("--work") {
+    if let Some([name, batch, commands, option, ..]) = after("--work") {
         let case = CASES.iter().find(|case| case.name == name).expect("a case");
-        return work(case, batch.parse().expect("a number"), commands.parse().expect("a number"));
+        return work(case, batch.parse().expect("a number"), commands.parse().expect("a number"), option == SAMPLED);
     }
+    let option = args.iter().find(|arg| *arg == SAMPLED).map_or("", String::as_str);
     let only: Option<Vec<&str>> = after("--only").and_then(<[String]>::first).map(|names| names.split(',').collect());
     println!("| instructions a command | in batches of 1 | of 32 |\n|---|---|---|");
     for case in CASES.iter().filter(|case| only.as_ref().is_none_or(|only| only.contains(&case.name))) {
         let [one, many] = BATCHES.map(|batch| {
-            let (once, twice) = (count(case, batch, case.commands), count(case, batch, 2 * case.commands));
+            let (once, twice) =
+                (count(case, batch, case.commands, option), count(case, batch, 2 * case.commands, option));
             (twice - once) / u64::from(case.commands)
         });
         println!("| {} | {one} | {many} |", case.name);

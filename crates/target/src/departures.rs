@@ -1,11 +1,14 @@
-//! How long commands stay: from the poll that read them until their answer is with the socket.
+//! How long commands stay: from the poll that read them, and of some from their socket on (`latency/mod.rs`), until their answer is with
+//! the socket.
 //!
 //! The clock is read once, at the end of a poll in which answers have left. Most of them belong to commands that came
 //! together, in this poll or in an earlier one; so they are counted in groups, and each group is recorded at once.
 
 use pilotlight_reactor::clock;
 
-use pilotlight_reactor::Histogram;
+use crate::latency::Arrival;
+use crate::namespaces::Namespaces;
+use crate::stats::Counters;
 
 /// Groups of one poll. Should there be more, the clock is read once more.
 const GROUPS: usize = 64;
@@ -23,7 +26,7 @@ pub enum Clock {
 #[derive(Debug)]
 pub struct Departures {
     clock: Clock,
-    groups: [(u64, u64); GROUPS],
+    groups: [(Arrival, u64); GROUPS],
     used: usize,
 }
 
@@ -31,26 +34,26 @@ impl Departures {
     /// None yet.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { clock, groups: [(0, 0); GROUPS], used: 0 }
+        Self { clock, groups: [(Arrival::NONE, 0); GROUPS], used: 0 }
     }
 
-    /// The answers to `count` commands that came at `arrived_ns` have left, in the poll that began at `now_ns`. What came
-    /// at 0 does not count.
-    pub fn left(&mut self, arrived_ns: u64, count: u64, now_ns: u64, into: &Histogram) {
-        if arrived_ns == 0 || count == 0 {
+    /// The answers to `count` commands that came at `arrival` have left, in the poll that began at `now_ns`. What came at 0 does not
+    /// count.
+    pub fn left(&mut self, arrival: Arrival, count: u64, now_ns: u64, into: &Counters, namespaces: &Namespaces) {
+        if arrival.poll_ns == 0 || count == 0 {
             return;
         }
         match self.groups[..self.used].last_mut() {
-            Some((arrived, counted)) if *arrived == arrived_ns => return *counted += count,
-            _ if self.used == GROUPS => self.record(now_ns, into),
+            Some((arrived, counted)) if *arrived == arrival => return *counted += count,
+            _ if self.used == GROUPS => self.record(now_ns, into, namespaces),
             _ => {}
         }
-        self.groups[self.used] = (arrived_ns, count);
+        self.groups[self.used] = (arrival, count);
         self.used += 1;
     }
 
     /// The poll that began at `now_ns` ends.
-    pub fn record(&mut self, now_ns: u64, into: &Histogram) {
+    pub fn record(&mut self, now_ns: u64, into: &Counters, namespaces: &Namespaces) {
         if self.used == 0 {
             return;
         }
@@ -58,8 +61,8 @@ impl Departures {
             Clock::Monotonic => clock::now_ns(),
             Clock::Handed => now_ns,
         };
-        for &(arrived_ns, count) in &self.groups[..self.used] {
-            into.record(end_ns.saturating_sub(arrived_ns), count);
+        for &(arrival, count) in &self.groups[..self.used] {
+            arrival.record(count, end_ns, into, namespaces);
         }
         self.used = 0;
     }
@@ -68,19 +71,36 @@ impl Departures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::latency::Sample;
 
     #[test]
     fn every_answer_is_counted_once_in_whatever_groups() {
-        let (mut departures, histogram) = (Departures::new(Clock::Handed), Histogram::default());
-        departures.record(5, &histogram);
-        (0..5).for_each(|_| departures.left(90, 2, 100, &histogram));
-        departures.left(0, 7, 100, &histogram);
-        (0..2 * GROUPS as u64).for_each(|n| departures.left(50 + n % 2, 1, 100, &histogram));
-        departures.record(100, &histogram);
-        let snapshot = histogram.snapshot();
+        let (mut departures, counters) = (Departures::new(Clock::Handed), Counters::default());
+        let namespaces = Namespaces::new().expect("a bell");
+        let at = |poll_ns| Arrival { poll_ns, ..Arrival::NONE };
+        departures.record(5, &counters, &namespaces);
+        (0..5).for_each(|_| departures.left(at(90), 2, 100, &counters, &namespaces));
+        departures.left(at(0), 7, 100, &counters, &namespaces);
+        (0..2 * GROUPS as u64).for_each(|n| departures.left(at(50 + n % 2), 1, 100, &counters, &namespaces));
+        departures.record(100, &counters, &namespaces);
+        let snapshot = counters.latency.snapshot();
         assert_eq!((snapshot.count(), snapshot.max_ns()), (10 + 2 * GROUPS as u64, 50));
         assert_eq!(snapshot.percentile_ns(0.05), 10);
-        departures.record(200, &histogram);
-        assert_eq!(histogram.snapshot(), snapshot);
+        departures.record(200, &counters, &namespaces);
+        assert_eq!(counters.latency.snapshot(), snapshot);
+    }
+
+    #[test]
+    fn a_sampled_command_counts_twice_and_others_of_its_poll_once() {
+        let (mut departures, counters) = (Departures::new(Clock::Handed), Counters::default());
+        let namespaces = Namespaces::new().expect("a bell");
+        let sample = Sample { socket_ns: 1_000, weight: 4, is_stamped: true, ..Sample::NONE };
+        for sample in [sample, Sample::NONE] {
+            departures.left(Arrival { poll_ns: 3_000, sample }, 2, 4_000, &counters, &namespaces);
+        }
+        departures.record(4_000, &counters, &namespaces);
+        let (polled, socket) = (counters.latency.snapshot(), counters.from_socket.snapshot().latency);
+        assert_eq!((polled.count(), polled.mean_ns()), (4, 1_000));
+        assert_eq!((socket.count(), socket.mean_ns()), (8, 3_000));
     }
 }

@@ -17,6 +17,7 @@ pub mod controller;
 pub mod departures;
 pub mod discovery;
 pub mod failures;
+pub mod latency;
 pub mod lease;
 pub mod listener;
 pub mod listing;

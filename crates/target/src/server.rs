@@ -27,6 +27,7 @@ use crate::caps::{CapKnobs, Caps, Meter};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
+use crate::latency::{Latencies, LatencyMeter};
 use crate::lease::{Lease, Leased};
 use crate::listener::Acceptor;
 use crate::listing::NamespaceList;
@@ -90,6 +91,8 @@ pub struct Shared {
     pub failure_bell: FailureBell,
     /// Bandwidth caps.
     pub caps: Caps,
+    /// Which latencies are sampled.
+    pub latencies: Latencies,
     priorities: Priorities,
     config: ServerConfig,
     /// The subsystems, which stay as long as the server runs.
@@ -146,6 +149,7 @@ impl Shared {
             utilization: UtilizationRequests::new(),
             failure_bell: FailureBell::default(),
             caps: Caps::default(),
+            latencies: Latencies::default(),
             priorities: Priorities::default(),
             identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
             discovery,
@@ -308,6 +312,7 @@ pub struct Server {
     _failure_log: FailureLog,
     notices: Notices,
     _meter: Meter,
+    _latency_meter: LatencyMeter,
 }
 
 impl Server {
@@ -343,6 +348,7 @@ impl Server {
         options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared))));
         let (meter, readings) = Meter::start(options.readings.take(), &shared)?;
         options.readings = Some(readings);
+        let latency_meter = LatencyMeter::start(&shared)?;
         let runtime = Runtime::start(&options)?;
         for (id, thread) in threads.into_iter().enumerate() {
             runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
@@ -364,6 +370,7 @@ impl Server {
             _failure_log: failure_log,
             notices,
             _meter: meter,
+            _latency_meter: latency_meter,
         })
     }
 

@@ -1,5 +1,6 @@
 //! What an I/O thread counts. Written by the thread that owns it with plain loads and stores, read by anyone.
 
+use crate::latency::SocketLatency;
 use crate::moves::MoveCounters;
 use pilotlight_reactor::{Histogram, cells::add};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,6 +18,8 @@ pub struct Counters {
     /// Of reads and writes on I/O queues: from the poll that read the command to the end of the one in which the socket took
     /// the last byte of its answer.
     pub latency: Histogram,
+    /// The same of some of them, from the time when their bytes were at the socket.
+    pub from_socket: SocketLatency,
     /// How long commands waited for a bandwidth cap; not part of their latency.
     pub cap_waits: Histogram,
     /// Moves to other reactors.

@@ -256,6 +256,11 @@ impl Bench {
         self.shared.counters(0).latency.snapshot()
     }
 
+    /// Samples latencies from the socket on.
+    pub fn sample_latency(&self) {
+        self.shared.latencies.watch_until(u64::MAX);
+    }
+
     /// Connections that the barriers of hosts that came back have looked at.
     #[must_use]
     pub fn barrier_looks(&self) -> u64 {

@@ -24,6 +24,7 @@ use crate::backend::Completion;
 use crate::buffer::BufferPool;
 use crate::caps::CapsHere;
 use crate::departures::{Clock, Departures};
+use crate::latency::Sampler;
 use crate::listing::NamespaceList;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
@@ -123,6 +124,7 @@ impl TargetThread {
                 caps: CapsHere::default(),
                 counters: parts.counters,
                 departures: Departures::new(parts.clock),
+                sampler: Sampler::default(),
                 shared: parts.shared,
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
                 scratch: vec![0; SCRATCH].into_boxed_slice(),
@@ -325,6 +327,7 @@ impl TargetThread {
             listed: false,
             shut: false,
             counted: 0,
+            is_stamping: false,
         }));
         self.open += 1;
         self.resources.counters.set_connections(u64::from(self.open));

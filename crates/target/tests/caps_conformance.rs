@@ -63,13 +63,14 @@ impl Storage for Live {
         BLOCK_BYTES.into()
     }
 
-    /// The machine has no knobs and no sources, and the namespace is the first limit.
+    /// The machine has no knobs, and the namespace is the first limit.
     fn cap(&self) -> KnobId {
         KnobId(0)
     }
 
+    /// The machine has no sources, and the server has three of its latency.
     fn rate(&self) -> ReadingId {
-        ReadingId(0)
+        ReadingId(3)
     }
 
     fn run(&mut self, policy: Box<dyn Policy>, board: &Board) -> Vec<Admitted> {

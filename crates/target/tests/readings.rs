@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_plant::{
-    Capabilities, Command, Goals, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, Source, Start, Unsupported,
-    Wants,
+    Capabilities, Command, Goals, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, Source, Start, Stat,
+    Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::BackendSpec;
@@ -146,6 +146,40 @@ fn a_policy_reads_the_bytes_of_namespaces_and_hosts_while_it_wants_them() {
 }
 
 #[test]
+fn a_policy_reads_latencies_from_the_socket_on_while_it_wants_them() {
+    let server = server();
+    let seen = Arc::<Mutex<Seen>>::default();
+    server.set_policy(Box::new(Reader { seen: Arc::clone(&seen), has_budget: false })).expect("a policy");
+    let stop = AtomicBool::new(false);
+    let load = || {
+        let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
+        options.timeout_ms = PATIENCE.as_millis() as u64;
+        let runtime_ns = Some(10 * PATIENCE.as_nanos() as u64);
+        let spec =
+            LoadSpec { yield_when_idle: true, timeout_ms: options.timeout_ms, runtime_ns, ..LoadSpec::default() };
+        let report = run(&options, &spec, &stop, &mut |_| {}).expect("the run ends well");
+        assert!(report.is_clean(), "{:?}", report.faults);
+    };
+    let latency = |of, stat| value(&seen, of, Quantity::LatencyNs(stat));
+    let stamped = || server.stats().threads.iter().map(|thread| thread.from_socket.stamped).sum::<u64>();
+    std::thread::scope(|scope| {
+        scope.spawn(load);
+        eventually("requests", || server.stats().totals.reads > 0);
+        assert_eq!((latency(Of::Server, Stat::Mean), stamped()), (None, 0), "nobody has asked");
+        server.set_goals(Goals { budget_uw: Some(1), ..Goals::default() });
+        for of in [Of::Server, Of::Namespace(0)] {
+            eventually("latencies", || Stat::ALL.iter().all(|&stat| latency(of, stat) > Some(0)));
+        }
+        assert_eq!(latency(Of::Namespace(1), Stat::Mean), None, "nobody reads from it");
+        eventually("times of the kernel", || stamped() > 0);
+        server.set_goals(Goals::default());
+        eventually("that nobody asks", || latency(Of::Server, Stat::Mean).is_none());
+        stop.store(true, Relaxed);
+    });
+    server.stop(PATIENCE).expect("it stops");
+}
+
+#[test]
 fn sources_keep_their_numbers_while_hosts_and_namespaces_come_and_go() {
     let server = server();
     let seen = Arc::<Mutex<Seen>>::default();
@@ -153,13 +187,15 @@ fn sources_keep_their_numbers_while_hosts_and_namespaces_come_and_go() {
     server.set_goals(Goals { budget_uw: Some(1), ..Goals::default() });
     let sources = || seen.lock().unwrap().sources.clone();
     let first = sources();
-    assert_eq!(first.iter().map(|source| source.of).collect::<Vec<_>>(), [0, 0, 1, 1].map(Of::Namespace));
+    let of: Vec<_> = first.iter().map(|source| source.of).collect();
+    let namespaces = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1].map(Of::Namespace);
+    assert_eq!(of, [&[Of::Server; 3][..], &namespaces].concat());
     let namespace = |nsid| NamespaceConfig { nsid, backend: BackendSpec::Null(1 << 20), block_size: 4096, uuid: None };
     server.add_namespace(NQN, &namespace(3)).expect("a namespace");
-    eventually("its sources", || sources().len() == 6);
+    eventually("its sources", || sources().len() == 18);
     server.remove_namespace(NQN, 1).expect("it was there");
     eventually("a stale reading", || value(&seen, Of::Namespace(0), Quantity::ReadBytesPerS).is_none());
     eventually("a reading", || value(&seen, Of::Namespace(2), Quantity::ReadBytesPerS) == Some(0));
-    assert_eq!(sources()[..4], first);
+    assert_eq!(sources()[..13], first);
     server.stop(PATIENCE).expect("it stops");
 }

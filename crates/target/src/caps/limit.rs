@@ -6,6 +6,7 @@ use super::SLICES_NS;
 use super::budget::{Budget, bytes_of};
 use super::meter::Metered;
 use super::turns::{Claim, TURN_NS, Turns};
+use crate::latency::LatencyReading;
 
 /// Who sets a cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub struct Limit {
     throttled_now: AtomicU64,
     wait_ns: AtomicU64,
     metered: Metered,
+    latency: LatencyReading,
 }
 
 /// What a limit has done so far.
@@ -84,7 +86,13 @@ impl Limit {
             throttled_now: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
             metered: Metered::default(),
+            latency: LatencyReading::default(),
         }
+    }
+
+    /// The latency of a namespace, as a reading.
+    pub(crate) fn latency(&self) -> &LatencyReading {
+        &self.latency
     }
 
     /// The number of a host.
@@ -127,7 +135,7 @@ impl Limit {
         self.retired.store(true, Relaxed);
     }
 
-    pub(super) fn is_retired(&self) -> bool {
+    pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Relaxed)
     }
 

@@ -1,10 +1,11 @@
-//! Bytes a second of namespaces and hosts as readings of a policy, beside those of the machine.
+//! Bytes a second and latencies of namespaces and hosts as readings of a policy, beside those of the machine.
 //!
 //! **Counting.** Only while the policy wants such readings: a command then takes the path of one that may be capped, and its I/O thread counts it in
 //! its own bucket, which goes to the limit's counters at most every [`FLUSH_NS`]. Otherwise a command pays for nothing but the branch that asks whether
 //! anything is capped.
 //! **Windows.** A thread of its own reads the counters every [`WINDOW`]. Bytes count when their command is admitted.
-//! **Numbers.** The machine's sources come first: their number never changes. Each limit has two, for reads and for writes.
+//! **Numbers.** The machine's sources come first: their number never changes. Then come latencies of the server, then those of each limit: bytes
+//! read and written, and of a namespace its latencies (`latency/mod.rs`).
 
 use std::fmt;
 use std::io;
@@ -13,10 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, NEVER, Quantity, ReadingId, Source, Window};
+use pilotlight_plant::{Cost, NEVER, Of, Quantity, ReadingId, Source, Window};
 use pilotlight_reactor::{Readings, clock};
 
 use super::Place;
+use crate::latency;
 use crate::server::Shared;
 
 /// How long a bucket keeps bytes that it has counted, in nanoseconds.
@@ -156,28 +158,58 @@ fn measure_until(is_over: &AtomicBool, shared: &Shared) {
     }
 }
 
-fn sources_of(place: &Place) -> [Source; 2] {
-    QUANTITIES.map(|quantity| Source { of: place.of, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG })
+/// Readings of a limit: bytes by [`Direction`], then latencies.
+pub(super) fn count_of(of: Of) -> usize {
+    QUANTITIES.len() + if matches!(of, Of::Namespace(_)) { latency::SOURCES } else { 0 }
+}
+
+fn sources_of(place: &Place) -> impl Iterator<Item = Source> {
+    let of = place.of;
+    let bytes =
+        QUANTITIES.map(|quantity| Source { of, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG }).into_iter();
+    bytes.chain(latency::sources_of(of)).take(count_of(of))
 }
 
 impl Readings for CapReadings {
     fn sources(&self) -> Vec<Source> {
         let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
-        machine.into_iter().chain(self.shared.caps.places().flat_map(sources_of)).collect()
+        let limits = self.shared.caps.places().flat_map(sources_of);
+        machine.into_iter().chain(latency::sources_of(Of::Server)).chain(limits).collect()
     }
 
     fn want(&self, wanted: &[ReadingId]) {
         if let Some(machine) = &self.machine {
             machine.want(wanted);
         }
-        if self.shared.caps.set_metered(wanted.iter().any(|id| id.index() >= self.first)) {
+        let caps = &self.shared.caps;
+        caps.places().for_each(|place| place.limit.latency().set_wanted(false));
+        let (mut of_server, mut of_namespace, mut bytes) = (false, false, false);
+        for id in wanted.iter().filter_map(|id| id.index().checked_sub(self.first)) {
+            match id.checked_sub(latency::SOURCES).map(|at| caps.place_of_source(at)) {
+                None => of_server = true,
+                Some(Some((_, at))) if at < QUANTITIES.len() => bytes = true,
+                Some(Some((place, _))) => {
+                    place.limit.latency().set_wanted(true);
+                    of_namespace = true;
+                }
+                Some(None) => {}
+            }
+        }
+        self.shared.latencies.server().set_wanted(of_server);
+        self.shared.latencies.set_wanted(of_server || of_namespace);
+        if caps.set_metered(bytes) {
             self.thread.unpark();
         }
     }
 
     fn last(&self, id: ReadingId) -> Option<Window> {
         let Some(at) = id.index().checked_sub(self.first) else { return self.machine.as_ref()?.last(id) };
-        self.shared.caps.place(at / 2)?.limit.metered().window(at % 2)
+        let Some(at) = at.checked_sub(latency::SOURCES) else { return self.shared.latencies.server().window(at) };
+        let (place, at) = self.shared.caps.place_of_source(at)?;
+        match at.checked_sub(QUANTITIES.len()) {
+            None => place.limit.metered().window(at),
+            Some(stat) => place.limit.latency().window(stat),
+        }
     }
 }
 

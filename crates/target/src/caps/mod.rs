@@ -86,6 +86,8 @@ struct Place {
     path: Option<PathBuf>,
     /// The drive of that file, once somebody has asked for it.
     drive: OnceLock<Option<u16>>,
+    /// Its first reading, counted from the first one of all limits.
+    first_source: usize,
 }
 
 /// The limits of a server.
@@ -106,6 +108,8 @@ pub struct Caps {
 struct Registry {
     hosts: HashMap<String, Arc<Limit>>,
     places: usize,
+    /// Their readings.
+    sources: usize,
     /// Namespaces and hosts that have been numbered.
     namespaces: u32,
     hosts_numbered: u32,
@@ -217,9 +221,11 @@ impl Caps {
 
     fn enlist(&self, registry: &mut Registry, of: Of, limit: &Arc<Limit>, path: Option<&Path>) {
         let Some(place) = self.places.get(registry.places) else { return };
+        let first_source = registry.sources;
         registry.places += 1;
+        registry.sources += meter::count_of(of);
         let (limit, path) = (Arc::clone(limit), path.map(Path::to_owned));
-        let _ = place.set(Place { of, limit, path, drive: OnceLock::new() }); // under the lock: it is free
+        let _ = place.set(Place { of, limit, path, drive: OnceLock::new(), first_source }); // under the lock: it is free
     }
 
     /// Limits that policies can set, those of namespaces that are gone included.
@@ -235,6 +241,20 @@ impl Caps {
     /// Limits that policies can set, by number.
     fn places(&self) -> impl Iterator<Item = &Place> {
         self.places.iter().map_while(OnceLock::get)
+    }
+
+    /// The namespaces that policies know, each with the number of its limit.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (usize, &Arc<Limit>)> {
+        let is_namespace = |(_, place): &(usize, &Place)| matches!(place.of, Of::Namespace(_));
+        self.places().enumerate().filter(is_namespace).map(|(at, place)| (at, &place.limit))
+    }
+
+    /// The limit to which a reading belongs, and which of its readings it is.
+    fn place_of_source(&self, source: usize) -> Option<(&Place, usize)> {
+        let is_before = |place: &OnceLock<Place>| place.get().is_some_and(|place| place.first_source <= source);
+        let place = self.place(self.places.partition_point(is_before).checked_sub(1)?)?;
+        let at = source - place.first_source;
+        (at < meter::count_of(place.of)).then_some((place, at))
     }
 
     /// The limit of this number.

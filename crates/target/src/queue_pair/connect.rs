@@ -25,6 +25,7 @@ use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
 use crate::association::{Association, HostKey};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
+use crate::latency::Arrival;
 use crate::memory::Share;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::wait::Wait;
@@ -271,7 +272,7 @@ impl<T: Transport> QueuePair<T> {
         self.phase = Phase::Ready;
         let mut cqe = Cqe::new(cid, Status::SUCCESS, u64::from(cntlid));
         cqe.sqhd = U16::new(if flow_control { 1 % size } else { 0xffff });
-        self.transport.respond(cqe, 0);
+        self.transport.respond(cqe, Arrival::NONE);
         tracing::debug!(qid = cmd.qid, size, cntlid, thread = cx.me.thread, "queue connected");
     }
 

@@ -6,6 +6,7 @@ use pilotlight_nvme::Status;
 
 use crate::caps::CapsHere;
 use crate::departures::Departures;
+use crate::latency::Sample;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
@@ -16,6 +17,8 @@ use crate::stats::Counters;
 pub struct Cx<'a> {
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
+    /// When the bytes that are acted on were at the socket, where their receive is sampled.
+    pub sample: Sample,
     /// The queue pair's own address.
     pub me: ConnAddr,
     /// The I/O thread's buffers, and who holds how much of them.

@@ -16,6 +16,7 @@ use super::slots::{Charged, NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
 use crate::command::{Direction, Place, Plan, Work, check_sgl, decode_io};
+use crate::latency::Arrival;
 use crate::payload::Payload;
 
 /// Bytes waiting to be sent above which no read is started. More in one call is faster (128 KiB reads, depth 16, one connection:
@@ -87,6 +88,7 @@ impl<T: Transport> QueuePair<T> {
         slot.work = Work::None;
         slot.charged = Charged::NOTHING;
         slot.arrived_ns = cx.now_ns;
+        slot.sample = cx.sample;
         match checked {
             Err(status) => slot.fail(status),
             Ok(_) if !capsule.intact => slot.fail(Status::TRANSIENT_TRANSPORT),
@@ -197,11 +199,14 @@ impl<T: Transport> QueuePair<T> {
         }
         let to_host =
             matches!(slot.work, Work::Read(_) | Work::Admin(_) | Work::Utilization(_)) && slot.status.is_success();
-        let mut arrived_ns = slot.arrived_ns;
+        let mut arrival = Arrival { poll_ns: slot.arrived_ns, sample: slot.sample };
         match &slot.work {
             Work::Read(_) => cx.counters.add_read(u64::from(slot.len)),
             Work::Write { .. } => cx.counters.add_write(u64::from(slot.len)),
-            _ => arrived_ns = 0,
+            _ => arrival = Arrival::NONE,
+        }
+        if let Some((namespace, _)) = arrival.sample.is_some().then(|| slot.work.place()).flatten() {
+            arrival.sample.namespace = namespace;
         }
         match slot.buffer.take() {
             Some(buffer) if to_host && !slot.missing && slot.len > 0 => {
@@ -211,12 +216,12 @@ impl<T: Transport> QueuePair<T> {
                 };
                 let success = (!queue.flow_control && result == 0).then_some(());
                 let cqe = if success.is_some() { None } else { Some(cqe) };
-                let data = Data { cid: slot.cid, payload, end: cqe, arrived_ns };
+                let data = Data { cid: slot.cid, payload, end: cqe, arrival };
                 self.transport.send(data, cx.namespaces.loans(), cx.now_ns);
             }
             other => {
                 slot.buffer = other;
-                self.transport.respond(cqe, arrived_ns);
+                self.transport.respond(cqe, arrival);
             }
         }
         self.end_slot(index, cx);

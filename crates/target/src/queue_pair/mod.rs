@@ -52,6 +52,7 @@ use zerocopy::little_endian::U16;
 use crate::admission::Admission;
 use crate::association::Association;
 use crate::command::Work;
+use crate::latency::Arrival;
 use crate::memory::Share;
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
@@ -344,7 +345,7 @@ impl<T: Transport> QueuePair<T> {
         if let Some(queue) = self.queue.as_ref().filter(|queue| queue.flow_control) {
             cqe.sqhd = U16::new(queue.sqhd);
         }
-        self.transport.respond(cqe, 0);
+        self.transport.respond(cqe, Arrival::NONE);
     }
 
     /// Ends the connection once what is queued has been sent.

@@ -9,6 +9,7 @@ use pilotlight_nvme::Status;
 
 use crate::buffer::Buffer;
 use crate::command::Work;
+use crate::latency::Sample;
 use crate::payload::LoanId;
 
 /// Slots beyond the queue size, for work of the target's own: the flush at a shutdown.
@@ -78,6 +79,8 @@ pub struct Slot {
     pub held_by_host: bool,
     /// When it came, in nanoseconds; of a throttled command, when it was admitted.
     pub arrived_ns: u64,
+    /// When its bytes were at the socket, where it is sampled; of a throttled command, so much later.
+    pub sample: Sample,
     /// When it took the buffer that its data is fetched into, in nanoseconds.
     pub fetching_ns: u64,
 }
@@ -100,6 +103,7 @@ impl Slot {
             charged: Charged::NOTHING,
             held_by_host: false,
             arrived_ns: 0,
+            sample: Sample::NONE,
             fetching_ns: 0,
         }
     }

@@ -9,6 +9,7 @@ use crate::buffer::BufferPool;
 use crate::caps::CapsHere;
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::departures::{Clock, Departures};
+use crate::latency::{Arrival, Sample};
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
 use crate::namespaces::Namespaces;
@@ -41,7 +42,7 @@ impl Transport for Recorder {
 
     fn reserve(&mut self, _size: u16, _slots: usize) {}
 
-    fn respond(&mut self, cqe: Cqe, _arrived_ns: u64) {
+    fn respond(&mut self, cqe: Cqe, _arrival: Arrival) {
         self.responses.push(cqe);
     }
 
@@ -130,6 +131,7 @@ impl ThreadState {
     fn cx(&mut self, me: ConnAddr) -> Cx<'_> {
         Cx {
             now_ns: 1,
+            sample: Sample::NONE,
             me,
             memory: &mut self.memory,
             namespaces: &mut self.namespaces,

@@ -8,6 +8,7 @@
 use pilotlight_nvme::Cqe;
 
 use crate::buffer::BufferPool;
+use crate::latency::Arrival;
 use crate::payload::{Loans, Payload};
 
 /// Most bytes of data that may come with a command (IOCCSZ), whatever the transport.
@@ -31,8 +32,8 @@ pub struct Data {
     pub payload: Payload,
     /// The completion that follows the data; `None` for a successful one that says nothing else.
     pub end: Option<Cqe>,
-    /// When the command came, in nanoseconds; 0 if nobody wants to know how long it takes.
-    pub arrived_ns: u64,
+    /// When the command came.
+    pub arrival: Arrival,
 }
 
 /// A way to one host, with room for what one queue pair can have under way.
@@ -46,8 +47,8 @@ pub trait Transport {
     /// later. Nothing is fetched before.
     fn reserve(&mut self, size: u16, slots: usize);
 
-    /// Ends the command that came at `arrived_ns` nanoseconds (0 if nobody wants to know how long it takes).
-    fn respond(&mut self, cqe: Cqe, arrived_ns: u64);
+    /// Ends the command that came at `arrival`.
+    fn respond(&mut self, cqe: Cqe, arrival: Arrival);
 
     /// Sends data, and ends its command. It is queued at `now_ns` nanoseconds. What is on loan among `loans` has to be sent
     /// or copied before they end.

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use pilotlight_reactor::{HistogramSnapshot, RuntimeStats};
+use pilotlight_reactor::{HistogramSnapshot, RuntimeStats, clock};
 
 use super::{CapStats, Entry, Namespace, Server, Shared};
 use crate::failures::{FailureCount, Failures};
+use crate::latency::SocketLatencyStats;
 use crate::moves::Moves;
 use crate::stats::{Counters, Totals};
+
+/// How long latencies are sampled after someone has read the status, in nanoseconds.
+const WATCHED_NS: u64 = 30_000_000_000;
 
 /// What an I/O thread has served so far; where it ran and for how long is in [`ServerStats::runtime`].
 #[derive(Clone, Debug, Default)]
@@ -19,6 +23,8 @@ pub struct TargetThreadStats {
     /// How long reads and writes stayed in the target, in nanoseconds: from the poll that read the command to the end of
     /// the one in which the socket took the last byte of its answer.
     pub latency: HistogramSnapshot,
+    /// The same of some of them, from the time when their bytes were at the socket ([`crate::latency`]).
+    pub from_socket: SocketLatencyStats,
     /// How long commands waited for a bandwidth cap, in nanoseconds; not part of `latency`.
     pub cap_waits: HistogramSnapshot,
     /// Its moves from reactor to reactor.
@@ -64,11 +70,19 @@ impl Shared {
         self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
     }
 
+    /// Latencies from the socket on, of every I/O thread.
+    pub(crate) fn socket_latency(&self) -> SocketLatencyStats {
+        let mut sum = SocketLatencyStats::default();
+        self.counters.iter().for_each(|counters| sum += &counters.from_socket.snapshot());
+        sum
+    }
+
     pub(crate) fn thread_stats(&self) -> Vec<TargetThreadStats> {
         let one = |(id, counters): (u32, &Arc<Counters>)| TargetThreadStats {
             id,
             totals: counters.totals(),
             latency: counters.latency.snapshot(),
+            from_socket: counters.from_socket.snapshot(),
             cap_waits: counters.cap_waits.snapshot(),
             moves: counters.moves.snapshot(),
         };
@@ -88,6 +102,11 @@ impl Shared {
 }
 
 impl Server {
+    /// Samples latencies from the socket on for a while, so that the next [`Server::stats`] has some.
+    pub fn watch_latency(&self) {
+        self.shared.latencies.watch_until(clock::now_ns() + WATCHED_NS);
+    }
+
     /// What the server has done so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {

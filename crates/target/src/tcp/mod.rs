@@ -203,7 +203,7 @@ impl Connection {
 
     /// Notes bytes that the socket has taken.
     pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
-        let left = |arrived_ns, count| cx.departures.left(arrived_ns, count, cx.now_ns, &cx.counters.latency);
+        let left = |arrival, count| cx.departures.left(arrival, count, cx.now_ns, cx.counters, cx.namespaces);
         let freed = self.pair.transport.tx.advance(bytes, &mut cx.memory.pool, left);
         self.pair.on_sent(freed, cx);
     }

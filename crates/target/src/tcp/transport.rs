@@ -6,6 +6,7 @@ use super::inbound::Inbound;
 use super::transfers::{Progress, Transfers};
 use super::tx::TxQueue;
 use crate::buffer::BufferPool;
+use crate::latency::Arrival;
 use crate::payload::Loans;
 use crate::queue_pair::EARLY_ANSWERS;
 use crate::queue_pair::transport::{Data, Transport};
@@ -63,8 +64,8 @@ impl Transport for Tcp {
         self.inbound.reserve();
     }
 
-    fn respond(&mut self, cqe: Cqe, arrived_ns: u64) {
-        self.tx.response(cqe, arrived_ns);
+    fn respond(&mut self, cqe: Cqe, arrival: Arrival) {
+        self.tx.response(cqe, arrival);
     }
 
     fn send(&mut self, data: Data, loans: &Loans, now_ns: u64) {

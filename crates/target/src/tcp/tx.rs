@@ -16,6 +16,7 @@ use pilotlight_nvme::pdu::{C2HData, CapsuleResp, Digests, Flags, PduType, R2T, d
 use zerocopy::IntoBytes;
 
 use crate::buffer::{Buffer, BufferPool};
+use crate::latency::Arrival;
 use crate::payload::{Loans, Payload};
 use crate::queue_pair::transport::Data;
 
@@ -42,8 +43,8 @@ struct Entry {
     payload: Option<Payload>,
     /// When data was queued, in nanoseconds; 0 without.
     since_ns: u64,
-    /// When the command came, in nanoseconds; 0 if nobody wants to know how long it takes.
-    arrived_ns: u64,
+    /// When the command came.
+    arrival: Arrival,
 }
 
 /// How data and capsules are framed on this connection.
@@ -81,7 +82,7 @@ impl Entry {
             ends_command: true,
             payload: None,
             since_ns: 0,
-            arrived_ns: 0,
+            arrival: Arrival::NONE,
         }
     }
 
@@ -152,11 +153,11 @@ impl TxQueue {
         self.queued - self.sent
     }
 
-    /// A response capsule for a command that came at `arrived_ns` nanoseconds; 0 if nobody wants to know how long it takes.
-    pub fn response(&mut self, cqe: Cqe, arrived_ns: u64) {
+    /// A response capsule for a command that came at `arrival`.
+    pub fn response(&mut self, cqe: Cqe, arrival: Arrival) {
         let digests = self.framing.digests;
         let mut entry = Entry::new(CapsuleResp::new(cqe, digests).as_bytes(), digests.header);
-        entry.arrived_ns = arrived_ns;
+        entry.arrival = arrival;
         self.push(entry);
     }
 
@@ -171,7 +172,7 @@ impl TxQueue {
     /// The data of a command, and then its completion; without one the data PDU itself carries the SUCCESS flag. It is
     /// queued at `now_ns`.
     pub fn data(&mut self, data: Data, loans: &Loans, now_ns: u64) {
-        let Data { cid, payload, end: cqe, arrived_ns } = data;
+        let Data { cid, payload, end: cqe, arrival } = data;
         let Framing { digests, hpda } = self.framing;
         let pdo = data_offset(PduType::C2HData, digests, hpda);
         let mut flags = Flags::LAST_PDU;
@@ -190,7 +191,7 @@ impl TxQueue {
         entry.tail_len = tail_len as u8;
         entry.payload = Some(payload);
         entry.since_ns = now_ns;
-        entry.arrived_ns = arrived_ns;
+        entry.arrival = arrival;
         self.push(entry);
     }
 
@@ -239,12 +240,12 @@ impl TxQueue {
     }
 
     /// Notes that `bytes` more bytes have been sent, and gives back the buffers of answers that are out; returns how
-    /// many bytes of the pool those took. Calls `left` for the commands whose answers are out, where it was noted when they
-    /// came: with that time, and how many there are in a row.
-    pub fn advance(&mut self, bytes: usize, pool: &mut BufferPool, mut left: impl FnMut(u64, u64)) -> usize {
+    /// many bytes of the pool those took. Calls `left` for the commands whose answers are out: with when they came, and how many there
+    /// are in a row.
+    pub fn advance(&mut self, bytes: usize, pool: &mut BufferPool, mut left: impl FnMut(Arrival, u64)) -> usize {
         self.sent += bytes;
         let mut freed = 0;
-        let mut row = (0, 0);
+        let mut row = (Arrival::NONE, 0);
         while let Some(front) = self.entries.front() {
             let len = front.len();
             if self.sent < len {
@@ -253,9 +254,9 @@ impl TxQueue {
             self.sent -= len;
             self.queued -= len;
             freed += front.payload.as_ref().map_or(0, Payload::capacity);
-            if front.arrived_ns != row.0 {
+            if front.arrival != row.0 {
                 left(row.0, row.1);
-                row = (front.arrived_ns, 0);
+                row = (front.arrival, 0);
             }
             row.1 += 1;
             self.pop(pool);
@@ -301,7 +302,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn data(cid: u16, buffer: Buffer, len: u32, end: Option<Cqe>) -> Data {
-        Data { cid, payload: Payload::new(buffer, len), end, arrived_ns: 0 }
+        Data { cid, payload: Payload::new(buffer, len), end, arrival: Arrival::NONE }
     }
 
     /// Sends at most `chunk` bytes.
@@ -361,7 +362,7 @@ mod tests {
                 let (mut tx, loans) = (TxQueue::default(), Loans::default());
                 for (cid, &len) in lens.iter().enumerate() {
                     if len == 0 {
-                        tx.response(Cqe::new(cid as u16, Status::SUCCESS, 0), 0);
+                        tx.response(Cqe::new(cid as u16, Status::SUCCESS, 0), Arrival::NONE);
                     } else {
                         let mut buffer = pool.alloc(len).expect("room");
                         buffer.fill(cid as u8);
@@ -401,7 +402,7 @@ mod tests {
                 reference.fill(if n % 3 > 0 { n as u8 } else { 0 });
                 let id = loans.borrow(0, &mut *channel, lba, blocks).expect("it is lent");
                 let payload = Payload::lent(id, buffer, bytes.len() as u32);
-                tx.data(Data { cid: n, payload, end: None, arrived_ns: 0 }, &loans, 0);
+                tx.data(Data { cid: n, payload, end: None, arrival: Arrival::NONE }, &loans, 0);
                 copied.data(data(n, reference, bytes.len() as u32, None), &loans, 0);
             }
             let mut out = send(&mut tx, &loans, &mut pool, first);

@@ -11,6 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags
 use super::NO_WAIT;
 use crate::caps::CapsHere;
 use crate::departures::Departures;
+use crate::latency::{Sample, Sampler, receive_stamped, set_stamping};
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
@@ -37,6 +38,8 @@ pub(super) struct Link {
     pub(super) shut: bool,
     /// I/O commands that had arrived and were not answered, when last counted.
     pub(super) counted: u32,
+    /// Whether the kernel stamps what the socket receives.
+    pub(super) is_stamping: bool,
 }
 
 /// Everything but the links, so that both can be borrowed at once.
@@ -47,6 +50,7 @@ pub(super) struct Resources {
     pub(super) caps: CapsHere,
     pub(super) counters: Arc<Counters>,
     pub(super) departures: Departures,
+    pub(super) sampler: Sampler,
     pub(super) shared: Arc<Shared>,
     pub(super) epoll: OwnedFd,
     pub(super) scratch: Box<[u8]>,
@@ -60,6 +64,7 @@ impl Resources {
     pub(super) fn cx(&mut self, now_ns: u64, me: ConnAddr) -> Cx<'_> {
         Cx {
             now_ns,
+            sample: Sample::NONE,
             me,
             memory: &mut self.memory,
             namespaces: &mut self.namespaces,
@@ -70,6 +75,34 @@ impl Resources {
             shared: &self.shared,
         }
     }
+}
+
+/// What the next receive of a socket stands for, if it is sampled: until there is a stamp, from this poll on. The first sampled receive only
+/// asks the kernel for stamps, and the first one that is not to be sampled for none.
+#[cold]
+fn sample_next(
+    is_stamping: &mut bool,
+    is_sampled: bool,
+    socket: &OwnedFd,
+    sampler: &mut Sampler,
+    now_ns: u64,
+) -> Sample {
+    if *is_stamping != is_sampled {
+        *is_stamping = is_sampled;
+        set_stamping(socket, is_sampled);
+        return Sample::NONE;
+    }
+    sampler.next().map_or(Sample::NONE, |weight| Sample { socket_ns: now_ns, weight, ..Sample::NONE })
+}
+
+/// Receives, and notes when the bytes were there, if the kernel says so.
+#[cold]
+fn receive_sampled(socket: &OwnedFd, parts: &mut [IoSliceMut<'_>], sample: &mut Sample) -> Result<usize, Errno> {
+    let (bytes, stamp) = receive_stamped(socket, parts)?;
+    if let Some(socket_ns) = stamp {
+        (sample.socket_ns, sample.is_stamped) = (socket_ns, true);
+    }
+    Ok(bytes)
 }
 
 impl Link {
@@ -92,15 +125,29 @@ impl Link {
         let kept = self.conn.take_kept(&mut scratch);
         let mut in_place = 0;
         let flags = RecvFlags::DONTWAIT;
+        let is_sampled = res.shared.latencies.are_sampled();
+        let mut sample = Sample::NONE;
+        if is_sampled || self.is_stamping {
+            sample = sample_next(&mut self.is_stamping, is_sampled, socket, &mut res.sampler, now_ns);
+        }
         let received = match self.conn.body_target().filter(|_| kept == 0) {
             Some(target) => {
                 in_place = target.len();
                 let mut parts = [IoSliceMut::new(target), IoSliceMut::new(&mut scratch[..room])];
-                rustix::net::recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), flags).map(|r| r.bytes)
+                if sample.is_some() {
+                    receive_sampled(socket, &mut parts, &mut sample)
+                } else {
+                    rustix::net::recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), flags)
+                        .map(|r| r.bytes)
+                }
+            }
+            None if sample.is_some() => {
+                receive_sampled(socket, &mut [IoSliceMut::new(&mut scratch[kept..room])], &mut sample)
             }
             None => rustix::net::recv(socket, &mut scratch[kept..room], flags).map(|(_, bytes)| bytes),
         };
         let mut cx = res.cx(now_ns, self.address);
+        cx.sample = sample;
         match received {
             Ok(0) => self.conn.pair.lost(&mut cx),
             Ok(bytes) => {

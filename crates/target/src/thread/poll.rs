@@ -47,7 +47,8 @@ impl TargetThread {
         assert!(self.resources.namespaces.loans().is_empty(), "what a poll borrows it gives back");
         self.quiet = !busy && !due;
         self.resources.out.flush();
-        self.resources.departures.record(now_ns, &self.resources.counters.latency);
+        let Resources { departures, counters, namespaces, .. } = &mut self.resources;
+        departures.record(now_ns, counters, namespaces);
         let over = self.draining && self.open == 0 && self.inbox.is_empty() && self.resources.out.is_empty();
         let finished = over && self.resources.retire_channels();
         self.in_hand = (self.in_hand || !self.quiet) && self.has_in_hand();
@@ -170,6 +171,7 @@ impl TargetThread {
         }
         self.next_tick_ns = now_ns + TICK_NS;
         self.resources.caps.empty_idle(now_ns);
+        self.resources.sampler.tick();
         let mut due = false;
         for index in 0..self.deadlines.len() {
             if self.deadlines[index] > now_ns {

@@ -1,0 +1,109 @@
+//! Windows of latency: a thread that reads the histograms every 500 ms while a policy wants readings of them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pilotlight_plant::{Cost, Of, Quantity, Source, Stat};
+use pilotlight_reactor::{Histogram, HistogramSnapshot, clock};
+
+use crate::caps::Limit;
+use crate::server::Shared;
+
+/// Length of a window: the time between two decisions of PACER (paper, section III-B).
+const WINDOW: Duration = Duration::from_millis(500);
+/// From the end of a window until its value is known, at most: the way of the reading thread (an estimate).
+const LAG: Cost = Cost::Assumed(5_000_000);
+/// Readings of the server and of each namespace.
+pub(crate) const SOURCES: usize = Stat::ALL.len();
+
+/// The readings of the server or of a namespace.
+pub(crate) fn sources_of(of: Of) -> [Source; SOURCES] {
+    let window_ns = WINDOW.as_nanos() as u64;
+    Stat::ALL.map(|stat| Source { of, quantity: Quantity::LatencyNs(stat), window_ns, lag: LAG })
+}
+
+/// The thread; dropped, it ends.
+pub(crate) struct LatencyMeter {
+    shared: Arc<Shared>,
+    is_over: Arc<AtomicBool>,
+    join: Option<JoinHandle<()>>,
+}
+
+impl LatencyMeter {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (ended, measured) = (Arc::clone(&is_over), Arc::clone(shared));
+        let body = move || measure_until(&ended, &measured);
+        let join = std::thread::Builder::new().name("latency".into()).spawn(body)?;
+        let _ = shared.latencies.meter.set(join.thread().clone());
+        Ok(Self { shared: Arc::clone(shared), is_over, join: Some(join) })
+    }
+}
+
+impl Drop for LatencyMeter {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        self.shared.latencies.is_on.store(false, Relaxed);
+        if let Some(join) = self.join.take() {
+            join.thread().unpark();
+            let _ = join.join();
+        }
+    }
+}
+
+/// What the histograms held at the end of the window before.
+#[derive(Default)]
+struct Before {
+    server: Option<HistogramSnapshot>,
+    /// By number of the limit.
+    namespaces: Vec<(usize, HistogramSnapshot)>,
+}
+
+fn measure_until(is_over: &AtomicBool, shared: &Shared) {
+    let mut before = Before::default();
+    while !is_over.load(Relaxed) {
+        let latencies = &shared.latencies;
+        let (is_wanted, now_ns) = (latencies.is_wanted.load(Relaxed), clock::now_ns());
+        let is_watched = now_ns < latencies.watched_until_ns.load(Relaxed);
+        latencies.is_on.store(is_wanted || is_watched, Relaxed);
+        if is_wanted {
+            before = measure(shared, &before, now_ns);
+        } else {
+            before = Before::default();
+        }
+        if is_wanted || is_watched {
+            std::thread::park_timeout(WINDOW);
+        } else {
+            std::thread::park();
+        }
+    }
+}
+
+/// Ends a window at `now_ns`; what the next one begins with.
+fn measure(shared: &Shared, before: &Before, now_ns: u64) -> Before {
+    let server = shared.latencies.server();
+    let total = server.is_wanted().then(|| shared.socket_latency().latency);
+    if let (Some(total), Some(earlier)) = (&total, &before.server) {
+        server.note(&total.since(earlier), now_ns);
+    }
+    let wanted: Vec<(usize, &Arc<Limit>)> =
+        shared.caps.namespaces().filter(|(_, limit)| limit.latency().is_wanted()).collect();
+    let mut namespaces = Vec::with_capacity(wanted.len());
+    for (at, limit) in wanted {
+        let reading = limit.latency();
+        let total = reading.histogram.get_or_init(Histogram::default).snapshot();
+        let earlier = before.namespaces.iter().find(|(known, _)| *known == at);
+        if let Some((_, earlier)) = earlier.filter(|_| !limit.is_retired()) {
+            reading.note(&total.since(earlier), now_ns);
+        }
+        namespaces.push((at, total));
+    }
+    Before { server: total, namespaces }
+}

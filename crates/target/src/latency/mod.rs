@@ -1,0 +1,294 @@
+//! Latency from the socket on: from the bytes of a command at its socket until the socket has taken its answer.
+//!
+//! # The problem
+//! A latency that starts at the poll (`stats.rs`) does not contain the time for which the bytes of a command waited for that poll. A policy
+//! that lets cores rest causes that time, so it has to see it.
+//!
+//! # What is measured
+//! The kernel stamps a packet when the network stack receives it (`SO_TIMESTAMPNS`, `stamp.rs`). Asking for the stamp makes a receive
+//! dearer, so receives are sampled (`sampler.rs`), and only while a policy wants latencies or someone reads the status ([`Latencies`]). All
+//! commands of a sampled receive count, each for as many as the sample stands for.
+//!
+//! For TCP the stamp is that of the last packet of the receive. So of commands that one receive brings, the first ones can have waited
+//! longer than counted; and a write whose data comes with it starts when the last of its data is there. A write whose data is requested (R2T)
+//! starts with its command. Time for which a bandwidth cap holds a command back is not part of its latency.
+//!
+//! Where the kernel gives no stamp the latency starts at the poll, and is counted as such ([`SocketLatency::unstamped`]).
+//!
+//! # Windows
+//! A thread of its own (`meter.rs`) makes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace of which a policy
+//! wants them. Memory is fixed: a histogram for each I/O thread, and one for each of those namespaces.
+
+mod meter;
+mod sampler;
+mod stamp;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::Thread;
+
+use pilotlight_plant::{NEVER, Stat, Window};
+use pilotlight_reactor::cells::add;
+use pilotlight_reactor::{Histogram, HistogramSnapshot};
+
+pub(crate) use meter::{LatencyMeter, SOURCES, sources_of};
+pub(crate) use sampler::Sampler;
+pub(crate) use stamp::{receive_stamped, set_stamping};
+
+use crate::caps::Limit;
+use crate::namespaces::Namespaces;
+use crate::stats::Counters;
+
+/// When a command came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// The poll that read it, in nanoseconds; of a throttled command, when it was admitted. 0 if its latency does not count.
+    pub poll_ns: u64,
+    /// What is known of its time at the socket.
+    pub sample: Sample,
+}
+
+/// A sampled receive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// When its bytes were at the socket, in nanoseconds of [`pilotlight_reactor::clock`].
+    pub socket_ns: u64,
+    /// Index of the namespace of the command.
+    pub namespace: u32,
+    /// How many receives it stands for; 0: it is not sampled.
+    pub weight: u16,
+    /// Whether the time is the kernel's, not that of the poll.
+    pub is_stamped: bool,
+}
+
+impl Sample {
+    /// Of a receive that is not sampled.
+    pub const NONE: Self = Self { socket_ns: 0, namespace: 0, weight: 0, is_stamped: false };
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_some(self) -> bool {
+        self.weight != 0
+    }
+}
+
+impl Arrival {
+    /// Of a command whose latency does not count.
+    pub const NONE: Self = Self { poll_ns: 0, sample: Sample::NONE };
+
+    /// Counts `count` commands whose answers the socket took at `end_ns`.
+    pub(crate) fn record(self, count: u64, end_ns: u64, into: &Counters, namespaces: &Namespaces) {
+        into.latency.record(end_ns.saturating_sub(self.poll_ns), count);
+        if self.sample.is_some() {
+            self.sample.record(count, end_ns, into, namespaces.limit(self.sample.namespace).map(|limit| &**limit));
+        }
+    }
+}
+
+impl Sample {
+    #[cold]
+    fn record(self, count: u64, end_ns: u64, into: &Counters, limit: Option<&Limit>) {
+        let (ns, count) = (end_ns.saturating_sub(self.socket_ns), count * u64::from(self.weight));
+        into.from_socket.histogram.record(ns, count);
+        add(if self.is_stamped { &into.from_socket.stamped } else { &into.from_socket.unstamped }, count);
+        if let Some(histogram) = limit.and_then(|limit| limit.latency().histogram()) {
+            histogram.record_shared(ns, count);
+        }
+    }
+}
+
+/// Sampled latencies of an I/O thread, written by it alone.
+#[derive(Debug, Default)]
+pub struct SocketLatency {
+    histogram: Histogram,
+    stamped: AtomicU64,
+    unstamped: AtomicU64,
+}
+
+/// A copy of a [`SocketLatency`], or the sum of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketLatencyStats {
+    /// The latencies; each counts for as many as its sample stands for.
+    pub latency: HistogramSnapshot,
+    /// Those that start at the socket.
+    pub stamped: u64,
+    /// Those that start at the poll, as the kernel gave no time.
+    pub unstamped: u64,
+}
+
+impl SocketLatency {
+    /// A copy as of now.
+    #[must_use]
+    pub fn snapshot(&self) -> SocketLatencyStats {
+        SocketLatencyStats {
+            latency: self.histogram.snapshot(),
+            stamped: self.stamped.load(Relaxed),
+            unstamped: self.unstamped.load(Relaxed),
+        }
+    }
+}
+
+impl std::ops::AddAssign<&Self> for SocketLatencyStats {
+    fn add_assign(&mut self, other: &Self) {
+        self.latency += &other.latency;
+        self.stamped += other.stamped;
+        self.unstamped += other.unstamped;
+    }
+}
+
+/// Whether receives are sampled, and the latency of the whole server as a reading.
+#[derive(Debug)]
+pub struct Latencies {
+    is_on: AtomicBool,
+    /// A policy wants readings.
+    is_wanted: AtomicBool,
+    /// Someone reads the status: until then, in nanoseconds.
+    watched_until_ns: AtomicU64,
+    server: LatencyReading,
+    meter: OnceLock<Thread>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
+            watched_until_ns: AtomicU64::new(0),
+            server: LatencyReading::default(),
+            meter: OnceLock::new(),
+        }
+    }
+}
+
+impl Latencies {
+    /// Whether receives are sampled.
+    #[inline]
+    #[must_use]
+    pub fn are_sampled(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    /// A policy wants readings of latency, or none.
+    pub(crate) fn set_wanted(&self, is_wanted: bool) {
+        if self.is_wanted.swap(is_wanted, Relaxed) != is_wanted {
+            self.wake_meter();
+        }
+    }
+
+    /// Samples until then, in nanoseconds.
+    pub(crate) fn watch_until(&self, until_ns: u64) {
+        self.watched_until_ns.fetch_max(until_ns, Relaxed);
+        if !self.are_sampled() {
+            self.is_on.store(true, Relaxed);
+            self.wake_meter(); // which ends it
+        }
+    }
+
+    /// The last window of the whole server.
+    pub(crate) fn server(&self) -> &LatencyReading {
+        &self.server
+    }
+
+    fn wake_meter(&self) {
+        self.meter.get().into_iter().for_each(Thread::unpark);
+    }
+}
+
+/// The latency of a namespace; of the whole server without the histogram, as each I/O thread has one.
+#[derive(Debug, Default)]
+pub struct LatencyReading {
+    is_wanted: AtomicBool,
+    /// Set aside once it is wanted.
+    histogram: OnceLock<Histogram>,
+    last: LastWindow,
+}
+
+/// Statistics of a window, by [`Stat`].
+#[derive(Debug)]
+struct LastWindow {
+    /// [`NEVER`] while there was none.
+    ended_ns: AtomicU64,
+    /// [`NEVER`] where no request was answered.
+    values_ns: [AtomicU64; Stat::ALL.len()],
+}
+
+impl Default for LastWindow {
+    fn default() -> Self {
+        let never = || AtomicU64::new(NEVER);
+        Self { ended_ns: never(), values_ns: std::array::from_fn(|_| never()) }
+    }
+}
+
+impl LatencyReading {
+    pub(crate) fn set_wanted(&self, is_wanted: bool) {
+        self.is_wanted.store(is_wanted, Relaxed);
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Relaxed)
+    }
+
+    /// Where its latencies are counted, if they are.
+    fn histogram(&self) -> Option<&Histogram> {
+        self.is_wanted().then(|| self.histogram.get())?
+    }
+
+    /// Notes the latencies of a window.
+    fn note(&self, window: &HistogramSnapshot, ended_ns: u64) {
+        let is_empty = window.count() == 0;
+        for (cell, stat) in self.last.values_ns.iter().zip(Stat::ALL) {
+            cell.store(if is_empty { NEVER } else { value_of(window, stat) }, Relaxed);
+        }
+        self.last.ended_ns.store(ended_ns, Relaxed);
+    }
+
+    /// The last window of a statistic, by its index in [`Stat::ALL`].
+    pub(crate) fn window(&self, stat: usize) -> Option<Window> {
+        let (ended_ns, value) = (self.last.ended_ns.load(Relaxed), self.last.values_ns.get(stat)?.load(Relaxed));
+        (ended_ns != NEVER).then_some(Window { ended_ns, value: Some(value).filter(|&value| value != NEVER) })
+    }
+}
+
+/// A statistic of a window in nanoseconds.
+fn value_of(window: &HistogramSnapshot, stat: Stat) -> u64 {
+    match stat {
+        Stat::Mean => window.mean_ns(),
+        Stat::P50 => window.percentile_ns(0.5),
+        Stat::P99 => window.percentile_ns(0.99),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_counts_for_as_many_as_it_stands_for() {
+        let (counters, limit) = (Counters::default(), Limit::default());
+        let sample = Sample { socket_ns: 1_000, weight: 4, is_stamped: true, ..Sample::NONE };
+        sample.record(2, 4_000, &counters, Some(&limit));
+        Sample { is_stamped: false, ..sample }.record(1, 4_000, &counters, None);
+        let socket = counters.from_socket.snapshot();
+        assert_eq!((socket.latency.count(), socket.stamped, socket.unstamped), (12, 8, 4));
+        assert_eq!(socket.latency.mean_ns(), 3_000);
+        assert!(limit.latency().histogram().is_none(), "nobody wants it");
+    }
+
+    #[test]
+    fn a_namespace_counts_while_it_is_wanted() {
+        let (counters, limit) = (Counters::default(), Limit::default());
+        let sample = Sample { socket_ns: 1_000, weight: 1, is_stamped: true, ..Sample::NONE };
+        let reading = limit.latency();
+        reading.set_wanted(true);
+        reading.histogram.get_or_init(Histogram::default);
+        sample.record(3, 2_000, &counters, Some(&limit));
+        let window = reading.histogram().unwrap().snapshot();
+        reading.note(&window, 9);
+        assert_eq!(reading.window(0), Some(Window { ended_ns: 9, value: Some(1_000) }));
+        reading.note(&HistogramSnapshot::default(), 10);
+        assert_eq!(reading.window(2), Some(Window { ended_ns: 10, value: None }), "no request, no latency");
+        reading.set_wanted(false);
+        sample.record(1, 2_000, &counters, Some(&limit));
+        assert_eq!(reading.histogram.get().unwrap().snapshot(), window);
+    }
+}

@@ -1,0 +1,104 @@
+//! Which receives of an I/O thread are sampled: all while there are few, fewer the more there are.
+
+/// Samples between two ticks (10 ms) above which every other one is left out: 6,400 a second on each I/O thread.
+const MOST: u32 = 64;
+/// Most receives that a sample stands for.
+const SPARSEST: u16 = 4096;
+
+/// Chooses receives at random, so that no order in which connections take turns shows in the samples.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    /// Receives for each sample, on average: a power of two.
+    every: u16,
+    /// Receives until the next sample.
+    left: u32,
+    /// Samples since the last tick.
+    taken: u32,
+    random: u32,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self { every: 1, left: 1, taken: 0, random: 0x9e37_79b9 }
+    }
+}
+
+impl Sampler {
+    /// There is another receive: how many it stands for, if it is sampled.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<u16> {
+        self.left -= 1;
+        (self.left == 0).then(|| self.take())
+    }
+
+    #[cold]
+    fn take(&mut self) -> u16 {
+        let weight = self.every;
+        self.taken += 1;
+        if self.taken > MOST && self.every < SPARSEST {
+            (self.every, self.taken) = (self.every * 2, MOST / 2);
+        }
+        self.left = self.gap();
+        weight
+    }
+
+    /// From 1 to twice the average less one, each as likely as the others.
+    fn gap(&mut self) -> u32 {
+        // Marsaglia's xorshift32
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        if self.every == 1 { 1 } else { 1 + self.random % (2 * u32::from(self.every) - 1) }
+    }
+
+    /// 10 ms have passed, or more.
+    pub(crate) fn tick(&mut self) {
+        if self.taken < MOST / 2 && self.every > 1 {
+            self.every /= 2;
+            self.left = self.gap();
+        }
+        self.taken = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples of `receives` receives between two ticks, and what they stand for.
+    fn tick(sampler: &mut Sampler, receives: u32) -> (u32, u64) {
+        let weights: Vec<u16> = (0..receives).filter_map(|_| sampler.next()).collect();
+        sampler.tick();
+        (weights.len() as u32, weights.iter().map(|&weight| u64::from(weight)).sum())
+    }
+
+    #[test]
+    fn few_receives_are_all_sampled_and_of_many_a_bounded_number() {
+        let mut sampler = Sampler::default();
+        for _ in 0..10 {
+            assert_eq!(tick(&mut sampler, MOST / 2), (MOST / 2, u64::from(MOST / 2)));
+        }
+        for receives in [100, 1_000, 10_000, 100_000] {
+            let (samples, stands_for): (Vec<_>, Vec<_>) = (0..200).map(|_| tick(&mut sampler, receives)).unzip();
+            assert!(samples[20..].iter().all(|&samples| samples <= 2 * MOST), "{receives}: {samples:?}");
+            let mean = stands_for.iter().sum::<u64>() as f64 / 200.0;
+            assert!((mean / f64::from(receives) - 1.0).abs() < 0.05, "{mean} instead of {receives}");
+        }
+        (0..20).for_each(|_| _ = tick(&mut sampler, 1));
+        assert_eq!(tick(&mut sampler, 1), (1, 1), "few again");
+    }
+
+    #[test]
+    fn connections_that_take_turns_are_sampled_alike() {
+        let mut sampler = Sampler::default();
+        let mut samples = [0_u32; 8];
+        for receive in 0..800_000 {
+            samples[receive % 8] += u32::from(sampler.next().is_some());
+            if receive % 1_000 == 0 {
+                sampler.tick();
+            }
+        }
+        let (fewest, most) = (samples.iter().min().unwrap(), samples.iter().max().unwrap());
+        assert!(*fewest > 0 && *most < *fewest * 5 / 4, "{samples:?}");
+    }
+}
