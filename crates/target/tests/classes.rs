@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
-use pilotlight_plant::{Command, Goals, Next, Of, Policy, Sample, Start, Unsupported, Wants};
+use pilotlight_plant::{Command, Goals, Next, Of, Policy, Sample, Start, Tolerance, Unsupported, Wants};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::BackendSpec;
 use pilotlight_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
@@ -138,10 +138,10 @@ fn a_policy_is_told_priorities_by_number_and_the_classes_of_io_threads() {
         found.sort_unstable();
         found == want
     };
-    server.set_goals(Goals { tolerance_ppm: Some(7), ..Goals::default() });
+    server.set_goals(Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() });
     server.set_priorities(vec![(host(1), 5), (of_namespace(1), 3), (of_namespace(9), 4)]);
     eventually("priorities", || priorities(&[(Of::Namespace(0), 3), (Of::Host(0), 5)]));
-    assert_eq!(goals.lock().unwrap().tolerance_ppm, Some(7));
+    assert_eq!(goals.lock().unwrap().tolerances, [Tolerance::mean_loss(7)]);
     server.add_namespace(NQN, &namespace(9)).expect("a namespace");
     eventually("a new one's", || priorities(&[(Of::Namespace(0), 3), (Of::Namespace(2), 4), (Of::Host(0), 5)]));
     server.remove_namespace(NQN, 1).expect("it was there");
