@@ -36,6 +36,19 @@ pub struct Machine {
     /// What chooses the frequency of its cores.
     #[serde(default)]
     pub governor: Governor,
+    /// What it takes to switch a core off and on while the machine runs. Without it no core can be.
+    #[serde(default)]
+    pub hotplug: Option<Hotplug>,
+}
+
+/// CPU hotplug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hotplug {
+    /// From the order until a core without I/O threads is off, in nanoseconds; it is awake until then.
+    pub offline_ns: u64,
+    /// From the order until a core that is off polls, in nanoseconds; it is awake from the order on.
+    pub online_ns: u64,
 }
 
 /// The kernel's frequency governor.

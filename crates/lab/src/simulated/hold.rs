@@ -3,24 +3,28 @@
 
 use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreState, Kind, KnobId, NEVER, Next, Policy, Sample, SleepGoal, Start,
-    ThreadId, Unsupported, Wants,
+    Capabilities, Command, Completions, CoreId, CoreState, Kind, KnobId, NEVER, Next, Of, Policy, Sample, SleepGoal,
+    Start, ThreadId, Unsupported, Wants,
 };
 
 /// What experiments call it.
 pub const NAME: &str = "hold";
 /// What can be set on it there.
-pub const KEYS: [&str; 3] = ["cores", "quota", "limit"];
+pub const KEYS: [&str; 5] = ["cores", "quota", "limit", "frequency", "others"];
+/// How many of these every result was made with.
+pub const FIRST_KEYS: usize = 3;
 
 /// How often it looks whether the other cores sleep.
 const INTERVAL_NS: u64 = 10_000_000;
 
 /// The main core and the first of the workers poll, I/O threads are spread evenly over them, and all other cores sleep as deep as they can, as
-/// under `pass`.
+/// under `pass`, or are switched off.
 #[derive(Clone, Debug)]
 pub struct Hold {
     cores: u16,
     knobs: Vec<(KnobId, u64)>,
+    /// Whether the other cores are switched off.
+    others_off: bool,
     /// Cores that are to sleep.
     left: Vec<CoreId>,
 }
@@ -29,15 +33,16 @@ impl Hold {
     /// So many cores, and these values of knobs.
     #[must_use]
     pub fn new(cores: u16, knobs: Vec<(KnobId, u64)>) -> Self {
-        Self { cores, knobs, left: Vec::new() }
+        Self { cores, knobs, others_off: false, left: Vec::new() }
     }
 
-    /// As an experiment says it: `cores`, `quota` (CPU time of all workers in per cent of one CPU), `limit` (of the packages).
+    /// As an experiment says it: `cores`, `quota` (CPU time of all workers in per cent of one CPU), `limit` (of the packages), `frequency` (of every
+    /// core, in per cent of the highest), `others` (`asleep` or `off`).
     ///
     /// # Errors
     /// In words, if there is no such setting, it is not allowed, or the plant has no such knob.
     pub fn read(settings: &[(&str, &str)], capabilities: &Capabilities) -> Result<Self, String> {
-        let (mut cores, mut knobs) = (u16::MAX, Vec::new());
+        let (mut cores, mut knobs, mut others_off) = (u16::MAX, Vec::new(), false);
         for &(key, value) in settings {
             let wrong = || format!("policy {NAME}: {key} = {value:?} is not allowed");
             let (kind, value) = match key {
@@ -45,10 +50,26 @@ impl Hold {
                     cores = value.parse().ok().filter(|&cores| cores > 0).ok_or_else(wrong)?;
                     continue;
                 }
-                "quota" => {
-                    let percent: Option<f64> = value.strip_suffix('%').and_then(|number| number.parse().ok());
-                    (Kind::QuotaPpm, percent.map(|percent| (percent * 1e4) as u64).ok_or_else(wrong)?)
+                "others" => {
+                    others_off = match value {
+                        "asleep" => false,
+                        "off" if capabilities.knobs_of(Kind::Online).next().is_some() => true,
+                        _ => return Err(wrong()),
+                    };
+                    continue;
                 }
+                "frequency" => {
+                    let ppm = ppm(value).filter(|&ppm| ppm <= 1_000_000).ok_or_else(wrong)?;
+                    let all = capabilities.knobs_of(Kind::FrequencyKhz);
+                    let of_highest = |highest: u64| highest * ppm / 1_000_000;
+                    let before = knobs.len();
+                    knobs.extend(all.filter_map(|(id, knob)| Some((id, of_highest(knob.values.highest()?)))));
+                    if knobs.len() == before {
+                        return Err(wrong());
+                    }
+                    continue;
+                }
+                "quota" => (Kind::QuotaPpm, ppm(value).ok_or_else(wrong)?),
                 "limit" => (Kind::LimitUw, quantity::parse(value, POWERS).map_err(|_| wrong())?),
                 _ => return Err(format!("policy {NAME} has no setting {key:?}, but {}", KEYS.join(", "))),
             };
@@ -65,8 +86,14 @@ impl Hold {
             }
             knobs.push((id, value));
         }
-        Ok(Self::new(cores, knobs))
+        Ok(Self { others_off, ..Self::new(cores, knobs) })
     }
+}
+
+/// Per cent as millionths.
+fn ppm(value: &str) -> Option<u64> {
+    let percent: f64 = value.strip_suffix('%')?.parse().ok()?;
+    Some((percent * 1e4) as u64)
 }
 
 impl Policy for Hold {
@@ -92,6 +119,12 @@ impl Policy for Hold {
             }
         }
         out.extend(self.knobs.iter().map(|&(knob, value)| Command::Set { knob, value }));
+        if self.others_off {
+            let switch = |&core: &CoreId| Some(start.capabilities.find_knob(Of::Core(core), Kind::Online)?.0);
+            out.extend(
+                self.left.drain(..).filter_map(|core| switch(&core)).map(|knob| Command::Set { knob, value: 0 }),
+            );
+        }
         out.extend(self.left.iter().map(|&core| Command::Sleep { core, goal: SleepGoal::DEEPEST }));
         Ok(Next::at(0))
     }
@@ -108,7 +141,7 @@ impl Policy for Hold {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Cost, Knob, Of, Values};
+    use pilotlight_plant::{Cost, Knob, Values};
 
     use super::*;
 

@@ -278,6 +278,7 @@ impl Host {
             jobs: self.costs,
             limits: Limits::default(),
             governor: Governor::default(),
+            hotplug: None,
         }
     }
 }

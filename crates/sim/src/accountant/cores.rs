@@ -27,6 +27,8 @@ struct Watched {
     rests: bool,
     /// Whether it has ever been commanded to sleep.
     told_to_sleep: bool,
+    /// Whether it has ever been told to be off: it may have refused I/O threads.
+    told_to_leave: bool,
 }
 
 /// A core that rests although one of its I/O threads polls, for all that is known.
@@ -55,6 +57,8 @@ pub(super) struct Cores<'a> {
     knobs_set: u64,
     /// The knob of the quota's period, and the longest period so far, in nanoseconds.
     period: (Option<usize>, u64),
+    /// The knobs that switch cores off, each with its core.
+    switches: Vec<(usize, usize)>,
     throttles: bool,
     polled: u64,
     /// When a request was last polled, and how many had been before that moment.
@@ -88,6 +92,7 @@ impl<'a> Cores<'a> {
             slow: 1,
             knobs_set: 0,
             period: (period_knob(scenario), scenario.machine.limits.quota_period_ns),
+            switches: switches(scenario),
             throttles: false,
             polled: 0,
             polled_ns: 0,
@@ -311,6 +316,12 @@ impl<'a> Cores<'a> {
             4 => self.wait_by(subject, argument, record.at_ns),
             5 => {
                 self.knobs_set += 1;
+                if let Some(&(_, core)) = self.switches.iter().find(|(knob, _)| *knob == subject)
+                    && argument == 0
+                    && let Some(core) = self.cores.get_mut(core)
+                {
+                    (core.told_to_sleep, core.told_to_leave) = (true, true);
+                }
                 if self.period.0 == Some(subject) {
                     self.period.1 = self.period.1.max(argument);
                     self.excuse();
@@ -350,6 +361,7 @@ impl<'a> Cores<'a> {
             }
             if let (Some((to, ordered_ns)), Some(home)) = (place.ordered, place.home)
                 && home != to
+                && !self.cores.get(to as usize).is_some_and(|core| core.told_to_leave)
                 && end_ns.saturating_sub(ordered_ns) > 2 * self.patience_ns
             {
                 let text = format!("I/O thread {thread} lives on core {home}; ordered to core {to} at {ordered_ns} ns");
@@ -378,13 +390,24 @@ fn patience_ns(scenario: &Scenario, slow: u64) -> u64 {
     let each = work + empty + u64::from(director.move_ns) + sleep.software_waker_ns + u64::from(director.frequency_ns);
     let loop_ns = u64::from(poll.loop_ns) + u64::from(scenario.threads) * each;
     let wake = sleep.monitor_wake_ns + sleep.software_wake_ns + kernel.shallow_exit_ns + kernel.deep_exit_ns;
-    2 * loop_ns * slow + wake + slack_ns(scenario, slow)
+    let switched = scenario.machine.hotplug.map_or(0, |hotplug| 2 * (hotplug.offline_ns + hotplug.online_ns));
+    2 * loop_ns * slow + wake + switched + slack_ns(scenario, slow)
 }
 
 /// Between a command on the way a thread waits and its last effect: the commands of one decision, and the gathering of interrupts.
 fn slack_ns(scenario: &Scenario, slow: u64) -> u64 {
     let Machine { kernel, sleep, .. } = scenario.machine;
     1_000 * u64::from(scenario.threads) * slow + kernel.coalesce_ns + sleep.rest_wake_ns
+}
+
+/// The knobs that switch cores off, each with its core.
+fn switches(scenario: &Scenario) -> Vec<(usize, usize)> {
+    let all = capabilities(scenario);
+    let switch = |(id, knob): (pilotlight_plant::KnobId, &pilotlight_plant::Knob)| match knob.of {
+        pilotlight_plant::Of::Core(core) => Some((id.index(), core.index())),
+        _ => None,
+    };
+    all.knobs_of(pilotlight_plant::Kind::Online).filter_map(switch).collect()
 }
 
 /// The knob of the period of the quota of CPU time.

@@ -43,14 +43,30 @@ fn kernel_exit_ns(machine: &Machine) -> u64 {
     if deep { machine.kernel.deep_exit_ns } else { machine.kernel.shallow_exit_ns }
 }
 
-/// The frequency of each core, the power limit of the package, the quota of the workers that poll and its period, and bandwidth caps.
+/// The frequency of each core, the power limit of the package, the quota of the workers that poll and its period, bandwidth caps, and which
+/// workers are on.
 fn knobs(scenario: &Scenario) -> Vec<Knob> {
     let mut knobs = frequencies(&scenario.machine, &scenario.topology);
     knobs.extend(power_limit(&scenario.machine));
     knobs.extend(quota(scenario));
     knobs.extend(quota_period(scenario));
     knobs.extend(capped(scenario).map(cap));
+    knobs.extend(switches(scenario));
     knobs
+}
+
+/// Whether a worker that polls is on.
+fn switches(scenario: &Scenario) -> Vec<Knob> {
+    let Some(hotplug) = scenario.machine.hotplug else { return Vec::new() };
+    let knob = |core| Knob {
+        of: Of::Core(core),
+        kind: Kind::Online,
+        values: Values::List(vec![0, 1]),
+        found: 1,
+        caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
+        effect: Cost::Measured(hotplug.offline_ns.max(hotplug.online_ns)),
+    };
+    polling_workers(scenario).map(knob).collect()
 }
 
 /// Caps that can be set, in bytes a second, as in the server; the highest is none.
@@ -98,10 +114,18 @@ fn quota_period(scenario: &Scenario) -> Option<Knob> {
 
 /// Cores that poll and whose CPU time a quota limits: the workers, and the main core where the machine says so.
 pub(super) fn limited_workers(scenario: &Scenario) -> impl Iterator<Item = CoreId> + use<> {
-    let polls = scenario.scheduled.as_ref().map_or(usize::MAX, |scheduled| usize::from(scheduled.first_core));
+    let polls = first_scheduled(scenario);
     let main = scenario.machine.limits.quota_of_main.then(|| scenario.topology.main());
-    let workers = scenario.topology.workers();
-    main.into_iter().chain(workers).filter(move |core| core.index() < polls)
+    main.into_iter().filter(move |core| core.index() < polls).chain(polling_workers(scenario))
+}
+
+fn polling_workers(scenario: &Scenario) -> impl Iterator<Item = CoreId> + use<> {
+    let polls = first_scheduled(scenario);
+    scenario.topology.workers().filter(move |core| core.index() < polls)
+}
+
+fn first_scheduled(scenario: &Scenario) -> usize {
+    scenario.scheduled.as_ref().map_or(usize::MAX, |scheduled| usize::from(scheduled.first_core))
 }
 
 /// The power limit of the package, kept by lower frequencies: from what it draws at rest to what it draws at most, which is no limit.

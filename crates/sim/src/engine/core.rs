@@ -56,6 +56,8 @@ pub(crate) struct Core {
     inbox: VecDeque<Message>,
     /// To sleep when it has no I/O thread: deep or not, and how long the way back takes.
     to_sleep: Option<(bool, u64)>,
+    /// Whether it is to be off, or is.
+    leaves: bool,
     /// Cost of a nanosecond at full speed, in 1/65536.
     factor: u32,
     /// A loop that finds nothing, as long as ring, speed and waiting stay as they are.
@@ -133,6 +135,7 @@ impl Core {
             fruitless: false,
             inbox: VecDeque::new(),
             to_sleep: None,
+            leaves: false,
             factor: 1 << 16,
             empty_loop: None,
             changes: VecDeque::new(),
@@ -426,7 +429,10 @@ impl Core {
         let Some(Message { say, .. }) = self.inbox.pop_front() else { return };
         match say {
             Say::Sleep { deep, exit_ns } => self.to_sleep = Some((deep, exit_ns)),
+            Say::Wake if self.leaves => {}
             Say::Wake => self.to_sleep = None,
+            Say::Leave { exit_ns } => (self.to_sleep, self.leaves) = (Some((true, exit_ns)), true),
+            Say::Return => (self.to_sleep, self.leaves) = (None, false),
             Say::Give(thread, order) => {
                 if floor.threads[usize::from(thread)].orders == order {
                     self.give(floor, thread);

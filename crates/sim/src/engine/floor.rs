@@ -130,6 +130,10 @@ pub(crate) enum Say {
     Sleep { deep: bool, exit_ns: u64 },
     /// Be awake.
     Wake,
+    /// Be off when you have no I/O thread; how long the way back takes.
+    Leave { exit_ns: u64 },
+    /// Be part of the system again.
+    Return,
 }
 
 pub(crate) struct Floor<'a> {

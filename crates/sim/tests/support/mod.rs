@@ -85,6 +85,7 @@ pub(crate) fn machine() -> Machine {
         jobs: JobCosts::default(),
         limits: Limits::default(),
         governor: Governor::default(),
+        hotplug: None,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use pilotlight_sim::jobs::{Job, JobCosts, Scheduler, Way};
 use pilotlight_sim::machine::{
-    ByState, DirectorCosts, Family, Governor, KernelCosts, Limits, Machine, Network, PollCosts, Power, ScheduledPower,
-    SleepCosts, Speed,
+    ByState, DirectorCosts, Family, Governor, Hotplug, KernelCosts, Limits, Machine, Network, PollCosts, Power,
+    ScheduledPower, SleepCosts, Speed,
 };
 use pilotlight_sim::ssd::{
     Cache, Controller, DriveEnergy, DrivePower, DriveState, Duty, Flash, Front, Gc, Placement, Program, Rest, Service,
@@ -13,7 +13,8 @@ use pilotlight_sim::ssd::{
 use super::{Encode, Values, values};
 use crate::simulated::host::{Host, Load};
 
-values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default(), 3 governor = Governor::Performance);
+values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default(), 3 governor = Governor::Performance, 4 hotplug = None);
+values!(Hotplug: offline_ns, online_ns);
 values!(Limits: quota_period_ns, power_period_ns; added 1 quota_slice_ns = 5_000_000, 2 quota_of_main = false);
 values!(
     JobCosts: job_ns, submit_ns, complete_ns, page_ns_per_kib, interrupt_ns, switch_ns, timer_ns, look_ns, libaio_ns, uring_ns,

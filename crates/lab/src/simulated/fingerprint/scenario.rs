@@ -91,7 +91,13 @@ fn of_policy(policy: &PolicySpec, out: &mut Values) {
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     if policy.name == hold::NAME {
         let value = |key: &&str| settings.iter().find(|(name, _)| name == key).map(|(_, value)| (*value).to_owned());
-        return hold::KEYS.iter().map(value).collect::<Vec<_>>().encode(out);
+        let (first, added) = hold::KEYS.split_at(hold::FIRST_KEYS);
+        first.iter().map(value).collect::<Vec<_>>().encode(out);
+        let added = added.iter().map(value).collect::<Vec<_>>();
+        if added.iter().any(Option::is_some) {
+            out.added(1, &added);
+        }
+        return;
     }
     let parameters = registry::by_name(&policy.name).map(|entry| (entry.parameters)(&settings)).unwrap_or_default();
     for parameter in parameters.iter().filter(|parameter| !DERIVED.contains(&(policy.name.as_str(), parameter.key))) {

@@ -106,9 +106,19 @@ impl Core {
         if woken_ns >= until_ns {
             return Boundary::Wait;
         }
-        if matches!(message.say, Say::Sleep { .. }) {
-            self.inbox.pop_front(); // it does
-            return Boundary::Again;
+        match message.say {
+            Say::Leave { exit_ns } => {
+                self.inbox.pop_front();
+                self.leaves = true;
+                self.mode = Mode::Sleeps { since_ns: woken_ns, exit_ns };
+                self.turn(floor, woken_ns, State::Deep);
+                return Boundary::Again;
+            }
+            Say::Sleep { .. } => {
+                self.inbox.pop_front(); // it does
+                return Boundary::Again;
+            }
+            _ => {}
         }
         // Of a software wake-up the rest is the kernel's work on this core.
         let kernel = floor.machine.kernel;

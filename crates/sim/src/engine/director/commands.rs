@@ -63,10 +63,8 @@ impl Director {
                 if core.index() == main {
                     return Err(Refusal::MainCore);
                 }
-                let coming = |thread: &IoThread| thread.destination == core.0 && thread.home != Some(core.0);
-                if floor.threads.iter().any(coming) {
-                    return Err(Refusal::NotEmpty);
-                }
+                self.check_there(core)?;
+                Self::check_empty(core, floor)?;
                 let sleep = self.capabilities.sleep_for(goal).ok_or(Refusal::Unsupported)?;
                 self.asleep[core.index()] = Some(sleep.depth);
                 self.decisions.sleeps += 1;
@@ -81,6 +79,7 @@ impl Director {
                 if core.index() >= cores.len() {
                     return Err(Refusal::Unknown);
                 }
+                self.check_there(core)?;
                 self.wake(core, cores);
                 Ok(())
             }
@@ -167,8 +166,47 @@ impl Director {
                 let value = knob.values.nearest(value).unwrap_or(value);
                 floor.caps.order(at_ns, of, (value < knob.found).then_some(value));
             }
+            (Of::Core(core), Kind::Online) => return self.switch(core, value > 0, at_ns, cores, floor),
             _ => return Err(Refusal::Unsupported),
         }
+        Ok(())
+    }
+
+    /// A core that is off, or on its way there, is no core.
+    fn check_there(&self, core: CoreId) -> Result<(), Refusal> {
+        if self.asleep[core.index()] == Some(Depth::Offline) { Err(Refusal::Unknown) } else { Ok(()) }
+    }
+
+    fn check_empty(core: CoreId, floor: &Floor<'_>) -> Result<(), Refusal> {
+        let coming = |thread: &IoThread| thread.destination == core.0 && thread.home != Some(core.0);
+        if floor.threads.iter().any(coming) { Err(Refusal::NotEmpty) } else { Ok(()) }
+    }
+
+    /// Switches a core on, or off as soon as it has no I/O thread; the kernel does one after the other.
+    fn switch(
+        &mut self,
+        core: CoreId,
+        on: bool,
+        at_ns: u64,
+        cores: &mut [Core],
+        floor: &Floor<'_>,
+    ) -> Result<(), Refusal> {
+        let hotplug = floor.machine.hotplug.ok_or(Refusal::Unsupported)?;
+        if self.check_there(core).is_ok() == on {
+            return Ok(());
+        }
+        let begin_ns = self.ready_ns[core.index()].max(at_ns);
+        if on {
+            self.asleep[core.index()] = None;
+            cores[core.index()].deliver(Message { at_ns: begin_ns, say: Say::Return });
+            self.ready_ns[core.index()] = begin_ns + hotplug.online_ns;
+            return Ok(());
+        }
+        Self::check_empty(core, floor)?;
+        self.asleep[core.index()] = Some(Depth::Offline);
+        let (gone_ns, exit_ns) = (begin_ns + hotplug.offline_ns, hotplug.online_ns);
+        cores[core.index()].deliver(Message { at_ns: gone_ns, say: Say::Leave { exit_ns } });
+        self.ready_ns[core.index()] = gone_ns + 1; // after it has read that
         Ok(())
     }
 
@@ -204,6 +242,7 @@ impl Director {
         if to.index() >= cores.len() || thread.index() >= floor.threads.len() {
             return Err(Refusal::Unknown);
         }
+        self.check_there(to)?;
         if self.asleep[to.index()].is_some() {
             self.wake(to, cores);
         }
