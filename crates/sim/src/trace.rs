@@ -40,7 +40,7 @@ pub enum What {
     /// A core begins to leave the state in which it rested \[core, how long the hardware takes in nanoseconds\].
     Exits = 15,
     /// A drive has done something of its own before, in the same stretch \[drive, and what times 2^32
-    /// ([`crate::ssd::Doing`] as a number); for how many nanoseconds\].
+    /// ([`crate::ssd::Doing::code`]); for how many nanoseconds\].
     Drive = 16,
     /// The limit of the package allows cores another highest frequency \[kHz, the limit in microwatts, 0 for none\].
     Limited = 17,

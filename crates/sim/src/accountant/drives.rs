@@ -12,8 +12,8 @@ struct Drive {
     /// Bytes in the present stretch.
     read: u64,
     written: u64,
-    /// Time in which it moved data, rested, slept.
-    did_ns: [u64; 3],
+    /// Time in which it moved data, rested, slept, was in each of four idle states.
+    did_ns: [u64; 7],
 }
 
 pub(super) struct DriveBook<'a> {
@@ -66,8 +66,12 @@ impl<'a> DriveBook<'a> {
         let mut sum_fj = self.rest_fj;
         for (drive, model) in drives.iter().zip(&self.scenario.drives) {
             let Some(energy) = model.energy else { continue };
-            let [moves_ns, rests_ns, sleeps_ns] = drive.did_ns;
-            let awake_ns = self.scenario.series_ns.saturating_sub(rests_ns + sleeps_ns);
+            let [moves_ns, rests_ns, sleeps_ns, idle_ns @ ..] = drive.did_ns;
+            let all_idle_ns: u64 = idle_ns.iter().sum();
+            let awake_ns = self.scenario.series_ns.saturating_sub(rests_ns + sleeps_ns + all_idle_ns);
+            for (state, ns) in model.idle.iter().zip(idle_ns) {
+                sum_fj += u128::from(state.uw) * u128::from(ns);
+            }
             let moving_uw = model.state.get(state).map_or(0, |state| state.gc_uw);
             for (each, count) in [
                 (energy.awake_uw, awake_ns),

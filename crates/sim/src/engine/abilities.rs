@@ -7,6 +7,7 @@ use pilotlight_plant::{
 use super::RunError;
 use crate::machine::{Governor, Machine, Speed};
 use crate::scenario::Scenario;
+use crate::ssd::SsdModel;
 
 /// Time of a core that stores a message for another, in nanoseconds at full speed.
 pub(super) const STORE_NS: u32 = 20;
@@ -43,8 +44,8 @@ fn kernel_exit_ns(machine: &Machine) -> u64 {
     if deep { machine.kernel.deep_exit_ns } else { machine.kernel.shallow_exit_ns }
 }
 
-/// The frequency of each core, the power limit of the package, the quota of the workers that poll and its period, bandwidth caps, and which
-/// workers are on.
+/// The frequency of each core, the power limit of the package, the quota of the workers that poll and its period, bandwidth caps, which
+/// workers are on, and power states of drives.
 fn knobs(scenario: &Scenario) -> Vec<Knob> {
     let mut knobs = frequencies(&scenario.machine, &scenario.topology);
     knobs.extend(power_limit(&scenario.machine));
@@ -52,7 +53,23 @@ fn knobs(scenario: &Scenario) -> Vec<Knob> {
     knobs.extend(quota_period(scenario));
     knobs.extend(capped(scenario).map(cap));
     knobs.extend(switches(scenario));
+    knobs.extend(power_states(scenario));
     knobs
+}
+
+/// The power state of each drive that has several. One with a cache keeps its own: what it draws to move data is known of one state only.
+fn power_states(scenario: &Scenario) -> Vec<Knob> {
+    let states = |drive: &SsdModel| if drive.cache.is_some() { 1 } else { drive.power_states() as u64 };
+    let knob = |(drive, states)| Knob {
+        of: Of::Device(drive),
+        kind: Kind::PowerState,
+        values: Values::Range { min: 0, max: states - 1, step: 1 },
+        found: 0,
+        caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
+        effect: Cost::Measured(0),
+    };
+    let drives = (0..).zip(scenario.drives.iter().map(states)).filter(|(_, states)| *states > 1);
+    if scenario.scheduled.is_none() { drives.map(knob).collect() } else { Vec::new() }
 }
 
 /// Whether a worker that polls is on.

@@ -161,7 +161,7 @@ impl Collector {
             moved: vec![vec![(0, 0); scenario.drives.len()]; stretches],
             ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
             capped_uj: 0,
-            drives: OwnDrives::new(scenario),
+            drives: OwnDrives::new(scenario, scenario.series_ns),
             present: (0, 0, scenario.series_ns),
             ended: 0,
             before: Decisions::default(),

@@ -1,4 +1,4 @@
-//! What drives take over a stretch that have figures of their own: by state, by byte, and for moving data.
+//! What drives take over a stretch, or a window of the sensors, that have figures of their own: by state, by byte, and for moving data.
 
 use crate::scenario::Scenario;
 use crate::ssd::{Doing, DriveEnergy, Span};
@@ -9,48 +9,72 @@ const FJ: u128 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct OwnDrives {
     stretch_ns: u64,
-    drives: Vec<(DriveEnergy, Spent)>,
+    drives: Vec<OwnDrive>,
     rest_fj: u128,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Spent {
+#[derive(Debug)]
+struct OwnDrive {
+    energy: DriveEnergy,
+    /// What it draws in each idle state, in microwatts.
+    idle_uw: Vec<u64>,
     rests_ns: u64,
     sleeps_ns: u64,
+    idles_ns: Vec<u64>,
     moves_fj: u128,
+}
+
+impl OwnDrive {
+    /// What it took since the last call, in femtojoule, having moved so many bytes.
+    fn take_fj(&mut self, stretch_ns: u64, (read, written): (u64, u64)) -> u128 {
+        let over = |uw: u64, ns: u64| u128::from(uw) * u128::from(ns);
+        let Self { energy, idle_uw, rests_ns, sleeps_ns, idles_ns, moves_fj } = self;
+        let (mut sum_fj, mut awake_ns) = (std::mem::take(moves_fj), stretch_ns);
+        let rests = [(&energy.rest_uw, rests_ns), (&energy.asleep_uw, sleeps_ns)];
+        for (uw, ns) in rests.into_iter().chain(idle_uw.iter().zip(idles_ns)) {
+            let ns = std::mem::take(ns);
+            sum_fj += over(*uw, ns);
+            awake_ns -= ns;
+        }
+        let bytes_fj = 1_000 * (over(energy.read_pj_per_byte, read) + over(energy.write_pj_per_byte, written));
+        sum_fj + over(energy.awake_uw, awake_ns) + bytes_fj
+    }
 }
 
 impl OwnDrives {
     /// `None` if drives have no figures of their own.
-    pub(crate) fn new(scenario: &Scenario) -> Option<Self> {
-        let drives: Option<Vec<_>> =
-            scenario.drives.iter().map(|drive| drive.energy.map(|energy| (energy, Spent::default()))).collect();
+    pub(crate) fn new(scenario: &Scenario, stretch_ns: u64) -> Option<Self> {
+        let own = |drive: &crate::ssd::SsdModel| {
+            let idle_uw: Vec<u64> = drive.idle.iter().map(|state| state.uw).collect();
+            let idles_ns = vec![0; idle_uw.len()];
+            Some(OwnDrive { energy: drive.energy?, idle_uw, rests_ns: 0, sleeps_ns: 0, idles_ns, moves_fj: 0 })
+        };
+        let drives: Option<Vec<_>> = scenario.drives.iter().map(own).collect();
         let drives = drives.filter(|drives| !drives.is_empty())?;
-        Some(Self { stretch_ns: scenario.series_ns, drives, rest_fj: 0 })
+        Some(Self { stretch_ns, drives, rest_fj: 0 })
     }
 
     pub(crate) fn span(&mut self, drive: usize, span: &Span, moving_uw: u64) {
-        let Some((_, spent)) = self.drives.get_mut(drive) else { return };
+        let Some(drive) = self.drives.get_mut(drive) else { return };
         let ns = span.to_ns - span.from_ns;
         match span.doing {
-            Doing::Moves => spent.moves_fj += u128::from(ns) * u128::from(moving_uw),
-            Doing::Rests => spent.rests_ns += ns,
-            Doing::Sleeps => spent.sleeps_ns += ns,
+            Doing::Moves => drive.moves_fj += u128::from(ns) * u128::from(moving_uw),
+            Doing::Rests => drive.rests_ns += ns,
+            Doing::Sleeps => drive.sleeps_ns += ns,
+            Doing::Idles(state) => drive.idles_ns[usize::from(state)] += ns,
         }
+    }
+
+    /// What each took since the last call, in microjoules, having moved so many bytes.
+    pub(crate) fn take_each(&mut self, moved: &[(u64, u64)]) -> Vec<u64> {
+        let each = self.drives.iter_mut().zip(moved);
+        each.map(|(drive, &moved)| (drive.take_fj(self.stretch_ns, moved) / FJ) as u64).collect()
     }
 
     /// What all took since the last call, in microjoules, having moved so many bytes.
     pub(crate) fn take(&mut self, moved: &[(u64, u64)]) -> u64 {
-        let mut sum_fj = self.rest_fj;
-        for ((energy, spent), &(read, written)) in self.drives.iter_mut().zip(moved) {
-            let Spent { rests_ns, sleeps_ns, moves_fj } = std::mem::take(spent);
-            let awake_ns = self.stretch_ns - rests_ns - sleeps_ns;
-            let over = |uw: u64, ns: u64| u128::from(uw) * u128::from(ns);
-            sum_fj +=
-                over(energy.awake_uw, awake_ns) + over(energy.rest_uw, rests_ns) + over(energy.asleep_uw, sleeps_ns);
-            sum_fj +=
-                moves_fj + 1_000 * (over(energy.read_pj_per_byte, read) + over(energy.write_pj_per_byte, written));
-        }
+        let each = self.drives.iter_mut().zip(moved);
+        let sum_fj = self.rest_fj + each.map(|(drive, &moved)| drive.take_fj(self.stretch_ns, moved)).sum::<u128>();
         self.rest_fj = sum_fj % FJ;
         (sum_fj / FJ) as u64
     }

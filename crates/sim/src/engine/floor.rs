@@ -156,6 +156,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) caps: Caps,
     /// CPU time that workers may use.
     pub(crate) quota: Pool,
+    /// Power states that drives are ordered to, in the order of time: when, which drive, which state.
+    pub(crate) drive_states: Vec<(u64, u16, usize)>,
     /// When a core last changed its state.
     pub(crate) changed_ns: u64,
     /// When the policy is to be asked next; the main core stops there.
@@ -191,6 +193,7 @@ impl<'a> Floor<'a> {
             moving: 0,
             caps: Caps::new(queues as usize, hosts),
             quota: Pool::new(machine.limits.quota_slice_ns),
+            drive_states: Vec::new(),
             changed_ns: 0,
             ask_ns: u64::MAX,
             switches: 0,

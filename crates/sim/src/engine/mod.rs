@@ -387,6 +387,9 @@ impl<'a> World<'a> {
         let job = self.floor.job(submission.job);
         let (thread, name, host) = (job.thread, job.name(), job.connection);
         let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
+        if !self.floor.drive_states.is_empty() {
+            self.set_drive_states(submission.at_ns);
+        }
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
@@ -436,6 +439,7 @@ impl<'a> World<'a> {
                 continue;
             }
             let total = self.meter.take();
+            self.ask_drives(end_ns);
             if let Some(sensors) = &mut self.director.sensors {
                 sensors.spend(&total);
                 if sensed {
@@ -448,7 +452,6 @@ impl<'a> World<'a> {
                 {
                     self.collector.metered(sensors.metered(end_ns).and_then(|window| window.value));
                 }
-                self.ask_drives(end_ns);
                 self.collector.stretch(&mut self.director, &self.floor);
             }
         }
@@ -461,14 +464,25 @@ impl<'a> World<'a> {
 }
 
 impl World<'_> {
-    /// What drives did of their own until a stretch ends.
+    /// What drives did of their own until a stretch, or a window of the sensors, ends.
     fn ask_drives(&mut self, end_ns: u64) {
         if !self.collector.asks_drives() {
             return;
         }
+        self.set_drive_states(end_ns);
         for index in 0..self.drives.len() {
             self.drives[index].advance(end_ns);
             self.spans(index, end_ns - 1);
+        }
+    }
+
+    /// Drives work in the power states that were ordered before `now_ns`.
+    fn set_drive_states(&mut self, now_ns: u64) {
+        let due = self.floor.drive_states.partition_point(|&(at_ns, ..)| at_ns < now_ns);
+        for (at_ns, drive, state) in self.floor.drive_states.drain(..due) {
+            let drive = &mut self.drives[usize::from(drive)];
+            drive.advance(at_ns);
+            drive.set_state(state);
         }
     }
 
@@ -477,7 +491,10 @@ impl World<'_> {
         let moving_uw = self.drives[index].moving_uw();
         for span in self.drives[index].spans() {
             self.collector.span(index, &span, moving_uw);
-            let code = index as u64 | (span.doing as u64) << 32;
+            if let Some(sensors) = &mut self.director.sensors {
+                sensors.span(index, &span, moving_uw);
+            }
+            let code = index as u64 | span.doing.code() << 32;
             self.floor.recorder.note(at_ns, What::Drive, code, span.to_ns - span.from_ns);
         }
     }

@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 use pilotlight_plant::{Of, Quantity, Reading, ReadingId, Source, Stat, Window};
 
 use super::collect::{DrivesTook, Member};
+use super::drives::OwnDrives;
 use super::floor::Submission;
 use super::meter::Total;
 use crate::histogram::Histogram;
 use crate::scenario::{self, Scenario};
 use crate::sensor::{Read, Sensor};
+use crate::ssd::Span;
 
 /// The sources that a policy wants, and what they have measured.
 pub(crate) struct Sensors {
@@ -20,6 +22,8 @@ pub(crate) struct Sensors {
     config: scenario::Sensors,
     power: Member,
     ceilings_uw: Vec<Option<u64>>,
+    /// What drives take in the open window that have figures of their own.
+    own: Option<OwnDrives>,
     hosts: usize,
     /// What reads the server's power, where it is not as exact as the rest.
     meter: Option<Sensor>,
@@ -64,6 +68,7 @@ impl Sensors {
             meter: config.meter.map(|model| Sensor::new(model, scenario.seed, 0)),
             hosts: scenario.workload.connections.len(),
             waited_ns: BTreeMap::new(),
+            own: OwnDrives::new(scenario, config.window_ns),
             ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
             spent: Total::new(1),
             windows: VecDeque::new(),
@@ -96,6 +101,13 @@ impl Sensors {
         let happened = self.at(submission.at_ns);
         for (read, written) in [&mut happened.moved[usize::from(drive)], &mut happened.hosts[host as usize]] {
             *if submission.write { written } else { read } += u64::from(submission.bytes);
+        }
+    }
+
+    /// A drive did something of its own in the open window.
+    pub(crate) fn span(&mut self, drive: usize, span: &Span, moving_uw: u64) {
+        if let Some(own) = &mut self.own {
+            own.span(drive, span, moving_uw);
         }
     }
 
@@ -142,12 +154,17 @@ impl Sensors {
     fn values(&mut self, happened: &Happened) -> Vec<Option<u64>> {
         let window_ns = self.config.window_ns;
         let a_second = |all: u64| (u128::from(all) * 1_000_000_000 / u128::from(window_ns)) as u64;
-        let drives = DrivesTook { moved: &happened.moved, ceilings_uw: &self.ceilings_uw, own_uj: None };
+        let own_uj = self.own.as_mut().map(|own| own.take_each(&happened.moved));
+        let all_uj = own_uj.as_ref().map(|each| each.iter().sum());
+        let drives = DrivesTook { moved: &happened.moved, ceilings_uw: &self.ceilings_uw, own_uj: all_uj };
         let energy = self.power.stretch(&self.spent.epochs[0], window_ns, &drives);
         if let Some(meter) = &mut self.meter {
             meter.tell(self.end_ns, u128::from(energy.system_uj()) * FJ_IN_UJ);
         }
         let drive_uw = |drive: usize| {
+            if let Some(uj) = own_uj.as_ref().and_then(|each| each.get(drive)) {
+                return a_second(*uj);
+            }
             let idle_uw = self.power.drives_idle_uw() / self.ceilings_uw.len().max(1) as u64;
             idle_uw + a_second(self.power.load_uj(happened.moved[drive], self.ceilings_uw[drive], window_ns))
         };

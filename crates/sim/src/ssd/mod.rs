@@ -28,7 +28,7 @@ mod stage_model;
 mod stages;
 
 pub use model::{DrivePower, Flash, Front, Gc, Placement, Program, Service, SsdModel, SsdModelError};
-pub use stage_model::{Cache, Controller, DriveEnergy, DriveState, Duty, Rest, Slow};
+pub use stage_model::{Cache, Controller, DriveEnergy, DriveState, Duty, IdleState, Rest, Slow};
 pub use stages::{Doing, Span};
 
 use crate::rng;

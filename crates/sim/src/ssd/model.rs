@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::stage_model::{Cache, Controller, DriveEnergy, DriveState, Rest, Slow};
+use super::stage_model::{Cache, Controller, DriveEnergy, DriveState, IdleState, Rest, Slow};
 
 /// A drive: what `profiles/ssd/NAME.toml` says.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -41,6 +41,9 @@ pub struct SsdModel {
     /// What it does when left alone. Without it nothing.
     #[serde(default)]
     pub rest: Option<Rest>,
+    /// Where its power state lets it go when left alone, in the place of `rest`, from the shallowest down. Without any nowhere.
+    #[serde(default)]
+    pub idle: Vec<IdleState>,
     /// Page reads that take longer. Without it none do.
     #[serde(default)]
     pub slow: Option<Slow>,

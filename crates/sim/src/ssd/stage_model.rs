@@ -62,6 +62,23 @@ pub struct Rest {
     pub asleep_after_ns: u64,
 }
 
+/// A state that a drive goes to by itself while it has nothing to do (NVMe: a non-operational power state, entered autonomously).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdleState {
+    /// Such as `idle-0`.
+    pub name: String,
+    /// It goes there after so long without anything to do
+    pub after_ns: u64,
+    /// and takes so long to come back, in which it draws what it draws awake.
+    pub wake_ns: u64,
+    /// What it draws there, in microwatts.
+    pub uw: u64,
+}
+
+/// Most idle states of a drive.
+const MOST_IDLE: usize = 4;
+
 /// A power state in which a drive works; rates of 0 are no limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,7 +136,7 @@ pub struct Slow {
 pub struct DriveEnergy {
     /// Awake, in microwatts.
     pub awake_uw: u64,
-    /// At its own rest.
+    /// At its own rest, or after so long without work that it draws less, with nothing to come back from.
     pub rest_uw: u64,
     /// In its lowest power state.
     pub asleep_uw: u64,
@@ -130,6 +147,13 @@ pub struct DriveEnergy {
 }
 
 impl SsdModel {
+    /// The values of its power state that can be set: the states in which it works, the first if none are named, and then the idle states. One
+    /// of these lets it work in the first and go by itself to the idle states up to it.
+    #[must_use]
+    pub fn power_states(&self) -> usize {
+        self.state.len().max(1) + self.idle.len()
+    }
+
     /// Whether it has any stage beside front and dies.
     #[must_use]
     pub fn has_stages(&self) -> bool {
@@ -138,6 +162,7 @@ impl SsdModel {
             || self.rest.is_some()
             || self.slow.is_some()
             || !self.state.is_empty()
+            || !self.idle.is_empty()
             || self.flash.read_ns_per_kib > 0
             || self.flash.placement == super::Placement::Scattered
     }
@@ -160,6 +185,12 @@ impl SsdModel {
             let fits = duty.on_ns > 0 && duty.on_ns <= duty.period_ns;
             require("state.duty.on_ns", duty.on_ns, fits, "1 to state.duty.period_ns")?;
         }
+        let idle = self.idle.len();
+        require("idle", idle as u64, idle <= MOST_IDLE, "at most four states")?;
+        require("idle", idle as u64, idle == 0 || self.energy.is_some(), "in a profile with [energy]")?;
+        let deeper = self.idle.is_sorted_by(|one, next| one.after_ns < next.after_ns);
+        let last_ns = self.idle.last().map_or(0, |last| last.after_ns);
+        require("idle.after_ns", last_ns, deeper, "each after the one before")?;
         let slow = self.slow.map_or(0, |slow| slow.pages_ppm);
         require("slow.pages_ppm", slow, slow <= 1_000_000, "0 to 1000000")
     }

@@ -8,7 +8,7 @@
 //! asks. With stages that limit nothing, requests are done when a drive without stages has done them (`tests/ssd_stages.rs`).
 
 use super::model::{Placement, Service, SsdModel};
-use super::stage_model::{Cache, Controller, DriveState, Rest, Slow};
+use super::stage_model::{Cache, Controller, DriveState, IdleState, Rest, Slow};
 use super::{Activity, Die, Op, Reads, Request, Ssd, around, exponential_ns, remix};
 use crate::rng::{self, Draws};
 
@@ -21,6 +21,21 @@ pub enum Doing {
     Rests,
     /// It is in its lowest power state.
     Sleeps,
+    /// It is in the idle state of this number.
+    Idles(u8),
+}
+
+impl Doing {
+    /// As a number of a trace: 0 to 2 for the first three, 3 and more for idle states.
+    #[must_use]
+    pub fn code(self) -> u64 {
+        match self {
+            Self::Moves => 0,
+            Self::Rests => 1,
+            Self::Sleeps => 2,
+            Self::Idles(state) => 3 + u64::from(state),
+        }
+    }
 }
 
 /// A time in which it does.
@@ -42,6 +57,9 @@ pub(super) struct Stages {
     slow: Option<Slow>,
     states: Vec<DriveState>,
     state: DriveState,
+    /// All idle states, and how many of them it may go to.
+    idle: Vec<IdleState>,
+    idles: usize,
     autonomous: bool,
     controller_ns: u64,
     /// When the limits of the state let the next read, and write, through.
@@ -71,6 +89,8 @@ impl Stages {
             slow: model.slow,
             state: model.state.first().cloned().unwrap_or_default(),
             states: model.state.clone(),
+            idle: model.idle.clone(),
+            idles: 0,
             autonomous: false,
             controller_ns: 0,
             read_limit_ns: 0,
@@ -106,12 +126,25 @@ impl Stages {
         self.known_ns = now_ns;
         let (moves_ns, moved_ns) = self.moving(from_ns);
         self.span(Doing::Moves, moves_ns, moved_ns.min(now_ns), known_ns);
+        if self.idles > 0 {
+            return self.idle_since(from_ns, moved_ns, now_ns, known_ns);
+        }
         let Some(rest) = self.rest.filter(|_| moved_ns <= now_ns) else { return };
         let rests_ns = (from_ns + rest.after_ns).max(moved_ns);
         let sleeps_ns =
             if self.autonomous { (from_ns + rest.asleep_after_ns).max(rests_ns).min(now_ns) } else { now_ns };
         self.span(Doing::Rests, rests_ns, sleeps_ns, known_ns);
         self.span(Doing::Sleeps, sleeps_ns, now_ns, known_ns);
+    }
+
+    /// The idle states from when it is free, or has moved everything, until `now_ns`.
+    fn idle_since(&mut self, free_ns: u64, moved_ns: u64, now_ns: u64, known_ns: u64) {
+        for state in 0..self.idles {
+            let begin_ns = (free_ns + self.idle[state].after_ns).max(moved_ns);
+            let next = self.idle[..self.idles].get(state + 1);
+            let end_ns = next.map_or(now_ns, |next| (free_ns + next.after_ns).max(moved_ns).min(now_ns));
+            self.span(Doing::Idles(state as u8), begin_ns, end_ns, known_ns);
+        }
     }
 
     /// From when until when everything that is owed is moved, if nobody asks for anything from `from_ns` on.
@@ -140,6 +173,10 @@ impl Stages {
         } else {
             let moved = bytes_in(now_ns.saturating_sub(moves_ns), self.state.gc_bytes_per_s);
             self.owed -= self.owed.min(moved);
+        }
+        if self.idles > 0 {
+            let idles = |state: &&IdleState| self.owed == 0 && now_ns - from_ns > state.after_ns;
+            return now_ns + self.idle[..self.idles].iter().rfind(idles).map_or(0, |state| state.wake_ns);
         }
         let rests = |rest: &Rest| self.owed == 0 && now_ns - from_ns >= rest.after_ns;
         now_ns + self.rest.filter(rests).map_or(0, |rest| rest.wake_ns)
@@ -313,14 +350,24 @@ impl Ssd {
         done_ns += if write { *write_latency_ns } else { reads.latency_ns };
         activity.count(request);
         stages.quiet_ns = stages.quiet_ns.max(done_ns);
+        if write && !stages.idle.is_empty() {
+            // A drive whose dies program is not idle.
+            stages.quiet_ns = dies.iter().map(Die::idle_at).fold(stages.quiet_ns, u64::max);
+        }
         stages.drawn += draws.taken;
         front.report(done_ns, request.draw)
     }
 
-    /// Works in another power state from now on; none beyond the last.
+    /// Works in another power state from now on ([`SsdModel::power_states`]); none beyond the last. The time until now is to be looked at
+    /// before ([`Ssd::advance`]).
     pub fn set_state(&mut self, index: usize) {
         let Some(stages) = &mut self.stages else { return };
-        if let Some(state) = stages.states.get(index) {
+        let idles = (index + 1).saturating_sub(stages.states.len().max(1));
+        if idles > stages.idle.len() {
+            return;
+        }
+        stages.idles = idles;
+        if let Some(state) = stages.states.get(if idles > 0 { 0 } else { index }) {
             stages.state = state.clone();
         }
     }

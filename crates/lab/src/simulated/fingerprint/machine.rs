@@ -6,8 +6,8 @@ use pilotlight_sim::machine::{
     ScheduledPower, SleepCosts, Speed,
 };
 use pilotlight_sim::ssd::{
-    Cache, Controller, DriveEnergy, DrivePower, DriveState, Duty, Flash, Front, Gc, Placement, Program, Rest, Service,
-    Slow, SsdModel,
+    Cache, Controller, DriveEnergy, DrivePower, DriveState, Duty, Flash, Front, Gc, IdleState, Placement, Program,
+    Rest, Service, Slow, SsdModel,
 };
 
 use super::{Encode, Values, values};
@@ -36,13 +36,14 @@ values!(Family: package_ppm, sibling_saves_ppm, frequency_exponent, others_expon
 values!(
     SsdModel: front, flash, program, gc;
     but name, source;
-    added 1 power = None, 2 controller = None, 3 cache = None, 4 state = Vec::new(), 5 rest = None, 6 slow = None, 7 energy = None
+    added 1 power = None, 2 controller = None, 3 cache = None, 4 state = Vec::new(), 5 rest = None, 6 slow = None, 7 energy = None, 8 idle = Vec::new()
 );
 values!(Controller: command_ns, bytes_per_s, random_ppm, stream_bytes_per_s, turn_ns, most_bytes);
 values!(Cache: buffer_bytes, cache_bytes, full_bytes_per_s, map_reads, gc_after_ns);
 values!(DriveState: read_bytes_per_s, write_bytes_per_s, gc_bytes_per_s, gc_uw; but name; added 1 duty = None);
 values!(Duty: period_ns, on_ns);
 values!(Rest: after_ns, wake_ns, asleep_after_ns);
+values!(IdleState: after_ns, wake_ns, uw; but name);
 values!(Slow: pages_ppm, mean_ns);
 values!(DrivePower: most_load_uw);
 values!(DriveEnergy: awake_uw, rest_uw, asleep_uw, read_pj_per_byte, write_pj_per_byte);

@@ -166,6 +166,10 @@ impl Director {
                 let value = knob.values.nearest(value).unwrap_or(value);
                 floor.caps.order(at_ns, of, (value < knob.found).then_some(value));
             }
+            (Of::Device(drive), Kind::PowerState) => {
+                let state = knob.values.nearest(value).unwrap_or(knob.found);
+                floor.drive_states.push((at_ns, drive, state as usize));
+            }
             (Of::Core(core), Kind::Online) => return self.switch(core, value > 0, at_ns, cores, floor),
             _ => return Err(Refusal::Unsupported),
         }

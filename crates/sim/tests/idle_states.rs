@@ -1,0 +1,142 @@
+//! Drives that go to idle states by themselves, as their power state lets them: when, what it costs to come back, and what they draw. Both engines
+//! do the same, and the accountant finds the same energy.
+
+mod support;
+
+use std::io::Write as _;
+
+use pilotlight_conformance::script::Script;
+use pilotlight_plant::{Command, Kind, Of};
+use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::{Kind as Request, Rate, Scenario, Sensors};
+use pilotlight_sim::ssd::{Doing, Op, Request as ToDrive, Ssd, SsdModel};
+
+const MS: u64 = 1_000_000;
+
+/// PACER's Table I, with reads of 50 us and programs of 200 us; 0.1 uJ for each KiB.
+const DRIVE: &str = "name = 'd'\nsource = 'd'\n[flash]\ndies = 4\npage_bytes = 4096\nread_ns = 50000\n\
+    [program]\nprogram_ns = 200000\nprogram_bytes = 16384\nbuffer_bytes = 524288\n\
+    [rest]\nafter_ns = 1000000\nwake_ns = 0\nasleep_after_ns = 1000000\n\
+    [[idle]]\nname = 'idle-0'\nafter_ns = 1000\nwake_ns = 1000\nuw = 6800000\n\
+    [[idle]]\nname = 'idle-1'\nafter_ns = 200000\nwake_ns = 200000\nuw = 5900000\n\
+    [energy]\nawake_uw = 10200000\nrest_uw = 8500000\nasleep_uw = 8500000\nread_pj_per_byte = 100\nwrite_pj_per_byte = 100\n";
+
+fn model() -> SsdModel {
+    SsdModel::parse(DRIVE).unwrap()
+}
+
+fn scenario(rate: f64, writes_ppm: u32) -> Scenario {
+    let mut scenario = support::scenario(3, 2, rate, 20 * MS, 1);
+    scenario.drives = vec![model(); 2];
+    scenario.series_ns = MS;
+    scenario.sensors = Sensors { window_ns: 700_000, lag_ns: MS, ..Sensors::default() };
+    for connection in &mut scenario.workload.connections {
+        connection.request = Request::Plain { writes_ppm, bytes: 4_096, sequential: false };
+    }
+    scenario
+}
+
+fn set(scenario: &Scenario, drive: u16, value: u64) -> Command {
+    let all = capabilities(scenario);
+    let (knob, _) = all.find_knob(Of::Device(drive), Kind::PowerState).unwrap();
+    Command::Set { knob, value }
+}
+
+/// Runs a script in both engines and past the accountant.
+fn run(scenario: &Scenario, script: impl Fn() -> Script) -> Outcome {
+    let mut trace = Vec::new();
+    let (policy, board) = script().reads().policy();
+    let outcome = run_traced(scenario, policy, &mut trace).unwrap();
+    assert!(board.log().refused.is_empty());
+    let mut plain = Vec::new();
+    assert_eq!(outcome, run_naive(scenario, script().reads().policy().0, &mut plain).unwrap());
+    assert!(trace == plain, "the engines' traces differ");
+    let mut accountant = Accountant::new(scenario);
+    accountant.write_all(&trace).unwrap();
+    assert_eq!(accountant.finish(&outcome).err(), None);
+    outcome
+}
+
+fn every() -> Script {
+    Script::every(100_000)
+}
+
+#[test]
+fn both_engines_and_the_accountant_agree() {
+    for (rate, writes_ppm) in [(5_000.0, 0), (5_000.0, 300_000), (60_000.0, 500_000)] {
+        let scenario = scenario(rate, writes_ppm);
+        let changes = [set(&scenario, 0, 2), set(&scenario, 1, 1), set(&scenario, 0, 0)];
+        let held = run(&scenario, every);
+        let changing = run(&scenario, || {
+            changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).say(&[change]))
+        });
+        let lower = changing.energy.drives_uj < held.energy.drives_uj;
+        assert!(lower, "{} uJ and {} uJ at {rate}", changing.energy.drives_uj, held.energy.drives_uj);
+    }
+}
+
+#[test]
+fn a_drive_draws_what_its_state_draws_and_readings_say_so() {
+    for (state, uw) in [(0, 8_500_000), (1, 6_800_000), (2, 5_900_000)] {
+        let mut scenario = scenario(0.0, 0);
+        for connection in &mut scenario.workload.connections {
+            connection.phases[0].rate = Rate::Off;
+        }
+        let script = || every().say(&[set(&scenario, 0, state), set(&scenario, 1, state)]);
+        let (policy, board) = script().reads().policy();
+        let outcome = run_traced(&scenario, policy, &mut std::io::sink()).unwrap();
+        assert_eq!(outcome.series.last().unwrap().energy.drives_uj, 2 * uw / 1_000, "over a millisecond");
+        let log = board.log();
+        let (id, _) = capabilities(&scenario)
+            .find_source(Of::Device(1), pilotlight_plant::Quantity::PowerUw)
+            .map(|(id, source)| (id, *source))
+            .unwrap();
+        let read = log.samples.last().unwrap().readings[id.index()].value.unwrap();
+        assert!(read.abs_diff(uw) < 10, "{read} uW");
+    }
+}
+
+#[test]
+fn states_follow_each_other_and_coming_back_takes_its_time() {
+    let request = |at_ns, op| ToDrive { at_ns, op, offset: 0, bytes: 4_096, draw: 7, sequential: false };
+    let took = |state: usize, gap_ns: u64| {
+        let mut drive = Ssd::new(&model());
+        drive.set_state(state);
+        let done_ns = drive.submit(&request(0, Op::Read));
+        drive.submit(&request(done_ns + gap_ns, Op::Read)) - done_ns - gap_ns
+    };
+    for state in 0..3 {
+        assert_eq!(took(state, 500), 50_000, "it has not gone anywhere");
+    }
+    assert_eq!([0, 1, 2].map(|state| took(state, 100_000)), [50_000, 51_000, 51_000]);
+    assert_eq!([0, 1, 2].map(|state| took(state, 300_000)), [50_000, 51_000, 250_000]);
+    let mut drive = Ssd::new(&model());
+    drive.set_state(2);
+    drive.submit(&request(0, Op::Write));
+    for at_ns in [1, 2, 3] {
+        drive.submit(&request(at_ns, Op::Write)); // the last one fills a unit, which is programmed
+    }
+    drive.advance(500_000);
+    let spans: Vec<_> = drive.spans().map(|span| (span.doing, span.from_ns, span.to_ns)).collect();
+    let programmed_ns = 200_003;
+    assert_eq!(
+        spans,
+        [
+            (Doing::Idles(0), programmed_ns + 1_000, programmed_ns + 200_000),
+            (Doing::Idles(1), programmed_ns + 200_000, 500_000)
+        ]
+    );
+}
+
+#[test]
+fn idle_states_need_watts_and_an_order() {
+    let without = DRIVE.split("[energy]").next().unwrap();
+    assert!(SsdModel::parse(without).unwrap_err().to_string().contains("[energy]"));
+    let twice = DRIVE.replace("after_ns = 200000\n", "after_ns = 1000\n");
+    assert!(SsdModel::parse(&twice).unwrap_err().to_string().contains("idle.after_ns"));
+    assert_eq!(model().power_states(), 3);
+    let plain = support::scenario(3, 2, 0.0, MS, 1);
+    assert_eq!(capabilities(&plain).knobs_of(Kind::PowerState).count(), 0, "a drive without states has no knob");
+}
