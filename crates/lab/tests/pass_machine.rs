@@ -82,7 +82,7 @@ fn scenario(cores: u16, duration_ns: u64) -> Scenario {
         topology: Topology::flat(cores).unwrap(),
         threads: 8,
         drives: vec![SsdModel::parse(&text("profiles/ssd/d7-p5510.toml")).unwrap(); 10],
-        workload: Workload { connections: (0..160).map(job).collect() },
+        workload: Workload { connections: (0..160).map(job).collect(), ..Workload::default() },
         scheduled: None,
         duration_ns,
         warm_up_ns: duration_ns / 3,

@@ -42,7 +42,7 @@ const HIGHER: Option<Better> = Some(Better::Higher);
 const LOWER: Option<Better> = Some(Better::Lower);
 
 /// Every metric that this project names. Of several that fit, the first counts.
-pub const TABLE: [Metric; 101] = [
+pub const TABLE: [Metric; 103] = [
     metric("iops", "IOPS", HIGHER, "I/O operations (reads, writes, deallocations) per second"),
     metric("latency_mean_us", "us", LOWER, "mean latency of all I/O operations"),
     metric("latency_p50_us", "us", LOWER, "median latency of all I/O operations"),
@@ -72,6 +72,8 @@ pub const TABLE: [Metric; 101] = [
     metric("settle_s", "s", LOWER, "longest time from a change of the budget until power is within 2 % for a second"),
     metric("budget_violated", "1", None, "1 where power was above the budget by more than 2 % for longer than 10 s"),
     metric("read_power_w", "W", None, "power as the machine's sensor tells it, over time"),
+    metric("background_bytes_per_s", "B/s", None, "bytes of background work that drives completed per second"),
+    metric("backlog_bytes", "B", LOWER, "background work that is still to be done at the end"),
     metric("cap_waits_per_s", "1/s", LOWER, "commands that waited for a bandwidth cap"),
     metric("cap_wait_mean_us", "us", LOWER, "how long they waited, mean; a part of their latency"),
     metric("cap_wait_p99_us", "us", LOWER, "how long they waited, 99th percentile"),

@@ -12,6 +12,7 @@
 //!
 //! **Properties.** `tests/laws*.rs`: runs of every policy break no law; for each law, an engine or a trace that breaks it is found out.
 
+mod background;
 mod cores;
 mod drives;
 mod energy;
@@ -25,6 +26,7 @@ use std::io::{self, Read, Write};
 use crate::outcome::{Energy, Outcome};
 use crate::scenario::Scenario;
 use crate::trace::{Record, What};
+use background::BackgroundBook;
 use cores::Cores;
 use energy::EnergyBook;
 use jobs::JobBook;
@@ -50,6 +52,8 @@ pub enum Law {
     Energy,
     /// Power and frequencies are within those of the machine.
     Bounds,
+    /// A drive has one background I/O at a time, no larger than they may be, and none is started by an I/O thread with a request in progress.
+    Background,
     /// A frequency that is ordered shows within its transition and an epoch, and no other does.
     Frequencies,
 }
@@ -144,6 +148,7 @@ pub struct Accountant<'a> {
     jobs: JobBook<'a>,
     cores: Cores<'a>,
     orders: OrderBook,
+    background: BackgroundBook<'a>,
     energy: EnergyBook<'a>,
     findings: Findings,
     /// Ends of stretches that have passed.
@@ -162,6 +167,7 @@ impl<'a> Accountant<'a> {
             jobs: JobBook::new(scenario),
             cores: Cores::new(scenario),
             orders: OrderBook::new(scenario),
+            background: BackgroundBook::new(scenario),
             energy: EnergyBook::new(scenario),
             findings: Findings::default(),
             stretches: 0,
@@ -189,6 +195,7 @@ impl<'a> Accountant<'a> {
             ..self.requests.finish(outcome, findings)
         };
         self.jobs.finish(outcome, findings);
+        self.background.finish(outcome, findings);
         let energy = self.energy.finish(outcome, findings);
         let Findings { mut list, more, records, at_ns } = self.findings;
         if more > 0 {
@@ -223,6 +230,9 @@ impl<'a> Accountant<'a> {
             What::Ordered => self.orders.order(record, findings),
             What::Frequency => self.orders.enter(record, findings),
             _ => {}
+        }
+        if let Some(moved) = self.background.enter(record, findings) {
+            self.energy.moved(record.at_ns, &moved);
         }
         if self.jobs.is_about(record) {
             if let Some(moved) = self.jobs.enter(record, findings) {

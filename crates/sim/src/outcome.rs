@@ -34,6 +34,17 @@ pub struct Outcome {
     pub saturated: bool,
     /// What jobs on scheduled cores did. They are in none of the figures above but energy.
     pub jobs: Jobs,
+    /// What was done in the background, by class.
+    pub background: Vec<Background>,
+}
+
+/// Background work of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Background {
+    /// What drives completed in the measured time, in bytes.
+    pub done_bytes: u64,
+    /// What is still to be done at the end, in bytes.
+    pub backlog_bytes: u64,
 }
 
 /// What jobs on scheduled cores did.

@@ -77,6 +77,34 @@ impl Default for Sensors {
 pub struct Workload {
     /// Connections between hosts and target.
     pub connections: Vec<Connection>,
+    /// What the target has to do by itself, by class ([`pilotlight_plant::Of::Background`]).
+    pub background: Vec<Background>,
+}
+
+/// Background work of a class, spread evenly over drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Background {
+    /// Its drives: from, number.
+    pub drives: (u16, u16),
+    /// What is to be done at the start, in bytes.
+    pub backlog_bytes: u64,
+    /// What comes to it in a second, in bytes.
+    pub bytes_per_s: u64,
+    /// Most that is done in a second, in bytes: at the highest rate, if drives allow it.
+    pub most_bytes_per_s: u64,
+    /// Its rate at the start, in millionths of the highest.
+    pub rate_ppm: u32,
+    /// Size of an I/O in bytes, [`Background::MOST_BYTES`] at most.
+    pub io_bytes: u32,
+    /// Whether it writes.
+    pub write: bool,
+    /// CPU time for each KiB at full speed, in nanoseconds.
+    pub ns_per_kib: u32,
+}
+
+impl Background {
+    /// The largest I/O in bytes: what a host's request may have to wait for on a drive.
+    pub const MOST_BYTES: u32 = 65_536;
 }
 
 /// One connection.

@@ -44,10 +44,14 @@ pub enum What {
     Drive = 16,
     /// The limit of the package allows cores another highest frequency \[kHz, the limit in microwatts, 0 for none\].
     Limited = 17,
+    /// Background I/O goes to a drive \[class times 2^32, and drive; bytes, and 2^32 more if it writes\].
+    Background = 18,
+    /// The drive has completed it \[class times 2^32, and drive; bytes\].
+    BackgroundDone = 19,
 }
 
 impl What {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 19] = [
         Self::Issued,
         Self::Arrived,
         Self::Polled,
@@ -65,6 +69,8 @@ impl What {
         Self::Exits,
         Self::Drive,
         Self::Limited,
+        Self::Background,
+        Self::BackgroundDone,
     ];
 }
 
@@ -102,7 +108,9 @@ impl Record {
     /// Length in a trace.
     pub const BYTES: usize = 26;
 
-    fn encode(&self) -> [u8; Self::BYTES] {
+    /// As a trace has it.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.at_ns.to_le_bytes());
         bytes[8..10].copy_from_slice(&(self.what as u16).to_le_bytes());
@@ -149,7 +157,7 @@ impl<'a> Recorder<'a> {
         self.waiting.sort_unstable();
         let settled = self.waiting.partition_point(|record| record.at_ns < until_ns);
         for record in self.waiting.drain(..settled) {
-            if let Err(error) = out.write_all(&record.encode()) {
+            if let Err(error) = out.write_all(&record.bytes()) {
                 self.failed.get_or_insert(error);
             }
         }

@@ -33,7 +33,7 @@ fn scenario(setup: &Setup) -> Scenario {
             Phase { label: 0, length_ns: u64::MAX - FED_NS, rate: Rate::Off },
         ];
     }
-    scenario.workload = Workload { connections };
+    scenario.workload = Workload { connections, ..Workload::default() };
     scenario.machine.limits =
         Limits { quota_period_ns: 500_000, quota_slice_ns: 50_000, power_period_ns: 50_000, ..scenario.machine.limits };
     scenario.machine.director.fails_ppm = if setup.refuses { 1_000_000 } else { 0 };

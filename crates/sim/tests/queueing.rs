@@ -79,7 +79,7 @@ fn scenario(
         threads,
         drives,
         scheduled: None,
-        workload: Workload { connections },
+        workload: Workload { connections, ..Workload::default() },
         duration_ns: duration_ns + WARM_UP_NS,
         warm_up_ns: WARM_UP_NS,
         series_ns: step_ns,

@@ -10,7 +10,7 @@ use pilotlight_plant::{
 /// What experiments call it.
 pub const NAME: &str = "hold";
 /// What can be set on it there.
-pub const KEYS: [&str; 5] = ["cores", "quota", "limit", "frequency", "others"];
+pub const KEYS: [&str; 6] = ["cores", "quota", "limit", "frequency", "others", "drives"];
 /// How many of these every result was made with.
 pub const FIRST_KEYS: usize = 3;
 
@@ -37,7 +37,7 @@ impl Hold {
     }
 
     /// As an experiment says it: `cores`, `quota` (CPU time of all workers in per cent of one CPU), `limit` (of the packages), `frequency` (of every
-    /// core, in per cent of the highest), `others` (`asleep` or `off`).
+    /// core, in per cent of the highest), `others` (`asleep` or `off`), `drives` (the power state of each).
     ///
     /// # Errors
     /// In words, if there is no such setting, it is not allowed, or the plant has no such knob.
@@ -64,6 +64,18 @@ impl Hold {
                     let of_highest = |highest: u64| highest * ppm / 1_000_000;
                     let before = knobs.len();
                     knobs.extend(all.filter_map(|(id, knob)| Some((id, of_highest(knob.values.highest()?)))));
+                    if knobs.len() == before {
+                        return Err(wrong());
+                    }
+                    continue;
+                }
+                "drives" => {
+                    let state = value.parse().map_err(|_| wrong())?;
+                    let all = capabilities.knobs_of(Kind::PowerState);
+                    let before = knobs.len();
+                    knobs.extend(
+                        all.filter(|(_, knob)| knob.values.highest() >= Some(state)).map(|(id, _)| (id, state)),
+                    );
                     if knobs.len() == before {
                         return Err(wrong());
                     }

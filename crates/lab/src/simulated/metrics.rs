@@ -123,6 +123,7 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     of_histogram("", &whole, outcome.measured_ns, all);
     bytes(outcome, context, all);
     cap_waits(outcome, all);
+    background(outcome, all);
     if context.labels.len() < 2 {
         return;
     }
@@ -141,6 +142,14 @@ fn cap_waits(outcome: &Outcome, all: &mut Vec<Metric>) {
         push(all, "cap_wait_mean_us", waits.mean() / 1e3);
         push(all, "cap_wait_p99_us", waits.quantile(0.99) as f64 / 1e3);
     }
+}
+
+/// Background work, where there is any.
+fn background(outcome: &Outcome, all: &mut Vec<Metric>) {
+    let Some(done) = outcome.background.iter().map(|class| class.done_bytes).reduce(|a, b| a + b) else { return };
+    push(all, "background_bytes_per_s", done as f64 / (outcome.measured_ns as f64 / 1e9));
+    let backlog: u64 = outcome.background.iter().map(|class| class.backlog_bytes).sum();
+    push(all, "backlog_bytes", backlog as f64);
 }
 
 /// Bytes that hosts read and wrote, where all requests of each label have one size.

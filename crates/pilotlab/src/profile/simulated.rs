@@ -144,7 +144,8 @@ impl DriveSubject for Simulated {
             phases: vec![Phase { label: 0, length_ns: u64::MAX, rate }],
             think_ns: 0,
         };
-        let scenario = self.scenario(Workload { connections: (0..drives).map(connection).collect() })?;
+        let scenario =
+            self.scenario(Workload { connections: (0..drives).map(connection).collect(), ..Workload::default() })?;
         let outcome = run(&scenario, Box::new(Hold::new(self.cores, Vec::new())))?;
         let window_s = scenario.series_ns as f64 / 1e9;
         let measured = &outcome.series[outcome.series.len() - WINDOWS as usize..];

@@ -126,7 +126,9 @@ impl<'a> Cores<'a> {
             | What::Received
             | What::Ordered
             | What::Exits
-            | What::Drive => {}
+            | What::Drive
+            | What::Background
+            | What::BackgroundDone => {}
         }
     }
 

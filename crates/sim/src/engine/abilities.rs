@@ -6,7 +6,7 @@ use pilotlight_plant::{
 
 use super::RunError;
 use crate::machine::{Governor, Machine, Speed};
-use crate::scenario::Scenario;
+use crate::scenario::{Background, Scenario};
 use crate::ssd::SsdModel;
 
 /// Time of a core that stores a message for another, in nanoseconds at full speed.
@@ -45,7 +45,7 @@ fn kernel_exit_ns(machine: &Machine) -> u64 {
 }
 
 /// The frequency of each core, the power limit of the package, the quota of the workers that poll and its period, bandwidth caps, which
-/// workers are on, and power states of drives.
+/// workers are on, power states of drives, and rates of background work.
 fn knobs(scenario: &Scenario) -> Vec<Knob> {
     let mut knobs = frequencies(&scenario.machine, &scenario.topology);
     knobs.extend(power_limit(&scenario.machine));
@@ -54,7 +54,20 @@ fn knobs(scenario: &Scenario) -> Vec<Knob> {
     knobs.extend(capped(scenario).map(cap));
     knobs.extend(switches(scenario));
     knobs.extend(power_states(scenario));
+    knobs.extend((0..).zip(&scenario.workload.background).map(background_rate));
     knobs
+}
+
+/// The rate of a class of background work.
+fn background_rate((class, work): (u16, &Background)) -> Knob {
+    Knob {
+        of: Of::Background(class),
+        kind: Kind::RatePpm,
+        values: Values::Range { min: 0, max: 1_000_000, step: 1 },
+        found: work.rate_ppm.into(),
+        caller: Cost::Measured(u64::from(STORE_NS)),
+        effect: Cost::Measured(0),
+    }
 }
 
 /// The power state of each drive that has several. One with a cache keeps its own: what it draws to move data is known of one state only.
@@ -202,7 +215,8 @@ fn server_power(scenario: &Scenario) -> Source {
     Source { of: Of::Server, quantity: Quantity::PowerUw, window_ns, lag: Cost::Measured(lag_ns) }
 }
 
-/// Power of the CPU, of the server and of each drive, bytes a second of each drive, namespace and host, and latencies.
+/// Power of the CPU, of the server and of each drive, bytes a second of each drive, namespace and host, latencies, and
+/// background work that is to be done.
 fn sources(scenario: &Scenario) -> Vec<Source> {
     let (window_ns, lag) = (scenario.sensors.window_ns, Cost::Measured(scenario.sensors.lag_ns));
     let source = |of, quantity| Source { of, quantity, window_ns, lag };
@@ -211,6 +225,8 @@ fn sources(scenario: &Scenario) -> Vec<Source> {
     all.extend(drives().map(|drive| source(drive, Quantity::PowerUw)));
     all.extend(drives().map(|drive| source(drive, Quantity::BytesPerS)));
     all.extend([Stat::Mean, Stat::P50, Stat::P99].map(|stat| source(Of::Server, Quantity::LatencyNs(stat))));
+    let classes = 0..scenario.workload.background.len() as u16;
+    all.extend(classes.map(|class| source(Of::Background(class), Quantity::BacklogBytes)));
     let directions = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS];
     all.extend(capped(scenario).flat_map(|of| directions.map(|quantity| source(of, quantity))));
     all

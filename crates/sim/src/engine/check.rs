@@ -2,7 +2,7 @@
 
 use super::meter::EPOCH_NS;
 use super::{LONGEST_WINDOW_NS, RunError};
-use crate::scenario::{Kind, Scenario, Sensors};
+use crate::scenario::{Background, Kind, Scenario, Sensors};
 
 pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
     let wrong = |text: String| Err(RunError::Scenario(text));
@@ -39,6 +39,17 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
     }
     if let Some(scheduled) = &scenario.scheduled {
         check_scheduled(scenario, scheduled).or_else(wrong)?;
+    }
+    for (index, class) in scenario.workload.background.iter().enumerate() {
+        let (first, count) = class.drives;
+        let fits = count > 0 && usize::from(first) + usize::from(count) <= scenario.drives.len();
+        let io = (1..=Background::MOST_BYTES).contains(&class.io_bytes);
+        if !fits || !io || class.most_bytes_per_s == 0 || class.rate_ppm > 1_000_000 || scenario.threads == 0 {
+            return wrong(format!(
+                "background work {index} needs an I/O thread, drives that there are, I/O of 1 to {} bytes, a highest rate, and at most that",
+                Background::MOST_BYTES
+            ));
+        }
     }
     for (index, connection) in scenario.workload.connections.iter().enumerate() {
         let (first, count) = connection.drives;

@@ -1,5 +1,6 @@
 //! What is kept of a run.
 
+use super::background::come_bytes;
 use super::director::Director;
 use super::drives::OwnDrives;
 use super::floor::{Floor, Submission};
@@ -8,9 +9,9 @@ use super::meter::{Total, members};
 use super::request::Job;
 use crate::histogram::Histogram;
 use crate::machine::Power;
-use crate::outcome::{Decisions, Energy, Jobs, Outcome, Requests, Stretch};
+use crate::outcome::{Background, Decisions, Energy, Jobs, Outcome, Requests, Stretch};
 use crate::power::{Epoch, PPM, PowerModel, others_slope_ppm};
-use crate::scenario::{Phase, Scenario};
+use crate::scenario::{Background as BackgroundClass, Phase, Scenario};
 use crate::ssd::Span;
 
 /// Femtojoule in a microjoule.
@@ -38,6 +39,8 @@ pub(crate) struct Collector {
     ceilings_uw: Vec<Option<u64>>,
     /// Energy beyond these ceilings, which is not spent, in microjoules.
     capped_uj: u64,
+    /// What of each class of background work was done in the measured time, and in the whole, in bytes.
+    background: Vec<(u64, u64)>,
     /// What drives take that have figures of their own.
     drives: Option<OwnDrives>,
     /// The stretch that was asked for last, and when it begins and ends.
@@ -161,6 +164,7 @@ impl Collector {
             moved: vec![vec![(0, 0); scenario.drives.len()]; stretches],
             ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
             capped_uj: 0,
+            background: vec![(0, 0); scenario.workload.background.len()],
             drives: OwnDrives::new(scenario, scenario.series_ns),
             present: (0, 0, scenario.series_ns),
             ended: 0,
@@ -270,7 +274,16 @@ impl Collector {
         }
     }
 
-    /// A drive has moved data for a job.
+    /// Background work was done until `at_ns`.
+    pub(crate) fn did_background(&mut self, at_ns: u64, class: u16, bytes: u64) {
+        if at_ns < self.duration_ns {
+            let (measured, whole) = &mut self.background[usize::from(class)];
+            *whole += bytes;
+            *measured += if at_ns >= self.warm_up_ns { bytes } else { 0 };
+        }
+    }
+
+    /// A drive has moved data for a job, or in the background.
     pub(crate) fn moved(&mut self, at_ns: u64, drive: usize, bytes: u32, write: bool) {
         let stretch = self.stretch_of(at_ns);
         let Some((read, written)) = self.moved.get_mut(stretch).and_then(|moved| moved.get_mut(drive)) else { return };
@@ -290,7 +303,19 @@ impl Collector {
     }
 
     /// `held_back`: requests of a trace that were due and have not been sent.
-    pub(crate) fn finish(self, director: &Director, switches: u64, held_back: u64) -> Outcome {
+    pub(crate) fn finish(
+        self,
+        director: &Director,
+        switches: u64,
+        held_back: u64,
+        classes: &[BackgroundClass],
+    ) -> Outcome {
+        let ended_ns = self.duration_ns;
+        let background = self.background.iter().zip(classes).map(|(&(done_bytes, whole), class)| Background {
+            done_bytes,
+            backlog_bytes: come_bytes(class, ended_ns).saturating_sub(whole),
+        });
+        let background = background.collect();
         let mut energy = self.members.iter().map(|member| member.measured);
         let own = energy.next().unwrap_or_default();
         let family = energy.collect();
@@ -315,6 +340,7 @@ impl Collector {
             view: director.view(),
             saturated,
             jobs: Jobs::default(),
+            background,
         }
     }
 }

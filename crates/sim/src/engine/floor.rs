@@ -2,6 +2,7 @@
 
 use pilotlight_plant::Completions;
 
+use super::background::{self, Background};
 use super::caps::Caps;
 use super::due::{Due, Line};
 use super::polls::Polls;
@@ -154,6 +155,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) moving: u32,
     /// Bandwidth that namespaces and hosts may use.
     pub(crate) caps: Caps,
+    /// What I/O threads do without a request.
+    pub(crate) background: Background,
     /// CPU time that workers may use.
     pub(crate) quota: Pool,
     /// Power states that drives are ordered to, in the order of time: when, which drive, which state.
@@ -192,6 +195,7 @@ impl<'a> Floor<'a> {
             mail: Vec::new(),
             moving: 0,
             caps: Caps::new(queues as usize, hosts),
+            background: Background::default(),
             quota: Pool::new(machine.limits.quota_slice_ns),
             drive_states: Vec::new(),
             changed_ns: 0,
@@ -277,6 +281,7 @@ struct PollStep<'f, 'a> {
     answers: &'f mut Vec<Answer>,
     recorder: &'f mut Recorder<'a>,
     numbers: &'f mut u32,
+    background: &'f mut Background,
     /// What it has spent so far, at full speed.
     cost_ns: u32,
     /// What its way of waiting adds to a request.
@@ -287,21 +292,51 @@ impl Floor<'_> {
     /// A poll step of a thread that has something to do; how long it takes.
     #[inline(never)] // once, with all that it calls inside; the compiler else shares parts of it, at 69 instructions a request
     pub(crate) fn poll(&mut self, thread: u16, at: At) -> u64 {
-        let Self { machine, plans, threads, jobs, submissions, answers, recorder, due_ns, .. } = self;
+        let Self { machine, plans, threads, jobs, submissions, answers, recorder, due_ns, background, .. } = self;
         let io = &mut threads[usize::from(thread)];
         let extra_ns = if io.how == Completions::Interrupt { machine.kernel.request_ns } else { 0 };
         let (costs, cost_ns) = (&machine.poll, self.empty_step_ns);
         io.in_progress_ns(at.now_ns);
         let numbers = &mut self.numbers;
-        let mut step =
-            PollStep { at, costs, plans, io, jobs, submissions, answers, recorder, numbers, cost_ns, extra_ns };
+        let mut step = PollStep {
+            at,
+            costs,
+            plans,
+            io,
+            jobs,
+            submissions,
+            answers,
+            recorder,
+            numbers,
+            background,
+            cost_ns,
+            extra_ns,
+        };
         step.receive();
         step.complete();
+        if !step.background.is_empty() {
+            step.start_background(thread);
+        }
         let PollStep { io, cost_ns, .. } = step;
         let took_ns = scaled(cost_ns, at.factor);
         io.busy_ns += took_ns;
         due_ns[usize::from(thread)] = io.due_ns();
+        if !self.background.is_empty() {
+            self.wait_for_background(thread);
+        }
         took_ns
+    }
+
+    /// A thread is due for background work too.
+    fn wait_for_background(&mut self, thread: u16) {
+        let io = &self.threads[usize::from(thread)];
+        let free_ns = if io.in_progress == 0 { self.background.due_ns(thread) } else { u64::MAX };
+        self.due_ns[usize::from(thread)] = io.due_ns().min(free_ns);
+    }
+
+    /// Background work begins, or has another rate.
+    pub(crate) fn look_at_background(&mut self) {
+        self.background.threads().for_each(|thread| self.wait_for_background(thread));
     }
 }
 
@@ -340,6 +375,11 @@ impl PollStep<'_, '_> {
         for _ in 0..self.costs.batch {
             let Some((_, _, place)) = self.io.completed.pop_if(|&(at_ns, ..)| at_ns <= now_ns) else { break };
             self.spend(self.costs.complete_ns);
+            if place >= background::FIRST {
+                let data_ns = self.background.end(place);
+                self.spend(data_ns);
+                continue;
+            }
             let job = &mut self.jobs[place as usize];
             job.left -= 1;
             if job.shape != Shape::Steps {
@@ -348,6 +388,18 @@ impl PollStep<'_, '_> {
                 job.step += 1;
                 self.begin_step(place);
             }
+        }
+    }
+
+    /// What a thread without requests does in the background.
+    #[inline(never)] // beside the hot path
+    fn start_background(&mut self, thread: u16) {
+        while self.io.in_progress == 0 {
+            let Some(begun) = self.background.begin(thread, self.at.now_ns) else { return };
+            let at_ns = self.spend(self.costs.submit_ns);
+            let (core, number) = (self.at.core, self.next_number());
+            let background::Begun { number: job, write, bytes } = begun;
+            self.submissions.push(Submission { at_ns, core, number, job, part: 0, write, bytes });
         }
     }
 

@@ -18,6 +18,7 @@
 //! is in progress.
 
 mod abilities;
+mod background;
 mod caps;
 mod check;
 mod collect;
@@ -277,6 +278,10 @@ impl<'a> World<'a> {
                 Core::new(core.0, core == topology.main(), ring)
             })
             .collect();
+        if !scenario.workload.background.is_empty() {
+            floor.background = background::Background::new(scenario);
+            floor.look_at_background();
+        }
         let director = Director::start(policies, scenario, &mut cores, &mut *meter, &mut floor)
             .map_err(|error| abilities::refusal(error, scenario.machine.governor))?;
         let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
@@ -313,7 +318,8 @@ impl<'a> World<'a> {
         engine(&mut self);
         let duration_ns = self.scenario.duration_ns;
         let held_back = self.hosts.iter().map(|host| host.held_back(duration_ns)).sum();
-        let mut outcome = self.collector.finish(&self.director, self.floor.switches, held_back);
+        let mut outcome =
+            self.collector.finish(&self.director, self.floor.switches, held_back, &self.scenario.workload.background);
         if let Some(scheduled) = self.scheduled {
             outcome.jobs = scheduled.finish();
         }
@@ -326,7 +332,9 @@ impl<'a> World<'a> {
     fn window_ns(&self) -> u64 {
         let connections = &self.scenario.workload.connections;
         let jobs = self.scenario.scheduled.iter().flat_map(|scheduled| &scheduled.jobs);
-        let writes = connections.iter().any(request::writes) || jobs.into_iter().any(|job| job.writes_ppm > 0);
+        let background = self.scenario.workload.background.iter().any(|class| class.write);
+        let writes =
+            background || connections.iter().any(request::writes) || jobs.into_iter().any(|job| job.writes_ppm > 0);
         let least = if writes { Ssd::least_latency_ns } else { Ssd::least_read_ns };
         let drives = self.drives.iter().map(least).min().unwrap_or(u64::MAX);
         let waits = connections.iter().any(|connection| connection.depth != u32::MAX);
@@ -362,6 +370,9 @@ impl<'a> World<'a> {
     /// A command of an I/O thread, where caps hold.
     #[inline(never)] // beside the hot path
     fn offer(&mut self, submission: &Submission) {
+        if submission.job >= background::FIRST {
+            return self.submit_background(submission);
+        }
         let job = self.floor.job(submission.job);
         let host = job.connection as usize;
         let (drive, _) = self.floor.plans[host].command(job, &submission.command());
@@ -384,6 +395,9 @@ impl<'a> World<'a> {
     /// A command reaches its drive.
     #[inline]
     fn submit(&mut self, submission: &Submission) {
+        if submission.job >= background::FIRST {
+            return self.submit_background(submission);
+        }
         let job = self.floor.job(submission.job);
         let (thread, name, host) = (job.thread, job.name(), job.connection);
         let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
@@ -503,6 +517,25 @@ impl World<'_> {
     #[inline(never)] // beside the hot path
     fn submit_among_jobs(&mut self, submission: &Submission) {
         self.submit(submission);
+    }
+
+    /// Background I/O reaches its drive.
+    #[inline(never)] // beside the hot path
+    fn submit_background(&mut self, submission: &Submission) {
+        let at_ns = submission.at_ns;
+        self.set_drive_states(at_ns);
+        let background::Asked { class, drive, thread, request } = self.floor.background.ask(submission.job, at_ns);
+        let done_ns = self.drives[usize::from(drive)].submit(&request);
+        let (what, bytes) = (u64::from(class) << 32 | u64::from(drive), u64::from(request.bytes));
+        self.floor.recorder.note(at_ns, What::Background, what, bytes | u64::from(submission.write) << 32);
+        self.floor.recorder.note(done_ns, What::BackgroundDone, what, bytes);
+        self.collector.moved(at_ns, drive.into(), request.bytes, submission.write);
+        self.collector.did_background(done_ns, class, bytes);
+        if let Some(sensors) = &mut self.director.sensors {
+            sensors.moved(at_ns, drive, request.bytes, submission.write);
+            sensors.did_background(done_ns, class, bytes);
+        }
+        self.floor.complete(done_ns, thread, u64::MAX - u64::from(drive), submission.job);
     }
 
     /// A request of a job reaches its drive.

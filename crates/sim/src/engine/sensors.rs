@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pilotlight_plant::{Of, Quantity, Reading, ReadingId, Source, Stat, Window};
 
+use super::background::come_bytes;
 use super::collect::{DrivesTook, Member};
 use super::drives::OwnDrives;
 use super::floor::Submission;
 use super::meter::Total;
 use crate::histogram::Histogram;
-use crate::scenario::{self, Scenario};
+use crate::scenario::{self, Background, Scenario};
 use crate::sensor::{Read, Sensor};
 use crate::ssd::Span;
 
@@ -25,6 +26,8 @@ pub(crate) struct Sensors {
     /// What drives take in the open window that have figures of their own.
     own: Option<OwnDrives>,
     hosts: usize,
+    /// Classes of background work, and how much of each was done before the open window, in bytes.
+    background: Vec<(Background, u64)>,
     /// What reads the server's power, where it is not as exact as the rest.
     meter: Option<Sensor>,
     /// How long requests in progress have waited for a bandwidth cap, by place, in nanoseconds.
@@ -54,6 +57,10 @@ struct Happened {
     moved: Vec<(u64, u64)>,
     hosts: Vec<(u64, u64)>,
     latency: Histogram,
+    /// Background work by class, in bytes.
+    background: Vec<u64>,
+    /// Bytes that drives read and wrote for it.
+    own: Vec<(u64, u64)>,
 }
 
 impl Sensors {
@@ -67,6 +74,7 @@ impl Sensors {
             power: Member::new(&scenario.machine.power, scenario),
             meter: config.meter.map(|model| Sensor::new(model, scenario.seed, 0)),
             hosts: scenario.workload.connections.len(),
+            background: scenario.workload.background.iter().map(|&class| (class, 0)).collect(),
             waited_ns: BTreeMap::new(),
             own: OwnDrives::new(scenario, config.window_ns),
             ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
@@ -104,6 +112,17 @@ impl Sensors {
         }
     }
 
+    /// Background work was done until `at_ns`.
+    pub(crate) fn did_background(&mut self, at_ns: u64, class: u16, bytes: u64) {
+        self.at(at_ns).background[usize::from(class)] += bytes;
+    }
+
+    /// A drive moves data for background work.
+    pub(crate) fn moved(&mut self, at_ns: u64, drive: u16, bytes: u32, write: bool) {
+        let (read, written) = &mut self.at(at_ns).own[usize::from(drive)];
+        *if write { written } else { read } += u64::from(bytes);
+    }
+
     /// A drive did something of its own in the open window.
     pub(crate) fn span(&mut self, drive: usize, span: &Span, moving_uw: u64) {
         if let Some(own) = &mut self.own {
@@ -131,6 +150,8 @@ impl Sensors {
             moved: vec![(0, 0); self.ceilings_uw.len()],
             hosts: vec![(0, 0); self.hosts],
             latency: Histogram::default(),
+            background: vec![0; self.background.len()],
+            own: if self.background.is_empty() { Vec::new() } else { vec![(0, 0); self.ceilings_uw.len()] },
         };
         while self.windows.len() <= later {
             self.windows.push_back(empty());
@@ -154,9 +175,18 @@ impl Sensors {
     fn values(&mut self, happened: &Happened) -> Vec<Option<u64>> {
         let window_ns = self.config.window_ns;
         let a_second = |all: u64| (u128::from(all) * 1_000_000_000 / u128::from(window_ns)) as u64;
-        let own_uj = self.own.as_mut().map(|own| own.take_each(&happened.moved));
+        for ((_, done), bytes) in self.background.iter_mut().zip(&happened.background) {
+            *done += bytes;
+        }
+        let of_drives: Vec<(u64, u64)> = if happened.own.is_empty() {
+            happened.moved.clone()
+        } else {
+            let both = happened.moved.iter().zip(&happened.own);
+            both.map(|((read, written), own)| (read + own.0, written + own.1)).collect()
+        };
+        let own_uj = self.own.as_mut().map(|own| own.take_each(&of_drives));
         let all_uj = own_uj.as_ref().map(|each| each.iter().sum());
-        let drives = DrivesTook { moved: &happened.moved, ceilings_uw: &self.ceilings_uw, own_uj: all_uj };
+        let drives = DrivesTook { moved: &of_drives, ceilings_uw: &self.ceilings_uw, own_uj: all_uj };
         let energy = self.power.stretch(&self.spent.epochs[0], window_ns, &drives);
         if let Some(meter) = &mut self.meter {
             meter.tell(self.end_ns, u128::from(energy.system_uj()) * FJ_IN_UJ);
@@ -166,11 +196,11 @@ impl Sensors {
                 return a_second(*uj);
             }
             let idle_uw = self.power.drives_idle_uw() / self.ceilings_uw.len().max(1) as u64;
-            idle_uw + a_second(self.power.load_uj(happened.moved[drive], self.ceilings_uw[drive], window_ns))
+            idle_uw + a_second(self.power.load_uj(of_drives[drive], self.ceilings_uw[drive], window_ns))
         };
         let latency = |value: u64| (happened.latency.count() > 0).then_some(value);
         let moved = |of| match of {
-            Of::Device(drive) => happened.moved.get(usize::from(drive)).copied(),
+            Of::Device(drive) => of_drives.get(usize::from(drive)).copied(),
             Of::Namespace(drive) => happened.moved.get(drive as usize).copied(),
             Of::Host(host) => happened.hosts.get(host as usize).copied(),
             _ => None,
@@ -179,6 +209,10 @@ impl Sensors {
             (Of::Package(_), Quantity::PowerUw) => Some(a_second(energy.cpu_uj)),
             (Of::Server, Quantity::PowerUw) => Some(a_second(energy.system_uj())),
             (Of::Device(drive), Quantity::PowerUw) => Some(drive_uw(drive.into())),
+            (Of::Background(class), Quantity::BacklogBytes) => {
+                let (class, done) = self.background.get(usize::from(class))?;
+                Some(come_bytes(class, self.end_ns).saturating_sub(*done))
+            }
             (of, Quantity::BytesPerS) => moved(of).map(|(read, written)| a_second(read + written)),
             (of, Quantity::ReadBytesPerS) => moved(of).map(|(read, _)| a_second(read)),
             (of, Quantity::WrittenBytesPerS) => moved(of).map(|(_, written)| a_second(written)),

@@ -135,7 +135,7 @@ pub(crate) fn scenario(cores: u16, drives: u16, rate: f64, duration_ns: u64, see
         threads: cores,
         drives: vec![drive(); usize::from(drives)],
         scheduled: None,
-        workload: Workload { connections: connections(cores, cores, drives, rate) },
+        workload: Workload { connections: connections(cores, cores, drives, rate), ..Workload::default() },
         duration_ns,
         warm_up_ns: 0,
         series_ns: duration_ns / 2,

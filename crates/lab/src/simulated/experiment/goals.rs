@@ -1,6 +1,6 @@
-//! What an experiment asks of policies: a power budget, from the start or over time, and priorities and minimums of bandwidth.
+//! What an experiment asks of policies: a tolerance, a power budget, from the start or over time, and priorities and minimums of bandwidth.
 
-use pilotlight_plant::{Goals, Of};
+use pilotlight_plant::{Goals, Of, Tolerance};
 use serde::{Deserialize, Serialize};
 
 use super::schema::Experiment;
@@ -30,9 +30,10 @@ pub struct Minimum {
 /// The goals that hold from when on, in the order of time; none where nothing is asked.
 #[must_use]
 pub fn goals(experiment: &Experiment) -> Vec<(u64, Goals)> {
+    let tolerance_ppm = experiment.tolerance.map(|share| (share.max(0.0) * 1e6).round() as u32);
     let fixed = Goals {
         budget_uw: None,
-        tolerances: Vec::new(),
+        tolerances: tolerance_ppm.map(Tolerance::mean_loss).into_iter().collect(),
         priorities: priorities(experiment),
         minimums: experiment.minimums.iter().map(|one| (one.priority, u64::from(one.bytes_per_s.0))).collect(),
     };

@@ -157,7 +157,17 @@ pub(crate) fn workload(experiment: &Experiment, threads: u16, drives: usize) -> 
         };
         connections.extend((0..group.connections).map(one));
     }
-    Ok(Workload { connections })
+    let background = experiment.background.iter().map(|class| sim::Background {
+        drives: (0, number),
+        backlog_bytes: class.backlog_bytes,
+        bytes_per_s: class.bytes_per_s,
+        most_bytes_per_s: class.most_bytes_per_s,
+        rate_ppm: class.rate_percent.saturating_mul(10_000),
+        io_bytes: class.size.0,
+        write: class.writes,
+        ns_per_kib: class.ns_per_kib,
+    });
+    Ok(Workload { connections, background: background.collect() })
 }
 
 /// Which threads and drives a group's connections use.

@@ -46,6 +46,9 @@ pub struct Experiment {
     /// Most power that the server may draw, in watts, for policies that hold a budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_w: Option<u32>,
+    /// How much longer requests may take than without savings, as a mean: 0.2 is a fifth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
     /// Other budgets later on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budget_steps: Vec<BudgetStep>,
@@ -61,6 +64,9 @@ pub struct Experiment {
     /// What hosts ask for, in groups of equal connections.
     #[serde(default, rename = "workload")]
     pub workload: Vec<Group>,
+    /// What the server has to do by itself, by class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<Background>,
     /// A trace that is replayed, beside the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
@@ -268,6 +274,38 @@ impl Group {
 
 fn load() -> String {
     "load".into()
+}
+
+/// Background work of a class, spread evenly over all drives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Background {
+    /// How keys address it.
+    pub name: String,
+    /// What is to be done at the start, in bytes.
+    #[serde(default)]
+    pub backlog_bytes: u64,
+    /// What comes to it in a second, in bytes.
+    #[serde(default)]
+    pub bytes_per_s: u64,
+    /// Most that is done in a second, in bytes: at the highest rate.
+    pub most_bytes_per_s: u64,
+    /// Its rate at the start, in per cent of the highest.
+    #[serde(default = "hundred")]
+    pub rate_percent: u32,
+    /// An I/O.
+    #[serde(default = "largest_background")]
+    pub size: Size,
+    /// Whether it writes.
+    #[serde(default)]
+    pub writes: bool,
+    /// CPU time for each KiB at full speed, in nanoseconds.
+    #[serde(default)]
+    pub ns_per_kib: u32,
+}
+
+fn largest_background() -> Size {
+    Size(pilotlight_sim::scenario::Background::MOST_BYTES)
 }
 
 /// A time with one rate.

@@ -10,7 +10,7 @@ use super::{Encode, Fingerprint, Values, values};
 use crate::simulated::experiment::goals::{BudgetStep, Minimum};
 use crate::simulated::experiment::scenario::{self, ScenarioError};
 use crate::simulated::experiment::schema::{
-    Cores, Detect, Experiment, MeanRate, Meter, PolicySpec, Sample, Trace, WarmUp,
+    Background, Cores, Detect, Experiment, MeanRate, Meter, PolicySpec, Sample, Trace, WarmUp,
 };
 use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
@@ -77,6 +77,12 @@ impl Encode for Asked<'_> {
         if !experiment.minimums.is_empty() {
             out.added(4, &experiment.minimums);
         }
+        if let Some(tolerance) = experiment.tolerance {
+            out.added(8, &tolerance);
+        }
+        if !experiment.background.is_empty() {
+            out.added(7, &experiment.background);
+        }
         let of_drives: Vec<_> = experiment.drives.iter().map(|drives| drives.priority).collect();
         let of_groups: Vec<_> = experiment.workload.iter().map(|group| group.priority).collect();
         if of_drives.iter().chain(&of_groups).any(Option::is_some) {
@@ -111,6 +117,7 @@ fn of_policy(policy: &PolicySpec, out: &mut Values) {
 }
 
 values!(Cores: cores, siblings, threads);
+values!(Background: backlog_bytes, bytes_per_s, most_bytes_per_s, rate_percent, size, writes, ns_per_kib; but name);
 values!(Detect: label, within);
 values!(BudgetStep: at, watts);
 values!(Minimum: priority, bytes_per_s);

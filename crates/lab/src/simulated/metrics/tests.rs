@@ -45,6 +45,7 @@ fn outcome() -> Outcome {
         requests: pilotlight_sim::outcome::Requests::default(),
         latency: vec![(0, latencies(&[100; 200])), (1, latencies(&[200; 400]))],
         cap_waits: latencies(&[]),
+        background: Vec::new(),
         metered_uw: Vec::new(),
         label_ns: vec![(0, 8 * MS), (1, 4 * MS)],
         energy: Energy { cpu_uj: 2_400_000, drives_uj: 1_200_000, others_uj: 600_000 },

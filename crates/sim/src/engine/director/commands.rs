@@ -108,8 +108,12 @@ impl Director {
     ) -> Result<(), Refusal> {
         let knob = self.capabilities.knob(id).filter(|knob| knob.values.lowest().is_some());
         let (of, kind) = knob.map(|knob| (knob.of, knob.kind)).ok_or(Refusal::Unknown)?;
-        // A cap is a word of the server's own; all else is a file of the kernel.
-        let cost_ns = if kind == Kind::BytesPerS { STORE_NS } else { floor.machine.director.frequency_ns };
+        // A cap or a rate is a word of the server's own; all else is a file of the kernel.
+        let cost_ns = if matches!(kind, Kind::BytesPerS | Kind::RatePpm) {
+            STORE_NS
+        } else {
+            floor.machine.director.frequency_ns
+        };
         let at_ns = cores[self.topology.main().index()].spend(cost_ns);
         if let (Of::Core(core), Kind::FrequencyKhz) = (of, kind) {
             self.decisions.frequencies += 1;
@@ -165,6 +169,11 @@ impl Director {
             (of, Kind::BytesPerS) => {
                 let value = knob.values.nearest(value).unwrap_or(value);
                 floor.caps.order(at_ns, of, (value < knob.found).then_some(value));
+            }
+            (Of::Background(class), Kind::RatePpm) => {
+                let value = knob.values.nearest(value).unwrap_or(knob.found);
+                floor.background.order(at_ns, class, value);
+                floor.look_at_background();
             }
             (Of::Device(drive), Kind::PowerState) => {
                 let state = knob.values.nearest(value).unwrap_or(knob.found);

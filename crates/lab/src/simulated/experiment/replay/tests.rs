@@ -95,6 +95,7 @@ fn counting(scenario: &Scenario, source: Option<Source<'_>>, seen: &mut Vec<(u64
         requests: pilotlight_sim::outcome::Requests::default(),
         latency: vec![(0, pilotlight_sim::histogram::Histogram::default())],
         cap_waits: pilotlight_sim::histogram::Histogram::default(),
+        background: Vec::new(),
         metered_uw: Vec::new(),
         label_ns: Vec::new(),
         energy: pilotlight_sim::outcome::Energy::default(),

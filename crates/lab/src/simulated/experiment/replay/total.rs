@@ -167,6 +167,7 @@ impl<'a> Total<'a> {
             energy: energy(all.energy),
             family: self.family.into_iter().map(energy).collect(),
             cap_waits: Histogram::default(), // a replay has no caps
+            background: Vec::new(),          // nor is background work estimated over windows
             metered_uw: Vec::new(),
             capped_uj: self.capped_uj.round() as u64,
             series,

@@ -1,0 +1,188 @@
+//! Background work: what is done when, what hosts notice of it, and what a policy is told. Both engines do the same, and the accountant finds
+//! that its rules were kept.
+
+mod support;
+
+use std::io::Write as _;
+
+use pilotlight_conformance::script::{Script, Seen};
+use pilotlight_plant::{Command, Kind, Of, Quantity};
+use pilotlight_sim::accountant::{Accountant, Law, Violation};
+use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::{Background, Kind as Request, Rate, Scenario, Sensors};
+use pilotlight_sim::trace::{Record, What};
+
+const MS: u64 = 1_000_000;
+
+fn class() -> Background {
+    Background {
+        drives: (0, 3),
+        backlog_bytes: 3 << 20,
+        bytes_per_s: 300_000_000,
+        most_bytes_per_s: 1_200_000_000,
+        rate_ppm: 500_000,
+        io_bytes: 65_536,
+        write: false,
+        ns_per_kib: 20,
+    }
+}
+
+fn scenario(rate: f64, background: &[Background]) -> Scenario {
+    let mut scenario = support::scenario(4, 3, rate, 20 * MS, 1);
+    scenario.series_ns = MS;
+    scenario.sensors = Sensors { window_ns: MS, lag_ns: MS, ..Sensors::default() };
+    scenario.workload.background = background.to_vec();
+    if rate == 0.0 {
+        for connection in &mut scenario.workload.connections {
+            connection.phases[0].rate = Rate::Off;
+        }
+    }
+    scenario
+}
+
+fn every() -> Script {
+    Script::every(100_000).reads()
+}
+
+fn rate(scenario: &Scenario, class: u16, value: u64) -> Command {
+    let all = capabilities(scenario);
+    let (knob, _) = all.find_knob(Of::Background(class), Kind::RatePpm).unwrap();
+    Command::Set { knob, value }
+}
+
+fn backlog(scenario: &Scenario, class: u16, seen: &Seen) -> Option<u64> {
+    let all = capabilities(scenario);
+    let (id, _) = all.find_source(Of::Background(class), Quantity::BacklogBytes).unwrap();
+    seen.readings[id.index()].value
+}
+
+/// Runs a script in both engines and past the accountant.
+fn run(scenario: &Scenario, script: impl Fn() -> Script) -> (Outcome, Vec<u8>) {
+    let (policy, board) = script().policy();
+    let mut trace = Vec::new();
+    let outcome = run_traced(scenario, policy, &mut trace).unwrap();
+    assert!(board.log().refused.is_empty());
+    let mut plain = Vec::new();
+    assert_eq!(outcome, run_naive(scenario, script().policy().0, &mut plain).unwrap());
+    assert!(trace == plain, "the engines' traces differ");
+    let mut accountant = Accountant::new(scenario);
+    accountant.write_all(&trace).unwrap();
+    assert_eq!(accountant.finish(&outcome).err(), None);
+    (outcome, trace)
+}
+
+fn records(trace: &[u8]) -> impl Iterator<Item = Record> {
+    trace.as_chunks().0.iter().filter_map(Record::decode)
+}
+
+#[test]
+fn both_engines_and_the_accountant_agree() {
+    let trim = Background { write: true, drives: (1, 2), io_bytes: 20_000, backlog_bytes: 0, ..class() };
+    for host_rate in [0.0, 30_000.0, 600_000.0] {
+        let mut scenario = scenario(host_rate, &[class(), trim]);
+        for connection in &mut scenario.workload.connections {
+            connection.request = Request::Plain { writes_ppm: 300_000, bytes: 4_096, sequential: false };
+        }
+        let changes = [rate(&scenario, 0, 0), rate(&scenario, 1, 1_000_000), rate(&scenario, 0, 1_000_000)];
+        let (outcome, _) = run(&scenario, || {
+            changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).say(&[change]))
+        });
+        let done: Vec<u64> = outcome.background.iter().map(|class| class.done_bytes).collect();
+        // An I/O thread that always has a request in progress does nothing else.
+        let least = if host_rate > 100_000.0 { 1 } else { 1_000_000 };
+        assert!(done.iter().all(|&bytes| bytes >= least), "{done:?} at {host_rate}");
+    }
+}
+
+/// 3 MiB and 300 MB/s, done at 600 MB/s: the backlog is gone after 10.5 ms, and then work is done as it comes.
+#[test]
+fn it_is_done_at_its_rate_until_nothing_is_left() {
+    let scenario = scenario(0.0, &[class()]);
+    let (_, trace) = run(&scenario, every);
+    let done = |from_ms: u64, to_ms: u64| -> f64 {
+        let within = |record: &Record| (from_ms * MS..to_ms * MS).contains(&record.at_ns);
+        let all = records(&trace).filter(|record| record.what == What::BackgroundDone).filter(within);
+        all.map(|record| record.b).sum::<u64>() as f64 / ((to_ms - from_ms) as f64 / 1e3)
+    };
+    assert!((done(1, 9) / 600e6 - 1.0).abs() < 0.05, "{}", done(1, 9));
+    assert!((done(12, 20) / 300e6 - 1.0).abs() < 0.1, "{}", done(12, 20));
+}
+
+#[test]
+fn a_rate_of_none_stops_it_and_the_backlog_says_so() {
+    let scenario = scenario(0.0, &[class()]);
+    let script = || every().holds("a while", 20, |_| true).say(&[rate(&scenario, 0, 0)]);
+    let (policy, board) = script().policy();
+    run_traced(&scenario, policy, &mut std::io::sink()).unwrap();
+    let log = board.log();
+    let known: Vec<u64> = log.samples.iter().filter_map(|seen| backlog(&scenario, 0, seen)).collect();
+    let (first, last) = (known[0], known[known.len() - 1]);
+    let (lowest, _) = known.iter().enumerate().min_by_key(|(_, bytes)| **bytes).unwrap();
+    assert!(known[lowest] < first && known[lowest] < last, "{known:?}");
+    // Then it grows by what comes.
+    let grown = known.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap();
+    assert_eq!(grown, 300_000, "in a window of a millisecond");
+    let (outcome, _) = run(&scenario, script);
+    assert!(outcome.background[0].backlog_bytes > last);
+}
+
+/// With many requests in progress on every I/O thread all the time, next to nothing is done; between two of one at a time there is room.
+#[test]
+fn none_is_started_while_a_request_is_in_progress() {
+    let busy = |depth: u32| {
+        let mut scenario = scenario(0.0, &[class()]);
+        for connection in &mut scenario.workload.connections {
+            connection.depth = depth;
+            connection.phases[0].rate = if depth > 0 { Rate::Unlimited } else { Rate::Off };
+        }
+        run(&scenario, every).0.background[0].done_bytes
+    };
+    let (free, one, many) = (busy(0), busy(1), busy(8));
+    assert!(one > free / 2 && many < free / 50, "{free}, {one}, {many}");
+}
+
+/// The accountant finds a second I/O of a drive, one that is too large, and one beside a request.
+#[test]
+fn the_accountant_finds_what_breaks_the_rules() {
+    let scenario = scenario(300_000.0, &[class()]);
+    let (outcome, trace) = run(&scenario, every);
+    let breaks = |expected: &str, change: &dyn Fn(&mut Vec<Record>)| {
+        let mut all: Vec<Record> = records(&trace).collect();
+        change(&mut all);
+        let mut accountant = Accountant::new(&scenario);
+        all.iter().for_each(|record| accountant.write_all(&record.bytes()).unwrap());
+        let violations = accountant.finish(&outcome).unwrap_err();
+        let found = |violation: &Violation| violation.law == Law::Background && violation.what.contains(expected);
+        assert!(violations.iter().any(found), "{violations:?}");
+    };
+    let begin = |all: &[Record]| all.iter().position(|record| record.what == What::Background).unwrap();
+    breaks("beside one of class 0", &|all| {
+        let at = begin(all);
+        all.insert(at + 1, all[at]);
+    });
+    breaks("of 65537 bytes", &|all| {
+        let at = begin(all);
+        all[at].b += 1;
+    });
+    breaks("I/O thread has", &|all| {
+        let is_polled = |record: &Record| record.what == What::Polled && record.a >> 40 < 3;
+        let at = all.iter().position(is_polled).unwrap();
+        let busy = Record { at_ns: all[at].at_ns + 1, what: What::Background, a: 0, b: 4_096 };
+        let ring: Vec<Record> = (0..3).map(|drive| Record { a: drive, ..busy }).collect();
+        let after = all.partition_point(|record| record.at_ns <= all[at].at_ns);
+        all.splice(after..after, ring);
+    });
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    for wrong in [
+        Background { io_bytes: 65_537, ..class() },
+        Background { drives: (2, 2), ..class() },
+        Background { most_bytes_per_s: 0, ..class() },
+    ] {
+        let error = run_traced(&scenario(0.0, &[wrong]), every().policy().0, &mut std::io::sink()).unwrap_err();
+        assert!(error.to_string().contains("background work 0"), "{error}");
+    }
+}
