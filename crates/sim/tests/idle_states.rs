@@ -130,6 +130,15 @@ fn states_follow_each_other_and_coming_back_takes_its_time() {
     );
 }
 
+/// 0.1 uJ for each KiB come to more than a milliwatt that the profile allows.
+#[test]
+fn what_load_takes_ends_at_the_ceiling() {
+    let mut scenario = scenario(60_000.0, 500_000);
+    scenario.drives = vec![SsdModel::parse(&format!("{DRIVE}[power]\nmost_load_uw = 1000\n")).unwrap(); 2];
+    let outcome = run(&scenario, every);
+    assert_eq!(outcome.series[5].energy.drives_uj, 2 * (10_200_000 + 1_000) / 1_000, "over a millisecond");
+}
+
 #[test]
 fn idle_states_need_watts_and_an_order() {
     let without = DRIVE.split("[energy]").next().unwrap();

@@ -78,11 +78,13 @@ impl<'a> DriveBook<'a> {
                 (energy.rest_uw, rests_ns),
                 (energy.asleep_uw, sleeps_ns),
                 (moving_uw, moves_ns),
-                (1_000 * energy.read_pj_per_byte, drive.read),
-                (1_000 * energy.write_pj_per_byte, drive.written),
             ] {
                 sum_fj += u128::from(each) * u128::from(count);
             }
+            let bytes_fj = u128::from(1_000 * energy.read_pj_per_byte) * u128::from(drive.read)
+                + u128::from(1_000 * energy.write_pj_per_byte) * u128::from(drive.written);
+            let most_uw = model.power.map_or(u64::MAX, |power| power.most_load_uw);
+            sum_fj += bytes_fj.min(u128::from(most_uw) * u128::from(self.scenario.series_ns));
         }
         self.rest_fj = sum_fj % MICROJOULE;
         (sum_fj / MICROJOULE) as u64

@@ -16,6 +16,8 @@ pub(crate) struct OwnDrives {
 #[derive(Debug)]
 struct OwnDrive {
     energy: DriveEnergy,
+    /// Most that its load takes as a mean, in microwatts.
+    most_load_uw: Option<u64>,
     /// What it draws in each idle state, in microwatts.
     idle_uw: Vec<u64>,
     rests_ns: u64,
@@ -28,7 +30,7 @@ impl OwnDrive {
     /// What it took since the last call, in femtojoule, having moved so many bytes.
     fn take_fj(&mut self, stretch_ns: u64, (read, written): (u64, u64)) -> u128 {
         let over = |uw: u64, ns: u64| u128::from(uw) * u128::from(ns);
-        let Self { energy, idle_uw, rests_ns, sleeps_ns, idles_ns, moves_fj } = self;
+        let Self { energy, most_load_uw, idle_uw, rests_ns, sleeps_ns, idles_ns, moves_fj } = self;
         let (mut sum_fj, mut awake_ns) = (std::mem::take(moves_fj), stretch_ns);
         let rests = [(&energy.rest_uw, rests_ns), (&energy.asleep_uw, sleeps_ns)];
         for (uw, ns) in rests.into_iter().chain(idle_uw.iter().zip(idles_ns)) {
@@ -37,7 +39,8 @@ impl OwnDrive {
             awake_ns -= ns;
         }
         let bytes_fj = 1_000 * (over(energy.read_pj_per_byte, read) + over(energy.write_pj_per_byte, written));
-        sum_fj + over(energy.awake_uw, awake_ns) + bytes_fj
+        let most_fj = most_load_uw.map_or(u128::MAX, |uw| over(uw, stretch_ns));
+        sum_fj + over(energy.awake_uw, awake_ns) + bytes_fj.min(most_fj)
     }
 }
 
@@ -47,7 +50,16 @@ impl OwnDrives {
         let own = |drive: &crate::ssd::SsdModel| {
             let idle_uw: Vec<u64> = drive.idle.iter().map(|state| state.uw).collect();
             let idles_ns = vec![0; idle_uw.len()];
-            Some(OwnDrive { energy: drive.energy?, idle_uw, rests_ns: 0, sleeps_ns: 0, idles_ns, moves_fj: 0 })
+            let most_load_uw = drive.power.map(|power| power.most_load_uw);
+            Some(OwnDrive {
+                energy: drive.energy?,
+                most_load_uw,
+                idle_uw,
+                rests_ns: 0,
+                sleeps_ns: 0,
+                idles_ns,
+                moves_fj: 0,
+            })
         };
         let drives: Option<Vec<_>> = scenario.drives.iter().map(own).collect();
         let drives = drives.filter(|drives| !drives.is_empty())?;
