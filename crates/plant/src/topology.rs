@@ -32,7 +32,7 @@ impl ThreadId {
 pub enum Depth {
     /// Not at all: it polls.
     Poll,
-    /// In a wait instruction that a store to the next slot of its event ring ends: `umwait`, `mwaitx`, `wfe`.
+    /// In a wait instruction that a store to the next slot of its event ring ends: `umwait`, `mwaitx`, `wfet`, `wfe`.
     MonitorWait,
     /// In the kernel, on a futex, an eventfd or its sockets.
     SoftwareWait,

@@ -11,7 +11,7 @@
 //! | `doorbell` | how a sleeping owner is woken: futex, eventfd |
 //! | `ring` | the ring under an inbox |
 //! | `sync` | atomics, fences and kernel waits, so that a model checker can take their place |
-//! | [`wait`] | instructions that wait for a store: `umwait`, `mwaitx`, `wfe` |
+//! | [`wait`] | instructions that wait for a store: `umwait`, `mwaitx`, `wfet`, `wfe` |
 //! | [`io_thread`] | what a reactor polls |
 //! | `reactor` | the loop of one core: poll, rest, hand over |
 //! | `watch` | which I/O threads have something to read: one system call for all |

@@ -4,7 +4,8 @@
 //! |---|---|---|---|
 //! | Intel, CPUID `waitpkg` | `umonitor` | `umwait`, state C0.2 if the system allows it | deadline, or `IA32_UMWAIT_CONTROL` |
 //! | AMD, CPUID `monitorx` | `monitorx` | `mwaitx`, state C1 | deadline |
-//! | Arm | `ldaxr` | `wfe` | the kernel's event stream, about 0.1 ms |
+//! | Arm, `HWCAP2_WFXT` | `ldaxr` | `wfet` | deadline |
+//! | Arm, `HWCAP_EVTSTRM` | `ldaxr` | `wfe` | the kernel's event stream, about 0.1 ms |
 //!
 //! Every wait may end early: an interrupt, a neighbour in the line, the system's limit. The caller looks and waits again.
 //! The kernel counts the time as user time.
@@ -33,6 +34,8 @@ pub enum Monitor {
     Mwaitx,
     /// `ldaxr` and `wfe` (Arm).
     Wfe,
+    /// `ldaxr` and `wfet` (Arm from version 8.7 on).
+    Wfet,
 }
 
 /// What this machine can do, if anything. Asks the CPU each time (slow under a hypervisor): ask once.

@@ -39,7 +39,7 @@ pub(super) fn arm(how: Monitor, word: &AtomicU64) {
     match how {
         Monitor::Umwait => umonitor(word),
         Monitor::Mwaitx => monitorx(word),
-        Monitor::Wfe => not_of_this_machine(how),
+        Monitor::Wfe | Monitor::Wfet => not_of_this_machine(how),
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn wait(how: Monitor, _word: &AtomicU64, _unchanged: u64, until_ns: u
         _ if cycles == 0 => {}
         Monitor::Umwait => umwait(now + cycles),
         Monitor::Mwaitx => mwaitx(cycles as u32), // at most LONGEST_CYCLES
-        Monitor::Wfe => not_of_this_machine(how),
+        Monitor::Wfe | Monitor::Wfet => not_of_this_machine(how),
     }
 }
 

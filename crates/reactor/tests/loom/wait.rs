@@ -4,24 +4,39 @@ use crate::sync::{AtomicU64, Ordering, Step, leaves_out};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Monitor {
+    /// x86: armed, then looked at by the caller, then waited for.
     Model,
+    /// Arm: armed by the load that is looked at, within the wait (`ldaxr`, `cmp`, `wfe`).
+    Exclusive,
 }
 
 pub(crate) struct Armed<'a> {
+    how: Monitor,
     word: &'a AtomicU64,
     snapshot: Option<u64>,
 }
 
 impl Monitor {
     pub(crate) fn arm(self, word: &AtomicU64) -> Armed<'_> {
-        Armed { word, snapshot: (!leaves_out(Step::Arm)).then(|| word.load(Ordering::Relaxed)) }
+        let arms = matches!(self, Self::Model) && !leaves_out(Step::Arm);
+        Armed { how: self, word, snapshot: arms.then(|| word.load(Ordering::Relaxed)) }
     }
 }
 
 impl Armed<'_> {
     /// Waits for a store after the arming; if there was none, for a store after now.
-    pub(crate) fn wait(self, _unchanged: u64, _until_ns: u64) {
-        let snapshot = self.snapshot.unwrap_or_else(|| self.word.load(Ordering::Relaxed));
+    pub(crate) fn wait(self, unchanged: u64, _until_ns: u64) {
+        let snapshot = match self.how {
+            Monitor::Model => self.snapshot,
+            Monitor::Exclusive => {
+                let now = self.word.load(Ordering::Acquire);
+                if now != unchanged && !leaves_out(Step::Recheck) {
+                    return;
+                }
+                (!leaves_out(Step::Arm)).then_some(now)
+            }
+        };
+        let snapshot = snapshot.unwrap_or_else(|| self.word.load(Ordering::Relaxed));
         self.word.wait_until_changed_from(snapshot);
     }
 }

@@ -26,6 +26,10 @@ fn by_monitor(inbox: &mut Inbox<u32>) {
     inbox.wait_monitor(Monitor::Model, NO_LIMIT);
 }
 
+fn by_exclusive_monitor(inbox: &mut Inbox<u32>) {
+    inbox.wait_monitor(Monitor::Exclusive, NO_LIMIT);
+}
+
 /// Leaks its content when a model fails: destructors run operations of `loom`, which may not be run then.
 pub(crate) struct Kept<T>(pub(crate) ManuallyDrop<T>);
 
@@ -86,6 +90,11 @@ mod one_sender {
     fn wakes_a_monitor() {
         model(1, 2, by_monitor);
     }
+
+    #[test]
+    fn wakes_an_exclusive_monitor() {
+        model(1, 2, by_exclusive_monitor);
+    }
 }
 
 mod two_senders {
@@ -104,6 +113,11 @@ mod two_senders {
     #[test]
     fn wake_a_monitor() {
         model(2, 1, by_monitor);
+    }
+
+    #[test]
+    fn wake_an_exclusive_monitor() {
+        model(2, 1, by_exclusive_monitor);
     }
 }
 
@@ -133,6 +147,12 @@ mod no_recheck {
     fn loses_the_wake_up_of_a_monitor() {
         fails(by_monitor);
     }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_of_an_exclusive_monitor() {
+        fails(by_exclusive_monitor);
+    }
 }
 
 /// The owner waits and has not armed.
@@ -160,6 +180,12 @@ mod wait_before_arm {
     #[should_panic(expected = "deadlock")]
     fn loses_the_wake_up_of_a_monitor() {
         fails(by_monitor);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_of_an_exclusive_monitor() {
+        fails(by_exclusive_monitor);
     }
 }
 

@@ -1,9 +1,11 @@
 //! The wait instructions execute: `wait_monitor` really runs them, a store alone ends the wait, and the sender makes no
 //! system call.
 //!
-//! Where the CPU lacks an instruction it raises `SIGILL`; the handler (`emulator.rs`) then does what the CPU would.
-//! Where the CPU has it, nothing traps and the same tests run on the instruction itself.
+//! Where the CPU lacks an instruction it raises `SIGILL`; the handler (`emulator.rs`, on Arm in `aarch64.rs`) then does what the CPU
+//! would. Where the CPU has it, nothing traps and the same tests run on the instruction itself.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 #[cfg(target_arch = "x86_64")]
 mod emulator;
 #[cfg(target_arch = "x86_64")]
@@ -35,10 +37,4 @@ fn what_this_machine_has_wakes_and_ends_in_time() {
     }
     assert_eq!(inbox.take(), Some(7));
     sending.join().expect("sent");
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-#[test]
-fn x86_instructions() {
-    println!("skipped: umwait and mwaitx are x86-64 instructions");
 }
