@@ -1,26 +1,28 @@
 //! `pilotlight load`: drives a target over NVMe/TCP and says what came of it. Options are named as in fio.
 
+mod pattern;
 mod replay;
+mod target;
 
 use std::io::IsTerminal;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use pattern::{Pattern, Training, Work};
 use pilotlight_host::load::{self, LoadSpec, OpenLoop, Progress, Report};
 use pilotlight_host::schedule::{Process, Schedule};
-use pilotlight_host::{ConnectOptions, HostError, discover, units};
-use pilotlight_nvme::pdu::Digests;
+use pilotlight_host::{HostError, units};
 use pilotlight_trace::read::OpenError;
 use replay::{Replay, ReplayArgs, Told};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use target::only_subsystem;
 
 use crate::config::nqn;
 use crate::console;
@@ -49,6 +51,9 @@ const EXAMPLES: &str = "\
 Examples:
   pilotlight load --runtime 10 --iodepth 128                    4 KiB random reads, at full speed
   pilotlight load --rw randrw --rwmixread 70 --bs 16k --numjobs 4 --iodepth 32 --runtime 30
+  pilotlight load --pattern rand_rw --numjobs 3 --iodepth 100 --runtime 30
+                                                                vdbench's mix: 8 KiB, 70 % reads
+  pilotlight load --pattern unet3d --numjobs 16 --runtime 60    16 accelerators that train 3D-UNET
   pilotlight load --rw randrw --verify --size 256m --runtime 20 check every block
   pilotlight load --rw randwrite --verify --fsync 32 --ledger /var/tmp/ledger --size 1g --runtime 60
   pilotlight load --verify-only --ledger /var/tmp/ledger        after the server died
@@ -135,15 +140,20 @@ pub(crate) struct LoadArgs {
     #[arg(long, alias = "readwrite", value_enum, default_value = "randread", help_heading = "Work")]
     rw: Rw,
 
+    /// A published workload; --bs, --iodepth and --rate_iops beside it have precedence
+    #[arg(long, value_name = "NAME", value_enum, help_heading = "Work")]
+    #[arg(conflicts_with_all = ["rw", "rwmixread", "trace", "verify_only"])]
+    pattern: Option<Pattern>,
+
     /// Reads in a mixed pattern, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = percent(), help_heading = "Work")]
     rwmixread: u8,
 
-    /// Bytes per command; in a replay the most [default: 4k, replay: 128k]
+    /// Bytes per command; in a replay the most [default: 4k, replay: 128k, or the pattern's]
     #[arg(long, alias = "blocksize", value_name = "SIZE", value_parser = units::bytes, help_heading = "Work")]
     bs: Option<u64>,
 
-    /// Commands in flight per connection; in an open loop the most [default: 1, open loop: 128]
+    /// Commands in flight per connection; in an open loop the most [default: 1, open loop: 128, or the pattern's]
     #[arg(long, value_name = "COUNT", help_heading = "Work")]
     iodepth: Option<u16>,
 
@@ -311,24 +321,27 @@ fn print(report: &Report, trace: Option<&Told>, json: bool) -> anyhow::Result<Ex
 
 impl LoadArgs {
     fn spec(&self) -> anyhow::Result<LoadSpec> {
-        let open = self.open_loop()?;
         self.replay.check()?;
         let is_replay = self.replay.trace.is_some();
-        let block = self.bs.unwrap_or(if is_replay { REPLAY_BLOCK } else { BLOCK });
-        let random = matches!(self.rw, Rw::Randread | Rw::Randwrite | Rw::Randrw);
-        let read_percent = match self.rw {
-            Rw::Read | Rw::Randread => 100,
-            Rw::Write | Rw::Randwrite => 0,
-            Rw::Rw | Rw::Randrw => self.rwmixread,
+        let work = self.pattern.map_or_else(|| self.work(), Pattern::work);
+        let block = self.bs.unwrap_or(work.block_bytes);
+        let training = work.training;
+        let rate_iops = self.rate_iops.or(training.map(|t: Training| t.bytes_per_s / block.max(1) as f64));
+        let open = self.open_loop(rate_iops)?;
+        let depth = match training {
+            Some(training) => training.reader_threads,
+            None if open.is_some() || is_replay => OPEN_LOOP_DEPTH,
+            None => 1,
         };
         let cpus = u16::try_from(self.cpu.len()).context("--cpu names too many")?;
         let spec = LoadSpec {
             nsid: self.nsid,
-            random,
-            read_percent,
+            random: matches!(work.rw, Rw::Randread | Rw::Randwrite | Rw::Randrw),
+            file_bytes: training.map(|t| t.file_bytes),
+            read_percent: work.read_percent,
             trim_percent: self.trim_mix,
             block_bytes: u32::try_from(block).context("--bs is too large; most targets take up to 128k or 1m")?,
-            depth: self.iodepth.unwrap_or(if open.is_some() || is_replay { OPEN_LOOP_DEPTH } else { 1 }),
+            depth: self.iodepth.unwrap_or(depth),
             jobs: self.numjobs,
             hosts: 1,
             threads: self.threads.unwrap_or(if self.verify_only { 1 } else { cpus.min(self.numjobs).max(1) }),
@@ -358,9 +371,20 @@ impl LoadArgs {
         self.replay.trace.as_ref().map(|file| self.replay.open(file, self.randseed)).transpose()
     }
 
+    /// The work without a pattern.
+    fn work(&self) -> Work {
+        let read_percent = match self.rw {
+            Rw::Read | Rw::Randread => 100,
+            Rw::Write | Rw::Randwrite => 0,
+            Rw::Rw | Rw::Randrw => self.rwmixread,
+        };
+        let block_bytes = if self.replay.trace.is_some() { REPLAY_BLOCK } else { BLOCK };
+        Work { rw: self.rw, read_percent, block_bytes, training: None }
+    }
+
     /// Rates are per connection, as in fio.
-    fn open_loop(&self) -> anyhow::Result<Option<OpenLoop>> {
-        let schedule = match (&self.schedule, self.rate_iops) {
+    fn open_loop(&self, rate_iops: Option<f64>) -> anyhow::Result<Option<OpenLoop>> {
+        let schedule = match (&self.schedule, rate_iops) {
             (None, None) => return Ok(None),
             (None, Some(rate)) => Schedule::constant(rate).context("--rate_iops")?,
             (Some(text), full) => Schedule::new(units::phases(text, full)?).context("--schedule")?,
@@ -370,18 +394,6 @@ impl LoadArgs {
             RateProcess::Poisson => Process::Poisson,
         };
         Ok(Some(OpenLoop { schedule: schedule.scaled(f64::from(self.numjobs)), process }))
-    }
-
-    fn connect_options(&self) -> anyhow::Result<ConnectOptions> {
-        let mut options = ConnectOptions::new(resolve(&self.target)?, "");
-        if let Some(hostnqn) = &self.hostnqn {
-            options.hostnqn.clone_from(hostnqn);
-        }
-        options.handshake.digests = Digests { header: self.hdr_digest, data: self.data_digest };
-        options.handshake.max_r2t = self.max_r2t.max(1);
-        options.disable_sq_flow = !self.sq_flow;
-        options.kato_ms = u32::try_from(self.keep_alive_tmo / 1_000_000).context("--keep-alive-tmo is too long")?;
-        Ok(options)
     }
 }
 
@@ -410,33 +422,6 @@ fn patience(text: &str) -> Result<u64, String> {
     }
 }
 
-fn resolve(target: &str) -> anyhow::Result<SocketAddr> {
-    let mut addrs = target
-        .to_socket_addrs()
-        .with_context(|| format!("--target '{target}' is not ADDR:PORT, such as 127.0.0.1:4420"))?;
-    addrs.next().ok_or_else(|| anyhow!("--target '{target}' has no address"))
-}
-
-/// The subsystem that is meant where none is named. The outer error is the network's, the inner the user's.
-fn only_subsystem(options: &ConnectOptions) -> anyhow::Result<anyhow::Result<String>> {
-    let entries = discover(options).with_context(|| format!("asking {} for its subsystems", options.addr))?;
-    let mut nqns: Vec<String> =
-        entries.into_iter().filter(|e| e.trtype == 3 && e.subtype == 2).map(|e| e.subnqn).collect();
-    nqns.sort_unstable();
-    nqns.dedup();
-    Ok(match <[String; 1]>::try_from(nqns) {
-        Ok([nqn]) => Ok(nqn),
-        Err(nqns) => several(&nqns),
-    })
-}
-
-fn several(nqns: &[String]) -> anyhow::Result<String> {
-    if nqns.is_empty() {
-        bail!("the target shows no subsystem to this host; name one with --nqn, or the host with --hostnqn");
-    }
-    bail!("the target has several subsystems; choose one with --nqn: {}", nqns.join(", "))
-}
-
 /// A line on the terminal; nothing where there is none.
 fn progress_bar(total_ns: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
@@ -459,46 +444,4 @@ fn tell(bar: &ProgressBar, p: &Progress) {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        load: LoadArgs,
-    }
-
-    fn spec(args: &str) -> anyhow::Result<LoadSpec> {
-        Cli::try_parse_from(["load"].into_iter().chain(args.split_whitespace()))?.load.spec()
-    }
-
-    #[test]
-    fn fios_names_mean_what_they_mean_in_fio() {
-        let s = spec("--rw randrw --rwmixread 70 --bs 16k --iodepth 32 --numjobs 4 --runtime 30 --size 1g").unwrap();
-        assert!(s.random && s.open.is_none());
-        assert_eq!((s.read_percent, s.block_bytes, s.depth, s.jobs), (70, 16384, 32, 4));
-        assert_eq!((s.runtime_ns, s.size_bytes), (Some(30_000_000_000), Some(1 << 30)));
-        let s = spec("--rw write --number_ios 7 --cpus_allowed 1,2 --numjobs 3").unwrap();
-        assert_eq!((s.random, s.read_percent, s.ios, s.threads, s.cpus), (false, 0, Some(7), 2, vec![1, 2]));
-    }
-
-    #[test]
-    fn a_rate_makes_an_open_loop_per_connection() {
-        let s = spec("--rate_iops 10k --numjobs 2 --rate_process poisson").unwrap();
-        let open = s.open.unwrap();
-        assert_eq!((open.schedule.mean_iops(), open.process, s.depth), (20_000.0, Process::Poisson, OPEN_LOOP_DEPTH));
-        let s = spec("--rate_iops 10k --schedule 10%:1s,100%:1s --iodepth 8").unwrap();
-        assert_eq!((s.open.unwrap().schedule.mean_iops(), s.depth), (5_500.0, 8));
-    }
-
-    #[test]
-    fn impossible_wishes_are_refused() {
-        for args in
-            ["--schedule 5%:1s", "--rate_iops 0", "--iodepth 0", "--verify", "--rwmixread 101 --rw rw", "--bs x"]
-        {
-            assert!(spec(args).is_err(), "{args}");
-        }
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`spec`] | the description of a run, checked against the namespace |
 //! | `picker` | which command comes next |
+//! | `files` | the order of reads of whole files |
 //! | [`replay`] | a trace's commands on their way to the threads |
 //! | `due` | what is due when: arrivals or a trace |
 //! | `worker` | one thread's polling loop over its connections |
@@ -17,6 +18,7 @@
 //! the figures err on the large side.
 
 mod due;
+mod files;
 mod picker;
 pub mod replay;
 pub mod report;

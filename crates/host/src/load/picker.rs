@@ -1,6 +1,7 @@
 //! Which command comes next, and where.
 
 use crate::info::{ControllerInfo, NamespaceInfo};
+use crate::load::files::FileOrder;
 use crate::load::spec::{Layout, LoadSpec};
 use crate::rng::Rng;
 
@@ -33,15 +34,23 @@ impl Kind {
     }
 }
 
+/// Where a connection's commands go.
+#[derive(Debug)]
+enum Order {
+    Random,
+    /// One after the other; the next region.
+    Sequential(u64),
+    Files(FileOrder),
+}
+
 /// One connection's source of commands.
 #[derive(Debug)]
 pub(crate) struct Picker {
     rng: Rng,
-    random: bool,
+    order: Order,
     first_lba: u64,
     regions: u64,
     blocks_per_io: u64,
-    next_region: u64,
     /// Thresholds out of 2^16: below the first a read, below the second a write, else a trim.
     read_below: u32,
     write_below: u32,
@@ -63,11 +72,10 @@ impl Picker {
         let read_below = read / 100;
         Self {
             rng: Rng::fork(spec.seed, job),
-            random: spec.random,
+            order: order(spec, layout, job),
             first_lba: layout.first_lba,
             regions: layout.regions,
             blocks_per_io: u64::from(layout.blocks_per_io),
-            next_region: layout.regions * job / u64::from(spec.jobs),
             read_below,
             write_below: if spec.trim_percent == 0 { 1 << 16 } else { read_below + (writes << 16) / 10_000 },
             trims: trims(spec.verify, controller, ns),
@@ -93,12 +101,27 @@ impl Picker {
 
     #[inline]
     fn region(&mut self, draw: u64) -> u64 {
-        if self.random {
-            return ((u128::from(draw) * u128::from(self.regions)) >> 64) as u64;
+        match &mut self.order {
+            Order::Random => ((u128::from(draw) * u128::from(self.regions)) >> 64) as u64,
+            Order::Sequential(next) => {
+                let region = *next;
+                *next = if region + 1 >= self.regions { 0 } else { region + 1 };
+                region
+            }
+            Order::Files(files) => files.region(),
         }
-        let region = self.next_region;
-        self.next_region = if region + 1 >= self.regions { 0 } else { region + 1 };
-        region
+    }
+}
+
+fn order(spec: &LoadSpec, layout: &Layout, job: u64) -> Order {
+    let jobs = u64::from(spec.jobs);
+    match spec.file_bytes {
+        Some(bytes) => {
+            let per_file = bytes.div_ceil(u64::from(spec.block_bytes));
+            Order::Files(FileOrder::new(layout.regions, per_file, spec.seed, (job, jobs), spec.depth))
+        }
+        None if spec.random => Order::Random,
+        None => Order::Sequential(layout.regions * job / jobs),
     }
 }
 
@@ -142,6 +165,18 @@ mod tests {
         let mut p = picker(&spec, 3);
         let lbas: Vec<u64> = (0..30).map(|_| (p.pick().1 - 64) / 8).collect();
         assert_eq!(lbas, (75..100).chain(0..5).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn files_are_read_whole_and_as_many_at_a_time_as_commands_are_in_flight() {
+        let spec = LoadSpec { random: false, file_bytes: Some(10 * 4096 - 100), depth: 2, ..LoadSpec::default() };
+        let mut p = picker(&spec, 0);
+        let regions: Vec<u64> = (0..20).map(|_| (p.pick().1 - 64) / 8).collect();
+        for file in [0, 1] {
+            let read: Vec<u64> = regions.iter().skip(file).step_by(2).copied().collect();
+            assert!(read[0].is_multiple_of(10) && read.is_sorted() && read[9] == read[0] + 9, "{regions:?}");
+        }
+        assert_ne!(regions[0], regions[1], "two files");
     }
 
     #[test]

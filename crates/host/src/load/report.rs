@@ -120,6 +120,9 @@ pub struct VerifyReport {
 pub struct Settings {
     /// Access pattern, as fio names it; `trace` for a replay, `verify` where an earlier run is checked.
     pub rw: &'static str,
+    /// Bytes of each file, where whole files are read in random order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_bytes: Option<u64>,
     /// Reads, in percent of reads and writes.
     pub read_percent: u8,
     /// Bytes per I/O.
@@ -289,6 +292,7 @@ fn settings(spec: &LoadSpec, replay: bool) -> Settings {
     };
     Settings {
         rw,
+        file_bytes: spec.file_bytes,
         read_percent: spec.read_percent,
         block_bytes: spec.block_bytes,
         iodepth: spec.depth,

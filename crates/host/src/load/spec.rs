@@ -22,6 +22,8 @@ pub struct LoadSpec {
     pub nsid: u32,
     /// Random addresses rather than one after the other.
     pub random: bool,
+    /// Read whole files of this size instead, in random order, as many at a time for each connection as `depth` says.
+    pub file_bytes: Option<u64>,
     /// Reads, in percent of reads and writes.
     pub read_percent: u8,
     /// Write zeroes and deallocations (in turn, as far as the target can), in percent of all that would be writes.
@@ -77,6 +79,7 @@ impl Default for LoadSpec {
         Self {
             nsid: 1,
             random: true,
+            file_bytes: None,
             read_percent: 100,
             trim_percent: 0,
             block_bytes: 4096,
@@ -166,6 +169,9 @@ impl LoadSpec {
         }
         if self.runtime_ns.is_none() && self.ios == Some(0) {
             return impossible("number_ios is at least 1");
+        }
+        if self.file_bytes.is_some() && self.read_percent < 100 {
+            return impossible("whole files are read, not written");
         }
         self.check_ledger()?;
         if self.verify && self.trim_percent == 0 && self.read_percent == 100 {
@@ -318,6 +324,7 @@ mod tests {
             LoadSpec { threads: 2, ..base.clone() },
             LoadSpec { read_percent: 101, ..base.clone() },
             LoadSpec { verify: true, ..base.clone() },
+            LoadSpec { file_bytes: Some(1 << 20), read_percent: 70, ..base.clone() },
         ] {
             assert!(spec.check().is_err(), "{spec:?}");
         }

@@ -1,0 +1,50 @@
+//! The target of `pilotlight load`: its address, how to connect to it, and the subsystem where none is named.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use anyhow::{Context as _, anyhow, bail};
+use pilotlight_host::{ConnectOptions, discover};
+use pilotlight_nvme::pdu::Digests;
+
+use super::LoadArgs;
+
+impl LoadArgs {
+    pub(super) fn connect_options(&self) -> anyhow::Result<ConnectOptions> {
+        let mut options = ConnectOptions::new(resolve(&self.target)?, "");
+        if let Some(hostnqn) = &self.hostnqn {
+            options.hostnqn.clone_from(hostnqn);
+        }
+        options.handshake.digests = Digests { header: self.hdr_digest, data: self.data_digest };
+        options.handshake.max_r2t = self.max_r2t.max(1);
+        options.disable_sq_flow = !self.sq_flow;
+        options.kato_ms = u32::try_from(self.keep_alive_tmo / 1_000_000).context("--keep-alive-tmo is too long")?;
+        Ok(options)
+    }
+}
+
+fn resolve(target: &str) -> anyhow::Result<SocketAddr> {
+    let mut addrs = target
+        .to_socket_addrs()
+        .with_context(|| format!("--target '{target}' is not ADDR:PORT, such as 127.0.0.1:4420"))?;
+    addrs.next().ok_or_else(|| anyhow!("--target '{target}' has no address"))
+}
+
+/// The subsystem that is meant where none is named. The outer error is the network's, the inner the user's.
+pub(super) fn only_subsystem(options: &ConnectOptions) -> anyhow::Result<anyhow::Result<String>> {
+    let entries = discover(options).with_context(|| format!("asking {} for its subsystems", options.addr))?;
+    let mut nqns: Vec<String> =
+        entries.into_iter().filter(|e| e.trtype == 3 && e.subtype == 2).map(|e| e.subnqn).collect();
+    nqns.sort_unstable();
+    nqns.dedup();
+    Ok(match <[String; 1]>::try_from(nqns) {
+        Ok([nqn]) => Ok(nqn),
+        Err(nqns) => several(&nqns),
+    })
+}
+
+fn several(nqns: &[String]) -> anyhow::Result<String> {
+    if nqns.is_empty() {
+        bail!("the target shows no subsystem to this host; name one with --nqn, or the host with --hostnqn");
+    }
+    bail!("the target has several subsystems; choose one with --nqn: {}", nqns.join(", "))
+}
