@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::param::page_size;
 
 /// Bytes that one system call makes resident: meanwhile no other thread can map or unmap memory, which reactors do when they
 /// allocate.
@@ -33,12 +34,13 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Reserves `len` bytes (a multiple of the page size), without touching them. From 2 MiB on the start is aligned so
+    /// Reserves `len` bytes (rounded up to whole pages of the system), without touching them. From 2 MiB on the start is aligned so
     /// that the kernel can back it with huge pages; see [`Mapping::use_huge_pages_within`].
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         if len < HUGE_PAGE {
             return Self::map(len);
         }
+        let len = len.checked_next_multiple_of(page_size()).ok_or(io::ErrorKind::InvalidInput)?;
         let wide = Self::map(len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?)?;
         Ok(wide.trim(HUGE_PAGE, len))
     }
@@ -110,10 +112,17 @@ impl Mapping {
 
     /// Gives the pages of a range back to the kernel; they read as zeroes from then on.
     ///
+    /// # Errors
+    /// Where the range is not of whole pages of the system (16 or 64 KiB on some Arm systems): `madvise` would round its end up and
+    /// discard what lies behind. Where the kernel refuses.
+    ///
     /// # Safety
     /// Nobody else accesses the range while this runs, and no reference into it is alive.
     pub(crate) unsafe fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "outside of the mapping");
+        if !is_whole_pages(offset, len, page_size()) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         // SAFETY: the range lies in this mapping, and the caller has it to himself.
         unsafe { rustix::mm::madvise(self.base.add(offset).as_ptr().cast(), len, Advice::LinuxDontNeed) }?;
         Ok(())
@@ -152,6 +161,11 @@ impl Drop for Mapping {
     }
 }
 
+/// Whether a range of a mapping, which begins with a page, consists of whole pages.
+fn is_whole_pages(offset: usize, len: usize, page: usize) -> bool {
+    offset.is_multiple_of(page) && len.is_multiple_of(page)
+}
+
 /// # Safety
 /// The range belongs to the caller, and nobody uses it afterwards.
 unsafe fn unmap(base: NonNull<u8>, len: usize) {
@@ -179,6 +193,17 @@ mod tests {
             mapping.discard(2 * HUGE_PAGE, HUGE_PAGE).expect("discard");
             assert_eq!(mapping.base().add(last).read(), 0);
         }
+    }
+
+    #[test]
+    fn part_of_a_page_of_the_system_is_not_discarded() {
+        assert!(is_whole_pages(8192, 4096, 4096) && is_whole_pages(65536, 131_072, 65536));
+        assert!(!is_whole_pages(65536, 4096, 65536), "madvise would round this up to 64 KiB");
+        assert!(!is_whole_pages(4096, 65536, 65536));
+        let mapping = Mapping::anonymous(2 * page_size()).expect("memory");
+        // SAFETY: nobody else knows of the mapping.
+        let refused = unsafe { mapping.discard(0, page_size() - 512) };
+        assert_eq!(refused.expect_err("half a page").kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //!
 //! - sizes, samples in a batch, reader threads and time of a batch: `storage-conf/workload/unet3d.yaml` and `bert.yaml` of
 //!   github.com/mlcommons/storage (v0.5), the same in `dlio_benchmark/configs/workload/unet3d_v100.yaml` and `bert_v100.yaml` of
-//!   github.com/argonne-lcf/dlio_benchmark. For `unet3d` 146,600,628 bytes of the latter, the mean of the KiTS19 data set; an early
-//!   state of the former has 234,560,851;
+//!   github.com/argonne-lcf/dlio_benchmark. For `unet3d` 146,600,628 bytes as in the latter (glennklockwood.com/garden/MLPerf-Storage names
+//!   the same mean for later versions); commit 12c976c of the former has 234,560,851;
 //! - order: files shuffled by seed (`file_shuffle`), each read whole from its beginning: one `.npz` file is one sample
 //!   (`reader/npz_reader.py`); a TFRecord file is read with a buffer of `transfer_size` (`reader/tf_reader.py`).
 //!
