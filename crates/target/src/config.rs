@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::backend::BackendSpec;
+use crate::background::control::BackgroundConfig;
 
 /// The highest NSID that a namespace may be given; tables are indexed by it.
 pub const MAX_NSID: u32 = 1024;
@@ -38,6 +39,8 @@ pub struct ServerConfig {
     pub io_threads: u32,
     /// How far the server may go.
     pub limits: Limits,
+    /// Background work.
+    pub background: BackgroundConfig,
     /// Whether hosts are shown power states that they can set (three that work, two that rest). They save nothing: they are
     /// there for hosts and tools that set power states to have something to set.
     pub power_states: bool,
@@ -54,6 +57,7 @@ impl Default for ServerConfig {
             main_core: 0,
             io_threads: 1,
             limits: Limits::default(),
+            background: BackgroundConfig::default(),
             power_states: false,
         }
     }

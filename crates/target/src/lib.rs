@@ -8,6 +8,7 @@ pub mod acks;
 pub mod admission;
 pub mod association;
 pub mod backend;
+pub mod background;
 pub mod buffer;
 pub mod caps;
 pub mod classes;

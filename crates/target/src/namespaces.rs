@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pilotlight_reactor::Completions;
 
 use crate::backend::{Bell, Channel, Completion, Geometry};
+use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
 use crate::failures::Failures;
 use crate::lease::Leased;
@@ -177,6 +178,12 @@ impl Namespaces {
     #[must_use]
     pub fn limit(&self, index: u32) -> Option<&Arc<Limit>> {
         self.info(index).map(|info| &info.limit)
+    }
+
+    /// The background work of every namespace that hosts are told of, by index.
+    pub fn upkeeps(&self) -> impl Iterator<Item = (u32, &Arc<Upkeep>)> {
+        let subsystems = (0..self.by_nsid.len()).flat_map(|at| self.listed(at).iter().map(move |one| (at, one)));
+        subsystems.filter_map(|(at, (nsid, info))| Some((self.index_of(at, *nsid)?, &info.upkeep)))
     }
 
     fn info(&self, index: u32) -> Option<&NamespaceInfo> {

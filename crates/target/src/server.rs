@@ -23,6 +23,8 @@ use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 
 use crate::association::Association;
 use crate::backend::{Backend, MemoryBudget, OpenError};
+use crate::background::control::{Background, Class};
+use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
 use crate::caps::{CapKnobs, Caps, Meter};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
@@ -93,6 +95,8 @@ pub struct Shared {
     pub caps: Caps,
     /// Which latencies are sampled.
     pub latencies: Latencies,
+    /// Background work.
+    pub background: Background,
     priorities: Priorities,
     config: ServerConfig,
     /// The subsystems, which stay as long as the server runs.
@@ -150,6 +154,7 @@ impl Shared {
             failure_bell: FailureBell::default(),
             caps: Caps::default(),
             latencies: Latencies::default(),
+            background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
             priorities: Priorities::default(),
             identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
             discovery,
@@ -313,6 +318,7 @@ pub struct Server {
     notices: Notices,
     _meter: Meter,
     _latency_meter: LatencyMeter,
+    _background_log: BackgroundLog,
 }
 
 impl Server {
@@ -345,6 +351,11 @@ impl Server {
         opener: Box<Opener>,
     ) -> Result<Self, StartError> {
         let Assembled { listeners, addresses, shared, inboxes, threads } = Assembled::new(config, &opener)?;
+        if BackgroundKnobs::are_offered(&shared.background) {
+            options.knobs = Some(Arc::new(BackgroundKnobs::new(options.knobs.take(), Arc::clone(&shared))));
+            options.readings = Some(Arc::new(BackgroundReadings::new(options.readings.take(), Arc::clone(&shared))));
+        }
+        let background_log = BackgroundLog::start(&shared)?;
         options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared))));
         let (meter, readings) = Meter::start(options.readings.take(), &shared)?;
         options.readings = Some(readings);
@@ -371,6 +382,7 @@ impl Server {
             notices,
             _meter: meter,
             _latency_meter: latency_meter,
+            _background_log: background_log,
         })
     }
 
@@ -420,6 +432,11 @@ impl Server {
     pub fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {
         let storage = self.shared.storage(self.shared.index_of(nqn)?, nsid);
         Ok(storage.ok_or_else(|| no_namespace(nqn, nsid))?.backend.allocated_bytes()?)
+    }
+
+    /// Pauses a class of background work, its least rate included, or resumes it.
+    pub fn set_paused(&self, class: Class, paused: bool) {
+        self.shared.background.set_paused(class, paused);
     }
 
     /// Adds a namespace; hosts are told once every I/O thread knows it.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::backend::Geometry;
+use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
 use crate::config::{MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use crate::failures::Failures;
@@ -71,6 +72,8 @@ pub struct NamespaceInfo {
     pub failures: Failures,
     /// Its bandwidth cap.
     pub limit: Arc<Limit>,
+    /// Its background work.
+    pub upkeep: Arc<Upkeep>,
 }
 
 impl NamespaceInfo {
@@ -85,6 +88,7 @@ impl NamespaceInfo {
             allocated_bytes: AllocatedBytes::new(None),
             failures: Failures::default(),
             limit: Arc::default(),
+            upkeep: Arc::default(),
         }
     }
 }

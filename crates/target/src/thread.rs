@@ -6,6 +6,7 @@
 //! incomplete PDU is kept with its connection, so a silent connection costs little. Between two polls it can wait in the
 //! kernel instead (`thread/wait.rs`).
 
+mod background;
 mod end;
 mod hand_over;
 mod link;
@@ -21,6 +22,7 @@ use rustix::event::epoll;
 
 use crate::association::HostKey;
 use crate::backend::Completion;
+use crate::background::tasks::Tasks;
 use crate::buffer::BufferPool;
 use crate::caps::CapsHere;
 use crate::departures::{Clock, Departures};
@@ -128,6 +130,7 @@ impl TargetThread {
                 shared: parts.shared,
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
                 scratch: vec![0; SCRATCH].into_boxed_slice(),
+                tasks: Tasks::default(),
             },
             links: Vec::new(),
             deadlines: Vec::new(),
@@ -287,6 +290,7 @@ impl TargetThread {
     /// Every I/O thread has applied a change: hosts see it from now on.
     fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(usize, u32)], now_ns: u64) {
         self.resources.namespaces.set_list(list);
+        self.update_tasks(now_ns);
         for &(subsystem, nsid) in changed {
             self.each(now_ns, |link, cx| link.conn.pair.on_namespace_changed(subsystem, nsid, cx));
         }
@@ -412,7 +416,8 @@ impl IoThread for TargetThread {
     }
 
     fn needs_poll(&mut self, now_ns: u64) -> bool {
-        let needs = self.in_hand || now_ns >= self.next_tick_ns || !self.inbox.is_empty();
+        let due_ns = self.next_tick_ns.min(self.resources.tasks.due_ns());
+        let needs = self.in_hand || now_ns >= due_ns || !self.inbox.is_empty();
         if !needs {
             self.polled_ns = now_ns; // a poll would have come to nothing
         }

@@ -51,6 +51,11 @@ impl<J: Job> BlockingPool<J> {
         Ok(pool)
     }
 
+    /// A way to hand over jobs that does not keep the threads: what comes after the end of the pool is never done.
+    pub(crate) fn handle(&self) -> Handle<J> {
+        Handle(Arc::clone(&self.shared))
+    }
+
     /// Jobs handed over so far.
     #[cfg(test)]
     pub(crate) fn jobs(&self) -> u32 {
@@ -59,12 +64,17 @@ impl<J: Job> BlockingPool<J> {
 
     /// Hands over a job; gives it back if too many are waiting.
     pub(crate) fn submit(&self, job: J) -> Result<(), J> {
-        self.shared.jobs.push(job)?;
-        self.shared.queued.fetch_add(1, Ordering::SeqCst);
-        if self.shared.sleeping.load(Ordering::SeqCst) > 0 {
-            self.shared.wake(1);
-        }
-        Ok(())
+        self.shared.submit(job)
+    }
+}
+
+/// Hands over jobs to a pool that somebody else keeps.
+pub(crate) struct Handle<J>(Arc<Shared<J>>);
+
+impl<J: Job> Handle<J> {
+    /// As [`BlockingPool::submit`]; gives the job back once the pool has ended.
+    pub(crate) fn submit(&self, job: J) -> Result<(), J> {
+        if self.0.ends.load(Ordering::SeqCst) { Err(job) } else { self.0.submit(job) }
     }
 }
 
@@ -88,6 +98,15 @@ struct Shared<J> {
 }
 
 impl<J: Job> Shared<J> {
+    fn submit(&self, job: J) -> Result<(), J> {
+        self.jobs.push(job)?;
+        self.queued.fetch_add(1, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) > 0 {
+            self.wake(1);
+        }
+        Ok(())
+    }
+
     fn wake(&self, most: u32) {
         let _ = futex::wake(&self.queued, futex::Flags::PRIVATE, most);
     }

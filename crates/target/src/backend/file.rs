@@ -42,6 +42,7 @@ mod queue;
 mod sync;
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -116,6 +117,10 @@ impl Backend for FileBackend {
             Some(blocks) => self.medium.set_blocks(blocks)?,
         }
         Ok(self.medium.geometry())
+    }
+
+    fn drop_cache(&self, bytes: Range<u64>) {
+        self.medium.drop_cache(bytes);
     }
 }
 

@@ -55,6 +55,7 @@ pub use spec::{BackendSpec, OpenError, SpecError, open};
 pub use pilotlight_reactor::Bell;
 use pilotlight_reactor::Completions;
 
+use crate::background::sums::tracker::Tracker;
 use crate::buffer::Buffer;
 use crate::wait::Wait;
 
@@ -86,6 +87,15 @@ pub trait Backend: Send + Sync {
     /// Returns the geometry that holds from now on. What lies beyond a new end is gone for good: it reads as zeroes if the
     /// namespace grows again. May block, waiting for requests of other threads: not for reactors.
     fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry>;
+
+    /// Has the next read of these bytes come from the medium, as far as that is possible: drops what is cached of them and
+    /// written. May block.
+    fn drop_cache(&self, _bytes: Range<u64>) {}
+
+    /// What is tracked of the ranges, where background work needs it.
+    fn tracker(&self) -> Option<&Arc<Tracker>> {
+        None
+    }
 }
 
 /// Names a request; chosen by the caller, returned with its completion.
@@ -145,6 +155,9 @@ pub enum IoError {
     /// The medium failed; the system's error number.
     #[error("the medium failed with error number {0}")]
     Medium(i32),
+    /// The data is not what its checksum says.
+    #[error("the data does not match its checksum")]
+    Checksum,
     /// The backend cannot do this operation at all.
     #[error("the backend cannot do this operation")]
     Unsupported,
@@ -182,7 +195,7 @@ impl Request {
 }
 
 /// Refuses what does not end within `end` blocks.
-fn check_range(lba: u64, blocks: u32, end: u64) -> Result<(), IoError> {
+pub(crate) fn check_range(lba: u64, blocks: u32, end: u64) -> Result<(), IoError> {
     let behind = lba.checked_add(u64::from(blocks));
     if behind.is_some_and(|behind| behind <= end) { Ok(()) } else { Err(IoError::OutOfRange) }
 }
@@ -239,6 +252,11 @@ pub trait Channel: Send {
 
     /// Takes a request. `now_ns` is monotonic time in nanoseconds.
     fn submit(&mut self, request: Request, now_ns: u64) -> Submitted;
+
+    /// As [`Channel::submit`], for a read that scrubbing makes: blocks that are known to be bad are read like others.
+    fn submit_scrub(&mut self, request: Request, now_ns: u64) -> Submitted {
+        self.submit(request, now_ns)
+    }
 
     /// Hands batched submissions to the device and collects what has completed into `done`; at most
     /// `done.capacity() - done.len()` completions, so that nothing is allocated.

@@ -7,6 +7,8 @@
 //! | `file:PATH` | an existing file or block device |
 //! | `file:PATH?size=10GiB` | the same; a missing file is created, an existing one must have this size |
 //! | `null:1GiB` | nothing: writes vanish, reads are zeroes |
+//! | `checked:file:PATH`, `checked=SUMS:file:PATH` | a file or block device with checksums, in `PATH.sums` or `SUMS` |
+//! | `trim:file:PATH`, `checked,trim:file:PATH` | one whose freed ranges are trimmed in the background |
 //! | `delay:50us-2ms:SPEC`, `delay:2ms,seed=7:SPEC` | another backend, late and in random order, for tests |
 
 use std::fmt;
@@ -20,6 +22,7 @@ use super::{
     Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, NullBackend, SizeError,
     format_size, parse_size,
 };
+use crate::background::tracked::{SumsPlace, TrackedBackend, Tracking};
 
 /// What holds a namespace's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,13 @@ pub enum BackendSpec {
         /// Bytes: a missing file is created with them, an existing one must have them.
         size: Option<u64>,
     },
+    /// A file or block device whose ranges are tracked.
+    Tracked {
+        /// What is tracked.
+        tracking: Tracking,
+        /// The file or device.
+        inner: Box<BackendSpec>,
+    },
     /// Another backend, late.
     Delay {
         /// How late.
@@ -52,6 +62,9 @@ pub enum SpecError {
     /// It does not begin with a known word.
     #[error("'{0}' is no backend: write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB")]
     Kind(String),
+    /// Something else than a file or device is to be tracked.
+    #[error("'{0}': only a file or block device has checksums, or is trimmed in the background")]
+    Tracked(String),
     /// The size.
     #[error("in '{spec}': {source}")]
     Size {
@@ -91,7 +104,7 @@ impl BackendSpec {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => Some(path),
-            Self::Delay { inner, .. } => inner.path(),
+            Self::Delay { inner, .. } | Self::Tracked { inner, .. } => inner.path(),
             Self::Memory(_) | Self::HugePages(_) | Self::Null(_) => None,
         }
     }
@@ -101,7 +114,7 @@ impl BackendSpec {
         match self {
             Self::Memory(size) | Self::HugePages(size) | Self::Null(size) => Some(*size),
             Self::File { size, .. } => *size,
-            Self::Delay { inner, .. } => inner.size(),
+            Self::Delay { inner, .. } | Self::Tracked { inner, .. } => inner.size(),
         }
     }
 
@@ -110,7 +123,7 @@ impl BackendSpec {
         match self {
             Self::Memory(size) | Self::HugePages(size) | Self::Null(size) => *size = bytes,
             Self::File { size, .. } => *size = size.map(|_| bytes),
-            Self::Delay { inner, .. } => inner.set_size(bytes),
+            Self::Delay { inner, .. } | Self::Tracked { inner, .. } => inner.set_size(bytes),
         }
     }
 
@@ -119,6 +132,9 @@ impl BackendSpec {
         match (self, other) {
             (Self::File { path: a, .. }, Self::File { path: b, .. }) => a == b,
             (Self::Delay { delays: a, inner: x }, Self::Delay { delays: b, inner: y }) => {
+                a == b && x.is_same_storage(y)
+            }
+            (Self::Tracked { tracking: a, inner: x }, Self::Tracked { tracking: b, inner: y }) => {
                 a == b && x.is_same_storage(y)
             }
             (a, b) => {
@@ -134,7 +150,7 @@ impl BackendSpec {
         match self {
             Self::Memory(size) | Self::HugePages(size) => *size,
             Self::Delay { inner, .. } => inner.memory(),
-            Self::Null(_) | Self::File { .. } => 0,
+            Self::Null(_) | Self::File { .. } | Self::Tracked { .. } => 0,
         }
     }
 
@@ -143,7 +159,7 @@ impl BackendSpec {
         match self {
             Self::HugePages(size) => *size,
             Self::Delay { inner, .. } => inner.preallocated_memory(),
-            Self::Memory(_) | Self::Null(_) | Self::File { .. } => 0,
+            Self::Memory(_) | Self::Null(_) | Self::File { .. } | Self::Tracked { .. } => 0,
         }
     }
 
@@ -163,6 +179,12 @@ impl BackendSpec {
         match self {
             Self::File { path, size } => Self::File { path: base.join(path), size },
             Self::Delay { delays, inner } => Self::Delay { delays, inner: Box::new(inner.relative_to(base)) },
+            Self::Tracked { mut tracking, inner } => {
+                if let Some(SumsPlace::At(path)) = &mut tracking.sums {
+                    *path = base.join(&path);
+                }
+                Self::Tracked { tracking, inner: Box::new(inner.relative_to(base)) }
+            }
             other => other,
         }
     }
@@ -197,7 +219,14 @@ impl FromStr for BackendSpec {
                 let delays = parse_delays(delays).ok_or_else(wrong)?;
                 Ok(Self::Delay { delays, inner: Box::new(inner.parse()?) })
             }
-            _ => Err(SpecError::Kind(text.to_owned())),
+            Some((words, inner)) => {
+                let tracking = Tracking::parse(words).ok_or_else(|| SpecError::Kind(text.to_owned()))?;
+                match inner.parse()? {
+                    inner @ Self::File { .. } => Ok(Self::Tracked { tracking, inner: Box::new(inner) }),
+                    _ => Err(SpecError::Tracked(text.to_owned())),
+                }
+            }
+            None => Err(SpecError::Kind(text.to_owned())),
         }
     }
 }
@@ -210,6 +239,7 @@ impl fmt::Display for BackendSpec {
             Self::Null(size) => write!(f, "null:{}", format_size(*size)),
             Self::File { path, size: None } => write!(f, "file:{}", path.display()),
             Self::File { path, size: Some(size) } => write!(f, "file:{}?size={}", path.display(), format_size(*size)),
+            Self::Tracked { tracking, inner } => write!(f, "{tracking}:{inner}"),
             Self::Delay { delays: Delays { shortest_ns, longest_ns, seed }, inner } => {
                 write!(f, "delay:{shortest_ns}ns-{longest_ns}ns,seed={seed}:{inner}")
             }
@@ -264,6 +294,11 @@ pub fn open(spec: &BackendSpec, block_size: u32, budget: &Arc<MemoryBudget>) -> 
         BackendSpec::File { path, size } => {
             let options = FileOptions { path: path.clone(), block_size, size: *size };
             Arc::new(FileBackend::open(&options)?)
+        }
+        BackendSpec::Tracked { tracking, inner } => {
+            let below = open(inner, block_size, budget)?;
+            let path = inner.path().unwrap_or(Path::new(""));
+            Arc::new(TrackedBackend::open(below, path, tracking).map_err(system)?)
         }
         BackendSpec::Delay { delays, inner } => Arc::new(DelayBackend::new(open(inner, block_size, budget)?, *delays)),
     })

@@ -46,6 +46,7 @@ fn namespaces() -> Vec<(u32, NamespaceInfo)> {
         nguid: [2; 16],
         allocated_bytes: AllocatedBytes::new(Some(8192)),
         failures: Default::default(),
+        upkeep: Arc::default(),
         limit: Default::default(),
     };
     vec![(1, info.clone()), (3, info)]

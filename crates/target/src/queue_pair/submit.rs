@@ -147,6 +147,7 @@ fn status_of(error: IoError, work: &Work) -> Status {
         IoError::NoSpace => Status::CAPACITY_EXCEEDED.dnr(),
         IoError::ReadOnly => Status::WRITE_PROTECTED.dnr(),
         IoError::Unsupported => Status::INVALID_OPCODE.dnr(),
+        IoError::Checksum => Status::UNRECOVERED_READ,
         IoError::Medium(_) => match work {
             Work::Read(_) | Work::Compare(_) | Work::Verify { .. } => Status::UNRECOVERED_READ,
             Work::Write { .. } | Work::Zero { .. } => Status::WRITE_FAULT,

@@ -9,6 +9,7 @@ use pilotlight_reactor::{Inbox, Sender};
 
 use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::acks::Acks;
+use crate::background::upkeep::Upkeep;
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::departures::Clock;
 use crate::discovery::DiscoveryLog;
@@ -119,7 +120,8 @@ pub(super) fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Ent
 }
 
 pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, storage: Storage) -> Namespace {
-    let info = NamespaceInfo::new(subsystem, config, storage.backend.geometry());
+    let upkeep = Arc::new(Upkeep::new(storage.backend.tracker().cloned()));
+    let info = NamespaceInfo { upkeep, ..NamespaceInfo::new(subsystem, config, storage.backend.geometry()) };
     info.allocated_bytes.set(storage.backend.allocated_bytes().ok());
     Namespace { info, storage }
 }

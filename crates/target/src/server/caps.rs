@@ -7,6 +7,7 @@ use pilotlight_reactor::clock;
 use super::{Server, ServerError, Shared, no_namespace};
 use crate::backend::BackendSpec;
 use crate::caps::{Limit, LimitStats, Setter};
+use crate::subsystem::NamespaceInfo;
 
 /// What can be capped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +41,10 @@ impl Shared {
         self.caps.host(nqn)
     }
 
-    /// Makes the limit of a namespace in this backend known to policies.
-    pub(super) fn add_limit(&self, limit: &Arc<Limit>, backend: &BackendSpec) {
-        self.caps.add_namespace(limit, backend.path(), self.counters.len() as u32);
+    /// Makes the limit of namespace `nsid` of subsystem `nqn` in this backend known to policies, and gives its background work to an I/O thread.
+    pub(super) fn add_limit(&self, info: &NamespaceInfo, name: (&str, u32), backend: &BackendSpec) {
+        self.caps.add_namespace(&info.limit, backend.path(), self.counters.len() as u32);
+        self.background.add(&info.upkeep, name, backend);
     }
 
     /// The same of all namespaces of the configuration.
@@ -52,14 +54,16 @@ impl Shared {
             for (nsid, namespace) in &entry.namespaces {
                 let backend =
                     subsystem.namespaces.iter().rfind(|known| known.nsid == *nsid).map(|known| &known.backend);
-                backend.into_iter().for_each(|backend| self.add_limit(&namespace.info.limit, backend));
+                let name = (entry.subsystem.nqn(), *nsid);
+                backend.into_iter().for_each(|backend| self.add_limit(&namespace.info, name, backend));
             }
         }
     }
 
-    /// The namespace of this limit is gone.
-    pub(super) fn remove_limit(&self, limit: &Limit) {
-        self.caps.remove_namespace(limit, clock::now_ns());
+    /// The namespace is gone.
+    pub(super) fn remove_limit(&self, info: &NamespaceInfo) {
+        self.caps.remove_namespace(&info.limit, clock::now_ns());
+        self.background.remove(&info.upkeep);
     }
 
     /// The limit of every namespace.

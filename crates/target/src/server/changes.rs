@@ -61,7 +61,7 @@ impl Changes {
         let changes = self.channels(&storage, config.nsid)?;
         self.apply((index, config.nsid), changes);
         let added = namespace(&self.shared.identities[index], config, storage);
-        self.shared.add_limit(&added.info.limit, &config.backend);
+        self.shared.add_limit(&added.info, (nqn, config.nsid), &config.backend);
         self.change_state(|state| state.subsystems[index].namespaces.insert(config.nsid, added));
         self.publish(&[(index, config.nsid)]);
         Ok(())
@@ -78,7 +78,7 @@ impl Changes {
         self.apply((index, nsid), self.threads.iter().map(|_| NamespaceChange::Removed));
         let removed = self.change_state(|state| state.subsystems[index].namespaces.remove(&nsid));
         self.publish(&[(index, nsid)]);
-        removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info.limit));
+        removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info));
         drop(removed);
         Ok(())
     }
@@ -124,13 +124,13 @@ impl Changes {
         self.apply(new, changes);
         self.apply(old, self.threads.iter().map(|_| NamespaceChange::Removed));
         let moved = namespace(&self.shared.identities[new.0], config, storage);
-        self.shared.add_limit(&moved.info.limit, &config.backend);
+        self.shared.add_limit(&moved.info, (to, config.nsid), &config.backend);
         let removed = self.change_state(|state| {
             state.subsystems[new.0].namespaces.insert(new.1, moved);
             state.subsystems[old.0].namespaces.remove(&old.1)
         });
         self.publish(&[old, new]);
-        removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info.limit));
+        removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info));
         Ok(())
     }
 

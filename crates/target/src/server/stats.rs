@@ -5,6 +5,8 @@ use std::sync::Arc;
 use pilotlight_reactor::{HistogramSnapshot, RuntimeStats, clock};
 
 use super::{CapStats, Entry, Namespace, Server, Shared};
+use crate::background::control::ClassStats;
+use crate::background::upkeep::UpkeepStats;
 use crate::failures::{FailureCount, Failures};
 use crate::latency::SocketLatencyStats;
 use crate::moves::Moves;
@@ -50,6 +52,10 @@ pub struct ServerStats {
     pub caps: Vec<CapStats>,
     /// The highest class that each I/O thread carries; `None` if it serves nobody.
     pub classes: Vec<Option<u8>>,
+    /// The classes of background work that any namespace has.
+    pub background: Vec<ClassStats>,
+    /// The background work of each namespace that has any.
+    pub upkeeps: Vec<UpkeepStats>,
 }
 
 /// Failed commands of a namespace.
@@ -119,6 +125,8 @@ impl Server {
             failures: self.failures(),
             caps: self.cap_stats(),
             classes: self.notices.classes(),
+            background: self.shared.background.stats(),
+            upkeeps: self.shared.background.upkeeps().iter().filter_map(|upkeep| upkeep.stats()).collect(),
         }
     }
 

@@ -54,6 +54,7 @@ impl Drop for TargetThread {
         self.await_backends(began_ns);
         self.resources.retire_channels();
         let abandoned = self.resources.namespaces.abandon();
+        self.resources.tasks.abandon();
         for link in self.links.iter_mut().filter_map(Option::take) {
             if link.conn.pair.is_in_backend() {
                 Box::leak(link); // its slots hold buffers

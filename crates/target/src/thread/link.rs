@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::NO_WAIT;
+use crate::background::tasks::Tasks;
 use crate::caps::CapsHere;
 use crate::departures::Departures;
 use crate::latency::{Sample, Sampler, receive_stamped, set_stamping};
@@ -54,6 +55,7 @@ pub(super) struct Resources {
     pub(super) shared: Arc<Shared>,
     pub(super) epoll: OwnedFd,
     pub(super) scratch: Box<[u8]>,
+    pub(super) tasks: Tasks,
 }
 
 pub(super) fn readable() -> epoll::EventFlags {

@@ -8,6 +8,7 @@ use rustix::event::epoll;
 use super::link::Resources;
 use super::wait::{BELL, DOORBELL};
 use super::{NO_WAIT, TargetThread};
+use crate::background::tasks::is_background;
 use crate::moves::here;
 use crate::queue_pair::connection_of;
 
@@ -43,6 +44,7 @@ impl TargetThread {
         busy |= self.poll_backends(now_ns);
         busy |= self.resources.caps.has_throttled() && self.poll_throttled(now_ns);
         busy |= self.poll_waiting(now_ns);
+        busy |= self.resources.shared.background.is_used() && self.poll_background(now_ns, requests);
         let due = self.tick(now_ns);
         assert!(self.resources.namespaces.loans().is_empty(), "what a poll borrows it gives back");
         self.quiet = !busy && !due;
@@ -108,6 +110,10 @@ impl TargetThread {
         let busy = !done.is_empty();
         for completion in done.drain(..) {
             let index = connection_of(completion.tag);
+            if is_background(completion.tag) {
+                self.resources.end_background(completion, now_ns);
+                continue;
+            }
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 unreachable!("a connection stays until its last request is back")
             };

@@ -64,7 +64,8 @@ impl TargetThread {
         }
         let links = self.waiting.iter().filter_map(|&index| self.links[index as usize].as_ref());
         let commands = links.map(|link| link.conn.pair.wait(now_ns)).min().unwrap_or(Wait::Event);
-        commands.min(self.timers()).min(Wait::until(self.resources.caps.due_ns()))
+        let background = Wait::until(self.resources.tasks.due_ns());
+        commands.min(self.timers()).min(Wait::until(self.resources.caps.due_ns())).min(background)
     }
 
     /// When the next tick comes that has anything to do.

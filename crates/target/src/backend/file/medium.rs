@@ -322,6 +322,12 @@ impl Medium {
         rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file)).map_err(Errno::raw_os_error)
     }
 
+    /// Drops what the page cache has of a range and has written. Direct reads pass the cache anyway.
+    pub(super) fn drop_cache(&self, bytes: Range<u64>) {
+        let len = std::num::NonZeroU64::new(bytes.end - bytes.start);
+        let _ = rustix::fs::fadvise(&self.file, bytes.start, len, rustix::fs::Advice::DontNeed);
+    }
+
     /// Makes a range zero.
     pub(super) fn zero(&self, bytes: &Range<u64>, deallocate: bool) -> Result<(), IoError> {
         if deallocate && self.fallocate(&self.punches, FallocateFlags::PUNCH_HOLE, bytes)? {

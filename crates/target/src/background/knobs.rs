@@ -1,0 +1,183 @@
+//! Rates of background work as knobs of a policy and bytes to be done as readings, beside those of the machine; and the thread that logs findings.
+//!
+//! Both classes are offered or none, so that the caps of namespaces and hosts, which come and go, have higher numbers.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pilotlight_plant::{Cost, Kind, Knob, KnobId, Of, Quantity, ReadingId, Refusal, Source, Values, Window};
+use pilotlight_reactor::{Knobs, Readings, Refusals, clock};
+
+use super::control::{Background, CLASSES, Class, FULL_PPM};
+use crate::server::Shared;
+
+/// Time of the main core for setting a rate (an atomic store), and until it holds: a background I/O that is on its way, or an I/O
+/// thread that waits in the kernel for its next look. Estimates.
+const COSTS: (Cost, Cost) = (Cost::Assumed(50), Cost::Assumed(1_000_000_000));
+/// Length of a window of what is to be done.
+const WINDOW: Duration = Duration::from_millis(500);
+/// From the end of a window until its value is known: the value is as of that moment.
+const LAG: Cost = Cost::Assumed(1_000_000);
+
+fn of(class: Class) -> Of {
+    Of::Background(class as u16)
+}
+
+/// The knobs of a machine, if it has any, and the rates of background work.
+pub struct BackgroundKnobs {
+    machine: Option<Arc<dyn Knobs>>,
+    /// Number of the machine's knobs.
+    first: usize,
+    shared: Arc<Shared>,
+}
+
+impl BackgroundKnobs {
+    /// Whether there is anything to set: decided when the server starts.
+    pub(crate) fn are_offered(background: &Background) -> bool {
+        CLASSES.into_iter().any(|class| background.has(class))
+    }
+
+    /// Puts the rates beside the knobs of a machine.
+    pub(crate) fn new(machine: Option<Arc<dyn Knobs>>, shared: Arc<Shared>) -> Self {
+        let first = machine.as_ref().map_or(0, |machine| machine.knobs().len());
+        Self { machine, first, shared }
+    }
+}
+
+fn knob(class: Class) -> Knob {
+    let values = Values::Range { min: 0, max: FULL_PPM, step: 1 };
+    Knob { of: of(class), kind: Kind::RatePpm, values, found: FULL_PPM, caller: COSTS.0, effect: COSTS.1 }
+}
+
+impl Knobs for BackgroundKnobs {
+    fn knobs(&self) -> Vec<Knob> {
+        let machine = self.machine.as_ref().map(|machine| machine.knobs()).unwrap_or_default();
+        machine.into_iter().chain(CLASSES.map(knob)).collect()
+    }
+
+    fn drives(&self) -> Vec<(u32, u16)> {
+        self.machine.as_ref().map(|machine| machine.drives()).unwrap_or_default()
+    }
+
+    fn drive_of(&self, path: &std::path::Path) -> Option<u16> {
+        self.machine.as_ref()?.drive_of(path)
+    }
+
+    fn connect(&self, refusals: Refusals, workers: &[u32]) {
+        if let Some(machine) = &self.machine {
+            machine.connect(refusals, workers);
+        }
+    }
+
+    fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
+        let Some(at) = knob.index().checked_sub(self.first) else {
+            return self.machine.as_ref().ok_or(Refusal::Unknown)?.set(knob, value);
+        };
+        self.shared.background.set_ppm(*CLASSES.get(at).ok_or(Refusal::Unknown)?, value);
+        Ok(())
+    }
+
+    fn restore(&self) {
+        CLASSES.into_iter().for_each(|class| self.shared.background.set_ppm(class, FULL_PPM));
+        if let Some(machine) = &self.machine {
+            machine.restore();
+        }
+    }
+}
+
+impl fmt::Debug for BackgroundKnobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackgroundKnobs").field("machine", &self.machine).finish_non_exhaustive()
+    }
+}
+
+/// The readings of a machine, if it has any, and the bytes that background work has to do.
+pub struct BackgroundReadings {
+    machine: Option<Arc<dyn Readings>>,
+    /// Number of the machine's sources.
+    first: usize,
+    shared: Arc<Shared>,
+}
+
+impl BackgroundReadings {
+    /// Puts them beside the readings of a machine.
+    pub(crate) fn new(machine: Option<Arc<dyn Readings>>, shared: Arc<Shared>) -> Self {
+        let first = machine.as_ref().map_or(0, |machine| machine.sources().len());
+        Self { machine, first, shared }
+    }
+}
+
+impl Readings for BackgroundReadings {
+    fn sources(&self) -> Vec<Source> {
+        let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
+        let window_ns = WINDOW.as_nanos() as u64;
+        let source = |class| Source { of: of(class), quantity: Quantity::BacklogBytes, window_ns, lag: LAG };
+        machine.into_iter().chain(CLASSES.map(source)).collect()
+    }
+
+    fn want(&self, wanted: &[ReadingId]) {
+        if let Some(machine) = &self.machine {
+            machine.want(wanted);
+        }
+        let own = self.first..self.first + CLASSES.len();
+        self.shared.background.set_added_up(wanted.iter().any(|id| own.contains(&id.index())));
+    }
+
+    fn last(&self, id: ReadingId) -> Option<Window> {
+        let Some(at) = id.index().checked_sub(self.first) else { return self.machine.as_ref()?.last(id) };
+        let (bytes, ended_ns) = self.shared.background.backlog(*CLASSES.get(at)?)?;
+        Some(Window { ended_ns, value: Some(bytes) })
+    }
+}
+
+impl fmt::Debug for BackgroundReadings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackgroundReadings").field("machine", &self.machine).finish_non_exhaustive()
+    }
+}
+
+/// The thread that logs findings and adds up what is to be done; dropped, it ends.
+pub struct BackgroundLog {
+    is_over: Arc<AtomicBool>,
+    join: Option<JoinHandle<()>>,
+}
+
+impl BackgroundLog {
+    /// Starts the thread. It sleeps unless there is something to log, or a policy wants to know what is to be done.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (ended, shared) = (Arc::clone(&is_over), Arc::clone(shared));
+        let body = move || {
+            shared.background.set_logger(std::thread::current());
+            while !ended.load(Relaxed) {
+                shared.background.log();
+                if shared.background.is_added_up() {
+                    shared.background.add_up(clock::now_ns());
+                    std::thread::park_timeout(WINDOW);
+                } else {
+                    std::thread::park();
+                }
+            }
+            shared.background.log();
+        };
+        let join = std::thread::Builder::new().name("background".into()).spawn(body)?;
+        Ok(Self { is_over, join: Some(join) })
+    }
+}
+
+impl Drop for BackgroundLog {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        if let Some(join) = self.join.take() {
+            join.thread().unpark();
+            let _ = join.join();
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! Scrubbing and trimming of one namespace: a state machine that its I/O thread polls.
+//!
+//! # The algorithm
+//! A range is looked up in the sums file by another thread, then its data is read, at most 64 KiB and one read at a time. A *clean* range is
+//! compared with its checksums. A *dirty* one is summed, and compared where nobody has written. What differs is read again, dropped from
+//! caches before. If it differs again, and nobody has written meanwhile, its blocks are bad.
+//!
+//! New checksums are collected. Before they are written the drive is flushed: a checksum must not be older or newer than what survives
+//! a loss of power.
+//!
+//! Dirty ranges go before the pass, so that there is soon something to compare with, except where the pass is behind its schedule.
+
+mod found;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::control::{Background, Class};
+use super::pace::{Pace, Round, Schedule, may_begin};
+use super::sums::format::Pass;
+use super::sums::ranges::Mark;
+use super::sums::tracker::{Reply, Tracker, Work};
+use super::sums::{BLOCK, BLOCKS, RANGE, Sums};
+use super::upkeep::Upkeep;
+use crate::backend::{Channel, Completion, Geometry, IoError, Op, Request, Submitted, Tag};
+use crate::buffer::{Buffer, BufferPool};
+
+const NS_PER_S: u64 = 1_000_000_000;
+/// Time between two looks for dirty ranges that nobody writes to any more, in nanoseconds.
+const QUIET_NS: u64 = 5 * NS_PER_S;
+/// Ranges whose checksums are written together, after one flush.
+const BATCH: usize = 64;
+/// How long checksums may wait for others, in nanoseconds.
+const BATCH_NS: u64 = NS_PER_S;
+/// Words of dirty ranges looked through in one poll: a microsecond.
+const WORDS: usize = 512;
+/// Ranges between two notes of the position of a pass: 256 MiB.
+const NOTED: u64 = 4096;
+/// Longest time between two polls while there is something to be done, in nanoseconds: a rate that was raised is noticed that late.
+const LOOK_NS: u64 = NS_PER_S;
+
+/// What is done with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// It is read: there are no checksums.
+    Read,
+    /// It is compared.
+    Verify,
+    /// It is summed; these blocks were written, a bit each.
+    Sum(u16),
+}
+
+/// A range at work.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    range: u64,
+    purpose: Purpose,
+    /// Whether it is the pass's next one.
+    in_pass: bool,
+    /// Its checksums, once they have been looked up.
+    old: Option<Sums>,
+    /// It has differed once.
+    again: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    /// Its checksums are being looked up.
+    Looking(Job),
+    /// It is to be read.
+    Ready(Job),
+    Reading(Job),
+    Flushing,
+    Committing,
+    Punching(u64),
+}
+
+/// What a poll may use.
+pub(super) struct Cx<'a> {
+    pub(super) channel: &'a mut dyn Channel,
+    pub(super) shared: &'a Background,
+    pub(super) round: Round,
+    /// The tag of this namespace's requests.
+    pub(super) tag: Tag,
+}
+
+/// The background work of a namespace on its I/O thread.
+pub(super) struct Scrubber {
+    pub(super) upkeep: Arc<Upkeep>,
+    bytes: u64,
+    block_size: u64,
+    state: State,
+    pool: BufferPool,
+    buffer: Option<Buffer>,
+    scrub: Pace,
+    trim: Pace,
+    schedule: Schedule,
+    /// Where dirty ranges are looked for next, and from when on.
+    dirty_from: u64,
+    dirty_ns: u64,
+    batch: Vec<(u64, Sums)>,
+    batch_ns: u64,
+    /// When it was last polled.
+    now_ns: u64,
+    noted: u64,
+}
+
+impl Scrubber {
+    /// For a namespace that looks like this, with a pass every so many days.
+    pub(super) fn new(upkeep: &Arc<Upkeep>, geometry: Geometry, days: u32, now_ns: u64) -> std::io::Result<Self> {
+        let block_size = u64::from(geometry.block_size);
+        let bytes = geometry.blocks * block_size;
+        let mut pool = BufferPool::new(RANGE as usize)?;
+        let buffer = pool.alloc(RANGE as usize);
+        let pass = upkeep.tracker().map(|tracker| tracker.pass()).unwrap_or_default();
+        let period_ns = u64::from(days.max(1)) * 86_400 * NS_PER_S;
+        let mut scrubber = Self {
+            upkeep: Arc::clone(upkeep),
+            bytes,
+            block_size,
+            state: State::Idle,
+            pool,
+            buffer,
+            scrub: Pace::default(),
+            trim: Pace::default(),
+            schedule: Schedule { began_ns: 0, period_ns },
+            dirty_from: 0,
+            dirty_ns: 0,
+            batch: Vec::with_capacity(BATCH),
+            batch_ns: 0,
+            now_ns,
+            noted: pass.position,
+        };
+        scrubber.upkeep.progress.ranges.store(bytes.div_ceil(RANGE), Relaxed);
+        scrubber.begin_pass(if pass.began_s == 0 { Pass { began_s: unix_s(), position: 0 } } else { pass }, now_ns);
+        Ok(scrubber)
+    }
+
+    fn begin_pass(&mut self, pass: Pass, now_ns: u64) {
+        let age_ns = i128::from(unix_s().saturating_sub(pass.began_s)) * i128::from(NS_PER_S);
+        self.schedule.began_ns = i128::from(now_ns) - age_ns;
+        let progress = &self.upkeep.progress;
+        progress.began_s.store(pass.began_s, Relaxed);
+        progress.position.store(pass.position.min(progress.ranges.load(Relaxed)), Relaxed);
+    }
+
+    fn tracker(&self) -> Option<&Arc<Tracker>> {
+        self.upkeep.tracker()
+    }
+
+    fn position(&self) -> (u64, u64) {
+        (self.upkeep.progress.position.load(Relaxed), self.upkeep.progress.ranges.load(Relaxed))
+    }
+
+    /// Whether an I/O of this namespace is on its way.
+    pub(super) fn is_on_drive(&self) -> bool {
+        matches!(self.state, State::Reading(_) | State::Flushing | State::Punching(_))
+    }
+
+    /// When the next piece of the pass is due by its schedule, in nanoseconds.
+    fn schedule_ns(&self, shared: &Background) -> u64 {
+        if !self.upkeep.has(Class::Scrub) || shared.is_paused(Class::Scrub) {
+            return u64::MAX;
+        }
+        let (position, ranges) = self.position();
+        self.schedule.due_ns(position, ranges)
+    }
+
+    /// When there is something to do, in nanoseconds, events apart.
+    pub(super) fn due_ns(&self, shared: &Background, now_ns: u64) -> u64 {
+        match self.state {
+            State::Reading(_) | State::Flushing | State::Punching(_) => return u64::MAX,
+            State::Looking(_) | State::Committing => return now_ns + crate::wait::BUSY_RETRY_NS,
+            State::Idle | State::Ready(_) => {}
+        }
+        let (position, ranges) = self.position();
+        let mut due_ns = self.schedule_ns(shared);
+        if self.upkeep.has(Class::Scrub) {
+            let by_rate_ns = self.scrub.due_ns(shared.rate(Class::Scrub));
+            if position < ranges {
+                due_ns = due_ns.min(by_rate_ns);
+            }
+            if !self.batch.is_empty() {
+                due_ns = due_ns.min(by_rate_ns.max(self.batch_ns.saturating_add(BATCH_NS)));
+            }
+            if self.tracker().is_some_and(|tracker| !tracker.dirty.is_empty()) {
+                due_ns = due_ns.min(by_rate_ns.max(self.dirty_ns));
+            }
+        }
+        if self.upkeep.backlog(Class::Trim) > 0 {
+            due_ns = due_ns.min(self.trim.due_ns(shared.rate(Class::Trim)));
+        }
+        // while requests keep it from beginning it is asked again, and ranges become dirty without a word
+        let backlog = self.tracker().is_some() || position < ranges;
+        due_ns.max(now_ns + crate::wait::BUSY_RETRY_NS).min(if backlog { now_ns + LOOK_NS } else { u64::MAX })
+    }
+
+    /// Brings the work on; whether anything was done.
+    pub(super) fn poll(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.now_ns = cx.round.now_ns;
+        match self.state {
+            State::Looking(job) => {
+                if let Some(Reply::Looked(old)) = self.tracker().and_then(|tracker| tracker.reply()) {
+                    self.looked(job, old);
+                }
+            }
+            State::Committing => {
+                if let Some(Reply::Committed(batch)) = self.tracker().and_then(|tracker| tracker.reply()) {
+                    self.batch = batch;
+                    self.state = State::Idle;
+                }
+            }
+            _ => {}
+        }
+        match self.state {
+            State::Idle => self.choose(cx),
+            State::Ready(job) if may_begin(cx.round, ready_ns(cx.shared), self.schedule_ns(cx.shared)) => {
+                self.read(job, cx)
+            }
+            _ => false,
+        }
+    }
+
+    fn choose(&mut self, cx: &mut Cx<'_>) -> bool {
+        let (shared, round) = (cx.shared, cx.round);
+        let now_ns = round.now_ns;
+        if self.upkeep.backlog(Class::Trim) > 0
+            && may_begin(round, self.trim.due_ns(shared.rate(Class::Trim)), u64::MAX)
+        {
+            return self.punch(cx);
+        }
+        let by_schedule_ns = self.schedule_ns(shared);
+        let by_rate_ns = self.scrub.due_ns(shared.rate(Class::Scrub));
+        if !self.upkeep.has(Class::Scrub) || !may_begin(round, by_rate_ns, by_schedule_ns) {
+            return false;
+        }
+        let (position, ranges) = self.position();
+        if position >= ranges && by_schedule_ns <= now_ns {
+            self.begin_pass(Pass { began_s: unix_s(), position: 0 }, now_ns);
+            return true;
+        }
+        let is_late = !self.batch.is_empty() && self.batch_ns.saturating_add(BATCH_NS) <= now_ns;
+        if self.batch.len() >= BATCH || is_late {
+            return self.flush(cx);
+        }
+        let is_behind = position < ranges && by_schedule_ns <= now_ns;
+        if !is_behind && let Some(job) = self.next_dirty(now_ns) {
+            return self.start(job);
+        }
+        if position < ranges {
+            return self.next_of_pass(position);
+        }
+        false
+    }
+
+    /// The next dirty range that nobody has written to for a while.
+    fn next_dirty(&mut self, now_ns: u64) -> Option<Job> {
+        let tracker = self.upkeep.tracker()?;
+        if tracker.dirty.is_empty() || now_ns < self.dirty_ns {
+            return None;
+        }
+        match tracker.dirty.next(self.dirty_from, WORDS) {
+            Ok(range) => {
+                self.dirty_from = range + 1;
+                let written = tracker.ranges.begin_summing(range, true)?;
+                Some(Job { range, purpose: Purpose::Sum(written), in_pass: false, old: None, again: false })
+            }
+            Err(Some(from)) => {
+                self.dirty_from = from;
+                None
+            }
+            Err(None) => {
+                (self.dirty_from, self.dirty_ns) = (0, now_ns + QUIET_NS);
+                None
+            }
+        }
+    }
+
+    fn next_of_pass(&mut self, range: u64) -> bool {
+        let purpose = match self.tracker() {
+            Some(tracker) if tracker.has_sums() => match tracker.ranges.mark(range) {
+                Mark::Clean => Some(Purpose::Verify),
+                Mark::Dirty => tracker.ranges.begin_summing(range, false).map(Purpose::Sum),
+                Mark::Marking | Mark::Committing => None,
+            },
+            _ => Some(Purpose::Read),
+        };
+        let Some(purpose) = purpose else {
+            self.advance(range); // somebody writes to it now
+            return true;
+        };
+        self.start(Job { range, purpose, in_pass: true, old: None, again: false })
+    }
+
+    fn start(&mut self, job: Job) -> bool {
+        if job.purpose == Purpose::Read {
+            self.state = State::Ready(job);
+            return true;
+        }
+        self.look(job)
+    }
+
+    fn look(&mut self, job: Job) -> bool {
+        let work = Work::Look { range: job.range, fresh: job.again };
+        let taken = self.tracker().is_some_and(|tracker| tracker.ask(work));
+        self.state = if taken { State::Looking(job) } else { State::Idle };
+        taken
+    }
+
+    fn looked(&mut self, job: Job, old: Option<Sums>) {
+        let job = Job { old, ..job };
+        if let (Purpose::Verify, None, Some(tracker)) = (job.purpose, old, self.upkeep.tracker()) {
+            // its record is damaged: it is summed again, as if all of it had been written
+            if tracker.ranges.start_marking(job.range, true) {
+                tracker.request_mark(job.range);
+            }
+            return self.done(job);
+        }
+        self.state = State::Ready(job);
+    }
+
+    /// The work on a range is over.
+    fn done(&mut self, job: Job) {
+        self.state = State::Idle;
+        if job.in_pass {
+            self.advance(job.range);
+        }
+    }
+
+    fn advance(&mut self, range: u64) {
+        let (progress, ranges) = (&self.upkeep.progress, self.position().1);
+        let position = range + 1;
+        progress.position.store(position, Relaxed);
+        if position == ranges {
+            progress.passes.fetch_add(1, Relaxed);
+        }
+        if position == ranges || position.saturating_sub(self.noted) >= NOTED || position < self.noted {
+            self.noted = position;
+            let pass = Pass { began_s: progress.began_s.load(Relaxed), position };
+            self.tracker().iter().for_each(|tracker| _ = tracker.ask(Work::Note(pass)));
+        }
+    }
+
+    // The drive.
+
+    /// Submits an I/O of so many bytes; whether the drive was free and had room.
+    fn submit(&mut self, cx: &mut Cx<'_>, request: Request, next: State, bytes: u64) -> bool {
+        let Some(drive) = self.upkeep.placed().map(|place| Arc::clone(&place.drive)).filter(|drive| drive.take())
+        else {
+            self.buffer = request.buffer.or(self.buffer.take());
+            return false;
+        };
+        match cx.channel.submit_scrub(request, cx.round.now_ns) {
+            Submitted::Busy(request) => {
+                drive.give_back();
+                self.buffer = request.buffer.or(self.buffer.take());
+                return false;
+            }
+            submitted => {
+                let pace = if matches!(next, State::Punching(_)) { &mut self.trim } else { &mut self.scrub };
+                pace.begin(cx.round.now_ns, bytes);
+                self.state = next;
+                if let Submitted::Done(completion) = submitted {
+                    self.on_completion(completion, cx.shared);
+                }
+            }
+        }
+        true
+    }
+
+    fn read(&mut self, job: Job, cx: &mut Cx<'_>) -> bool {
+        let Some(buffer) = self.buffer.take() else { return false };
+        let bytes = self.bytes_of(job.range);
+        let blocks = (bytes / self.block_size) as u32;
+        let lba = job.range * (RANGE / self.block_size);
+        let request = Request { tag: cx.tag, op: Op::Read, lba, blocks, buffer: Some(buffer) };
+        self.submit(cx, request, State::Reading(job), bytes)
+    }
+
+    fn bytes_of(&self, range: u64) -> u64 {
+        (self.bytes - range * RANGE).min(RANGE)
+    }
+
+    fn flush(&mut self, cx: &mut Cx<'_>) -> bool {
+        let request = Request { tag: cx.tag, op: Op::Flush, lba: 0, blocks: 0, buffer: None };
+        self.submit(cx, request, State::Flushing, 0)
+    }
+
+    fn punch(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(tracker) = self.upkeep.tracker().map(Arc::clone) else { return false };
+        let Ok(range) = tracker.freed.next(0, usize::MAX) else { return false };
+        tracker.freed.take(range);
+        if !tracker.ranges.begin_punch(range) {
+            return true; // written since
+        }
+        let bytes = self.bytes_of(range);
+        let (lba, blocks) = (range * BLOCKS as u64, (bytes / BLOCK) as u32);
+        let request = Request { tag: cx.tag, op: Op::Deallocate, lba, blocks, buffer: None };
+        let began = self.submit(cx, request, State::Punching(range), bytes);
+        if !began {
+            self.keep_freed(range);
+        }
+        began
+    }
+
+    /// A range that could not be punched now stays free.
+    fn keep_freed(&self, range: u64) {
+        let Some(tracker) = self.upkeep.tracker() else { return };
+        tracker.ranges.end_punch(range);
+        if tracker.ranges.free(range) {
+            tracker.freed.add(range);
+        }
+    }
+
+    /// An I/O is over.
+    pub(super) fn on_completion(&mut self, completion: Completion, shared: &Background) {
+        if let Some(place) = self.upkeep.placed() {
+            place.drive.give_back();
+        }
+        let Completion { result, buffer, .. } = completion;
+        self.buffer = buffer.or(self.buffer.take());
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Reading(job) => self.on_read(job, result, shared),
+            State::Flushing => self.commit(result),
+            State::Punching(range) => self.on_punched(range, result),
+            other => self.state = other,
+        }
+    }
+
+    fn on_punched(&self, range: u64, result: Result<(), IoError>) {
+        let Some(tracker) = self.upkeep.tracker() else { return };
+        tracker.ranges.end_punch(range);
+        if result.is_ok() {
+            self.upkeep.progress.trimmed_bytes.fetch_add(RANGE, Relaxed);
+        }
+    }
+}
+
+impl Drop for Scrubber {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.pool.free(buffer);
+        }
+    }
+}
+
+/// A range that has been looked up is read at once, unless its class is paused or set to rest.
+fn ready_ns(shared: &Background) -> u64 {
+    if shared.rate(Class::Scrub) == 0 { u64::MAX } else { 0 }
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,113 @@
+//! What a read has found: checksums that hold, checksums to be written, bad blocks.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::super::control::{Background, Finding};
+use super::super::sums::ranges::Mark;
+use super::super::sums::tracker::Work;
+use super::super::sums::{BLOCKS, RANGE, Sums, sums_of};
+use super::{Job, Purpose, Scrubber, State};
+use crate::backend::IoError;
+
+/// The blocks that differ among those that `compared` names, a bit each.
+fn differing(old: &Sums, new: &Sums, compared: u16) -> u16 {
+    let differs = |at: &usize| compared >> at & 1 == 1 && old[*at] != new[*at];
+    (0..BLOCKS).filter(differs).fold(0, |blocks, at| blocks | 1 << at)
+}
+
+impl Scrubber {
+    pub(super) fn on_read(&mut self, job: Job, result: Result<(), IoError>, shared: &Background) {
+        let progress = &self.upkeep.progress;
+        let bytes = self.bytes_of(job.range);
+        progress.read_bytes.fetch_add(bytes, Relaxed);
+        if let Err(error) = result {
+            progress.read_errors.fetch_add(1, Relaxed);
+            let lba = job.range * (RANGE / self.block_size);
+            shared.report(&self.upkeep, Finding::ReadError { lba, error });
+            return self.done(job);
+        }
+        let Some(new) = self.buffer.as_deref().map(|data| sums_of(&data[..bytes as usize])) else {
+            return self.done(job);
+        };
+        match job.purpose {
+            Purpose::Read => self.done(job),
+            Purpose::Verify => self.verify(job, &new, shared),
+            Purpose::Sum(written) => self.sum(job, written, new, shared),
+        }
+    }
+
+    /// Of the blocks of a range those that are known to be bad, a bit each.
+    fn bad(&self, range: u64) -> u16 {
+        let Some(tracker) = self.upkeep.tracker().filter(|tracker| !tracker.bad.is_empty()) else { return 0 };
+        let first = range * BLOCKS as u64;
+        (0..BLOCKS).filter(|at| tracker.bad.meets(first + *at as u64, 1)).fold(0, |blocks, at| blocks | 1 << at)
+    }
+
+    fn verify(&mut self, job: Job, new: &Sums, shared: &Background) {
+        let differs = job.old.map_or(0, |old| differing(&old, new, !self.bad(job.range)));
+        let is_clean = self.upkeep.tracker().is_some_and(|tracker| tracker.ranges.mark(job.range) == Mark::Clean);
+        if differs == 0 || !is_clean {
+            return self.done(job); // what was written meanwhile may well differ
+        }
+        if !job.again {
+            return self.read_again(job);
+        }
+        self.note_bad(job.range, differs, shared);
+        self.done(job);
+    }
+
+    fn read_again(&mut self, job: Job) {
+        let job = Job { again: true, ..job };
+        if !self.look(job) {
+            self.done(job);
+        }
+    }
+
+    fn note_bad(&self, range: u64, blocks: u16, shared: &Background) {
+        let Some(tracker) = self.upkeep.tracker() else { return };
+        for at in (0..BLOCKS as u64).filter(|at| blocks >> at & 1 == 1) {
+            let lba = range * BLOCKS as u64 + at;
+            tracker.bad.add(lba);
+            self.upkeep.progress.mismatches.fetch_add(1, Relaxed);
+            shared.report(&self.upkeep, Finding::Mismatch { lba });
+        }
+    }
+
+    fn sum(&mut self, job: Job, written: u16, new: Sums, shared: &Background) {
+        let bad = self.bad(job.range);
+        let differs = job.old.map_or(0, |old| differing(&old, &new, !written & !bad));
+        if differs != 0 && !job.again {
+            return self.read_again(job);
+        }
+        let is_quiet = self.upkeep.tracker().is_some_and(|tracker| tracker.ranges.begin_commit(job.range));
+        if !is_quiet {
+            return self.done(job); // written meanwhile: it is summed another time
+        }
+        self.note_bad(job.range, differs, shared);
+        let mut sums = new;
+        for at in (0..BLOCKS).filter(|at| (bad | differs) >> at & 1 == 1) {
+            // a bad block keeps the checksum that it does not match
+            sums[at] = job.old.map_or(!new[at], |old| old[at]);
+        }
+        if self.batch.is_empty() {
+            self.batch_ns = self.now_ns;
+        }
+        self.batch.push((job.range, sums));
+        self.done(job);
+    }
+
+    /// The drive has been flushed: checksums may be written.
+    pub(super) fn commit(&mut self, flushed: Result<(), IoError>) {
+        let Some(tracker) = self.upkeep.tracker() else { return };
+        let batch = std::mem::take(&mut self.batch);
+        if flushed.is_err() {
+            for (range, _) in &batch {
+                let _ = tracker.ranges.end_commit(*range, false);
+            }
+            return;
+        }
+        if tracker.ask(Work::Commit(batch)) {
+            self.state = State::Committing;
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The sums file, open: marks that are durable before anything is written, checksums that are durable before a mark goes.
+//!
+//! Everything here may block, and one thread at a time calls it (`worker.rs`): so a mark that follows a commit of the same range
+//! is written after it.
+//!
+//! # The properties
+//! The crash test at the end loses any of what was not synced, at any call:
+//! - a range that was marked and not committed since has its mark;
+//! - a range without a mark has the checksums of its last commit.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Sums;
+use super::format::{FormatError, HEADER_STEP, Header, Layout, Pass, RECORD, decode_record, encode_record};
+
+/// Where the bytes of a sums file are: a file, or a model of one in tests.
+pub trait Storage: Send + Sync {
+    /// Reads all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read(&self, offset: u64, data: &mut [u8]) -> io::Result<()>;
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// What the system says: what was written since the last sync may be lost.
+    fn sync(&self) -> io::Result<()>;
+    /// Bytes that there are.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn size(&self) -> io::Result<u64>;
+    /// Makes it so long, of zeroes, with space for all of it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn reset(&self, bytes: u64) -> io::Result<()>;
+}
+
+impl Storage for File {
+    fn read(&self, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(data, offset)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_all_at(data, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn reset(&self, bytes: u64) -> io::Result<()> {
+        self.set_len(0)?;
+        self.set_len(bytes)?;
+        match rustix::fs::fallocate(self, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.sync_all()
+    }
+}
+
+/// Opens the file at `path`, or creates it.
+///
+/// # Errors
+/// What the system says, also if another process has it open.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    file.try_lock().map_err(|error| match error {
+        std::fs::TryLockError::WouldBlock => io::Error::new(ErrorKind::WouldBlock, "another program has it open"),
+        std::fs::TryLockError::Error(error) => error,
+    })?;
+    // the file itself has to survive, not only its content
+    if let Some(folder) = path.parent() {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(file)
+}
+
+/// How a sums file was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Its namespace was closed cleanly.
+    Clean,
+    /// It was not.
+    Unclean,
+    /// It was empty.
+    New,
+    /// It was of no use, and has been made anew.
+    Reset(FormatError),
+}
+
+/// What changes, held by the thread that changes it.
+struct Inner {
+    header: Header,
+    marks: Box<[u64]>,
+}
+
+/// A sums file.
+pub struct SumsFile {
+    storage: Box<dyn Storage>,
+    layout: Layout,
+    inner: Mutex<Inner>,
+}
+
+impl SumsFile {
+    /// Opens the checksums of a namespace of `bytes` bytes; every range of new ones is marked.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn open(storage: Box<dyn Storage>, bytes: u64) -> io::Result<(Self, Found)> {
+        let layout = Layout::new(bytes);
+        let (header, found) = match read_header(&*storage, &layout)? {
+            Ok(header) => (header, if header.is_clean { Found::Clean } else { Found::Unclean }),
+            Err(why) => {
+                let was_empty = storage.size()? == 0;
+                let header = create(&*storage, &layout)?;
+                (header, if was_empty { Found::New } else { Found::Reset(why) })
+            }
+        };
+        let mut raw = vec![0; layout.words() * 8];
+        storage.read(layout.word_at(0), &mut raw)?;
+        let marks = raw.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
+        let file = Self { storage, layout, inner: Mutex::new(Inner { header, marks }) };
+        file.write_header(&mut file.inner(), false, header.pass)?;
+        Ok((file, found))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where what stands.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The ranges that are marked.
+    #[must_use]
+    pub fn marked(&self) -> Vec<u64> {
+        let inner = self.inner();
+        (0..self.layout.ranges).filter(|&range| inner.marks[range as usize / 64] >> (range % 64) & 1 == 1).collect()
+    }
+
+    /// The pass of scrubbing as it was last noted.
+    #[must_use]
+    pub fn pass(&self) -> Pass {
+        self.inner().header.pass
+    }
+
+    /// Marks ranges; they are durably marked when this returns.
+    ///
+    /// # Errors
+    /// If the marks cannot be written or synced: then nothing is known of them.
+    pub fn mark(&self, ranges: &[u64]) -> io::Result<()> {
+        let mut inner = self.inner();
+        self.write_marks(&mut inner, ranges, true)?;
+        self.storage.sync()
+    }
+
+    /// Writes the checksums of ranges and makes them durable; of those for which `is_clean` then says so the mark goes.
+    ///
+    /// # Errors
+    /// If something cannot be written or synced: `is_clean` is not asked, and every mark stays.
+    pub fn commit(&self, sums: &[(u64, Sums)], mut is_clean: impl FnMut(u64) -> bool) -> io::Result<()> {
+        for (range, sums) in sums {
+            self.storage.write(self.layout.record_at(*range), &encode_record(*range, sums))?;
+        }
+        self.storage.sync()?;
+        let mut inner = self.inner();
+        let clean: Vec<u64> = sums.iter().map(|(range, _)| *range).filter(|&range| is_clean(range)).collect();
+        self.write_marks(&mut inner, &clean, false)
+    }
+
+    /// The checksums of a range; `None` if they are damaged or were never written.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sums(&self, range: u64) -> io::Result<Option<Sums>> {
+        let mut record = [0; RECORD];
+        self.storage.read(self.layout.record_at(range), &mut record)?;
+        Ok(decode_record(range, &record))
+    }
+
+    /// Notes how far the pass of scrubbing has come; with `closes` also that all is written and nothing follows.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn note(&self, pass: Pass, closes: bool) -> io::Result<()> {
+        let mut inner = self.inner();
+        if closes {
+            self.storage.sync()?;
+        }
+        self.write_header(&mut inner, closes, pass)
+    }
+
+    fn write_header(&self, inner: &mut Inner, is_clean: bool, pass: Pass) -> io::Result<()> {
+        let header = Header { sequence: inner.header.sequence + 1, is_clean, pass, ..inner.header };
+        self.storage.write(header.offset(), &header.encode())?;
+        self.storage.sync()?;
+        inner.header = header;
+        Ok(())
+    }
+
+    fn write_marks(&self, inner: &mut Inner, ranges: &[u64], set: bool) -> io::Result<()> {
+        for &range in ranges {
+            let (word, bit) = ((range / 64) as usize, 1 << (range % 64));
+            let new = if set { inner.marks[word] | bit } else { inner.marks[word] & !bit };
+            self.storage.write(self.layout.word_at(word), &new.to_le_bytes())?;
+            inner.marks[word] = new;
+        }
+        Ok(())
+    }
+}
+
+/// The header of a file that may be empty or anything else.
+fn read_header(storage: &dyn Storage, layout: &Layout) -> io::Result<Result<Header, FormatError>> {
+    let found = storage.size()?;
+    if found < 2 * HEADER_STEP {
+        return Ok(Err(FormatError::Header));
+    }
+    let mut raw = vec![0; 2 * HEADER_STEP as usize];
+    storage.read(0, &mut raw)?;
+    let (one, other) = raw.split_at(HEADER_STEP as usize);
+    let header = match Header::newest([one, other]) {
+        Ok(header) => header,
+        Err(error) => return Ok(Err(error)),
+    };
+    if header.bytes != layout.bytes {
+        return Ok(Err(FormatError::Size { found: header.bytes, wanted: layout.bytes }));
+    }
+    let wanted = layout.file_bytes();
+    Ok(if found < wanted { Err(FormatError::Short { found, wanted }) } else { Ok(header) })
+}
+
+/// Makes a file anew: its header becomes durable after its marks.
+fn create(storage: &dyn Storage, layout: &Layout) -> io::Result<Header> {
+    storage.reset(layout.file_bytes())?;
+    let mut marks = vec![0xff; layout.words() * 8];
+    if !layout.ranges.is_multiple_of(64)
+        && let Some(last) = marks.last_chunk_mut::<8>()
+    {
+        *last = ((1_u64 << (layout.ranges % 64)) - 1).to_le_bytes();
+    }
+    storage.write(layout.word_at(0), &marks)?;
+    storage.sync()?;
+    Ok(Header { bytes: layout.bytes, sequence: 0, is_clean: false, pass: Pass::default() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The background work of one I/O thread: a [`Scrubber`] for each namespace that it looks after.
+
+use std::sync::Arc;
+
+use super::control::Background;
+use super::pace::Round;
+use super::scrub::{Cx, Scrubber};
+use crate::backend::{Completion, Tag};
+use crate::namespaces::Namespaces;
+use crate::queue_pair::connection_of;
+
+/// What stands in the tags of background requests in place of a connection.
+const CONNECTION: u32 = u32::MAX;
+
+/// A namespace, by its index.
+struct Task {
+    namespace: u32,
+    scrubber: Scrubber,
+    /// The namespace is gone; the task stays until its request is back.
+    is_over: bool,
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub struct Tasks {
+    tasks: Vec<Option<Box<Task>>>,
+    due_ns: u64,
+}
+
+/// Whether a request was made by background work.
+#[must_use]
+pub fn is_background(tag: Tag) -> bool {
+    connection_of(tag) == CONNECTION
+}
+
+fn tag(task: usize) -> Tag {
+    u64::from(CONNECTION) << 32 | task as u64
+}
+
+impl Tasks {
+    /// Whether there is nothing to look after.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// When there is something to do, in nanoseconds, completions apart; `u64::MAX` for never.
+    #[must_use]
+    pub fn due_ns(&self) -> u64 {
+        if self.tasks.is_empty() { u64::MAX } else { self.due_ns }
+    }
+
+    /// The namespaces have changed.
+    pub fn update(&mut self, namespaces: &Namespaces, me: u16, shared: &Background, now_ns: u64) {
+        for task in self.tasks.iter_mut().flatten() {
+            let upkeep = &task.scrubber.upkeep;
+            let stays = |(index, other): (u32, &Arc<_>)| index == task.namespace && Arc::ptr_eq(other, upkeep);
+            task.is_over |= !namespaces.upkeeps().any(stays);
+        }
+        for (namespace, upkeep) in namespaces.upkeeps() {
+            let is_mine = upkeep.placed().is_some_and(|place| place.owner == me);
+            let has_task = self.tasks.iter().flatten().any(|task| !task.is_over && task.namespace == namespace);
+            if !is_mine || has_task {
+                continue;
+            }
+            let geometry = namespaces.geometry(namespace);
+            match Scrubber::new(upkeep, geometry, shared.config().scrub_days, now_ns) {
+                Ok(scrubber) => self.tasks.push(Some(Box::new(Task { namespace, scrubber, is_over: false }))),
+                Err(error) => tracing::warn!(%error, "there is no memory for the background work of a namespace"),
+            }
+        }
+        self.due_ns = now_ns;
+    }
+
+    /// Brings the work on, at the end of a poll; whether anything was done.
+    pub fn poll(&mut self, namespaces: &mut Namespaces, shared: &Background, round: Round) -> bool {
+        let (mut busy, mut due_ns) = (false, u64::MAX);
+        for (at, place) in self.tasks.iter_mut().enumerate() {
+            let Some(task) = place else { continue };
+            if task.is_over && !task.scrubber.is_on_drive() {
+                *place = None;
+                continue;
+            }
+            let Some(channel) = namespaces.channel(task.namespace).filter(|_| !task.is_over) else { continue };
+            busy |= task.scrubber.poll(&mut Cx { channel, shared, round, tag: tag(at) });
+            due_ns = due_ns.min(task.scrubber.due_ns(shared, round.now_ns));
+        }
+        while self.tasks.last().is_some_and(Option::is_none) {
+            self.tasks.pop();
+        }
+        self.due_ns = due_ns;
+        busy
+    }
+
+    /// A background request is over.
+    pub fn on_completion(&mut self, completion: Completion, shared: &Background, now_ns: u64) {
+        if let Some(task) = self.tasks.get_mut(completion.tag as u32 as usize).and_then(Option::as_mut) {
+            task.scrubber.on_completion(completion, shared);
+        }
+        self.due_ns = now_ns;
+    }
+
+    /// At the end of the I/O thread: gives up the memory of requests that the backends have not returned.
+    pub fn abandon(&mut self) {
+        for task in self.tasks.drain(..).flatten().filter(|task| task.scrubber.is_on_drive()) {
+            Box::leak(task);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A tracked backend as a backend, and what survives a crash of its blocks and its sums file.
+
+use std::sync::Arc;
+
+use super::super::sums::ranges::Mark;
+use super::super::sums::sums_of;
+use super::*;
+use crate::backend::conformance::{CASES, Driver, Subject};
+use crate::backend::{FileBackend, FileOptions, Op};
+
+const WRITE: Op = Op::Write { fua: false };
+
+fn open(folder: &Path, bytes: u64, tracking: &Tracking) -> TrackedBackend {
+    let path = folder.join("disk");
+    let options = FileOptions { path: path.clone(), block_size: 4096, size: Some(bytes) };
+    let inner = Arc::new(FileBackend::open(&options).expect("a file"));
+    TrackedBackend::open(inner, &path, tracking).expect("it opens")
+}
+
+fn checked() -> Tracking {
+    Tracking { sums: Some(SumsPlace::Beside), trim: false }
+}
+
+#[test]
+fn conforms_with_checksums_and_with_trimming() {
+    for tracking in ["checked", "trim", "checked,trim"] {
+        let tracking = Tracking::parse(tracking).expect("valid");
+        let folder = tempfile::tempdir().expect("a folder");
+        let number = std::sync::atomic::AtomicU32::new(0);
+        let create = |_, blocks| {
+            let own = folder.path().join(number.fetch_add(1, std::sync::atomic::Ordering::SeqCst).to_string());
+            std::fs::create_dir(&own).expect("a folder");
+            Arc::new(open(&own, blocks * 4096, &tracking)) as Arc<dyn Backend>
+        };
+        let subject = Subject {
+            create: &create,
+            stores: true,
+            resizes: false,
+            counts_space: !tracking.trim,
+            requests: 300,
+            seed: 3,
+        };
+        for (name, case) in CASES {
+            println!("conformance: {tracking}: {name}");
+            case(&subject, 4096);
+        }
+    }
+}
+
+#[test]
+fn a_write_marks_its_ranges_and_those_ahead_of_a_stream() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let backend = open(folder.path(), 8 << 20, &checked());
+    let tracker = Arc::clone(backend.tracker().expect("tracked"));
+    assert_eq!(tracker.dirty.len(), 128, "a new namespace is to be summed");
+    for range in 0..128 {
+        assert!(tracker.ranges.begin_summing(range, false).is_some() && tracker.ranges.begin_commit(range));
+    }
+    let zeroes = sums_of(&[0; 1 << 16]);
+    assert!(tracker.ask(super::super::sums::tracker::Work::Commit((0..128).map(|range| (range, zeroes)).collect())));
+    while tracker.reply().is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(tracker.dirty.len(), 0);
+    let mut driver = Driver::open(&backend, 4);
+    driver.write(16 * 9, &[7; 4096]).expect("works");
+    assert_eq!((tracker.dirty.len(), tracker.ranges.mark(9)), (1, Mark::Dirty));
+    driver.write(16 * 10, &[7; 4096]).expect("works");
+    assert_eq!(tracker.dirty.len(), 17, "a stream is marked ahead");
+    driver.run(Op::Deallocate, 16 * 50, 32, None).expect("works");
+    assert_eq!(tracker.dirty.len(), 19);
+    drop(driver);
+    drop((backend, tracker));
+    let backend = open(folder.path(), 8 << 20, &checked());
+    assert_eq!(backend.tracker().expect("tracked").dirty.len(), 19, "marks survive");
+}
+
+#[test]
+fn reads_of_a_bad_block_fail_until_it_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let backend = open(folder.path(), 1 << 20, &checked());
+    let mut driver = Driver::open(&backend, 4);
+    assert!(backend.tracker().expect("tracked").bad.add(5));
+    assert_eq!(driver.read(3, 4).unwrap_err(), crate::backend::IoError::Checksum);
+    driver.read(6, 4).expect("others are read");
+    driver.write(4, &[1; 8192]).expect("works");
+    assert_eq!(driver.read(5, 1).expect("written again"), [1; 4096]);
+    assert!(driver.run(WRITE, 300, 1, Some(&[0; 4096])).is_err(), "beyond the end");
+}
+
+#[test]
+fn freed_ranges_read_as_zeroes_and_wait_to_be_trimmed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let backend = open(folder.path(), 1 << 20, &Tracking { sums: None, trim: true });
+    let tracker = Arc::clone(backend.tracker().expect("tracked"));
+    let mut driver = Driver::open(&backend, 4);
+    (0..2).for_each(|half| driver.write(half * 32, &[1; 4096 * 32]).expect("works"));
+    driver.run(Op::Deallocate, 8, 50, None).expect("works");
+    if tracker.trims() {
+        assert_eq!(tracker.freed.len(), 2, "whole ranges only");
+        assert_eq!(driver.read(8, 31).expect("works"), [0; 4096 * 31]);
+        driver.write(16, &[2; 4096]).expect("works");
+        assert!(!tracker.ranges.begin_punch(1), "a write ends what was freed");
+        assert!(tracker.ranges.begin_punch(2));
+        tracker.ranges.end_punch(2);
+    }
+}
+
+#[test]
+fn tracking_is_read_as_it_is_written() {
+    for text in ["checked", "checked=/a/b.sums", "trim", "checked,trim", "checked=x,trim"] {
+        assert_eq!(Tracking::parse(text).expect("valid").to_string(), text);
+    }
+    for text in ["", "checked=", "trim,trim", "checked,checked", "trim=x", "delay"] {
+        assert_eq!(Tracking::parse(text), None, "{text}");
+    }
+}

@@ -1,0 +1,172 @@
+//! The background work of one namespace: who does it, and how far it has come.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use super::control::{Class, Drive};
+use super::sums::RANGE;
+use super::sums::tracker::Tracker;
+
+/// Who does the work, and of which namespace.
+#[derive(Debug)]
+pub struct Place {
+    /// The I/O thread.
+    pub owner: u16,
+    /// The drive below.
+    pub drive: Arc<Drive>,
+    /// Whether it is scrubbed.
+    pub scrubs: bool,
+    /// Its subsystem.
+    pub nqn: String,
+    /// Its number.
+    pub nsid: u32,
+}
+
+/// What has been done: its I/O thread counts, anybody reads.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Ranges of the namespace.
+    pub ranges: AtomicU64,
+    /// Ranges that the pass is done with.
+    pub position: AtomicU64,
+    /// When the pass began, in Unix seconds; 0 before the first.
+    pub began_s: AtomicU64,
+    /// Passes that were finished since the server started.
+    pub passes: AtomicU64,
+    /// Blocks that did not match their checksums.
+    pub mismatches: AtomicU64,
+    /// Reads that failed.
+    pub read_errors: AtomicU64,
+    /// Bytes that were read.
+    pub read_bytes: AtomicU64,
+    /// Bytes that were trimmed.
+    pub trimmed_bytes: AtomicU64,
+}
+
+/// The background work of a namespace.
+#[derive(Debug, Default)]
+pub struct Upkeep {
+    tracker: Option<Arc<Tracker>>,
+    place: OnceLock<Place>,
+    /// What has been done.
+    pub progress: Progress,
+}
+
+/// The background work of a namespace, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpkeepStats {
+    /// The subsystem.
+    pub nqn: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// Whether it has checksums.
+    pub has_sums: bool,
+    /// Whether it is scrubbed.
+    pub scrubs: bool,
+    /// Whether freed ranges are trimmed in the background.
+    pub trims: bool,
+    /// Bytes that the pass of scrubbing is done with.
+    pub scrubbed_bytes: u64,
+    /// Bytes of the namespace.
+    pub bytes: u64,
+    /// When the pass began, in Unix seconds; 0 before the first.
+    pub began_s: u64,
+    /// Passes that were finished since the server started.
+    pub passes: u64,
+    /// Bytes that scrubbing has read since the server started.
+    pub read_bytes: u64,
+    /// Bytes that have been written and not summed since.
+    pub dirty_bytes: u64,
+    /// Bytes that have been freed and not trimmed.
+    pub freed_bytes: u64,
+    /// Bytes that have been trimmed since the server started.
+    pub trimmed_bytes: u64,
+    /// Blocks found not to match their checksums since the server started.
+    pub mismatches: u64,
+    /// Blocks of which reads fail now.
+    pub bad_blocks: u64,
+    /// Reads of scrubbing that failed since the server started.
+    pub read_errors: u64,
+}
+
+impl Upkeep {
+    /// Of a namespace whose ranges are tracked here, if they are.
+    #[must_use]
+    pub fn new(tracker: Option<Arc<Tracker>>) -> Self {
+        Self { tracker, ..Self::default() }
+    }
+
+    /// What is tracked of its ranges.
+    #[must_use]
+    pub fn tracker(&self) -> Option<&Arc<Tracker>> {
+        self.tracker.as_ref()
+    }
+
+    pub(super) fn place(&self, place: Place) {
+        let _ = self.place.set(place);
+    }
+
+    /// Who does the work, if there is any.
+    #[must_use]
+    pub fn placed(&self) -> Option<&Place> {
+        self.place.get()
+    }
+
+    pub(super) fn name(&self) -> (&str, u32) {
+        self.place.get().map_or(("", 0), |place| (place.nqn.as_str(), place.nsid))
+    }
+
+    pub(super) fn has(&self, class: Class) -> bool {
+        match class {
+            Class::Scrub => self.place.get().is_some_and(|place| place.scrubs),
+            Class::Trim => self.tracker.as_ref().is_some_and(|tracker| tracker.trims()),
+        }
+    }
+
+    fn dirty(&self) -> u64 {
+        self.tracker.as_ref().map_or(0, |tracker| tracker.dirty.len())
+    }
+
+    fn freed(&self) -> u64 {
+        self.tracker.as_ref().map_or(0, |tracker| tracker.freed.len())
+    }
+
+    /// Bytes to be done.
+    #[must_use]
+    pub fn backlog(&self, class: Class) -> u64 {
+        let ranges = match class {
+            Class::Scrub if !self.has(class) => 0,
+            Class::Scrub => {
+                let progress = &self.progress;
+                progress.ranges.load(Relaxed).saturating_sub(progress.position.load(Relaxed)).max(self.dirty())
+            }
+            Class::Trim => self.freed(),
+        };
+        ranges * RANGE
+    }
+
+    /// How far it has come; `None` where there is nothing to be done.
+    #[must_use]
+    pub fn stats(&self) -> Option<UpkeepStats> {
+        let (place, progress) = (self.place.get()?, &self.progress);
+        let of = |count: &AtomicU64| count.load(Relaxed);
+        Some(UpkeepStats {
+            nqn: place.nqn.clone(),
+            nsid: place.nsid,
+            has_sums: self.tracker.as_ref().is_some_and(|tracker| tracker.has_sums()),
+            scrubs: place.scrubs,
+            trims: self.has(Class::Trim),
+            scrubbed_bytes: of(&progress.position) * RANGE,
+            bytes: of(&progress.ranges) * RANGE,
+            began_s: of(&progress.began_s),
+            passes: of(&progress.passes),
+            read_bytes: of(&progress.read_bytes),
+            dirty_bytes: self.dirty() * RANGE,
+            freed_bytes: self.freed() * RANGE,
+            trimmed_bytes: of(&progress.trimmed_bytes),
+            mismatches: of(&progress.mismatches),
+            bad_blocks: self.tracker.as_ref().map_or(0, |tracker| tracker.bad.len() as u64),
+            read_errors: of(&progress.read_errors),
+        })
+    }
+}

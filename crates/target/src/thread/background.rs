@@ -1,0 +1,33 @@
+//! The background work of an I/O thread: at the end of a poll, if no request is in the way.
+
+use super::TargetThread;
+use super::link::Resources;
+use crate::backend::Completion;
+use crate::background::pace::Round;
+
+impl Resources {
+    pub(super) fn end_background(&mut self, completion: Completion, now_ns: u64) {
+        self.tasks.on_completion(completion, &self.shared.background, now_ns);
+    }
+}
+
+impl TargetThread {
+    /// Namespaces have come or gone.
+    pub(super) fn update_tasks(&mut self, now_ns: u64) {
+        let Resources { tasks, namespaces, shared, .. } = &mut self.resources;
+        tasks.update(namespaces, self.id, &shared.background, now_ns);
+    }
+
+    /// Says to the other I/O threads whether this one has requests, and brings its own background work on; whether anything was done.
+    #[cold]
+    pub(super) fn poll_background(&mut self, now_ns: u64, requests: u32) -> bool {
+        let Resources { tasks, namespaces, shared, .. } = &mut self.resources;
+        let active = requests > 0 || self.in_progress > 0;
+        shared.background.note_active(self.id, active);
+        if now_ns < tasks.due_ns() || self.draining {
+            return false;
+        }
+        let has_requests = active || shared.background.others_are_active(self.id);
+        tasks.poll(namespaces, &shared.background, Round { now_ns, took_requests: requests > 0, has_requests })
+    }
+}
