@@ -4,6 +4,7 @@
 //! is the other end. What a request does to a server is `serve/station.rs`.
 
 pub(crate) mod answer;
+pub(crate) mod background;
 pub(crate) mod client;
 pub(crate) mod listener;
 mod place;

@@ -7,10 +7,12 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use pilotlight_policy::{NAMES, POLICIES};
 
+use crate::admin::background::BackgroundRequest;
 use crate::admin::client::{Client, SocketArgs};
 use crate::admin::request::{CapRequest, CapTarget, MinimumRequest, PriorityRequest, Request};
 use crate::exit::Exit;
 use crate::policies::{PolicyChoice, key_and_value};
+use crate::status::background::BackgroundReport;
 use crate::status::caps::cap_of;
 use crate::status::priorities::priorities;
 use crate::status::report::{CapReport, PolicyReport, PrioritiesReport};
@@ -24,6 +26,7 @@ Examples:
   pilotlight set cap 100MB/s --namespace 1
   pilotlight set priority 5 --namespace 1
   pilotlight set minimum 100MB/s --priority 5
+  pilotlight set scrub pause
   pilotlight set policy sandman window=64 spread=deviation
   pilotlight set policy sandman --socket /run/pilotlight/disks.sock
 
@@ -82,6 +85,10 @@ enum What {
     /// What matters more: under a power budget the lowest priority loses bandwidth first
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
     Priority(PriorityArgs),
+    /// Pause scrubbing, or resume it
+    Scrub(BackgroundArgs),
+    /// Pause trimming of freed ranges, or resume it
+    Trim(BackgroundArgs),
     /// Bandwidth that each namespace and host of a priority keeps under a power budget
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
     Minimum(MinimumArgs),
@@ -153,6 +160,16 @@ struct MinimumArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+struct BackgroundArgs {
+    /// pause (its least rate too) or resume
+    state: String,
+
+    /// Print background work as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
 struct PolicyArgs {
     #[arg(help = format!("The policy: {}", NAMES.join(", ")))]
     name: String,
@@ -206,6 +223,8 @@ pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
             let request = MinimumRequest { priority: *priority, min_bytes_per_s: bandwidth.clone() };
             set_priorities(args, &Request::SetMinimum(request), *json)
         }
+        What::Scrub(background) => set_background(args, "scrub", background),
+        What::Trim(background) => set_background(args, "trim", background),
         What::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
     }
 }
@@ -230,6 +249,17 @@ fn set_priorities(args: &SetArgs, request: &Request, json: bool) -> anyhow::Resu
         }
         let text = priorities(report, "in charge");
         Ok(if text.is_empty() { "no priorities\n".to_owned() } else { text })
+    })
+}
+
+fn set_background(args: &SetArgs, class: &str, background: &BackgroundArgs) -> anyhow::Result<Exit> {
+    let request = BackgroundRequest { class: class.to_owned(), state: background.state.clone() };
+    let answer = Client::connect(&args.socket)?.ask::<BackgroundReport>(&Request::SetBackground(request));
+    crate::admin::client::tell(answer, |report| {
+        if background.json {
+            return Ok(serde_json::to_string(report)? + "\n");
+        }
+        Ok(crate::status::background::text(report))
     })
 }
 

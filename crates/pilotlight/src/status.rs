@@ -1,5 +1,6 @@
 //! `pilotlight status`: what a running server is and does, once or again and again.
 
+pub(crate) mod background;
 pub(crate) mod caps;
 pub(crate) mod goals;
 pub(crate) mod measure;

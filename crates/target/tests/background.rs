@@ -12,7 +12,7 @@ use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Next, Of, Policy, Quantity, Start, Unsupported, Wants};
+use pilotlight_plant::{Command, Kind, KnobId, Next, Of, Policy, Quantity, Start, Unsupported, Wants};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::background::control::{BackgroundConfig, Class, Scrubbed};
 use pilotlight_target::background::upkeep::UpkeepStats;

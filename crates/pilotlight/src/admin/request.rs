@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::answer::Refusal;
+use super::background::BackgroundRequest;
 use crate::policies::{PolicyChoice, key_and_value};
 
 /// The version of requests and answers that this program speaks.
@@ -26,6 +27,8 @@ pub(crate) enum Request {
     SetPriority(PriorityRequest),
     /// Let a priority keep another bandwidth under a budget.
     SetMinimum(MinimumRequest),
+    /// Pause a class of background work, or resume it.
+    SetBackground(BackgroundRequest),
     /// Something about namespaces, in this subsystem; `None`: the only one.
     Namespace(Option<String>, NamespaceRequest),
 }
@@ -144,6 +147,10 @@ impl Request {
             "set-cap" => Self::SetCap(fields.cap()?),
             "set-priority" => Self::SetPriority(fields.priority()?),
             "set-minimum" => Self::SetMinimum(fields.minimum()?),
+            "set-background" => Self::SetBackground(BackgroundRequest {
+                class: fields.required("class", Fields::text)?,
+                state: fields.required("state", Fields::text)?,
+            }),
             "namespace-list" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::List),
             "namespace-add" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Add(fields.namespace()?)),
             "namespace-remove" => {
@@ -158,7 +165,7 @@ impl Request {
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
-                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, namespace-list, namespace-add, namespace-remove, namespace-resize",
+                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, namespace-list, namespace-add, namespace-remove, namespace-resize",
                 ));
             }
         };
@@ -184,6 +191,7 @@ impl Request {
             Self::SetMinimum(MinimumRequest { priority, min_bytes_per_s }) => {
                 json!({ "command": "set-minimum", "priority": priority, "min_bytes_per_s": min_bytes_per_s })
             }
+            Self::SetBackground(request) => request.to_json(),
             Self::SetGoals(goals) => json!({
                 "command": "set-goals",
                 "budget": goals.budget,
@@ -410,6 +418,7 @@ mod tests {
                 priority: "5".to_owned(),
             }),
             Request::SetMinimum(MinimumRequest { priority: 5, min_bytes_per_s: "100MB/s".to_owned() }),
+            Request::SetBackground(BackgroundRequest { class: "scrub".to_owned(), state: "pause".to_owned() }),
             Request::SetGoals(GoalsRequest {
                 budget: Some("300W".to_owned()),
                 time: Some("2h".to_owned()),

@@ -34,6 +34,12 @@ pub(crate) fn parse_minimum(text: &str) -> Result<Option<u64>, String> {
     parse_rate(text, "minimum")
 }
 
+/// A rate of background work in bytes a second.
+pub(crate) fn parse_background_rate(text: &str) -> Result<u64, String> {
+    parse_rate(text, "rate")
+        .and_then(|rate| rate.ok_or_else(|| format!("`{text}` is not a rate: write bytes a second such as 100MB/s")))
+}
+
 fn parse_rate(text: &str, what: &str) -> Result<Option<u64>, String> {
     if text == OFF {
         return Ok(None);

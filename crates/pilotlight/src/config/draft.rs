@@ -30,6 +30,7 @@ pub(crate) struct Draft {
     pub(crate) admin_socket: Option<Text>,
     pub(crate) state_file: Option<Text>,
     pub(crate) limits: LimitsDraft,
+    pub(crate) background: BackgroundDraft,
     pub(crate) hosts: Vec<HostDraft>,
     pub(crate) classes: Vec<ClassDraft>,
     pub(crate) subsystems: Vec<SubsystemDraft>,
@@ -93,6 +94,21 @@ pub(crate) struct NamespaceDraft {
     pub(crate) shrink: bool,
     pub(crate) max_bytes_per_s: Option<Text>,
     pub(crate) priority: Option<Number>,
+    /// Whether it has checksums, in a file beside its own.
+    pub(crate) checksums: bool,
+    /// The file that they are in.
+    pub(crate) checksums_file: Option<Text>,
+    /// When freed ranges are trimmed.
+    pub(crate) trim: Option<Text>,
+}
+
+/// Background work as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct BackgroundDraft {
+    pub(crate) scrub: Option<Text>,
+    pub(crate) scrub_rate: Option<Text>,
+    pub(crate) scrub_days: Option<Number>,
+    pub(crate) trim_rate: Option<Text>,
 }
 
 /// What is written about a host.

@@ -3,7 +3,7 @@
 use toml::de::DeTable;
 
 use super::draft::{
-    ClassDraft, Draft, GoalsDraft, HostDraft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft,
+    BackgroundDraft, ClassDraft, Draft, GoalsDraft, HostDraft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft,
 };
 use super::problem::{Origin, Problem};
 use super::section::{Problems, Section};
@@ -32,6 +32,7 @@ fn server(root: &Section<'_>) -> Draft {
         hosts: root.sections("host").iter().map(host).collect(),
         classes: root.sections("class").iter().map(class).collect(),
         limits: root.section("limits").map(|section| limits(&section)).unwrap_or_default(),
+        background: root.section("background").map(|section| background(&section)).unwrap_or_default(),
         policy: root.section("policy").map(|section| policy(&section)).unwrap_or_default(),
         goals: root.section("goals").map(|section| goals(&section)).unwrap_or_default(),
         ..Draft::default()
@@ -103,6 +104,18 @@ fn namespace(section: &Section<'_>) -> NamespaceDraft {
         shrink: section.switch("shrink").unwrap_or(false),
         max_bytes_per_s: section.text("max_bytes_per_s"),
         priority: section.number("priority"),
+        checksums: section.switch("checksums").unwrap_or(false),
+        checksums_file: section.text("checksums_file"),
+        trim: section.text("trim"),
+    }
+}
+
+fn background(section: &Section<'_>) -> BackgroundDraft {
+    BackgroundDraft {
+        scrub: section.text("scrub"),
+        scrub_rate: section.text("scrub_rate"),
+        scrub_days: section.number("scrub_days"),
+        trim_rate: section.text("trim_rate"),
     }
 }
 

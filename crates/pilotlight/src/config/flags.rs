@@ -39,9 +39,8 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
             drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
             ..LimitsDraft::default()
         },
-        hosts: Vec::new(),
-        classes: Vec::new(),
         subsystems: vec![subsystem(args)],
+        ..Draft::default()
     };
     (draft, problems)
 }
@@ -92,10 +91,7 @@ fn subsystem(args: &ServeArgs) -> SubsystemDraft {
         nsid: Some(Located::new(index as i64 + 1, backend.at.clone())),
         backend: Some(backend),
         block_size: args.block_size.map(|size| Located::new(i64::from(size), Origin::Flag("--block-size"))),
-        uuid: None,
-        shrink: false,
-        max_bytes_per_s: None,
-        priority: None,
+        ..NamespaceDraft::default()
     };
     SubsystemDraft {
         at: Origin::Default,

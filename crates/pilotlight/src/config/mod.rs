@@ -169,9 +169,7 @@ pub(crate) fn check_namespace<'a>(
         backend: Some(located("backend", new.backend.clone())),
         block_size: new.block_size.map(|size| Located::new(size, Origin::Flag("block_size"))),
         uuid: new.uuid.clone().map(|uuid| located("uuid", uuid)),
-        shrink: false,
-        max_bytes_per_s: None,
-        priority: None,
+        ..draft::NamespaceDraft::default()
     };
     let (namespace, problems) = validate::validate_namespace(&draft, others, machine);
     if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {

@@ -10,8 +10,8 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 10] = [
-    ("", &["server", "policy", "goals", "limits", "admin", "subsystem", "host", "class"]),
+pub(crate) const SCHEMA: [(&str, &[&str]); 11] = [
+    ("", &["server", "policy", "goals", "limits", "admin", "subsystem", "host", "class", "background"]),
     (
         "server",
         &[
@@ -45,7 +45,22 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 10] = [
         ],
     ),
     ("subsystem", &["nqn", "serial", "allowed_hosts", "namespace"]),
-    ("subsystem.namespace", &["nsid", "backend", "block_size", "uuid", "shrink", "max_bytes_per_s", "priority"]),
+    (
+        "subsystem.namespace",
+        &[
+            "nsid",
+            "backend",
+            "block_size",
+            "uuid",
+            "shrink",
+            "max_bytes_per_s",
+            "priority",
+            "checksums",
+            "checksums_file",
+            "trim",
+        ],
+    ),
+    ("background", &["scrub", "scrub_rate", "scrub_days", "trim_rate"]),
     ("host", &["nqn", "max_bytes_per_s", "priority"]),
     ("class", &["priority", "min_bytes_per_s"]),
 ];

@@ -4,6 +4,7 @@
 //! this process may run on and only files that can be opened, and lies within the bounds of the target's tables. The
 //! machine is handed in, so that the same draft on the same machine gives the same answer; only files are looked at.
 
+mod background;
 mod limits;
 mod network;
 mod operation;
@@ -43,6 +44,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         advertise: checker.advertise(draft.advertise.as_ref()),
         subsystems: checker.subsystems(&draft.subsystems, listeners.first().copied()),
         limits: checker.limits(&draft.limits, io_threads),
+        background: checker.background(&draft.background),
         listeners,
         cores: reactors.cores.iter().copied().flatten().collect(),
         main_core,

@@ -252,6 +252,7 @@ fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
         ("server.io_threads", running.io_threads != wanted.io_threads),
         ("server.power_states", running.power_states != wanted.power_states),
         ("limits", running.limits != wanted.limits),
+        ("background", running.background != wanted.background),
     ];
     name(&differs)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use pilotlight_plant::{Component, Goals, Policy, Source, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_target::background::control::Class;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
 
@@ -44,6 +45,8 @@ pub(super) trait Running: Sync {
     fn set_priorities(&self, named: Vec<Priority>);
     /// Caps the bandwidth of a namespace or a host from now on; `None`: no longer.
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError>;
+    /// Pauses a class of background work, or resumes it.
+    fn set_paused(&self, _class: Class, _paused: bool) {}
     /// What is known of power; `None` without a sensor.
     fn power(&self) -> Option<PowerReport>;
     /// What is measured of power.
@@ -168,6 +171,10 @@ impl Running for Served {
 
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError> {
         self.server.set_cap(of, bytes_per_s)
+    }
+
+    fn set_paused(&self, class: Class, paused: bool) {
+        self.server.set_paused(class, paused);
     }
 
     fn power(&self) -> Option<PowerReport> {

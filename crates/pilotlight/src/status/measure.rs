@@ -79,6 +79,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         cap_wait: summed(&before.stats, &now.stats, |thread| &thread.cap_waits),
         power_states: power_states(&now.stats),
         failures: failures(&before.stats, &now.stats),
+        background: super::background::background(&now.stats),
         reactors: reactors(&window, was, is, at),
         io_threads: io_threads(&window, &before.stats, &now.stats),
         orders: orders(was, is),

@@ -9,7 +9,7 @@ use pilotlight_reactor::cells::SLEEPS;
 use super::report::{
     Count, Distribution, FailureReport, IoReport, OrdersReport, PowerStateReport, ReactorReport, Report,
 };
-use super::{caps, goals, priorities};
+use super::{background, caps, goals, priorities};
 use crate::config::{SleepAfter, format_cores};
 use crate::table::Table;
 
@@ -30,6 +30,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     report.budget.iter().for_each(|budget| out += &goals::budget(budget, report.power.as_ref()));
     report.power.iter().for_each(|known| line(&mut out, "power", &goals::power(known)));
     let _ = write!(out, "{}{}{}", io(&report.io), caps::caps(report), power_states(&report.power_states));
+    out += &background::text(&report.background);
     let _ = writeln!(out, "{}", failures(&report.failures, colour));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
     let _ = write!(out, "{}", orders(&report.orders));

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::background::BackgroundReport;
+
 /// The version of this form; a field that goes or changes its meaning makes it another.
 pub(crate) const FORMAT: u32 = 1;
 
@@ -44,6 +46,9 @@ pub(crate) struct Report {
     /// Failed commands, by namespace and status; those that never occurred are not here.
     #[serde(default)]
     pub(crate) failures: Vec<FailureReport>,
+    /// Background work: its classes, and the namespaces that have any.
+    #[serde(default)]
+    pub(crate) background: BackgroundReport,
     pub(crate) reactors: Vec<ReactorReport>,
     pub(crate) io_threads: Vec<IoThreadReport>,
     pub(crate) orders: OrdersReport,

@@ -1,6 +1,7 @@
 //! The program as its users meet it: exit codes, what it prints, signals. Hosts are our own, over real sockets.
 
 mod admin;
+mod background;
 mod budget;
 mod check;
 mod demo;

@@ -39,6 +39,8 @@ const WORDS: usize = 512;
 const NOTED: u64 = 4096;
 /// Longest time between two polls while there is something to be done, in nanoseconds: a rate that was raised is noticed that late.
 const LOOK_NS: u64 = NS_PER_S;
+/// Time after which work that requests keep from beginning is tried again, in nanoseconds.
+const BLOCKED_NS: u64 = 1_000_000;
 
 /// What is done with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +171,8 @@ impl Scrubber {
     }
 
     /// When there is something to do, in nanoseconds, events apart.
-    pub(super) fn due_ns(&self, shared: &Background, now_ns: u64) -> u64 {
+    pub(super) fn due_ns(&self, shared: &Background, round: Round) -> u64 {
+        let now_ns = round.now_ns;
         match self.state {
             State::Reading(_) | State::Flushing | State::Punching(_) => return u64::MAX,
             State::Looking(_) | State::Committing => return now_ns + crate::wait::BUSY_RETRY_NS,
@@ -192,9 +195,10 @@ impl Scrubber {
         if self.upkeep.backlog(Class::Trim) > 0 {
             due_ns = due_ns.min(self.trim.due_ns(shared.rate(Class::Trim)));
         }
-        // while requests keep it from beginning it is asked again, and ranges become dirty without a word
+        // requests keep it from beginning, or the drive is in use; and ranges become dirty without a word
+        let retry_ns = if round.has_requests { BLOCKED_NS } else { crate::wait::BUSY_RETRY_NS };
         let backlog = self.tracker().is_some() || position < ranges;
-        due_ns.max(now_ns + crate::wait::BUSY_RETRY_NS).min(if backlog { now_ns + LOOK_NS } else { u64::MAX })
+        due_ns.max(now_ns + retry_ns).min(if backlog { now_ns + LOOK_NS } else { u64::MAX })
     }
 
     /// Brings the work on; whether anything was done.
@@ -202,8 +206,11 @@ impl Scrubber {
         self.now_ns = cx.round.now_ns;
         match self.state {
             State::Looking(job) => {
-                if let Some(Reply::Looked(old)) = self.tracker().and_then(|tracker| tracker.reply()) {
-                    self.looked(job, old);
+                // a reply to another question was asked for by who looked after the namespace before
+                if let Some(Reply::Looked { range, fresh, sums }) = self.tracker().and_then(|tracker| tracker.reply())
+                    && (range, fresh) == (job.range, job.again)
+                {
+                    self.looked(job, sums);
                 }
             }
             State::Committing => {
@@ -442,6 +449,11 @@ impl Drop for Scrubber {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             self.pool.free(buffer);
+        }
+        if let Some(tracker) = self.upkeep.tracker() {
+            for (range, _) in &self.batch {
+                let _ = tracker.ranges.end_commit(*range, false);
+            }
         }
     }
 }

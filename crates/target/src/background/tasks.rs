@@ -83,7 +83,7 @@ impl Tasks {
             }
             let Some(channel) = namespaces.channel(task.namespace).filter(|_| !task.is_over) else { continue };
             busy |= task.scrubber.poll(&mut Cx { channel, shared, round, tag: tag(at) });
-            due_ns = due_ns.min(task.scrubber.due_ns(shared, round.now_ns));
+            due_ns = due_ns.min(task.scrubber.due_ns(shared, round));
         }
         while self.tasks.last().is_some_and(Option::is_none) {
             self.tasks.pop();

@@ -72,7 +72,7 @@ fn unknown_keys() {
             1 | [limit]
               |  ^^^^^
               = did you mean `limits`?
-              = valid at the top of the file: server, policy, goals, limits, admin, subsystem, host, class
+              = valid at the top of the file: server, policy, goals, limits, admin, subsystem, host, class, background
         "#]],
     );
     refused(
@@ -95,7 +95,7 @@ fn unknown_keys() {
               |
             6 | zzz = 1
               | ^^^
-              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, shrink, max_bytes_per_s, priority
+              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, shrink, max_bytes_per_s, priority, checksums, checksums_file, trim
         "#]],
     );
     refused(
@@ -107,7 +107,7 @@ fn unknown_keys() {
             1 | nqn = "nqn.2024-05.com.example:a"
               | ^^^
               = `nqn` belongs in [[subsystem]]
-              = valid at the top of the file: server, policy, goals, limits, admin, subsystem, host, class
+              = valid at the top of the file: server, policy, goals, limits, admin, subsystem, host, class, background
         "#]],
     );
 }

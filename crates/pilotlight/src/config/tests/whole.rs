@@ -4,6 +4,7 @@ use expect_test::expect;
 use pilotlight_plant::Tolerance;
 use pilotlight_target::Capped;
 use pilotlight_target::backend::BackendSpec;
+use pilotlight_target::background::control::{BackgroundConfig, Scrubbed};
 use pilotlight_target::config::{Limits, NamespaceConfig, SubsystemConfig};
 
 use super::*;
@@ -62,6 +63,7 @@ fn flags_say_everything_that_they_can() {
             drain_timeout: std::time::Duration::from_millis(500),
             ..Limits::default()
         },
+        background: BackgroundConfig::default(),
         power_states: true,
     };
     assert_eq!(config, expected);
@@ -106,6 +108,12 @@ max_queue_depth = 256
 icreq_timeout = "2s"
 drain_timeout = "30s"
 
+[background]
+scrub = "all"
+scrub_rate = "50MB/s"
+scrub_days = 14
+trim_rate = "500MB/s"
+
 [[subsystem]]
 nqn = "nqn.2024-05.com.example:disks"
 serial = "PL0001"
@@ -123,6 +131,13 @@ backend = "mem:1GiB"
 shrink = false
 max_bytes_per_s = "100MB/s"
 priority = 5
+
+[[subsystem.namespace]]
+nsid = 9
+backend = "file:archive.img?size=10GiB"
+checksums = true
+checksums_file = "archive.sums"
+trim = "background"
 
 [[host]]
 nqn = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
@@ -162,6 +177,8 @@ fn a_file_says_everything() {
     assert_eq!(loaded.may_shrink, []);
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
     let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };
+    let dir = bench.dir.path().display();
+    let archive = format!("checked={dir}/archive.sums,trim:file:{dir}/archive.img?size=10GiB").parse().unwrap();
     let expected = ServerConfig {
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
@@ -172,6 +189,7 @@ fn a_file_says_everything() {
             namespaces: vec![
                 NamespaceConfig { nsid: 1, backend: disk, block_size: 512, uuid: Some(uuid) },
                 NamespaceConfig { nsid: 7, backend: "mem:1GiB".parse().unwrap(), block_size: 4096, uuid: None },
+                NamespaceConfig { nsid: 9, backend: archive, block_size: 4096, uuid: None },
             ],
         }],
         cores: vec![0, 1, 2, 3],
@@ -188,9 +206,34 @@ fn a_file_says_everything() {
             icreq_timeout: std::time::Duration::from_secs(2),
             drain_timeout: std::time::Duration::from_secs(30),
         },
+        background: BackgroundConfig {
+            scrub: Scrubbed::All,
+            scrub_bytes_per_s: 50_000_000,
+            scrub_days: 14,
+            trim_bytes_per_s: 500_000_000,
+        },
         power_states: true,
     };
     assert_eq!(loaded.config, expected);
+}
+
+#[test]
+fn only_files_with_blocks_of_4_kib_have_background_work() {
+    let bench = Bench::new();
+    let refused = |from: &str, to: &str| bench.load(&EVERY_KEY.replace(from, to)).unwrap_err().render(false);
+    let small = refused("nsid = 9\n", "nsid = 9\nblock_size = 512\n");
+    assert!(small.contains("need blocks of 4096 bytes"), "{small}");
+    let memory = refused("backend = \"mem:1GiB\"\n", "backend = \"mem:1GiB\"\nchecksums = true\n");
+    assert!(memory.contains("only a file or block device"), "{memory}");
+    for (from, to) in [
+        ("scrub = \"all\"", "scrub = \"some\""),
+        ("trim = \"background\"", "trim = \"later\""),
+        ("scrub_rate = \"50MB/s\"", "scrub_rate = \"off\""),
+        ("scrub_days = 14", "scrub_days = 0"),
+    ] {
+        let said = refused(from, to);
+        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use pilotlight_target::config::{MAX_NSID, MAX_SERIAL, NamespaceConfig, Subsystem
 use uuid::Uuid;
 
 use super::Checker;
+use super::background::is_tracked;
 use crate::config::draft::{NamespaceDraft, SubsystemDraft, Text};
 use crate::config::nqn;
 use crate::config::problem::{Located, Origin, Problem};
@@ -141,6 +142,7 @@ impl Checker<'_> {
     fn block_size(&mut self, written: &NamespaceDraft) -> u32 {
         let sector = self.sector_size(written);
         let (size, at) = match &written.block_size {
+            None if is_tracked(written) => (DEFAULT_BLOCK_SIZE, &written.at),
             None => (if sector.is_some_and(|bytes| bytes <= 512) { 512 } else { DEFAULT_BLOCK_SIZE }, &written.at),
             Some(size) if size.value == 512 || size.value == 4096 => (size.value as u32, &size.at),
             Some(size) => {
@@ -189,7 +191,7 @@ impl Checker<'_> {
             return None;
         };
         let spec = match text.value.parse::<BackendSpec>() {
-            Ok(spec) => spec.relative_to(self.base),
+            Ok(spec) => self.tracked(written, spec.relative_to(self.base), block_size),
             Err(wrong) => {
                 self.error(&text.at, wrong.to_string());
                 return None;

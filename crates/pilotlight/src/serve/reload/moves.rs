@@ -93,7 +93,8 @@ fn obstacle(from: &Place, to: &Place, running: &ServerConfig, wanted: &ServerCon
     if from.namespace.block_size != to.namespace.block_size {
         return Some("with another block size".to_owned());
     }
-    (!is_wrapped_alike(&from.namespace.backend, &to.namespace.backend)).then(|| "with other delays".to_owned())
+    (!is_wrapped_alike(&from.namespace.backend, &to.namespace.backend))
+        .then(|| "with other delays, checksums or trimming".to_owned())
 }
 
 /// Whether two backends on one medium do the same to its requests.
@@ -102,6 +103,8 @@ fn is_wrapped_alike(a: &BackendSpec, b: &BackendSpec) -> bool {
         (BackendSpec::Delay { delays: a, inner: x }, BackendSpec::Delay { delays: b, inner: y }) => {
             a == b && is_wrapped_alike(x, y)
         }
+        (BackendSpec::Tracked { tracking: a, .. }, BackendSpec::Tracked { tracking: b, .. }) => a == b,
+        (BackendSpec::Tracked { .. }, _) | (_, BackendSpec::Tracked { .. }) => false,
         (BackendSpec::Delay { .. }, _) | (_, BackendSpec::Delay { .. }) => false,
         _ => true,
     }

@@ -8,11 +8,13 @@ use super::Station;
 use super::namespaces::capped;
 use super::priorities::priorities;
 use crate::admin::answer::{Refusal, to_line};
+use crate::admin::background::BackgroundRequest;
 use crate::admin::listener::Answering;
 use crate::admin::request::{CapRequest, Request};
 use crate::config::{format_cap, name_of, parse_cap};
 use crate::policies::{Part, PolicyChoice, Unfit};
 use crate::serve::holder::choose;
+use crate::status::background::{BackgroundReport, background};
 use crate::status::measure::{self, Look};
 use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
 
@@ -28,6 +30,7 @@ impl Answering for Station {
             Ok(Request::SetCap(cap)) => log("set-cap", self.set_cap(&cap)),
             Ok(Request::SetPriority(priority)) => log("set-priority", self.set_priority(&priority)),
             Ok(Request::SetMinimum(minimum)) => log("set-minimum", self.set_minimum(&minimum)),
+            Ok(Request::SetBackground(request)) => log("set-background", self.set_background(&request)),
             Ok(Request::Namespace(nqn, request)) => log("namespace", self.namespace(nqn.as_deref(), request)),
             Err(refusal) => to_line::<()>(Err(refusal)),
         }
@@ -90,6 +93,19 @@ impl Station {
         drop(state);
         self.goals_have_changed();
         Ok(measure::policy(&in_charge, self.server.view()))
+    }
+
+    /// Pauses a class of background work, or resumes it.
+    fn set_background(&self, request: &BackgroundRequest) -> Result<BackgroundReport, Refusal> {
+        let (class, paused) = request.read()?;
+        let has_class = |stats: &ServerStats| stats.background.iter().any(|one| one.class == class);
+        if !has_class(&self.server.stats()) {
+            let what = format!("no namespace of this server has work of the class {}", request.class);
+            return Err(Refusal::of("class", what).help("docs/background.md says how a namespace gets it"));
+        }
+        self.server.set_paused(class, paused);
+        info!("{}: {} over the control socket", request.class, if paused { "paused" } else { "resumed" });
+        Ok(background(&self.server.stats()))
     }
 
     /// Caps the bandwidth of a namespace or a host from now on.

@@ -99,6 +99,7 @@ fn report() -> Report {
             latency: distribution(6150, 12_100),
         },
         caps: Vec::new(),
+        background: crate::status::background::BackgroundReport::default(),
         cap_wait: Distribution::default(),
         power_states: Vec::new(),
         failures: Vec::new(),

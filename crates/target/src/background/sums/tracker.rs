@@ -29,8 +29,15 @@ const AHEAD: u64 = 16;
 /// What a job has found out for the scrubber.
 #[derive(Debug)]
 pub enum Reply {
-    /// The checksums of the range; `None` if there are none that are valid.
-    Looked(Option<Sums>),
+    /// What was looked up.
+    Looked {
+        /// The range.
+        range: u64,
+        /// Whether its data was dropped from caches.
+        fresh: bool,
+        /// Its checksums; `None` if there are none that are valid.
+        sums: Option<Sums>,
+    },
     /// What was to be committed; it is over.
     Committed(Vec<(u64, Sums)>),
 }
@@ -291,7 +298,7 @@ impl blocking::Job for Job {
                 }
                 return;
             }
-            Work::Look { range, fresh } => Reply::Looked(tracker.look(range, fresh)),
+            Work::Look { range, fresh } => Reply::Looked { range, fresh, sums: tracker.look(range, fresh) },
             Work::Commit(mut sums) => {
                 tracker.commit(&sums);
                 sums.clear();

@@ -56,7 +56,7 @@ fn a_write_marks_its_ranges_and_those_ahead_of_a_stream() {
     for range in 0..128 {
         assert!(tracker.ranges.begin_summing(range, false).is_some() && tracker.ranges.begin_commit(range));
     }
-    let zeroes = sums_of(&[0; 1 << 16]);
+    let zeroes = sums_of(&vec![0; 1 << 16]);
     assert!(tracker.ask(super::super::sums::tracker::Work::Commit((0..128).map(|range| (range, zeroes)).collect())));
     while tracker.reply().is_none() {
         std::thread::yield_now();
@@ -94,11 +94,11 @@ fn freed_ranges_read_as_zeroes_and_wait_to_be_trimmed() {
     let backend = open(folder.path(), 1 << 20, &Tracking { sums: None, trim: true });
     let tracker = Arc::clone(backend.tracker().expect("tracked"));
     let mut driver = Driver::open(&backend, 4);
-    (0..2).for_each(|half| driver.write(half * 32, &[1; 4096 * 32]).expect("works"));
+    (0..2).for_each(|half| driver.write(half * 32, &vec![1; 4096 * 32]).expect("works"));
     driver.run(Op::Deallocate, 8, 50, None).expect("works");
     if tracker.trims() {
         assert_eq!(tracker.freed.len(), 2, "whole ranges only");
-        assert_eq!(driver.read(8, 31).expect("works"), [0; 4096 * 31]);
+        assert_eq!(driver.read(8, 31).expect("works"), vec![0; 4096 * 31]);
         driver.write(16, &[2; 4096]).expect("works");
         assert!(!tracker.ranges.begin_punch(1), "a write ends what was freed");
         assert!(tracker.ranges.begin_punch(2));

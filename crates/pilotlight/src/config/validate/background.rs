@@ -1,0 +1,99 @@
+//! Background work: what is scrubbed, how fast, and which namespaces are tracked for it.
+
+use std::ops::RangeInclusive;
+
+use pilotlight_target::backend::BackendSpec;
+use pilotlight_target::background::control::{BackgroundConfig, Scrubbed};
+use pilotlight_target::background::tracked::{SumsPlace, Tracking};
+
+use super::Checker;
+use crate::config::caps::parse_background_rate;
+use crate::config::draft::{BackgroundDraft, NamespaceDraft, Text};
+use crate::config::problem::Problem;
+
+/// Days that a pass of scrubbing may take.
+const DAYS: RangeInclusive<u32> = 1..=3650;
+
+impl Checker<'_> {
+    /// The section `[background]`.
+    pub(super) fn background(&mut self, written: &BackgroundDraft) -> BackgroundConfig {
+        let default = BackgroundConfig::default();
+        BackgroundConfig {
+            scrub: written.scrub.as_ref().map_or(default.scrub, |scrub| self.scrubbed(scrub)),
+            scrub_bytes_per_s: self.background_rate(written.scrub_rate.as_ref(), default.scrub_bytes_per_s),
+            scrub_days: self.number(written.scrub_days.as_ref(), DAYS, default.scrub_days, "days"),
+            trim_bytes_per_s: self.background_rate(written.trim_rate.as_ref(), default.trim_bytes_per_s),
+        }
+    }
+
+    fn scrubbed(&mut self, written: &Text) -> Scrubbed {
+        match written.value.as_str() {
+            "off" => Scrubbed::Off,
+            "checked" => Scrubbed::Checked,
+            "all" => Scrubbed::All,
+            other => {
+                let help = "write off, checked (namespaces with checksums) or all (all in files and on block devices)";
+                self.problem(Problem::error(&written.at, format!("`{other}` is nothing to be scrubbed")).help(help));
+                Scrubbed::default()
+            }
+        }
+    }
+
+    fn background_rate(&mut self, written: Option<&Text>, default: u64) -> u64 {
+        let Some(written) = written else { return default };
+        parse_background_rate(&written.value).unwrap_or_else(|what| {
+            self.error(&written.at, what);
+            default
+        })
+    }
+
+    /// The backend with what `checksums`, `checksums_file` and `trim` ask for.
+    pub(super) fn tracked(&mut self, written: &NamespaceDraft, spec: BackendSpec, block_size: u32) -> BackendSpec {
+        let (mut tracking, inner) = match spec {
+            BackendSpec::Tracked { tracking, inner } => (tracking, *inner),
+            other => (Tracking::default(), other),
+        };
+        if let Some(file) = &written.checksums_file {
+            tracking.sums = Some(SumsPlace::At(self.base.join(&file.value)));
+        } else if written.checksums && tracking.sums.is_none() {
+            tracking.sums = Some(SumsPlace::Beside);
+        }
+        tracking.trim |= written.trim.as_ref().is_some_and(|trim| self.trims(trim));
+        if tracking == Tracking::default() {
+            return inner;
+        }
+        if !matches!(inner, BackendSpec::File { .. }) {
+            let what = "only a file or block device has checksums, or is trimmed in the background";
+            self.error(&written.at, what);
+            return inner;
+        }
+        if block_size != 4096 {
+            let at = written.block_size.as_ref().map_or(&written.at, |size| &size.at);
+            let what = "checksums and trimming in the background need blocks of 4096 bytes";
+            self.problem(
+                Problem::error(at, what)
+                    .help("set block_size = 4096; a namespace that hosts have written to has to keep its own"),
+            );
+        }
+        BackendSpec::Tracked { tracking, inner: Box::new(inner) }
+    }
+
+    fn trims(&mut self, written: &Text) -> bool {
+        match written.value.as_str() {
+            "now" => false,
+            "background" => true,
+            other => {
+                let help = "write now (when a host frees a range) or background";
+                self.problem(Problem::error(&written.at, format!("`{other}` is no time to trim")).help(help));
+                false
+            }
+        }
+    }
+}
+
+/// Whether a namespace is tracked, which takes blocks of 4096 bytes.
+pub(super) fn is_tracked(written: &NamespaceDraft) -> bool {
+    let spec = written.backend.as_ref().and_then(|text| text.value.parse::<BackendSpec>().ok());
+    let trims = written.trim.as_ref().is_some_and(|trim| trim.value == "background");
+    written.checksums || written.checksums_file.is_some() || trims || matches!(spec, Some(BackendSpec::Tracked { .. }))
+}

@@ -1,0 +1,191 @@
+//! Background work in the status: its classes, and how far each namespace has come.
+
+use pilotlight_target::ServerStats;
+use pilotlight_target::backend::format_size;
+use pilotlight_target::background::control::{Class, ClassStats};
+use pilotlight_target::background::upkeep::UpkeepStats;
+use serde::{Deserialize, Serialize};
+
+use super::render::line;
+
+/// Background work.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BackgroundReport {
+    pub(crate) classes: Vec<ClassReport>,
+    pub(crate) namespaces: Vec<UpkeepReport>,
+}
+
+/// A class of background work.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClassReport {
+    /// `scrub` or `trim`.
+    pub(crate) class: String,
+    /// The highest rate of a namespace.
+    pub(crate) highest_bytes_per_s: u64,
+    /// What the policy has set, in millionths of the highest.
+    pub(crate) rate_ppm: u64,
+    /// Paused by hand.
+    pub(crate) paused: bool,
+    /// What is to be done.
+    pub(crate) backlog_bytes: u64,
+}
+
+/// Background work of a namespace. Counts are since the start of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UpkeepReport {
+    pub(crate) nqn: String,
+    pub(crate) nsid: u32,
+    pub(crate) bytes: u64,
+    pub(crate) checksums: bool,
+    pub(crate) scrubbed: bool,
+    pub(crate) trimmed: bool,
+    /// What the pass of scrubbing is done with.
+    pub(crate) scrubbed_bytes: u64,
+    /// When the pass began, in seconds since 1970; 0 before the first.
+    pub(crate) began_unix_s: u64,
+    pub(crate) passes: u64,
+    pub(crate) read_bytes: u64,
+    /// Written, and not summed since.
+    pub(crate) dirty_bytes: u64,
+    /// Freed, and not trimmed.
+    pub(crate) freed_bytes: u64,
+    pub(crate) trimmed_bytes: u64,
+    /// Blocks that did not match their checksums.
+    pub(crate) mismatches: u64,
+    /// Blocks of which reads fail now.
+    pub(crate) bad_blocks: u64,
+    /// Reads of scrubbing that failed.
+    pub(crate) read_errors: u64,
+}
+
+/// What a server's counters say of it.
+pub(crate) fn background(stats: &ServerStats) -> BackgroundReport {
+    BackgroundReport {
+        classes: stats.background.iter().map(class).collect(),
+        namespaces: stats.upkeeps.iter().map(namespace).collect(),
+    }
+}
+
+fn class(stats: &ClassStats) -> ClassReport {
+    let class = match stats.class {
+        Class::Scrub => "scrub",
+        Class::Trim => "trim",
+    };
+    ClassReport {
+        class: class.to_owned(),
+        highest_bytes_per_s: stats.highest_bytes_per_s,
+        rate_ppm: stats.rate_ppm,
+        paused: stats.is_paused,
+        backlog_bytes: stats.backlog_bytes,
+    }
+}
+
+fn namespace(stats: &UpkeepStats) -> UpkeepReport {
+    UpkeepReport {
+        nqn: stats.nqn.clone(),
+        nsid: stats.nsid,
+        bytes: stats.bytes,
+        checksums: stats.has_sums,
+        scrubbed: stats.scrubs,
+        trimmed: stats.trims,
+        scrubbed_bytes: stats.scrubbed_bytes,
+        began_unix_s: stats.began_s,
+        passes: stats.passes,
+        read_bytes: stats.read_bytes,
+        dirty_bytes: stats.dirty_bytes,
+        freed_bytes: stats.freed_bytes,
+        trimmed_bytes: stats.trimmed_bytes,
+        mismatches: stats.mismatches,
+        bad_blocks: stats.bad_blocks,
+        read_errors: stats.read_errors,
+    }
+}
+
+/// A line for each class and each namespace; nothing where there is no background work.
+pub(crate) fn text(report: &BackgroundReport) -> String {
+    let mut out = String::new();
+    for class in &report.classes {
+        let rate = if class.paused {
+            "paused".to_owned()
+        } else {
+            let percent = class.rate_ppm as f64 / 1e4;
+            format!("{percent:.0} % of {}", crate::config::format_cap(Some(class.highest_bytes_per_s)))
+        };
+        line(&mut out, &class.class, &format!("{rate}; {} to do", format_size(class.backlog_bytes)));
+    }
+    for namespace in &report.namespaces {
+        let words: Vec<String> = [scrub_of(namespace), trim_of(namespace)].into_iter().flatten().collect();
+        line(
+            &mut out,
+            &format!("  namespace {}", namespace.nsid),
+            &format!("of {}: {}", namespace.nqn, words.join("; ")),
+        );
+    }
+    out
+}
+
+fn scrub_of(namespace: &UpkeepReport) -> Option<String> {
+    if !namespace.scrubbed {
+        return None;
+    }
+    let percent = namespace.scrubbed_bytes.saturating_mul(100) / namespace.bytes.max(1);
+    let sums = if namespace.checksums {
+        format!(
+            ", {} to be summed, {} blocks bad now, {} mismatches",
+            format_size(namespace.dirty_bytes),
+            namespace.bad_blocks,
+            namespace.mismatches
+        )
+    } else {
+        ", no checksums".to_owned()
+    };
+    let errors = namespace.read_errors;
+    Some(format!("pass {} at {percent} %{sums}, {errors} read errors", namespace.passes + 1))
+}
+
+fn trim_of(namespace: &UpkeepReport) -> Option<String> {
+    let words = || {
+        format!("{} to be trimmed, {} done", format_size(namespace.freed_bytes), format_size(namespace.trimmed_bytes))
+    };
+    namespace.trimmed.then(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_said_in_words() {
+        let class = ClassReport {
+            class: "scrub".to_owned(),
+            highest_bytes_per_s: 100_000_000,
+            rate_ppm: 250_000,
+            backlog_bytes: 3 << 20,
+            ..ClassReport::default()
+        };
+        let namespace = UpkeepReport {
+            nqn: "nqn".to_owned(),
+            nsid: 3,
+            bytes: 4 << 20,
+            checksums: true,
+            scrubbed: true,
+            scrubbed_bytes: 1 << 20,
+            dirty_bytes: 1 << 16,
+            mismatches: 2,
+            bad_blocks: 1,
+            ..UpkeepReport::default()
+        };
+        let paused = ClassReport { paused: true, ..class.clone() };
+        let plain = UpkeepReport { checksums: false, trimmed: true, ..namespace.clone() };
+        let said = text(&BackgroundReport { classes: vec![class, paused], namespaces: vec![namespace, plain] });
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines[0], "scrub                 25 % of 100MB/s; 3MiB to do");
+        assert_eq!(lines[1], "scrub                 paused; 3MiB to do");
+        assert!(
+            lines[2]
+                .ends_with("of nqn: pass 1 at 25 %, 64KiB to be summed, 1 blocks bad now, 2 mismatches, 0 read errors")
+        );
+        assert!(lines[3].ends_with("of nqn: pass 1 at 25 %, no checksums, 0 read errors; 0B to be trimmed, 0B done"));
+        assert_eq!(text(&BackgroundReport::default()), "");
+    }
+}
