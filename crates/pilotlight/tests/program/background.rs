@@ -44,13 +44,11 @@ fn what_a_killed_server_was_writing_is_summed_again_and_not_reported() {
     let case = Case::new();
     for round in 0..3 {
         let mut server = case.serve();
+        server.status_until("some ranges summed", |status| of(status)["read_bytes"].as_u64() > Some(round << 16));
         let address = server.address().to_string();
         let args = ["load", "--yield", "--target", &address, "--rw", "randwrite", "--iodepth", "8", "--runtime", "600"];
         let load = spawn(&args);
-        server.status_until("writes", |status| {
-            let written = status["io"]["write_iops"].as_f64().unwrap_or(0.0) > 0.0;
-            written && of(status)["read_bytes"].as_u64() > Some(round << 16)
-        });
+        server.status_until("writes", |status| status["io"]["write_iops"].as_f64().unwrap_or(0.0) > 0.0);
         server.kill();
         drop(server);
         let _ = load.wait_with_output().unwrap();
@@ -62,7 +60,8 @@ fn what_a_killed_server_was_writing_is_summed_again_and_not_reported() {
     assert_eq!((&of(&status)["mismatches"], &of(&status)["bad_blocks"]), (&0.into(), &0.into()), "{status:#}");
     assert_eq!((&of(&status)["bytes"], &of(&status)["checksums"]), (&BYTES.into(), &true.into()), "{status:#}");
     let address = server.address().to_string();
-    let verified = run(&["load", "--yield", "--target", &address, "--verify", "--rw", "randrw", "--ios", "2000"]);
+    let verified =
+        run(&["load", "--yield", "--target", &address, "--verify", "--rw", "randrw", "--number_ios", "2000"]);
     assert_eq!(verified.status.code(), Some(0), "{}", text(&verified.stderr));
 }
 
