@@ -147,6 +147,8 @@ pub struct Capabilities {
     /// The drive of each namespace: the numbers of [`Of::Namespace`] and [`Of::Device`]. One that is not on a drive, or on an unknown one, is not
     /// listed.
     pub drives: Vec<(u32, u16)>,
+    /// The core group of each I/O thread, by [`ThreadId`]: threads of one group do one kind of work. Empty if all do the same.
+    pub groups: Vec<u16>,
 }
 
 impl Capabilities {

@@ -413,6 +413,7 @@ pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
         knobs,
         sources,
         drives,
+        groups: Vec::new(),
     }
 }
 

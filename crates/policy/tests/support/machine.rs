@@ -52,5 +52,6 @@ pub(crate) fn capabilities() -> Capabilities {
             .collect(),
         knobs: (0..64).map(frequency).chain([limit(0), limit(1), quota]).chain(items.map(bandwidth)).collect(),
         drives: vec![(0, 0), (1, 0), (2, 1)],
+        groups: Vec::new(),
     }
 }

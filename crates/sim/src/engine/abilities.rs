@@ -25,6 +25,7 @@ pub fn capabilities(scenario: &Scenario) -> Capabilities {
         knobs: knobs(scenario),
         sources: sources(scenario),
         drives: (0..scenario.drives.len() as u16).map(|drive| (drive.into(), drive)).collect(),
+        groups: Vec::new(),
     }
 }
 
