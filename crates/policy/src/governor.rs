@@ -11,14 +11,13 @@
 //! (keep-alives): it can be left out. A core whose frequency the machine refuses is left alone for a while.
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, Kind, KnobId, NEVER, Next, Of, Policy, Refusal, Sample,
-    Start, Topology, Unsupported, Values, View, Wants,
+    Command, Completions, CoreSample, NEVER, Next, Policy, Refusal, Sample, Start, Topology, Unsupported, View, Wants,
 };
 
+use crate::clock::Clock;
 use crate::grid::Grid;
 use crate::load::{is_quiet, share};
 use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
-use crate::pause::Pause;
 use crate::spread::spread;
 
 /// The name by which an operator chooses it.
@@ -130,8 +129,19 @@ impl Parameters {
     pub fn list(&self) -> Vec<Setting> {
         parameter::list(&TABLE, self)
     }
+}
 
-    /// Where a core with this load goes.
+impl Rule for Parameters {
+    const NAME: &'static str = NAME;
+
+    fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    fn siblings(&self) -> bool {
+        self.siblings
+    }
+
     fn next(&self, load_ppm: u64, clock: &Clock) -> u64 {
         match load_ppm {
             load if load < u64::from(self.min_below_ppm) => clock.lowest_khz,
@@ -143,10 +153,22 @@ impl Parameters {
     }
 }
 
-/// The policy.
+/// How the frequency of a core follows its load.
+pub(crate) trait Rule: Send {
+    /// The name by which an operator chooses the policy.
+    const NAME: &'static str;
+    /// Time between two looks, in nanoseconds.
+    fn interval_ns(&self) -> u64;
+    /// Whether the load of a core is the higher one of it and its sibling.
+    fn siblings(&self) -> bool;
+    /// The frequency of a core with this load in the last interval, in kHz.
+    fn next(&self, load_ppm: u64, clock: &Clock) -> u64;
+}
+
+/// The policy, with one of its rules.
 #[derive(Debug)]
-pub struct Governor {
-    parameters: Parameters,
+pub struct Governor<R = Parameters> {
+    parameters: R,
     /// From [`Policy::start`] on.
     running: Option<Running>,
     changes: u64,
@@ -164,48 +186,10 @@ struct Running {
     load_ppm: Vec<u64>,
 }
 
-/// The frequency of a core.
-#[derive(Debug)]
-struct Clock {
-    knob: KnobId,
-    values: Values,
-    lowest_khz: u64,
-    highest_khz: u64,
-    /// What was chosen last, and whether the core was told and the plant took it.
-    khz: u64,
-    taken: bool,
-    /// Since the plant has refused it.
-    pause: Pause,
-}
-
-impl Clock {
-    /// That of a core, not told anything yet; `None` if it cannot be set.
-    fn of(core: CoreId, capabilities: &Capabilities) -> Option<Self> {
-        let (id, knob) = capabilities.find_knob(Of::Core(core), Kind::FrequencyKhz)?;
-        let (lowest_khz, highest_khz) = (knob.values.lowest()?, knob.values.highest()?);
-        let (values, pause) = (knob.values.clone(), Pause::default());
-        Some(Self { knob: id, values, lowest_khz, highest_khz, khz: highest_khz, taken: false, pause })
-    }
-
-    /// While it is left alone the frequency is chosen all the same: a core that refuses must not keep a quiet server from resting.
-    fn set(&mut self, now_ns: u64, khz: u64, out: &mut Vec<Command>) {
-        let is_told = self.khz == khz && self.taken;
-        self.khz = khz;
-        if !is_told && self.pause.is_over(now_ns) {
-            self.taken = true;
-            out.push(Command::Set { knob: self.knob, value: khz });
-        }
-    }
-
-    fn is_lowest(&self) -> bool {
-        self.khz == self.lowest_khz
-    }
-}
-
-impl Governor {
+impl<R> Governor<R> {
     /// With these parameters.
     #[must_use]
-    pub fn new(parameters: Parameters) -> Self {
+    pub fn new(parameters: R) -> Self {
         Self { parameters, running: None, changes: 0, refused: 0 }
     }
 }
@@ -233,13 +217,14 @@ impl Running {
     }
 }
 
-impl Policy for Governor {
+#[allow(private_bounds)] // the rules are those of this crate
+impl<R: Rule> Policy for Governor<R> {
     fn name(&self) -> &'static str {
-        NAME
+        R::NAME
     }
 
     fn wants(&self) -> Wants {
-        Wants { interval_ns: Some(self.parameters.interval_ns), service: true, ..Wants::default() }
+        Wants { interval_ns: Some(self.parameters.interval_ns()), service: true, ..Wants::default() }
     }
 
     /// Every core at its highest frequency; I/O threads spread evenly.
@@ -248,7 +233,7 @@ impl Policy for Governor {
             start.topology.cores().map(|core| Clock::of(core, start.capabilities)).collect();
         let Some(mut clocks) = clocks else {
             return Err(Unsupported {
-                policy: NAME,
+                policy: R::NAME,
                 what: "cores whose frequency can be set",
                 remedy: "it takes Linux cpufreq (/sys/devices/system/cpu/cpu*/cpufreq) that the server may write, which \
                          most virtual machines lack; or choose policy dynamic or sandman",
@@ -258,7 +243,7 @@ impl Policy for Governor {
         for clock in &mut clocks {
             clock.set(start.now_ns, clock.highest_khz, out);
         }
-        let grid = Grid { start_ns: start.now_ns, every_ns: self.parameters.interval_ns };
+        let grid = Grid { start_ns: start.now_ns, every_ns: self.parameters.interval_ns() };
         let due_ns = grid.after(start.now_ns);
         let load_ppm = Vec::with_capacity(clocks.len());
         self.running = Some(Running { topology: start.topology.clone(), grid, due_ns, clocks, load_ppm });
@@ -270,7 +255,7 @@ impl Policy for Governor {
         if is_quiet(sample) && running.rests() {
             return Next::NEVER;
         }
-        running.look(sample, self.parameters.siblings);
+        running.look(sample, self.parameters.siblings());
         let before = out.len();
         for (clock, &load_ppm) in running.clocks.iter_mut().zip(&running.load_ppm) {
             let khz = self.parameters.next(load_ppm, clock);
@@ -286,8 +271,7 @@ impl Policy for Governor {
         self.refused += 1;
         let (Some(running), Command::Set { knob, .. }) = (&mut self.running, command) else { return };
         if let Some(clock) = running.clocks.iter_mut().find(|clock| clock.knob == *knob) {
-            clock.taken = false;
-            clock.pause.refused(now_ns, refusal);
+            clock.refused(now_ns, refusal);
         }
     }
 

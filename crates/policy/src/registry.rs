@@ -7,6 +7,9 @@ use crate::budget::{self, Mechanism, Zones};
 use crate::cpu_bandwidth::CPU_BANDWIDTH;
 use crate::cpu_jailing::CPU_JAILING;
 use crate::limit::{Limited, Limiter};
+use crate::native::{self, NATIVE, Native, SSD_APST};
+use crate::ondemand::{self, Ondemand};
+use crate::pacer::{self, Pacer};
 use crate::parameter::{self, Parameter, ParameterError, Setting};
 use crate::pass::Pass;
 use crate::pass::parameters as pass_parameters;
@@ -55,7 +58,7 @@ pub const NAMES: [&str; POLICIES.len()] = {
 };
 
 /// All policies.
-pub const POLICIES: [Entry; 12] = [
+pub const POLICIES: [Entry; 18] = [
     Entry {
         name: "static",
         summary: "every core polls, I/O threads stay where they are (SPDK)",
@@ -140,7 +143,47 @@ pub const POLICIES: [Entry; 12] = [
         parameters: |settings| budget_parameters(&SSD_BANDWIDTH, settings),
         build: |settings| single_knob(&SSD_BANDWIDTH, settings),
     },
+    Entry {
+        name: pacer::NAME,
+        summary: "few cores at a low frequency while load is steady, within a tolerance of latency (PACER)",
+        parameters: |settings| pacer_parameters(&[], settings),
+        build: |settings| pacer(pacer::NAME, &[], settings),
+    },
+    Entry {
+        name: "pg",
+        summary: "as pacer, with the number of cores alone (PACER's power gating)",
+        parameters: |settings| pacer_parameters(&CORES, settings),
+        build: |settings| pacer("pg", &CORES, settings),
+    },
+    Entry {
+        name: "dvfs",
+        summary: "as pacer, with the frequency alone (PACER's DVFS)",
+        parameters: |settings| pacer_parameters(&FREQUENCY, settings),
+        build: |settings| pacer("dvfs", &FREQUENCY, settings),
+    },
+    Entry {
+        name: ondemand::NAME,
+        summary: "every core polls, at a frequency in proportion to its load (Linux's ondemand governor)",
+        parameters: |settings| ondemand::Parameters::read(settings).unwrap_or_default().list(),
+        build: |settings| Ok(Box::new(Ondemand::new(ondemand::Parameters::read(settings)?))),
+    },
+    Entry {
+        name: NATIVE,
+        summary: "every core polls at its highest frequency (PACER's system without savings)",
+        parameters: |_| Vec::new(),
+        build: |settings| without_parameters(NATIVE, Native::default(), settings),
+    },
+    Entry {
+        name: SSD_APST,
+        summary: "as native, and drives without requests go to a lower power state (PACER, Table I)",
+        parameters: |settings| native::Parameters::read(settings).unwrap_or_default().list(),
+        build: |settings| Ok(Box::new(Native::with_drives(native::Parameters::read(settings)?))),
+    },
 ];
+
+/// What `pg` and `dvfs` set of `pacer`, before the operator does.
+const CORES: [(&str, &str); 1] = [("adapt", "cores")];
+const FREQUENCY: [(&str, &str); 1] = [("adapt", "frequency")];
 
 /// The policy of this name.
 #[must_use]
@@ -216,6 +259,21 @@ fn limited(
         Err(BuildError::Parameter(error)) => Err(error),
         Err(BuildError::Unknown(name)) => Err(ParameterError::Together(format!("there is no policy {name:?}"))),
     }
+}
+
+fn pacer_parameters(preset: &[(&str, &str)], settings: &[(&str, &str)]) -> Vec<Setting> {
+    let read = |settings: &[_]| pacer::Parameters::read(settings);
+    let all = [preset, settings].concat();
+    read(&all).or_else(|_| read(preset)).unwrap_or_default().list()
+}
+
+fn pacer(
+    name: &'static str,
+    preset: &[(&str, &str)],
+    settings: &[(&str, &str)],
+) -> Result<Box<dyn Policy>, ParameterError> {
+    let parameters = pacer::Parameters::read(&[preset, settings].concat())?;
+    Ok(Box::new(Pacer::named(name, parameters)))
 }
 
 fn without_parameters(

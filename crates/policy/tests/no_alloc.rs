@@ -12,8 +12,8 @@ use std::cell::Cell;
 use dice::Dice;
 use machine::capabilities;
 use pilotlight_plant::{
-    Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Refusal, Sample, Start, ThreadCount, ThreadId,
-    ThreadSample, Tick, Topology,
+    Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Reading, Refusal, Sample, Start, ThreadCount,
+    ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::build;
 
@@ -72,9 +72,11 @@ fn what_is_done_every_10_us_allocates_nothing() {
     for settings in [&[("guards", "printed")][..], &[("guards", "recommended")], &[("detect", "load")]] {
         ticks(settings);
     }
-    for name in ["governor", "dynamic", "hybrid-poll"] {
-        intervals(name);
+    for name in ["governor", "dynamic", "hybrid-poll", "ondemand"] {
+        intervals(name, &[("interval", "10us")]);
     }
+    let times = [("interval", "10us"), ("window", "20us"), ("baseline", "2ms"), ("unstable", "90%"), ("stable", "50%")];
+    intervals("pacer", &times);
 }
 
 fn ticks(settings: &[(&str, &str)]) {
@@ -105,12 +107,14 @@ fn ticks(settings: &[(&str, &str)]) {
     assert!(moves > 100, "{settings:?}: {moves} commands");
 }
 
-fn intervals(name: &str) {
-    let mut policy = start(name, &[("interval", "10us")]);
+fn intervals(name: &str, settings: &[(&str, &str)]) {
+    let mut policy = start(name, settings);
     let mut out = Vec::with_capacity(4 * usize::from(THREADS));
     let mut dice = Dice(5);
     let mut threads = vec![ThreadSample::default(); THREADS.into()];
     let mut cores = vec![CoreSample { state: CoreState::Awake, busy_ns: 0, awake_ns: 10_000 }; 16];
+    let known = |&id| Reading { id, value: Some(50_000), age_ns: 0 };
+    let readings: Vec<_> = policy.wants().readings.iter().map(known).collect();
     let (mut now_ns, mut commands, mut before) = (0, 0, 0);
     for interval in 0..20_000 {
         if interval == 1 {
@@ -127,7 +131,7 @@ fn intervals(name: &str) {
         }
         out.clear();
         policy.on_interval(
-            &Sample { now_ns, elapsed_ns: 10_000, cores: &cores, threads: &threads, readings: &[] },
+            &Sample { now_ns, elapsed_ns: 10_000, cores: &cores, threads: &threads, readings: &readings },
             &mut out,
         );
         commands += out.len();

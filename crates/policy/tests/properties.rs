@@ -24,8 +24,14 @@ type Settings = &'static [(&'static str, &'static str)];
 const LESS: (&str, &str) = ("blind_after", "1ms");
 const SAMPLE: (&str, &str) = ("sample", "50us");
 
+/// `pacer` with times of these tests.
+const IDLE: (&str, &str) = ("idle", "500us");
+const WINDOW: (&str, &str) = ("window", "250us");
+const FEW: (&str, &str) = ("least_requests", "4");
+const STABLE: (&str, &str) = ("unstable", "90%");
+
 /// Every policy, `sandman` with unlike guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 38] = [
+const POLICIES: [(&str, Settings); 49] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),
@@ -52,6 +58,12 @@ const POLICIES: [(&str, Settings); 38] = [
     ("sandman", &[COARSE, PRINTED, ("sleep", "software"), ("detect", "load")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false"), ("detect", "load"), ("relieve", "true")]),
+    ("pacer", &[INTERVAL, ("idle", "250us"), WINDOW, FEW, ("background", "false")]),
+    ("pacer", &[INTERVAL, ("idle", "250us"), WINDOW, FEW, STABLE, ("baseline", "3ms"), ("background", "false")]),
+    (
+        "pg",
+        &[FINE, ("idle", "10us"), ("window", "10us"), FEW, STABLE, ("longest_window", "1ms"), ("background", "false")],
+    ),
     ("rapl-only", &[INTERVAL, LESS]),
     ("rapl-only", &[FINE, LESS, ("domain", "cpu"), ("span", "10%")]),
     ("cpu-bandwidth", &[INTERVAL, LESS]),
@@ -70,9 +82,17 @@ const POLICIES: [(&str, Settings); 38] = [
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_coarse_interval", "250us")]),
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_coarse_interval", "1ms"), ("start", "full")]),
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "dynamic"), ("inner_interval", "10us")]),
+    ("pacer", &[INTERVAL, IDLE, WINDOW, FEW, STABLE, ("baseline", "3ms")]),
+    ("pacer", &[FINE, ("idle", "100us"), ("window", "10us"), FEW, STABLE, ("server_sleep", "false")]),
+    ("dvfs", &[INTERVAL, IDLE, WINDOW, FEW, STABLE]),
+    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "pacer"), ("inner_interval", "250us"), ("inner_idle", "1ms")]),
+    ("ondemand", &[INTERVAL]),
+    ("ondemand", &[FINE, ("up_threshold", "50%"), ("siblings", "false")]),
+    ("native", &[]),
+    ("ssd-apst", &[("idle", "250us")]),
 ];
 /// Those that put whatever is not needed to sleep.
-const GATHERING: Range<usize> = 7..20;
+const GATHERING: Range<usize> = 7..23;
 /// `sandman` with pairs of siblings.
 const PAIRING: Range<usize> = 11..18;
 

@@ -49,7 +49,7 @@ pub(crate) const BASIC: usize = 4;
 
 const SHARE: &str = "a share of the budget from 0% to 100%";
 /// The policies that `inner` can be.
-const INNERS: [&str; 6] = ["static", "interrupt", "governor", "dynamic", "hybrid-poll", "sandman"];
+const INNERS: [&str; 7] = ["static", "interrupt", "governor", "dynamic", "hybrid-poll", "sandman", "pacer"];
 
 /// The first [`BASIC`] are of every policy with a budget, the others of those that follow PASS's zones.
 pub(crate) const COMMON: [Parameter<Common>; 7] = [
@@ -78,7 +78,7 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
     Parameter {
         key: "inner",
         meaning: "the policy that decides all that the budget leaves open; inner_KEY sets its parameter KEY",
-        allowed: "static, interrupt, governor, dynamic, hybrid-poll or sandman",
+        allowed: "static, interrupt, governor, dynamic, hybrid-poll, sandman or pacer",
         get: |p| p.inner.to_owned(),
         set: |p, v| put(&mut p.inner, INNERS.into_iter().find(|known| *known == v)),
     },

@@ -14,9 +14,9 @@ use pilotlight_plant::{
 
 use super::separate::separated;
 use super::sum::Sum;
-use super::switches::Switches;
 use crate::grid::Grid;
 use crate::load::is_quiet;
+use crate::switches::Switches;
 
 /// An inner policy.
 pub(crate) struct Inner {

@@ -7,7 +7,6 @@
 pub(crate) mod inner;
 mod separate;
 mod sum;
-mod switches;
 
 use pilotlight_plant::{
     Capabilities, Command, Component, Goal, Goals, Kind, KnobId, Next, Policy, ReadingId, Refusal, Sample, Start, Tick,

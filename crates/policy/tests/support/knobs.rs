@@ -61,6 +61,8 @@ impl Knobs {
         let last = (1..=known).rev().find(|window| Dice(*window).below(8) != 0).map(|window| {
             let value = Some(match source.quantity {
                 Quantity::PowerUw => self.power_uw(source.of, window),
+                Quantity::LatencyNs(_) => 20_000 + Dice(window).below(3_000) * (1 + window / 64 % 3),
+                Quantity::BacklogBytes => Dice(window / 100).below(2),
                 _ => self.bytes_per_s(source.of, window),
             });
             Window { ended_ns: window * source.window_ns, value }

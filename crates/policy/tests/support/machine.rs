@@ -1,6 +1,6 @@
 //! What any plant of these tests can do.
 
-use pilotlight_plant::{Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Values};
+use pilotlight_plant::{Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Stat, Values};
 
 /// Everything, with up to 64 cores: figures of SANDMAN's machine (Table 2, section 3.5) where they matter.
 pub(crate) fn capabilities() -> Capabilities {
@@ -38,6 +38,19 @@ pub(crate) fn capabilities() -> Capabilities {
         let rate = |quantity| Source { of, quantity, window_ns: 20_000, lag: Cost::Measured(0) };
         [rate(Quantity::ReadBytesPerS), rate(Quantity::WrittenBytesPerS)]
     };
+    let background = Knob {
+        of: Of::Background(0),
+        kind: Kind::RatePpm,
+        values: Values::Range { min: 0, max: 1_000_000, step: 1 },
+        ..Knob { found: 500_000, ..limit(0) }
+    };
+    let drive = Knob {
+        of: Of::Device(0),
+        kind: Kind::PowerState,
+        values: Values::List(vec![0, 1, 2]),
+        ..Knob { found: 0, ..limit(0) }
+    };
+    let more = [(Of::Background(0), Quantity::BacklogBytes), (Of::Server, Quantity::LatencyNs(Stat::Mean))];
     let power = |of| Source { of, quantity: Quantity::PowerUw, window_ns: 200_000, lag: Cost::Measured(50_000) };
     Capabilities {
         moves: Some(Cost::Measured(100)),
@@ -49,8 +62,14 @@ pub(crate) fn capabilities() -> Capabilities {
             .map(power)
             .into_iter()
             .chain(items.into_iter().flat_map(rates))
+            .chain(more.map(|(of, quantity)| Source { of, quantity, window_ns: 10_000, lag: Cost::Measured(0) }))
             .collect(),
-        knobs: (0..64).map(frequency).chain([limit(0), limit(1), quota]).chain(items.map(bandwidth)).collect(),
+        knobs: (0..64)
+            .map(frequency)
+            .chain([limit(0), limit(1), quota])
+            .chain(items.map(bandwidth))
+            .chain([background, drive])
+            .collect(),
         drives: vec![(0, 0), (1, 0), (2, 1)],
         groups: Vec::new(),
     }

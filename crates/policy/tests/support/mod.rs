@@ -21,8 +21,9 @@ const REQUEST_NS: u64 = 1_250;
 /// Time from a request's arrival to its answer.
 const SERVICE_NS: u64 = 23_000;
 
-/// Policies that start an inner policy again when it gets another number of cores.
-const LIMITERS: [&str; 2] = ["cpu-jailing", "pass"];
+/// Policies that wake cores for no I/O thread: those that start an inner policy again when it gets another number of cores, and those that end
+/// their savings with all cores.
+const WAKE_ALL: [&str; 4] = ["cpu-jailing", "pass", "pacer", "pg"];
 
 /// How a plant takes commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +126,7 @@ impl Plant {
         let plant = Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes, goals: &self.goals };
         let next = self.policy.start(&plant, &mut out).expect("this plant can do everything");
         (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
-        self.wakes_all = LIMITERS.contains(&self.policy.name());
+        self.wakes_all = WAKE_ALL.contains(&self.policy.name());
         let wakes_all = !["sandman", "dynamic", "thunderbolt"].contains(&self.policy.name());
         self.obey(&out, wakes_all);
         out

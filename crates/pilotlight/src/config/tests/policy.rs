@@ -155,14 +155,14 @@ fn policies_that_are_none() {
               |
             2 | name = "sandmen"
               |        ^^^^^^^^^
-              = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth
+              = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
         "#]],
     );
     refused_flags(
-        &["--policy=ondemand"],
+        &["--policy=conservative"],
         expect![[r#"
-        error: --policy: there is no policy `ondemand`
-          = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth
+        error: --policy: there is no policy `conservative`
+          = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
     "#]],
     );
 }

@@ -7,7 +7,7 @@ use pilotlight_plant::{Capabilities, Command, CoreId, CoreSample, CoreState, Kin
 
 /// The knobs of cores that can leave.
 #[derive(Debug, Default)]
-pub(super) struct Switches(Vec<Switch>);
+pub(crate) struct Switches(Vec<Switch>);
 
 #[derive(Debug)]
 struct Switch {
@@ -19,7 +19,7 @@ struct Switch {
 
 impl Switches {
     /// Those of a plant; what was out before still is.
-    pub(super) fn find(&mut self, capabilities: &Capabilities) {
+    pub(crate) fn find(&mut self, capabilities: &Capabilities) {
         let before = std::mem::take(&mut self.0);
         let switch = |(knob, found): (KnobId, &Knob)| {
             let Of::Core(core) = found.of else { return None };
@@ -30,7 +30,7 @@ impl Switches {
     }
 
     /// Takes out cores that sleep and are not among these, and brings back those that are.
-    pub(super) fn set(&mut self, shown: &[CoreId], cores: &[CoreSample], out: &mut Vec<Command>) {
+    pub(crate) fn set(&mut self, shown: &[CoreId], cores: &[CoreSample], out: &mut Vec<Command>) {
         for switch in &mut self.0 {
             let sleeps = cores.get(switch.core.index()).is_some_and(|core| matches!(core.state, CoreState::Asleep(_)));
             let leaves = !shown.contains(&switch.core) && (switch.is_out || sleeps && !switch.refused);
@@ -42,12 +42,12 @@ impl Switches {
     }
 
     /// Whether one is to be set as soon as its core sleeps.
-    pub(super) fn are_due(&self, shown: &[CoreId]) -> bool {
+    pub(crate) fn are_due(&self, shown: &[CoreId]) -> bool {
         self.0.iter().any(|switch| shown.contains(&switch.core) == switch.is_out && !switch.refused)
     }
 
     /// Whether the knob is one of these; its core is where it was.
-    pub(super) fn on_refused(&mut self, knob: KnobId, value: u64) -> bool {
+    pub(crate) fn on_refused(&mut self, knob: KnobId, value: u64) -> bool {
         let switch = self.0.iter_mut().find(|switch| switch.knob == knob);
         switch.map(|switch| (switch.is_out, switch.refused) = (value == 1, true)).is_some()
     }

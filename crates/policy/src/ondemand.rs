@@ -1,0 +1,96 @@
+//! `ondemand`: every core polls, at a frequency in proportion to its load (Linux's ondemand governor; PACER sections III-C and V).
+//!
+//! **Rule.** `f = f_max x busy / total` over each sampling period, and the highest frequency at once from `up_threshold` on
+//! (Documentation/admin-guide/pm/cpufreq.rst). PACER prints `T_idle / T_total`; it must be busy time. Between two values of the
+//! knob the nearest is taken; Linux takes the one above.
+//!
+//! Linux accounts a polling core as busy all the time. Here busy is time in polls that found work, as PACER's server is
+//! event-based. Everything else is as in [`crate::governor`].
+
+use crate::clock::Clock;
+use crate::governor::{Governor, Rule};
+use crate::load::WHOLE_PPM;
+use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
+
+/// The name by which an operator chooses it.
+pub const NAME: &str = "ondemand";
+
+/// What can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// The sampling period, in nanoseconds.
+    pub interval_ns: u64,
+    /// From this load on a core goes to the highest frequency, in millionths of a core.
+    pub up_threshold_ppm: u32,
+    /// Whether the load of a core is the higher one of it and its sibling.
+    pub siblings: bool,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self { interval_ns: 10_000_000, up_threshold_ppm: 800_000, siblings: true }
+    }
+}
+
+const TABLE: [Parameter<Parameters>; 3] = [
+    Parameter {
+        key: "interval",
+        meaning: "sampling period (Linux: sampling_rate, by default 10ms on most machines)",
+        allowed: TIME,
+        get: |p| text::in_units(p.interval_ns),
+        set: |p, v| time(&mut p.interval_ns, v),
+    },
+    Parameter {
+        key: "up_threshold",
+        meaning: "load from which a core goes to its highest frequency (Linux: 80%)",
+        allowed: PERCENT,
+        get: |p| text::in_percent(p.up_threshold_ppm),
+        set: |p, v| put(&mut p.up_threshold_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "siblings",
+        meaning: "siblings share a clock, so the higher load of the two counts for both (as Linux does for a shared policy)",
+        allowed: SWITCH,
+        get: |p| p.siblings.to_string(),
+        set: |p, v| put(&mut p.siblings, v.parse().ok()),
+    },
+];
+
+impl Parameters {
+    /// With these set, in this order.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or a value is not allowed.
+    pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
+        parameter::read(NAME, &TABLE, settings)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn list(&self) -> Vec<Setting> {
+        parameter::list(&TABLE, self)
+    }
+}
+
+impl Rule for Parameters {
+    const NAME: &'static str = NAME;
+
+    fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    fn siblings(&self) -> bool {
+        self.siblings
+    }
+
+    fn next(&self, load_ppm: u64, clock: &Clock) -> u64 {
+        if load_ppm >= u64::from(self.up_threshold_ppm) {
+            return clock.highest_khz;
+        }
+        let khz = u128::from(clock.highest_khz) * u128::from(load_ppm) / u128::from(WHOLE_PPM);
+        clock.values.nearest(khz as u64).unwrap_or(clock.highest_khz)
+    }
+}
+
+/// The policy.
+pub type Ondemand = Governor<Parameters>;

@@ -1,0 +1,183 @@
+//! From a loss of latency to numbers of cores and a frequency: cores first, then the frequency (PACER IV-C).
+//!
+//! **Rule.** With `loss_distance = (aim - loss) / aim`, where the paper has `plf` for `aim`: within the dead band nothing is changed. With headroom
+//! cores go, and the frequency only once no more can. With too much loss the frequency rises, and cores come back once it is the highest.
+//! What was too little is not tried again under the same load until the baseline is measured again; then one step less may be.
+
+use super::cores::Size;
+use super::forecast::Forecast;
+use super::frequency::Frequency;
+use super::load::Load;
+use super::migrator::Use;
+use super::parameters::{Adapt, Parameters, share};
+
+/// Loss distances below this are treated as this, so that one window does not undo all; chosen.
+const LEAST_DISTANCE: f64 = -3.0;
+
+/// A loss distance below this is beyond what chance makes of one window; chosen.
+const SURE_DISTANCE: f64 = -1.0;
+
+/// A loss of latency.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loss {
+    /// Relative to the baseline.
+    pub(super) share: f64,
+    /// Whether it is of more than one window.
+    pub(super) is_certain: bool,
+}
+
+/// What is adapted.
+#[derive(Debug)]
+pub(super) struct Adaptor {
+    /// By core group.
+    pub(super) sizes: Vec<Size>,
+    pub(super) frequency: Frequency,
+    /// CPU use of each group since the last change.
+    uses: Vec<Use>,
+    has_cores: bool,
+    has_frequency: bool,
+    /// The load that it has adapted to.
+    load: Option<Load>,
+}
+
+impl Adaptor {
+    /// With core groups of these sizes.
+    pub(super) fn new(
+        sizes: impl Iterator<Item = usize>,
+        can_gather: bool,
+        frequency: Frequency,
+        adapt: Adapt,
+    ) -> Self {
+        let sizes: Vec<_> = sizes.map(Size::new).collect();
+        Self {
+            uses: vec![Use::default(); sizes.len()],
+            sizes,
+            has_cores: can_gather && adapt != Adapt::Frequency,
+            has_frequency: frequency.exists() && adapt != Adapt::Cores,
+            frequency,
+            load: None,
+        }
+    }
+
+    /// Whether there is anything to adapt.
+    pub(super) fn can(&self) -> bool {
+        self.has_cores || self.has_frequency
+    }
+
+    /// Whether all cores are in use.
+    pub(super) fn uses_all(&self) -> bool {
+        self.sizes.iter().all(|size| size.n == size.most)
+    }
+
+    /// Cores in use.
+    pub(super) fn cores(&self) -> usize {
+        self.sizes.iter().map(|size| size.n).sum()
+    }
+
+    /// Whether nothing is saved.
+    pub(super) fn is_full(&self) -> bool {
+        self.uses_all() && self.frequency.is_highest()
+    }
+
+    /// Forgets the use of cores: something was changed.
+    pub(super) fn clear(&mut self) {
+        self.uses.fill(Use::default());
+    }
+
+    /// An interval under the present setting.
+    pub(super) fn add(&mut self, uses: impl Iterator<Item = Use>) {
+        self.uses.iter_mut().zip(uses).for_each(|(sum, more)| sum.add(more));
+    }
+
+    fn each_size(&mut self, mut of: impl FnMut(&mut Size, f64) -> bool) -> bool {
+        let changed = self.sizes.iter_mut().zip(&self.uses).map(|(size, cpu_use)| of(size, cpu_use.share()));
+        changed.fold(false, |any, one| any | one)
+    }
+
+    /// Savings begin under this load. `retry` is whether what was too little before may be tried again.
+    pub(super) fn begin(
+        &mut self,
+        load: &Load,
+        retry: bool,
+        (plf, parameters): (f64, &Parameters),
+        forecast: &mut Forecast<'_>,
+    ) {
+        let known = self.load.filter(|known| !known.differs(load, share(parameters.moved_ppm), 0.0));
+        self.load = Some(known.unwrap_or(*load));
+        if known.is_none() {
+            self.each_size(|size, cpu_use| (size.begin(cpu_use), false).1);
+            self.frequency.begin();
+        } else {
+            self.each_size(|size, cpu_use| (size.resume(cpu_use, retry, parameters), false).1);
+            self.frequency.resume(retry);
+        }
+        if self.is_full() {
+            self.step(&Loss { share: 0.0, is_certain: true }, (plf, parameters), forecast); // without savings there is no loss
+        }
+    }
+
+    /// What follows from this loss under the present setting; whether anything is changed.
+    pub(super) fn step(
+        &mut self,
+        loss: &Loss,
+        (plf, parameters): (f64, &Parameters),
+        forecast: &mut Forecast<'_>,
+    ) -> bool {
+        let aim = plf * share(parameters.aim_ppm);
+        let distance = ((aim - loss.share) / aim).clamp(LEAST_DISTANCE, 1.0);
+        if distance < -share(parameters.dead_band_ppm) {
+            return (loss.is_certain || distance < SURE_DISTANCE) && self.raise(distance, parameters);
+        }
+        self.sizes.iter_mut().for_each(Size::prove);
+        self.frequency.prove();
+        if self.has_cores && self.each_size(|size, cpu_use| size.follow(cpu_use, parameters)) {
+            return true;
+        }
+        let headroom = aim - loss.share;
+        distance > share(parameters.dead_band_ppm) && self.lower(distance, headroom, parameters, forecast)
+    }
+
+    fn lower(&mut self, distance: f64, headroom: f64, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
+        if self.has_cores {
+            let each = headroom / self.sizes.len() as f64;
+            let mut lowered = false;
+            for (group, (size, cpu_use)) in self.sizes.iter_mut().zip(&self.uses).enumerate() {
+                let fits = |n| forecast.with_cores(group, n) <= each;
+                lowered |= size.lower(cpu_use.share(), distance, parameters, fits);
+            }
+            if lowered || !self.sizes.iter().all(|size| size.is_settled(parameters)) {
+                return lowered;
+            }
+        }
+        self.has_frequency
+            && self.frequency.lower(distance, parameters, |slower| forecast.with_frequency(slower) <= headroom)
+    }
+
+    fn raise(&mut self, distance: f64, parameters: &Parameters) -> bool {
+        if self.has_frequency && self.frequency.raise(distance, parameters) {
+            return true;
+        }
+        self.has_cores && self.each_size(|size, cpu_use| size.raise(cpu_use, distance, parameters))
+    }
+
+    /// No savings. What was not proven to keep the tolerance is not tried again under this load where it is `blamed`.
+    pub(super) fn restore(&mut self, blamed: bool) {
+        self.sizes.iter_mut().for_each(|size| size.restore(blamed));
+        self.frequency.restore(blamed);
+    }
+
+    /// The server is idle: one core of each group, and what background work needs; at the highest frequency, so that the first request
+    /// waits for nothing.
+    pub(super) fn idle(&mut self, works: bool, parameters: &Parameters) {
+        if self.has_cores {
+            self.each_size(|size, cpu_use| (size.idle(cpu_use, works, parameters), false).1);
+        }
+        self.frequency.restore(false);
+    }
+
+    /// Another tolerance holds.
+    pub(super) fn forget(&mut self) {
+        self.sizes.iter_mut().for_each(Size::forget);
+        self.frequency.forget();
+    }
+}

@@ -1,0 +1,97 @@
+//! The Background Task Scheduler (PACER IV-D): while the server is idle, background work runs as fast as it can until none is left, so
+//! that drives reach their idle states; else at its lowest rate.
+//!
+//! A class whose backlog the plant does not tell stays at its lowest rate.
+
+use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Of, Quantity, Reading, ReadingId, Refusal};
+
+use crate::pause::Pause;
+
+/// The classes of background work.
+#[derive(Debug, Default)]
+pub(super) struct Background(Vec<Class>);
+
+#[derive(Debug)]
+struct Class {
+    knob: KnobId,
+    /// The lowest rate and the highest.
+    rates: (u64, u64),
+    /// The reading of its backlog.
+    backlog: Option<ReadingId>,
+    /// Whether work is left, as far as was ever told.
+    has_work: bool,
+    /// What was commanded last.
+    rate: Option<u64>,
+    pause: Pause,
+}
+
+impl Background {
+    /// Those of a plant; what was commanded before still holds.
+    pub(super) fn find(&mut self, capabilities: &Capabilities) {
+        let before = std::mem::take(&mut self.0);
+        let classes = capabilities.knobs_of(Kind::RatePpm).filter(|(_, knob)| matches!(knob.of, Of::Background(_)));
+        self.0 = classes
+            .filter_map(|(id, knob)| {
+                let known = before.iter().find(|class| class.knob == id);
+                Some(Class {
+                    knob: id,
+                    rates: (knob.values.lowest()?, knob.values.highest()?),
+                    backlog: capabilities.find_source(knob.of, Quantity::BacklogBytes).map(|(id, _)| id),
+                    has_work: known.is_none_or(|class| class.has_work),
+                    rate: known.and_then(|class| class.rate),
+                    pause: known.map(|class| class.pause).unwrap_or_default(),
+                })
+            })
+            .collect();
+    }
+
+    /// The readings that it needs.
+    pub(super) fn readings(&self) -> impl Iterator<Item = ReadingId> {
+        self.0.iter().filter_map(|class| class.backlog)
+    }
+
+    /// Whether work can appear that an idle server has to look for.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.0.iter().any(|class| class.backlog.is_some())
+    }
+
+    pub(super) fn see(&mut self, readings: &[Reading]) {
+        for class in &mut self.0 {
+            let reading = readings.iter().find(|reading| Some(reading.id) == class.backlog);
+            if let Some(bytes) = reading.and_then(|reading| reading.value) {
+                class.has_work = bytes > 0;
+            }
+        }
+    }
+
+    /// Whether work is left that runs at the highest rate while the server is idle.
+    pub(super) fn is_left(&self) -> bool {
+        self.0.iter().any(Class::is_left)
+    }
+
+    /// Sets rates for a server that is idle or not.
+    pub(super) fn set(&mut self, now_ns: u64, is_idle: bool, out: &mut Vec<Command>) {
+        for class in &mut self.0 {
+            let (lowest, highest) = class.rates;
+            let value = if is_idle && class.is_left() { highest } else { lowest };
+            if class.rate != Some(value) && class.pause.is_over(now_ns) {
+                class.rate = Some(value);
+                out.push(Command::Set { knob: class.knob, value });
+            }
+        }
+    }
+
+    /// Whether the knob is one of these; it is left alone for a while.
+    pub(super) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
+        let Some(class) = self.0.iter_mut().find(|class| class.knob == knob) else { return false };
+        class.rate = None;
+        class.pause.refused(now_ns, refusal);
+        true
+    }
+}
+
+impl Class {
+    fn is_left(&self) -> bool {
+        self.backlog.is_some() && self.has_work
+    }
+}

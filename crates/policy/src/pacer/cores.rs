@@ -1,0 +1,220 @@
+//! The Core Adaptor: how many cores a group needs (PACER IV-C).
+//!
+//! `u_desired += beta x loss_distance`, and `n_desired = ceil(alpha n u / u_desired)`.
+
+use super::parameters::{Parameters, share};
+
+/// Use above the one aimed at by this share is more load, not chance; chosen.
+const GROWN: f64 = 1.1;
+
+/// The size of a core group.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Size {
+    /// Cores of the group.
+    pub(super) most: usize,
+    /// Cores in use.
+    pub(super) n: usize,
+    /// The CPU use aimed at, as a share; 0 before savings begin.
+    desired: f64,
+    /// Fewer were too few under this load.
+    floor: usize,
+    /// The last number that kept the tolerance.
+    proven: Option<usize>,
+}
+
+/// Cores on which a group of `n` with this use would have the use that is aimed at; at least 1.
+pub(super) fn needed(alpha: f64, n: usize, cpu_use: f64, desired: f64) -> usize {
+    let cores = alpha * n as f64 * cpu_use / desired.max(1e-6) - 1e-9; // what rounding adds is no core
+    (cores.ceil() as usize).max(1)
+}
+
+impl Size {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, n: most, desired: 0.0, floor: 1, proven: None }
+    }
+
+    /// The CPU use aimed at.
+    pub(super) fn desired(&self) -> f64 {
+        self.desired
+    }
+
+    /// Savings begin under another load, with this use of all cores.
+    pub(super) fn begin(&mut self, cpu_use: f64) {
+        (self.desired, self.floor, self.proven) = (cpu_use, 1, None);
+    }
+
+    /// Savings begin again under the load before, with this use of all cores; one core fewer may be tried again if `retry`.
+    pub(super) fn resume(&mut self, cpu_use: f64, retry: bool, parameters: &Parameters) {
+        self.floor = (self.floor - usize::from(retry)).max(1);
+        let Some(proven) = self.proven else { return self.desired = cpu_use };
+        let now = self.n as f64 * cpu_use / proven as f64;
+        (self.desired, self.n) = (now.min(share(parameters.use_limit_ppm)), proven);
+    }
+
+    /// There is headroom: fewer cores, if the use allows it and they `fit`. Whether there are.
+    pub(super) fn lower(
+        &mut self,
+        cpu_use: f64,
+        distance: f64,
+        parameters: &Parameters,
+        mut fits: impl FnMut(usize) -> bool,
+    ) -> bool {
+        let desired = (self.desired + parameters.beta * distance).min(share(parameters.use_limit_ppm));
+        let least = needed(parameters.alpha, self.n, cpu_use, desired);
+        if least >= self.floor && self.n > self.floor {
+            self.desired = desired; // at a limit it stays: no wind-up
+        }
+        let mut n = least.max(self.floor).min(self.n);
+        while n < self.n && !fits(n) {
+            n = (n + self.n).div_ceil(2);
+        }
+        std::mem::replace(&mut self.n, n) > n
+    }
+
+    /// Whether headroom would not lower it any more.
+    pub(super) fn is_settled(&self, parameters: &Parameters) -> bool {
+        self.n <= self.floor || self.desired >= share(parameters.use_limit_ppm)
+    }
+
+    /// The loss is too high: more cores, if there are any. Whether there are.
+    pub(super) fn raise(&mut self, cpu_use: f64, distance: f64, parameters: &Parameters) -> bool {
+        if self.n == self.most {
+            return false;
+        }
+        self.floor = self.n + 1;
+        let desired = (self.desired + parameters.beta * distance).max(cpu_use / self.most as f64);
+        // A number that kept the tolerance before is missing one core at most.
+        let most = if self.proven == Some(self.n) { self.floor } else { self.most };
+        let n = needed(parameters.alpha, self.n, cpu_use, desired).clamp(self.floor, most);
+        (self.desired, self.n) = (desired.min(cpu_use * self.n as f64 / n as f64), n);
+        true
+    }
+
+    /// More cores where there is more load than they are for. Whether there is.
+    pub(super) fn follow(&mut self, cpu_use: f64, parameters: &Parameters) -> bool {
+        if cpu_use <= self.desired * GROWN {
+            return false;
+        }
+        let (before, n) = (self.n, needed(parameters.alpha, self.n, cpu_use, self.desired).min(self.most));
+        self.n = n.max(before);
+        n > before
+    }
+
+    /// All cores. Where the present number was not proven to keep the tolerance and is `blamed`, it is not tried again under this load, but one
+    /// between it and the proven one.
+    pub(super) fn restore(&mut self, blamed: bool) {
+        let proven = self.proven.unwrap_or(self.most);
+        if blamed && self.n < proven {
+            self.floor = self.floor.max((self.n + proven).div_ceil(2));
+        }
+        self.n = self.most;
+    }
+
+    /// The present number keeps the tolerance.
+    pub(super) fn prove(&mut self) {
+        self.proven = Some(self.n);
+    }
+
+    /// Another tolerance: what was too few may be enough.
+    pub(super) fn forget(&mut self) {
+        (self.floor, self.proven) = (1, None);
+    }
+
+    /// One; while background work is left, more where it needs them.
+    pub(super) fn idle(&mut self, cpu_use: f64, works: bool, parameters: &Parameters) {
+        let limit = share(parameters.use_limit_ppm);
+        let grown = works && cpu_use > limit;
+        self.n = if grown {
+            needed(1.0, self.n, cpu_use, limit).min(self.most)
+        } else if works {
+            self.n
+        } else {
+            1
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn cores_are_what_the_use_aimed_at_needs() {
+        assert_eq!(needed(1.0, 48, 0.1, 0.2), 24);
+        assert_eq!(needed(1.05, 48, 0.1, 0.2), 26);
+        assert_eq!(needed(1.0, 48, 0.0, 0.0), 1);
+        let parameters = Parameters::default();
+        let mut size = Size::new(48);
+        size.begin(0.1);
+        assert!(size.lower(0.1, 1.0, &parameters, |_| true));
+        assert_eq!((size.n, size.desired()), (26, 0.2));
+    }
+
+    #[test]
+    fn a_number_that_was_too_few_is_not_tried_again_until_it_may_be() {
+        let parameters = Parameters::default();
+        let mut size = Size::new(8);
+        size.begin(0.1);
+        while size.lower(0.8 / size.n as f64, 1.0, &parameters, |_| true) {}
+        let (few, cpu_use) = (size.n, |n: usize| 0.8 / n as f64);
+        assert!(size.raise(cpu_use(few), -0.5, &parameters));
+        let enough = size.n;
+        size.prove();
+        for _ in 0..20 {
+            size.lower(cpu_use(size.n), 1.0, &parameters, |_| true);
+            assert!(size.n > few, "{size:?}");
+        }
+        size.restore(false);
+        size.resume(cpu_use(8), false, &parameters);
+        assert_eq!(size.n, enough);
+        size.restore(false);
+        size.resume(cpu_use(8), true, &parameters);
+        (0..20).for_each(|_| _ = size.lower(cpu_use(size.n), 1.0, &parameters, |_| true));
+        assert_eq!(size.n, few, "{size:?}");
+    }
+
+    #[test]
+    fn a_jump_that_ends_in_a_burst_is_halved_the_next_time() {
+        let parameters = Parameters::default();
+        let mut size = Size::new(48);
+        size.begin(0.01);
+        assert!(size.lower(0.01, 1.0, &parameters, |_| true) && size.n < 8);
+        let few = size.n;
+        size.restore(true);
+        assert_eq!(size.n, 48);
+        size.resume(0.01, false, &parameters);
+        size.lower(0.01, 1.0, &parameters, |_| true);
+        assert_eq!(size.n, (few + 48).div_ceil(2));
+    }
+
+    proptest! {
+        /// The number stays within the group, the use aimed at within its limit, and headroom never adds a core.
+        #[test]
+        fn it_stays_within_its_limits(
+            most in 1..64_usize,
+            steps in prop::collection::vec((0.0..1.0_f64, -3.0..1.0_f64, 0..5_u8), 1..60),
+        ) {
+            let parameters = Parameters::default();
+            let mut size = Size::new(most);
+            size.begin(steps[0].0.min(0.7));
+            for (cpu_use, distance, step) in steps {
+                let before = size.n;
+                match step {
+                    0 => size.restore(distance < 0.0),
+                    1 => size.resume(cpu_use, distance > 0.0, &parameters),
+                    2 => _ = size.follow(cpu_use, &parameters),
+                    _ if distance > 0.0 => {
+                        size.prove();
+                        size.lower(cpu_use, distance, &parameters, |n| n % 3 > 0);
+                        prop_assert!(size.n <= before);
+                    }
+                    _ => _ = size.raise(cpu_use, distance, &parameters),
+                }
+                prop_assert!((1..=most).contains(&size.n) && size.floor <= most, "{:?}", size);
+                prop_assert!(size.desired <= 1.0, "{:?}", size);
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The Freq. Adaptor: one frequency for all cores in use (PACER IV-C), `f += gamma x loss_distance` with a negative gamma.
+
+use pilotlight_plant::{Capabilities, Command, KnobId, Refusal, Topology};
+
+use super::parameters::Parameters;
+use crate::clock::Clock;
+
+/// The frequency of the cores in use.
+#[derive(Debug)]
+pub(super) struct Frequency {
+    /// By core; `None` where it cannot be set.
+    clocks: Vec<Option<Clock>>,
+    lowest_khz: u64,
+    highest_khz: u64,
+    /// What it is to be.
+    pub(super) khz: u64,
+    /// Less was too little under this load.
+    floor_khz: u64,
+    /// The last that kept the tolerance.
+    proven_khz: u64,
+    /// Time until a frequency holds, in nanoseconds.
+    effect_ns: u64,
+}
+
+impl Frequency {
+    pub(super) fn new(topology: &Topology, capabilities: &Capabilities) -> Self {
+        let clocks: Vec<_> = topology.cores().map(|core| Clock::of(core, capabilities)).collect();
+        let all = || clocks.iter().flatten();
+        let lowest_khz = all().map(|clock| clock.lowest_khz).min().unwrap_or(0);
+        let highest_khz = all().map(|clock| clock.highest_khz).max().unwrap_or(0);
+        let effect = |clock: &Clock| capabilities.knob(clock.knob).map(|knob| knob.effect.ns());
+        let effect_ns = all().filter_map(effect).max().unwrap_or(0);
+        let (khz, floor_khz, proven_khz) = (highest_khz, lowest_khz, highest_khz);
+        Self { clocks, lowest_khz, highest_khz, khz, floor_khz, proven_khz, effect_ns }
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.clocks.iter().any(Option::is_some)
+    }
+
+    pub(super) fn effect_ns(&self) -> u64 {
+        self.effect_ns
+    }
+
+    /// Savings begin under another load.
+    pub(super) fn begin(&mut self) {
+        (self.khz, self.floor_khz, self.proven_khz) = (self.highest_khz, self.lowest_khz, self.highest_khz);
+    }
+
+    /// Savings begin again under the load before; a step less may be tried again if `retry`.
+    pub(super) fn resume(&mut self, retry: bool) {
+        if retry {
+            self.floor_khz = self.step(self.floor_khz, |clock, khz| clock.values.down(khz));
+        }
+        self.khz = self.proven_khz;
+    }
+
+    /// One step of the first clock there is.
+    fn step(&self, khz: u64, to: impl Fn(&Clock, u64) -> u64) -> u64 {
+        self.clocks.iter().flatten().next().map_or(khz, |clock| to(clock, khz))
+    }
+
+    /// The value nearest to `khz`, at least a step from the present one.
+    fn nearest(&self, khz: u64) -> u64 {
+        let nearest = self.step(khz, |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
+        match khz < self.khz {
+            true => nearest.min(self.step(self.khz, |clock, khz| clock.values.down(khz))),
+            false => nearest.max(self.step(self.khz, |clock, khz| clock.values.up(khz))),
+        }
+    }
+
+    fn change(&self, distance: f64, parameters: &Parameters) -> u64 {
+        let khz = self.khz as f64 + parameters.gamma * self.highest_khz as f64 * distance;
+        (khz.max(0.0) as u64).min(self.highest_khz)
+    }
+
+    /// There is headroom: a lower frequency, if it `fits`, or else the next step if that does. Whether there is one.
+    pub(super) fn lower(&mut self, distance: f64, parameters: &Parameters, mut fits: impl FnMut(f64) -> bool) -> bool {
+        let next = self.step(self.khz, |clock, khz| clock.values.down(khz));
+        let khz = [self.nearest(self.change(distance, parameters)), next]
+            .into_iter()
+            .map(|khz| khz.max(self.floor_khz))
+            .find(|&khz| khz < self.khz && fits(self.khz as f64 / khz.max(1) as f64));
+        self.khz = khz.unwrap_or(self.khz);
+        khz.is_some()
+    }
+
+    /// The loss is too high: a higher frequency. Whether there is one.
+    pub(super) fn raise(&mut self, distance: f64, parameters: &Parameters) -> bool {
+        if self.khz >= self.highest_khz {
+            return false;
+        }
+        self.floor_khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
+        // One that kept the tolerance before is missing one step at most.
+        let most_khz = if self.proven_khz == self.khz { self.floor_khz } else { self.highest_khz };
+        self.khz = self.nearest(self.change(distance, parameters)).clamp(self.floor_khz, most_khz);
+        true
+    }
+
+    /// The highest. Where the present one was not proven to keep the tolerance and is `blamed`, it is not tried again under this load.
+    pub(super) fn restore(&mut self, blamed: bool) {
+        if blamed && self.khz < self.proven_khz {
+            self.floor_khz = self.proven_khz;
+        }
+        self.khz = self.highest_khz;
+    }
+
+    pub(super) fn is_highest(&self) -> bool {
+        self.khz == self.highest_khz
+    }
+
+    /// The present one keeps the tolerance.
+    pub(super) fn prove(&mut self) {
+        self.proven_khz = self.khz;
+    }
+
+    /// Another tolerance: what was too little may be enough.
+    pub(super) fn forget(&mut self) {
+        (self.floor_khz, self.proven_khz) = (self.lowest_khz, self.highest_khz);
+    }
+
+    /// Sets it on the cores in use.
+    pub(super) fn apply(&mut self, now_ns: u64, in_use: &[bool], out: &mut Vec<Command>) {
+        let khz = self.khz;
+        for (clock, _) in self.clocks.iter_mut().zip(in_use).filter(|(_, in_use)| **in_use) {
+            if let Some(clock) = clock {
+                let nearest = clock.values.nearest(khz).unwrap_or(khz);
+                clock.set(now_ns, nearest, out);
+            }
+        }
+    }
+
+    /// Whether the knob is one of these; it is left alone for a while.
+    pub(super) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
+        let clock = self.clocks.iter_mut().flatten().find(|clock| clock.knob == knob);
+        clock.map(|clock| clock.refused(now_ns, refusal)).is_some()
+    }
+}

@@ -1,0 +1,256 @@
+//! The Task Migrator: which cores are in use, and where I/O threads live (PACER IV-D).
+//!
+//! I/O threads of cores that are no longer in use move to others of their group, between two polls, so that running work finishes by itself;
+//! the cores then sleep. With all cores in use I/O threads are spread as under `static`; else the heaviest goes first to the core with the least
+//! load, and stays at home where that is not worse by much.
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreId, CoreSample, CoreState, KnobId, Sample, SleepGoal, Start, ThreadId, ThreadSample,
+    Topology,
+};
+
+use super::groups::Groups;
+use crate::load::share;
+use crate::switches::Switches;
+
+/// A core may have more load than an even part by this share, in per cent, before an I/O thread leaves it; chosen.
+const UNEVEN_PER_CENT: u64 = 110;
+/// A queue is not taken for longer than at this use; chosen.
+const FULL: f64 = 0.95;
+
+/// Where I/O threads live.
+#[derive(Debug)]
+pub(super) struct Migrator {
+    groups: Groups,
+    /// Whether each core is in use.
+    in_use: Vec<bool>,
+    /// Where each I/O thread is to live.
+    homes: Vec<CoreId>,
+    /// Whether I/O threads can be moved, and cores sleep.
+    can: bool,
+    /// Cores that can leave the system, where they are to.
+    switches: Option<Switches>,
+    main: CoreId,
+    /// Room that is kept: cores in use, load and I/O threads of each core, homes that are tried, I/O threads by load.
+    used: Vec<CoreId>,
+    loads: Vec<(u64, u32)>,
+    trial: Vec<CoreId>,
+    order: Vec<(u64, usize)>,
+    turns: Vec<usize>,
+}
+
+/// Busy time and time awake of a core group, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Use {
+    busy_ns: u64,
+    awake_ns: u64,
+}
+
+impl Use {
+    pub(super) fn add(&mut self, more: Self) {
+        self.busy_ns += more.busy_ns;
+        self.awake_ns += more.awake_ns;
+    }
+
+    /// As a share.
+    pub(super) fn share(self) -> f64 {
+        share(self.busy_ns, self.awake_ns) as f64 / 1e6
+    }
+}
+
+impl Migrator {
+    /// All cores in use.
+    pub(super) fn new(start: &Start<'_>, offline: bool) -> Self {
+        let (topology, capabilities): (&Topology, &Capabilities) = (start.topology, start.capabilities);
+        let mut switches = offline.then(Switches::default);
+        switches.iter_mut().for_each(|switches| switches.find(capabilities));
+        let mut migrator = Self {
+            groups: Groups::new(topology, capabilities, start.homes.len()),
+            in_use: vec![true; topology.len()],
+            homes: start.homes.to_vec(),
+            can: capabilities.moves.is_some() && !capabilities.sleeps.is_empty(),
+            switches,
+            main: topology.main(),
+            used: topology.cores().collect(),
+            loads: vec![(0, 0); topology.len()],
+            trial: start.homes.to_vec(),
+            order: Vec::with_capacity(start.homes.len()),
+            turns: Vec::new(),
+        };
+        migrator.spread();
+        migrator
+    }
+
+    /// Whether cores can be taken out of use.
+    pub(super) fn can_gather(&self) -> bool {
+        self.can
+    }
+
+    /// Number of cores of each group.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.groups.cores.iter().map(Vec::len)
+    }
+
+    /// Whether each core is in use.
+    pub(super) fn in_use(&self) -> &[bool] {
+        &self.in_use
+    }
+
+    /// Uses all cores.
+    pub(super) fn spread(&mut self) {
+        if !self.can {
+            return;
+        }
+        self.in_use.fill(true);
+        self.note_used();
+        self.turns.clear();
+        self.turns.resize(self.groups.cores.len(), 0);
+        let turns = &mut self.turns;
+        for (home, &group) in self.homes.iter_mut().zip(&self.groups.of) {
+            let cores = &self.groups.cores[group];
+            // With one group as `static` does it, by the number of the core.
+            *home = if turns.len() == 1 {
+                CoreId((turns[0] % cores.len()) as u16)
+            } else {
+                cores[turns[group] % cores.len()]
+            };
+            turns[group] += 1;
+        }
+    }
+
+    /// Uses so many cores of each group.
+    pub(super) fn gather(&mut self, sizes: impl Iterator<Item = usize>, threads: &[ThreadSample]) {
+        if !self.can {
+            return;
+        }
+        self.in_use.fill(false);
+        self.in_use[self.main.index()] = true;
+        for (group, size) in sizes.enumerate() {
+            for core in &self.groups.cores[group][..size] {
+                self.in_use[core.index()] = true;
+            }
+            self.deal(group, size, threads);
+            for thread in (0..self.homes.len()).filter(|&thread| self.groups.of[thread] == group) {
+                self.homes[thread] = self.trial[thread];
+            }
+        }
+        self.note_used();
+    }
+
+    fn note_used(&mut self) {
+        let in_use = &self.in_use;
+        self.used.clear();
+        self.used.extend((0..in_use.len() as u16).map(CoreId).filter(|core| in_use[core.index()]));
+    }
+
+    /// Deals the I/O threads of a group out to so many of its cores: their new homes are in `trial`, what each core has in `loads`.
+    fn deal(&mut self, group: usize, size: usize, threads: &[ThreadSample]) {
+        let cores = &self.groups.cores[group][..size];
+        let of_group = (0..self.homes.len()).filter(|&thread| self.groups.of[thread] == group);
+        // An I/O thread without load counts a little, so that such ones are dealt out too.
+        let load = |thread: usize| threads.get(thread).map_or(0, |sample| sample.busy_ns) + 1;
+        self.order.clear();
+        self.order.extend(of_group.map(|thread| (load(thread), thread)));
+        self.order.sort_unstable_by_key(|&(load, thread)| (u64::MAX - load, thread));
+        let all: u64 = self.order.iter().map(|(load, _)| load).sum();
+        let even = all * UNEVEN_PER_CENT / 100 / size as u64;
+        self.loads.fill((0, 0));
+        for &(load, thread) in &self.order {
+            let home = self.homes[thread];
+            let stays = cores.contains(&home) && self.loads[home.index()].0 + load <= even;
+            let least = || cores.iter().copied().min_by_key(|core| (self.loads[core.index()].0, *core != home, *core));
+            let to = if stays { home } else { least().unwrap_or(home) };
+            let (sum, count) = &mut self.loads[to.index()];
+            (*sum, *count) = (*sum + load, *count + 1);
+            self.trial[thread] = to;
+        }
+    }
+
+    /// Time of requests at the cores of a group, waiting included, with the I/O threads dealt out to `size` of them (as they are, if `None`) and
+    /// each request taking `slower` times as long; each core is a queue (M/M/1). Infinite where a shared core would be used above `limit`.
+    pub(super) fn core_time(
+        &mut self,
+        group: usize,
+        size: Option<usize>,
+        slower: f64,
+        limit: f64,
+        sample: &Sample<'_>,
+    ) -> f64 {
+        match size {
+            Some(size) => self.deal(group, size, sample.threads),
+            None => {
+                self.loads.fill((0, 0));
+                for (at, thread) in sample.threads.iter().enumerate().filter(|(at, _)| self.groups.of[*at] == group) {
+                    let (sum, count) = &mut self.loads[self.homes[at].index()];
+                    (*sum, *count) = (*sum + thread.busy_ns, *count + 1);
+                }
+            }
+        }
+        let is_changed = size.is_some() || slower > 1.0;
+        let mut time_ns = 0.0;
+        for &(load, count) in self.loads.iter().filter(|(load, _)| *load > 0) {
+            let cpu_use = load as f64 * slower / sample.elapsed_ns.max(1) as f64;
+            if is_changed && cpu_use > limit && (count > 1 || slower > 1.0) {
+                return f64::INFINITY;
+            }
+            time_ns += load as f64 * slower / (1.0 - cpu_use.min(FULL));
+        }
+        time_ns
+    }
+
+    /// Use of each group's cores in an interval.
+    pub(super) fn cpu_use(&self, cores: &[CoreSample]) -> impl Iterator<Item = Use> {
+        self.groups.cores.iter().map(move |group| {
+            let mut sum = Use::default();
+            for core in group.iter().filter_map(|core| cores.get(core.index())) {
+                sum.add(Use { busy_ns: core.busy_ns.min(core.awake_ns), awake_ns: core.awake_ns });
+            }
+            sum
+        })
+    }
+
+    /// Whether all I/O threads are where they are to live, and their cores awake.
+    pub(super) fn is_in_place(&self, sample: &Sample<'_>) -> bool {
+        let is_awake = |core: &CoreId| sample.cores[core.index()].state == CoreState::Awake;
+        !self.can
+            || (sample.threads.iter().map(|thread| thread.home).eq(self.homes.iter().copied())
+                && self.used.iter().all(is_awake))
+    }
+
+    /// From what is to what is to be.
+    pub(super) fn command(
+        &mut self,
+        cores: &[CoreSample],
+        homes: impl Iterator<Item = CoreId>,
+        out: &mut Vec<Command>,
+    ) {
+        if !self.can {
+            return;
+        }
+        if let Some(switches) = &mut self.switches {
+            switches.set(&self.used, cores, out);
+        }
+        let is_awake = |core: CoreId| cores[core.index()].state == CoreState::Awake;
+        out.extend(self.used.iter().filter(|core| !is_awake(**core)).map(|&core| Command::Wake { core }));
+        let moves = self.homes.iter().zip(homes).enumerate().filter(|(_, (to, home))| **to != *home);
+        out.extend(moves.map(|(thread, (&to, _))| Command::Move { thread: ThreadId(thread as u16), to }));
+        let rests = |core: &CoreId| !self.in_use[core.index()] && is_awake(*core);
+        let goal = SleepGoal::DEEPEST;
+        out.extend((0..cores.len() as u16).map(CoreId).filter(rests).map(|core| Command::Sleep { core, goal }));
+    }
+
+    /// Whether a core is to leave the system as soon as it sleeps.
+    pub(super) fn is_switching(&self) -> bool {
+        self.switches.as_ref().is_some_and(|switches| switches.are_due(&self.used))
+    }
+
+    /// Cores that can leave may have come or gone.
+    pub(super) fn find(&mut self, capabilities: &Capabilities) {
+        self.switches.iter_mut().for_each(|switches| switches.find(capabilities));
+    }
+
+    /// Whether the knob takes a core out.
+    pub(super) fn on_refused(&mut self, knob: KnobId, value: u64) -> bool {
+        self.switches.as_mut().is_some_and(|switches| switches.on_refused(knob, value))
+    }
+}

@@ -1,0 +1,135 @@
+//! `pacer`: fewer cores and a lower frequency while load is steady and latency within a tolerance (PACER, MSST 2024, sections IV-B to IV-E).
+//!
+//! **Problem.** A storage server is mostly far from busy, and what saves power makes requests take longer. Save as much as a
+//! tolerance of latency allows, and nothing at all while load changes.
+//!
+//! **Words.** The *tolerance* (`plf`) is how much longer requests may take than without savings, as a share; 0.2 where the operator gives
+//! none, as in the paper. The *loss* is how much longer they take. The *baseline* is latency without savings.
+//!
+//! **Algorithm.** Every interval (500 ms) the *state* follows from latency and CPU use: `state`. *Unstable*: no savings; once latency over
+//! `k` windows diverges little (`stability`), it is the baseline (`baseline`) and savings begin. *Stable*: after each window cores, then the
+//! frequency, follow from the loss: `adaptor`, `cores`, `frequency`; no step is made whose cost is `forecast` beyond it; `migrator` moves I/O threads and lets cores sleep, by `groups`. A burst, other
+//! load, or the age of the baseline end savings at once, in the same answer. *Idle*: one core of each group, and `background` work at
+//! its highest rate until none is left; then drives go to their lowest power states.
+//!
+//! **Properties** (tests/pacer.rs, tests/properties.rs). The loss is within the tolerance once settled. A burst brings all cores back, at the highest
+//! frequency, in the answer to the first interval that shows it. At constant load cores and frequency vary by at most one core or step. With tolerance
+//! 0 nothing is saved that costs latency. The main core is never told to sleep. A plant that leaves out quiet intervals gets the same commands.
+
+mod adaptor;
+mod background;
+mod baseline;
+mod cores;
+mod forecast;
+mod frequency;
+mod groups;
+mod load;
+mod migrator;
+pub mod parameters;
+mod readings;
+mod running;
+mod stability;
+mod state;
+mod tolerance;
+
+use pilotlight_plant::{
+    Capabilities, Command, Completions, Goal, Goals, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View,
+    Wants,
+};
+
+pub use parameters::{NAME, Parameters};
+
+use self::parameters::Adapt;
+use self::running::Running;
+
+/// The policy.
+#[derive(Debug)]
+pub struct Pacer {
+    /// The name by which the operator chose it.
+    name: &'static str,
+    parameters: Parameters,
+    /// From [`Policy::start`] on.
+    running: Option<Running>,
+    refused: u64,
+}
+
+impl Pacer {
+    /// With these parameters.
+    #[must_use]
+    pub fn new(parameters: Parameters) -> Self {
+        Self::named(NAME, parameters)
+    }
+
+    /// Under another name, by which an operator can choose it with some parameters set.
+    pub(crate) fn named(name: &'static str, parameters: Parameters) -> Self {
+        Self { name, parameters, running: None, refused: 0 }
+    }
+
+    fn unsupported(&self) -> Unsupported {
+        let what = match self.parameters.adapt {
+            Adapt::Both => {
+                "cores that can sleep and I/O threads that can be moved, or cores whose frequency can be set"
+            }
+            Adapt::Cores => "cores that can sleep and I/O threads that can be moved",
+            Adapt::Frequency => "cores whose frequency can be set",
+        };
+        Unsupported { policy: self.name, what, remedy: "choose policy native or sandman" }
+    }
+}
+
+impl Policy for Pacer {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn wants(&self) -> Wants {
+        let readings = self.running.as_ref().map(Running::readings).unwrap_or_default();
+        Wants { interval_ns: Some(self.parameters.interval_ns), service: true, readings, ..Wants::default() }
+    }
+
+    /// All cores, at their highest frequency, with the I/O threads spread over them.
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        let mut running = Running::new(start, &self.parameters);
+        if !running.can_adapt() {
+            return Err(self.unsupported());
+        }
+        let threads = (0..start.homes.len() as u16).map(ThreadId);
+        out.extend(threads.map(|thread| Command::Completions { thread, how: Completions::Poll }));
+        let next = running.start(start, &self.parameters, out);
+        self.running = Some(running);
+        Ok(next)
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        self.running.as_mut().map_or(Next::NEVER, |running| running.on_interval(sample, &self.parameters, out))
+    }
+
+    fn uses(&self, goal: Goal) -> bool {
+        goal == Goal::Tolerance
+    }
+
+    fn on_goals(&mut self, now_ns: u64, goals: &Goals, _out: &mut Vec<Command>) {
+        if let Some(running) = &mut self.running {
+            running.on_goals(now_ns, goals);
+        }
+    }
+
+    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, _out: &mut Vec<Command>) {
+        if let Some(running) = &mut self.running {
+            running.on_plant(now_ns, capabilities);
+        }
+    }
+
+    fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
+        self.refused += 1;
+        if let (Some(running), Command::Set { knob, value }) = (&mut self.running, *command) {
+            running.on_refused(now_ns, (knob, value), refusal);
+        }
+    }
+
+    fn view(&self) -> View {
+        let mut view = self.running.as_ref().map(Running::view).unwrap_or_default();
+        view.push(("commands refused", self.refused.to_string()));
+        view
+    }
+}

@@ -1,0 +1,338 @@
+//! What can be set on `pacer`. The paper prints the interval, 80 %, 30 s and the tolerance; all else is chosen here.
+
+use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
+
+/// The name by which an operator chooses it.
+pub const NAME: &str = "pacer";
+
+/// All that can be set. Shares are in millionths.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// Time between two looks: the window of the burst check, in nanoseconds.
+    pub interval_ns: u64,
+    /// Length of a latency window (the paper's n), in nanoseconds.
+    pub window_ns: u64,
+    /// How many windows the divergence is of (the paper's k).
+    pub windows: usize,
+    /// Requests that a window needs; with fewer it is extended.
+    pub least_requests: u64,
+    /// The longest that a window is extended, in nanoseconds.
+    pub longest_window_ns: u64,
+    /// Divergence under which latency is stable.
+    pub stable_ppm: u32,
+    /// Divergence above which it is not stable any more.
+    pub unstable_ppm: u32,
+    /// Excess of one interval's latency over the windows' mean that is a burst.
+    pub burst_ppm: u32,
+    /// CPU use above which there is a burst.
+    pub busy_ppm: u32,
+    /// The highest CPU use that is aimed at.
+    pub use_limit_ppm: u32,
+    /// Total CPU use after cores were taken away, relative to before.
+    pub alpha: f64,
+    /// Change of the CPU use that is aimed at, for a loss distance of 1.
+    pub beta: f64,
+    /// Change of the frequency for a loss distance of 1, as a share of the highest; not above 0.
+    pub gamma: f64,
+    /// Share of the tolerance that is aimed at.
+    pub aim_ppm: u32,
+    /// Distance from that aim within which nothing is changed, as a share of it.
+    pub dead_band_ppm: u32,
+    /// Time without requests until the server is idle, in nanoseconds.
+    pub idle_ns: u64,
+    /// Time until the baseline is measured again, in nanoseconds.
+    pub baseline_ns: u64,
+    /// Change of rate, size or read share from which on it is measured again.
+    pub moved_ppm: u32,
+    /// What is adapted.
+    pub adapt: Adapt,
+    /// What becomes of cores that are not used.
+    pub gate: Gate,
+    /// Whether background work is scheduled.
+    pub background: bool,
+    /// Whether drives go to their lowest power states while the server is idle.
+    pub drives: bool,
+    /// Whether the whole server may sleep while it is idle.
+    pub server_sleep: bool,
+}
+
+/// What is adapted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adapt {
+    /// The number of cores, then their frequency.
+    Both,
+    /// The number of cores (`pg`).
+    Cores,
+    /// The frequency (`dvfs`).
+    Frequency,
+}
+
+/// What becomes of cores that are not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// They sleep.
+    Sleep,
+    /// They sleep, and leave the system where the plant lets them.
+    Offline,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            interval_ns: 500_000_000,
+            window_ns: 1_000_000_000,
+            windows: 5,
+            least_requests: 400,
+            longest_window_ns: 30_000_000_000,
+            stable_ppm: 100_000,
+            unstable_ppm: 250_000,
+            burst_ppm: 500_000,
+            busy_ppm: 800_000,
+            use_limit_ppm: 700_000,
+            alpha: 1.05,
+            beta: 0.1,
+            gamma: -0.05,
+            aim_ppm: 800_000,
+            dead_band_ppm: 200_000,
+            idle_ns: 30_000_000_000,
+            baseline_ns: 300_000_000_000,
+            moved_ppm: 250_000,
+            adapt: Adapt::Both,
+            gate: Gate::Sleep,
+            background: true,
+            drives: true,
+            server_sleep: true,
+        }
+    }
+}
+
+const SHARE: &str = "a share from 0% to 100%";
+
+const TABLE: [Parameter<Parameters>; 23] = [
+    Parameter {
+        key: "interval",
+        meaning: "time between two looks: the window of the burst check (PACER IV-B: 500ms)",
+        allowed: TIME,
+        get: |p| text::in_units(p.interval_ns),
+        set: |p, v| time(&mut p.interval_ns, v),
+    },
+    Parameter {
+        key: "window",
+        meaning: "length of a latency window (PACER's n, not printed; chosen, not yet measured)",
+        allowed: TIME,
+        get: |p| text::in_units(p.window_ns),
+        set: |p, v| time(&mut p.window_ns, v),
+    },
+    Parameter {
+        key: "windows",
+        meaning: "number of windows that the divergence is of (PACER's k, not printed; chosen, not yet measured: n x k is \
+                  within the 10s that PACER V-A4 waits for)",
+        allowed: "a whole number from 2 to 64",
+        get: |p| p.windows.to_string(),
+        set: |p, v| put(&mut p.windows, text::within(v, 2, 64)),
+    },
+    Parameter {
+        key: "least_requests",
+        meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at a half of it four times as many; a \
+                  quarter for the burst check (chosen: 400 latencies that vary by their mean have a mean that varies by 5%)",
+        allowed: "a whole number from 1 to 1000000",
+        get: |p| p.least_requests.to_string(),
+        set: |p, v| put(&mut p.least_requests, text::within(v, 1, 1_000_000)),
+    },
+    Parameter {
+        key: "longest_window",
+        meaning: "the longest that a window is extended; its latency is then not judged (chosen: as long as idle)",
+        allowed: TIME,
+        get: |p| text::in_units(p.longest_window_ns),
+        set: |p, v| time(&mut p.longest_window_ns, v),
+    },
+    Parameter {
+        key: "stable",
+        meaning: "divergence of latency under which savings begin (PACER's l_stable_thresh, not printed; chosen, not yet \
+                  measured)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.stable_ppm),
+        set: |p, v| put(&mut p.stable_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "unstable",
+        meaning: "divergence of latency above which savings end (PACER's l_unstable_thresh, not printed; chosen, not yet \
+                  measured)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.unstable_ppm),
+        set: |p, v| put(&mut p.unstable_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "burst",
+        meaning: "excess of an interval's latency over the mean of the windows that is a burst (PACER's l_burst_thresh, not \
+                  printed; chosen, not yet measured)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.burst_ppm),
+        set: |p, v| put(&mut p.burst_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "busy",
+        meaning: "CPU use of a core group above which there is a burst (PACER IV-B: 80%)",
+        allowed: PERCENT,
+        get: |p| text::in_percent(p.busy_ppm),
+        set: |p, v| put(&mut p.busy_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "use_limit",
+        meaning: "the highest CPU use aimed at (chosen: a margin below busy, so that it is not taken for a burst)",
+        allowed: PERCENT,
+        get: |p| text::in_percent(p.use_limit_ppm),
+        set: |p, v| put(&mut p.use_limit_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
+    },
+    Parameter {
+        key: "alpha",
+        meaning: "CPU use of all cores after some were taken away, relative to before (PACER's alpha, not printed; chosen, not \
+                  yet measured)",
+        allowed: "a number from 1 to 2",
+        get: |p| p.alpha.to_string(),
+        set: |p, v| put(&mut p.alpha, text::within(v, 1.0, 2.0)),
+    },
+    Parameter {
+        key: "beta",
+        meaning: "change of the CPU use aimed at, for a loss distance of 1 (PACER's beta, not printed; chosen, not yet measured)",
+        allowed: "a number from 0.001 to 1",
+        get: |p| p.beta.to_string(),
+        set: |p, v| put(&mut p.beta, text::within(v, 0.001, 1.0)),
+    },
+    Parameter {
+        key: "gamma",
+        meaning: "change of the frequency for a loss distance of 1, as a share of the highest; negative, as headroom has to lower \
+                  it (PACER's gamma, not printed; chosen, not yet measured)",
+        allowed: "a number from -1 to -0.001",
+        get: |p| p.gamma.to_string(),
+        set: |p, v| put(&mut p.gamma, text::within(v, -1.0, -0.001)),
+    },
+    Parameter {
+        key: "aim",
+        meaning: "share of the tolerance that is aimed at, in place of plf in the loss distance (chosen, not yet measured)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.aim_ppm),
+        set: |p, v| put(&mut p.aim_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
+    },
+    Parameter {
+        key: "dead_band",
+        meaning: "loss distance within which nothing is changed (chosen, not yet measured: it ends below the tolerance)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.dead_band_ppm),
+        set: |p, v| put(&mut p.dead_band_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "idle",
+        meaning: "time without requests until the server is idle (PACER IV-B: 30s)",
+        allowed: TIME,
+        get: |p| text::in_units(p.idle_ns),
+        set: |p, v| time(&mut p.idle_ns, v),
+    },
+    Parameter {
+        key: "baseline",
+        meaning: "time until latency without savings is measured again, at least 20 times as long as that takes (chosen, not yet \
+                  measured)",
+        allowed: TIME,
+        get: |p| text::in_units(p.baseline_ns),
+        set: |p, v| time(&mut p.baseline_ns, v),
+    },
+    Parameter {
+        key: "moved",
+        meaning: "change of rate, size or read share from which on it is measured again (chosen: 25%)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.moved_ppm),
+        set: |p, v| put(&mut p.moved_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
+    },
+    Parameter {
+        key: "adapt",
+        meaning: "what is adapted: cores and frequency (both), or one of them (PACER V-A3)",
+        allowed: "both, cores or frequency",
+        get: |p| p.adapt.name().to_owned(),
+        set: |p, v| {
+            put(&mut p.adapt, [Adapt::Both, Adapt::Cores, Adapt::Frequency].into_iter().find(|one| one.name() == v))
+        },
+    },
+    Parameter {
+        key: "gate",
+        meaning: "cores that are not used sleep, or leave the system (offline) where hotplug is allowed",
+        allowed: "sleep or offline",
+        get: |p| p.gate.name().to_owned(),
+        set: |p, v| put(&mut p.gate, [Gate::Sleep, Gate::Offline].into_iter().find(|one| one.name() == v)),
+    },
+    Parameter {
+        key: "background",
+        meaning: "background work runs at its highest rate while the server is idle, else at its lowest (PACER IV-D)",
+        allowed: SWITCH,
+        get: |p| p.background.to_string(),
+        set: |p, v| put(&mut p.background, v.parse().ok()),
+    },
+    Parameter {
+        key: "drives",
+        meaning: "drives go to their lowest power states while the server is idle and no background work is left (PACER IV-D)",
+        allowed: SWITCH,
+        get: |p| p.drives.to_string(),
+        set: |p, v| put(&mut p.drives, v.parse().ok()),
+    },
+    Parameter {
+        key: "server_sleep",
+        meaning: "the whole server may wait in the kernel while it is idle and no background work is left (chosen)",
+        allowed: SWITCH,
+        get: |p| p.server_sleep.to_string(),
+        set: |p, v| put(&mut p.server_sleep, v.parse().ok()),
+    },
+];
+
+impl Adapt {
+    /// As an operator writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Cores => "cores",
+            Self::Frequency => "frequency",
+        }
+    }
+}
+
+impl Gate {
+    /// As an operator writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sleep => "sleep",
+            Self::Offline => "offline",
+        }
+    }
+}
+
+impl Parameters {
+    /// With these set, in this order.
+    ///
+    /// # Errors
+    /// If there is no such parameter, a value is not allowed, or thresholds are not in order.
+    pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
+        let read: Self = parameter::read(NAME, &TABLE, settings)?;
+        let wrong = |message: &str| Err(ParameterError::Together(message.to_owned()));
+        if read.stable_ppm >= read.unstable_ppm {
+            return wrong("stable must be below unstable");
+        }
+        if read.use_limit_ppm >= read.busy_ppm {
+            return wrong("use_limit must be below busy");
+        }
+        if read.longest_window_ns < read.window_ns {
+            return wrong("longest_window must not be below window");
+        }
+        Ok(read)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn list(&self) -> Vec<Setting> {
+        parameter::list(&TABLE, self)
+    }
+}
+
+/// A share in millionths as a number.
+pub(super) fn share(ppm: u32) -> f64 {
+    f64::from(ppm) / 1e6
+}

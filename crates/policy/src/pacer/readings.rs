@@ -1,0 +1,78 @@
+//! What an interval shows of latency and load (the paper's Unified Collector).
+//!
+//! Latency is the server's where the plant has a source of it; else the mean service time of the I/O threads, in which the time that a request
+//! waits for its first poll is missing.
+
+use pilotlight_plant::{Capabilities, Of, Quantity, Reading, ReadingId, Sample, Stat};
+
+use super::load::Load;
+use super::stability::Latency;
+
+/// The sources that are read.
+#[derive(Debug, Default)]
+pub(super) struct Readings {
+    /// Latency of the server, and the length of its windows.
+    latency: Option<(ReadingId, u64)>,
+    /// Bytes read a second, and written, of all namespaces.
+    read: Vec<ReadingId>,
+    written: Vec<ReadingId>,
+    /// When the last window of latency ended that was used.
+    used_ns: u64,
+    /// Requests answered since.
+    answered: u64,
+}
+
+impl Readings {
+    /// Those of a plant, with latency as this statistic.
+    pub(super) fn find(&mut self, capabilities: &Capabilities, stat: Stat) {
+        let source = |stat| capabilities.find_source(Of::Server, Quantity::LatencyNs(stat));
+        let latency = source(stat).or_else(|| source(Stat::Mean));
+        self.latency = latency.map(|(id, source)| (id, source.window_ns));
+        let of_namespaces = |quantity| {
+            let sources = capabilities.sources_of(quantity);
+            sources.filter(|(_, source)| matches!(source.of, Of::Namespace(_))).map(|(id, _)| id).collect()
+        };
+        self.read = of_namespaces(Quantity::ReadBytesPerS);
+        self.written = of_namespaces(Quantity::WrittenBytesPerS);
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = ReadingId> {
+        self.latency.iter().map(|(id, _)| *id).chain(self.read.iter().chain(&self.written).copied())
+    }
+
+    /// Latency of requests, and from when on they were answered; `None` if nothing new is known.
+    pub(super) fn latency(&mut self, sample: &Sample<'_>) -> Option<(Latency, u64)> {
+        let (answered, in_progress_ns) =
+            sample.threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.answered, sum.1 + thread.in_progress_ns));
+        let Some((id, window_ns)) = self.latency else {
+            let latency = Latency { ns: in_progress_ns as f64 / answered.max(1) as f64, requests: answered };
+            return (answered > 0).then_some((latency, sample.now_ns.saturating_sub(sample.elapsed_ns)));
+        };
+        self.answered += answered;
+        let reading = find(sample.readings, id)?;
+        let ended_ns = sample.now_ns.checked_sub(reading.age_ns).filter(|&ended_ns| ended_ns > self.used_ns)?;
+        self.used_ns = ended_ns;
+        let requests = std::mem::take(&mut self.answered);
+        let ns = reading.value? as f64;
+        Some((Latency { ns, requests: requests.max(1) }, ended_ns.saturating_sub(window_ns)))
+    }
+
+    /// Load of the interval.
+    pub(super) fn load(&self, sample: &Sample<'_>) -> Load {
+        let seconds = sample.elapsed_ns as f64 / 1e9;
+        let bytes = |ids: &[ReadingId]| {
+            let values = ids.iter().filter_map(|&id| find(sample.readings, id)?.value);
+            values.map(|bytes_per_s| bytes_per_s as f64 * seconds).sum()
+        };
+        Load {
+            elapsed_ns: sample.elapsed_ns,
+            requests: sample.threads.iter().map(|thread| thread.requests).sum(),
+            read: bytes(&self.read),
+            written: bytes(&self.written),
+        }
+    }
+}
+
+fn find(readings: &[Reading], id: ReadingId) -> Option<&Reading> {
+    readings.iter().find(|reading| reading.id == id)
+}

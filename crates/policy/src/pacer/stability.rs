@@ -1,0 +1,160 @@
+//! Latency over sliding windows, and how much it diverges (PACER IV-B).
+//!
+//! A window is `n` seconds, and longer while it has too few requests to say anything. One that had too few when it was as long as it may be
+//! is *sparse*: its latency is not judged.
+
+use std::collections::VecDeque;
+
+use super::load::Load;
+use super::parameters::Parameters;
+
+/// Latency of some requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Latency {
+    pub(super) ns: f64,
+    /// How many requests it is of.
+    pub(super) requests: u64,
+}
+
+/// A window that has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Window {
+    /// Latency of its requests, in nanoseconds; 0 if there were none.
+    pub(super) ns: f64,
+    pub(super) is_sparse: bool,
+    pub(super) load: Load,
+}
+
+/// The last windows, and the one that is open.
+#[derive(Debug)]
+pub(super) struct Windows {
+    /// The last `k`, none from before a change.
+    ended: VecDeque<Window>,
+    /// Sum of latencies in the open window, and of how many requests.
+    open: (f64, u64),
+    load: Load,
+}
+
+impl Windows {
+    pub(super) fn new(parameters: &Parameters) -> Self {
+        Self { ended: VecDeque::with_capacity(parameters.windows), open: (0.0, 0), load: Load::default() }
+    }
+
+    /// Forgets all: something was changed.
+    pub(super) fn clear(&mut self) {
+        self.ended.clear();
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        (self.open, self.load) = ((0.0, 0), Load::default());
+    }
+
+    /// An interval under the present setting; the window that it has ended.
+    /// `least` is how many requests a window needs.
+    pub(super) fn add(
+        &mut self,
+        latency: Option<Latency>,
+        load: &Load,
+        least: u64,
+        parameters: &Parameters,
+    ) -> Option<Window> {
+        self.load.add(load);
+        if let Some(Latency { ns, requests }) = latency {
+            self.open = (self.open.0 + ns * requests as f64, self.open.1 + requests);
+        }
+        let (sum_ns, requests) = self.open;
+        let is_sparse = requests < least;
+        let least_ns = if is_sparse { parameters.longest_window_ns } else { parameters.window_ns };
+        if self.load.elapsed_ns < least_ns {
+            return None;
+        }
+        let window = Window { ns: sum_ns / requests.max(1) as f64, is_sparse, load: self.load };
+        if self.ended.len() == parameters.windows {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(window);
+        self.restart();
+        Some(window)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.ended.len()
+    }
+
+    /// Mean latency of the windows with requests, in nanoseconds; `None` without any.
+    pub(super) fn mean_ns(&self) -> Option<f64> {
+        let (sum, count) = self.latencies().fold((0.0, 0_u32), |(sum, count), ns| (sum + ns, count + 1));
+        (count > 0).then(|| sum / f64::from(count))
+    }
+
+    fn latencies(&self) -> impl Iterator<Item = f64> {
+        self.ended.iter().filter(|window| window.ns > 0.0).map(|window| window.ns)
+    }
+
+    /// The divergence of `k` windows; 0 where one of them is sparse, `None` where there are fewer.
+    pub(super) fn divergence(&self, parameters: &Parameters) -> Option<f64> {
+        if self.ended.len() < parameters.windows {
+            return None;
+        }
+        let mean_ns = self.mean_ns()?;
+        if self.ended.iter().any(|window| window.is_sparse) {
+            return Some(0.0);
+        }
+        let squares: f64 = self.latencies().map(|ns| (ns - mean_ns).powi(2)).sum();
+        Some((squares / self.ended.len() as f64).sqrt() / mean_ns)
+    }
+
+    /// Load of the windows.
+    pub(super) fn load(&self) -> Load {
+        let mut load = Load::default();
+        self.ended.iter().for_each(|window| load.add(&window.load));
+        load
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF_S: u64 = 500_000_000;
+
+    fn add(windows: &mut Windows, ns: f64, requests: u64) -> Option<Window> {
+        let load = Load { elapsed_ns: HALF_S, requests, ..Load::default() };
+        let latency = (requests > 0).then_some(Latency { ns, requests });
+        windows.add(latency, &load, 400, &Parameters::default())
+    }
+
+    #[test]
+    fn the_divergence_is_the_deviation_of_k_windows_over_their_mean() {
+        let parameters = Parameters::default();
+        let mut windows = Windows::new(&parameters);
+        for ns in [90.0, 110.0, 90.0, 110.0] {
+            assert!(add(&mut windows, ns, 300).is_none());
+            assert_eq!(add(&mut windows, ns, 300).map(|window| window.ns), Some(ns));
+            assert_eq!(windows.divergence(&parameters), None);
+        }
+        add(&mut windows, 100.0, 900);
+        add(&mut windows, 100.0, 100);
+        assert_eq!(windows.mean_ns(), Some(100.0));
+        let divergence = windows.divergence(&parameters).unwrap();
+        assert!((divergence - (400.0_f64 / 5.0).sqrt() / 100.0).abs() < 1e-9, "{divergence}");
+        assert_eq!(windows.load().requests, 8 * 300 + 1_000);
+        windows.clear();
+        assert_eq!((windows.divergence(&parameters), windows.mean_ns()), (None, None));
+    }
+
+    #[test]
+    fn a_window_with_few_requests_is_extended_and_at_last_not_judged() {
+        let parameters = Parameters::default();
+        let mut windows = Windows::new(&parameters);
+        let ended = |windows: &mut Windows, requests: fn(u64) -> u64| {
+            (1..).find_map(|nth| add(windows, 100.0 * nth as f64, requests(nth)).map(|window| (nth, window.is_sparse)))
+        };
+        assert_eq!(ended(&mut windows, |_| 50), Some((8, false)), "400 requests");
+        assert_eq!(ended(&mut windows, |nth| u64::from(nth % 20 == 1)), Some((60, true)), "one every 10 s");
+        (0..3).for_each(|_| _ = ended(&mut windows, |nth| u64::from(nth % 20 == 1)));
+        assert_eq!(windows.divergence(&parameters), Some(0.0));
+    }
+}

@@ -1,0 +1,277 @@
+//! `pacer` on a server whose latency grows as cores and frequency shrink (support/server.rs).
+
+#[path = "support/dice.rs"]
+mod dice;
+#[path = "support/server.rs"]
+mod server;
+
+use pilotlight_plant::{Goals, NEVER};
+use proptest::prelude::*;
+use server::{Load, MAX_KHZ, Machine, Server, Step};
+
+fn tolerance(ppm: u32) -> Goals {
+    Goals { tolerance_ppm: Some(ppm), ..Goals::default() }
+}
+
+fn pacer(machine: Machine) -> Server {
+    Server::new("pacer", &[], machine, Goals::default())
+}
+
+/// The rate that keeps this share of all cores busy.
+fn rate(machine: &Machine, busy: f64) -> Load {
+    Load::of(busy * f64::from(machine.cores) * 1e9 / machine.service_ns)
+}
+
+/// Mean loss over steps.
+fn loss(steps: &[Step]) -> f64 {
+    let (latency_ns, native_ns) =
+        steps.iter().fold((0.0, 0.0), |sum, step| (sum.0 + step.latency_ns, sum.1 + step.native_ns));
+    latency_ns / native_ns - 1.0
+}
+
+fn machine() -> impl Strategy<Value = Machine> {
+    (
+        1..48_u16,
+        2_000.0..30_000.0_f64,
+        10_000.0..150_000.0_f64,
+        0.2..1.5_f64,
+        any::<bool>(),
+        any::<u64>(),
+        any::<bool>(),
+    )
+        .prop_map(|(cores, service_ns, drive_ns, noise, has_latency, seed, grouped)| {
+            let groups = if grouped { (0..cores).map(|thread| thread % 3).collect() } else { Vec::new() };
+            Machine { cores, service_ns, drive_ns, noise, has_latency, groups, offline: false, seed }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// At constant load: within the tolerance once settled, and cores and frequency vary by one at most while savings last.
+    #[test]
+    fn it_settles_within_the_tolerance(machine in machine(), busy in 0.001..0.9_f64, plf in 20_000..600_000_u32) {
+        let load = rate(&machine, busy);
+        let mut server = Server::new("pacer", &[], machine, tolerance(plf));
+        server.run(120, load);
+        let steps: Vec<_> = (0..360).map(|_| (server.step(load), server.view("state") == "stable")).collect();
+        let all: Vec<_> = steps.iter().map(|(step, _)| *step).collect();
+        prop_assert!(loss(&all) <= f64::from(plf) / 1e6, "loss {}", loss(&all));
+        // The first step of a state shows what was set before.
+        let stable = || steps.windows(3).filter(|steps| steps.iter().all(|(_, is_stable)| *is_stable)).map(|steps| steps[2].0);
+        let span = |of: fn(&Step) -> u64| stable().map(|step| of(&step)).max().unwrap_or(0) - stable().map(|step| of(&step)).min().unwrap_or(0);
+        let groups = if server.machine.groups.is_empty() { 1 } else { 3 };
+        prop_assert!(span(|step| step.cores as u64) <= groups, "cores {:?}", stable().map(|step| step.cores).collect::<Vec<_>>());
+        if span(|step| step.cores as u64) == 0 {
+            prop_assert!(span(|step| step.khz) <= 100_000, "kHz {:?}", stable().map(|step| step.khz).collect::<Vec<_>>());
+        }
+    }
+
+    /// Loads that change at random: mean latency over the whole run is within the tolerance of a run without savings.
+    #[test]
+    fn random_loads_stay_within_the_tolerance(
+        machine in machine(),
+        phases in prop::collection::vec((0.001..0.7_f64, 1..90_u64, 0.2..1.0_f64), 1..12),
+        plf in 50_000..500_000_u32,
+    ) {
+        let mut server = Server::new("pacer", &[], machine.clone(), tolerance(plf));
+        let mut steps = Vec::new();
+        for (busy, seconds, reads) in phases {
+            let load = Load { reads, ..rate(&machine, busy) };
+            let phase = server.run(seconds, load);
+            steps.extend_from_slice(&phase[1..]); // the first is the reaction window of 500 ms
+        }
+        prop_assert!(loss(&steps) <= f64::from(plf) / 1e6, "loss {}", loss(&steps));
+    }
+}
+
+#[test]
+fn a_light_load_saves_cores_and_frequency() {
+    let mut server = pacer(Machine::default());
+    let load = rate(&server.machine, 0.1);
+    let before = server.run(4, load);
+    assert!(before.iter().all(|step| (step.cores, step.khz) == (16, MAX_KHZ)), "not before latency is steady");
+    let after = *server.run(60, load).last().unwrap();
+    assert!(after.cores <= 4 && after.power_w < before[0].power_w / 2.0, "{after:?}");
+    let dvfs = *Server::new("dvfs", &[], Machine::default(), Goals::default()).run(60, load).last().unwrap();
+    assert!(dvfs.cores == 16 && dvfs.khz <= MAX_KHZ / 2, "{dvfs:?}");
+    let pg = *Server::new("pg", &[], Machine::default(), Goals::default()).run(60, load).last().unwrap();
+    assert!(pg.cores <= 4 && pg.khz == MAX_KHZ, "{pg:?}");
+}
+
+#[test]
+fn a_burst_brings_all_back_in_the_first_answer() {
+    let mut server = pacer(Machine::default());
+    let (load, burst) = (rate(&server.machine, 0.05), rate(&server.machine, 0.6));
+    let steps = server.run(60, load);
+    assert!(steps.last().unwrap().cores < 4, "{:?}", steps.last());
+    server.step(burst);
+    assert_eq!(server.view("state"), "unstable");
+    assert!(server.awake.iter().all(|awake| *awake) && server.values[..16].iter().all(|khz| *khz == MAX_KHZ));
+    let next = server.step(burst);
+    assert!(next.latency_ns <= next.native_ns, "{next:?}");
+}
+
+#[test]
+fn a_burst_that_latency_alone_shows_ends_savings_too() {
+    let mut server = pacer(Machine::default());
+    let load = rate(&server.machine, 0.05);
+    server.run(60, load);
+    server.machine.drive_ns *= 2.0;
+    server.step(load);
+    assert_eq!(server.view("state"), "unstable");
+    server.run(20, load);
+    assert_eq!(server.view("state"), "stable", "it is steady again");
+}
+
+#[test]
+fn latency_that_keeps_changing_is_never_stable_and_saves_nothing() {
+    let mut server = pacer(Machine { noise: 0.0, ..Machine::default() });
+    let load = rate(&server.machine, 0.05);
+    for second in 0..60 {
+        server.machine.drive_ns = 80_000.0 * if second % 2 == 0 { 1.0 } else { 1.4 };
+        let steps = server.run(1, load);
+        assert!(steps.iter().all(|step| step.cores == 16), "at {second} s");
+    }
+}
+
+#[test]
+fn one_request_every_10_s_saves() {
+    let mut server = pacer(Machine::default());
+    let load = Load::of(0.1);
+    server.run(200, load);
+    let steps = server.run(3_000, load);
+    let saving = steps.iter().filter(|step| step.cores == 1).count();
+    assert!(saving * 10 > steps.len() * 9, "{saving} of {}", steps.len());
+    assert!(server.view("state") != "idle");
+}
+
+#[test]
+fn idle_it_races_background_work_and_then_needs_nothing() {
+    let mut server = pacer(Machine::default());
+    let load = rate(&server.machine, 0.05);
+    server.run(60, load);
+    server.backlog = 5_000_000_000;
+    server.run(29, Load::of(0.0));
+    assert_eq!((server.rate(), server.backlog), (0, 5_000_000_000), "not while a host may come back");
+    server.run(2, Load::of(0.0));
+    assert_eq!((server.view("state").as_str(), server.rate()), ("idle", 1_000_000));
+    assert_eq!(server.drive(), 0, "they are at work");
+    assert!(server.awake.iter().any(|awake| !awake));
+    server.run(4, Load::of(0.0));
+    assert_eq!((server.backlog, server.rate()), (0, 0));
+    assert_eq!(server.awake.iter().filter(|awake| **awake).count(), 1);
+    assert_eq!(server.drive(), 2);
+    assert!(server.needed_ns > server.now_ns + 10_000_000_000 && server.awake_ns < NEVER);
+    server.step(load);
+    assert!(server.awake.iter().all(|awake| *awake), "the first request brings all back");
+    assert_eq!((server.view("state").as_str(), server.drive()), ("unstable", 0));
+}
+
+#[test]
+fn the_baseline_is_measured_again_with_savings_off() {
+    let mut server = pacer(Machine::default());
+    let load = rate(&server.machine, 0.1);
+    server.run(100, load);
+    assert_eq!(server.view("baselines measured"), "1");
+    let settled = *server.run(180, load).last().unwrap();
+    let again = server.run(40, load);
+    assert!(again.iter().any(|step| step.cores == 16), "after 300 s");
+    assert_eq!(server.view("baselines measured"), "2");
+    let last = again.last().unwrap();
+    assert!(last.cores.abs_diff(settled.cores) <= 1, "it goes back to where it was: {last:?}, {settled:?}");
+    for other in [
+        rate(&server.machine, 0.13),
+        Load { bytes: 16_384.0, ..rate(&server.machine, 0.13) },
+        Load { reads: 0.3, bytes: 16_384.0, ..rate(&server.machine, 0.13) },
+    ] {
+        let before = server.view("baselines measured");
+        assert!(server.run(30, other).iter().any(|step| step.cores == 16), "{other:?}");
+        assert_ne!(server.view("baselines measured"), before, "{other:?}");
+    }
+}
+
+#[test]
+fn tolerance_0_saves_nothing_that_costs_latency() {
+    let mut server = Server::new("pacer", &[], Machine::default(), tolerance(0));
+    let load = rate(&server.machine, 0.05);
+    server.backlog = 1_000_000_000;
+    for load in [load, Load::of(0.0)] {
+        assert!(server.run(60, load).iter().all(|step| (step.cores, step.khz) == (16, MAX_KHZ)));
+    }
+    assert_eq!((server.backlog, server.awake_ns), (0, NEVER), "background work costs none while it is idle");
+    server.set_goals(tolerance(200_000));
+    assert!(server.run(60, load).last().unwrap().cores < 16);
+    server.set_goals(tolerance(0));
+    let steps = server.run(2, load);
+    assert_eq!((steps[1].cores, steps[1].khz), (16, MAX_KHZ), "at once");
+}
+
+#[test]
+fn baselines_do_what_they_are_named_for() {
+    let load = rate(&Machine::default(), 0.1);
+    let server = |name| Server::new(name, &[], Machine::default(), Goals::default());
+    let mut native = server("native");
+    assert!(
+        native
+            .run(60, load)
+            .iter()
+            .chain(&native.run(60, Load::of(0.0)))
+            .all(|step| (step.cores, step.khz) == (16, MAX_KHZ))
+    );
+    assert_eq!(native.drive(), 0);
+    let mut apst = server("ssd-apst");
+    apst.run(1, load);
+    assert_eq!(apst.drive(), 0);
+    apst.step(Load::of(0.0));
+    assert_eq!((apst.drive(), apst.needed_ns), (2, NEVER));
+    let back = apst.step(load);
+    assert_eq!((apst.drive(), back.cores), (0, 16));
+    let mut ondemand = server("ondemand");
+    let khz = |load| move |server: &mut Server| server.run(2, load).last().unwrap().khz;
+    assert_eq!(khz(rate(&Machine::default(), 0.1))(&mut ondemand), 600_000, "the lowest there is");
+    assert_eq!(khz(rate(&Machine::default(), 0.9))(&mut ondemand), MAX_KHZ);
+}
+
+#[test]
+fn groups_are_sized_on_their_own() {
+    // Twelve I/O threads of one kind, four of another that get a quarter of the load.
+    let groups = (0..16).map(|thread| u16::from(thread >= 12)).collect();
+    let mut server = pacer(Machine { groups, ..Machine::default() });
+    let load = rate(&server.machine, 0.3);
+    server.run(120, load);
+    let (normal, devices) = server.homes.split_at(12);
+    assert!(normal.iter().all(|home| !devices.contains(home)), "{:?}", server.homes);
+    let cores = |homes: &[_]| homes.iter().collect::<std::collections::BTreeSet<_>>().len();
+    assert!(cores(normal) > cores(devices) && cores(normal) < 12, "{:?}", server.homes);
+}
+
+#[test]
+fn cores_leave_the_system_where_they_may() {
+    let mut server =
+        Server::new("pacer", &[("gate", "offline")], Machine { offline: true, ..Machine::default() }, Goals::default());
+    let load = rate(&server.machine, 0.05);
+    let last = *server.run(60, load).last().unwrap();
+    assert_eq!(server.online(), last.cores, "{last:?}");
+    server.step(rate(&server.machine, 0.6));
+    assert_eq!(server.online(), 16);
+}
+
+/// The budget is a wall, the tolerance a wish.
+#[test]
+fn a_budget_holds_whatever_the_tolerance_asks_for() {
+    for name in ["cpu-jailing", "pass"] {
+        let goals = |budget_uw| Goals { budget_uw, ..tolerance(50_000) };
+        let mut server =
+            Server::new(name, &[("inner", "pacer")], Machine { noise: 0.1, ..Machine::default() }, goals(None));
+        let load = rate(&server.machine, 0.4);
+        let free = server.run(100, load);
+        assert!(free.last().unwrap().power_w > 130.0, "{name}: {:?}", free.last());
+        server.set_goals(goals(Some(130_000_000)));
+        let held = &server.run(60, load)[20..];
+        assert!(held.iter().all(|step| step.power_w <= 130.0 * 1.02), "{name}: {held:?}");
+        assert!(server.policy.uses(pilotlight_plant::Goal::Tolerance));
+        server.set_goals(goals(None));
+        assert!(server.run(100, load).last().unwrap().power_w > 130.0, "{name}");
+    }
+}

@@ -1,0 +1,322 @@
+//! A server whose latency grows as cores and frequency shrink, in steps of 500 ms: each core is a queue (M/M/1) for the I/O threads that live on
+//! it, and a drive takes its time besides.
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy, Quantity,
+    Reading, ReadingId, Refusal, Sample, SleepCost, Source, Start, Stat, ThreadId, ThreadSample, Topology, Values,
+    Window,
+};
+use pilotlight_policy::build;
+
+use crate::dice::Dice;
+
+pub(crate) const STEP_NS: u64 = 500_000_000;
+pub(crate) const MAX_KHZ: u64 = 2_600_000;
+const MIN_KHZ: u64 = 600_000;
+const STEP_KHZ: u64 = 100_000;
+/// A core whose queue would grow without end has the latency of so many services.
+const FULL: f64 = 50.0;
+
+/// What it is, and its load.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) cores: u16,
+    /// Time of a core for each request at the highest frequency, in nanoseconds.
+    pub(crate) service_ns: f64,
+    /// Time of a drive, in nanoseconds.
+    pub(crate) drive_ns: f64,
+    /// Deviation of one latency, as a share of the mean.
+    pub(crate) noise: f64,
+    /// Whether the server's latency is a reading; else service times tell it.
+    pub(crate) has_latency: bool,
+    /// The core group of each I/O thread.
+    pub(crate) groups: Vec<u16>,
+    pub(crate) offline: bool,
+    pub(crate) seed: u64,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            cores: 16,
+            service_ns: 10_000.0,
+            drive_ns: 80_000.0,
+            noise: 1.0,
+            has_latency: true,
+            groups: Vec::new(),
+            offline: false,
+            seed: 1,
+        }
+    }
+}
+
+/// Load of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Requests a second.
+    pub(crate) rate: f64,
+    /// Bytes of each, and how many of the bytes are read, as a share.
+    pub(crate) bytes: f64,
+    pub(crate) reads: f64,
+}
+
+impl Load {
+    pub(crate) fn of(rate: f64) -> Self {
+        Self { rate, bytes: 8_192.0, reads: 0.7 }
+    }
+}
+
+/// What a step was like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) latency_ns: f64,
+    /// Without savings.
+    pub(crate) native_ns: f64,
+    pub(crate) cores: usize,
+    /// The lowest of the cores awake.
+    pub(crate) khz: u64,
+    pub(crate) power_w: f64,
+}
+
+/// The server with a policy in charge.
+pub(crate) struct Server {
+    pub(crate) machine: Machine,
+    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) now_ns: u64,
+    pub(crate) homes: Vec<CoreId>,
+    pub(crate) awake: Vec<bool>,
+    /// By knob.
+    pub(crate) values: Vec<u64>,
+    /// Background work that is left, in bytes.
+    pub(crate) backlog: u64,
+    /// What was commanded at the end of the last step.
+    pub(crate) answer: Vec<Command>,
+    pub(crate) needed_ns: u64,
+    pub(crate) awake_ns: u64,
+    goals: Goals,
+    power_w: f64,
+    dice: Dice,
+    /// Requests that are due, less than one.
+    carry: f64,
+}
+
+fn knob(of: Of, kind: Kind, values: Values) -> Knob {
+    let found = values.highest().unwrap();
+    Knob { of, kind, values, found, caller: Cost::Measured(0), effect: Cost::Measured(1_000_000) }
+}
+
+fn capabilities(machine: &Machine) -> Capabilities {
+    let frequency = |core| {
+        let values = Values::Range { min: MIN_KHZ, max: MAX_KHZ, step: STEP_KHZ };
+        knob(Of::Core(CoreId(core)), Kind::FrequencyKhz, values)
+    };
+    let rate = Knob {
+        found: 500_000,
+        ..knob(Of::Background(0), Kind::RatePpm, Values::Range { min: 0, max: 1_000_000, step: 1 })
+    };
+    let mut knobs: Vec<_> = (0..machine.cores).map(frequency).chain([rate]).collect();
+    knobs.push(Knob { found: 0, ..knob(Of::Device(0), Kind::PowerState, Values::List(vec![0, 1, 2])) });
+    if machine.offline {
+        let online = |core| knob(Of::Core(CoreId(core)), Kind::Online, Values::List(vec![0, 1]));
+        knobs.extend((1..machine.cores).map(online));
+    }
+    let source = |of, quantity| Source { of, quantity, window_ns: STEP_NS, lag: Cost::Measured(0) };
+    let mut sources = vec![
+        source(Of::Background(0), Quantity::BacklogBytes),
+        source(Of::Namespace(0), Quantity::ReadBytesPerS),
+        source(Of::Namespace(0), Quantity::WrittenBytesPerS),
+        source(Of::Server, Quantity::PowerUw),
+    ];
+    if machine.has_latency {
+        sources.push(source(Of::Server, Quantity::LatencyNs(Stat::Mean)));
+    }
+    let sleep = SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(30_000) };
+    Capabilities {
+        knobs,
+        sources,
+        sleeps: vec![sleep],
+        moves: Some(Cost::Measured(100)),
+        server_sleep: Some(Cost::Measured(14_000)),
+        groups: machine.groups.clone(),
+        ..Capabilities::default()
+    }
+}
+
+impl Server {
+    /// With an I/O thread for each core.
+    pub(crate) fn new(name: &str, settings: &[(&str, &str)], machine: Machine, goals: Goals) -> Self {
+        let capabilities = capabilities(&machine);
+        let mut server = Self {
+            policy: build(name, settings).unwrap(),
+            now_ns: 0,
+            homes: (0..machine.cores).map(CoreId).collect(),
+            awake: vec![true; machine.cores.into()],
+            values: capabilities.knobs.iter().map(|knob| knob.found).collect(),
+            backlog: 0,
+            answer: Vec::new(),
+            needed_ns: 0,
+            awake_ns: 0,
+            goals,
+            power_w: 0.0,
+            dice: Dice(machine.seed),
+            carry: 0.0,
+            capabilities,
+            machine,
+        };
+        let cores: Vec<_> = server.awake.iter().map(|_| CoreSample::new(CoreState::Awake)).collect();
+        let topology = Topology::flat(server.machine.cores).unwrap();
+        let start = Start {
+            now_ns: 0,
+            topology: &topology,
+            capabilities: &server.capabilities,
+            cores: &cores,
+            homes: &server.homes,
+            goals: &server.goals,
+        };
+        let next = server.policy.start(&start, &mut server.answer).unwrap();
+        (server.needed_ns, server.awake_ns) = (next.needed_ns, next.awake_ns);
+        server.obey();
+        server
+    }
+
+    pub(crate) fn set_goals(&mut self, goals: Goals) {
+        self.goals = goals;
+        self.answer.clear();
+        self.policy.on_goals(self.now_ns, &self.goals, &mut self.answer);
+        self.obey();
+    }
+
+    /// Mean latency, and the load of each core, where I/O threads live as `homes` says and cores run at `khz`.
+    fn latency(&self, rate: f64, homes: &[CoreId], khz: impl Fn(usize) -> u64) -> (f64, Vec<f64>) {
+        let each = rate / homes.len() as f64;
+        let mut loads = vec![0.0; self.awake.len()];
+        let service = |core: usize| self.machine.service_ns * MAX_KHZ as f64 / khz(core) as f64;
+        homes.iter().for_each(|home| loads[home.index()] += each * service(home.index()) / 1e9);
+        let of = |home: &CoreId| {
+            let load: f64 = loads[home.index()];
+            service(home.index()) * if load < 1.0 { (1.0 / (1.0 - load)).min(FULL) } else { FULL }
+        };
+        let mean_ns = homes.iter().map(of).sum::<f64>() / homes.len() as f64;
+        (self.machine.drive_ns + mean_ns, loads)
+    }
+
+    /// A number that deviates by about one from 0.
+    fn deviation(&mut self) -> f64 {
+        (0..12).map(|_| self.dice.below(1_000_000) as f64 / 1e6).sum::<f64>() - 6.0
+    }
+
+    /// Time passes under this load.
+    pub(crate) fn step(&mut self, load: Load) -> Step {
+        let seconds = STEP_NS as f64 / 1e9;
+        self.now_ns += STEP_NS;
+        let native: Vec<_> = (0..self.machine.cores).map(CoreId).collect();
+        let deviation = self.deviation();
+        let (native_ns, _) = self.latency(load.rate, &native, |_| MAX_KHZ);
+        let khz = |core: usize| self.values[core];
+        let (latency_ns, loads) = self.latency(load.rate, &self.homes, khz);
+        self.carry += load.rate * seconds;
+        let requests = self.carry as u64;
+        self.carry -= requests as f64;
+        let error = deviation * self.machine.noise / (requests.max(1) as f64).sqrt();
+        let seen_ns = latency_ns * (1.0 + error).max(0.1);
+        let in_use = self.awake.iter().filter(|awake| **awake).count();
+        let lowest_khz = (0..self.awake.len()).filter(|&core| self.awake[core]).map(khz).min().unwrap();
+        let awake_khz: u64 = (0..self.awake.len()).filter(|&core| self.awake[core]).map(khz).sum();
+        self.power_w = 50.0 + 10.0 * awake_khz as f64 / MAX_KHZ as f64;
+        self.work();
+        self.tell(load, (requests, seen_ns), &loads);
+        Step { latency_ns, native_ns, cores: in_use, khz: lowest_khz, power_w: self.power_w }
+    }
+
+    /// Background work goes on.
+    fn work(&mut self) {
+        let rate = self.capabilities.find_knob(Of::Background(0), Kind::RatePpm).unwrap().0;
+        self.backlog = self.backlog.saturating_sub(self.values[rate.index()] * 1_000);
+    }
+
+    fn tell(&mut self, load: Load, (requests, seen_ns): (u64, f64), loads: &[f64]) {
+        let core = |(awake, load): (&bool, &f64)| {
+            let awake_ns = if *awake { STEP_NS } else { 0 };
+            let state = if *awake { CoreState::Awake } else { CoreState::Asleep(Depth::SoftwareWait) };
+            CoreSample { state, busy_ns: (load.min(1.0) * awake_ns as f64) as u64, awake_ns }
+        };
+        let cores: Vec<_> = self.awake.iter().zip(loads).map(core).collect();
+        let threads = self.homes.len() as u64;
+        let thread = |(at, &home): (usize, &CoreId)| {
+            let requests = requests / threads + u64::from((at as u64) < requests % threads);
+            let busy_ns = (requests as f64 * self.machine.service_ns) as u64;
+            let in_progress_ns = (requests as f64 * seen_ns) as u64;
+            ThreadSample { home, requests, busy_ns, answered: requests, in_progress_ns, class: None }
+        };
+        let samples: Vec<_> = self.homes.iter().enumerate().map(thread).collect();
+        let bytes_per_s = requests as f64 * load.bytes * 1e9 / STEP_NS as f64;
+        let value = |quantity| match quantity {
+            Quantity::BacklogBytes => Some(self.backlog),
+            Quantity::ReadBytesPerS => Some((bytes_per_s * load.reads) as u64),
+            Quantity::WrittenBytesPerS => Some((bytes_per_s * (1.0 - load.reads)) as u64),
+            Quantity::PowerUw => Some((self.power_w * 1e6) as u64),
+            _ => (requests > 0).then_some(seen_ns as u64),
+        };
+        let reading = |id: &ReadingId| -> Reading {
+            let source = &self.capabilities.sources[id.index()];
+            source.reading(*id, Some(Window { ended_ns: self.now_ns, value: value(source.quantity) }), self.now_ns)
+        };
+        let readings: Vec<_> = self.policy.wants().readings.iter().map(reading).collect();
+        let (now_ns, elapsed_ns) = (self.now_ns, STEP_NS);
+        let sample = Sample { now_ns, elapsed_ns, cores: &cores, threads: &samples, readings: &readings };
+        self.answer.clear();
+        let next = self.policy.on_interval(&sample, &mut self.answer);
+        (self.needed_ns, self.awake_ns) = (next.needed_ns, next.awake_ns);
+        self.obey();
+    }
+
+    fn obey(&mut self) {
+        for command in self.answer.clone() {
+            match command {
+                Command::Wake { core } => self.awake[core.index()] = true,
+                Command::Move { thread: ThreadId(thread), to } => {
+                    assert!(self.awake[to.index()], "{to:?} sleeps");
+                    self.homes[usize::from(thread)] = to;
+                }
+                Command::Sleep { core, .. } if core == CoreId(0) || self.homes.contains(&core) => {
+                    self.policy.on_refused(self.now_ns, &command, Refusal::NotEmpty);
+                    panic!("{core:?} must not sleep");
+                }
+                Command::Sleep { core, .. } => self.awake[core.index()] = false,
+                Command::Set { knob, value } => {
+                    assert_eq!(self.capabilities.knobs[knob.index()].values.nearest(value), Some(value));
+                    self.values[knob.index()] = value;
+                }
+                Command::Completions { .. } => {}
+            }
+        }
+    }
+
+    /// As many steps as `seconds`, under one load.
+    pub(crate) fn run(&mut self, seconds: u64, load: Load) -> Vec<Step> {
+        (0..seconds * 1_000_000_000 / STEP_NS).map(|_| self.step(load)).collect()
+    }
+
+    /// A value of the view.
+    pub(crate) fn view(&self, name: &str) -> String {
+        let view = self.policy.view();
+        view.into_iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no {name:?}")).1
+    }
+
+    /// The value of the background knob.
+    pub(crate) fn rate(&self) -> u64 {
+        self.values[self.capabilities.find_knob(Of::Background(0), Kind::RatePpm).unwrap().0.index()]
+    }
+
+    /// The power state of the drive.
+    pub(crate) fn drive(&self) -> u64 {
+        self.values[self.capabilities.find_knob(Of::Device(0), Kind::PowerState).unwrap().0.index()]
+    }
+
+    /// Cores that are part of the system.
+    pub(crate) fn online(&self) -> usize {
+        let off = self.capabilities.knobs_of(Kind::Online).filter(|(id, _)| self.values[id.index()] == 0).count();
+        self.awake.len() - off
+    }
+}
