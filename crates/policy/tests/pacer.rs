@@ -5,12 +5,12 @@ mod dice;
 #[path = "support/server.rs"]
 mod server;
 
-use pilotlight_plant::{Goals, NEVER};
+use pilotlight_plant::{Goals, NEVER, Tolerance};
 use proptest::prelude::*;
 use server::{Load, MAX_KHZ, Machine, Server, Step};
 
 fn tolerance(ppm: u32) -> Goals {
-    Goals { tolerance_ppm: Some(ppm), ..Goals::default() }
+    Goals { tolerances: vec![Tolerance::mean_loss(ppm)], ..Goals::default() }
 }
 
 fn pacer(machine: Machine) -> Server {
