@@ -9,10 +9,12 @@ use super::load::Load;
 use super::stability::Latency;
 
 /// The sources that are read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Readings {
-    /// Latency of the server, and the length of its windows.
-    latency: Option<(ReadingId, u64)>,
+    /// Statistics of the server's latency, and the lengths of their windows.
+    latencies: Vec<(Stat, ReadingId, u64)>,
+    /// The one that is wanted.
+    stat: Stat,
     /// Bytes read a second, and written, of all namespaces.
     read: Vec<ReadingId>,
     written: Vec<ReadingId>,
@@ -23,11 +25,18 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    /// Those of a plant, with latency as this statistic.
-    pub(super) fn find(&mut self, capabilities: &Capabilities, stat: Stat) {
-        let source = |stat| capabilities.find_source(Of::Server, Quantity::LatencyNs(stat));
-        let latency = source(stat).or_else(|| source(Stat::Mean));
-        self.latency = latency.map(|(id, source)| (id, source.window_ns));
+    /// With latency as this statistic; where the plant does not tell it, as the mean.
+    pub(super) fn new(stat: Stat) -> Self {
+        Self { latencies: Vec::new(), stat, read: Vec::new(), written: Vec::new(), used_ns: 0, answered: 0 }
+    }
+
+    /// Those of a plant.
+    pub(super) fn find(&mut self, capabilities: &Capabilities) {
+        let source = |stat| {
+            let (id, source) = capabilities.find_source(Of::Server, Quantity::LatencyNs(stat))?;
+            Some((stat, id, source.window_ns))
+        };
+        self.latencies = [Stat::Mean, Stat::P50, Stat::P99].into_iter().filter_map(source).collect();
         let of_namespaces = |quantity| {
             let sources = capabilities.sources_of(quantity);
             sources.filter(|(_, source)| matches!(source.of, Of::Namespace(_))).map(|(id, _)| id).collect()
@@ -36,15 +45,25 @@ impl Readings {
         self.written = of_namespaces(Quantity::WrittenBytesPerS);
     }
 
+    /// Another statistic counts from now on.
+    pub(super) fn choose(&mut self, stat: Stat) {
+        (self.stat, self.answered) = (stat, 0);
+    }
+
+    fn source(&self) -> Option<(ReadingId, u64)> {
+        let of = |stat| self.latencies.iter().find(|(known, ..)| *known == stat);
+        of(self.stat).or_else(|| of(Stat::Mean)).map(|&(_, id, window_ns)| (id, window_ns))
+    }
+
     pub(super) fn ids(&self) -> impl Iterator<Item = ReadingId> {
-        self.latency.iter().map(|(id, _)| *id).chain(self.read.iter().chain(&self.written).copied())
+        self.source().into_iter().map(|(id, _)| id).chain(self.read.iter().chain(&self.written).copied())
     }
 
     /// Latency of requests, and from when on they were answered; `None` if nothing new is known.
     pub(super) fn latency(&mut self, sample: &Sample<'_>) -> Option<(Latency, u64)> {
         let (answered, in_progress_ns) =
             sample.threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.answered, sum.1 + thread.in_progress_ns));
-        let Some((id, window_ns)) = self.latency else {
+        let Some((id, window_ns)) = self.source() else {
             let latency = Latency { ns: in_progress_ns as f64 / answered.max(1) as f64, requests: answered };
             return (answered > 0).then_some((latency, sample.now_ns.saturating_sub(sample.elapsed_ns)));
         };

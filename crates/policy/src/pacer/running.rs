@@ -70,7 +70,7 @@ impl Running {
             now_ns: start.now_ns,
             state: State::Unstable,
             tolerance,
-            readings: Readings::default(),
+            readings: Readings::new(tolerance.stat),
             windows: Windows::new(parameters),
             baseline: None,
             loss: None,
@@ -91,7 +91,7 @@ impl Running {
     }
 
     fn find(&mut self, capabilities: &Capabilities) {
-        self.readings.find(capabilities, self.tolerance.stat);
+        self.readings.find(capabilities);
         self.migrator.find(capabilities);
         if self.has_background {
             self.background.find(capabilities);
@@ -323,6 +323,12 @@ impl Running {
     pub(super) fn on_goals(&mut self, now_ns: u64, goals: &Goals) {
         let before = std::mem::replace(&mut self.tolerance, Tolerance::of(goals));
         self.answer.needed_ns = now_ns;
+        if before.stat != self.tolerance.stat {
+            // The baseline is of another statistic.
+            (self.now_ns, self.baseline, self.state) = (now_ns, None, State::Unstable);
+            self.readings.choose(self.tolerance.stat);
+            self.restore(false);
+        }
         if before != self.tolerance {
             self.adaptor.forget();
         }
