@@ -8,46 +8,12 @@
 # What is there already is kept, so a second run takes no time; --refresh asks the mirror for newer packages.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
+. "$HARNESS/apt.sh"
 
 # What the host runs and what goes into the guest. fio brings 70 MB of libraries and so has an archive of its own.
 TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup)
 GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dmsetup)
 MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey)
-
-# apt_for SUITE COMMAND...: apt with its own sources and lists, and an empty list of installed packages
-# (so that a dependency closure is whole, whatever this machine has).
-apt_for() {
-  local suite=$1 state=$CACHE/apt/$1 command=$2
-  shift 2
-  mkdir -p "$state/lists/partial" "$state/archives/partial"
-  : >"$state/status"
-  for s in "$suite debian" "$suite-security debian-security"; do
-    [[ $s != *-backports-security* ]] || continue
-    echo "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $MIRROR/${s#* } ${s% *} main"
-  done >"$state/sources.list"
-  "$command" -q -o Dir::Etc::SourceList="$state/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-    -o Dir::State::Lists="$state/lists" -o Dir::State::status="$state/status" \
-    -o Dir::Cache::archives="$state/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
-    -o APT::Sandbox::User="$(id -un)" -o APT::Architecture=amd64 -o Acquire::Languages=none "$@"
-}
-
-update_lists() {
-  local suite=$1
-  [[ $refresh == no && -e $CACHE/apt/$suite/updated ]] && return
-  say "package lists of $suite from $MIRROR"
-  apt_for "$suite" apt-get update >&2
-  touch "$CACHE/apt/$suite/updated"
-}
-
-# unpack SUITE DIR PACKAGE...: download and unpack into DIR.
-unpack() {
-  local suite=$1 dir=$2 debs=$CACHE/debs.$$
-  shift 2
-  mkdir -p "$debs" "$dir"
-  (cd "$debs" && apt_for "$suite" apt-get download "$@" >&2)
-  for deb in "$debs"/*.deb; do dpkg -x "$deb" "$dir"; done
-  rm -rf "$debs"
-}
 
 prepare_tools() {
   local stamp="tools 1 ${TOOLS[*]}"
@@ -116,7 +82,7 @@ prepare_kernel() {
   [[ $refresh == no && $(cat "$dir/.stamp" 2>/dev/null) == "$stamp" ]] && { say "kernel $name: $(cat "$dir/version") in $dir"; return; }
   [[ $name != backports ]] || rm -f "$CACHE/apt/$suite/updated" # what it had a week ago may be gone
   update_lists "$suite"
-  package=$(apt_for "$suite" apt-cache depends "$(kernel_package "$name")" | awk '/Depends: linux-image/{print $2; exit}')
+  package=$(newest_image "$suite" "$(kernel_package "$name")")
   say "kernel $name: $package of $suite"
   rm -rf "$dir"
   mkdir -p "$dir"
