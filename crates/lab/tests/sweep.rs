@@ -44,6 +44,7 @@ fn stand_in(scenario: &Scenario) -> Outcome {
     let energy = Energy { cpu_uj: 5_000 * scenario.seed, drives_uj: 1, others_uj: 1 };
     Outcome {
         jobs: pilotlight_sim::outcome::Jobs::default(),
+        background: Vec::new(),
         measured_ns: scenario.duration_ns - scenario.warm_up_ns,
         requests: Requests::default(),
         latency: vec![(0, latency)],
