@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
-use pilotlight_plant::{Command, Goals, Next, Of, Policy, Sample, Start, Tolerance, Unsupported, Wants};
+use pilotlight_plant::{Bound, Command, Goals, Next, Of, Policy, Sample, Start, Stat, Tolerance, Unsupported, Wants};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::BackendSpec;
 use pilotlight_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
@@ -125,6 +125,26 @@ impl Policy for Told {
         *self.classes.lock().unwrap() = sample.threads.iter().map(|thread| thread.class).collect();
         Next::at(sample.now_ns)
     }
+}
+
+#[test]
+fn a_policy_is_told_tolerances_of_namespaces_by_number() {
+    let server = server(1);
+    let (goals, classes) = (Arc::<Mutex<Goals>>::default(), Arc::default());
+    server.set_policy(Box::new(Told { goals: Arc::clone(&goals), classes })).expect("a policy");
+    let bound = |of, ns| Tolerance { of, stat: Stat::P99, bound: Bound::LatencyNs(ns) };
+    let told = |want: &[Tolerance]| goals.lock().unwrap().tolerances == want;
+    server.set_goals(Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() });
+    server.set_tolerances(vec![(of_namespace(1), bound(Of::Server, 5)), (of_namespace(9), bound(Of::Server, 6))]);
+    eventually("the first one's", || told(&[Tolerance::mean_loss(7), bound(Of::Namespace(0), 5)]));
+    server.add_namespace(NQN, &namespace(9)).expect("a namespace");
+    let both = [Tolerance::mean_loss(7), bound(Of::Namespace(0), 5), bound(Of::Namespace(2), 6)];
+    eventually("a new one's", || told(&both));
+    server.remove_namespace(NQN, 1).expect("it was there");
+    eventually("without the old one's", || told(&[Tolerance::mean_loss(7), bound(Of::Namespace(2), 6)]));
+    server.set_tolerances(Vec::new());
+    eventually("the server's alone", || told(&[Tolerance::mean_loss(7)]));
+    server.stop(PATIENCE).expect("it stops");
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(crate) struct GoalsRequest {
     pub(crate) domain: Option<String>,
     /// How much longer requests may take, or `off`.
     pub(crate) tolerance: Option<String>,
+    /// The namespace whose tolerance that is; `None`: the server's.
+    pub(crate) tolerance_of: Option<CapTarget>,
     /// Change nothing, only answer what would be.
     pub(crate) dry_run: bool,
     /// Refuse a budget that cannot be held, and take it back where that shows only later.
@@ -192,15 +194,18 @@ impl Request {
                 json!({ "command": "set-minimum", "priority": priority, "min_bytes_per_s": min_bytes_per_s })
             }
             Self::SetBackground(request) => request.to_json(),
-            Self::SetGoals(goals) => json!({
-                "command": "set-goals",
-                "budget": goals.budget,
-                "for": goals.time,
-                "domain": goals.domain,
-                "tolerance": goals.tolerance,
-                "dry_run": goals.dry_run.then_some(true),
-                "strict": goals.strict.then_some(true),
-            }),
+            Self::SetGoals(goals) => {
+                let object = json!({
+                    "command": "set-goals",
+                    "budget": goals.budget,
+                    "for": goals.time,
+                    "domain": goals.domain,
+                    "tolerance": goals.tolerance,
+                    "dry_run": goals.dry_run.then_some(true),
+                    "strict": goals.strict.then_some(true),
+                });
+                goals.tolerance_of.iter().fold(object, |object, of| of.to_json(object))
+            }
             Self::Namespace(nqn, request) => {
                 let mut object = request.to_json();
                 object["nqn"] = json!(nqn);
@@ -286,6 +291,7 @@ impl Fields {
             time: self.text("for")?,
             domain: self.text("domain")?,
             tolerance: self.text("tolerance")?,
+            tolerance_of: self.0.contains_key("nsid").then(|| self.target()).transpose()?,
             dry_run: self.switch("dry_run")?,
             strict: self.switch("strict")?,
         };
@@ -294,6 +300,9 @@ impl Fields {
         }
         if goals.budget.is_none() && (goals.time.is_some() || goals.domain.is_some()) {
             return Err(Refusal::of("budget", "`for` and `domain` are about a `budget`, which is not there"));
+        }
+        if goals.tolerance.is_none() && goals.tolerance_of.is_some() {
+            return Err(Refusal::of("nsid", "`nsid` is about a `tolerance`, which is not there"));
         }
         Ok(goals)
     }
@@ -427,6 +436,11 @@ mod tests {
                 strict: true,
                 ..GoalsRequest::default()
             }),
+            Request::SetGoals(GoalsRequest {
+                tolerance: Some("500us p99".to_owned()),
+                tolerance_of: Some(CapTarget::Namespace { nqn: None, nsid: 7 }),
+                ..GoalsRequest::default()
+            }),
             Request::Namespace(None, NamespaceRequest::List),
             Request::Namespace(Some("nqn".to_owned()), NamespaceRequest::Add(add)),
             Request::Namespace(None, NamespaceRequest::Remove { nsid: 7 }),
@@ -470,6 +484,7 @@ mod tests {
             (r#"{"version":1,"command":"namespace-add","nsid":1}"#, "backend", "`backend` is missing"),
             (r#"{"version":1,"command":"set-goals"}"#, "budget", "neither `budget` nor `tolerance`"),
             (r#"{"version":1,"command":"set-goals","budget":300}"#, "budget", "expected a string"),
+            (r#"{"version":1,"command":"set-goals","budget":"off","nsid":1}"#, "nsid", "about a `tolerance`"),
             (r#"{"version":1,"command":"set-cap","nsid":1}"#, "max_bytes_per_s", "is missing"),
             (r#"{"version":1,"command":"set-cap","max_bytes_per_s":"off"}"#, "nsid", "is missing"),
             (

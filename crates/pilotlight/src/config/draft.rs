@@ -94,6 +94,7 @@ pub(crate) struct NamespaceDraft {
     pub(crate) shrink: bool,
     pub(crate) max_bytes_per_s: Option<Text>,
     pub(crate) priority: Option<Number>,
+    pub(crate) tolerance: Option<Text>,
     /// Whether it has checksums, in a file beside its own.
     pub(crate) checksums: bool,
     /// The file that they are in.

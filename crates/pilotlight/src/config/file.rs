@@ -104,6 +104,7 @@ fn namespace(section: &Section<'_>) -> NamespaceDraft {
         shrink: section.switch("shrink").unwrap_or(false),
         max_bytes_per_s: section.text("max_bytes_per_s"),
         priority: section.number("priority"),
+        tolerance: section.plain("tolerance"),
         checksums: section.switch("checksums").unwrap_or(false),
         checksums_file: section.text("checksums_file"),
         trim: section.text("trim"),

@@ -35,7 +35,7 @@ use problem::{Located, Origin, Severity, Source};
 pub(crate) use schedule::Schedule;
 use storage::cause;
 pub(crate) use storage::{is_same_medium, size_of};
-pub(crate) use tolerance::{LatencyBound, format_tolerance, parse_tolerance};
+pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
 
 use crate::admin::answer::Refusal;

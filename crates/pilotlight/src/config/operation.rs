@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilotlight_plant::{CoreId, Goals, Topology};
 use pilotlight_reactor::QuietTime;
 
-use super::{BudgetDomain, Cap, Priority, Schedule, SensorChoice, format_duration};
+use super::{BudgetDomain, Cap, NamespaceTolerance, Priority, Schedule, SensorChoice, format_duration};
 use crate::policies::PolicyChoice;
 
 /// Reactors, what decides over them, and where the program takes orders.
@@ -28,6 +28,8 @@ pub(crate) struct Operation {
     pub(crate) caps: Vec<Cap>,
     /// Priorities of namespaces and hosts; those of [`Goals`] are empty here.
     pub(crate) priorities: Vec<Priority>,
+    /// Tolerances of namespaces; that of the server is in [`Goals`].
+    pub(crate) tolerances: Vec<NamespaceTolerance>,
     /// What the budget is of; `None`: the whole server where that is measured, else the CPU packages.
     pub(crate) domain: Option<BudgetDomain>,
     /// Budgets by time, which take the place of that of `goals`.

@@ -55,6 +55,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 11] = [
             "shrink",
             "max_bytes_per_s",
             "priority",
+            "tolerance",
             "checksums",
             "checksums_file",
             "trim",

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use pilotlight_input::quantity::{self, TIMES, Units};
 use pilotlight_plant::{Bound, Of, Stat, Tolerance};
+use pilotlight_target::Capped;
 use serde::{Deserialize, Serialize};
 
 /// What takes a tolerance away.
@@ -15,6 +16,9 @@ const SHARES: &Units = &[("", 1_000_000), ("%", 10_000)];
 const HIGHEST_LOSS_PPM: u64 = 10_000_000;
 /// Absolute bounds, in nanoseconds: 1 us to 10 s.
 const BOUNDS_NS: RangeInclusive<u64> = 1_000..=10_000_000_000;
+
+/// A namespace and its tolerance.
+pub(crate) type NamespaceTolerance = (Capped, LatencyBound);
 
 /// A [`Tolerance`] without what it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

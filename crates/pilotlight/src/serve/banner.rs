@@ -229,6 +229,7 @@ mod tests {
             roots: None,
             caps: Vec::new(),
             priorities: Vec::new(),
+            tolerances: Vec::new(),
             domain: None,
             schedule: None,
             profile: None,

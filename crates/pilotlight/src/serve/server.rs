@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use pilotlight_plant::{Component, Goals, Policy, Source, Unreachable, Unsupported, View};
+use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::background::control::Class;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
@@ -15,7 +15,7 @@ use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
 use super::knobs::{self, Reach, Settings};
 use super::power::{self, Power};
 use super::{budget, holder};
-use crate::config::{BudgetDomain, Operation, Priority, Reactors};
+use crate::config::{BudgetDomain, NamespaceTolerance, Operation, Priority, Reactors};
 use crate::policies::PolicyChoice;
 use crate::status::report::{NameAndValue, PowerReport};
 
@@ -43,6 +43,10 @@ pub(super) trait Running: Sync {
     fn set_goals(&self, goals: Goals);
     /// Gives these namespaces and hosts these priorities, and all others none.
     fn set_priorities(&self, named: Vec<Priority>);
+    /// Gives these namespaces these tolerances, and all others none.
+    fn set_tolerances(&self, named: &[NamespaceTolerance]);
+    /// Samples latencies for one who reads the status.
+    fn watch_latency(&self) {}
     /// Caps the bandwidth of a namespace or a host from now on; `None`: no longer.
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError>;
     /// Pauses a class of background work, or resumes it.
@@ -109,6 +113,7 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
     server.set_goals(operation.goals.clone());
     server.set_priorities(operation.priorities.clone());
+    server.set_tolerances(by_name(&operation.tolerances));
     for (of, bytes_per_s) in &operation.caps {
         server.set_cap(of, Some(*bytes_per_s)).context("the server cannot start")?;
     }
@@ -118,6 +123,11 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     let in_charge = holder::put_in_charge(&holder::candidates(operation, domain), holder::set(&served))
         .map_err(|why| anyhow!("the server cannot start: {why}"))?;
     Ok((Box::new(served), in_charge))
+}
+
+/// Tolerances as a server takes them.
+fn by_name(tolerances: &[NamespaceTolerance]) -> Vec<(Capped, Tolerance)> {
+    tolerances.iter().map(|(of, bound)| (of.clone(), bound.of(Of::Server))).collect()
 }
 
 /// How reactors are started, but for what sets knobs.
@@ -167,6 +177,14 @@ impl Running for Served {
 
     fn set_priorities(&self, named: Vec<Priority>) {
         self.server.set_priorities(named);
+    }
+
+    fn set_tolerances(&self, named: &[NamespaceTolerance]) {
+        self.server.set_tolerances(by_name(named));
+    }
+
+    fn watch_latency(&self) {
+        self.server.watch_latency();
     }
 
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError> {

@@ -8,7 +8,7 @@ use clap::Args;
 use pilotlight_plant::Goal;
 
 use crate::admin::client::{Client, ClientError, SocketArgs};
-use crate::admin::request::{GoalsRequest, Request};
+use crate::admin::request::{CapTarget, GoalsRequest, Request};
 use crate::config::{format_budget, format_moment};
 use crate::console;
 use crate::exit::{self, Exit};
@@ -24,7 +24,7 @@ Examples:
   pilotlight set budget 300W --dry-run
   pilotlight set budget off
   pilotlight set tolerance 0.2
-  pilotlight set tolerance 500us p99
+  pilotlight set tolerance 500us p99 --namespace 1
 
 A goal that is set like this holds until it is set again, its time is over, or the section [goals] of the configuration changes.
 docs/budget.md says more.";
@@ -72,6 +72,14 @@ pub(super) struct ToleranceArgs {
     /// Of which statistic of latency: mean, p50 or p99 [default: mean]
     stat: Option<String>,
 
+    /// Of requests to this namespace only
+    #[arg(long, value_name = "NSID")]
+    namespace: Option<i64>,
+
+    /// Its subsystem, where the server has more than one
+    #[arg(long, requires = "namespace")]
+    nqn: Option<String>,
+
     /// Print the goals as JSON
     #[arg(long)]
     json: bool,
@@ -79,13 +87,14 @@ pub(super) struct ToleranceArgs {
 
 pub(super) fn set_tolerance(socket: &SocketArgs, args: &ToleranceArgs) -> anyhow::Result<Exit> {
     let tolerance = args.stat.iter().fold(args.bound.clone(), |bound, stat| format!("{bound} {stat}"));
-    let request = GoalsRequest { tolerance: Some(tolerance), ..GoalsRequest::default() };
+    let tolerance_of = args.namespace.map(|nsid| CapTarget::Namespace { nqn: args.nqn.clone(), nsid });
+    let request = GoalsRequest { tolerance: Some(tolerance), tolerance_of, ..GoalsRequest::default() };
     let answer = Client::connect(socket)?.ask::<GoalsAnswer>(&Request::SetGoals(request));
     crate::admin::client::tell(answer, |answer| {
         if args.json {
             return Ok(serde_json::to_string(answer)? + "\n");
         }
-        Ok(tolerance_set(answer))
+        Ok(tolerance_set(answer, args.namespace))
     })
 }
 
@@ -100,6 +109,7 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
         time,
         domain: args.domain.clone(),
         tolerance: None,
+        tolerance_of: None,
         dry_run: args.dry_run,
         strict: args.strict,
     };
@@ -143,9 +153,9 @@ fn exit_of(answer: &GoalsAnswer, no_wait: bool) -> Exit {
     }
 }
 
-fn tolerance_set(answer: &GoalsAnswer) -> String {
+fn tolerance_set(answer: &GoalsAnswer, namespace: Option<i64>) -> String {
     let GoalsAnswer { policy, goals: in_force, .. } = answer;
-    let Some(tolerance) = in_force.tolerances.iter().find(|one| one.nsid.is_none()) else {
+    let Some(tolerance) = in_force.tolerances.iter().find(|one| one.nsid.map(i64::from) == namespace) else {
         return "tolerance off: latency is not limited\n".to_owned();
     };
     let value = goals::tolerance(tolerance);

@@ -3,20 +3,35 @@
 use super::render::{line, time};
 use std::fmt::Write as _;
 
-use super::report::{BudgetReport, GoalsReport, PowerReading, PowerReport, ToleranceReport};
+use super::report::{BudgetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
 use crate::config::{format_budget, format_moment};
 
+/// What a policy that keeps a tolerance says of it in its view: its state, the loss as measured, the age of what that is relative to.
+pub(crate) const TOLERANCE_VIEW: [&str; 3] = ["state", "loss", "baseline_age"];
+
 /// What is asked of the policy; nothing where nothing is.
-pub(crate) fn goals(goals: &GoalsReport, policy: &str) -> String {
+pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
     let mut out = String::new();
     let budget = goals.budget_uw.map(|uw| ("budget", format_budget(Some(uw))));
     let tolerances = goals.tolerances.iter().map(|one| ("tolerance", tolerance(one)));
     for (name, value) in budget.into_iter().chain(tolerances) {
         let unused = goals.unused.iter().any(|unused| unused == name);
-        let unused = if unused { format!("; policy {policy} does not use it") } else { String::new() };
-        line(&mut out, name, &format!("{value}{unused}"));
+        let unused = if unused { format!("; policy {} does not use it", policy.name) } else { String::new() };
+        let gives_way = if goals.gives_way.as_deref() == Some(name) { "; gives way to the budget" } else { "" };
+        line(&mut out, name, &format!("{value}{unused}{gives_way}"));
     }
+    tolerance_state(policy).iter().for_each(|state| line(&mut out, "tolerance is", state));
     out
+}
+
+/// What a policy says of its tolerance ([`TOLERANCE_VIEW`]): `stable, loss 12.3 %, baseline 35 s old`.
+fn tolerance_state(policy: &PolicyReport) -> Option<String> {
+    let words = [("", ""), ("loss ", ""), ("baseline ", " old")];
+    let value = |name: &str| policy.view.iter().find(|seen| seen.name == name).map(|seen| seen.value.as_str());
+    let known = TOLERANCE_VIEW.iter().zip(words);
+    let all: Vec<_> =
+        known.filter_map(|(name, (before, after))| Some(format!("{before}{}{after}", value(name)?))).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// `20%`, or `500us p99 of namespace 1 of NQN`.
@@ -91,6 +106,31 @@ pub(crate) fn power(power: &PowerReport) -> String {
 mod tests {
     use super::*;
     use crate::status::report::NameAndValue;
+
+    #[test]
+    fn a_tolerance_is_shown_with_its_state_and_gives_way_to_a_budget() {
+        let seen = |name: &str, value: &str| NameAndValue { name: name.to_owned(), value: value.to_owned() };
+        let view =
+            vec![seen("baseline_age", "35 s"), seen("cores", "3"), seen("state", "stable"), seen("loss", "12 %")];
+        let policy = PolicyReport { name: "pacer".to_owned(), parameters: Vec::new(), view };
+        let of = |nsid: Option<u32>, text: &str| {
+            let nqn = nsid.map(|_| "a".to_owned());
+            ToleranceReport { nqn, nsid, text: text.to_owned(), ..ToleranceReport::default() }
+        };
+        let tolerances = vec![of(None, "20%"), of(Some(7), "500us p99")];
+        let gives_way = Some("tolerance".to_owned());
+        let report = GoalsReport { budget_uw: Some(300_000_000), tolerances, gives_way, ..GoalsReport::default() };
+        let text = goals(&report, &policy);
+        for words in [
+            "20%; gives way to the budget",
+            "500us p99 of namespace 7 of a; gives",
+            "stable, loss 12 %, baseline 35 s old",
+        ] {
+            assert!(text.contains(words), "no `{words}` in {text}");
+        }
+        let text = goals(&GoalsReport::default(), &PolicyReport { view: Vec::new(), ..policy });
+        assert_eq!(text, "");
+    }
 
     #[test]
     fn a_budget_says_what_is_read_and_throttled_and_names_the_floor_where_it_is_out_of_reach() {

@@ -8,9 +8,9 @@ use pilotlight_target::{CapStats, Capped, NamespaceFailures, ServerStats, Target
 use super::report::{
     CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, MinimumReport,
     NameAndValue, OrdersReport, ParameterReport, PolicyReport, PowerStateReport, PrioritiesReport, PriorityReport,
-    ReactorReport, Report, ServerFacts, ToleranceReport, WakeUpReport,
+    ReactorReport, Report, ServerFacts, SocketLatencyReport, ToleranceReport, WakeUpReport,
 };
-use crate::config::{LatencyBound, Reactors};
+use crate::config::{LatencyBound, NamespaceTolerance, Reactors};
 use crate::policies::PolicyChoice;
 
 /// A server's counters at a moment.
@@ -99,26 +99,34 @@ pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
 }
 
 /// What is asked of the policy, and what of that it does not use.
-pub(crate) fn goals(goals: &Goals, policy: &PolicyChoice, unreachable: Option<Unreachable>) -> GoalsReport {
-    let (budget_uw, has_tolerance) = (goals.budget_uw, !goals.tolerances.is_empty());
+pub(crate) fn goals(
+    goals: &Goals,
+    namespaces: &[NamespaceTolerance],
+    policy: &PolicyChoice,
+    unreachable: Option<Unreachable>,
+) -> GoalsReport {
+    let server = goals.tolerances.iter().map(|tolerance| tolerance_report(None, LatencyBound::from(*tolerance)));
+    let namespaces = namespaces.iter().map(|(of, bound)| tolerance_report(Some(of), *bound));
+    let tolerances: Vec<_> = server.chain(namespaces).collect();
+    let (budget_uw, has_tolerance) = (goals.budget_uw, !tolerances.is_empty());
     let policy = policy.build().ok();
     let is_unused = |goal| !policy.as_ref().is_some_and(|policy| policy.uses(goal));
     let set = [("budget", Goal::Budget, budget_uw.is_some()), ("tolerance", Goal::Tolerance, has_tolerance)];
     let unused = set.into_iter().filter(|&(_, goal, is_set)| is_set && is_unused(goal));
     let unused = unused.map(|(name, ..)| name.to_owned()).collect();
     let floor = unreachable.filter(|unreachable| unreachable.goal == Goal::Budget);
-    let tolerances =
-        goals.tolerances.iter().map(|tolerance| tolerance_report(LatencyBound::from(*tolerance))).collect();
-    GoalsReport { budget_uw, tolerances, unused, floor_uw: floor.map(|floor| floor.reached) }
+    let gives_way = (budget_uw.is_some() && has_tolerance).then(|| "tolerance".to_owned());
+    GoalsReport { budget_uw, tolerances, unused, gives_way, floor_uw: floor.map(|floor| floor.reached) }
 }
 
-fn tolerance_report(bound: LatencyBound) -> ToleranceReport {
+fn tolerance_report(of: Option<&Capped>, bound: LatencyBound) -> ToleranceReport {
+    let (nqn, nsid, _) = of.map_or((None, None, None), names);
     let (loss_ppm, latency_ns) = match bound.bound {
         Bound::LossPpm(ppm) => (Some(ppm), None),
         Bound::LatencyNs(ns) => (None, Some(ns)),
     };
     let (stat, text) = (bound.stat.name().to_owned(), bound.to_string());
-    ToleranceReport { nqn: None, nsid: None, stat, loss_ppm, latency_ns, text }
+    ToleranceReport { nqn, nsid, stat, loss_ppm, latency_ns, text }
 }
 
 /// Priorities, each with whether it was set by hand, and minimums.
@@ -159,7 +167,22 @@ fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {
         read_bytes_per_s: window.per_s(was.read_bytes, is.read_bytes),
         written_bytes_per_s: window.per_s(was.written_bytes, is.written_bytes),
         latency: summed(before, now, |thread| &thread.latency),
+        from_socket: from_socket(before, now),
     }
+}
+
+/// Latencies from the socket on; `None` where none were sampled.
+fn from_socket(before: &ServerStats, now: &ServerStats) -> Option<SocketLatencyReport> {
+    let of: fn(&TargetThreadStats) -> &HistogramSnapshot = |thread| &thread.from_socket.latency;
+    let window = sum(now, of).since(&sum(before, of));
+    let stamped = |stats: &ServerStats| stats.threads.iter().map(|thread| thread.from_socket.stamped).sum::<u64>();
+    let start = if stamped(now) > stamped(before) { "socket" } else { "poll" };
+    (window.count() > 0).then(|| SocketLatencyReport {
+        start: start.to_owned(),
+        mean_ns: window.mean_ns(),
+        p50_ns: window.percentile_ns(0.5),
+        p99_ns: window.percentile_ns(0.99),
+    })
 }
 
 /// A cap, and what it has done since the start.

@@ -8,6 +8,7 @@ use pilotlight_reactor::cells::SLEEPS;
 
 use super::report::{
     Count, Distribution, FailureReport, IoReport, OrdersReport, PowerStateReport, ReactorReport, Report,
+    SocketLatencyReport,
 };
 use super::{background, caps, goals, priorities};
 use crate::config::{SleepAfter, format_cores};
@@ -25,7 +26,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
     let _ = write!(out, "\n{}", policy(report));
-    let _ = write!(out, "{}", goals::goals(&report.goals, &report.policy.name));
+    let _ = write!(out, "{}", goals::goals(&report.goals, &report.policy));
     let _ = write!(out, "{}", priorities::priorities(&report.priorities, &report.policy.name));
     report.budget.iter().for_each(|budget| out += &goals::budget(budget, report.power.as_ref()));
     report.power.iter().for_each(|known| line(&mut out, "power", &goals::power(known)));
@@ -69,7 +70,8 @@ fn policy(report: &Report) -> String {
     let set = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
     let quiet = SleepAfter::sentence(sleep_after);
     line(&mut out, "policy", &format!("{}{set}; {quiet}", policy.name));
-    let view: Vec<String> = policy.view.iter().map(|seen| format!("{} {}", seen.name, seen.value)).collect();
+    let sees = policy.view.iter().filter(|seen| !goals::TOLERANCE_VIEW.contains(&seen.name.as_str()));
+    let view: Vec<String> = sees.map(|seen| format!("{} {}", seen.name, seen.value)).collect();
     if !view.is_empty() {
         // Whatever it computes from watts that were not measured was not measured either.
         let is_modelled = report.power.as_ref().is_some_and(|power| power.modelled.is_some());
@@ -94,7 +96,15 @@ fn io(io: &IoReport) -> String {
     );
     line(&mut out, "served", &served);
     line(&mut out, "latency", &measured(io.latency, "no reads or writes"));
+    io.from_socket.iter().for_each(|latency| line(&mut out, "latency sampled", &from_socket(latency)));
     out
+}
+
+/// `from the socket: mean 14.2 us, p50 ...`
+fn from_socket(latency: &SocketLatencyReport) -> String {
+    let SocketLatencyReport { start, mean_ns, p50_ns, p99_ns } = latency;
+    let why = if start == "socket" { "" } else { " (this kernel gives no time of receipt)" };
+    format!("from the {start}{why}: mean {}, p50 {}, p99 {}", time(*mean_ns), time(*p50_ns), time(*p99_ns))
 }
 
 /// How many controllers are in which power state; nothing where none shows any.

@@ -90,6 +90,9 @@ pub(crate) struct GoalsReport {
     pub(crate) tolerances: Vec<ToleranceReport>,
     /// Those of the above that the policy does not use, by name.
     pub(crate) unused: Vec<String>,
+    /// What is not kept where both cannot be: `tolerance`, under a budget.
+    #[serde(default)]
+    pub(crate) gives_way: Option<String>,
     /// Where the budget is unreachable: power with everything at its lowest.
     #[serde(default)]
     pub(crate) floor_uw: Option<u64>,
@@ -276,6 +279,19 @@ pub(crate) struct IoReport {
     /// Of reads and writes within the target: from the poll that read the command to the end of the one in which the socket
     /// took the last byte of its answer.
     pub(crate) latency: Distribution,
+    /// The same from the time when the bytes of a command were at its socket, of sampled commands; `None` where none were.
+    #[serde(default)]
+    pub(crate) from_socket: Option<SocketLatencyReport>,
+}
+
+/// Latencies from the socket on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SocketLatencyReport {
+    /// Where they start: `socket`, or `poll` where the kernel gives no time of receipt.
+    pub(crate) start: String,
+    pub(crate) mean_ns: u64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
 }
 
 /// The bandwidth cap of a namespace or a host.

@@ -1,10 +1,11 @@
-//! Priorities of namespaces and hosts: kept by name, told to the policy by number, and what follows from them for I/O threads.
+//! Priorities of namespaces and hosts, and tolerances of namespaces: kept by name, told to the policy by number, and what follows from
+//! priorities for I/O threads.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pilotlight_plant::{Goals, Of};
+use pilotlight_plant::{Goals, Of, Tolerance};
 
 use super::{Capped, Server, Shared};
 use crate::caps::Limit;
@@ -22,9 +23,11 @@ pub(super) struct Priorities {
 #[derive(Debug, Default)]
 struct Named {
     named: Vec<(Capped, u8)>,
+    /// Tolerances of namespaces.
+    tolerances: Vec<(Capped, Tolerance)>,
     /// Hosts that have a priority keep their number.
     hosts: Vec<Arc<Limit>>,
-    /// The goals as they were set, without these priorities.
+    /// The goals as they were set, without these priorities and tolerances.
     goals: Goals,
     /// The goals as the policy was told them last.
     told: Option<Goals>,
@@ -96,10 +99,21 @@ impl Shared {
         };
         (named.iter().filter_map(number).collect(), hosts)
     }
+
+    /// Tolerances of the namespaces that are there.
+    fn numbered_tolerances(&self, named: &[(Capped, Tolerance)]) -> Vec<Tolerance> {
+        let namespaces = self.namespace_limits();
+        let number = |(of, tolerance): &(Capped, Tolerance)| {
+            let (_, limit) = namespaces.iter().find(|(known, _)| known == of)?;
+            Some(Tolerance { of: self.caps.number_of(limit)?, ..*tolerance })
+        };
+        named.iter().filter_map(number).collect()
+    }
 }
 
 impl Server {
-    /// Asks the policy in charge, and those after it, for this from now on. Priorities by name ([`Server::set_priorities`]) are added.
+    /// Asks the policy in charge, and those after it, for this from now on. Priorities and
+    /// tolerances by name ([`Server::set_priorities`], [`Server::set_tolerances`]) are added.
     pub fn set_goals(&self, goals: Goals) {
         let mut state = self.shared.priorities.state();
         state.goals = goals;
@@ -112,6 +126,13 @@ impl Server {
         let mut state = self.shared.priorities.state();
         state.named = named;
         self.follow_priorities(&mut state);
+    }
+
+    /// Gives these namespaces these tolerances from now on, whatever those say they are of, and all others none. They need not be there yet.
+    pub fn set_tolerances(&self, named: Vec<(Capped, Tolerance)>) {
+        let mut state = self.shared.priorities.state();
+        state.tolerances = named;
+        self.tell_goals(&mut state);
     }
 
     /// Namespaces have come or gone.
@@ -130,6 +151,7 @@ impl Server {
         let mut goals = state.goals.clone();
         let (numbered, hosts) = self.shared.numbered(&state.named);
         goals.priorities.extend(numbered);
+        goals.tolerances.extend(self.shared.numbered_tolerances(&state.tolerances));
         state.hosts = hosts;
         if state.told.as_ref() != Some(&goals) {
             state.told = Some(goals.clone());

@@ -95,7 +95,7 @@ fn unknown_keys() {
               |
             6 | zzz = 1
               | ^^^
-              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, shrink, max_bytes_per_s, priority, checksums, checksums_file, trim
+              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, shrink, max_bytes_per_s, priority, tolerance, checksums, checksums_file, trim
         "#]],
     );
     refused(

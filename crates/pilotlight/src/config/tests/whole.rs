@@ -8,6 +8,7 @@ use pilotlight_target::background::control::{BackgroundConfig, Scrubbed};
 use pilotlight_target::config::{Limits, NamespaceConfig, SubsystemConfig};
 
 use super::*;
+use crate::config::tolerance::parse_tolerance;
 
 #[test]
 fn without_arguments_one_subsystem_with_a_gibibyte_of_memory() {
@@ -131,6 +132,7 @@ backend = "mem:1GiB"
 shrink = false
 max_bytes_per_s = "100MB/s"
 priority = 5
+tolerance = "500us p99"
 
 [[subsystem.namespace]]
 nsid = 9
@@ -172,6 +174,8 @@ fn a_file_says_everything() {
     let namespace = Capped::Namespace { nqn: "nqn.2024-05.com.example:disks".to_owned(), nsid: 7 };
     let host = Capped::Host { nqn: host };
     assert_eq!(loaded.operation.caps, [(namespace.clone(), 100_000_000), (host.clone(), 500_000_000)]);
+    let bound = parse_tolerance("500us p99").unwrap().unwrap();
+    assert_eq!(loaded.operation.tolerances, [(namespace.clone(), bound)]);
     assert_eq!(loaded.operation.priorities, [(namespace, 5), (host, 9)]);
     assert_eq!(loaded.operation.goals.minimums, [(5, 50_000_000)]);
     assert_eq!(loaded.may_shrink, []);

@@ -17,7 +17,7 @@ use crate::config::power::{BudgetDomain, SensorChoice, parse_budget};
 use crate::config::problem::{Origin, Problem};
 use crate::config::schedule::Schedule;
 use crate::config::storage::cause;
-use crate::config::tolerance::parse_tolerance;
+use crate::config::tolerance::{NamespaceTolerance, parse_tolerance};
 use crate::config::units::{format_duration, parse_duration};
 use crate::policies::{Part, PolicyChoice, Unfit, users_of};
 
@@ -63,6 +63,7 @@ impl Checker<'_> {
             goals: Goals { minimums: self.minimums(&draft.classes), ..self.goals(&draft.goals) },
             caps: self.caps(draft, subsystems),
             priorities: self.priorities(draft, subsystems),
+            tolerances: self.tolerances(draft, subsystems),
             domain: self.parsed(draft.goals.domain.as_ref(), BudgetDomain::parse),
             schedule: {
                 let base = self.base;
@@ -121,6 +122,20 @@ impl Checker<'_> {
         }
         let priority = |(of, written): (Capped, &Number)| (of, self.priority(written));
         written.into_iter().map(priority).collect()
+    }
+
+    /// Tolerances of namespaces.
+    fn tolerances(&mut self, draft: &Draft, subsystems: &[SubsystemConfig]) -> Vec<NamespaceTolerance> {
+        let mut tolerances = Vec::new();
+        for (subsystem, SubsystemConfig { nqn, .. }) in draft.subsystems.iter().zip(subsystems) {
+            for namespace in &subsystem.namespaces {
+                let nsid = namespace.nsid.as_ref().and_then(|nsid| u32::try_from(nsid.value).ok());
+                let of = nsid.map(|nsid| Capped::Namespace { nqn: nqn.clone(), nsid });
+                let bound = self.parsed(namespace.tolerance.as_ref(), parse_tolerance).flatten();
+                tolerances.extend(of.zip(bound));
+            }
+        }
+        tolerances
     }
 
     fn priority(&mut self, written: &Number) -> u8 {

@@ -4,13 +4,15 @@ use pilotlight_plant::{Goals, Of};
 use pilotlight_target::Capped;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, Operation, Priority, Schedule};
+use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, Priority, Schedule};
 
 /// What the configuration says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::serve) struct Configured {
     pub(in crate::serve) goals: Goals,
     pub(in crate::serve) priorities: Vec<Priority>,
+    /// Of namespaces.
+    pub(in crate::serve) tolerances: Vec<NamespaceTolerance>,
     pub(in crate::serve) domain: Option<BudgetDomain>,
     pub(in crate::serve) schedule: Option<Schedule>,
 }
@@ -102,8 +104,9 @@ impl Origin {
 impl Configured {
     /// Of what was read.
     pub(in crate::serve) fn of(operation: &Operation) -> Self {
-        let Operation { goals, priorities, domain, schedule, .. } = operation;
-        Self { goals: goals.clone(), priorities: priorities.clone(), domain: *domain, schedule: schedule.clone() }
+        let Operation { goals, priorities, tolerances, domain, schedule, .. } = operation;
+        let (priorities, tolerances) = (priorities.clone(), tolerances.clone());
+        Self { goals: goals.clone(), priorities, tolerances, domain: *domain, schedule: schedule.clone() }
     }
 
     /// Whether there is, or will be, a budget.
@@ -133,6 +136,12 @@ impl Configured {
             priorities: Vec::new(), // by name: `priorities`
             minimums: over(&self.goals.minimums, &by_hand.minimums),
         }
+    }
+
+    /// Tolerances of namespaces in force.
+    pub(in crate::serve) fn tolerances(&self, by_hand: &ByHand) -> Vec<NamespaceTolerance> {
+        let named = by_hand.tolerances.iter().filter_map(|(of, bound)| Some((of.clone()?.into(), *bound)));
+        over(&self.tolerances, &named.collect::<Vec<_>>())
     }
 
     /// The tolerance of the server.
@@ -184,6 +193,7 @@ mod tests {
         Configured {
             goals,
             priorities: Vec::new(),
+            tolerances: Vec::new(),
             domain: None,
             schedule: schedule.map(|text| Schedule::parse(text).unwrap()),
         }
@@ -242,5 +252,12 @@ mod tests {
         };
         let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().of(Of::Server));
         assert_eq!([None, Some("off"), Some("500us p99")].map(tolerances), [vec![before], vec![], vec![after]]);
+        let namespace = |nsid| Capped::Namespace { nqn: "a".to_owned(), nsid };
+        let configured = Configured { tolerances: vec![(namespace(1), bound("20%").unwrap())], ..configured };
+        let tolerances =
+            vec![(None, None), (Some(namespace(1).into()), None), (Some(namespace(2).into()), bound("1ms"))];
+        let by_hand = ByHand { tolerances, ..ByHand::default() };
+        assert_eq!(configured.tolerances(&by_hand), [(namespace(2), bound("1ms").unwrap())]);
+        assert_eq!(configured.tolerances(&ByHand::default()), configured.tolerances);
     }
 }

@@ -42,18 +42,21 @@ struct Digest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     priorities: Vec<(Named, u8)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tolerances: Vec<(Named, LatencyBound)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     minimums: Vec<(u8, u64)>,
 }
 
 impl Digest {
     fn of(configured: &Configured) -> Self {
-        let Configured { goals, priorities, domain, schedule } = configured;
+        let Configured { goals, priorities, tolerances, domain, schedule } = configured;
         Self {
             budget_uw: goals.budget_uw,
             tolerance: goals.tolerance(Of::Server).map(LatencyBound::from),
             domain: *domain,
             schedule: schedule.as_ref().map(ToString::to_string),
             priorities: priorities.iter().map(|(of, priority)| (of.clone().into(), *priority)).collect(),
+            tolerances: tolerances.iter().map(|(of, bound)| (of.clone().into(), *bound)).collect(),
             minimums: goals.minimums.clone(),
         }
     }

@@ -11,7 +11,7 @@ use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_target::{Capped, DrainError, ServerStats};
 
 use super::*;
-use crate::config::{BudgetDomain, Priority, Reactors, SensorChoice, SleepAfter};
+use crate::config::{BudgetDomain, NamespaceTolerance, Priority, Reactors, SensorChoice, SleepAfter};
 use crate::serve::budget::HandBudget;
 use crate::serve::station::ByHand;
 use crate::status::report::PowerReport;
@@ -60,6 +60,9 @@ impl Running for Recorder {
     fn set_goals(&self, goals: Goals) {
         let _ = self.note(format!("goals {:?} {:?}", goals.budget_uw, goals.tolerances));
     }
+    fn set_tolerances(&self, named: &[NamespaceTolerance]) {
+        let _ = self.note(format!("tolerances {named:?}"));
+    }
     fn set_priorities(&self, named: Vec<Priority>) {
         let _ = self.note(format!("priorities {named:?}"));
     }
@@ -99,6 +102,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         roots: None,
         caps: Vec::new(),
         priorities: Vec::new(),
+        tolerances: Vec::new(),
         domain: None,
         schedule: None,
         profile: None,

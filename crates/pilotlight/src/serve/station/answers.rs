@@ -53,6 +53,7 @@ impl Station {
     /// What the server is, and did since this connection asked last.
     fn status(&self, session: &mut Look) -> Report {
         let uptime_ns = self.started.elapsed().as_nanos() as u64;
+        self.server.watch_latency();
         let stats: ServerStats = self.server.stats();
         // after the counters: asking wakes the main core, and that is not to be seen
         let (operation, in_charge, priorities, view, budget, unreachable) = {
@@ -77,7 +78,7 @@ impl Station {
         let policy = measure::policy(&in_charge, view);
         let now = Look { uptime_ns, stats };
         let report = measure::report(session, &now, facts, policy, &operation.reactors);
-        let goals = measure::goals(&operation.goals, &in_charge, unreachable);
+        let goals = measure::goals(&operation.goals, &operation.tolerances, &in_charge, unreachable);
         let report = Report { goals, priorities, budget, power: self.server.power(), ..report };
         *session = now;
         report

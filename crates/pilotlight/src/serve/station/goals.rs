@@ -8,15 +8,16 @@ use pilotlight_reactor::clock;
 use pilotlight_target::CapStats;
 use tracing::{info, warn};
 
+use super::namespaces::capped;
 use super::{State, Station};
 use crate::admin::answer::Refusal;
 use crate::admin::request::GoalsRequest;
 use crate::config::{
-    BudgetDomain, BudgetRequest, LatencyBound, Operation, format_budget, format_tolerance, name_of,
+    BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, format_budget, format_tolerance, name_of,
     parse_budget_request, parse_duration, parse_tolerance,
 };
 use crate::policies::{PolicyChoice, users_of};
-use crate::serve::budget::{self, ByHand, HandBudget, Seen, Verdict};
+use crate::serve::budget::{self, ByHand, HandBudget, Named, Seen, Verdict};
 use crate::serve::holder;
 use crate::serve::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
 use crate::status::measure;
@@ -64,6 +65,7 @@ impl Watch {
 struct Planned {
     by_hand: ByHand,
     goals: Goals,
+    tolerances: Vec<NamespaceTolerance>,
     domain: BudgetDomain,
     policy: PolicyChoice,
 }
@@ -149,7 +151,7 @@ impl Station {
             self.apply(&mut state, &planned, asked, now_s)?;
         }
         let policy = if asked.dry_run { &planned.policy } else { &state.in_charge };
-        let goals = measure::goals(&planned.goals, policy, None);
+        let goals = measure::goals(&planned.goals, &planned.tolerances, policy, None);
         let mut report = self.budget_report(&state, &planned.by_hand, planned.domain, now_s);
         if let Some(report) = report.as_mut().filter(|_| asked.dry_run) {
             report.headroom_uw = headroom(planned.goals.budget_uw, report.power_uw);
@@ -182,8 +184,9 @@ impl Station {
         }
         if let Some(text) = &asked.tolerance {
             let bound = parse_tolerance(text).map_err(|what| Refusal::of("tolerance", what))?;
-            by_hand.tolerances.retain(|(of, _)| of.is_some());
-            by_hand.tolerances.push((None, bound));
+            let of = asked.tolerance_of.as_ref().map(|target| capped(state, target)).transpose()?.map(Named::from);
+            by_hand.tolerances.retain(|(set, _)| *set != of);
+            by_hand.tolerances.push((of, bound));
         }
         let goals = state.configured.goals(&by_hand, now_s);
         let wanted = by_hand.domain.or(state.configured.domain);
@@ -193,7 +196,8 @@ impl Station {
         let is_known = candidates == state.candidates;
         let policy = if is_known { state.in_charge.clone() } else { candidates.swap_remove(0) };
         let domain = policy.domain().unwrap_or_else(|| budget::domain(wanted, &self.server.sources()));
-        let planned = Planned { by_hand, goals, domain, policy };
+        let tolerances = state.configured.tolerances(&by_hand);
+        let planned = Planned { by_hand, goals, tolerances, domain, policy };
         if asked.budget.is_some() && planned.goals.budget_uw.is_some() {
             self.check_budget(state, &planned, asked.strict)?;
         }
@@ -248,6 +252,9 @@ impl Station {
         let goals = &state.operation.goals;
         let (budget, tolerance) = (format_budget(goals.budget_uw), tolerance_of(goals));
         info!("goals, set over the control socket: budget {budget}, tolerance {tolerance}");
+        for (of, bound) in &state.operation.tolerances {
+            info!("tolerance of {}: {bound}", name_of(of));
+        }
         self.keep(state);
         self.judge(state);
         self.goals_have_changed();
@@ -362,6 +369,11 @@ fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
     if priorities != state.operation.priorities {
         server.set_priorities(priorities.clone());
         state.operation.priorities = priorities;
+    }
+    let tolerances = state.configured.tolerances(&state.by_hand_goals);
+    if tolerances != state.operation.tolerances {
+        server.set_tolerances(&tolerances);
+        state.operation.tolerances = tolerances;
     }
     let goals = state.configured.goals(&state.by_hand_goals, now_s);
     if goals == state.operation.goals {

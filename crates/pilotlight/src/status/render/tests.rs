@@ -5,7 +5,8 @@ use expect_test::expect;
 use super::*;
 use crate::status::report::{
     BudgetReport, FORMAT, GoalsReport, IoThreadReport, NameAndValue, ParameterReport, PolicyReport, PowerReading,
-    PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts, ToleranceReport, WakeUpReport,
+    PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts, SocketLatencyReport, ToleranceReport,
+    WakeUpReport,
 };
 
 fn count(in_window: u64, since_start: u64) -> Count {
@@ -59,6 +60,7 @@ fn report() -> Report {
             budget_uw: Some(300_000_000),
             tolerances: vec![ToleranceReport { text: "20%".to_owned(), ..ToleranceReport::default() }],
             unused: vec!["tolerance".to_owned()],
+            gives_way: None,
             floor_uw: None,
         },
         budget: Some(BudgetReport {
@@ -97,6 +99,12 @@ fn report() -> Report {
             read_bytes_per_s: 33_587_200.0,
             written_bytes_per_s: 16_793_600.0,
             latency: distribution(6150, 12_100),
+            from_socket: Some(SocketLatencyReport {
+                start: "socket".to_owned(),
+                mean_ns: 15_000,
+                p50_ns: 14_000,
+                p99_ns: 30_000,
+            }),
         },
         caps: Vec::new(),
         background: crate::status::background::BackgroundReport::default(),
@@ -151,6 +159,7 @@ fn what_a_person_reads() {
         connections           12 of 3 associations; ended by faults: 0 (1 since start)
         served                12.3 k IOPS (8.20 k read, 4.10 k write); 33.6 MB/s read, 16.8 MB/s written
         latency               p50 12.1 us, p99 24.2 us, p99.9 36.3 us, max 48.4 us
+        latency sampled       from the socket: mean 15.0 us, p50 14.0 us, p99 30.0 us
 
         reactor  core  sibling  state          busy %  idle %  software-wait %  CPU %  loops/s  requests/s  moves in  out  I/O threads
         0 main      2        1  awake            12.1    87.9              0.0  100.0   1.23 M      12.3 k         1    0  0-2,5

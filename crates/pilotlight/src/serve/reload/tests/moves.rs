@@ -153,6 +153,7 @@ impl Running for Model {
     fn set_goals(&self, goals: Goals) {
         drop(goals);
     }
+    fn set_tolerances(&self, _named: &[NamespaceTolerance]) {}
     fn set_priorities(&self, _named: Vec<Priority>) {}
     fn set_cap(&self, _of: &Capped, _bytes_per_s: Option<u64>) -> Result<(), ServerError> {
         Ok(())
