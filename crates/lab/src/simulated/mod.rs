@@ -22,6 +22,7 @@ pub mod matrix;
 pub mod metrics;
 pub mod oracle;
 pub mod parallel;
+pub mod pressure;
 pub mod quantity;
 pub mod recheck;
 pub mod sentinel;

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pilotlight_trace::read::{Faults, OpenError, Position};
 use pilotlight_trace::stats::Summary;
+use pilotlight_trace::stats::segments::{SEGMENT_NS, Segment, Segments};
 use pilotlight_trace::{Reader, Request, Stats, Writer};
 use serde::Serialize;
 
 use super::packed::Packed;
+use super::segments::Told;
 use super::{TraceArgs, refuse, render};
 use crate::console;
 use crate::exit::Exit;
@@ -39,6 +41,9 @@ pub(super) struct Report<'a> {
     /// Names of the volumes, where the trace has names; at most 16.
     pub(super) volume_names: Vec<&'a str>,
     pub(super) statistics: Summary,
+    /// Segments, where they are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) segments: Option<Told>,
 }
 
 /// Version of [`Report`].
@@ -57,7 +62,7 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
     for request in requests.by_ref() {
         pass.take(&request)?;
     }
-    let statistics = pass.finish()?;
+    let (statistics, segments) = pass.finish()?;
     let (faults, reader) = (requests.faults(), requests.reader());
     let report = Report {
         version: VERSION,
@@ -68,6 +73,7 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
         late_requests: reader.late(),
         volume_names: (0..NAMES).map_while(|volume| reader.volume_name(volume)).collect(),
         statistics,
+        segments: segments.map(|segments| Told::of(args, segments)).transpose()?,
     };
     print(&report, args.json)?;
     Ok(ended(faults))
@@ -89,6 +95,7 @@ pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
 /// What requests go through, be they read or generated.
 pub(super) struct Pass {
     stats: Stats,
+    segments: Option<Segments>,
     output: Option<(Writer<Packed>, PathBuf)>,
     bar: Bar,
 }
@@ -96,11 +103,15 @@ pub(super) struct Pass {
 impl Pass {
     pub(super) fn new(args: &TraceArgs, bar: Bar) -> anyhow::Result<Self> {
         let output = args.output.as_ref().map(|path| create(path)).transpose()?;
-        Ok(Self { stats: Stats::new(args.bursts.rule()), output, bar })
+        let length_ns = args.segments.or(args.pressure.as_ref().map(|_| SEGMENT_NS));
+        Ok(Self { stats: Stats::new(args.bursts.rule()), segments: length_ns.map(Segments::new), output, bar })
     }
 
     pub(super) fn take(&mut self, request: &Request) -> anyhow::Result<()> {
         self.stats.add(request);
+        if let Some(segments) = &mut self.segments {
+            segments.add(request);
+        }
         if let Some((writer, path)) = &mut self.output {
             writer.write(request).map_err(|error| files::failed(path, error))?;
         }
@@ -111,12 +122,12 @@ impl Pass {
     }
 
     /// Ends the copy, which has its name only now: none is ever half there.
-    pub(super) fn finish(self) -> anyhow::Result<Summary> {
+    pub(super) fn finish(self) -> anyhow::Result<(Summary, Option<Vec<Segment>>)> {
         self.bar.bar.finish_and_clear();
         if let Some((writer, path)) = self.output {
             writer.finish().and_then(Packed::finish).map_err(|error| files::failed(&path, error))?;
         }
-        Ok(self.stats.summary())
+        Ok((self.stats.summary(), self.segments.map(Segments::finish)))
     }
 }
 

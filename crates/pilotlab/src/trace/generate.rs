@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use pilotlight_trace::{Family, Generator, Member};
 
 use super::analyse::{Bar, Pass, Report, VERSION, print};
+use super::segments::Told;
 use super::{TraceArgs, Vendor, refuse};
 use crate::console;
 use crate::exit::Exit;
@@ -27,7 +28,7 @@ pub(super) fn run(args: &TraceArgs, vendor: Vendor) -> anyhow::Result<ExitCode> 
     for request in Generator::new(&member, wanted.seed, span_ns) {
         pass.take(&request)?;
     }
-    let statistics = pass.finish()?;
+    let (statistics, segments) = pass.finish()?;
     let report = Report {
         version: VERSION,
         file: args.output.as_deref().unwrap_or(Path::new("(not written)")),
@@ -40,6 +41,7 @@ pub(super) fn run(args: &TraceArgs, vendor: Vendor) -> anyhow::Result<ExitCode> 
         late_requests: 0,
         volume_names: Vec::new(),
         statistics,
+        segments: segments.map(|segments| Told::of(args, segments)).transpose()?,
     };
     print(&report, args.json)?;
     if !args.json {

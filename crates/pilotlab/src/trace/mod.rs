@@ -4,6 +4,7 @@ mod analyse;
 mod generate;
 mod packed;
 mod render;
+mod segments;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ Examples:
   pilotlight load --trace surrogate.csv.zst --speed 10
                                                     replay it against a target
   pilotlab run --replay web.csv.zst               what a day of it would cost under each policy
+  pilotlab trace web.csv.zst --pressure experiments/pacer/pressure.toml
+                                                    its pressure on PACER's server, each 20 minutes
 
 Exit codes:
   0  read to its end; malformed lines, if any, are counted
@@ -62,6 +65,14 @@ pub(crate) struct TraceArgs {
     /// Print the statistics as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Segments of this length, each with its rate, shares and sizes [default with --pressure: 20min]
+    #[arg(long, value_name = "TIME", value_parser = bin_ns, help_heading = "Segments (PACER, section III-A3)")]
+    pub(crate) segments: Option<u64>,
+
+    /// Their pressure on the simulated machine of an experiment: what each asks for over what the machine does of it at most
+    #[arg(long, value_name = "EXPERIMENT", help_heading = "Segments (PACER, section III-A3)")]
+    pub(crate) pressure: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) bursts: BurstArgs,
@@ -97,7 +108,7 @@ pub(crate) struct BurstArgs {
 /// Of a bin, in nanoseconds.
 fn bin_ns(text: &str) -> Result<u64, String> {
     match units::duration_ns(text).map_err(|error| error.to_string())? {
-        0..1_000 => Err("a bin is at least 1us wide, such as 1s".into()),
+        0..1_000 => Err("give at least 1us, such as 1s".into()),
         ns => Ok(ns),
     }
 }

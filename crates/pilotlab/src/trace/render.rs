@@ -21,6 +21,9 @@ pub(super) fn text(report: &Report<'_>) -> String {
     line(&mut out, "volumes", &volumes(report));
     line(&mut out, "bursts", &bursts(&all.bursts));
     let _ = write!(out, "\n{}\n{}", rates(all), sizes(all));
+    if let Some(segments) = &report.segments {
+        let _ = write!(out, "\n{}", segments.text());
+    }
     malformed(&mut out, report);
     out
 }
@@ -139,7 +142,7 @@ fn malformed(out: &mut String, report: &Report<'_>) {
 }
 
 /// Bytes with three digits.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let fitting = units.iter().find(|(_, shift)| bytes >= 1 << shift);
     fitting
@@ -147,7 +150,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A time in the unit that fits.
-fn time(ns: u64) -> String {
+pub(super) fn time(ns: u64) -> String {
     let units =
         [("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
     let fits = |unit_ns: u64| ns >= 2 * unit_ns || ns > 0 && ns.is_multiple_of(unit_ns);

@@ -17,6 +17,7 @@
 //! when they no longer are.
 
 pub mod bursts;
+pub mod segments;
 mod sizes;
 mod volumes;
 mod windows;

@@ -1,0 +1,92 @@
+//! The pressure of a trace (PACER, section III-A3): what each of its segments asks for, and what a machine does of the same at most.
+//!
+//! A micro-benchmark does what a segment did: its share of reads, its share of random requests, and its mean size. It runs twice on the machine and
+//! under the first policy of an experiment, at the segment's rate and without a limit; connections, depth and drives are those of the experiment's first
+//! group. Sigma is the rate that is achieved: as a run time, as printed, a run at a lower rate would have a higher pressure (errata 18).
+
+use pilotlight_sim::run;
+use pilotlight_trace::stats::segments::{Segment, pressure};
+
+use crate::simulated::experiment::schema::{Experiment, Group, Request, WarmUp};
+use crate::simulated::experiment::{Bench, scenario};
+use crate::simulated::quantity::{Rate, Size};
+
+/// A segment, with what was measured of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pressed {
+    /// The segment.
+    pub segment: Segment,
+    /// Requests a second at its rate.
+    pub achieved_iops: f64,
+    /// Requests a second without a limit.
+    pub most_iops: f64,
+}
+
+impl Pressed {
+    /// In per cent.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        pressure(&[self.achieved_iops], &[self.most_iops]).unwrap_or(0.0)
+    }
+}
+
+/// The pressure of all segments together in per cent; `None` without any.
+#[must_use]
+pub fn of_all(segments: &[Pressed]) -> Option<f64> {
+    let achieved: Vec<f64> = segments.iter().map(|one| one.achieved_iops).collect();
+    let most: Vec<f64> = segments.iter().map(|one| one.most_iops).collect();
+    pressure(&achieved, &most)
+}
+
+/// Measures every segment.
+///
+/// # Errors
+/// In words, if the experiment has no group of connections or cannot be run.
+pub fn measure(bench: &Bench, segments: &[Segment]) -> Result<Vec<Pressed>, String> {
+    let measured = |segment: &Segment| {
+        let achieved_iops = rate(bench, segment, Some(segment.mean_rate_iops))?;
+        Ok(Pressed { segment: segment.clone(), achieved_iops, most_iops: rate(bench, segment, None)? })
+    };
+    segments.iter().map(measured).collect()
+}
+
+/// Requests a second that hosts get, who ask for so many of a segment's, or for as many as there can be.
+fn rate(bench: &Bench, segment: &Segment, iops: Option<f64>) -> Result<f64, String> {
+    let point = bench.points.first().ok_or("the experiment has no point")?;
+    let policy = point.experiment.policies.first().ok_or("the experiment has no policy")?;
+    let experiment = benchmark(&point.experiment, segment, iops)?;
+    let machine = bench.machine.machine(&point.changes).map_err(|error| error.to_string())?;
+    let mut scenario = scenario::build(&experiment, policy, machine, &bench.drives, experiment.seed)
+        .map_err(|error| error.to_string())?;
+    let WarmUp::Fixed { time } = experiment.warm_up else {
+        return Err("the experiment's warm_up has to be a time".to_owned());
+    };
+    scenario.warm_up_ns = time.0;
+    let settings = scenario::settings(policy);
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let policy = pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string())?;
+    let outcome = run(&scenario, policy).map_err(|error| error.to_string())?;
+    let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
+    Ok(answered as f64 * 1e9 / outcome.measured_ns as f64)
+}
+
+/// The experiment with a segment's requests: a group for random and one for sequential ones, where there are both.
+fn benchmark(experiment: &Experiment, segment: &Segment, iops: Option<f64>) -> Result<Experiment, String> {
+    let group = experiment.workload.first().ok_or("the experiment has no [[workload]]")?;
+    let of_sequential = (f64::from(group.connections) * segment.sequential_share).round() as u32;
+    let part = |sequential: bool, connections: u32| {
+        let share = f64::from(connections) / f64::from(group.connections);
+        let size = Size((segment.mean_bytes / 512.0).ceil().max(1.0) as u32 * 512);
+        Group {
+            name: if sequential { "sequential" } else { "random" }.to_owned(),
+            connections,
+            request: Request::Plain { size, writes: 1.0 - segment.read_share, sequential },
+            rate: Some(iops.map_or(Rate::Unlimited, |iops| Rate::PerSecond(iops * share))),
+            phases: Vec::new(),
+            ..group.clone()
+        }
+    };
+    let parts = [part(false, group.connections - of_sequential), part(true, of_sequential)];
+    let workload = parts.into_iter().filter(|part| part.connections > 0).collect();
+    Ok(Experiment { workload, trace: None, ..experiment.clone() })
+}
