@@ -118,6 +118,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
         cache: None,
         state: Vec::new(),
         rest: None,
+        idle: Vec::new(),
         slow: None,
         energy: None,
     }
