@@ -56,6 +56,14 @@ Examples:
 A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are made.
 What is set like this is kept and ends as goals do; docs/budget.md says more.";
 
+const BACKGROUND_EXAMPLES: &str = "\
+Examples:
+  pilotlight set scrub pause
+  pilotlight set scrub resume
+  pilotlight set trim pause
+
+A pause lasts until it is resumed or the server ends. While scrubbing is paused, a pass can miss its schedule (scrub_days).";
+
 /// Options of `pilotlight set`.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
@@ -86,8 +94,10 @@ enum What {
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
     Priority(PriorityArgs),
     /// Pause scrubbing, or resume it
+    #[command(after_long_help = BACKGROUND_EXAMPLES, after_help = "Run with --help for examples.")]
     Scrub(BackgroundArgs),
     /// Pause trimming of freed ranges, or resume it
+    #[command(after_long_help = BACKGROUND_EXAMPLES, after_help = "Run with --help for examples.")]
     Trim(BackgroundArgs),
     /// Bandwidth that each namespace and host of a priority keeps under a power budget
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]

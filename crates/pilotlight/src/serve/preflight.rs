@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_policy_is_asked_whether_it_can_work_here() {
-        let can = ["static", "interrupt", "dynamic", "hybrid-poll", "sandman"]; // the others need frequencies or a reading of power
+        // the others need frequencies or a reading of power
+        let can = ["static", "interrupt", "dynamic", "hybrid-poll", "sandman", "pacer", "pg", "native", "ssd-apst"];
         for name in pilotlight_policy::NAMES {
             let problem = problem(name);
             let is_error = problem.as_ref().is_some_and(Problem::is_error);

@@ -48,8 +48,21 @@ pub struct Span {
 pub(crate) const BASIC: usize = 4;
 
 const SHARE: &str = "a share of the budget from 0% to 100%";
-/// The policies that `inner` can be.
-const INNERS: [&str; 7] = ["static", "interrupt", "governor", "dynamic", "hybrid-poll", "sandman", "pacer"];
+/// The policies that `inner` can be: all that do not use a budget themselves.
+const INNERS: [&str; 12] = [
+    "static",
+    "interrupt",
+    "governor",
+    "dynamic",
+    "hybrid-poll",
+    "sandman",
+    "pacer",
+    "pg",
+    "dvfs",
+    "ondemand",
+    "native",
+    "ssd-apst",
+];
 
 /// The first [`BASIC`] are of every policy with a budget, the others of those that follow PASS's zones.
 pub(crate) const COMMON: [Parameter<Common>; 7] = [
@@ -78,7 +91,7 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
     Parameter {
         key: "inner",
         meaning: "the policy that decides all that the budget leaves open; inner_KEY sets its parameter KEY",
-        allowed: "static, interrupt, governor, dynamic, hybrid-poll, sandman or pacer",
+        allowed: "static, interrupt, governor, dynamic, hybrid-poll, sandman, pacer, pg, dvfs, ondemand, native or ssd-apst",
         get: |p| p.inner.to_owned(),
         set: |p, v| put(&mut p.inner, INNERS.into_iter().find(|known| *known == v)),
     },
