@@ -177,12 +177,7 @@ mod tests {
     fn the_project_s_own_maps_go_with_their_claims() {
         let claims = include_str!("../../../experiments/claims.toml").to_owned();
         let claims = super::super::claim::parse(&[("claims.toml".to_owned(), claims)]).unwrap();
-        let maps = [
-            ("one".to_owned(), include_str!("../../../experiments/claims-map.toml").to_owned()),
-            ("two".to_owned(), include_str!("../../../experiments/claims-map-machines.toml").to_owned()),
-            ("three".to_owned(), include_str!("../../../experiments/claims-map-pass.toml").to_owned()),
-        ];
-        let map = map::parse(&maps).unwrap();
+        let map = map::parse(&map::of_project()).unwrap();
         check(&map, &claims).unwrap();
         assert!(!map.contradicts.is_empty());
     }

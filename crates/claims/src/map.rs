@@ -14,6 +14,14 @@ use super::point::Pattern;
 use super::quantity::{Compare, Over, Quantity, Selection};
 use super::range::OtherEnd;
 
+/// The maps of this project, from its root: SANDMAN; the papers whose machine is a host with one drive; PASS; PACER.
+pub const PROJECT: [&str; 4] = [
+    "experiments/claims-map.toml",
+    "experiments/claims-map-machines.toml",
+    "experiments/claims-map-pass.toml",
+    "experiments/claims-map-pacer.toml",
+];
+
 /// How far apart two systems may be to be called alike, as a share of the larger, where a row says nothing and its metric is
 /// neither power nor throughput. The paper calls 4.8 % of latency comparable and 17.69 % a difference.
 pub const MARGIN: f64 = 0.10;
@@ -432,6 +440,13 @@ fn term(from: &Selection, raw: RawTerm) -> Result<Term, Problem> {
         }
         _ => Err(("terms", "versus and compare go together".to_owned())),
     }
+}
+
+/// The maps of this project, as `(name, text)`.
+#[cfg(test)]
+pub(super) fn of_project() -> Vec<(String, String)> {
+    let text = |file: &str| std::fs::read_to_string(format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    PROJECT.map(|file| (file.to_owned(), text(file))).to_vec()
 }
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ pub enum Over {
     Min,
     /// Every value: the one in the middle, with an interval that contains those of all.
     All,
+    /// The geometric mean, from that of lower ends to that of upper ends; of values that are above 0.
+    Geomean,
 }
 
 /// A number and where it was found.
@@ -299,17 +301,22 @@ impl Quantity {
         }
         let Some(over) = self.over else {
             let points = found.len();
-            return Err(format!("{points} points match; say over = \"max\", \"min\" or \"all\", or name one"));
+            return Err(format!("{points} points match; say over = \"max\", \"min\", \"all\" or \"geomean\", or name one"));
         };
         found.sort_by(|a, b| a.estimate.value.total_cmp(&b.estimate.value));
         let least =
             |of: fn(&Estimate) -> f64| found.iter().map(|found| of(&found.estimate)).fold(f64::INFINITY, f64::min);
         let greatest =
             |of: fn(&Estimate) -> f64| found.iter().map(|found| of(&found.estimate)).fold(f64::NEG_INFINITY, f64::max);
+        let geomean = |of: fn(&Estimate) -> f64| {
+            let logarithms = found.iter().map(|found| of(&found.estimate).max(0.0).ln());
+            (logarithms.sum::<f64>() / found.len() as f64).exp()
+        };
         let (value, low, high) = match over {
             Over::Max => (greatest(|e| e.value), greatest(|e| e.low), greatest(|e| e.high)),
             Over::Min => (least(|e| e.value), least(|e| e.low), least(|e| e.high)),
             Over::All => (found[(found.len() - 1) / 2].estimate.value, least(|e| e.low), greatest(|e| e.high)),
+            Over::Geomean => (geomean(|e| e.value), geomean(|e| e.low), geomean(|e| e.high)),
         };
         let n = found.iter().map(|found| found.estimate.n).min().unwrap_or(0);
         let saturated = found.iter().flat_map(|found| found.saturated.clone()).collect();
@@ -409,6 +416,9 @@ mod tests {
         assert!((most.estimate.value - 39.6).abs() < 0.1);
         let least = of(&format!("{keys}'min'"), &sweep()).unwrap();
         assert!((least.estimate.value - 10.0).abs() < 1e-9 && least.point.to_string() == "rate=20");
+        let mean = of("versus='static'\ncompare='ratio'\nover='geomean'", &sweep()).unwrap().estimate;
+        let ends = [60.0 / 100.0, 62.0 / 102.0].map(|ratio: f64| (ratio * 0.9).sqrt());
+        assert!((ends[0]..=ends[1]).contains(&mean.value) && mean.low < mean.value && mean.value < mean.high, "{mean:?}");
         assert!(of("compare='value'", &sweep()).unwrap_err().contains("2 points match"));
     }
 

@@ -260,12 +260,7 @@ mod tests {
     fn every_range_of_the_papers_that_is_mapped_says_its_other_end() {
         let text = include_str!("../../../experiments/claims.toml").to_owned();
         let claims = super::super::claim::parse(&[("claims.toml".to_owned(), text)]).unwrap();
-        let maps = [
-            include_str!("../../../experiments/claims-map.toml"),
-            include_str!("../../../experiments/claims-map-machines.toml"),
-            include_str!("../../../experiments/claims-map-pass.toml"),
-        ];
-        let map = map::parse(&maps.map(|text| ("map".to_owned(), text.to_owned()))).unwrap();
+        let map = map::parse(&map::of_project()).unwrap();
         let mut ranges = Vec::new();
         for claim in &claims {
             let Some(Check::Quantity(quantity)) = map.rows.get(&claim.id).map(|row| &row.check) else { continue };

@@ -73,9 +73,7 @@ mod tests {
 
     /// Every value of a profile that a row of the project's maps is compared with, as `(file, key)`.
     fn of_profiles() -> Vec<(String, String)> {
-        let maps =
-            ["experiments/claims-map.toml", "experiments/claims-map-machines.toml", "experiments/claims-map-pass.toml"];
-        let map = map::parse(&maps.map(|file| (file.to_owned(), text(file)))).unwrap();
+        let map = map::parse(&map::of_project()).unwrap();
         let values = map.rows.values().filter_map(|row| match &row.check {
             Check::Value { file, keys, .. } if file.starts_with("profiles/") && !file.contains("/ssd/") => {
                 Some(keys.iter().map(|key| (file.clone(), key.clone())))

@@ -48,9 +48,8 @@ use crate::stale;
 use tables::Table;
 
 const CLAIMS: &str = "experiments/claims.toml";
-const MAP: &str = "experiments/claims-map.toml";
-/// Rows of the papers whose machine is a host with one drive, and of PASS.
-const MORE_MAPS: [&str; 2] = ["experiments/claims-map-machines.toml", "experiments/claims-map-pass.toml"];
+/// The map that tells the repository's root; the others need not be there.
+const MAP: &str = map::PROJECT[0];
 const RESULTS: &str = "results";
 /// Variants of the machine by short runs.
 const SHORT: &str = "results/short";
@@ -86,7 +85,7 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "FILE")]
     claims: Vec<PathBuf>,
 
-    /// Which output answers which row; repeatable [default: experiments/claims-map.toml, claims-map-machines.toml and claims-map-pass.toml]
+    /// Which output answers which row; repeatable [default: experiments/claims-map.toml, and with it claims-map-machines.toml, -pass.toml and -pacer.toml]
     #[arg(long, value_name = "FILE")]
     map: Vec<PathBuf>,
 
@@ -335,7 +334,7 @@ fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
 fn maps(args: &ClaimsArgs, root: &Path) -> Vec<PathBuf> {
     let mut maps = or(&args.map, root.join(MAP));
     if args.map.is_empty() {
-        maps.extend(MORE_MAPS.iter().map(|map| root.join(map)).filter(|map| map.is_file()));
+        maps.extend(map::PROJECT[1..].iter().map(|map| root.join(map)).filter(|map| map.is_file()));
     }
     maps
 }
