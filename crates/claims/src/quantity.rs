@@ -301,7 +301,9 @@ impl Quantity {
         }
         let Some(over) = self.over else {
             let points = found.len();
-            return Err(format!("{points} points match; say over = \"max\", \"min\", \"all\" or \"geomean\", or name one"));
+            return Err(format!(
+                "{points} points match; say over = \"max\", \"min\", \"all\" or \"geomean\", or name one"
+            ));
         };
         found.sort_by(|a, b| a.estimate.value.total_cmp(&b.estimate.value));
         let least =
@@ -418,7 +420,10 @@ mod tests {
         assert!((least.estimate.value - 10.0).abs() < 1e-9 && least.point.to_string() == "rate=20");
         let mean = of("versus='static'\ncompare='ratio'\nover='geomean'", &sweep()).unwrap().estimate;
         let ends = [60.0 / 100.0, 62.0 / 102.0].map(|ratio: f64| (ratio * 0.9).sqrt());
-        assert!((ends[0]..=ends[1]).contains(&mean.value) && mean.low < mean.value && mean.value < mean.high, "{mean:?}");
+        assert!(
+            (ends[0]..=ends[1]).contains(&mean.value) && mean.low < mean.value && mean.value < mean.high,
+            "{mean:?}"
+        );
         assert!(of("compare='value'", &sweep()).unwrap_err().contains("2 points match"));
     }
 

@@ -169,6 +169,23 @@ fn idle_it_races_background_work_and_then_needs_nothing() {
 }
 
 #[test]
+fn work_that_comes_steadily_gathers_while_drives_rest() {
+    let mut server = pacer(Machine::default());
+    let load = rate(&server.machine, 0.05);
+    server.run(60, load);
+    server.run(31, Load::of(0.0));
+    let (mut low, mut most) = (0, 0);
+    for _ in 0..600 {
+        server.backlog += 25_000_000;
+        server.step(Load::of(0.0));
+        low += u32::from(server.drive() == 2);
+        most = most.max(server.backlog);
+    }
+    assert!(low > 500, "drives rest in {low} of 600 intervals");
+    assert!(most < 62 * 25_000_000, "no longer than idle takes: {most} bytes");
+}
+
+#[test]
 fn the_baseline_is_measured_again_with_savings_off() {
     let mut server = pacer(Machine::default());
     let load = rate(&server.machine, 0.1);

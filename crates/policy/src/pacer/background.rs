@@ -1,5 +1,6 @@
 //! The Background Task Scheduler (PACER IV-D): while the server is idle, background work runs as fast as it can until none is left, so
-//! that drives reach their idle states; else at its lowest rate.
+//! that drives reach their idle states; else at its lowest rate. Work that comes steadily never ends: once done, or no longer less at the highest rate, it is
+//! left to gather for as long as idle takes, and drives rest meanwhile.
 //!
 //! A class whose backlog the plant does not tell stays at its lowest rate.
 
@@ -20,6 +21,10 @@ struct Class {
     backlog: Option<ReadingId>,
     /// Whether work is left, as far as was ever told.
     has_work: bool,
+    /// What was left at the last look at the highest rate.
+    left: Option<u64>,
+    /// Until when work gathers.
+    gathers_until_ns: u64,
     /// What was commanded last.
     rate: Option<u64>,
     pause: Pause,
@@ -38,6 +43,8 @@ impl Background {
                     rates: (knob.values.lowest()?, knob.values.highest()?),
                     backlog: capabilities.find_source(knob.of, Quantity::BacklogBytes).map(|(id, _)| id),
                     has_work: known.is_none_or(|class| class.has_work),
+                    left: None,
+                    gathers_until_ns: known.map_or(0, |class| class.gathers_until_ns),
                     rate: known.and_then(|class| class.rate),
                     pause: known.map(|class| class.pause).unwrap_or_default(),
                 })
@@ -55,12 +62,17 @@ impl Background {
         self.0.iter().any(|class| class.backlog.is_some())
     }
 
-    pub(super) fn see(&mut self, readings: &[Reading]) {
+    /// What the readings tell; work that is done, or no longer shrinks, gathers for `gather_ns`.
+    pub(super) fn see(&mut self, now_ns: u64, readings: &[Reading], gather_ns: u64) {
         for class in &mut self.0 {
             let reading = readings.iter().find(|reading| Some(reading.id) == class.backlog);
-            if let Some(bytes) = reading.and_then(|reading| reading.value) {
-                class.has_work = bytes > 0;
+            let Some(bytes) = reading.and_then(|reading| reading.value) else { continue };
+            let is_fast = class.rate == Some(class.rates.1);
+            if is_fast && (bytes == 0 || class.left.is_some_and(|left| bytes >= left)) {
+                class.gathers_until_ns = now_ns.saturating_add(gather_ns);
             }
+            class.left = is_fast.then_some(bytes);
+            class.has_work = bytes > 0 && now_ns >= class.gathers_until_ns;
         }
     }
 

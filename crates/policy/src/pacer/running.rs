@@ -162,7 +162,7 @@ impl Running {
         if !is_quiet(sample) {
             self.active_ns = sample.now_ns;
         }
-        self.background.see(sample.readings);
+        self.background.see(sample.now_ns, sample.readings, parameters.idle_ns);
         let latency = self.readings.latency(sample);
         let is_old = self.baseline.is_some_and(|baseline| baseline.is_old(sample.now_ns, parameters));
         let mut signs = Signs {
