@@ -41,7 +41,7 @@ fn machine() -> impl Strategy<Value = Machine> {
     )
         .prop_map(|(cores, service_ns, drive_ns, noise, has_latency, seed, grouped)| {
             let groups = if grouped { (0..cores).map(|thread| thread % 3).collect() } else { Vec::new() };
-            Machine { cores, service_ns, drive_ns, noise, has_latency, groups, offline: false, seed }
+            Machine { cores, service_ns, drive_ns, noise, has_latency, groups, seed, ..Machine::default() }
         })
 }
 
@@ -190,11 +190,11 @@ fn the_baseline_is_measured_again_with_savings_off() {
     let mut server = pacer(Machine::default());
     let load = rate(&server.machine, 0.1);
     server.run(100, load);
-    assert_eq!(server.view("baselines measured"), "1");
+    assert_eq!(server.view("baselines"), "1");
     let settled = *server.run(180, load).last().unwrap();
     let again = server.run(40, load);
     assert!(again.iter().any(|step| step.cores == 16), "after 300 s");
-    assert_eq!(server.view("baselines measured"), "2");
+    assert_eq!(server.view("baselines"), "2");
     let last = again.last().unwrap();
     assert!(last.cores.abs_diff(settled.cores) <= 1, "it goes back to where it was: {last:?}, {settled:?}");
     for other in [
@@ -202,9 +202,9 @@ fn the_baseline_is_measured_again_with_savings_off() {
         Load { bytes: 16_384.0, ..rate(&server.machine, 0.13) },
         Load { reads: 0.3, bytes: 16_384.0, ..rate(&server.machine, 0.13) },
     ] {
-        let before = server.view("baselines measured");
+        let before = server.view("baselines");
         assert!(server.run(30, other).iter().any(|step| step.cores == 16), "{other:?}");
-        assert_ne!(server.view("baselines measured"), before, "{other:?}");
+        assert_ne!(server.view("baselines"), before, "{other:?}");
     }
 }
 
@@ -272,23 +272,4 @@ fn cores_leave_the_system_where_they_may() {
     assert_eq!(server.online(), last.cores, "{last:?}");
     server.step(rate(&server.machine, 0.6));
     assert_eq!(server.online(), 16);
-}
-
-/// The budget is a wall, the tolerance a wish.
-#[test]
-fn a_budget_holds_whatever_the_tolerance_asks_for() {
-    for name in ["cpu-jailing", "pass"] {
-        let goals = |budget_uw| Goals { budget_uw, ..tolerance(50_000) };
-        let mut server =
-            Server::new(name, &[("inner", "pacer")], Machine { noise: 0.1, ..Machine::default() }, goals(None));
-        let load = rate(&server.machine, 0.4);
-        let free = server.run(100, load);
-        assert!(free.last().unwrap().power_w > 130.0, "{name}: {:?}", free.last());
-        server.set_goals(goals(Some(130_000_000)));
-        let held = &server.run(60, load)[20..];
-        assert!(held.iter().all(|step| step.power_w <= 130.0 * 1.02), "{name}: {held:?}");
-        assert!(server.policy.uses(pilotlight_plant::Goal::Tolerance));
-        server.set_goals(goals(None));
-        assert!(server.run(100, load).last().unwrap().power_w > 130.0, "{name}");
-    }
 }

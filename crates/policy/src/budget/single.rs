@@ -207,6 +207,11 @@ impl<R: Rule> Limiter for SingleKnob<R> {
         self.caps.cores()
     }
 
+    fn limited(&self) -> Option<&'static str> {
+        let is_limited = self.budget_uw.is_some() && self.caps.level() < self.caps.range().highest;
+        is_limited.then_some(self.mechanism.name)
+    }
+
     fn view(&self) -> View {
         let watts = |uw: u64| format!("{:.1}", uw as f64 / 1e6);
         let last = self.meter.last(u64::MAX).map_or("none".to_owned(), |(uw, _)| watts(uw));
@@ -216,7 +221,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
             ("budget W", self.budget_uw.map_or("none".to_owned(), watts)),
             ("last good power reading W", last),
             ("cap, % of its highest value", format!("{share:.1}")),
-            ("state", self.state().to_owned()),
+            ("budget_state", self.state().to_owned()),
             ("cap changes", self.changes.to_string()),
             ("commands refused", self.refused.to_string()),
         ]

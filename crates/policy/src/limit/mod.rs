@@ -57,6 +57,8 @@ pub(crate) trait Limiter: Send {
     fn acts_ns(&self, now_ns: u64) -> u64;
     /// Most cores that the inner policy may use; at least 1.
     fn cores(&self) -> usize;
+    /// What is limited for the budget now, for people; `None` where nothing is.
+    fn limited(&self) -> Option<&'static str>;
     /// What it sees, for people.
     fn view(&self) -> View;
 }
@@ -70,21 +72,51 @@ pub(crate) struct Limited<L> {
     due_ns: u64,
     /// The last answer.
     answer: Next,
+    /// The time, and since when something is limited for the budget.
+    now_ns: u64,
+    limited_since_ns: Option<u64>,
 }
 
 impl<L: Limiter> Limited<L> {
     pub(crate) fn new(limiter: L, policy: Box<dyn Policy>) -> Self {
         let grid = Grid { start_ns: 0, every_ns: limiter.interval_ns() };
-        Self { inner: Inner::new(policy, limiter.kinds()), limiter, grid, due_ns: 0, answer: Next::at(0) }
+        Self {
+            inner: Inner::new(policy, limiter.kinds()),
+            limiter,
+            grid,
+            due_ns: 0,
+            answer: Next::at(0),
+            now_ns: 0,
+            limited_since_ns: None,
+        }
     }
 
     fn next(&mut self, now_ns: u64) -> Next {
+        self.now_ns = now_ns;
+        self.limited_since_ns = self.limiter.limited().map(|_| self.limited_since_ns.unwrap_or(now_ns));
         let inner = self.inner.next();
         let has_cores = self.inner.cores() == self.inner.clamp(self.limiter.cores());
         let acts_ns = if has_cores { self.limiter.acts_ns(now_ns) } else { 0 };
         let own_ns = self.grid.end(acts_ns).max(self.due_ns);
         self.answer = Next { needed_ns: inner.needed_ns.min(own_ns), ..inner };
         self.answer
+    }
+}
+
+impl<L: Limiter> Limited<L> {
+    /// Whether the tolerance is given up for the budget, where the inner policy keeps one.
+    fn tolerance_view(&self) -> Option<(&'static str, String)> {
+        if !self.inner.uses(Goal::Tolerance) {
+            return None;
+        }
+        let state = match (self.limiter.limited(), self.limited_since_ns) {
+            (Some(what), Some(since_ns)) => {
+                let s = self.now_ns.saturating_sub(since_ns) / 1_000_000_000;
+                format!("given up for the budget since {s} s: {what} limited; kept relative to what that leaves")
+            }
+            _ => "not limited by the budget".to_owned(),
+        };
+        Some(("tolerance", state))
     }
 }
 
@@ -181,6 +213,7 @@ impl<L: Limiter> Policy for Limited<L> {
     fn view(&self) -> View {
         let mut view = self.limiter.view();
         view.push(("inner policy", self.inner.name().to_owned()));
+        view.extend(self.tolerance_view());
         view.extend(self.inner.view());
         view
     }

@@ -1,6 +1,6 @@
 //! From a loss of latency to numbers of cores and a frequency: cores first, then the frequency (PACER IV-C).
 //!
-//! **Rule.** With `loss_distance = (aim - loss) / aim`, where the paper has `plf` for `aim`: within the dead band nothing is changed. With headroom
+//! **Rule.** With `loss_distance = (aim - loss) / aim`, where the paper has `plf` for `aim`, under the tolerance that binds: within the dead band nothing is changed. With headroom
 //! cores go, and the frequency only once no more can. With too much loss the frequency rises, and cores come back once it is the highest.
 //! What was too little is not tried again under the same load until the baseline is measured again; then one step less may be.
 
@@ -17,13 +17,26 @@ const LEAST_DISTANCE: f64 = -3.0;
 /// A loss distance below this is beyond what chance makes of one window; chosen.
 const SURE_DISTANCE: f64 = -1.0;
 
-/// A loss of latency.
+/// A loss of latency under the tolerance that binds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     /// Relative to the baseline.
     pub(super) share: f64,
+    /// From what is aimed at, relative to that; negative beyond it.
+    pub(super) distance: f64,
+    /// How much longer requests may take under every tolerance, in nanoseconds.
+    pub(super) room_ns: f64,
     /// Whether it is of more than one window.
     pub(super) is_certain: bool,
+    /// Whether the latency under every tolerance that can bind is known.
+    pub(super) is_whole: bool,
+}
+
+impl Loss {
+    /// Whether it is beyond what is aimed at.
+    pub(super) fn is_beyond(&self, parameters: &Parameters) -> bool {
+        self.distance < -share(parameters.dead_band_ppm)
+    }
 }
 
 /// What is adapted.
@@ -57,6 +70,13 @@ impl Adaptor {
             frequency,
             load: None,
         }
+    }
+
+    /// Takes over what another has found out with other numbers of cores.
+    pub(super) fn inherit(&mut self, before: Self) {
+        self.sizes.iter_mut().zip(&before.sizes).for_each(|(size, before)| size.inherit(before));
+        self.frequency.inherit(&before.frequency);
+        self.load = before.load;
     }
 
     /// Whether there is anything to adapt.
@@ -99,7 +119,7 @@ impl Adaptor {
         &mut self,
         load: &Load,
         retry: bool,
-        (plf, parameters): (f64, &Parameters),
+        (no_loss, parameters): (&Loss, &Parameters),
         forecast: &mut Forecast<'_>,
     ) {
         let known = self.load.filter(|known| !known.differs(load, share(parameters.moved_ppm), 0.0));
@@ -112,34 +132,30 @@ impl Adaptor {
             self.frequency.resume(retry);
         }
         if self.is_full() {
-            self.step(&Loss { share: 0.0, is_certain: true }, (plf, parameters), forecast); // without savings there is no loss
+            self.step(no_loss, parameters, forecast);
         }
     }
 
     /// What follows from this loss under the present setting; whether anything is changed.
-    pub(super) fn step(
-        &mut self,
-        loss: &Loss,
-        (plf, parameters): (f64, &Parameters),
-        forecast: &mut Forecast<'_>,
-    ) -> bool {
-        let aim = plf * share(parameters.aim_ppm);
-        let distance = ((aim - loss.share) / aim).clamp(LEAST_DISTANCE, 1.0);
-        if distance < -share(parameters.dead_band_ppm) {
+    pub(super) fn step(&mut self, loss: &Loss, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
+        let distance = loss.distance.clamp(LEAST_DISTANCE, 1.0);
+        if loss.is_beyond(parameters) {
             return (loss.is_certain || distance < SURE_DISTANCE) && self.raise(distance, parameters);
+        }
+        if !loss.is_whole {
+            return false;
         }
         self.sizes.iter_mut().for_each(Size::prove);
         self.frequency.prove();
         if self.has_cores && self.each_size(|size, cpu_use| size.follow(cpu_use, parameters)) {
             return true;
         }
-        let headroom = aim - loss.share;
-        distance > share(parameters.dead_band_ppm) && self.lower(distance, headroom, parameters, forecast)
+        distance > share(parameters.dead_band_ppm) && self.lower(distance, loss.room_ns, parameters, forecast)
     }
 
-    fn lower(&mut self, distance: f64, headroom: f64, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
+    fn lower(&mut self, distance: f64, room_ns: f64, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
         if self.has_cores {
-            let each = headroom / self.sizes.len() as f64;
+            let each = room_ns / self.sizes.len() as f64;
             let mut lowered = false;
             for (group, (size, cpu_use)) in self.sizes.iter_mut().zip(&self.uses).enumerate() {
                 let fits = |n| forecast.with_cores(group, n) <= each;
@@ -150,7 +166,7 @@ impl Adaptor {
             }
         }
         self.has_frequency
-            && self.frequency.lower(distance, parameters, |slower| forecast.with_frequency(slower) <= headroom)
+            && self.frequency.lower(distance, parameters, |slower| forecast.with_frequency(slower) <= room_ns)
     }
 
     fn raise(&mut self, distance: f64, parameters: &Parameters) -> bool {

@@ -33,6 +33,14 @@ impl Size {
         Self { most, n: most, desired: 0.0, floor: 1, proven: None }
     }
 
+    /// Takes over what was found out with another number of cores in the group.
+    pub(super) fn inherit(&mut self, before: &Self) {
+        let most = self.most;
+        self.n = if before.n == before.most { most } else { before.n.min(most) };
+        (self.desired, self.floor, self.proven) =
+            (before.desired, before.floor.min(most), before.proven.map(|proven| proven.min(most)));
+    }
+
     /// The CPU use aimed at.
     pub(super) fn desired(&self) -> f64 {
         self.desired

@@ -34,6 +34,13 @@ impl Frequency {
         Self { clocks, lowest_khz, highest_khz, khz, floor_khz, proven_khz, effect_ns }
     }
 
+    /// Takes over what another has found out, where it has the same range.
+    pub(super) fn inherit(&mut self, before: &Self) {
+        if (self.lowest_khz, self.highest_khz) == (before.lowest_khz, before.highest_khz) {
+            (self.khz, self.floor_khz, self.proven_khz) = (before.khz, before.floor_khz, before.proven_khz);
+        }
+    }
+
     pub(super) fn exists(&self) -> bool {
         self.clocks.iter().any(Option::is_some)
     }

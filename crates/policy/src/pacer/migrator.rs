@@ -81,6 +81,11 @@ impl Migrator {
         migrator
     }
 
+    /// Whether I/O threads and their groups are those of another.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.groups.of == other.groups.of
+    }
+
     /// Whether cores can be taken out of use.
     pub(super) fn can_gather(&self) -> bool {
         self.can

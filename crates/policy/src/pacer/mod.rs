@@ -25,6 +25,8 @@ mod frequency;
 mod groups;
 mod load;
 mod migrator;
+mod monitor;
+mod monitors;
 pub mod parameters;
 mod readings;
 mod running;
@@ -95,6 +97,9 @@ impl Policy for Pacer {
         }
         let threads = (0..start.homes.len() as u16).map(ThreadId);
         out.extend(threads.map(|thread| Command::Completions { thread, how: Completions::Poll }));
+        if let Some(before) = self.running.take() {
+            running.inherit(before, &self.parameters);
+        }
         let next = running.start(start, &self.parameters, out);
         self.running = Some(running);
         Ok(next)
@@ -110,7 +115,7 @@ impl Policy for Pacer {
 
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, _out: &mut Vec<Command>) {
         if let Some(running) = &mut self.running {
-            running.on_goals(now_ns, goals);
+            running.on_goals(now_ns, goals, &self.parameters);
         }
     }
 
@@ -129,7 +134,7 @@ impl Policy for Pacer {
 
     fn view(&self) -> View {
         let mut view = self.running.as_ref().map(Running::view).unwrap_or_default();
-        view.push(("commands refused", self.refused.to_string()));
+        view.push(("commands_refused", self.refused.to_string()));
         view
     }
 }

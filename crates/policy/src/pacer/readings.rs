@@ -1,7 +1,7 @@
 //! What an interval shows of latency and load (the paper's Unified Collector).
 //!
-//! Latency is the server's where the plant has a source of it; else the mean service time of the I/O threads, in which the time that a request
-//! waits for its first poll is missing.
+//! Latency of the server is its reading where the plant has a source of it; else the mean service time of the I/O threads, in which the time that a
+//! request waits for its first poll is missing. How many requests were to a namespace is taken from its part of the bytes.
 
 use pilotlight_plant::{Capabilities, Of, Quantity, Reading, ReadingId, Sample, Stat};
 
@@ -11,13 +11,16 @@ use super::stability::Latency;
 /// The sources that are read.
 #[derive(Debug)]
 pub(super) struct Readings {
-    /// Statistics of the server's latency, and the lengths of their windows.
+    /// Whose requests.
+    of: Of,
+    /// Statistics of their latency, and the lengths of their windows.
     latencies: Vec<(Stat, ReadingId, u64)>,
     /// The one that is wanted.
     stat: Stat,
-    /// Bytes read a second, and written, of all namespaces.
+    /// Bytes read a second, and written, of these requests' namespaces; of all.
     read: Vec<ReadingId>,
     written: Vec<ReadingId>,
+    all: Vec<ReadingId>,
     /// When the last window of latency ended that was used.
     used_ns: u64,
     /// Requests answered since.
@@ -26,28 +29,27 @@ pub(super) struct Readings {
 
 impl Readings {
     /// With latency as this statistic; where the plant does not tell it, as the mean.
-    pub(super) fn new(stat: Stat) -> Self {
-        Self { latencies: Vec::new(), stat, read: Vec::new(), written: Vec::new(), used_ns: 0, answered: 0 }
+    pub(super) fn new(of: Of, stat: Stat) -> Self {
+        let (read, written, all) = (Vec::new(), Vec::new(), Vec::new());
+        Self { of, latencies: Vec::new(), stat, read, written, all, used_ns: 0, answered: 0 }
     }
 
     /// Those of a plant.
     pub(super) fn find(&mut self, capabilities: &Capabilities) {
         let source = |stat| {
-            let (id, source) = capabilities.find_source(Of::Server, Quantity::LatencyNs(stat))?;
+            let (id, source) = capabilities.find_source(self.of, Quantity::LatencyNs(stat))?;
             Some((stat, id, source.window_ns))
         };
         self.latencies = [Stat::Mean, Stat::P50, Stat::P99].into_iter().filter_map(source).collect();
-        let of_namespaces = |quantity| {
-            let sources = capabilities.sources_of(quantity);
-            sources.filter(|(_, source)| matches!(source.of, Of::Namespace(_))).map(|(id, _)| id).collect()
+        let own = self.of;
+        let of_namespaces = |quantity, is_all: bool| {
+            let is_one = move |of| matches!(of, Of::Namespace(_)) && (is_all || own == Of::Server || of == own);
+            capabilities.sources_of(quantity).filter(move |(_, source)| is_one(source.of)).map(|(id, _)| id)
         };
-        self.read = of_namespaces(Quantity::ReadBytesPerS);
-        self.written = of_namespaces(Quantity::WrittenBytesPerS);
-    }
-
-    /// Another statistic counts from now on.
-    pub(super) fn choose(&mut self, stat: Stat) {
-        (self.stat, self.answered) = (stat, 0);
+        self.read = of_namespaces(Quantity::ReadBytesPerS, false).collect();
+        self.written = of_namespaces(Quantity::WrittenBytesPerS, false).collect();
+        let all = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS].map(|quantity| of_namespaces(quantity, true));
+        self.all = all.into_iter().flatten().collect();
     }
 
     fn source(&self) -> Option<(ReadingId, u64)> {
@@ -56,7 +58,17 @@ impl Readings {
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = ReadingId> {
-        self.source().into_iter().map(|(id, _)| id).chain(self.read.iter().chain(&self.written).copied())
+        self.source().into_iter().map(|(id, _)| id).chain(self.all.iter().copied())
+    }
+
+    /// So many requests of the server, but for those to other namespaces.
+    fn own(&self, requests: u64, readings: &[Reading]) -> u64 {
+        if self.of == Of::Server {
+            return requests;
+        }
+        let bytes = |ids: &[ReadingId]| ids.iter().filter_map(|&id| find(readings, id)?.value).sum::<u64>() as f64;
+        let part = (bytes(&self.read) + bytes(&self.written)) / bytes(&self.all).max(1.0);
+        (requests as f64 * part).round() as u64
     }
 
     /// Latency of requests, and from when on they were answered; `None` if nothing new is known.
@@ -64,10 +76,13 @@ impl Readings {
         let (answered, in_progress_ns) =
             sample.threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.answered, sum.1 + thread.in_progress_ns));
         let Some((id, window_ns)) = self.source() else {
+            if self.of != Of::Server {
+                return None;
+            }
             let latency = Latency { ns: in_progress_ns as f64 / answered.max(1) as f64, requests: answered };
             return (answered > 0).then_some((latency, sample.now_ns.saturating_sub(sample.elapsed_ns)));
         };
-        self.answered += answered;
+        self.answered += self.own(answered, sample.readings);
         let reading = find(sample.readings, id)?;
         let ended_ns = sample.now_ns.checked_sub(reading.age_ns).filter(|&ended_ns| ended_ns > self.used_ns)?;
         self.used_ns = ended_ns;
@@ -85,7 +100,7 @@ impl Readings {
         };
         Load {
             elapsed_ns: sample.elapsed_ns,
-            requests: sample.threads.iter().map(|thread| thread.requests).sum(),
+            requests: self.own(sample.threads.iter().map(|thread| thread.requests).sum(), sample.readings),
             read: bytes(&self.read),
             written: bytes(&self.written),
         }

@@ -2,23 +2,18 @@
 
 use pilotlight_plant::{Capabilities, Command, Goals, KnobId, NEVER, Next, ReadingId, Refusal, Sample, Start, View};
 
-use super::adaptor::{Adaptor, Loss};
+use super::adaptor::Adaptor;
 use super::background::Background;
 use super::baseline::Baseline;
 use super::forecast::Forecast;
 use super::frequency::Frequency;
 use super::migrator::{Migrator, Use};
+use super::monitors::Monitors;
 use super::parameters::{Gate, Parameters, share};
-use super::readings::Readings;
-use super::stability::{Latency, Window, Windows};
 use super::state::{Signs, State};
-use super::tolerance::{PLF, Tolerance};
 use crate::drives::Drives;
 use crate::grid::Grid;
 use crate::load::is_quiet;
-
-/// The burst check needs one of so many requests that a window needs; chosen.
-const BURST_PART: u64 = 4;
 
 /// The policy on a plant.
 #[derive(Debug)]
@@ -28,12 +23,10 @@ pub(super) struct Running {
     answer: Next,
     now_ns: u64,
     state: State,
-    tolerance: Tolerance,
-    readings: Readings,
-    windows: Windows,
-    baseline: Option<Baseline>,
-    /// The loss at the last look.
-    loss: Option<f64>,
+    monitors: Monitors,
+    capabilities: Capabilities,
+    /// The loss under the tolerance that binds at the last look, and which that is.
+    loss: Option<(f64, String)>,
     /// The baseline is measured again because of its age.
     retries: bool,
     adaptor: Adaptor,
@@ -60,7 +53,6 @@ struct Counters {
 
 impl Running {
     pub(super) fn new(start: &Start<'_>, parameters: &Parameters) -> Self {
-        let tolerance = Tolerance::of(start.goals);
         let migrator = Migrator::new(start, parameters.gate == Gate::Offline);
         let frequency = Frequency::new(start.topology, start.capabilities);
         let adaptor = Adaptor::new(migrator.sizes(), migrator.can_gather(), frequency, parameters.adapt);
@@ -69,10 +61,8 @@ impl Running {
             answer: Next::NEVER,
             now_ns: start.now_ns,
             state: State::Unstable,
-            tolerance,
-            readings: Readings::new(tolerance.stat),
-            windows: Windows::new(parameters),
-            baseline: None,
+            monitors: Monitors::new(start.goals, parameters),
+            capabilities: Capabilities::default(),
             loss: None,
             retries: false,
             adaptor,
@@ -91,7 +81,8 @@ impl Running {
     }
 
     fn find(&mut self, capabilities: &Capabilities) {
-        self.readings.find(capabilities);
+        self.capabilities = capabilities.clone();
+        self.monitors.find(capabilities);
         self.migrator.find(capabilities);
         if self.has_background {
             self.background.find(capabilities);
@@ -101,12 +92,31 @@ impl Running {
         }
     }
 
+    /// Another number of cores on the same plant, as under a budget: what `before` knew of latency and load holds, and its state.
+    pub(super) fn inherit(&mut self, before: Self, parameters: &Parameters) {
+        if !self.migrator.is_like(&before.migrator) {
+            return;
+        }
+        let capabilities = std::mem::take(&mut self.capabilities);
+        (self.monitors, self.state, self.active_ns) = (before.monitors, before.state, before.active_ns);
+        (self.retries, self.counters, self.loss) = (before.retries, before.counters, before.loss);
+        self.find(&capabilities);
+        self.adaptor.inherit(before.adaptor);
+        if self.state == State::Idle && self.may_save() {
+            self.adaptor.idle(self.background.is_left(), parameters);
+        }
+        if !self.adaptor.uses_all() {
+            self.migrator.gather(self.adaptor.sizes.iter().map(|size| size.n), &[]);
+        }
+        self.forget_windows();
+    }
+
     pub(super) fn can_adapt(&self) -> bool {
         self.adaptor.can()
     }
 
     pub(super) fn readings(&self) -> Vec<ReadingId> {
-        self.readings.ids().chain(self.background.readings()).collect()
+        self.monitors.readings().into_iter().chain(self.background.readings()).collect()
     }
 
     pub(super) fn start(&mut self, start: &Start<'_>, parameters: &Parameters, out: &mut Vec<Command>) -> Next {
@@ -148,13 +158,13 @@ impl Running {
         self.answer
     }
 
-    /// How much longer requests may take, as a share; nothing is saved that costs latency where that is 0.
-    fn plf(&self) -> f64 {
-        self.tolerance.plf(self.baseline.map_or(0.0, |baseline| baseline.ns))
+    fn baseline(&self) -> Option<Baseline> {
+        self.monitors.server().baseline
     }
 
+    /// Whether anything may be saved that costs latency.
     fn may_save(&self) -> bool {
-        self.plf() > 0.0
+        self.monitors.may_save()
     }
 
     /// What an interval shows, and what follows.
@@ -163,29 +173,28 @@ impl Running {
             self.active_ns = sample.now_ns;
         }
         self.background.see(sample.now_ns, sample.readings, parameters.idle_ns);
-        let latency = self.readings.latency(sample);
-        let is_old = self.baseline.is_some_and(|baseline| baseline.is_old(sample.now_ns, parameters));
+        self.monitors.read(sample);
+        let is_old = self.monitors.are_old(sample.now_ns, parameters);
         let mut signs = Signs {
             quiet_ns: sample.now_ns - self.active_ns,
-            surged: latency.is_some_and(|(latency, _)| self.is_burst(latency, parameters)),
+            surged: self.monitors.is_burst(parameters),
             cpu_use: self.migrator.cpu_use(sample.cores).map(Use::share).fold(0.0, f64::max),
             remeasure: is_old,
             divergence: None,
         };
-        let window = self.add(sample, latency, parameters);
-        if let Some(window) = &window {
-            signs.divergence = self.windows.divergence(parameters);
-            signs.remeasure |= self.is_of_other_load(window, parameters);
+        if self.add(sample, parameters) {
+            signs.divergence = self.monitors.divergence(parameters);
+            signs.remeasure |= self.monitors.is_of_other_load(parameters);
         }
         let next = self.state.next(&signs, parameters);
         let before = std::mem::replace(&mut self.state, next);
         match (before, next) {
             (State::Unstable, State::Stable) => self.begin(sample, parameters),
-            (State::Stable, State::Stable) => self.adapt(window, sample, parameters),
+            (State::Stable, State::Stable) => self.adapt(sample, parameters),
             (State::Stable, State::Unstable) => {
                 self.retries = is_old;
                 self.counters.bursts += u64::from(!signs.remeasure);
-                let is_blamed = !signs.remeasure && !self.is_surge_of_load(sample, parameters);
+                let is_blamed = !signs.remeasure && !self.monitors.is_surge_of_load(sample, parameters);
                 self.restore(is_blamed);
             }
             (State::Idle, State::Unstable) => self.restore(false),
@@ -194,89 +203,64 @@ impl Running {
         }
     }
 
-    /// An interval goes into the windows, if all of it was under what is set; the window that it has ended.
-    fn add(&mut self, sample: &Sample<'_>, latency: Option<(Latency, u64)>, parameters: &Parameters) -> Option<Window> {
+    /// An interval goes into the windows, if all of it was under what is set; whether it did.
+    fn add(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> bool {
         if !self.migrator.is_in_place(sample) {
             self.holds_ns = sample.now_ns;
         }
         if sample.now_ns.saturating_sub(sample.elapsed_ns) < self.holds_ns {
-            return None;
+            return false;
         }
-        let latency = latency.filter(|(_, began_ns)| *began_ns >= self.holds_ns).map(|(latency, _)| latency);
         self.adaptor.add(self.migrator.cpu_use(sample.cores));
-        let least = self.least_requests(parameters);
-        self.windows.add(latency, &self.readings.load(sample), least, parameters)
-    }
-
-    /// Whether latency of an interval is far above what it was since the last change, or above what is tolerated.
-    fn is_burst(&self, latency: Latency, parameters: &Parameters) -> bool {
-        let Some(baseline) = self.baseline else { return false };
-        let expected_ns = self.windows.mean_ns().unwrap_or(baseline.ns * (1.0 + self.plf()));
-        latency.requests >= parameters.least_requests.div_ceil(BURST_PART)
-            && latency.ns > expected_ns * (1.0 + share(parameters.burst_ppm))
-    }
-
-    fn is_of_other_load(&self, window: &Window, parameters: &Parameters) -> bool {
-        let differs = |baseline: Baseline| baseline.is_of_other(&window.load, baseline.loss(window.ns), parameters);
-        self.baseline.is_some_and(differs)
-    }
-
-    /// Whether an interval has another load than the baseline: what latency it shows is not due to savings.
-    fn is_surge_of_load(&self, sample: &Sample<'_>, parameters: &Parameters) -> bool {
-        let load = self.readings.load(sample);
-        self.baseline.is_some_and(|baseline| baseline.is_of_other(&load, self.plf(), parameters))
+        self.monitors.add(sample, self.holds_ns, parameters);
+        true
     }
 
     /// Latency is steady without savings: it is the baseline, and savings begin.
     fn begin(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
-        let Some(ns) = self.windows.mean_ns() else { return };
-        let load = self.windows.load();
-        self.baseline = Some(Baseline { ns, at_ns: sample.now_ns, load });
-        self.loss = Some(0.0);
+        let Some(load) = self.monitors.measure(sample.now_ns) else { return };
+        self.loss = Some((0.0, self.monitors.binding(parameters)));
         self.counters.baselines += 1;
         if self.may_save() {
-            let (retry, plf) = (std::mem::take(&mut self.retries), self.plf());
-            let (adaptor, mut forecast) = self.forecast(ns, sample, parameters);
-            adaptor.begin(&load, retry, (plf, parameters), &mut forecast);
+            let (retry, no_loss) = (std::mem::take(&mut self.retries), self.monitors.no_loss(parameters));
+            let (adaptor, mut forecast) = self.forecast(sample, parameters);
+            adaptor.begin(&load, retry, (&no_loss, parameters), &mut forecast);
             self.note_change(sample, true);
         }
     }
 
     /// A window has ended under savings: more or less of them.
-    fn adapt(&mut self, window: Option<Window>, sample: &Sample<'_>, parameters: &Parameters) {
+    fn adapt(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !self.may_save() {
             if !self.adaptor.is_full() {
                 self.restore(false);
             }
             return;
         }
-        let mean_ns = window.filter(|window| !window.is_sparse).and_then(|_| self.windows.mean_ns());
-        let (Some(ns), Some(baseline)) = (mean_ns, self.baseline) else { return };
-        let (loss, cores) = (baseline.loss(ns), self.adaptor.cores());
-        self.loss = Some(loss);
-        let (plf, loss) = (self.plf(), Loss { share: loss, is_certain: self.windows.len() > 1 });
-        let (adaptor, mut forecast) = self.forecast(baseline.ns, sample, parameters);
-        if adaptor.step(&loss, (plf, parameters), &mut forecast) {
+        let Some(loss) = self.monitors.loss(parameters) else { return };
+        self.loss = Some((loss.share, self.monitors.binding(parameters)));
+        if self.adaptor.is_full() && loss.is_beyond(parameters) {
+            return self.measure_without_savings(sample, parameters);
+        }
+        let cores = self.adaptor.cores();
+        let (adaptor, mut forecast) = self.forecast(sample, parameters);
+        if adaptor.step(&loss, parameters, &mut forecast) {
             self.note_change(sample, self.adaptor.cores() != cores);
         }
     }
 
-    /// The adaptor, and what tells it what a change would cost.
-    fn forecast<'a>(
-        &'a mut self,
-        baseline_ns: f64,
-        sample: &'a Sample<'a>,
-        parameters: &Parameters,
-    ) -> (&'a mut Adaptor, Forecast<'a>) {
-        let limit = share(parameters.use_limit_ppm);
-        (&mut self.adaptor, Forecast { migrator: &mut self.migrator, sample, baseline_ns, limit })
+    /// Latency is too long although nothing is saved: a ceiling of another holds, a drive is slower. What was taken for too little was not.
+    fn measure_without_savings(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
+        if self.monitors.have_all_windows(parameters) {
+            self.adaptor.forget();
+            self.begin(sample, parameters);
+        }
     }
 
-    /// Requests that a window needs: the smaller the tolerance, the more, so that chance stays a fixed part of it.
-    fn least_requests(&self, parameters: &Parameters) -> u64 {
-        let plf = self.plf();
-        let times = if plf > 0.0 { (PLF / plf).powi(2).max(1.0) } else { 1.0 };
-        (parameters.least_requests as f64 * times) as u64
+    /// The adaptor, and what tells it what a change would cost.
+    fn forecast<'a>(&'a mut self, sample: &'a Sample<'a>, parameters: &Parameters) -> (&'a mut Adaptor, Forecast<'a>) {
+        let limit = share(parameters.use_limit_ppm);
+        (&mut self.adaptor, Forecast { migrator: &mut self.migrator, sample, limit })
     }
 
     /// The server is idle.
@@ -315,21 +299,20 @@ impl Running {
     fn forget_windows(&mut self) {
         self.counters.changes += 1;
         self.holds_ns = self.now_ns.saturating_add(self.adaptor.frequency.effect_ns().max(1));
-        self.windows.clear();
+        self.monitors.clear();
         self.adaptor.clear();
     }
 
     /// The next interval comes.
-    pub(super) fn on_goals(&mut self, now_ns: u64, goals: &Goals) {
-        let before = std::mem::replace(&mut self.tolerance, Tolerance::of(goals));
+    pub(super) fn on_goals(&mut self, now_ns: u64, goals: &Goals, parameters: &Parameters) {
+        let (is_other, is_new) = self.monitors.replace(goals, &self.capabilities, parameters);
         self.answer.needed_ns = now_ns;
-        if before.stat != self.tolerance.stat {
-            // The baseline is of another statistic.
-            (self.now_ns, self.baseline, self.state) = (now_ns, None, State::Unstable);
-            self.readings.choose(self.tolerance.stat);
+        if is_new {
+            (self.now_ns, self.state) = (now_ns, State::Unstable);
+            self.monitors.forget();
             self.restore(false);
         }
-        if before != self.tolerance {
+        if is_other {
             self.adaptor.forget();
         }
     }
@@ -348,21 +331,23 @@ impl Running {
     }
 
     pub(super) fn view(&self) -> View {
-        let percent = |share: f64| format!("{:.1}", share * 100.0);
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let unknown = || "unknown".to_owned();
-        let age_s = |baseline: Baseline| format!("{:.1}", self.now_ns.saturating_sub(baseline.at_ns) as f64 / 1e9);
+        let age = |baseline: Baseline| format!("{} s", self.now_ns.saturating_sub(baseline.at_ns) / 1_000_000_000);
         let desired = self.adaptor.sizes.iter().map(|size| percent(size.desired())).collect::<Vec<_>>();
+        let loss = self.loss.as_ref();
         vec![
             ("state", self.state.name().to_owned()),
-            ("tolerance in %", percent(self.plf())),
-            ("loss in %", self.loss.map_or_else(unknown, percent)),
-            ("baseline in us", self.baseline.map_or_else(unknown, |baseline| format!("{:.1}", baseline.ns / 1e3))),
-            ("age of the baseline in s", self.baseline.map_or_else(unknown, age_s)),
-            ("cores in use", self.adaptor.cores().to_string()),
-            ("CPU use aimed at in %", desired.join(", ")),
-            ("frequency in kHz", self.adaptor.frequency.khz.to_string()),
-            ("baselines measured", self.counters.baselines.to_string()),
-            ("savings ended by bursts", self.counters.bursts.to_string()),
+            ("loss", loss.map_or_else(unknown, |(share, _)| percent(*share))),
+            ("loss_of", loss.map_or_else(unknown, |(_, of)| of.clone())),
+            ("baseline", self.baseline().map_or_else(unknown, |baseline| format!("{:.1} us", baseline.ns / 1e3))),
+            ("baseline_age", self.baseline().map_or_else(unknown, age)),
+            ("plf", percent(self.monitors.server().plf())),
+            ("cores", self.adaptor.cores().to_string()),
+            ("frequency", format!("{} kHz", self.adaptor.frequency.khz)),
+            ("cpu_use_aimed_at", desired.join(", ")),
+            ("baselines", self.counters.baselines.to_string()),
+            ("bursts", self.counters.bursts.to_string()),
             ("changes", self.counters.changes.to_string()),
         ]
     }

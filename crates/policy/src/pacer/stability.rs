@@ -78,6 +78,16 @@ impl Windows {
         Some(window)
     }
 
+    /// Whether there were requests in them, the open one included.
+    pub(super) fn has_requests(&self) -> bool {
+        self.open.1 > 0 || self.latencies().next().is_some()
+    }
+
+    /// Mean latency, in nanoseconds, if that of the last is judged.
+    pub(super) fn judged_ns(&self) -> Option<f64> {
+        self.mean_ns().filter(|_| self.ended.back().is_some_and(|last| !last.is_sparse))
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.ended.len()

@@ -38,10 +38,11 @@ impl State {
             return Self::Idle;
         }
         let is_busy = signs.cpu_use > share(parameters.busy_ppm);
+        let is_full = signs.cpu_use > share(parameters.use_limit_ppm); // nothing could be saved: so it does not begin and end at once
         let below = |limit_ppm| signs.divergence.is_some_and(|divergence| divergence < share(limit_ppm));
         let above = |limit_ppm| signs.divergence.is_some_and(|divergence| divergence > share(limit_ppm));
         match self {
-            Self::Unstable if below(parameters.stable_ppm) && !is_busy => Self::Stable,
+            Self::Unstable if below(parameters.stable_ppm) && !is_full => Self::Stable,
             Self::Stable if is_busy || signs.surged || signs.remeasure || above(parameters.unstable_ppm) => {
                 Self::Unstable
             }
@@ -84,6 +85,9 @@ mod tests {
         let busy = Signs { cpu_use: 0.81, divergence: Some(0.0), ..Signs::default() };
         assert_eq!(next(State::Stable, busy), State::Unstable);
         assert_eq!(next(State::Unstable, busy), State::Unstable);
+        let full = Signs { cpu_use: 0.75, ..busy };
+        assert_eq!(next(State::Unstable, full), State::Unstable);
+        assert_eq!(next(State::Stable, full), State::Stable, "hysteresis");
         assert_eq!(next(State::Stable, Signs { cpu_use: 0.8, ..Signs::default() }), State::Stable);
     }
 

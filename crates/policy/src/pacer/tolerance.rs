@@ -1,24 +1,26 @@
-//! The tolerance in force, as the operator gave it.
+//! The tolerances in force, as the operator gave them.
 
 use pilotlight_plant::{Bound, Goals, Of, Stat, Tolerance as Asked};
 
 /// The paper's tolerance (V-A1), which holds where the operator gives none.
 pub(super) const PLF: f64 = 0.2;
 
-/// How long requests may take because of savings.
+/// How long requests of the server or of a namespace may take because of savings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tolerance {
+    pub(super) of: Of,
     /// The statistic of latency that it bounds.
     pub(super) stat: Stat,
     bound: Bound,
 }
 
 impl Tolerance {
-    /// That of these goals for the whole server; tolerances of namespaces are not used yet.
-    pub(super) fn of(goals: &Goals) -> Self {
+    /// Those of these goals: the server's, the paper's where there is none, then those of namespaces.
+    pub(super) fn all(goals: &Goals) -> impl Iterator<Item = Self> {
         let paper = Asked::mean_loss((PLF * 1e6) as u32);
-        let Asked { stat, bound, .. } = goals.tolerance(Of::Server).unwrap_or(paper);
-        Self { stat, bound }
+        let server = goals.tolerance(Of::Server).unwrap_or(paper);
+        let of_namespaces = goals.tolerances.iter().filter(|tolerance| matches!(tolerance.of, Of::Namespace(_)));
+        [server].into_iter().chain(of_namespaces.copied()).map(|Asked { of, stat, bound }| Self { of, stat, bound })
     }
 
     /// The `plf` where requests take `baseline_ns` without savings. At 0 nothing is saved that costs latency.
@@ -37,10 +39,17 @@ mod tests {
 
     #[test]
     fn an_absolute_bound_is_the_loss_that_is_left() {
-        let of = |bound| Tolerance { stat: Stat::P99, bound }.plf(80_000.0);
+        let of = |bound| Tolerance { of: Of::Server, stat: Stat::P99, bound }.plf(80_000.0);
         assert_eq!(of(Bound::LatencyNs(100_000)), 0.25);
         assert_eq!(of(Bound::LatencyNs(70_000)), 0.0, "latency is above it without savings");
         assert_eq!(of(Bound::LossPpm(50_000)), 0.05);
-        assert_eq!(Tolerance::of(&Goals::default()).plf(1.0), PLF);
+    }
+
+    #[test]
+    fn without_one_of_the_server_the_paper_s_holds_beside_those_of_namespaces() {
+        let one = Asked { of: Of::Namespace(7), stat: Stat::P50, bound: Bound::LossPpm(50_000) };
+        let goals = Goals { tolerances: vec![one], ..Goals::default() };
+        let all: Vec<_> = Tolerance::all(&goals).map(|tolerance| (tolerance.of, tolerance.plf(1.0))).collect();
+        assert_eq!(all, [(Of::Server, PLF), (Of::Namespace(7), 0.05)]);
     }
 }

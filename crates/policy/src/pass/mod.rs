@@ -365,13 +365,24 @@ impl Limiter for Pass {
         self.cpu.cores()
     }
 
+    fn limited(&self) -> Option<&'static str> {
+        let cpu = self.cpu.level_uw() < self.cpu.highest_uw();
+        match (cpu, self.bandwidth.is_capped()) {
+            _ if self.goals.budget_uw.is_none() => None,
+            (true, true) => Some("CPU and drives"),
+            (true, false) => Some("CPU"),
+            (false, true) => Some("drives"),
+            (false, false) => None,
+        }
+    }
+
     fn view(&self) -> View {
         let watts = |uw: u64| format!("{:.1}", uw as f64 / 1e6);
         let last = self.meter.last(u64::MAX).map_or("none".to_owned(), |(uw, _)| watts(uw));
         vec![
             ("budget W", self.goals.budget_uw.map_or("none".to_owned(), watts)),
             ("last good power reading W", last),
-            ("state", self.state().to_owned()),
+            ("budget_state", self.state().to_owned()),
             ("CPU configuration, W by its profile", watts(self.cpu.level_uw())),
             ("bandwidth caps", self.bandwidth.text()),
             ("bottleneck", self.bottleneck().map_or("unknown", Component::name).to_owned()),

@@ -32,7 +32,17 @@ pub(crate) struct Machine {
     /// The core group of each I/O thread.
     pub(crate) groups: Vec<u16>,
     pub(crate) offline: bool,
+    pub(crate) namespaces: Vec<Namespace>,
     pub(crate) seed: u64,
+}
+
+/// A namespace, whose latency is a reading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Namespace {
+    /// Its share of the requests.
+    pub(crate) part: f64,
+    /// Time of its drive, in nanoseconds.
+    pub(crate) drive_ns: f64,
 }
 
 impl Default for Machine {
@@ -45,6 +55,7 @@ impl Default for Machine {
             has_latency: true,
             groups: Vec::new(),
             offline: false,
+            namespaces: Vec::new(),
             seed: 1,
         }
     }
@@ -76,6 +87,8 @@ pub(crate) struct Step {
     /// The lowest of the cores awake.
     pub(crate) khz: u64,
     pub(crate) power_w: f64,
+    /// What the cores add to a request.
+    pub(crate) core_ns: f64,
 }
 
 /// The server with a policy in charge.
@@ -122,12 +135,14 @@ fn capabilities(machine: &Machine) -> Capabilities {
         knobs.extend((1..machine.cores).map(online));
     }
     let source = |of, quantity| Source { of, quantity, window_ns: STEP_NS, lag: Cost::Measured(0) };
-    let mut sources = vec![
-        source(Of::Background(0), Quantity::BacklogBytes),
-        source(Of::Namespace(0), Quantity::ReadBytesPerS),
-        source(Of::Namespace(0), Quantity::WrittenBytesPerS),
-        source(Of::Server, Quantity::PowerUw),
-    ];
+    let mut sources = vec![source(Of::Background(0), Quantity::BacklogBytes), source(Of::Server, Quantity::PowerUw)];
+    for id in 0..machine.namespaces.len().max(1) as u32 {
+        let of = Of::Namespace(id);
+        sources.extend([source(of, Quantity::ReadBytesPerS), source(of, Quantity::WrittenBytesPerS)]);
+        if !machine.namespaces.is_empty() {
+            sources.extend(Stat::ALL.map(|stat| source(of, Quantity::LatencyNs(stat))));
+        }
+    }
     if machine.has_latency {
         sources.push(source(Of::Server, Quantity::LatencyNs(Stat::Mean)));
     }
@@ -226,7 +241,8 @@ impl Server {
         self.power_w = 50.0 + 10.0 * awake_khz as f64 / MAX_KHZ as f64;
         self.work();
         self.tell(load, (requests, seen_ns), &loads);
-        Step { latency_ns, native_ns, cores: in_use, khz: lowest_khz, power_w: self.power_w }
+        let core_ns = latency_ns - self.machine.drive_ns;
+        Step { latency_ns, native_ns, cores: in_use, khz: lowest_khz, power_w: self.power_w, core_ns }
     }
 
     /// Background work goes on.
@@ -251,16 +267,32 @@ impl Server {
         };
         let samples: Vec<_> = self.homes.iter().enumerate().map(thread).collect();
         let bytes_per_s = requests as f64 * load.bytes * 1e9 / STEP_NS as f64;
-        let value = |quantity| match quantity {
-            Quantity::BacklogBytes => Some(self.backlog),
-            Quantity::ReadBytesPerS => Some((bytes_per_s * load.reads) as u64),
-            Quantity::WrittenBytesPerS => Some((bytes_per_s * (1.0 - load.reads)) as u64),
-            Quantity::PowerUw => Some((self.power_w * 1e6) as u64),
+        let namespace = |of| match of {
+            Of::Namespace(id) => self.machine.namespaces.get(id as usize),
+            _ => None,
+        };
+        let value = |of, quantity| match (namespace(of), quantity) {
+            (_, Quantity::BacklogBytes) => Some(self.backlog),
+            (one, Quantity::ReadBytesPerS) => Some((bytes_per_s * load.reads * one.map_or(1.0, |one| one.part)) as u64),
+            (one, Quantity::WrittenBytesPerS) => {
+                Some((bytes_per_s * (1.0 - load.reads) * one.map_or(1.0, |one| one.part)) as u64)
+            }
+            (_, Quantity::PowerUw) => Some((self.power_w * 1e6) as u64),
+            (Some(one), Quantity::LatencyNs(stat)) => {
+                let core_ns = (seen_ns - self.machine.drive_ns).max(0.0);
+                let times = if stat == Stat::P99 { 5.0 } else { 1.0 };
+                let ns = one.drive_ns + times * core_ns;
+                (requests as f64 * one.part >= 1.0).then_some(ns as u64)
+            }
             _ => (requests > 0).then_some(seen_ns as u64),
         };
         let reading = |id: &ReadingId| -> Reading {
             let source = &self.capabilities.sources[id.index()];
-            source.reading(*id, Some(Window { ended_ns: self.now_ns, value: value(source.quantity) }), self.now_ns)
+            source.reading(
+                *id,
+                Some(Window { ended_ns: self.now_ns, value: value(source.of, source.quantity) }),
+                self.now_ns,
+            )
         };
         let readings: Vec<_> = self.policy.wants().readings.iter().map(reading).collect();
         let (now_ns, elapsed_ns) = (self.now_ns, STEP_NS);

@@ -434,7 +434,7 @@ impl Plant {
     /// What it says of its state.
     pub(crate) fn state(&self) -> String {
         let view = self.policy.view();
-        view.into_iter().find(|(name, _)| *name == "state").map_or(String::new(), |(_, state)| state)
+        view.into_iter().find(|(name, _)| *name == "budget_state").map_or(String::new(), |(_, state)| state)
     }
 
     /// How many times anything was commanded.

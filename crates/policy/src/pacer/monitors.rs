@@ -1,0 +1,197 @@
+//! The tolerances in force, each with latency of its own; the one that is nearest to its limit, or farthest beyond it, binds.
+//!
+//! The first is the server's: as the operator gave it, else the paper's. A tolerance of a namespace that has no requests, or whose latency the plant
+//! does not tell, does not bind.
+
+use pilotlight_plant::{Capabilities, Goals, Of, ReadingId, Sample};
+
+use super::adaptor::Loss;
+use super::load::Load;
+use super::monitor::Monitor;
+use super::parameters::{Parameters, share};
+use super::tolerance::Tolerance;
+
+/// All of them, at least one.
+#[derive(Debug)]
+pub(super) struct Monitors(Vec<Monitor>);
+
+impl Monitors {
+    pub(super) fn new(goals: &Goals, parameters: &Parameters) -> Self {
+        Self(Tolerance::all(goals).map(|tolerance| Monitor::new(tolerance, parameters)).collect())
+    }
+
+    /// Other tolerances; what is known of latency stays where it is of the same requests and statistic. Whether any of them is another, and whether
+    /// baselines have to be measured.
+    pub(super) fn replace(
+        &mut self,
+        goals: &Goals,
+        capabilities: &Capabilities,
+        parameters: &Parameters,
+    ) -> (bool, bool) {
+        let before = std::mem::take(&mut self.0);
+        let tolerances: Vec<_> = before.iter().map(|monitor| monitor.tolerance).collect();
+        let mut before: Vec<_> = before.into_iter().map(Some).collect();
+        let mut is_new = false;
+        for tolerance in Tolerance::all(goals) {
+            let same = |known: &Tolerance| (known.of, known.stat) == (tolerance.of, tolerance.stat);
+            let known = tolerances.iter().position(same).and_then(|at| before[at].take());
+            is_new |= known.is_none();
+            let mut monitor = known.unwrap_or_else(|| {
+                let mut monitor = Monitor::new(tolerance, parameters);
+                monitor.find(capabilities);
+                monitor
+            });
+            monitor.tolerance = tolerance;
+            self.0.push(monitor);
+        }
+        let is_other = !tolerances.into_iter().eq(self.0.iter().map(|monitor| monitor.tolerance));
+        (is_other, is_new)
+    }
+
+    /// That of the server.
+    pub(super) fn server(&self) -> &Monitor {
+        &self.0[0]
+    }
+
+    /// Those that bind, and the server's.
+    fn active(&self) -> impl Iterator<Item = &Monitor> {
+        self.0.iter().enumerate().filter(|(at, monitor)| *at == 0 || monitor.is_active()).map(|(_, monitor)| monitor)
+    }
+
+    pub(super) fn find(&mut self, capabilities: &Capabilities) {
+        self.0.iter_mut().for_each(|monitor| monitor.find(capabilities));
+    }
+
+    /// The readings that they need, each once.
+    pub(super) fn readings(&self) -> Vec<ReadingId> {
+        let mut ids = Vec::new();
+        for id in self.0.iter().flat_map(|monitor| monitor.readings.ids()) {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        ids
+    }
+
+    pub(super) fn read(&mut self, sample: &Sample<'_>) {
+        self.0.iter_mut().for_each(|monitor| monitor.read(sample));
+    }
+
+    pub(super) fn add(&mut self, sample: &Sample<'_>, holds_ns: u64, parameters: &Parameters) {
+        self.0.iter_mut().for_each(|monitor| monitor.add(sample, holds_ns, parameters));
+    }
+
+    /// Something was changed: windows begin again.
+    pub(super) fn clear(&mut self) {
+        self.0.iter_mut().for_each(|monitor| monitor.windows.clear());
+    }
+
+    /// Baselines have to be measured.
+    pub(super) fn forget(&mut self) {
+        self.0.iter_mut().for_each(|monitor| monitor.baseline = None);
+    }
+
+    /// Whether anything may be saved that costs latency.
+    pub(super) fn may_save(&self) -> bool {
+        self.active().all(|monitor| monitor.plf() > 0.0)
+    }
+
+    /// Whether all baselines are old.
+    pub(super) fn are_old(&self, now_ns: u64, parameters: &Parameters) -> bool {
+        let mut baselines = self.0.iter().filter_map(|monitor| monitor.baseline).peekable();
+        baselines.peek().is_some() && baselines.all(|baseline| baseline.is_old(now_ns, parameters))
+    }
+
+    pub(super) fn is_burst(&self, parameters: &Parameters) -> bool {
+        self.active().any(|monitor| monitor.is_burst(parameters))
+    }
+
+    pub(super) fn is_of_other_load(&self, parameters: &Parameters) -> bool {
+        self.active().any(|monitor| monitor.is_of_other_load(parameters))
+    }
+
+    pub(super) fn is_surge_of_load(&self, sample: &Sample<'_>, parameters: &Parameters) -> bool {
+        self.active().any(|monitor| monitor.is_surge_of_load(sample, parameters))
+    }
+
+    /// The largest divergence, if the interval has ended a window and each has enough of them.
+    pub(super) fn divergence(&self, parameters: &Parameters) -> Option<f64> {
+        if !self.active().any(|monitor| monitor.ended.is_some()) {
+            return None;
+        }
+        let divergences = self.active().map(|monitor| monitor.windows.divergence(parameters));
+        divergences.reduce(|most, one| Some(most?.max(one?))).flatten()
+    }
+
+    /// Latency is that without savings: baselines, under which load of the server; `None` without latency of it.
+    pub(super) fn measure(&mut self, now_ns: u64) -> Option<Load> {
+        self.server().windows.mean_ns()?;
+        self.0.iter_mut().for_each(|monitor| monitor.measure(now_ns));
+        self.server().baseline.map(|baseline| baseline.load)
+    }
+
+    /// The loss before anything is saved.
+    pub(super) fn no_loss(&self, parameters: &Parameters) -> Loss {
+        let room_ns = self.active().filter_map(|monitor| room_ns(monitor, 0.0, parameters));
+        Loss {
+            share: 0.0,
+            distance: 1.0,
+            room_ns: room_ns.fold(f64::INFINITY, f64::min),
+            is_certain: true,
+            is_whole: true,
+        }
+    }
+
+    /// The loss under the tolerance that binds, if the interval has ended a window whose latency is judged.
+    pub(super) fn loss(&self, parameters: &Parameters) -> Option<Loss> {
+        let has_ended = |monitor: &Monitor| monitor.ended.is_some_and(|window| !window.is_sparse);
+        if !self.active().any(has_ended) {
+            return None;
+        }
+        let known = || self.active().filter_map(|monitor| Some((monitor, monitor.loss()?)));
+        let distance = |(monitor, loss): &(&Monitor, f64)| 1.0 - loss / aim(monitor, parameters);
+        let binding = known().min_by(|one, other| distance(one).total_cmp(&distance(other)))?;
+        let room_ns = known().filter_map(|(monitor, loss)| room_ns(monitor, loss, parameters));
+        Some(Loss {
+            share: binding.1,
+            distance: distance(&binding),
+            room_ns: room_ns.fold(f64::INFINITY, f64::min),
+            is_certain: binding.0.windows.len() > 1,
+            is_whole: self.active().all(|monitor| monitor.windows.len() > 0),
+        })
+    }
+
+    /// Whether each has as many windows as a baseline needs.
+    pub(super) fn have_all_windows(&self, parameters: &Parameters) -> bool {
+        self.active().all(|monitor| monitor.windows.len() == parameters.windows)
+    }
+
+    /// Where the binding tolerance is not the server's, whose it is, for people.
+    pub(super) fn binding(&self, parameters: &Parameters) -> String {
+        let distance =
+            |monitor: &Monitor| monitor.loss().map_or(f64::INFINITY, |loss| 1.0 - loss / aim(monitor, parameters));
+        let binding = self.active().min_by(|one, other| distance(one).total_cmp(&distance(other)));
+        binding.unwrap_or(self.server()).tolerance.name()
+    }
+}
+
+/// The loss that is aimed at, as a share.
+fn aim(monitor: &Monitor, parameters: &Parameters) -> f64 {
+    monitor.plf() * share(parameters.aim_ppm)
+}
+
+/// How much longer requests may still take, in nanoseconds, with this loss.
+fn room_ns(monitor: &Monitor, loss: f64, parameters: &Parameters) -> Option<f64> {
+    Some((aim(monitor, parameters) - loss) * monitor.baseline?.ns)
+}
+
+impl Tolerance {
+    /// Whose and of what, for people.
+    fn name(&self) -> String {
+        let stat = self.stat.name();
+        match self.of {
+            Of::Namespace(id) => format!("{stat} of namespace {id}"),
+            _ => format!("{stat} of the server"),
+        }
+    }
+}
