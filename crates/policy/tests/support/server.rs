@@ -1,5 +1,6 @@
 //! A server whose latency grows as cores and frequency shrink, in steps of 500 ms: each core is a queue (M/M/1) for the I/O threads that live on
 //! it, and a drive takes its time besides.
+#![allow(dead_code)] // each test takes what it needs
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy, Quantity,
