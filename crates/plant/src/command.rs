@@ -127,6 +127,15 @@ pub struct SleepCost {
     pub wake: Cost,
 }
 
+/// What a rest between two rounds costs ([`Completions::Hybrid`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestCost {
+    /// CPU time of a rest, however long it is.
+    pub cpu: Cost,
+    /// Time that a rest takes longer than commanded.
+    pub late: Cost,
+}
+
 /// What a plant can do, and what it costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
@@ -136,8 +145,8 @@ pub struct Capabilities {
     pub moves: Option<Cost>,
     /// Whether I/O threads can wait in the kernel.
     pub interrupts: bool,
-    /// Whether reactors can rest between rounds ([`Completions::Hybrid`]).
-    pub rests: bool,
+    /// What it costs reactors to rest between rounds ([`Completions::Hybrid`]); `None` if they cannot.
+    pub rests: Option<RestCost>,
     /// CPU time that it costs to put the whole server to sleep and wake it again ([`crate::Next::awake_ns`]); `None` if it cannot sleep.
     pub server_sleep: Option<Cost>,
     /// What can be set, by [`KnobId`].

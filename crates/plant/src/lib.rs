@@ -19,7 +19,7 @@ pub mod reading;
 pub mod sample;
 pub mod topology;
 
-pub use command::{Capabilities, Command, Completions, Refusal, SleepCost, SleepGoal};
+pub use command::{Capabilities, Command, Completions, Refusal, RestCost, SleepCost, SleepGoal};
 pub use goal::{Bound, Component, Goal, Goals, Tolerance, Unreachable};
 pub use knob::{Cost, Kind, Knob, KnobId, Of, Values};
 pub use policy::{NEVER, Next, Policy, Start, Unsupported, View, Wants};

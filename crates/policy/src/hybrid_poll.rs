@@ -167,7 +167,7 @@ impl Policy for HybridPoll {
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
-        if !start.capabilities.rests {
+        if start.capabilities.rests.is_none() {
             return Err(Unsupported {
                 policy: NAME,
                 what: "cores that can rest between two rounds of polling",

@@ -390,7 +390,7 @@ mod hybrid_poll {
     #[test]
     fn a_plant_that_cannot_rest_is_refused_by_name() {
         let (mut bench, _) = Bench::new("hybrid-poll", &[], 1, &[0]);
-        let refused = bench.start(&Capabilities { rests: false, ..capabilities() }).unwrap_err();
+        let refused = bench.start(&Capabilities { rests: None, ..capabilities() }).unwrap_err();
         assert!(refused.contains("policy hybrid-poll needs"), "{refused}");
     }
 }

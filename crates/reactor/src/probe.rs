@@ -4,12 +4,15 @@
 //! The figures are medians. Where too few came in time, as on a machine that is busy with other things, there are none.
 
 use std::io::{Read as _, Write as _};
+use std::num::NonZeroU64;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
+use pilotlight_plant::{Cost, RestCost};
 use rustix::event::epoll;
+use rustix::thread::set_current_timer_slack;
 
 use crate::clock;
 use crate::inbox::{Inbox, Sender};
@@ -24,6 +27,9 @@ const REST: Duration = Duration::from_micros(300);
 /// Wake-ups that are sampled, and the fewest that give a figure.
 const WAKES: usize = 31;
 const FEWEST: usize = 9;
+
+/// Length of the rests that are sampled, in nanoseconds: such as a policy chooses.
+const SAMPLE_NS: u64 = 50_000;
 
 /// What a wake-up costs, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +143,34 @@ fn sleeps(mut socket: UnixStream) -> std::io::Result<Vec<u64>> {
     }
 }
 
+/// What a rest in the kernel costs a thread on this CPU (anywhere if `None`). Takes at most 15 ms, and what the system takes to start and
+/// end a thread.
+pub(crate) fn rest(cpu: Option<u32>) -> Option<RestCost> {
+    let sleeper = std::thread::Builder::new().name("rest-probe".into()).spawn(move || {
+        cpu.map_or(Ok(()), pin)?;
+        Ok::<_, std::io::Error>(rests())
+    });
+    let (cpu_ns, late_ns) = sleeper.ok()?.join().ok()?.ok()?;
+    let cost = |ns| Cost::Measured(median(ns));
+    (late_ns.len() >= FEWEST).then(|| RestCost { cpu: cost(cpu_ns), late: cost(late_ns) })
+}
+
+/// CPU time of each rest, and how late it ended.
+fn rests() -> (Vec<u64>, Vec<u64>) {
+    let _ = set_current_timer_slack(NonZeroU64::new(1)); // as a reactor that rests
+    let mut inbox = Inbox::<Call>::new(2);
+    let (mut cpu_ns, mut late_ns) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
+    let until = Instant::now() + LIMIT;
+    while late_ns.len() < WAKES && Instant::now() < until {
+        let before_ns = clock::thread_cpu_ns();
+        let due_ns = clock::now_ns() + SAMPLE_NS;
+        inbox.wait_futex(due_ns);
+        late_ns.push(clock::now_ns().saturating_sub(due_ns));
+        cpu_ns.push(clock::thread_cpu_ns().saturating_sub(before_ns));
+    }
+    (cpu_ns, late_ns)
+}
+
 fn median(mut all: Vec<u64>) -> u64 {
     all.sort_unstable();
     all[all.len() / 2]
@@ -156,9 +190,17 @@ mod tests {
     }
 
     #[test]
+    fn a_rest_costs_something() {
+        match rest(None) {
+            Some(RestCost { cpu, .. }) => assert!(cpu.ns() > 0),
+            None => println!("skipped: the machine is too busy for {FEWEST} rests in {LIMIT:?}"),
+        }
+    }
+
+    #[test]
     fn a_cpu_that_is_not_there_gives_no_figure() {
         assert_eq!(wake_up(Some(100_000), None), None);
-        assert_eq!(socket_sleep(Some(100_000)), None);
+        assert_eq!((socket_sleep(Some(100_000)), rest(Some(100_000))), (None, None));
     }
 
     /// Also that both threads end: the test would hang.

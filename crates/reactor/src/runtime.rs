@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Capabilities, Component, CoreId, Cost, Depth, Goals, Policy, SleepCost, Topology, Unreachable, Unsupported, View,
+    Capabilities, Component, CoreId, Cost, Depth, Goals, Policy, RestCost, SleepCost, Topology, Unreachable,
+    Unsupported, View,
 };
 use rustix::thread::{CpuSet, gettid, sched_setaffinity, sched_yield};
 
@@ -34,6 +35,10 @@ const SOFTWARE_WAKE: SleepCost =
 /// By a store: SANDMAN, Table 2, exit latency of C-1.
 const MONITOR_WAKE: SleepCost =
     SleepCost { depth: Depth::MonitorWait, waker: Cost::Assumed(0), wake: Cost::Assumed(3_000) };
+/// A rest that the kernel ends: measured in a virtual machine, where setting a timer traps.
+const SOFTWARE_REST: RestCost = RestCost { cpu: Cost::Assumed(25_000), late: Cost::Assumed(25_000) };
+/// A rest in a wait instruction with a deadline: as a wake-up by a store.
+const MONITOR_REST: RestCost = RestCost { cpu: Cost::Assumed(3_000), late: Cost::Assumed(3_000) };
 /// What handing over an I/O thread between polling cores costs, as measured on another machine (design section 8).
 const MOVE: Cost = Cost::Assumed(100);
 /// CPU time that a sleep of the whole server costs: at 20 k reads a second one that waits in the kernel took 14.5 us of CPU a read, one that
@@ -384,6 +389,10 @@ fn measured(options: &RuntimeOptions) -> Capabilities {
         let main = options.cores[options.topology.main().index()];
         capabilities.server_sleep = probe::socket_sleep(main).map_or(Some(SERVER_SLEEP), |ns| Some(Cost::Measured(ns)));
     }
+    if options.idle == Idle::Spin && options.monitor.is_none() {
+        let main = options.cores[options.topology.main().index()];
+        capabilities.rests = probe::rest(main).or(capabilities.rests);
+    }
     let worker = options.topology.workers().next().filter(|_| options.idle == Idle::Spin);
     let Some(worker) = worker else { return capabilities };
     for sleep in &mut capabilities.sleeps {
@@ -408,7 +417,7 @@ pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
         sleeps,
         moves: Some(MOVE),
         interrupts: true,
-        rests: true,
+        rests: Some(if options.monitor.is_some() { MONITOR_REST } else { SOFTWARE_REST }),
         server_sleep: Some(SERVER_SLEEP).filter(|_| options.quiet != QuietTime::Never),
         knobs,
         sources,

@@ -1,6 +1,8 @@
 //! What any plant of these tests can do.
 
-use pilotlight_plant::{Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Stat, Values};
+use pilotlight_plant::{
+    Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, RestCost, SleepCost, Source, Stat, Values,
+};
 
 /// Everything, with up to 64 cores: figures of SANDMAN's machine (Table 2, section 3.5) where they matter.
 pub(crate) fn capabilities() -> Capabilities {
@@ -56,7 +58,7 @@ pub(crate) fn capabilities() -> Capabilities {
         moves: Some(Cost::Measured(100)),
         interrupts: true,
         sleeps: vec![sleep(Depth::MonitorWait, 3_000), sleep(Depth::SoftwareWait, 27_000)],
-        rests: true,
+        rests: Some(RestCost { cpu: Cost::Measured(2_000), late: Cost::Measured(1_000) }),
         server_sleep: Some(Cost::Measured(14_000)),
         sources: [Of::Server, Of::Package(0), Of::Package(1)]
             .map(power)

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use pilotlight_plant::{
     Capabilities, Command, Component, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy,
-    Quantity, Reading, ReadingId, Refusal, Sample, SleepCost, Source, Start, ThreadSample, Topology, Values, Window,
+    Quantity, Reading, ReadingId, Refusal, RestCost, Sample, SleepCost, Source, Start, ThreadSample, Topology, Values,
+    Window,
 };
 use pilotlight_policy::build;
 
@@ -180,7 +181,8 @@ impl Machine {
         let sleeps =
             vec![SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(30_000) }];
         let moves = Some(Cost::Measured(100));
-        Capabilities { knobs, sources, sleeps, moves, rests: true, ..Capabilities::default() }
+        let rests = Some(RestCost { cpu: Cost::Measured(0), late: Cost::Measured(0) });
+        Capabilities { knobs, sources, sleeps, moves, rests, ..Capabilities::default() }
     }
 }
 

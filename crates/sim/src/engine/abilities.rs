@@ -1,7 +1,8 @@
 //! What a simulated machine can do, and what it can measure. Its costs are those that it has.
 
 use pilotlight_plant::{
-    Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Stat, Topology, Unsupported, Values,
+    Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, RestCost, SleepCost, Source, Stat, Topology,
+    Unsupported, Values,
 };
 
 use super::RunError;
@@ -20,13 +21,19 @@ pub fn capabilities(scenario: &Scenario) -> Capabilities {
         sleeps: sleeps(machine),
         moves: Some(Cost::Measured(u64::from(machine.director.move_ns))),
         interrupts: true,
-        rests: true,
+        rests: Some(rests(machine)),
         server_sleep: None,
         knobs: knobs(scenario),
         sources: sources(scenario),
         drives: (0..scenario.drives.len() as u16).map(|drive| (drive.into(), drive)).collect(),
         groups: Vec::new(),
     }
+}
+
+/// A rest ends by hardware alone.
+fn rests(machine: &Machine) -> RestCost {
+    let wake = Cost::Measured(machine.sleep.rest_wake_ns);
+    RestCost { cpu: wake, late: wake }
 }
 
 fn sleeps(machine: &Machine) -> Vec<SleepCost> {
