@@ -37,6 +37,11 @@ impl Loss {
     pub(super) fn is_beyond(&self, parameters: &Parameters) -> bool {
         self.distance < -share(parameters.dead_band_ppm)
     }
+
+    /// Whether it is more than so many tolerances.
+    pub(super) fn is_far(&self, tolerances: f64, parameters: &Parameters) -> bool {
+        self.distance < 1.0 - tolerances / share(parameters.aim_ppm)
+    }
 }
 
 /// What is adapted.
@@ -73,7 +78,7 @@ impl Adaptor {
     }
 
     /// Takes over what another has found out with other numbers of cores.
-    pub(super) fn inherit(&mut self, before: Self) {
+    pub(super) fn inherit(&mut self, before: &Self) {
         self.sizes.iter_mut().zip(&before.sizes).for_each(|(size, before)| size.inherit(before));
         self.frequency.inherit(&before.frequency);
         self.load = before.load;

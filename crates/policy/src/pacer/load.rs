@@ -27,6 +27,11 @@ impl Load {
         self.requests as f64 / self.elapsed_ns.max(1) as f64
     }
 
+    /// Mean time between requests, in nanoseconds.
+    pub(super) fn gap_ns(&self) -> f64 {
+        self.elapsed_ns as f64 / self.requests.max(1) as f64
+    }
+
     fn size(&self) -> f64 {
         (self.read + self.written) / self.requests.max(1) as f64
     }

@@ -98,6 +98,11 @@ impl Monitor {
         self.baseline = self.windows.mean_ns().map(|ns| Baseline { ns, at_ns: now_ns, load });
     }
 
+    /// How much longer requests of the last interval took than without savings, in nanoseconds.
+    pub(super) fn seen_delay_ns(&self) -> Option<f64> {
+        Some(self.seen?.0.ns - self.baseline?.ns)
+    }
+
     /// The loss over the windows since the last change, as a share; `None` where their latency is not judged.
     pub(super) fn loss(&self) -> Option<f64> {
         Some(self.baseline?.loss(self.windows.judged_ns()?))

@@ -161,9 +161,9 @@ impl Monitors {
         })
     }
 
-    /// Whether each has as many windows as a baseline needs.
-    pub(super) fn have_all_windows(&self, parameters: &Parameters) -> bool {
-        self.active().all(|monitor| monitor.windows.len() == parameters.windows)
+    /// Whether each has so many windows.
+    pub(super) fn have_windows(&self, number: usize) -> bool {
+        self.active().all(|monitor| monitor.windows.len() >= number)
     }
 
     /// Where the binding tolerance is not the server's, whose it is, for people.

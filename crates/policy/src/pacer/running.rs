@@ -1,19 +1,27 @@
 //! The policy on a plant: state, windows, baseline and what is set.
 
-use pilotlight_plant::{Capabilities, Command, Goals, KnobId, NEVER, Next, ReadingId, Refusal, Sample, Start, View};
+use pilotlight_plant::{
+    Capabilities, Command, Goals, KnobId, NEVER, Next, ReadingId, Refusal, Sample, Start, ThreadSample, View,
+};
 
-use super::adaptor::Adaptor;
+use super::adaptor::{Adaptor, Loss};
 use super::background::Background;
 use super::baseline::Baseline;
+use super::completion::Completion;
 use super::forecast::Forecast;
 use super::frequency::Frequency;
 use super::migrator::{Migrator, Use};
 use super::monitors::Monitors;
-use super::parameters::{Gate, Parameters, share};
+use super::parameters::{Adapt, Gate, Parameters, share};
 use super::state::{Signs, State};
 use crate::drives::Drives;
 use crate::grid::Grid;
 use crate::load::is_quiet;
+
+/// Windows after which a loss is beyond what chance makes of it, on a plant of one core; chosen.
+const CERTAIN_WINDOWS: usize = 3;
+/// A loss of more than this many tolerances counts at once; chosen.
+const FAR: f64 = 2.0;
 
 /// The policy on a plant.
 #[derive(Debug)]
@@ -30,6 +38,8 @@ pub(super) struct Running {
     /// The baseline is measured again because of its age.
     retries: bool,
     adaptor: Adaptor,
+    /// On a plant of one core, in place of cores and frequency.
+    completion: Option<Completion>,
     migrator: Migrator,
     background: Background,
     has_background: bool,
@@ -66,6 +76,7 @@ impl Running {
             loss: None,
             retries: false,
             adaptor,
+            completion: Completion::new(start, parameters.server_sleep).filter(|_| parameters.adapt == Adapt::Both),
             migrator,
             background: Background::default(),
             has_background: parameters.background,
@@ -101,7 +112,7 @@ impl Running {
         (self.monitors, self.state, self.active_ns) = (before.monitors, before.state, before.active_ns);
         (self.retries, self.counters, self.loss) = (before.retries, before.counters, before.loss);
         self.find(&capabilities);
-        self.adaptor.inherit(before.adaptor);
+        self.adaptor.inherit(&before.adaptor);
         if self.state == State::Idle && self.may_save() {
             self.adaptor.idle(self.background.is_left(), parameters);
         }
@@ -112,7 +123,7 @@ impl Running {
     }
 
     pub(super) fn can_adapt(&self) -> bool {
-        self.adaptor.can()
+        self.adaptor.can() || self.completion.is_some()
     }
 
     pub(super) fn readings(&self) -> Vec<ReadingId> {
@@ -144,6 +155,9 @@ impl Running {
         let is_idle = self.state == State::Idle;
         self.background.set(now_ns, is_idle, out);
         self.drives.set(now_ns, is_idle && self.may_save() && !self.background.is_left(), out);
+        if let Some(completion) = &mut self.completion {
+            completion.command(out);
+        }
     }
 
     fn next(&mut self, rests: bool, parameters: &Parameters) -> Next {
@@ -154,7 +168,8 @@ impl Running {
             true => NEVER,
         };
         let sleeps = rests && self.can_server_sleep && self.may_save();
-        self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_ns } else { NEVER } };
+        let awake_ns = self.completion.as_ref().map_or(NEVER, Completion::awake_ns);
+        self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_ns } else { awake_ns } };
         self.answer
     }
 
@@ -178,7 +193,7 @@ impl Running {
         let mut signs = Signs {
             quiet_ns: sample.now_ns - self.active_ns,
             surged: self.monitors.is_burst(parameters),
-            cpu_use: self.migrator.cpu_use(sample.cores).map(Use::share).fold(0.0, f64::max),
+            cpu_use: self.cpu_use(sample),
             remeasure: is_old,
             divergence: None,
         };
@@ -195,12 +210,24 @@ impl Running {
                 self.retries = is_old;
                 self.counters.bursts += u64::from(!signs.remeasure);
                 let is_blamed = !signs.remeasure && !self.monitors.is_surge_of_load(sample, parameters);
+                if is_blamed && signs.surged {
+                    self.learn(parameters);
+                }
                 self.restore(is_blamed);
             }
             (State::Idle, State::Unstable) => self.restore(false),
             (_, State::Idle) => self.rest(sample, parameters, before != State::Idle),
             _ => {}
         }
+    }
+
+    /// The highest CPU use of a core group. Where the tolerance governs how the core waits, it is a share of all time, not of time awake.
+    fn cpu_use(&self, sample: &Sample<'_>) -> f64 {
+        if self.completion.is_some() {
+            let busy_ns: u64 = sample.cores.iter().map(|core| core.busy_ns).sum();
+            return busy_ns as f64 / sample.elapsed_ns.max(1) as f64;
+        }
+        self.migrator.cpu_use(sample.cores).map(Use::share).fold(0.0, f64::max)
     }
 
     /// An interval goes into the windows, if all of it was under what is set; whether it did.
@@ -223,6 +250,10 @@ impl Running {
         self.counters.baselines += 1;
         if self.may_save() {
             let (retry, no_loss) = (std::mem::take(&mut self.retries), self.monitors.no_loss(parameters));
+            if let Some(completion) = &mut self.completion {
+                completion.begin(&load, service_ns(sample), no_loss.room_ns, parameters);
+                return self.forget_windows();
+            }
             let (adaptor, mut forecast) = self.forecast(sample, parameters);
             adaptor.begin(&load, retry, (&no_loss, parameters), &mut forecast);
             self.note_change(sample, true);
@@ -232,13 +263,16 @@ impl Running {
     /// A window has ended under savings: more or less of them.
     fn adapt(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !self.may_save() {
-            if !self.adaptor.is_full() {
+            if !self.adaptor.is_full() || self.completion.as_ref().is_some_and(|completion| !completion.is_polling()) {
                 self.restore(false);
             }
             return;
         }
         let Some(loss) = self.monitors.loss(parameters) else { return };
         self.loss = Some((loss.share, self.monitors.binding(parameters)));
+        if self.completion.is_some() {
+            return self.adapt_wait(&loss, parameters);
+        }
         if self.adaptor.is_full() && loss.is_beyond(parameters) {
             return self.measure_without_savings(sample, parameters);
         }
@@ -249,9 +283,30 @@ impl Running {
         }
     }
 
+    /// Windows have ended with this loss: the core may wait in another way.
+    fn adapt_wait(&mut self, loss: &Loss, parameters: &Parameters) {
+        let is_certain = self.monitors.have_windows(CERTAIN_WINDOWS.min(parameters.windows));
+        if !is_certain && !loss.is_far(FAR, parameters) {
+            return;
+        }
+        let allowed_ns = self.monitors.no_loss(parameters).room_ns;
+        let Some(completion) = &mut self.completion else { return };
+        if completion.step(allowed_ns - loss.room_ns, allowed_ns, share(parameters.dead_band_ppm)) {
+            self.forget_windows();
+        }
+    }
+
+    /// Latency of an interval has ended savings: what the wait costs is more than was expected.
+    fn learn(&mut self, parameters: &Parameters) {
+        let delay_ns = self.monitors.server().seen_delay_ns();
+        if let (Some(completion), Some(delay_ns)) = (&mut self.completion, delay_ns) {
+            completion.learn(delay_ns, share(parameters.dead_band_ppm));
+        }
+    }
+
     /// Latency is too long although nothing is saved: a ceiling of another holds, a drive is slower. What was taken for too little was not.
     fn measure_without_savings(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
-        if self.monitors.have_all_windows(parameters) {
+        if self.monitors.have_windows(parameters.windows) {
             self.adaptor.forget();
             self.begin(sample, parameters);
         }
@@ -271,6 +326,9 @@ impl Running {
         if !self.may_save() {
             return;
         }
+        if let Some(completion) = &mut self.completion {
+            completion.idle();
+        }
         let cores = self.adaptor.cores();
         self.adaptor.idle(!is_new && self.background.is_left(), parameters);
         if self.adaptor.cores() != cores {
@@ -282,6 +340,7 @@ impl Running {
     fn restore(&mut self, is_blamed: bool) {
         self.adaptor.restore(is_blamed);
         self.migrator.spread();
+        self.completion.iter_mut().for_each(Completion::poll);
         self.loss = None;
         self.forget_windows();
     }
@@ -336,7 +395,8 @@ impl Running {
         let age = |baseline: Baseline| format!("{} s", self.now_ns.saturating_sub(baseline.at_ns) / 1_000_000_000);
         let desired = self.adaptor.sizes.iter().map(|size| percent(size.desired())).collect::<Vec<_>>();
         let loss = self.loss.as_ref();
-        vec![
+        let wait = self.completion.iter().flat_map(Completion::view);
+        let all = vec![
             ("state", self.state.name().to_owned()),
             ("loss", loss.map_or_else(unknown, |(share, _)| percent(*share))),
             ("loss_of", loss.map_or_else(unknown, |(_, of)| of.clone())),
@@ -349,6 +409,13 @@ impl Running {
             ("baselines", self.counters.baselines.to_string()),
             ("bursts", self.counters.bursts.to_string()),
             ("changes", self.counters.changes.to_string()),
-        ]
+        ];
+        all.into_iter().chain(wait).collect()
     }
+}
+
+/// Time of the core for a request, in nanoseconds.
+fn service_ns(sample: &Sample<'_>) -> f64 {
+    let sum = |of: fn(&ThreadSample) -> u64| sample.threads.iter().map(of).sum::<u64>();
+    sum(|thread| thread.busy_ns) as f64 / sum(|thread| thread.requests).max(1) as f64
 }

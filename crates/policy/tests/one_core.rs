@@ -1,0 +1,138 @@
+//! `pacer` on a server of one core (support/one_core.rs): how the core waits follows from the tolerance.
+
+#[path = "support/dice.rs"]
+mod dice;
+#[path = "support/one_core.rs"]
+mod one_core;
+
+use one_core::{Costs, Machine, OneCore};
+use pilotlight_plant::Completions;
+use proptest::prelude::*;
+
+/// Sleeping and waking as on the machine of docs/policies.md.
+const COSTS: Costs = Costs { wake: 33_000.0, sleep_cpu: 14_000.0, late: 20_000.0, rest_cpu: 25_000.0 };
+
+fn machine() -> Machine {
+    Machine {
+        service_ns: 2_000.0,
+        elsewhere_ns: 8_000.0,
+        costs: COSTS,
+        said: COSTS,
+        sleeps: true,
+        is_random: true,
+        seed: 1,
+    }
+}
+
+fn costs() -> impl Strategy<Value = Costs> {
+    (5_000.0..150_000.0_f64, 2_000.0..20_000.0_f64, 1_000.0..30_000.0_f64, 1_000.0..30_000.0_f64)
+        .prop_map(|(wake, sleep_cpu, late, rest_cpu)| Costs { wake, sleep_cpu, late, rest_cpu })
+}
+
+fn machines() -> impl Strategy<Value = Machine> {
+    (costs(), costs(), 1_000.0..20_000.0_f64, 1_000.0..100_000.0_f64, any::<(bool, bool, u64)>()).prop_map(
+        |(costs, said, service_ns, elsewhere_ns, (sleeps, is_random, seed))| Machine {
+            service_ns,
+            elsewhere_ns,
+            costs,
+            said,
+            sleeps,
+            is_random,
+            seed,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever waits really cost, beside what the plant says: once settled the mean loss is within the tolerance.
+    #[test]
+    fn it_settles_within_the_tolerance(machine in machines(), log_rate in 1.7..4.2_f64, plf in 50_000..5_000_000_u32) {
+        let rate = 10_f64.powf(log_rate);
+        let mut server = OneCore::new(machine, plf);
+        server.run(60, rate);
+        let sums = server.run(120, rate);
+        prop_assert!(sums.loss() <= f64::from(plf) / 1e6, "loss {} of {}: {}", sums.loss(), f64::from(plf) / 1e6, server.view("wait"));
+    }
+}
+
+#[test]
+fn with_tolerance_0_it_polls_and_with_a_large_one_it_takes_interrupts() {
+    let mut server = OneCore::new(machine(), 0);
+    assert_eq!((server.run(60, 1_000.0).loss(), server.view("wait").as_str()), (0.0, "polls"));
+    assert!(server.commanded.iter().all(|how| *how == Completions::Poll));
+    let mut server = OneCore::new(machine(), 1_000_000_000);
+    for rate in [30.0, 1_000.0, 10_000.0] {
+        server.run(100, rate);
+        assert_eq!(server.commanded.last(), Some(&Completions::Interrupt), "at {rate}");
+    }
+}
+
+#[test]
+fn between_them_it_takes_less_cpu_the_more_is_tolerated() {
+    for rate in [100.0, 1_000.0, 10_000.0] {
+        let mut last = 1.0;
+        for plf in [200_000, 800_000, 1_600_000, 5_000_000] {
+            let mut server = OneCore::new(machine(), plf);
+            server.run(100, rate);
+            let cpu = server.run(60, rate).cpu();
+            assert!(cpu < last - 0.02, "{cpu} after {last} at {rate} with {plf}");
+            last = cpu;
+        }
+    }
+}
+
+/// Where rests are cheap and a wake-up delays requests by much, rests take less CPU time than a mix of polling and sleeping.
+#[test]
+fn cheap_rests_beat_the_mix_of_polling_and_interrupts() {
+    let costs = Costs { wake: 60_000.0, late: 5_000.0, rest_cpu: 4_000.0, ..COSTS };
+    let machine = Machine { costs, said: costs, ..machine() };
+    for rate in [100.0, 1_000.0, 10_000.0] {
+        let run = |plf| {
+            let mut server = OneCore::new(machine.clone(), plf);
+            server.run(100, rate);
+            (server.run(60, rate), server.view("wait"))
+        };
+        let ((polls, _), (interrupts, _), (between, wait)) = (run(0), run(1_000_000_000), run(2_000_000));
+        let share = between.loss() / interrupts.loss();
+        let mix = polls.cpu() * (1.0 - share) + interrupts.cpu() * share;
+        assert!(wait.starts_with("rests"), "at {rate}: {wait}");
+        assert!(between.cpu() < 0.8 * mix, "at {rate}: {} of {mix}", between.cpu());
+    }
+}
+
+/// What a wake-up delays requests by is ten times what the plant says.
+#[test]
+fn a_wake_up_that_takes_longer_than_said_is_found_out() {
+    let costs = Costs { wake: 300_000.0, ..COSTS };
+    let mut server = OneCore::new(Machine { costs, ..machine() }, 1_000_000);
+    server.run(60, 1_000.0);
+    let sums = server.run(60, 1_000.0);
+    assert!(sums.loss() <= 1.0 && sums.cpu() < 0.995, "{} {}", sums.loss(), sums.cpu());
+}
+
+#[test]
+fn a_busy_core_polls_and_another_load_ends_savings() {
+    let mut server = OneCore::new(machine(), 5_000_000);
+    server.run(60, 1_000.0);
+    assert_ne!(server.view("wait"), "polls");
+    server.step(425_000.0);
+    assert_eq!(server.view("wait"), "polls", "in the first answer");
+    server.run(30, 425_000.0);
+    assert_eq!(server.view("wait"), "polls", "85 % busy");
+    server.run(60, 1_000.0);
+    assert_ne!(server.view("wait"), "polls");
+}
+
+#[test]
+fn an_idle_server_sleeps_also_where_only_interrupts_let_it() {
+    for sleeps in [true, false] {
+        let mut server = OneCore::new(Machine { sleeps, ..machine() }, 200_000);
+        server.run(60, 1_000.0);
+        server.run(40, 0.0);
+        assert!(server.run(10, 0.0).cpu() < 0.01, "{}", server.view("wait"));
+        server.step(1_000.0);
+        assert_eq!(server.view("wait"), "polls");
+    }
+}
