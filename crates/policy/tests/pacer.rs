@@ -100,6 +100,24 @@ fn a_light_load_saves_cores_and_frequency() {
 }
 
 #[test]
+fn an_hour_of_constant_load_changes_one_core_or_step_at_most() {
+    for busy in [0.02, 0.1, 0.3, 0.5] {
+        let mut server = pacer(Machine::default());
+        let load = rate(&server.machine, busy);
+        server.run(120, load);
+        let steps: Vec<_> = (0..7_200).map(|_| (server.step(load), server.view("state") == "stable")).collect();
+        let stable: Vec<_> = steps.windows(3).filter(|one| one.iter().all(|(_, is)| *is)).map(|one| one[2].0).collect();
+        let span = |of: fn(&Step) -> u64| stable.iter().map(of).max().unwrap() - stable.iter().map(of).min().unwrap();
+        assert!(span(|step| step.cores as u64) <= 1, "{busy}: {:?}", stable.iter().map(|step| step.cores).max());
+        if span(|step| step.cores as u64) == 0 {
+            assert!(span(|step| step.khz) <= 100_000, "{busy}");
+        }
+        assert_eq!(server.view("bursts"), "0", "{busy}");
+        assert!(stable.len() > 6_600, "{busy}: {} of 7200 steps are stable", stable.len());
+    }
+}
+
+#[test]
 fn a_burst_brings_all_back_in_the_first_answer() {
     let mut server = pacer(Machine::default());
     let (load, burst) = (rate(&server.machine, 0.05), rate(&server.machine, 0.6));

@@ -134,7 +134,9 @@ impl Adaptor {
             self.frequency.begin();
         } else {
             self.each_size(|size, cpu_use| (size.resume(cpu_use, retry, parameters), false).1);
+            let before_khz = self.frequency.khz;
             self.frequency.resume(retry);
+            self.note_frequency(before_khz, parameters);
         }
         if self.is_full() {
             self.step(no_loss, parameters, forecast);
@@ -170,12 +172,25 @@ impl Adaptor {
                 return lowered;
             }
         }
-        self.has_frequency
-            && self.frequency.lower(distance, parameters, |slower| forecast.with_frequency(slower) <= room_ns)
+        let before_khz = self.frequency.khz;
+        let lowered = self.has_frequency
+            && self.frequency.lower(distance, parameters, |slower| forecast.with_frequency(slower) <= room_ns);
+        self.note_frequency(before_khz, parameters);
+        lowered
+    }
+
+    /// The frequency is another: the use of cores will be, without another load.
+    fn note_frequency(&mut self, before_khz: u64, parameters: &Parameters) {
+        let slower = before_khz as f64 / self.frequency.khz.max(1) as f64;
+        if before_khz != self.frequency.khz {
+            self.sizes.iter_mut().for_each(|size| size.scale(slower, parameters));
+        }
     }
 
     fn raise(&mut self, distance: f64, parameters: &Parameters) -> bool {
+        let before_khz = self.frequency.khz;
         if self.has_frequency && self.frequency.raise(distance, parameters) {
+            self.note_frequency(before_khz, parameters);
             return true;
         }
         self.has_cores && self.each_size(|size, cpu_use| size.raise(cpu_use, distance, parameters))

@@ -51,6 +51,11 @@ impl Size {
         (self.desired, self.floor, self.proven) = (cpu_use, 1, None);
     }
 
+    /// Each request takes so many times as long at another frequency: so does the use that is aimed at.
+    pub(super) fn scale(&mut self, slower: f64, parameters: &Parameters) {
+        self.desired = (self.desired * slower).min(share(parameters.use_limit_ppm));
+    }
+
     /// Savings begin again under the load before, with this use of all cores; one core fewer may be tried again if `retry`.
     pub(super) fn resume(&mut self, cpu_use: f64, retry: bool, parameters: &Parameters) {
         self.floor = (self.floor - usize::from(retry)).max(1);
