@@ -166,12 +166,12 @@ impl Monitors {
         self.active().all(|monitor| monitor.windows.len() >= number)
     }
 
-    /// Where the binding tolerance is not the server's, whose it is, for people.
-    pub(super) fn binding(&self, parameters: &Parameters) -> String {
+    /// The tolerance that binds.
+    pub(super) fn binding(&self, parameters: &Parameters) -> Tolerance {
         let distance =
             |monitor: &Monitor| monitor.loss().map_or(f64::INFINITY, |loss| 1.0 - loss / aim(monitor, parameters));
         let binding = self.active().min_by(|one, other| distance(one).total_cmp(&distance(other)));
-        binding.unwrap_or(self.server()).tolerance.name()
+        binding.unwrap_or(self.server()).tolerance
     }
 }
 
@@ -187,7 +187,7 @@ fn room_ns(monitor: &Monitor, loss: f64, parameters: &Parameters) -> Option<f64>
 
 impl Tolerance {
     /// Whose and of what, for people.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let stat = self.stat.name();
         match self.of {
             Of::Namespace(id) => format!("{stat} of namespace {id}"),

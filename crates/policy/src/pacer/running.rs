@@ -14,6 +14,7 @@ use super::migrator::{Migrator, Use};
 use super::monitors::Monitors;
 use super::parameters::{Adapt, Gate, Parameters, share};
 use super::state::{Signs, State};
+use super::tolerance::Tolerance;
 use crate::drives::Drives;
 use crate::grid::Grid;
 use crate::load::is_quiet;
@@ -34,7 +35,7 @@ pub(super) struct Running {
     monitors: Monitors,
     capabilities: Capabilities,
     /// The loss under the tolerance that binds at the last look, and which that is.
-    loss: Option<(f64, String)>,
+    loss: Option<(f64, Tolerance)>,
     /// The baseline is measured again because of its age.
     retries: bool,
     adaptor: Adaptor,
@@ -399,7 +400,7 @@ impl Running {
         let all = vec![
             ("state", self.state.name().to_owned()),
             ("loss", loss.map_or_else(unknown, |(share, _)| percent(*share))),
-            ("loss_of", loss.map_or_else(unknown, |(_, of)| of.clone())),
+            ("loss_of", loss.map_or_else(unknown, |(_, of)| of.name())),
             ("baseline", self.baseline().map_or_else(unknown, |baseline| format!("{:.1} us", baseline.ns / 1e3))),
             ("baseline_age", self.baseline().map_or_else(unknown, age)),
             ("plf", percent(self.monitors.server().plf())),
