@@ -91,8 +91,8 @@ const POLICIES: [(&str, Settings); 49] = [
     ("native", &[]),
     ("ssd-apst", &[("idle", "250us")]),
 ];
-/// Those that put whatever is not needed to sleep.
-const GATHERING: Range<usize> = 7..23;
+/// Those that put whatever is not needed to sleep, and take longer for it than a slow plant takes for a command.
+const GATHERING: Range<usize> = 7..22;
 /// `sandman` with pairs of siblings.
 const PAIRING: Range<usize> = 11..18;
 
