@@ -1,63 +1,89 @@
 //! What each policy costs from no load to full load: CPU time, CPU per I/O, and latency, with one core for the target.
 //!
-//! `cargo bench -p pilotlight-target --bench load_curve -- [--seconds S] [--rounds N] [--json FILE] [--svg FILE]`
+//! `cargo bench -p pilotlight-target --bench load_curve -- [--seconds S] [--rounds N] [--only RATE,...] [--save FILE] [--load FILE,...] [--svg FILE]`
 //!
-//! A memory namespace, one connection, 4 KiB random reads: an open loop (Poisson) from 10 to 100,000 a second, nothing at
+//! A memory namespace, one connection, 4 KiB random reads: an open loop (Poisson) from 30 to 100,000 a second, nothing at
 //! all, and a closed loop at depth 32. The target has CPU 0, the load, which polls, CPU 1. Policies take turns within a
-//! round; medians over the rounds. CPU is the kernel's books of the reactor's thread (scheduled); active is awake, polling
-//! included. With one core there is nobody to consolidate: `sandman` differs from `static` by server-sleep, whose quiet
-//! time is given.
+//! round; medians over the rounds. CPU is the kernel's books of the reactor's thread (scheduled). `pacer` gets time to measure its
+//! baseline and to settle before anything is measured; its windows are shorter and its limits of stability wider than by default, so that
+//! this does not take minutes and goes on beside other programs of the machine. A policy that this machine does not let run is named and left
+//! out. `--only` measures these loads alone (`none`, a rate, `full`), `--save` keeps what was measured, and `--load` prints it with the rest.
+//!
+//! The last two columns (`curve/frontier.rs`) say what the time-weighted mix of `static` and `interrupt` with the same mean latency takes,
+//! and who is better than `pacer` in CPU and mean latency, or in CPU and p99.
 
-use std::fmt::Write as _;
+#[path = "curve/frontier.rs"]
+mod frontier;
+#[path = "curve/picture.rs"]
+mod picture;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use frontier::Measured;
 use pilotlight_host::load::{LoadSpec, OpenLoop, run};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{ConnectOptions, Controller};
+use pilotlight_plant::{Goals, Tolerance};
 use pilotlight_reactor::{Idle, QuietTime, RuntimeOptions};
 use pilotlight_target::backend::{BackendSpec, MemoryBudget, open};
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
 const NQN: &str = "nqn.2026-01.bench:curve";
-const RATES: [f64; 6] = [0.0, 10.0, 100.0, 1e3, 1e4, 1e5];
+/// Requests a second; 0 for none, infinite for as many as go.
+const RATES: [f64; 8] = [0.0, 30.0, 100.0, 300.0, 1e3, 1e4, 1e5, f64::INFINITY];
+/// Requests of an open loop that are measured at least.
+const LEAST_REQUESTS: f64 = 150.0;
 
 struct Contender {
     label: &'static str,
     policy: &'static str,
     settings: &'static [(&'static str, &'static str)],
-    quiet: QuietTime,
+    tolerance_ppm: Option<u32>,
 }
 
-const GUARDED: &[(&str, &str)] = &[("guards", "recommended")];
-const CONTENDERS: [Contender; 5] = [
-    Contender { label: "static", policy: "static", settings: &[], quiet: QuietTime::Never },
-    Contender { label: "interrupt", policy: "interrupt", settings: &[], quiet: QuietTime::Never },
-    Contender { label: "sandman", policy: "sandman", settings: GUARDED, quiet: QuietTime::AsPolicySays },
-    Contender {
-        label: "sandman, sleep after 1 ms",
-        policy: "sandman",
-        settings: GUARDED,
-        quiet: QuietTime::Fixed(1_000_000),
-    },
-    Contender {
-        label: "sandman, sleep after 20 us",
-        policy: "sandman",
-        settings: GUARDED,
-        quiet: QuietTime::Fixed(20_000),
-    },
+const fn plain(policy: &'static str) -> Contender {
+    Contender { label: policy, policy, settings: &[], tolerance_ppm: None }
+}
+
+const fn pacer(label: &'static str, ppm: u32) -> Contender {
+    Contender { label, policy: "pacer", settings: PACER, tolerance_ppm: Some(ppm) }
+}
+
+const PACER: &[(&str, &str)] = &[
+    ("window", "500ms"),
+    ("windows", "2"),
+    ("least_requests", "50"),
+    ("longest_window", "6s"),
+    ("stable", "40%"),
+    ("unstable", "80%"),
+    ("burst", "100%"),
+    ("idle", "2s"),
+];
+const CONTENDERS: [Contender; 11] = [
+    plain("static"),
+    plain("interrupt"),
+    plain("governor"),
+    plain("dynamic"),
+    plain("hybrid-poll"),
+    Contender { label: "sandman", policy: "sandman", settings: &[("guards", "recommended")], tolerance_ppm: None },
+    pacer("pacer, tolerance 0", 0),
+    pacer("pacer, tolerance 0.2", 200_000),
+    pacer("pacer, tolerance 1", 1_000_000),
+    pacer("pacer, tolerance 3", 3_000_000),
+    pacer("pacer, tolerance 1000", 1_000_000_000),
 ];
 
 /// One policy under one load.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Point {
     iops: f64,
+    mean_us: f64,
     p50_us: f64,
     p99_us: f64,
     cpu_percent: f64,
-    active_percent: f64,
 }
 
 impl Point {
@@ -66,7 +92,7 @@ impl Point {
     }
 }
 
-fn serve(contender: &Contender) -> Server {
+fn serve(contender: &Contender) -> Result<Server, String> {
     let namespace = NamespaceConfig { nsid: 1, backend: BackendSpec::Memory(256 << 20), block_size: 4096, uuid: None };
     let subsystem =
         SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
@@ -76,69 +102,70 @@ fn serve(contender: &Contender) -> Server {
         ..ServerConfig::default()
     };
     let mut options = RuntimeOptions::new(vec![Some(0)], Idle::Spin);
-    options.quiet = contender.quiet;
+    options.quiet = QuietTime::AsPolicySays;
     let budget = Arc::new(MemoryBudget::unlimited());
     let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
     let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
+    let tolerances = contender.tolerance_ppm.map(Tolerance::mean_loss).into_iter().collect();
+    server.set_goals(Goals { tolerances, ..Goals::default() });
     let policy = pilotlight_policy::build(contender.policy, contender.settings).expect("settings");
-    server.set_policy(policy).expect("a policy");
-    server
+    server.set_policy(policy).map_err(|error| error.to_string())?;
+    Ok(server)
 }
 
-/// `rate`: requests a second; 0 for none, infinite for as many as go.
-fn measure(contender: &Contender, rate: f64, seconds: f64) -> Point {
-    let server = serve(contender);
+/// Time that a contender gets before it is measured, in seconds.
+fn settling_s(contender: &Contender, rate: f64) -> f64 {
+    match contender.tolerance_ppm {
+        None => 0.3,
+        Some(_) if rate == 0.0 => 4.0,
+        Some(_) => (600.0 / rate).clamp(8.0, 24.0),
+    }
+}
+
+fn measure(contender: &Contender, rate: f64, seconds: f64) -> Result<Point, String> {
+    let server = serve(contender)?;
     let options = ConnectOptions::new(server.local_addrs()[0], NQN);
-    let books = || {
-        let stats = server.stats().runtime;
-        let core = &stats.reactors[0];
-        (core.cpu_ns, core.busy_ns + core.idle_ns)
-    };
-    let point = |before: (u64, u64), began: Instant| {
-        let (after, elapsed) = (books(), began.elapsed().as_nanos() as f64);
-        let percent = |ns: u64| 100.0 * ns as f64 / elapsed;
-        Point {
-            cpu_percent: percent(after.0 - before.0),
-            active_percent: percent(after.1 - before.1),
-            ..Point::default()
-        }
-    };
-    let runtime = Duration::from_secs_f64(seconds);
+    let cpu_ns = || server.stats().runtime.reactors[0].cpu_ns;
+    let settling = Duration::from_secs_f64(settling_s(contender, rate));
     if rate == 0.0 {
         let _host = Controller::connect(options).expect("a host");
-        std::thread::sleep(Duration::from_millis(100));
-        let (before, began) = (books(), Instant::now());
-        std::thread::sleep(runtime);
-        return point(before, began);
+        std::thread::sleep(settling);
+        let (before_ns, began) = (cpu_ns(), Instant::now());
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        let elapsed_ns = began.elapsed().as_nanos() as f64;
+        return Ok(Point { cpu_percent: 100.0 * (cpu_ns() - before_ns) as f64 / elapsed_ns, ..Point::default() });
     }
-    let constant = |rate| OpenLoop { schedule: Schedule::constant(rate).expect("a rate"), process: Process::Poisson };
+    let open_loop = |rate| OpenLoop { schedule: Schedule::constant(rate).expect("a rate"), process: Process::Poisson };
+    let seconds = if rate.is_finite() { seconds.max(LEAST_REQUESTS / rate) } else { seconds };
     let spec = LoadSpec {
         depth: 32,
         cpus: vec![1],
-        open: rate.is_finite().then(|| constant(rate)),
-        runtime_ns: Some(runtime.as_nanos() as u64),
+        open: rate.is_finite().then(|| open_loop(rate)),
+        ramp_ns: settling.as_nanos() as u64,
+        runtime_ns: Some((seconds * 1e9) as u64),
         ..LoadSpec::default()
     };
-    let (before, began) = (books(), Instant::now());
-    let report = run(&options, &spec, &AtomicBool::new(false), &mut |_| {}).expect("the load runs");
+    let (report, before_ns, elapsed_ns, after_ns) = std::thread::scope(|scope| {
+        let before = scope.spawn(|| {
+            std::thread::sleep(settling);
+            (cpu_ns(), Instant::now())
+        });
+        let report = run(&options, &spec, &AtomicBool::new(false), &mut |_| {}).expect("the load runs");
+        let (before_ns, began) = before.join().expect("books");
+        (report, before_ns, began.elapsed().as_nanos() as f64, cpu_ns())
+    });
+    if std::env::var_os("CURVE_VIEW").is_some() {
+        eprintln!("{rate} {}: {:?}", contender.label, server.policy());
+    }
     let (iops, latency) = (report.total.rate_iops, report.total.latency);
     let us = |ns: u64| ns as f64 / 1e3;
-    Point { iops, p50_us: us(latency.p50_ns), p99_us: us(latency.p99_ns), ..point(before, began) }
-}
-
-fn median(points: &[Point]) -> Point {
-    let of = |f: fn(&Point) -> f64| {
-        let mut values: Vec<f64> = points.iter().map(f).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    Point {
-        iops: of(|p| p.iops),
-        p50_us: of(|p| p.p50_us),
-        p99_us: of(|p| p.p99_us),
-        cpu_percent: of(|p| p.cpu_percent),
-        active_percent: of(|p| p.active_percent),
-    }
+    Ok(Point {
+        iops,
+        mean_us: latency.mean_ns / 1e3,
+        p50_us: us(latency.p50_ns),
+        p99_us: us(latency.p99_ns),
+        cpu_percent: 100.0 * (after_ns - before_ns) as f64 / elapsed_ns,
+    })
 }
 
 fn argument(name: &str) -> Option<String> {
@@ -155,87 +182,44 @@ fn offered(rate: f64) -> String {
     }
 }
 
+/// All contenders at one load; those that cannot run have no rounds.
+fn measure_all(rate: f64, seconds: f64, rounds: usize, refused: &mut Vec<String>) -> Measured {
+    let mut measured = Measured { rate, rounds: vec![Vec::new(); CONTENDERS.len()] };
+    for _ in 0..rounds {
+        for (contender, points) in CONTENDERS.iter().zip(&mut measured.rounds) {
+            match measure(contender, rate, seconds) {
+                Ok(point) => points.push(point),
+                Err(reason) if refused.contains(&reason) => {}
+                Err(reason) => refused.push(reason),
+            }
+        }
+    }
+    measured
+}
+
 fn main() {
     let number = |name, default: f64| argument(name).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (seconds, rounds) = (number("--seconds", 2.0), number("--rounds", 3.0) as usize);
-    let rates: Vec<f64> = RATES.into_iter().chain([f64::INFINITY]).collect();
-    println!("| offered IOPS | policy | IOPS | CPU % | active % | CPU us per I/O | p50 us | p99 us |");
-    println!("|---|---|---|---|---|---|---|---|");
-    let mut curves: Vec<Vec<Point>> = vec![Vec::new(); CONTENDERS.len()];
-    for &rate in &rates {
-        let mut points = vec![Vec::new(); CONTENDERS.len()];
-        for _ in 0..rounds {
-            for (contender, points) in CONTENDERS.iter().zip(&mut points) {
-                points.push(measure(contender, rate, seconds));
-            }
-        }
-        for ((contender, points), curve) in CONTENDERS.iter().zip(&points).zip(&mut curves) {
-            let p = median(points);
-            println!("{}", row(&offered(rate), contender.label, &p));
-            curve.push(p);
-        }
+    let list = |name| argument(name).map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let mut refused = Vec::new();
+    let mut all: Vec<Measured> =
+        list("--load").unwrap_or_default().iter().flat_map(|file| frontier::read(file)).collect();
+    let only = list("--only");
+    for rate in RATES.into_iter().filter(|rate| only.as_ref().is_none_or(|only| only.contains(&offered(*rate)))) {
+        all.push(measure_all(rate, seconds, rounds, &mut refused));
+    }
+    let all = frontier::merge(all);
+    println!(
+        "| offered IOPS | policy | IOPS | CPU % | CPU us per I/O | mean us | p50 us | p99 us | CPU % of the mix | worse than |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    all.iter().for_each(Measured::print);
+    refused.iter().for_each(|reason| println!("left out: {reason}"));
+    frontier::summarize(&all);
+    if let Some(file) = argument("--save") {
+        std::fs::write(&file, frontier::text(&all)).expect("what was measured can be written");
     }
     if let Some(file) = argument("--svg") {
-        std::fs::write(&file, svg(&curves)).expect("the picture can be written");
+        std::fs::write(&file, picture::svg(&all)).expect("the picture can be written");
     }
-}
-
-fn row(offered: &str, label: &str, p: &Point) -> String {
-    if p.iops == 0.0 {
-        return format!("| {offered} | {label} | - | {:.2} | {:.2} | - | - | - |", p.cpu_percent, p.active_percent);
-    }
-    format!(
-        "| {offered} | {label} | {:.0} | {:.1} | {:.1} | {:.2} | {:.1} | {:.1} |",
-        p.iops,
-        p.cpu_percent,
-        p.active_percent,
-        p.cpu_us_per_io(),
-        p.p50_us,
-        p.p99_us
-    )
-}
-
-/// CPU per I/O over p99, both logarithmic: one line a policy, one point a load.
-fn svg(curves: &[Vec<Point>]) -> String {
-    use plotters::prelude::*;
-    let colours = [RED, BLUE, RGBColor(0, 130, 60), RGBColor(150, 110, 0), RGBColor(120, 0, 140)];
-    let mut text = String::new();
-    {
-        let root = SVGBackend::with_string(&mut text, (860, 560)).into_drawing_area();
-        root.fill(&WHITE).expect("drawn");
-        let mut chart = ChartBuilder::on(&root)
-            .caption("CPU per I/O over p99 latency, by policy; one point a load", ("sans-serif", 20))
-            .margin(14)
-            .x_label_area_size(46)
-            .y_label_area_size(74)
-            .build_cartesian_2d((5.0..2000.0).log_scale(), (0.5..200_000.0).log_scale())
-            .expect("drawn");
-        chart.configure_mesh().x_desc("p99 latency, us").y_desc("scheduled CPU per I/O, us").draw().expect("drawn");
-        for ((contender, curve), colour) in CONTENDERS.iter().zip(curves).zip(colours) {
-            let points = || curve.iter().filter(|p| p.iops > 0.0).map(|p| (p.p99_us, p.cpu_us_per_io()));
-            let line = chart.draw_series(LineSeries::new(points(), &colour)).expect("drawn");
-            line.label(contender.label).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour));
-            chart.draw_series(points().map(|at| Circle::new(at, 3, colour.filled()))).expect("drawn");
-            let named = curve.iter().zip(RATES.into_iter().chain([f64::INFINITY])).filter(|(p, _)| p.iops > 0.0);
-            let names = named.map(|(p, rate)| {
-                let mut name = String::new();
-                let _ = write!(name, "{}", offered(rate));
-                Text::new(
-                    name,
-                    (p.p99_us * 1.03, p.cpu_us_per_io() * 1.1),
-                    ("sans-serif", 11).into_font().color(&colour),
-                )
-            });
-            chart.draw_series(names).expect("drawn");
-        }
-        chart
-            .configure_series_labels()
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK)
-            .position(SeriesLabelPosition::UpperRight)
-            .draw()
-            .expect("drawn");
-        root.present().expect("drawn");
-    }
-    text
 }
