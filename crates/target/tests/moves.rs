@@ -8,20 +8,23 @@
 //!
 //! `PILOTLIGHT_MOVES_SECONDS` says for how long, 10 by default. Each test wants the machine for itself.
 
+#[path = "moves/leave.rs"]
+mod leave;
 #[path = "moves/shuttle.rs"]
 mod shuttle;
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use leave::Leave;
 use pilotlight_host::load::{LoadSpec, Report, run};
 use pilotlight_host::{ConnectOptions, Narrow};
 use pilotlight_nvme::pdu::Digests;
-use pilotlight_plant::Policy;
+use pilotlight_plant::{CoreState, Policy};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{
     Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
@@ -184,6 +187,61 @@ fn moves_hurt_nobody() {
     let with = moves.with;
     let least = [with.in_backends, with.partial_pdus, with.open_r2ts, with.unfinished_sends].into_iter().min();
     assert!(least >= Some(LEAST * seconds().min(10) / 10), "too few moves of one kind: {moves:?}");
+}
+
+/// Sleeps of the worker cores that ended.
+fn sleeps(server: &Server) -> u64 {
+    let stats = server.stats().runtime;
+    stats.reactors[1..].iter().flat_map(|reactor| &reactor.asleep).map(|sleep| sleep.wakes).sum()
+}
+
+#[test]
+fn cores_leave_and_return_under_load_and_hurt_nobody() {
+    let (set, slept) = (AtomicBool::new(false), AtomicU64::new(0));
+    let leave = |server: &Server| {
+        if !set.swap(true, Relaxed) {
+            server.set_policy(Box::new(Leave::default())).expect("it needs nothing");
+        }
+        slept.store(sleeps(server), Relaxed);
+    };
+    let Some(moves) = under_load("cores leave and return", leave) else { return };
+    let slept = slept.into_inner();
+    println!("{slept} sleeps of worker cores");
+    let least = LEAST * seconds().min(10) / 100;
+    assert!(moves.moves > least && slept > least, "{slept} sleeps, {moves:?}");
+}
+
+/// The policy of the paper that has cores alone, on a server that is idle in turns.
+#[test]
+fn pg_takes_cores_and_brings_them_back_and_hurts_nobody() {
+    let _alone = MACHINE.lock();
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let server = start(&dir.path().join("blocks"));
+    let settings = [("interval", "5ms"), ("window", "5ms"), ("idle", "20ms")];
+    server.set_policy(pilotlight_policy::build("pg", &settings).expect("settings")).expect("it can move I/O threads");
+    for round in 0..100 {
+        let until = Instant::now() + Duration::from_secs(60);
+        while server.stats().runtime.reactors[1..].iter().all(|reactor| reactor.state == CoreState::Awake) {
+            assert!(Instant::now() < until, "round {round}: no core has left an idle server");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let spec = LoadSpec {
+            nsid: if round % 2 == 0 { FILE } else { LATE },
+            read_percent: 50,
+            verify: true,
+            depth: 8,
+            jobs: 2,
+            ios: Some(100),
+            timeout_ms: 60_000,
+            yield_when_idle: true,
+            ..LoadSpec::default()
+        };
+        let report =
+            run(&host(&server, spec.nsid), &spec, &AtomicBool::new(false), &mut |_| {}).expect("no request is lost");
+        assert!(report.is_clean(), "{report}");
+    }
+    println!("{} sleeps of worker cores", sleeps(&server));
+    server.stop(Duration::from_secs(20)).expect("everything is back");
 }
 
 #[test]
