@@ -94,7 +94,7 @@ mod tests {
     fn a_sampled_command_counts_twice_and_others_of_its_poll_once() {
         let (mut departures, counters) = (Departures::new(Clock::Handed), Counters::default());
         let namespaces = Namespaces::new().expect("a bell");
-        let sample = Sample { socket_ns: 1_000, weight: 4, is_stamped: true, ..Sample::NONE };
+        let sample = Sample::new(2, Some(2_000));
         for sample in [sample, Sample::NONE] {
             departures.left(Arrival { poll_ns: 3_000, sample }, 2, 4_000, &counters, &namespaces);
         }

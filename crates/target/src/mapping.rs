@@ -12,7 +12,6 @@ use std::ptr::NonNull;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::param::page_size;
 
 /// Bytes that one system call makes resident: meanwhile no other thread can map or unmap memory, which reactors do when they
 /// allocate.
@@ -20,6 +19,13 @@ const POPULATED_AT_ONCE: usize = 2 << 20;
 
 /// The size of a transparent huge page on the machines that have them.
 const HUGE_PAGE: usize = 2 << 20;
+
+/// Bytes of a page of the system. By the C library: rustix reads the kernel's auxiliary vector, whose addresses valgrind has not mapped.
+fn page_size() -> usize {
+    // SAFETY: the call has no preconditions.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
 
 /// Anonymous, private, zeroed memory; unmapped when dropped.
 #[derive(Debug)]

@@ -20,6 +20,7 @@
 //! wants them. Memory is fixed: a histogram for each I/O thread, and one for each of those namespaces.
 
 mod meter;
+mod sample;
 mod sampler;
 mod stamp;
 
@@ -32,6 +33,7 @@ use pilotlight_reactor::cells::add;
 use pilotlight_reactor::{Histogram, HistogramSnapshot};
 
 pub(crate) use meter::{LatencyMeter, SOURCES, sources_of};
+pub use sample::Sample;
 pub(crate) use sampler::Sampler;
 pub(crate) use stamp::{receive_stamped, set_stamping};
 
@@ -48,49 +50,28 @@ pub struct Arrival {
     pub sample: Sample,
 }
 
-/// A sampled receive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
-    /// When its bytes were at the socket, in nanoseconds of [`pilotlight_reactor::clock`].
-    pub socket_ns: u64,
-    /// Index of the namespace of the command.
-    pub namespace: u32,
-    /// How many receives it stands for; 0: it is not sampled.
-    pub weight: u16,
-    /// Whether the time is the kernel's, not that of the poll.
-    pub is_stamped: bool,
-}
-
-impl Sample {
-    /// Of a receive that is not sampled.
-    pub const NONE: Self = Self { socket_ns: 0, namespace: 0, weight: 0, is_stamped: false };
-
-    /// Whether there is one.
-    #[must_use]
-    pub fn is_some(self) -> bool {
-        self.weight != 0
-    }
-}
-
 impl Arrival {
     /// Of a command whose latency does not count.
     pub const NONE: Self = Self { poll_ns: 0, sample: Sample::NONE };
 
     /// Counts `count` commands whose answers the socket took at `end_ns`.
     pub(crate) fn record(self, count: u64, end_ns: u64, into: &Counters, namespaces: &Namespaces) {
-        into.latency.record(end_ns.saturating_sub(self.poll_ns), count);
+        let polled_ns = end_ns.saturating_sub(self.poll_ns);
+        into.latency.record(polled_ns, count);
         if self.sample.is_some() {
-            self.sample.record(count, end_ns, into, namespaces.limit(self.sample.namespace).map(|limit| &**limit));
+            let limit = self.sample.namespace().and_then(|namespace| namespaces.limit(namespace));
+            self.sample.record(count, polled_ns, into, limit.map(|limit| &**limit));
         }
     }
 }
 
 impl Sample {
+    /// Counts `count` commands whose answers the socket took so long after the poll that read them.
     #[cold]
-    fn record(self, count: u64, end_ns: u64, into: &Counters, limit: Option<&Limit>) {
-        let (ns, count) = (end_ns.saturating_sub(self.socket_ns), count * u64::from(self.weight));
+    fn record(self, count: u64, polled_ns: u64, into: &Counters, limit: Option<&Limit>) {
+        let (ns, count) = (polled_ns + self.waited_ns(), count * u64::from(self.weight()));
         into.from_socket.histogram.record(ns, count);
-        add(if self.is_stamped { &into.from_socket.stamped } else { &into.from_socket.unstamped }, count);
+        add(if self.is_stamped() { &into.from_socket.stamped } else { &into.from_socket.unstamped }, count);
         if let Some(histogram) = limit.and_then(|limit| limit.latency().histogram()) {
             histogram.record_shared(ns, count);
         }
@@ -249,6 +230,30 @@ impl LatencyReading {
     }
 }
 
+/// The last window of a namespace's latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LatencyWindow {
+    /// Nanoseconds, from the socket on.
+    pub mean_ns: u64,
+    /// The median.
+    pub p50_ns: u64,
+    /// The 99th percentile.
+    pub p99_ns: u64,
+}
+
+impl LatencyReading {
+    /// The last window, while a policy wants it, if it had any requests.
+    pub(crate) fn last_window(&self) -> Option<LatencyWindow> {
+        let of = |stat: Stat| {
+            let at = Stat::ALL.iter().position(|known| *known == stat)?;
+            self.window(at)?.value
+        };
+        let window =
+            || Some(LatencyWindow { mean_ns: of(Stat::Mean)?, p50_ns: of(Stat::P50)?, p99_ns: of(Stat::P99)? });
+        self.is_wanted().then(window).flatten()
+    }
+}
+
 /// A statistic of a window in nanoseconds.
 fn value_of(window: &HistogramSnapshot, stat: Stat) -> u64 {
     match stat {
@@ -265,9 +270,8 @@ mod tests {
     #[test]
     fn a_sample_counts_for_as_many_as_it_stands_for() {
         let (counters, limit) = (Counters::default(), Limit::default());
-        let sample = Sample { socket_ns: 1_000, weight: 4, is_stamped: true, ..Sample::NONE };
-        sample.record(2, 4_000, &counters, Some(&limit));
-        Sample { is_stamped: false, ..sample }.record(1, 4_000, &counters, None);
+        Sample::new(2, Some(2_000)).record(2, 1_000, &counters, Some(&limit));
+        Sample::new(2, None).record(1, 3_000, &counters, None);
         let socket = counters.from_socket.snapshot();
         assert_eq!((socket.latency.count(), socket.stamped, socket.unstamped), (12, 8, 4));
         assert_eq!(socket.latency.mean_ns(), 3_000);
@@ -277,18 +281,21 @@ mod tests {
     #[test]
     fn a_namespace_counts_while_it_is_wanted() {
         let (counters, limit) = (Counters::default(), Limit::default());
-        let sample = Sample { socket_ns: 1_000, weight: 1, is_stamped: true, ..Sample::NONE };
+        let sample = Sample::new(0, Some(900));
         let reading = limit.latency();
         reading.set_wanted(true);
         reading.histogram.get_or_init(Histogram::default);
-        sample.record(3, 2_000, &counters, Some(&limit));
+        sample.record(3, 100, &counters, Some(&limit));
         let window = reading.histogram().unwrap().snapshot();
         reading.note(&window, 9);
+        let last = reading.last_window().expect("it is wanted");
+        assert_eq!((last.mean_ns, last.p50_ns), (1_000, window.percentile_ns(0.5)));
         assert_eq!(reading.window(0), Some(Window { ended_ns: 9, value: Some(1_000) }));
         reading.note(&HistogramSnapshot::default(), 10);
         assert_eq!(reading.window(2), Some(Window { ended_ns: 10, value: None }), "no request, no latency");
+        assert_eq!(reading.last_window(), None);
         reading.set_wanted(false);
-        sample.record(1, 2_000, &counters, Some(&limit));
+        sample.record(1, 100, &counters, Some(&limit));
         assert_eq!(reading.histogram.get().unwrap().snapshot(), window);
     }
 }

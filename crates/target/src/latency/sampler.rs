@@ -2,14 +2,14 @@
 
 /// Samples between two ticks (10 ms) above which every other one is left out: 6,400 a second on each I/O thread.
 const MOST: u32 = 64;
-/// Most receives that a sample stands for.
-const SPARSEST: u16 = 4096;
+/// Most receives that a sample stands for, as a binary logarithm: 4096.
+const SPARSEST: u32 = 12;
 
 /// Chooses receives at random, so that no order in which connections take turns shows in the samples.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Receives for each sample, on average: a power of two.
-    every: u16,
+    /// Receives for each sample, on average, as a binary logarithm.
+    every_log2: u32,
     /// Receives until the next sample.
     left: u32,
     /// Samples since the last tick.
@@ -19,24 +19,24 @@ pub(crate) struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { every: 1, left: 1, taken: 0, random: 0x9e37_79b9 }
+        Self { every_log2: 0, left: 1, taken: 0, random: 0x9e37_79b9 }
     }
 }
 
 impl Sampler {
-    /// There is another receive: how many it stands for, if it is sampled.
+    /// There is another receive: how many it stands for, as a binary logarithm, if it is sampled.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<u16> {
+    pub(crate) fn next(&mut self) -> Option<u32> {
         self.left -= 1;
         (self.left == 0).then(|| self.take())
     }
 
     #[cold]
-    fn take(&mut self) -> u16 {
-        let weight = self.every;
+    fn take(&mut self) -> u32 {
+        let weight = self.every_log2;
         self.taken += 1;
-        if self.taken > MOST && self.every < SPARSEST {
-            (self.every, self.taken) = (self.every * 2, MOST / 2);
+        if self.taken > MOST && self.every_log2 < SPARSEST {
+            (self.every_log2, self.taken) = (self.every_log2 + 1, MOST / 2);
         }
         self.left = self.gap();
         weight
@@ -48,13 +48,13 @@ impl Sampler {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
-        if self.every == 1 { 1 } else { 1 + self.random % (2 * u32::from(self.every) - 1) }
+        1 + self.random % ((2 << self.every_log2) - 1)
     }
 
     /// 10 ms have passed, or more.
     pub(crate) fn tick(&mut self) {
-        if self.taken < MOST / 2 && self.every > 1 {
-            self.every /= 2;
+        if self.taken < MOST / 2 && self.every_log2 > 0 {
+            self.every_log2 -= 1;
             self.left = self.gap();
         }
         self.taken = 0;
@@ -67,9 +67,9 @@ mod tests {
 
     /// Samples of `receives` receives between two ticks, and what they stand for.
     fn tick(sampler: &mut Sampler, receives: u32) -> (u32, u64) {
-        let weights: Vec<u16> = (0..receives).filter_map(|_| sampler.next()).collect();
+        let weights: Vec<u32> = (0..receives).filter_map(|_| sampler.next()).collect();
         sampler.tick();
-        (weights.len() as u32, weights.iter().map(|&weight| u64::from(weight)).sum())
+        (weights.len() as u32, weights.iter().map(|&weight| 1 << weight).sum())
     }
 
     #[test]

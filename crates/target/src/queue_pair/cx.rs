@@ -17,7 +17,7 @@ use crate::stats::Counters;
 pub struct Cx<'a> {
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
-    /// When the bytes that are acted on were at the socket, where their receive is sampled.
+    /// For how long the bytes that are acted on were at the socket, where their receive is sampled.
     pub sample: Sample,
     /// The queue pair's own address.
     pub me: ConnAddr,

@@ -205,8 +205,10 @@ impl<T: Transport> QueuePair<T> {
             Work::Write { .. } => cx.counters.add_write(u64::from(slot.len)),
             _ => arrival = Arrival::NONE,
         }
-        if let Some((namespace, _)) = arrival.sample.is_some().then(|| slot.work.place()).flatten() {
-            arrival.sample.namespace = namespace;
+        if arrival.sample.is_some()
+            && let Some((namespace, _)) = slot.work.place()
+        {
+            arrival.sample = arrival.sample.of_namespace(namespace);
         }
         match slot.buffer.take() {
             Some(buffer) if to_host && !slot.missing && slot.len > 0 => {

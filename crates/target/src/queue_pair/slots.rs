@@ -79,7 +79,7 @@ pub struct Slot {
     pub held_by_host: bool,
     /// When it came, in nanoseconds; of a throttled command, when it was admitted.
     pub arrived_ns: u64,
-    /// When its bytes were at the socket, where it is sampled; of a throttled command, so much later.
+    /// For how long its bytes were at the socket, where it is sampled.
     pub sample: Sample,
     /// When it took the buffer that its data is fetched into, in nanoseconds.
     pub fetching_ns: u64,

@@ -186,7 +186,6 @@ fn admit(queue: &mut Queue, index: u16, cx: &mut Cx) {
     let slot = queue.slots.get(index);
     let waited_ns = cx.now_ns.saturating_sub(slot.arrived_ns);
     slot.arrived_ns = cx.now_ns;
-    slot.sample.socket_ns += waited_ns;
     cx.counters.cap_waits.record(waited_ns, 1);
     limit_of(queue, index, cx, |limit| limit.end_wait(Some(waited_ns)));
     queue.make_wait(index, false);

@@ -79,32 +79,33 @@ impl Resources {
     }
 }
 
-/// What the next receive of a socket stands for, if it is sampled: until there is a stamp, from this poll on. The first sampled receive only
-/// asks the kernel for stamps, and the first one that is not to be sampled for none.
+/// What the next receive of a socket stands for, as a binary logarithm, if it is sampled. The first sampled receive only asks the kernel
+/// for stamps, and the first one that is not to be sampled for none.
 #[cold]
-fn sample_next(
-    is_stamping: &mut bool,
-    is_sampled: bool,
-    socket: &OwnedFd,
-    sampler: &mut Sampler,
-    now_ns: u64,
-) -> Sample {
+fn sample_next(is_stamping: &mut bool, is_sampled: bool, socket: &OwnedFd, sampler: &mut Sampler) -> Option<u32> {
     if *is_stamping != is_sampled {
         *is_stamping = is_sampled;
         set_stamping(socket, is_sampled);
-        return Sample::NONE;
+        return None;
     }
-    sampler.next().map_or(Sample::NONE, |weight| Sample { socket_ns: now_ns, weight, ..Sample::NONE })
+    sampler.next()
 }
 
-/// Receives, and notes when the bytes were there, if the kernel says so.
+/// Receives in the poll that began at `now_ns`; with the sample for its commands.
 #[cold]
-fn receive_sampled(socket: &OwnedFd, parts: &mut [IoSliceMut<'_>], sample: &mut Sample) -> Result<usize, Errno> {
-    let (bytes, stamp) = receive_stamped(socket, parts)?;
-    if let Some(socket_ns) = stamp {
-        (sample.socket_ns, sample.is_stamped) = (socket_ns, true);
+fn receive_sampled(
+    socket: &OwnedFd,
+    parts: &mut [IoSliceMut<'_>],
+    weight: u32,
+    now_ns: u64,
+) -> (Result<usize, Errno>, Sample) {
+    match receive_stamped(socket, parts) {
+        Ok((bytes, stamp)) => {
+            let waited_ns = stamp.map(|socket_ns| now_ns.saturating_sub(socket_ns));
+            (Ok(bytes), Sample::new(weight, waited_ns))
+        }
+        Err(error) => (Err(error), Sample::NONE),
     }
-    Ok(bytes)
 }
 
 impl Link {
@@ -128,25 +129,30 @@ impl Link {
         let mut in_place = 0;
         let flags = RecvFlags::DONTWAIT;
         let is_sampled = res.shared.latencies.are_sampled();
-        let mut sample = Sample::NONE;
+        let mut weight = None;
         if is_sampled || self.is_stamping {
-            sample = sample_next(&mut self.is_stamping, is_sampled, socket, &mut res.sampler, now_ns);
+            weight = sample_next(&mut self.is_stamping, is_sampled, socket, &mut res.sampler);
         }
-        let received = match self.conn.body_target().filter(|_| kept == 0) {
-            Some(target) => {
+        let (received, sample) = match (self.conn.body_target().filter(|_| kept == 0), weight) {
+            (Some(target), weight) => {
                 in_place = target.len();
                 let mut parts = [IoSliceMut::new(target), IoSliceMut::new(&mut scratch[..room])];
-                if sample.is_some() {
-                    receive_sampled(socket, &mut parts, &mut sample)
-                } else {
-                    rustix::net::recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), flags)
-                        .map(|r| r.bytes)
+                match weight {
+                    Some(weight) => receive_sampled(socket, &mut parts, weight, now_ns),
+                    None => {
+                        let control = &mut RecvAncillaryBuffer::default();
+                        let received = rustix::net::recvmsg(socket, &mut parts, control, flags);
+                        (received.map(|r| r.bytes), Sample::NONE)
+                    }
                 }
             }
-            None if sample.is_some() => {
-                receive_sampled(socket, &mut [IoSliceMut::new(&mut scratch[kept..room])], &mut sample)
+            (None, Some(weight)) => {
+                receive_sampled(socket, &mut [IoSliceMut::new(&mut scratch[kept..room])], weight, now_ns)
             }
-            None => rustix::net::recv(socket, &mut scratch[kept..room], flags).map(|(_, bytes)| bytes),
+            (None, None) => {
+                let received = rustix::net::recv(socket, &mut scratch[kept..room], flags);
+                (received.map(|(_, bytes)| bytes), Sample::NONE)
+            }
         };
         let mut cx = res.cx(now_ns, self.address);
         cx.sample = sample;
