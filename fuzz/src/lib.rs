@@ -3,3 +3,4 @@
 pub mod caps;
 pub mod connection;
 pub mod pdu;
+pub mod sums;

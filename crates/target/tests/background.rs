@@ -143,6 +143,38 @@ fn a_damaged_block_is_found_and_fails_until_it_is_written() {
 }
 
 #[test]
+fn a_bad_block_is_bad_after_a_restart_until_it_is_written() {
+    let folder = folder();
+    sum_all(folder.path());
+    damage(folder.path(), 20);
+    forget_pass(folder.path());
+    let found = server(folder.path(), "checked:", fast());
+    eventually(&found, "found", |now| now.bad_blocks == 1);
+    stop(found);
+    let idle = BackgroundConfig { scrub: Scrubbed::Off, ..fast() };
+    for is_written in [false, true] {
+        let again = server(folder.path(), "checked:", idle.clone());
+        let (controller, mut queue) = queue(&again);
+        assert_eq!(read(&mut queue, 20).expect_err("it is bad"), Status::UNRECOVERED_READ);
+        assert_eq!(read(&mut queue, 21).expect("others are read"), vec![17; BLOCK]);
+        if is_written {
+            write(&mut queue, 20, &vec![8; BLOCK]);
+        } else {
+            write(&mut queue, 22, &vec![9; BLOCK]); // its range is dirty now
+        }
+        drop((queue, controller));
+        stop(again);
+    }
+    let again = server(folder.path(), "checked:", fast());
+    let (controller, mut queue) = queue(&again);
+    assert_eq!(read(&mut queue, 20).expect("it was written"), vec![8; BLOCK]);
+    let after = eventually(&again, "summed", |now| now.dirty_bytes == 0);
+    assert_eq!((after.bad_blocks, after.mismatches), (0, 0));
+    drop((queue, controller));
+    stop(again);
+}
+
+#[test]
 fn damage_beside_a_write_is_found_though_the_range_is_dirty() {
     let folder = folder();
     sum_all(folder.path());

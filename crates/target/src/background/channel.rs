@@ -215,13 +215,16 @@ impl TrackedChannel {
 
     /// The channel below has done a part; the end of the request, if it was the last.
     fn part_over(&mut self, slot: u32, completion: Completion) -> Option<Completion> {
-        self.leave(slot);
         let Completion { result, buffer, .. } = completion;
         let held = self.slots[slot as usize].as_mut().expect("a slot in use has a request");
         let (part, op) = (held.part.clone(), held.request.op);
         let end = held.request.lba + u64::from(held.request.blocks);
         if result.is_ok() {
+            // while nobody can sum the range: else the blocks would keep the checksums that they did not match
             self.tracker.bad.clear(part.start, part.end - part.start);
+        }
+        self.leave(slot);
+        if result.is_ok() {
             self.note_freed(&part, op);
         }
         if result.is_err() || part.end == end {

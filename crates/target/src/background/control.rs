@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
 use crossbeam_queue::ArrayQueue;
+use pilotlight_reactor::{Histogram, HistogramSnapshot};
 
+use super::pace::PRESENT_NS;
 use super::upkeep::{Place, Upkeep};
 use crate::backend::BackendSpec;
 
@@ -122,10 +124,17 @@ impl Drive {
     }
 }
 
-/// Whether an I/O thread has requests; a cache line each.
+/// What an I/O thread says of its requests; cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Active(AtomicBool);
+struct Activity {
+    /// Whether it has any.
+    is_active: AtomicBool,
+    /// When it last took one, in nanoseconds; 0 for never.
+    last_ns: AtomicU64,
+    /// When it took the first one after the last background I/O had begun.
+    met_ns: AtomicU64,
+}
 
 /// What scrubbing has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +159,11 @@ pub struct Background {
     config: BackgroundConfig,
     rates: [Rate; 2],
     drives: Mutex<HashMap<u64, Arc<Drive>>>,
-    active: Box<[Active]>,
+    activity: Box<[Activity]>,
+    /// When the last background I/O began, in nanoseconds.
+    began_ns: AtomicU64,
+    /// Of each background I/O during which a host's request came: from the poll that took the first one until it was over.
+    overlaps: Histogram,
     /// Namespaces with background work so far.
     placed: AtomicU32,
     upkeeps: Mutex<Vec<Arc<Upkeep>>>,
@@ -168,7 +181,9 @@ impl Background {
             rates: [Rate::new(config.scrub_bytes_per_s), Rate::new(config.trim_bytes_per_s)],
             config,
             drives: Mutex::default(),
-            active: (0..io_threads).map(|_| Active::default()).collect(),
+            activity: (0..io_threads).map(|_| Activity::default()).collect(),
+            began_ns: AtomicU64::new(0),
+            overlaps: Histogram::default(),
             placed: AtomicU32::new(0),
             upkeeps: Mutex::default(),
             findings: ArrayQueue::new(FINDINGS),
@@ -199,7 +214,7 @@ impl Background {
             Scrubbed::All => true,
         };
         let Some(path) = backend.path().filter(|_| scrubs || trims) else { return };
-        let owner = self.placed.fetch_add(1, SeqCst) as usize % self.active.len().max(1);
+        let owner = self.placed.fetch_add(1, SeqCst) as usize % self.activity.len().max(1);
         let drive = Arc::clone(self.drives().entry(drive_number(path)).or_default());
         upkeep.place(Place { owner: owner as u16, drive, scrubs, nqn: name.0.to_owned(), nsid: name.1 });
         self.all().push(Arc::clone(upkeep));
@@ -305,17 +320,50 @@ impl Background {
         (added_ns != u64::MAX).then(|| (rate.backlog.load(Relaxed), added_ns))
     }
 
-    /// I/O thread `me` has requests, or has none.
-    pub(crate) fn note_active(&self, me: u16, active: bool) {
-        let cell = &self.active[usize::from(me)].0;
-        if cell.load(Relaxed) != active {
-            cell.store(active, Relaxed);
+    /// In its poll at `now_ns` I/O thread `me` took requests or none, and has some or none.
+    pub(crate) fn note_requests(&self, me: u16, took: bool, has: bool, now_ns: u64) {
+        let own = &self.activity[usize::from(me)];
+        if own.is_active.load(Relaxed) != has {
+            own.is_active.store(has, Relaxed);
+        }
+        if !took {
+            return;
+        }
+        own.last_ns.store(now_ns, Relaxed);
+        if own.met_ns.load(Relaxed) < self.began_ns.load(Relaxed) {
+            own.met_ns.store(now_ns, Relaxed);
         }
     }
 
     /// Whether an I/O thread other than `me` has requests.
     pub(crate) fn others_are_active(&self, me: u16) -> bool {
-        self.active.iter().enumerate().any(|(at, active)| at != usize::from(me) && active.0.load(Relaxed))
+        self.activity.iter().enumerate().any(|(at, one)| at != usize::from(me) && one.is_active.load(Relaxed))
+    }
+
+    /// Whether hosts are present ([`PRESENT_NS`]).
+    pub(crate) fn has_hosts(&self, now_ns: u64) -> bool {
+        let is_recent = |last_ns: u64| last_ns != 0 && now_ns.saturating_sub(last_ns) < PRESENT_NS;
+        self.activity.iter().any(|one| is_recent(one.last_ns.load(Relaxed)))
+    }
+
+    /// A background I/O begins.
+    pub(super) fn note_begin(&self, now_ns: u64) {
+        self.began_ns.fetch_max(now_ns, SeqCst);
+    }
+
+    /// The background I/O that began at `began_ns` is over.
+    pub(super) fn note_end(&self, began_ns: u64, now_ns: u64) {
+        let met = self.activity.iter().map(|one| one.met_ns.load(Relaxed)).filter(|met_ns| *met_ns >= began_ns).min();
+        if let Some(met_ns) = met.filter(|&met_ns| met_ns <= now_ns) {
+            self.overlaps.record_shared(now_ns - met_ns, 1);
+        }
+    }
+
+    /// Of each background I/O during which a host's request came: the time from the poll that took the first one until it was over. With
+    /// background work on several drives at once, from a later request in some cases.
+    #[must_use]
+    pub fn overlaps(&self) -> HistogramSnapshot {
+        self.overlaps.snapshot()
     }
 
     /// Has a finding logged, by another thread.

@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use pilotlight_reactor::clock;
+
 use super::control::{Background, Class};
 use super::pace::{Pace, Round, Schedule, may_begin};
 use super::sums::format::Pass;
@@ -106,6 +108,10 @@ pub(super) struct Scrubber {
     batch_ns: u64,
     /// When it was last polled.
     now_ns: u64,
+    /// When the work began that the present I/O belongs to: looking up the range, or flushing.
+    work_ns: u64,
+    /// When the present I/O began.
+    io_ns: u64,
     noted: u64,
 }
 
@@ -133,6 +139,8 @@ impl Scrubber {
             batch: Vec::with_capacity(BATCH),
             batch_ns: 0,
             now_ns,
+            work_ns: 0,
+            io_ns: 0,
             noted: pass.position,
         };
         scrubber.upkeep.progress.ranges.store(bytes.div_ceil(RANGE), Relaxed);
@@ -181,7 +189,7 @@ impl Scrubber {
         let (position, ranges) = self.position();
         let mut due_ns = self.schedule_ns(shared);
         if self.upkeep.has(Class::Scrub) {
-            let by_rate_ns = self.scrub.due_ns(shared.rate(Class::Scrub));
+            let by_rate_ns = self.scrub.due_ns(shared.rate(Class::Scrub), round.has_hosts);
             if position < ranges {
                 due_ns = due_ns.min(by_rate_ns);
             }
@@ -193,7 +201,7 @@ impl Scrubber {
             }
         }
         if self.upkeep.backlog(Class::Trim) > 0 {
-            due_ns = due_ns.min(self.trim.due_ns(shared.rate(Class::Trim)));
+            due_ns = due_ns.min(self.trim.due_ns(shared.rate(Class::Trim), round.has_hosts));
         }
         // requests keep it from beginning, or the drive is in use; and ranges become dirty without a word
         let retry_ns = if round.has_requests { BLOCKED_NS } else { crate::wait::BUSY_RETRY_NS };
@@ -217,6 +225,7 @@ impl Scrubber {
                 if let Some(Reply::Committed(batch)) = self.tracker().and_then(|tracker| tracker.reply()) {
                     self.batch = batch;
                     self.state = State::Idle;
+                    self.scrub.end(self.now_ns.saturating_sub(self.work_ns));
                 }
             }
             _ => {}
@@ -234,12 +243,12 @@ impl Scrubber {
         let (shared, round) = (cx.shared, cx.round);
         let now_ns = round.now_ns;
         if self.upkeep.backlog(Class::Trim) > 0
-            && may_begin(round, self.trim.due_ns(shared.rate(Class::Trim)), u64::MAX)
+            && may_begin(round, self.trim.due_ns(shared.rate(Class::Trim), round.has_hosts), u64::MAX)
         {
             return self.punch(cx);
         }
         let by_schedule_ns = self.schedule_ns(shared);
-        let by_rate_ns = self.scrub.due_ns(shared.rate(Class::Scrub));
+        let by_rate_ns = self.scrub.due_ns(shared.rate(Class::Scrub), round.has_hosts);
         if !self.upkeep.has(Class::Scrub) || !may_begin(round, by_rate_ns, by_schedule_ns) {
             return false;
         }
@@ -302,6 +311,7 @@ impl Scrubber {
     }
 
     fn start(&mut self, job: Job) -> bool {
+        self.work_ns = self.now_ns;
         if job.purpose == Purpose::Read {
             self.state = State::Ready(job);
             return true;
@@ -359,7 +369,9 @@ impl Scrubber {
             self.buffer = request.buffer.or(self.buffer.take());
             return false;
         };
-        match cx.channel.submit_scrub(request, cx.round.now_ns) {
+        let began_ns = cx.round.now_ns;
+        cx.shared.note_begin(began_ns);
+        match cx.channel.submit_scrub(request, began_ns) {
             Submitted::Busy(request) => {
                 drive.give_back();
                 self.buffer = request.buffer.or(self.buffer.take());
@@ -367,10 +379,10 @@ impl Scrubber {
             }
             submitted => {
                 let pace = if matches!(next, State::Punching(_)) { &mut self.trim } else { &mut self.scrub };
-                pace.begin(cx.round.now_ns, bytes);
-                self.state = next;
+                pace.begin(began_ns, bytes);
+                (self.state, self.io_ns) = (next, began_ns);
                 if let Submitted::Done(completion) = submitted {
-                    self.on_completion(completion, cx.shared);
+                    self.on_completion(completion, cx.shared, clock::now_ns());
                 }
             }
         }
@@ -391,6 +403,7 @@ impl Scrubber {
     }
 
     fn flush(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.work_ns = self.now_ns;
         let request = Request { tag: cx.tag, op: Op::Flush, lba: 0, blocks: 0, buffer: None };
         self.submit(cx, request, State::Flushing, 0)
     }
@@ -422,16 +435,25 @@ impl Scrubber {
     }
 
     /// An I/O is over.
-    pub(super) fn on_completion(&mut self, completion: Completion, shared: &Background) {
+    pub(super) fn on_completion(&mut self, completion: Completion, shared: &Background, now_ns: u64) {
         if let Some(place) = self.upkeep.placed() {
             place.drive.give_back();
         }
+        shared.note_end(self.io_ns, now_ns);
         let Completion { result, buffer, .. } = completion;
         self.buffer = buffer.or(self.buffer.take());
+        let before_ns = clock::now_ns();
         match std::mem::replace(&mut self.state, State::Idle) {
-            State::Reading(job) => self.on_read(job, result, shared),
+            State::Reading(job) => {
+                self.on_read(job, result, shared);
+                let summing_ns = clock::now_ns().saturating_sub(before_ns);
+                self.scrub.end(now_ns.saturating_sub(self.work_ns) + summing_ns);
+            }
             State::Flushing => self.commit(result),
-            State::Punching(range) => self.on_punched(range, result),
+            State::Punching(range) => {
+                self.on_punched(range, result);
+                self.trim.end(now_ns.saturating_sub(self.io_ns));
+            }
             other => self.state = other,
         }
     }

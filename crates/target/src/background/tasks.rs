@@ -95,7 +95,7 @@ impl Tasks {
     /// A background request is over.
     pub fn on_completion(&mut self, completion: Completion, shared: &Background, now_ns: u64) {
         if let Some(task) = self.tasks.get_mut(completion.tag as u32 as usize).and_then(Option::as_mut) {
-            task.scrubber.on_completion(completion, shared);
+            task.scrubber.on_completion(completion, shared, now_ns);
         }
         self.due_ns = now_ns;
     }

@@ -174,4 +174,6 @@ impl Backend for TrackedBackend {
 }
 
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod tests;

@@ -23,11 +23,13 @@ impl TargetThread {
     pub(super) fn poll_background(&mut self, now_ns: u64, requests: u32) -> bool {
         let Resources { tasks, namespaces, shared, .. } = &mut self.resources;
         let active = requests > 0 || self.in_progress > 0;
-        shared.background.note_active(self.id, active);
+        shared.background.note_requests(self.id, requests > 0, active, now_ns);
         if now_ns < tasks.due_ns() || self.draining {
             return false;
         }
         let has_requests = active || shared.background.others_are_active(self.id);
-        tasks.poll(namespaces, &shared.background, Round { now_ns, took_requests: requests > 0, has_requests })
+        let has_hosts = has_requests || shared.background.has_hosts(now_ns);
+        let round = Round { now_ns, took_requests: requests > 0, has_requests, has_hosts };
+        tasks.poll(namespaces, &shared.background, round)
     }
 }

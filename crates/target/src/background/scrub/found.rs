@@ -44,15 +44,17 @@ impl Scrubber {
     }
 
     fn verify(&mut self, job: Job, new: &Sums, shared: &Background) {
-        let differs = job.old.map_or(0, |old| differing(&old, new, !self.bad(job.range)));
+        let (bad, differs) = (self.bad(job.range), job.old.map_or(0, |old| differing(&old, new, u16::MAX)));
+        let (found, healed) = (differs & !bad, bad & !differs);
         let is_clean = self.upkeep.tracker().is_some_and(|tracker| tracker.ranges.mark(job.range) == Mark::Clean);
-        if differs == 0 || !is_clean {
+        if found | healed == 0 || !is_clean {
             return self.done(job); // what was written meanwhile may well differ
         }
-        if !job.again {
+        if found != 0 && !job.again {
             return self.read_again(job);
         }
-        self.note_bad(job.range, differs, shared);
+        // a write that waits for the mark has not begun
+        self.note_bad(job.range, (found, healed), [Mark::Clean, Mark::Marking], shared);
         self.done(job);
     }
 
@@ -63,14 +65,27 @@ impl Scrubber {
         }
     }
 
-    fn note_bad(&self, range: u64, blocks: u16, shared: &Background) {
-        let Some(tracker) = self.upkeep.tracker() else { return };
-        for at in (0..BLOCKS as u64).filter(|at| blocks >> at & 1 == 1) {
-            let lba = range * BLOCKS as u64 + at;
-            tracker.bad.add(lba);
-            self.upkeep.progress.mismatches.fetch_add(1, Relaxed);
-            shared.report(&self.upkeep, Finding::Mismatch { lba });
+    /// Notes blocks (a bit each) that were found to be bad, and bad ones that match their checksums again; unless the range has another mark
+    /// by now, because somebody has written to it.
+    fn note_bad(&self, range: u64, (found, healed): (u16, u16), marks: [Mark; 2], shared: &Background) {
+        let Some(tracker) = self.upkeep.tracker().filter(|tracker| found | healed != 0 && tracker.ranges.hold(range))
+        else {
+            return;
+        };
+        let lbas = |blocks: u16| {
+            let set = move |at: &u64| blocks >> at & 1 == 1;
+            (0..BLOCKS as u64).filter(set).map(move |at| range * BLOCKS as u64 + at)
+        };
+        if marks.contains(&tracker.ranges.mark(range)) {
+            lbas(healed).for_each(|lba| tracker.bad.clear(lba, 1));
+            for lba in lbas(found) {
+                tracker.bad.add(lba);
+                self.upkeep.progress.mismatches.fetch_add(1, Relaxed);
+                shared.report(&self.upkeep, Finding::Mismatch { lba });
+            }
+            tracker.ask(Work::KeepBad); // without room it is kept with the next commit
         }
+        tracker.ranges.release(range);
     }
 
     fn sum(&mut self, job: Job, written: u16, new: Sums, shared: &Background) {
@@ -83,7 +98,7 @@ impl Scrubber {
         if !is_quiet {
             return self.done(job); // written meanwhile: it is summed another time
         }
-        self.note_bad(job.range, differs, shared);
+        self.note_bad(job.range, (differs, 0), [Mark::Committing; 2], shared);
         let mut sums = new;
         for at in (0..BLOCKS).filter(|at| (bad | differs) >> at & 1 == 1) {
             // a bad block keeps the checksum that it does not match

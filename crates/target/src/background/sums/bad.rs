@@ -1,12 +1,11 @@
 //! Blocks whose data is not what their checksum says: reads of them fail until they are written again.
 //!
-//! A list of fixed length, looked through by every read while it is not empty. Blocks beyond [`ROOM`] are counted and logged by who
-//! finds them, and not kept here.
+//! A list of fixed length, looked through by every read while it is not empty. Blocks beyond [`PLACES`] are counted and logged by who
+//! finds them, and not kept here. The sums file keeps the list, place by place.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Bad blocks that are kept: a drive with more is to be replaced.
-const ROOM: usize = 4096;
+use super::format::PLACES;
 
 /// The list.
 #[derive(Debug)]
@@ -20,12 +19,31 @@ pub struct BadBlocks {
 
 impl Default for BadBlocks {
     fn default() -> Self {
-        let places = (0..ROOM).map(|_| AtomicU64::new(0)).collect();
+        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
         Self { places, used: AtomicUsize::new(0), count: AtomicUsize::new(0) }
     }
 }
 
 impl BadBlocks {
+    /// Those of a sums file, place by place.
+    #[must_use]
+    pub fn of(places: &[Option<u64>]) -> Self {
+        let this = Self::default();
+        for (place, lba) in this.places.iter().zip(places).filter_map(|(place, lba)| Some((place, (*lba)?))) {
+            place.store(lba + 1, Ordering::SeqCst);
+            this.count.fetch_add(1, Ordering::SeqCst);
+        }
+        this.used.store(places.len().min(PLACES), Ordering::SeqCst);
+        this
+    }
+
+    /// The bad blocks, place by place; the places that were never used are left out.
+    #[must_use]
+    pub fn places(&self) -> Vec<Option<u64>> {
+        let used = self.used.load(Ordering::SeqCst).min(PLACES);
+        self.places[..used].iter().map(|place| place.load(Ordering::SeqCst).checked_sub(1)).collect()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -39,7 +57,7 @@ impl BadBlocks {
     }
 
     fn within(&self, lba: u64, blocks: u64) -> impl Iterator<Item = &AtomicU64> {
-        let used = self.used.load(Ordering::SeqCst).min(ROOM);
+        let used = self.used.load(Ordering::SeqCst).min(PLACES);
         let meets = move |place: &&AtomicU64| {
             place.load(Ordering::SeqCst).checked_sub(1).is_some_and(|bad| (lba..lba + blocks).contains(&bad))
         };
@@ -88,8 +106,10 @@ mod tests {
         assert!(bad.meets(0, 1) && bad.meets(5, 3) && !bad.meets(1, 6) && !bad.meets(8, 100));
         bad.clear(1, 7);
         assert_eq!((bad.len(), bad.meets(7, 1), bad.meets(0, 8)), (1, false, true));
-        assert!((1..ROOM as u64).all(|lba| bad.add(lba)));
-        assert!(!bad.add(ROOM as u64), "there is no room left");
+        let again = BadBlocks::of(&bad.places());
+        assert_eq!((again.len(), again.places()), (1, vec![Some(0), None]));
+        assert!((1..PLACES as u64).all(|lba| bad.add(lba)));
+        assert!(!bad.add(PLACES as u64), "there is no room left");
         bad.clear(0, u64::MAX - 1);
         assert!(bad.is_empty());
     }

@@ -7,6 +7,9 @@
 //! The crash test at the end loses any of what was not synced, at any call:
 //! - a range that was marked and not committed since has its mark;
 //! - a range without a mark has the checksums of its last commit.
+//!
+//! Bad blocks are kept so that they fail from the start on. Those in marked ranges count only after a clean close: else one of them may have been
+//! written again, and the ranges are summed anew without a report.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -14,8 +17,12 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::BLOCKS;
 use super::Sums;
-use super::format::{FormatError, HEADER_STEP, Header, Layout, Pass, RECORD, decode_record, encode_record};
+use super::format::{
+    BAD_AT, FormatError, HEADER_STEP, Header, Layout, PLACE, PLACES, Pass, RECORD, decode_bad, decode_record,
+    encode_bad, encode_record,
+};
 
 /// Where the bytes of a sums file are: a file, or a model of one in tests.
 pub trait Storage: Send + Sync {
@@ -112,6 +119,8 @@ pub enum Found {
 struct Inner {
     header: Header,
     marks: Box<[u64]>,
+    /// The bad block at each place.
+    bad: Box<[Option<u64>]>,
 }
 
 /// A sums file.
@@ -139,9 +148,54 @@ impl SumsFile {
         let mut raw = vec![0; layout.words() * 8];
         storage.read(layout.word_at(0), &mut raw)?;
         let marks = raw.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
-        let file = Self { storage, layout, inner: Mutex::new(Inner { header, marks }) };
-        file.write_header(&mut file.inner(), false, header.pass)?;
+        let bad = read_bad(&*storage)?;
+        let file = Self { storage, layout, inner: Mutex::new(Inner { header, marks, bad }) };
+        let mut inner = file.inner();
+        let valid = file.valid_bad(&inner);
+        file.write_bad(&mut inner, &valid)?;
+        file.write_header(&mut inner, false, header.pass)?;
+        drop(inner);
         Ok((file, found))
+    }
+
+    /// The bad blocks that count, place by place.
+    fn valid_bad(&self, inner: &Inner) -> Box<[Option<u64>]> {
+        let is_marked = |range: u64| inner.marks[range as usize / 64] >> (range % 64) & 1 == 1;
+        let counts = |lba: u64| {
+            let range = lba / BLOCKS as u64;
+            range < self.layout.ranges && (inner.header.is_clean || !is_marked(range))
+        };
+        inner.bad.iter().map(|place| place.filter(|&lba| counts(lba))).collect()
+    }
+
+    /// The bad blocks that are kept, place by place; the places behind the last one are left out.
+    #[must_use]
+    pub fn bad(&self) -> Vec<Option<u64>> {
+        let inner = self.inner();
+        let used = inner.bad.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        inner.bad[..used].to_vec()
+    }
+
+    /// Keeps these bad blocks, place by place, durably; others are forgotten.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn keep_bad(&self, places: &[Option<u64>]) -> io::Result<()> {
+        let mut inner = self.inner();
+        if self.write_bad(&mut inner, places)? { self.storage.sync() } else { Ok(()) }
+    }
+
+    /// Writes the places that have changed; whether any has.
+    fn write_bad(&self, inner: &mut Inner, places: &[Option<u64>]) -> io::Result<bool> {
+        let mut changed = false;
+        for (at, known) in inner.bad.iter_mut().enumerate() {
+            let new = places.get(at).copied().flatten();
+            if *known != new {
+                self.storage.write(BAD_AT + (at * PLACE) as u64, &encode_bad(at, new))?;
+                (*known, changed) = (new, true);
+            }
+        }
+        Ok(changed)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -177,11 +231,18 @@ impl SumsFile {
         self.storage.sync()
     }
 
-    /// Writes the checksums of ranges and makes them durable; of those for which `is_clean` then says so the mark goes.
+    /// Writes the checksums of ranges, and the blocks that are `bad` now, and makes both durable; of those ranges for which `is_clean` then
+    /// says so the mark goes.
     ///
     /// # Errors
     /// If something cannot be written or synced: `is_clean` is not asked, and every mark stays.
-    pub fn commit(&self, sums: &[(u64, Sums)], mut is_clean: impl FnMut(u64) -> bool) -> io::Result<()> {
+    pub fn commit(
+        &self,
+        sums: &[(u64, Sums)],
+        bad: &[Option<u64>],
+        mut is_clean: impl FnMut(u64) -> bool,
+    ) -> io::Result<()> {
+        self.write_bad(&mut self.inner(), bad)?;
         for (range, sums) in sums {
             self.storage.write(self.layout.record_at(*range), &encode_record(*range, sums))?;
         }
@@ -250,6 +311,13 @@ fn read_header(storage: &dyn Storage, layout: &Layout) -> io::Result<Result<Head
     }
     let wanted = layout.file_bytes();
     Ok(if found < wanted { Err(FormatError::Short { found, wanted }) } else { Ok(header) })
+}
+
+/// The bad block at each place.
+fn read_bad(storage: &dyn Storage) -> io::Result<Box<[Option<u64>]>> {
+    let mut raw = vec![0; PLACE * PLACES];
+    storage.read(BAD_AT, &mut raw)?;
+    Ok(raw.chunks_exact(PLACE).enumerate().map(|(at, bytes)| decode_bad(at, bytes)).collect())
 }
 
 /// Makes a file anew: its header becomes durable after its marks.

@@ -3,13 +3,15 @@
 //! | at | what |
 //! |---|---|
 //! | 0, 4096 | two copies of the header, written in turn: the valid one with the higher sequence number holds |
-//! | 8192 | marks: one bit for each range, set while it is dirty; little-endian words of 64 bits |
+//! | 8192 | bad blocks: 4096 places of 16 bytes |
+//! | 73728 | marks: one bit for each range, set while it is dirty; little-endian words of 64 bits |
 //! | next multiple of 4096 | records: 72 bytes for each range |
 //!
 //! A header is 64 bytes: magic (8), version (4), bytes of a block (4), of a range (4), flags (4; bit 0: stopped cleanly), bytes of
 //! the namespace (8), sequence number (8), start of the pass in Unix seconds (8), position of the pass in ranges (8), reserved (4),
 //! CRC-32C of the 60 bytes before (4). A record is 16 checksums (4 each), reserved (4), CRC-32C of the range's number and the
-//! 68 bytes before (4): a record that is damaged itself is told from damaged data.
+//! 68 bytes before (4): a record that is damaged itself is told from damaged data. A place of a bad block is its LBA (8), reserved (4),
+//! CRC-32C of the place's number and the 12 bytes before (4); a place that is not valid is empty.
 
 use std::ops::Range;
 
@@ -21,10 +23,16 @@ pub const HEADER_STEP: u64 = 4096;
 pub const HEADER: usize = 64;
 /// Bytes of a record.
 pub const RECORD: usize = 72;
+/// Bytes of the place of a bad block.
+pub const PLACE: usize = 16;
+/// Bad blocks that there is room for.
+pub const PLACES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"PLSUMS\r\n";
 const VERSION: u32 = 1;
-const MARKS_AT: u64 = 2 * HEADER_STEP;
+/// Where the bad blocks stand.
+pub const BAD_AT: u64 = 2 * HEADER_STEP;
+const MARKS_AT: u64 = BAD_AT + (PLACE * PLACES) as u64;
 const CLEAN: u32 = 1;
 
 /// How far a pass of scrubbing has come.
@@ -196,6 +204,25 @@ impl Layout {
     }
 }
 
+/// A bad block as it stands in the file, at this place; an empty place for none.
+#[must_use]
+pub fn encode_bad(place: usize, lba: Option<u64>) -> [u8; PLACE] {
+    let mut bytes = [0; PLACE];
+    if let Some(lba) = lba {
+        bytes[..8].copy_from_slice(&lba.to_le_bytes());
+        let sum = record_sum(place as u64, &bytes[..PLACE - 4]);
+        bytes[PLACE - 4..].copy_from_slice(&sum.to_le_bytes());
+    }
+    bytes
+}
+
+/// The bad block at this place, if there is one.
+#[must_use]
+pub fn decode_bad(place: usize, bytes: &[u8]) -> Option<u64> {
+    let is_valid = bytes.len() == PLACE && record_sum(place as u64, &bytes[..PLACE - 4]) == word32(bytes, PLACE - 4);
+    is_valid.then(|| word64(bytes, 0))
+}
+
 fn record_sum(range: u64, record: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&range.to_le_bytes()), record)
 }
@@ -247,6 +274,8 @@ mod tests {
             let record = encode_record(range, &sums);
             prop_assert_eq!(decode_record(range, &record), Some(sums));
             prop_assert_eq!(decode_record(range.wrapping_add(1), &record), None);
+            let bad = encode_bad(7, Some(range));
+            prop_assert_eq!((decode_bad(7, &bad), decode_bad(8, &bad)), (Some(range), None));
         }
 
         /// Any bytes: an answer, never a panic; and no single damaged byte goes unnoticed.
@@ -283,6 +312,8 @@ mod tests {
         let bytes = Header { bytes: 1, sequence: 2, is_clean: true, pass }.encode();
         assert_eq!(&bytes[..16], b"PLSUMS\r\n\x01\0\0\0\0\x10\0\0");
         assert_eq!(word32(&bytes, 16), 65_536);
+        assert_eq!(decode_bad(0, &encode_bad(0, None)), None);
+        assert_eq!(Layout::new(1).word_at(0), 73_728);
         assert_eq!([20, 24, 32, 40, 48].map(|at| word64(&bytes, at) & 0xff), [1, 1, 2, 3, 4]);
     }
 }

@@ -19,6 +19,7 @@ use crate::mapping::Mapping;
 const MARK: u32 = 0b11;
 const TOUCHED: u32 = 1 << 2;
 const FREED: u32 = 1 << 3;
+/// Nobody may enter: it is punched, or held.
 const PUNCHING: u32 = 1 << 4;
 const WRITER: u32 = 1 << 5;
 const WRITERS: u32 = ((1 << 11) - 1) << 5;
@@ -179,6 +180,17 @@ impl Ranges {
         self.change(range, change).is_some() && durable
     }
 
+    /// Keeps writes out of a range until [`Ranges::release`], if nobody is in it; whether that is so.
+    #[must_use]
+    pub fn hold(&self, range: u64) -> bool {
+        self.change(range, |word| (word & (WRITERS | PUNCHING) == 0).then_some(word | PUNCHING)).is_some()
+    }
+
+    /// Lets writes into a range again.
+    pub fn release(&self, range: u64) {
+        self.word(range).fetch_and(!PUNCHING, Ordering::SeqCst);
+    }
+
     /// A range is free as a whole; whether it is now, because nobody writes to it.
     pub fn free(&self, range: u64) -> bool {
         self.change(range, |word| (word & (WRITERS | PUNCHING) == 0).then_some(word | FREED)).is_some()
@@ -193,7 +205,7 @@ impl Ranges {
 
     /// The range has been punched.
     pub fn end_punch(&self, range: u64) {
-        self.word(range).fetch_and(!PUNCHING, Ordering::SeqCst);
+        self.release(range);
     }
 }
 

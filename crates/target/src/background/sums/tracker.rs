@@ -58,6 +58,8 @@ pub enum Work {
     Commit(Vec<(u64, Sums)>),
     /// Note how far the pass has come.
     Note(Pass),
+    /// Keep the bad blocks.
+    KeepBad,
 }
 
 /// Something for the thread to do.
@@ -113,7 +115,7 @@ impl Tracker {
             ranges: Ranges::new(layout.ranges, file.is_some())?,
             dirty: Bits::new(layout.ranges),
             freed: Bits::new(layout.ranges),
-            bad: BadBlocks::default(),
+            bad: file.as_ref().map(|file| BadBlocks::of(&file.bad())).unwrap_or_default(),
             to_mark: ArrayQueue::new(TO_MARK),
             is_marking: AtomicBool::new(false),
             failed: AtomicI32::new(0),
@@ -247,7 +249,8 @@ impl Tracker {
 
     fn commit(&self, sums: &[(u64, Sums)]) {
         let Some(file) = &self.file else { return };
-        let result = file.commit(sums, |range| {
+        // a block of these ranges that was written again has been taken out of the bad ones before its write left the range
+        let result = file.commit(sums, &self.bad.places(), |range| {
             let is_clean = self.ranges.end_commit(range, true);
             if is_clean {
                 self.dirty.take(range);
@@ -259,6 +262,12 @@ impl Tracker {
             for (range, _) in sums {
                 let _ = self.ranges.end_commit(*range, false);
             }
+        }
+    }
+
+    fn keep_bad(&self) {
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.keep_bad(&self.bad.places())) {
+            tracing::warn!(%error, "bad blocks cannot be noted; after a restart scrubbing has to find them again");
         }
     }
 
@@ -292,6 +301,7 @@ impl blocking::Job for Job {
         let tracker = &self.tracker;
         let reply = match self.work {
             Work::Mark => return tracker.mark(),
+            Work::KeepBad => return tracker.keep_bad(),
             Work::Note(pass) => {
                 if let Some(Err(error)) = tracker.file.as_ref().map(|file| file.note(pass, false)) {
                     tracing::warn!(%error, "the progress of scrubbing cannot be noted");
@@ -313,6 +323,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.pool.take());
         let Some(file) = &self.tracker.file else { return };
+        self.tracker.keep_bad();
         if let Err(error) = file.note(file.pass(), true) {
             tracing::warn!(%error, "the sums file cannot be closed cleanly");
         }

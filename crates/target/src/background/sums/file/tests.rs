@@ -137,7 +137,7 @@ fn run(file: &SumsFile, acts: &[Act], oracle: &mut Oracle) -> io::Result<()> {
                 let batch: Vec<_> = batch.into_iter().map(|(range, value)| (range, sums(value))).collect();
                 // A mark that goes is not synced: it may be there after a crash, and without it only the new checksums hold.
                 let mut clean = Vec::new();
-                let result = file.commit(&batch, |range| {
+                let result = file.commit(&batch, &[], |range| {
                     clean.push(range);
                     true
                 });
@@ -223,7 +223,7 @@ fn a_file_on_disk_is_opened_again_and_by_one_program_only() {
     let (file, found) = open(BYTES);
     assert_eq!(found, Found::New);
     assert!(open_file(&path).is_err(), "it is locked");
-    file.commit(&[(1, sums(9))], |_| true).expect("it works");
+    file.commit(&[(1, sums(9))], &[Some(20), None, Some(40)], |_| true).expect("it works");
     file.note(Pass { began_s: 7, position: 8 }, true).expect("it works");
     drop(file);
     let (file, found) = open(BYTES);
@@ -232,6 +232,14 @@ fn a_file_on_disk_is_opened_again_and_by_one_program_only() {
         (Found::Clean, Pass { began_s: 7, position: 8 }, RANGES - 1)
     );
     assert_eq!(file.sums(1).expect("it works"), Some(sums(9)));
+    assert_eq!(file.bad(), [Some(20), None, Some(40)]);
+    drop(file);
+    let (file, found) = open(BYTES);
+    assert_eq!((found, file.bad()), (Found::Unclean, vec![Some(20)]), "block 40 may have been written again");
+    file.note(Pass::default(), true).expect("it works");
+    drop(file);
+    let (file, _) = open(BYTES);
+    assert_eq!(file.bad(), [Some(20)], "what did not count is gone");
     drop(file);
     let (file, found) = open(BYTES + 4096);
     assert_eq!(found, Found::Reset(FormatError::Size { found: BYTES, wanted: BYTES + 4096 }));
