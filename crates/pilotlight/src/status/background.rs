@@ -6,13 +6,17 @@ use pilotlight_target::background::control::{Class, ClassStats};
 use pilotlight_target::background::upkeep::UpkeepStats;
 use serde::{Deserialize, Serialize};
 
-use super::render::line;
+use super::render::{line, time};
 
 /// Background work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BackgroundReport {
     pub(crate) classes: Vec<ClassReport>,
     pub(crate) namespaces: Vec<UpkeepReport>,
+    /// Background I/Os during which a host's request came, since the start of the server.
+    pub(crate) ios_met: u64,
+    /// Of these the time from the poll that took the first request until the I/O was over.
+    pub(crate) met_for_p99_ns: u64,
 }
 
 /// A class of background work.
@@ -63,6 +67,8 @@ pub(crate) fn background(stats: &ServerStats) -> BackgroundReport {
     BackgroundReport {
         classes: stats.background.iter().map(class).collect(),
         namespaces: stats.upkeeps.iter().map(namespace).collect(),
+        ios_met: stats.background_overlaps.count(),
+        met_for_p99_ns: stats.background_overlaps.percentile_ns(0.99),
     }
 }
 
@@ -112,6 +118,11 @@ pub(crate) fn text(report: &BackgroundReport) -> String {
             format!("{percent:.0} % of {}", crate::config::format_cap(Some(class.highest_bytes_per_s)))
         };
         line(&mut out, &class.class, &format!("{rate}; {} to do", format_size(class.backlog_bytes)));
+    }
+    if report.ios_met > 0 {
+        let words =
+            format!("{} background I/Os; they ended within {} (p99)", report.ios_met, time(report.met_for_p99_ns));
+        line(&mut out, "  requests met", &words);
     }
     for namespace in &report.namespaces {
         let words: Vec<String> = [scrub_of(namespace), trim_of(namespace)].into_iter().flatten().collect();
@@ -177,7 +188,8 @@ mod tests {
         };
         let paused = ClassReport { paused: true, ..class.clone() };
         let plain = UpkeepReport { checksums: false, trimmed: true, ..namespace.clone() };
-        let said = text(&BackgroundReport { classes: vec![class, paused], namespaces: vec![namespace, plain] });
+        let (classes, namespaces) = (vec![class, paused], vec![namespace, plain]);
+        let said = text(&BackgroundReport { classes, namespaces: namespaces.clone(), ..BackgroundReport::default() });
         let lines: Vec<&str> = said.lines().collect();
         assert_eq!(lines[0], "scrub                 25 % of 100MB/s; 3MiB to do");
         assert_eq!(lines[1], "scrub                 paused; 3MiB to do");
@@ -186,6 +198,12 @@ mod tests {
                 .ends_with("of nqn: pass 1 at 25 %, 64KiB to be summed, 1 blocks bad now, 2 mismatches, 0 read errors")
         );
         assert!(lines[3].ends_with("of nqn: pass 1 at 25 %, no checksums, 0 read errors; 0B to be trimmed, 0B done"));
+        let met = BackgroundReport { namespaces, ios_met: 3, met_for_p99_ns: 210_000, ..BackgroundReport::default() };
+        assert!(
+            text(&met).starts_with("  requests met        3 background I/Os; they ended within 210"),
+            "{}",
+            text(&met)
+        );
         assert_eq!(text(&BackgroundReport::default()), "");
     }
 }

@@ -3,12 +3,14 @@
 use pilotlight_plant::{Bound, CoreState, Goal, Goals, Topology, Unreachable, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
+use pilotlight_target::latency::LatencyWindow;
 use pilotlight_target::{CapStats, Capped, NamespaceFailures, ServerStats, TargetThreadStats};
 
 use super::report::{
     CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, MinimumReport,
-    NameAndValue, OrdersReport, ParameterReport, PolicyReport, PowerStateReport, PrioritiesReport, PriorityReport,
-    ReactorReport, Report, ServerFacts, SocketLatencyReport, ToleranceReport, WakeUpReport,
+    NameAndValue, NamespaceLatencyReport, OrdersReport, ParameterReport, PolicyReport, PowerStateReport,
+    PrioritiesReport, PriorityReport, ReactorReport, Report, ServerFacts, SocketLatencyReport, ToleranceReport,
+    WakeUpReport,
 };
 use crate::config::{LatencyBound, NamespaceTolerance, Reactors};
 use crate::policies::PolicyChoice;
@@ -168,7 +170,14 @@ fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {
         written_bytes_per_s: window.per_s(was.written_bytes, is.written_bytes),
         latency: summed(before, now, |thread| &thread.latency),
         from_socket: from_socket(before, now),
+        namespaces_from_socket: now.latencies.iter().map(namespace_latency).collect(),
     }
+}
+
+fn namespace_latency((of, window): &(Capped, LatencyWindow)) -> NamespaceLatencyReport {
+    let (nqn, nsid, _) = names(of);
+    let LatencyWindow { mean_ns, p50_ns, p99_ns } = *window;
+    NamespaceLatencyReport { nqn, nsid, mean_ns, p50_ns, p99_ns }
 }
 
 /// Latencies from the socket on; `None` where none were sampled.

@@ -97,6 +97,11 @@ fn io(io: &IoReport) -> String {
     line(&mut out, "served", &served);
     line(&mut out, "latency", &measured(io.latency, "no reads or writes"));
     io.from_socket.iter().for_each(|latency| line(&mut out, "latency sampled", &from_socket(latency)));
+    for latency in &io.namespaces_from_socket {
+        let (nsid, nqn) = (latency.nsid.unwrap_or_default(), latency.nqn.as_deref().unwrap_or_default());
+        let (mean, p50, p99) = (time(latency.mean_ns), time(latency.p50_ns), time(latency.p99_ns));
+        line(&mut out, &format!("  namespace {nsid}"), &format!("of {nqn}: mean {mean}, p50 {p50}, p99 {p99}"));
+    }
     out
 }
 

@@ -282,6 +282,19 @@ pub(crate) struct IoReport {
     /// The same from the time when the bytes of a command were at its socket, of sampled commands; `None` where none were.
     #[serde(default)]
     pub(crate) from_socket: Option<SocketLatencyReport>,
+    /// The same of each namespace of which a policy wants it, in the policy's last window.
+    #[serde(default)]
+    pub(crate) namespaces_from_socket: Vec<NamespaceLatencyReport>,
+}
+
+/// The latency of a namespace in the last window.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamespaceLatencyReport {
+    pub(crate) nqn: Option<String>,
+    pub(crate) nsid: Option<u32>,
+    pub(crate) mean_ns: u64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
 }
 
 /// Latencies from the socket on.

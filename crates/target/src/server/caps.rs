@@ -7,6 +7,7 @@ use pilotlight_reactor::clock;
 use super::{Server, ServerError, Shared, no_namespace};
 use crate::backend::BackendSpec;
 use crate::caps::{Limit, LimitStats, Setter};
+use crate::latency::LatencyWindow;
 use crate::subsystem::NamespaceInfo;
 
 /// What can be capped.
@@ -77,6 +78,12 @@ impl Shared {
             limits.extend(entry.namespaces.iter().map(one));
         }
         limits
+    }
+
+    /// The last window of latency of each namespace of which a policy wants them.
+    pub(super) fn namespace_latencies(&self) -> Vec<(Capped, LatencyWindow)> {
+        let limits = self.namespace_limits().into_iter();
+        limits.filter_map(|(of, limit)| Some((of, limit.latency().last_window()?))).collect()
     }
 
     fn cap_stats(&self) -> Vec<CapStats> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use pilotlight_reactor::{HistogramSnapshot, RuntimeStats, clock};
 
-use super::{CapStats, Entry, Namespace, Server, Shared};
+use super::{CapStats, Capped, Entry, Namespace, Server, Shared};
 use crate::background::control::ClassStats;
 use crate::background::upkeep::UpkeepStats;
 use crate::failures::{FailureCount, Failures};
-use crate::latency::SocketLatencyStats;
+use crate::latency::{LatencyWindow, SocketLatencyStats};
 use crate::moves::Moves;
 use crate::stats::{Counters, Totals};
 
@@ -48,12 +48,16 @@ pub struct ServerStats {
     pub power_states: Vec<(u16, u8)>,
     /// Namespaces on which commands have failed.
     pub failures: Vec<NamespaceFailures>,
+    /// The last window of latency, from the socket on, of each namespace of which a policy wants them.
+    pub latencies: Vec<(Capped, LatencyWindow)>,
     /// Namespaces and hosts that are capped, or were.
     pub caps: Vec<CapStats>,
     /// The highest class that each I/O thread carries; `None` if it serves nobody.
     pub classes: Vec<Option<u8>>,
     /// The classes of background work that any namespace has.
     pub background: Vec<ClassStats>,
+    /// Of each background I/O during which a host's request came: the time from the poll that took the first one until it was over.
+    pub background_overlaps: HistogramSnapshot,
     /// The background work of each namespace that has any.
     pub upkeeps: Vec<UpkeepStats>,
 }
@@ -123,9 +127,11 @@ impl Server {
             associations: self.shared.register.len(),
             power_states: self.shared.register.power_states(),
             failures: self.failures(),
+            latencies: self.shared.namespace_latencies(),
             caps: self.cap_stats(),
             classes: self.notices.classes(),
             background: self.shared.background.stats(),
+            background_overlaps: self.shared.background.overlaps(),
             upkeeps: self.shared.background.upkeeps().iter().filter_map(|upkeep| upkeep.stats()).collect(),
         }
     }

@@ -4,9 +4,9 @@ use expect_test::expect;
 
 use super::*;
 use crate::status::report::{
-    BudgetReport, FORMAT, GoalsReport, IoThreadReport, NameAndValue, ParameterReport, PolicyReport, PowerReading,
-    PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts, SocketLatencyReport, ToleranceReport,
-    WakeUpReport,
+    BudgetReport, FORMAT, GoalsReport, IoThreadReport, NameAndValue, NamespaceLatencyReport, ParameterReport,
+    PolicyReport, PowerReading, PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts, SocketLatencyReport,
+    ToleranceReport, WakeUpReport,
 };
 
 fn count(in_window: u64, since_start: u64) -> Count {
@@ -105,6 +105,13 @@ fn report() -> Report {
                 p50_ns: 14_000,
                 p99_ns: 30_000,
             }),
+            namespaces_from_socket: vec![NamespaceLatencyReport {
+                nqn: Some("nqn.2024-05.com.example:disks".to_owned()),
+                nsid: Some(7),
+                mean_ns: 25_000,
+                p50_ns: 24_000,
+                p99_ns: 40_000,
+            }],
         },
         caps: Vec::new(),
         background: crate::status::background::BackgroundReport::default(),
@@ -160,6 +167,7 @@ fn what_a_person_reads() {
         served                12.3 k IOPS (8.20 k read, 4.10 k write); 33.6 MB/s read, 16.8 MB/s written
         latency               p50 12.1 us, p99 24.2 us, p99.9 36.3 us, max 48.4 us
         latency sampled       from the socket: mean 15.0 us, p50 14.0 us, p99 30.0 us
+          namespace 7         of nqn.2024-05.com.example:disks: mean 25.0 us, p50 24.0 us, p99 40.0 us
 
         reactor  core  sibling  state          busy %  idle %  software-wait %  CPU %  loops/s  requests/s  moves in  out  I/O threads
         0 main      2        1  awake            12.1    87.9              0.0  100.0   1.23 M      12.3 k         1    0  0-2,5
