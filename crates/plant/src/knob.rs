@@ -41,6 +41,8 @@ pub enum Kind {
     Online,
     /// NVMe power state; 0 is the fastest.
     PowerState,
+    /// Longest wake-up time of the idle states that a drive may enter by itself (NVMe: APST), in nanoseconds; 0: it enters none.
+    WakeLimitNs,
     /// Most bytes a second.
     BytesPerS,
     /// Rate of background work, in millionths of its highest.

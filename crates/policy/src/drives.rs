@@ -1,22 +1,21 @@
-//! Power states of drives: the one in which each was found, or its lowest while there are no requests.
+//! Idle states that drives enter by themselves: the longest wake-up time that they may have.
 //!
-//! The lowest state of a drive may be one that it works in, only slower, so it is for times without requests alone.
+//! Power states in which a drive works, only slower, are left alone: what they cost is not known.
 
-use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Refusal};
+use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Refusal, Values};
 
 use crate::pause::Pause;
 
-/// The power states of all drives.
+/// The drives whose idle states can be limited.
 #[derive(Debug, Default)]
 pub(crate) struct Drives(Vec<Drive>);
 
 #[derive(Debug)]
 struct Drive {
     knob: KnobId,
-    found: u64,
-    lowest: u64,
-    /// What was commanded last.
-    state: u64,
+    limits: Values,
+    /// The limit in force in nanoseconds; `None` if not known.
+    limit_ns: Option<u64>,
     pause: Pause,
 }
 
@@ -26,34 +25,65 @@ impl Drives {
         let before = std::mem::take(&mut self.0);
         let drive = |(id, knob): (KnobId, &Knob)| {
             let known = before.iter().find(|drive| drive.knob == id);
-            let (state, pause) = known.map_or((knob.found, Pause::default()), |known| (known.state, known.pause));
-            // The higher the number, the lower the power.
-            Some(Drive { knob: id, found: knob.found, lowest: knob.values.highest()?, state, pause })
+            let (limit_ns, pause) =
+                known.map_or((Some(knob.found), Pause::default()), |known| (known.limit_ns, known.pause));
+            Drive { knob: id, limits: knob.values.clone(), limit_ns, pause }
         };
-        self.0 = capabilities.knobs_of(Kind::PowerState).filter_map(drive).collect();
+        self.0 = capabilities.knobs_of(Kind::WakeLimitNs).map(drive).collect();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sets the lowest states, or those that were found.
-    pub(crate) fn set(&mut self, now_ns: u64, is_low: bool, out: &mut Vec<Command>) {
+    /// Sets for each drive the highest limit that is not above `most_ns`.
+    pub(crate) fn limit(&mut self, now_ns: u64, most_ns: u64, out: &mut Vec<Command>) {
         for drive in &mut self.0 {
-            let state = if is_low { drive.lowest } else { drive.found };
-            if drive.state != state && drive.pause.is_over(now_ns) {
-                drive.state = state;
-                out.push(Command::Set { knob: drive.knob, value: state });
+            let limit_ns = drive.limits.down(most_ns.saturating_add(1));
+            if limit_ns <= most_ns && drive.limit_ns != Some(limit_ns) && drive.pause.is_over(now_ns) {
+                drive.limit_ns = Some(limit_ns);
+                out.push(Command::Set { knob: drive.knob, value: limit_ns });
             }
         }
     }
 
     /// Whether the knob is one of these; it is left alone for a while.
-    pub(crate) fn on_refused(&mut self, now_ns: u64, (knob, value): (KnobId, u64), refusal: Refusal) -> bool {
+    pub(crate) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
         let Some(drive) = self.0.iter_mut().find(|drive| drive.knob == knob) else { return false };
-        // It is in the other of the two.
-        drive.state = if value == drive.found { drive.lowest } else { drive.found };
+        drive.limit_ns = None;
         drive.pause.refused(now_ns, refusal);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{Cost, Of};
+
+    use super::*;
+
+    #[test]
+    fn no_limit_is_above_what_is_allowed() {
+        let values = Values::List(vec![0, 1_000, 200_000]);
+        let (caller, effect) = (Cost::Measured(0), Cost::Measured(0));
+        let knob = Knob { of: Of::Device(0), kind: Kind::WakeLimitNs, values, found: 200_000, caller, effect };
+        let mut drives = Drives::default();
+        drives.find(&Capabilities { knobs: vec![knob], ..Capabilities::default() });
+        let mut set = |most_ns| {
+            let mut out = Vec::new();
+            drives.limit(0, most_ns, &mut out);
+            out.first().map(|command| match command {
+                Command::Set { value, .. } => *value,
+                other => panic!("{other:?}"),
+            })
+        };
+        let limits = [u64::MAX, 199_999, 1_500, 999, 0, 1_000, 200_000].map(&mut set);
+        assert_eq!(limits, [None, Some(1_000), None, Some(0), None, Some(1_000), Some(200_000)]);
+        drives.on_refused(0, KnobId(0), Refusal::Failed);
+        let mut out = Vec::new();
+        drives.limit(0, 0, &mut out);
+        assert!(out.is_empty(), "not yet again");
+        drives.limit(10_000_000_000, 0, &mut out);
+        assert_eq!(out, [Command::Set { knob: KnobId(0), value: 0 }]);
     }
 }

@@ -7,7 +7,7 @@ use crate::budget::{self, Mechanism, Zones};
 use crate::cpu_bandwidth::CPU_BANDWIDTH;
 use crate::cpu_jailing::CPU_JAILING;
 use crate::limit::{Limited, Limiter};
-use crate::native::{self, NATIVE, Native, SSD_APST};
+use crate::native::{NATIVE, Native, SSD_APST};
 use crate::ondemand::{self, Ondemand};
 use crate::pacer::{self, Pacer};
 use crate::parameter::{self, Parameter, ParameterError, Setting};
@@ -175,9 +175,9 @@ pub const POLICIES: [Entry; 18] = [
     },
     Entry {
         name: SSD_APST,
-        summary: "as native, and drives without requests go to a lower power state (PACER, Table I)",
-        parameters: |settings| native::Parameters::read(settings).unwrap_or_default().list(),
-        build: |settings| Ok(Box::new(Native::with_drives(native::Parameters::read(settings)?))),
+        summary: "as native, and drives may enter all their idle states (PACER, Table I)",
+        parameters: |_| Vec::new(),
+        build: |settings| without_parameters(SSD_APST, Native::with_drives(), settings),
     },
 ];
 

@@ -5,9 +5,9 @@ mod dice;
 #[path = "support/server.rs"]
 mod server;
 
-use pilotlight_plant::{Goals, NEVER, Tolerance};
+use pilotlight_plant::{Bound, Goals, NEVER, Of, Stat, Tolerance};
 use proptest::prelude::*;
-use server::{Load, MAX_KHZ, Machine, Server, Step};
+use server::{Load, MAX_KHZ, Machine, Server, Step, WAKE_NS};
 
 fn tolerance(ppm: u32) -> Goals {
     Goals { tolerances: vec![Tolerance::mean_loss(ppm)], ..Goals::default() }
@@ -82,6 +82,40 @@ proptest! {
             steps.extend_from_slice(&phase[1..]); // the first is the reaction window of 500 ms
         }
         prop_assert!(loss(&steps) <= f64::from(plf) / 1e6, "loss {}", loss(&steps));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Loads and pauses at random: no drive may ever take longer to wake up than the tolerance allows, nor enter an idle state soon after a
+    /// request, which may have written.
+    #[test]
+    fn no_drive_wakes_up_for_longer_than_is_tolerated_or_soon_after_writes(
+        machine in machine(),
+        phases in prop::collection::vec((prop_oneof![Just(0.0), 0.001..0.7_f64], 1..90_u64), 1..12),
+        plf in 0..800_000_u32,
+        (idle_s, after_writes_s) in (1..40_u64, 1..60_u64),
+    ) {
+        let (idle, after_writes) = (format!("{idle_s}s"), format!("{after_writes_s}s"));
+        let settings = [("idle", idle.as_str()), ("after_writes", after_writes.as_str())];
+        let mut server = Server::new("pacer", &settings, machine.clone(), tolerance(plf));
+        let mut active_ns = 0;
+        for (busy, seconds) in phases {
+            for _ in 0..2 * seconds {
+                let load = rate(&machine, busy);
+                server.step(load);
+                active_ns = if busy > 0.0 { server.now_ns } else { active_ns };
+                let baseline_us: f64 = server.view("baseline in us").parse().unwrap_or(0.0);
+                let most_ns = f64::from(plf) / 1e6 * (baseline_us + 0.05) * 1e3; // it is shown to 0.1 us
+                let limit_ns = server.wake_limit_ns();
+                prop_assert!(limit_ns as f64 <= most_ns, "{limit_ns} ns of {most_ns} ns");
+                let is_settled = server.now_ns - active_ns >= after_writes_s.max(idle_s) * 1_000_000_000;
+                prop_assert!(limit_ns == 0 || is_settled, "{} s after a request", (server.now_ns - active_ns) / 1_000_000_000);
+                let allows_more = WAKE_NS[0] as f64 + 100.0 < most_ns; // of what is shown
+                prop_assert!(limit_ns > 0 || !is_settled || !allows_more, "nothing of {most_ns} ns is used");
+            }
+        }
     }
 }
 
@@ -174,16 +208,54 @@ fn idle_it_races_background_work_and_then_needs_nothing() {
     assert_eq!((server.rate(), server.backlog), (0, 5_000_000_000), "not while a host may come back");
     server.run(2, Load::of(0.0));
     assert_eq!((server.view("state").as_str(), server.rate()), ("idle", 1_000_000));
-    assert_eq!(server.drive(), 0, "they are at work");
+    assert_eq!(server.wake_limit_ns(), 0, "they are at work");
     assert!(server.awake.iter().any(|awake| !awake));
     server.run(4, Load::of(0.0));
     assert_eq!((server.backlog, server.rate()), (0, 0));
     assert_eq!(server.awake.iter().filter(|awake| **awake).count(), 1);
-    assert_eq!(server.drive(), 2);
+    assert_eq!(server.wake_limit_ns(), 16_000, "20 % of 91 us");
     assert!(server.needed_ns > server.now_ns + 10_000_000_000 && server.awake_ns < NEVER);
     server.step(load);
     assert!(server.awake.iter().all(|awake| *awake), "the first request brings all back");
-    assert_eq!((server.view("state").as_str(), server.drive()), ("unstable", 0));
+    assert_eq!((server.view("state").as_str(), server.wake_limit_ns()), ("unstable", 0));
+}
+
+/// The wake-up limit after an hour without requests that follows a minute of load.
+fn idle_limit_ns(settings: &[(&str, &str)], goals: Goals) -> u64 {
+    let mut server = Server::new("pacer", settings, Machine::default(), goals);
+    assert_eq!(server.wake_limit_ns(), if settings.contains(&("drives", "false")) { WAKE_NS[0] } else { 0 });
+    let load = rate(&server.machine, 0.05);
+    server.run(60, load);
+    server.run(3_600, Load::of(0.0));
+    server.wake_limit_ns()
+}
+
+#[test]
+fn drives_may_wake_up_for_as_long_as_the_tolerance_says() {
+    for (ppm, limit_ns) in
+        [(0, 0), (5_000, 0), (50_000, 1_000), (200_000, 16_000), (500_000, 21_000), (3_000_000, 200_000)]
+    {
+        assert_eq!(idle_limit_ns(&[], tolerance(ppm)), limit_ns, "{ppm} ppm");
+    }
+    let bound = |us: u64| Tolerance { of: Of::Server, stat: Stat::Mean, bound: Bound::LatencyNs(us * 1_000) };
+    let goals = |us| Goals { tolerances: vec![bound(us)], ..Goals::default() };
+    assert_eq!([80, 95, 113, 400].map(|us| idle_limit_ns(&[], goals(us))), [0, 1_000, 21_000, 200_000]);
+    assert_eq!(idle_limit_ns(&[("drives", "false")], tolerance(200_000)), WAKE_NS[0], "as they were found");
+    let mut unloaded = pacer(Machine::default());
+    unloaded.run(3_600, Load::of(0.0));
+    assert_eq!((unloaded.view("state").as_str(), unloaded.wake_limit_ns()), ("idle", 0), "no baseline is known");
+}
+
+#[test]
+fn a_smaller_tolerance_shortens_wake_ups_at_once() {
+    let mut server = pacer(Machine::default());
+    let load = rate(&server.machine, 0.05);
+    server.run(60, load);
+    server.run(60, Load::of(0.0));
+    assert_eq!(server.wake_limit_ns(), 16_000);
+    server.set_goals(tolerance(50_000));
+    server.step(Load::of(0.0));
+    assert_eq!(server.wake_limit_ns(), 1_000);
 }
 
 #[test]
@@ -196,7 +268,7 @@ fn work_that_comes_steadily_gathers_while_drives_rest() {
     for _ in 0..600 {
         server.backlog += 25_000_000;
         server.step(Load::of(0.0));
-        low += u32::from(server.drive() == 2);
+        low += u32::from(server.wake_limit_ns() > 0);
         most = most.max(server.backlog);
     }
     assert!(low > 500, "drives rest in {low} of 600 intervals");
@@ -254,14 +326,10 @@ fn baselines_do_what_they_are_named_for() {
             .chain(&native.run(60, Load::of(0.0)))
             .all(|step| (step.cores, step.khz) == (16, MAX_KHZ))
     );
-    assert_eq!(native.drive(), 0);
+    assert_eq!(native.wake_limit_ns(), WAKE_NS[0], "as it was found");
     let mut apst = server("ssd-apst");
-    apst.run(1, load);
-    assert_eq!(apst.drive(), 0);
-    apst.step(Load::of(0.0));
-    assert_eq!((apst.drive(), apst.needed_ns), (2, NEVER));
-    let back = apst.step(load);
-    assert_eq!((apst.drive(), back.cores), (0, 16));
+    assert_eq!((apst.wake_limit_ns(), apst.needed_ns), (WAKE_NS[3], NEVER));
+    assert_eq!((apst.step(load).cores, apst.wake_limit_ns()), (16, WAKE_NS[3]));
     let mut ondemand = server("ondemand");
     let khz = |load| move |server: &mut Server| server.run(2, load).last().unwrap().khz;
     assert_eq!(khz(rate(&Machine::default(), 0.1))(&mut ondemand), 600_000, "the lowest there is");

@@ -58,7 +58,7 @@ const POLICIES: [(&str, Settings); 49] = [
     ("sandman", &[COARSE, PRINTED, ("sleep", "software"), ("detect", "load")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false"), ("detect", "load"), ("relieve", "true")]),
-    ("pacer", &[INTERVAL, ("idle", "250us"), WINDOW, FEW, ("background", "false")]),
+    ("pacer", &[INTERVAL, ("idle", "250us"), ("after_writes", "800us"), WINDOW, FEW, ("background", "false")]),
     ("pacer", &[INTERVAL, ("idle", "250us"), WINDOW, FEW, STABLE, ("baseline", "3ms"), ("background", "false")]),
     (
         "pg",
@@ -83,13 +83,24 @@ const POLICIES: [(&str, Settings); 49] = [
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_coarse_interval", "1ms"), ("start", "full")]),
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "dynamic"), ("inner_interval", "10us")]),
     ("pacer", &[INTERVAL, IDLE, WINDOW, FEW, STABLE, ("baseline", "3ms")]),
-    ("pacer", &[FINE, ("idle", "100us"), ("window", "10us"), FEW, STABLE, ("server_sleep", "false")]),
+    (
+        "pacer",
+        &[
+            FINE,
+            ("idle", "100us"),
+            ("after_writes", "10us"),
+            ("window", "10us"),
+            FEW,
+            STABLE,
+            ("server_sleep", "false"),
+        ],
+    ),
     ("dvfs", &[INTERVAL, IDLE, WINDOW, FEW, STABLE]),
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "pacer"), ("inner_interval", "250us"), ("inner_idle", "1ms")]),
     ("ondemand", &[INTERVAL]),
     ("ondemand", &[FINE, ("up_threshold", "50%"), ("siblings", "false")]),
     ("native", &[]),
-    ("ssd-apst", &[("idle", "250us")]),
+    ("ssd-apst", &[]),
 ];
 /// Those that put whatever is not needed to sleep, and take longer for it than a slow plant takes for a command.
 const GATHERING: Range<usize> = 7..22;

@@ -6,7 +6,7 @@ mod support;
 use std::io::Write as _;
 
 use pilotlight_conformance::script::Script;
-use pilotlight_plant::{Command, Kind, Of};
+use pilotlight_plant::{Command, Kind, Of, Values};
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
@@ -38,10 +38,14 @@ fn scenario(rate: f64, writes_ppm: u32) -> Scenario {
     scenario
 }
 
-fn set(scenario: &Scenario, drive: u16, value: u64) -> Command {
+/// Wake-up limits that allow no idle state, the first, and both.
+const LIMITS_NS: [u64; 3] = [0, 1_000, 200_000];
+
+/// As many idle states as `states` are allowed.
+fn set(scenario: &Scenario, drive: u16, states: usize) -> Command {
     let all = capabilities(scenario);
-    let (knob, _) = all.find_knob(Of::Device(drive), Kind::PowerState).unwrap();
-    Command::Set { knob, value }
+    let (knob, _) = all.find_knob(Of::Device(drive), Kind::WakeLimitNs).unwrap();
+    Command::Set { knob, value: LIMITS_NS[states] }
 }
 
 /// Runs a script in both engines and past the accountant.
@@ -98,12 +102,27 @@ fn a_drive_draws_what_its_state_draws_and_readings_say_so() {
     }
 }
 
+/// A state that takes too long to come back from is not entered, nor any beyond it.
+#[test]
+fn no_wake_up_is_longer_than_the_limit() {
+    let request = |at_ns| ToDrive { at_ns, op: Op::Read, offset: 0, bytes: 4_096, draw: 7, sequential: false };
+    for (limit_ns, wake_ns) in
+        [(0, 0), (999, 0), (1_000, 1_000), (199_999, 1_000), (200_000, 200_000), (u64::MAX, 200_000)]
+    {
+        let mut drive = Ssd::new(&model());
+        drive.set_wake_limit(limit_ns);
+        let done_ns = drive.submit(&request(0));
+        let came_ns = done_ns + 300_000;
+        assert_eq!(drive.submit(&request(came_ns)) - came_ns, 50_000 + wake_ns, "with {limit_ns} ns");
+    }
+}
+
 #[test]
 fn states_follow_each_other_and_coming_back_takes_its_time() {
     let request = |at_ns, op| ToDrive { at_ns, op, offset: 0, bytes: 4_096, draw: 7, sequential: false };
     let took = |state: usize, gap_ns: u64| {
         let mut drive = Ssd::new(&model());
-        drive.set_state(state);
+        drive.set_wake_limit(LIMITS_NS[state]);
         let done_ns = drive.submit(&request(0, Op::Read));
         drive.submit(&request(done_ns + gap_ns, Op::Read)) - done_ns - gap_ns
     };
@@ -113,7 +132,7 @@ fn states_follow_each_other_and_coming_back_takes_its_time() {
     assert_eq!([0, 1, 2].map(|state| took(state, 100_000)), [50_000, 51_000, 51_000]);
     assert_eq!([0, 1, 2].map(|state| took(state, 300_000)), [50_000, 51_000, 250_000]);
     let mut drive = Ssd::new(&model());
-    drive.set_state(2);
+    drive.set_wake_limit(200_000);
     drive.submit(&request(0, Op::Write));
     for at_ns in [1, 2, 3] {
         drive.submit(&request(at_ns, Op::Write)); // the last one fills a unit, which is programmed
@@ -145,7 +164,10 @@ fn idle_states_need_watts_and_an_order() {
     assert!(SsdModel::parse(without).unwrap_err().to_string().contains("[energy]"));
     let twice = DRIVE.replace("after_ns = 200000\n", "after_ns = 1000\n");
     assert!(SsdModel::parse(&twice).unwrap_err().to_string().contains("idle.after_ns"));
-    assert_eq!(model().power_states(), 3);
     let plain = support::scenario(3, 2, 0.0, MS, 1);
-    assert_eq!(capabilities(&plain).knobs_of(Kind::PowerState).count(), 0, "a drive without states has no knob");
+    assert_eq!(capabilities(&plain).knobs_of(Kind::WakeLimitNs).count(), 0, "a drive without states has no knob");
+    let knobs = capabilities(&scenario(0.0, 0)).knobs;
+    let of_drive: Vec<_> =
+        knobs.iter().filter(|knob| knob.of == Of::Device(1)).map(|knob| (knob.kind, &knob.values)).collect();
+    assert_eq!(of_drive, [(Kind::WakeLimitNs, &Values::List(LIMITS_NS.to_vec()))]);
 }

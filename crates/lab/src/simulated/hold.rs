@@ -4,7 +4,7 @@
 use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_plant::{
     Capabilities, Command, Completions, CoreId, CoreState, Kind, KnobId, NEVER, Next, Of, Policy, Sample, SleepGoal,
-    Start, ThreadId, Unsupported, Wants,
+    Start, ThreadId, Unsupported, Values, Wants,
 };
 
 /// What experiments call it.
@@ -37,7 +37,8 @@ impl Hold {
     }
 
     /// As an experiment says it: `cores`, `quota` (CPU time of all workers in per cent of one CPU), `limit` (of the packages), `frequency` (of every
-    /// core, in per cent of the highest), `others` (`asleep` or `off`), `drives` (the power state of each).
+    /// core, in per cent of the highest), `others` (`asleep` or `off`), `drives` (the number of the power state of each, or, of
+    /// drives with idle states, of the deepest of these, from 1 on).
     ///
     /// # Errors
     /// In words, if there is no such setting, it is not allowed, or the plant has no such knob.
@@ -71,11 +72,15 @@ impl Hold {
                 }
                 "drives" => {
                     let state = value.parse().map_err(|_| wrong())?;
-                    let all = capabilities.knobs_of(Kind::PowerState);
                     let before = knobs.len();
+                    let power_states = capabilities.knobs_of(Kind::PowerState);
                     knobs.extend(
-                        all.filter(|(_, knob)| knob.values.highest() >= Some(state)).map(|(id, _)| (id, state)),
+                        power_states
+                            .filter(|(_, knob)| knob.values.highest() >= Some(state))
+                            .map(|(id, _)| (id, state)),
                     );
+                    let wake_limits = capabilities.knobs_of(Kind::WakeLimitNs);
+                    knobs.extend(wake_limits.filter_map(|(id, knob)| Some((id, nth(&knob.values, state)?))));
                     if knobs.len() == before {
                         return Err(wrong());
                     }
@@ -99,6 +104,14 @@ impl Hold {
             knobs.push((id, value));
         }
         Ok(Self { others_off, ..Self::new(cores, knobs) })
+    }
+}
+
+/// A value by its number from 0 on.
+fn nth(values: &Values, number: u64) -> Option<u64> {
+    match values {
+        Values::List(values) => values.get(usize::try_from(number).ok()?).copied(),
+        Values::Range { .. } => None,
     }
 }
 

@@ -58,6 +58,7 @@ fn throttled(knob: &Knob, value: u64) -> Option<NameAndValue> {
     let is_below = match knob.kind {
         Kind::PowerState => value > knob.found, // the higher the slower
         Kind::QuotaPeriodNs => false,           // limits nothing by itself
+        Kind::WakeLimitNs => false,             // a lower limit saves less
         _ => value < knob.found,
     };
     let percent = |ppm: u64| ppm as f64 / 1e4;
@@ -70,6 +71,7 @@ fn throttled(knob: &Knob, value: u64) -> Option<NameAndValue> {
         Kind::QuotaPeriodNs => ("period of the CPU quota", format!("{} ms", value / 1_000_000)),
         Kind::Online => ("online", "no".to_owned()),
         Kind::PowerState => ("power state", format!("PS{value}")),
+        Kind::WakeLimitNs => ("wake-up limit", format!("{} us", value / 1_000)),
         Kind::BytesPerS => ("bandwidth cap", format!("{:.1} MB/s", value as f64 / 1e6)),
         Kind::RatePpm => ("rate", format!("{:.1} %", percent(value))),
     };

@@ -10,12 +10,12 @@
 //! `k` windows diverges little (`stability`), it is the baseline (`baseline`) and savings begin. *Stable*: after each window cores, then the
 //! frequency, follow from the loss: `adaptor`, `cores`, `frequency`; no step is made whose cost is `forecast` beyond it; `migrator` moves I/O threads and lets cores sleep, by `groups`. A burst, other
 //! load, or the age of the baseline end savings at once, in the same answer. *Idle*: one core of each group, and `background` work at
-//! its highest rate until none is left; then drives go to their lowest power states. On a plant of one core the tolerance governs how that
-//! core waits for requests, in place of cores and frequency: `completion`.
+//! its highest rate until none is left; then drives may enter idle states from which they come back within what is tolerated. On a plant of one
+//! core the tolerance governs how that core waits for requests, in place of cores and frequency: `completion`.
 //!
 //! **Properties** (tests/pacer.rs, tests/properties.rs). The loss is within the tolerance once settled. A burst brings all cores back, at the highest
 //! frequency, in the answer to the first interval that shows it. At constant load cores and frequency vary by at most one core or step. With tolerance
-//! 0 nothing is saved that costs latency. The main core is never told to sleep. A plant that leaves out quiet intervals gets the same commands.
+//! 0 nothing is saved that costs latency. No drive may take longer to wake up than `plf` times the baseline. The main core is never told to sleep. A plant that leaves out quiet intervals gets the same commands.
 
 mod adaptor;
 mod background;

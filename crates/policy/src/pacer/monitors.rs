@@ -96,6 +96,12 @@ impl Monitors {
         self.active().all(|monitor| monitor.plf() > 0.0)
     }
 
+    /// How much longer requests may take under every tolerance, in nanoseconds; 0 without a baseline.
+    pub(super) fn tolerated_ns(&self) -> f64 {
+        let of = |monitor: &Monitor| monitor.baseline.map_or(0.0, |baseline| monitor.plf() * baseline.ns);
+        self.0.iter().map(of).fold(f64::INFINITY, f64::min)
+    }
+
     /// Whether all baselines are old.
     pub(super) fn are_old(&self, now_ns: u64, parameters: &Parameters) -> bool {
         let mut baselines = self.0.iter().filter_map(|monitor| monitor.baseline).peekable();

@@ -50,8 +50,10 @@ pub struct Parameters {
     pub gate: Gate,
     /// Whether background work is scheduled.
     pub background: bool,
-    /// Whether drives go to their lowest power states while the server is idle.
+    /// Whether drives may enter idle states while the server is idle.
     pub drives: bool,
+    /// Time from the last request until they may, in nanoseconds.
+    pub after_writes_ns: u64,
     /// Whether the whole server may sleep while it is idle.
     pub server_sleep: bool,
 }
@@ -101,6 +103,7 @@ impl Default for Parameters {
             gate: Gate::Sleep,
             background: true,
             drives: true,
+            after_writes_ns: 30_000_000_000,
             server_sleep: true,
         }
     }
@@ -108,7 +111,7 @@ impl Default for Parameters {
 
 const SHARE: &str = "a share from 0% to 100%";
 
-const TABLE: [Parameter<Parameters>; 23] = [
+const TABLE: [Parameter<Parameters>; 24] = [
     Parameter {
         key: "interval",
         meaning: "time between two looks: the window of the burst check (PACER IV-B: 500ms)",
@@ -268,10 +271,19 @@ const TABLE: [Parameter<Parameters>; 23] = [
     },
     Parameter {
         key: "drives",
-        meaning: "drives go to their lowest power states while the server is idle and no background work is left (PACER IV-D)",
+        meaning: "while the server is idle and no background work is left, drives may enter idle states whose wake-up is within the \
+                  tolerance (PACER IV-D), else none; false leaves them as they are found",
         allowed: SWITCH,
         get: |p| p.drives.to_string(),
         set: |p, v| put(&mut p.drives, v.parse().ok()),
+    },
+    Parameter {
+        key: "after_writes",
+        meaning: "time from the last request, which may have written, until drives may enter idle states, so that garbage collection \
+                  ends before (chosen: the Energy Benchmark thesis, 5.1.2, shows up to 20s of it after 60s of writes)",
+        allowed: TIME,
+        get: |p| text::in_units(p.after_writes_ns),
+        set: |p, v| time(&mut p.after_writes_ns, v),
     },
     Parameter {
         key: "server_sleep",

@@ -133,7 +133,7 @@ impl Running {
 
     pub(super) fn start(&mut self, start: &Start<'_>, parameters: &Parameters, out: &mut Vec<Command>) -> Next {
         self.migrator.command(start.cores, start.homes.iter().copied(), out);
-        self.set(start.now_ns, out);
+        self.set(parameters, out);
         self.next(false, parameters)
     }
 
@@ -145,29 +145,48 @@ impl Running {
         self.look(sample, parameters);
         let before = out.len();
         self.migrator.command(sample.cores, sample.threads.iter().map(|thread| thread.home), out);
-        self.set(sample.now_ns, out);
+        self.set(parameters, out);
         let is_done = out.len() == before && self.migrator.is_in_place(sample) && !self.migrator.is_switching();
         self.next(is_done && self.state == State::Idle, parameters)
     }
 
     /// Knobs.
-    fn set(&mut self, now_ns: u64, out: &mut Vec<Command>) {
-        self.adaptor.frequency.apply(now_ns, self.migrator.in_use(), out);
-        let is_idle = self.state == State::Idle;
-        self.background.set(now_ns, is_idle, out);
-        self.drives.set(now_ns, is_idle && self.may_save() && !self.background.is_left(), out);
+    fn set(&mut self, parameters: &Parameters, out: &mut Vec<Command>) {
+        self.adaptor.frequency.apply(self.now_ns, self.migrator.in_use(), out);
+        self.background.set(self.now_ns, self.state == State::Idle, out);
+        self.drives.limit(self.now_ns, self.wake_limit_ns(parameters), out);
         if let Some(completion) = &mut self.completion {
             completion.command(out);
         }
     }
 
+    /// How long a drive may take to wake up: all that is tolerated, as no core serves requests while the server is idle; else not at all.
+    fn wake_limit_ns(&self, parameters: &Parameters) -> u64 {
+        let is_idle = self.state == State::Idle && !self.background.is_left();
+        if is_idle && self.now_ns >= self.settled_ns(parameters) { self.tolerated_ns() } else { 0 }
+    }
+
+    /// How much longer requests may take; 0 without a baseline.
+    fn tolerated_ns(&self) -> u64 {
+        self.monitors.tolerated_ns() as u64
+    }
+
+    /// When garbage collection of drives has ended; a request may have written, and sources of bytes need not cover all of an interval.
+    fn settled_ns(&self, parameters: &Parameters) -> u64 {
+        self.active_ns.saturating_add(parameters.after_writes_ns)
+    }
+
     fn next(&mut self, rests: bool, parameters: &Parameters) -> Next {
         let rests = rests && !self.background.is_left();
-        let needed_ns = match rests {
+        let mut needed_ns = match rests {
             false => self.grid.after(self.now_ns),
             true if self.background.has_backlog() => self.grid.end(self.now_ns.saturating_add(parameters.idle_ns)),
             true => NEVER,
         };
+        let settled_ns = self.settled_ns(parameters);
+        if settled_ns > self.now_ns && !self.drives.is_empty() && self.tolerated_ns() > 0 {
+            needed_ns = needed_ns.min(self.grid.end(settled_ns));
+        }
         let sleeps = rests && self.can_server_sleep && self.may_save();
         let awake_ns = self.completion.as_ref().map_or(NEVER, Completion::awake_ns);
         self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_ns } else { awake_ns } };
@@ -387,7 +406,7 @@ impl Running {
         let _is_known = self.migrator.on_refused(knob, value)
             || self.adaptor.frequency.on_refused(now_ns, knob, refusal)
             || self.background.on_refused(now_ns, knob, refusal)
-            || self.drives.on_refused(now_ns, (knob, value), refusal);
+            || self.drives.on_refused(now_ns, knob, refusal);
     }
 
     pub(super) fn view(&self) -> View {

@@ -48,8 +48,8 @@ pub(crate) fn capabilities() -> Capabilities {
     };
     let drive = Knob {
         of: Of::Device(0),
-        kind: Kind::PowerState,
-        values: Values::List(vec![0, 1, 2]),
+        kind: Kind::WakeLimitNs,
+        values: Values::List(vec![0, 1_000, 200_000]),
         ..Knob { found: 0, ..limit(0) }
     };
     let more = [(Of::Background(0), Quantity::BacklogBytes), (Of::Server, Quantity::LatencyNs(Stat::Mean))];

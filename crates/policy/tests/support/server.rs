@@ -15,6 +15,8 @@ pub(crate) const STEP_NS: u64 = 500_000_000;
 pub(crate) const MAX_KHZ: u64 = 2_600_000;
 const MIN_KHZ: u64 = 600_000;
 const STEP_KHZ: u64 = 100_000;
+/// Wake-up times of the drive's idle states, in nanoseconds; it is found with the first allowed.
+pub(crate) const WAKE_NS: [u64; 4] = [1_000, 16_000, 21_000, 200_000];
 /// A core whose queue would grow without end has the latency of so many services.
 const FULL: f64 = 50.0;
 
@@ -130,6 +132,8 @@ fn capabilities(machine: &Machine) -> Capabilities {
         ..knob(Of::Background(0), Kind::RatePpm, Values::Range { min: 0, max: 1_000_000, step: 1 })
     };
     let mut knobs: Vec<_> = (0..machine.cores).map(frequency).chain([rate]).collect();
+    let wake_limits = Values::List([0].into_iter().chain(WAKE_NS).collect());
+    knobs.push(Knob { found: WAKE_NS[0], ..knob(Of::Device(0), Kind::WakeLimitNs, wake_limits) });
     knobs.push(Knob { found: 0, ..knob(Of::Device(0), Kind::PowerState, Values::List(vec![0, 1, 2])) });
     if machine.offline {
         let online = |core| knob(Of::Core(CoreId(core)), Kind::Online, Values::List(vec![0, 1]));
@@ -342,9 +346,14 @@ impl Server {
         self.values[self.capabilities.find_knob(Of::Background(0), Kind::RatePpm).unwrap().0.index()]
     }
 
-    /// The power state of the drive.
-    pub(crate) fn drive(&self) -> u64 {
-        self.values[self.capabilities.find_knob(Of::Device(0), Kind::PowerState).unwrap().0.index()]
+    /// The wake-up time that the drive's idle states may have, in nanoseconds.
+    pub(crate) fn wake_limit_ns(&self) -> u64 {
+        assert_eq!(self.value(Kind::PowerState), 0, "states in which a drive works are left alone");
+        self.value(Kind::WakeLimitNs)
+    }
+
+    fn value(&self, kind: Kind) -> u64 {
+        self.values[self.capabilities.find_knob(Of::Device(0), kind).unwrap().0.index()]
     }
 
     /// Cores that are part of the system.

@@ -53,7 +53,7 @@ fn kernel_exit_ns(machine: &Machine) -> u64 {
 }
 
 /// The frequency of each core, the power limit of the package, the quota of the workers that poll and its period, bandwidth caps, which
-/// workers are on, power states of drives, and rates of background work.
+/// workers are on, power states and idle states of drives, and rates of background work.
 fn knobs(scenario: &Scenario) -> Vec<Knob> {
     let mut knobs = frequencies(&scenario.machine, &scenario.topology);
     knobs.extend(power_limit(&scenario.machine));
@@ -62,6 +62,7 @@ fn knobs(scenario: &Scenario) -> Vec<Knob> {
     knobs.extend(capped(scenario).map(cap));
     knobs.extend(switches(scenario));
     knobs.extend(power_states(scenario));
+    knobs.extend(wake_limits(scenario));
     knobs.extend((0..).zip(&scenario.workload.background).map(background_rate));
     knobs
 }
@@ -91,6 +92,30 @@ fn power_states(scenario: &Scenario) -> Vec<Knob> {
     };
     let drives = (0..).zip(scenario.drives.iter().map(states)).filter(|(_, states)| *states > 1);
     if scenario.scheduled.is_none() { drives.map(knob).collect() } else { Vec::new() }
+}
+
+/// The limit of wake-up times of each drive with idle states: none, or as long as one of them takes.
+fn wake_limits(scenario: &Scenario) -> Vec<Knob> {
+    let limits = |drive: &SsdModel| {
+        let mut limits: Vec<u64> = [0].into_iter().chain(drive.idle.iter().map(|state| state.wake_ns)).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        limits
+    };
+    let knob = |(drive, limits)| Knob {
+        of: Of::Device(drive),
+        kind: Kind::WakeLimitNs,
+        values: Values::List(limits),
+        found: 0,
+        caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
+        effect: Cost::Measured(0),
+    };
+    let drives = (0..).zip(&scenario.drives).filter(|(_, drive)| !drive.idle.is_empty());
+    if scenario.scheduled.is_none() {
+        drives.map(|(at, drive)| knob((at, limits(drive)))).collect()
+    } else {
+        Vec::new()
+    }
 }
 
 /// Whether a worker that polls is on.

@@ -137,6 +137,15 @@ pub(crate) enum Say {
     Return,
 }
 
+/// An order to a drive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DriveOrder {
+    /// To work in this power state.
+    PowerState(usize),
+    /// To enter by itself only idle states from which it comes back within this time.
+    WakeLimitNs(u64),
+}
+
 pub(crate) struct Floor<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) plans: Vec<Plan<'a>>,
@@ -159,8 +168,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) background: Background,
     /// CPU time that workers may use.
     pub(crate) quota: Pool,
-    /// Power states that drives are ordered to, in the order of time: when, which drive, which state.
-    pub(crate) drive_states: Vec<(u64, u16, usize)>,
+    /// What drives are ordered, in the order of time: when, which drive, what.
+    pub(crate) drive_orders: Vec<(u64, u16, DriveOrder)>,
     /// When a core last changed its state.
     pub(crate) changed_ns: u64,
     /// When the policy is to be asked next; the main core stops there.
@@ -197,7 +206,7 @@ impl<'a> Floor<'a> {
             caps: Caps::new(queues as usize, hosts),
             background: Background::default(),
             quota: Pool::new(machine.limits.quota_slice_ns),
-            drive_states: Vec::new(),
+            drive_orders: Vec::new(),
             changed_ns: 0,
             ask_ns: u64::MAX,
             switches: 0,

@@ -57,7 +57,7 @@ use crate::trace::{Recorder, What};
 use collect::Collector;
 use core::Core;
 use director::Director;
-use floor::{Answer, Floor, IoThread, Submission};
+use floor::{Answer, DriveOrder, Floor, IoThread, Submission};
 use host::{Host, Sent};
 use link::Link;
 use meter::{Meter, Metering};
@@ -401,8 +401,8 @@ impl<'a> World<'a> {
         let job = self.floor.job(submission.job);
         let (thread, name, host) = (job.thread, job.name(), job.connection);
         let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
-        if !self.floor.drive_states.is_empty() {
-            self.set_drive_states(submission.at_ns);
+        if !self.floor.drive_orders.is_empty() {
+            self.order_drives(submission.at_ns);
         }
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
@@ -483,20 +483,23 @@ impl World<'_> {
         if !self.collector.asks_drives() {
             return;
         }
-        self.set_drive_states(end_ns);
+        self.order_drives(end_ns);
         for index in 0..self.drives.len() {
             self.drives[index].advance(end_ns);
             self.spans(index, end_ns - 1);
         }
     }
 
-    /// Drives work in the power states that were ordered before `now_ns`.
-    fn set_drive_states(&mut self, now_ns: u64) {
-        let due = self.floor.drive_states.partition_point(|&(at_ns, ..)| at_ns < now_ns);
-        for (at_ns, drive, state) in self.floor.drive_states.drain(..due) {
+    /// Drives obey what was ordered before `now_ns`.
+    fn order_drives(&mut self, now_ns: u64) {
+        let due = self.floor.drive_orders.partition_point(|&(at_ns, ..)| at_ns < now_ns);
+        for (at_ns, drive, order) in self.floor.drive_orders.drain(..due) {
             let drive = &mut self.drives[usize::from(drive)];
             drive.advance(at_ns);
-            drive.set_state(state);
+            match order {
+                DriveOrder::PowerState(state) => drive.set_state(state),
+                DriveOrder::WakeLimitNs(limit_ns) => drive.set_wake_limit(limit_ns),
+            }
         }
     }
 
@@ -523,7 +526,7 @@ impl World<'_> {
     #[inline(never)] // beside the hot path
     fn submit_background(&mut self, submission: &Submission) {
         let at_ns = submission.at_ns;
-        self.set_drive_states(at_ns);
+        self.order_drives(at_ns);
         let background::Asked { class, drive, thread, request } = self.floor.background.ask(submission.job, at_ns);
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         let (what, bytes) = (u64::from(class) << 32 | u64::from(drive), u64::from(request.bytes));

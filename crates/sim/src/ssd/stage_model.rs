@@ -147,11 +147,10 @@ pub struct DriveEnergy {
 }
 
 impl SsdModel {
-    /// The values of its power state that can be set: the states in which it works, the first if none are named, and then the idle states. One
-    /// of these lets it work in the first and go by itself to the idle states up to it.
+    /// The number of power states in which it works.
     #[must_use]
     pub fn power_states(&self) -> usize {
-        self.state.len().max(1) + self.idle.len()
+        self.state.len().max(1)
     }
 
     /// Whether it has any stage beside front and dies.

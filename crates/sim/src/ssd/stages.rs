@@ -57,7 +57,7 @@ pub(super) struct Stages {
     slow: Option<Slow>,
     states: Vec<DriveState>,
     state: DriveState,
-    /// All idle states, and how many of them it may go to.
+    /// All idle states, and how many of them it may enter.
     idle: Vec<IdleState>,
     idles: usize,
     autonomous: bool,
@@ -362,14 +362,17 @@ impl Ssd {
     /// before ([`Ssd::advance`]).
     pub fn set_state(&mut self, index: usize) {
         let Some(stages) = &mut self.stages else { return };
-        let idles = (index + 1).saturating_sub(stages.states.len().max(1));
-        if idles > stages.idle.len() {
-            return;
-        }
-        stages.idles = idles;
-        if let Some(state) = stages.states.get(if idles > 0 { 0 } else { index }) {
+        if let Some(state) = stages.states.get(index) {
             stages.state = state.clone();
         }
+    }
+
+    /// Enters by itself, from now on, only idle states from which it takes at most so long to come back, and none beyond one that takes longer;
+    /// none at all with 0. The time until now is to be looked at before ([`Ssd::advance`]).
+    pub fn set_wake_limit(&mut self, limit_ns: u64) {
+        let Some(stages) = &mut self.stages else { return };
+        let fits = |state: &&IdleState| limit_ns > 0 && state.wake_ns <= limit_ns;
+        stages.idles = stages.idle.iter().take_while(fits).count();
     }
 
     /// Whether it goes to its lowest power state by itself.

@@ -5,7 +5,7 @@ use pilotlight_plant::{Command, Completions, CoreId, Depth, Kind, KnobId, Of, Re
 use super::Director;
 use crate::engine::abilities::STORE_NS;
 use crate::engine::core::Core;
-use crate::engine::floor::{Floor, IoThread, Message, Say};
+use crate::engine::floor::{DriveOrder, Floor, IoThread, Message, Say};
 use crate::engine::meter::Metering;
 use crate::machine::Machine;
 use crate::rng::below;
@@ -177,7 +177,11 @@ impl Director {
             }
             (Of::Device(drive), Kind::PowerState) => {
                 let state = knob.values.nearest(value).unwrap_or(knob.found);
-                floor.drive_states.push((at_ns, drive, state as usize));
+                floor.drive_orders.push((at_ns, drive, DriveOrder::PowerState(state as usize)));
+            }
+            (Of::Device(drive), Kind::WakeLimitNs) => {
+                let limit_ns = knob.values.nearest(value).unwrap_or(knob.found);
+                floor.drive_orders.push((at_ns, drive, DriveOrder::WakeLimitNs(limit_ns)));
             }
             (Of::Core(core), Kind::Online) => return self.switch(core, value > 0, at_ns, cores, floor),
             _ => return Err(Refusal::Unsupported),
