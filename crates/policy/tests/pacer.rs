@@ -106,7 +106,7 @@ proptest! {
                 let load = rate(&machine, busy);
                 server.step(load);
                 active_ns = if busy > 0.0 { server.now_ns } else { active_ns };
-                let baseline_us: f64 = server.view("baseline in us").parse().unwrap_or(0.0);
+                let baseline_us: f64 = server.view("baseline").trim_end_matches(" us").parse().unwrap_or(0.0);
                 let most_ns = f64::from(plf) / 1e6 * (baseline_us + 0.05) * 1e3; // it is shown to 0.1 us
                 let limit_ns = server.wake_limit_ns();
                 prop_assert!(limit_ns as f64 <= most_ns, "{limit_ns} ns of {most_ns} ns");
