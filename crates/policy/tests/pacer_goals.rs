@@ -130,10 +130,7 @@ fn a_budget_holds_whatever_the_tolerance_asks_for() {
         assert!(held.iter().all(|step| step.power_w <= 130.0 * 1.02), "{name}: {held:?}");
         assert!(server.policy.uses(Goal::Tolerance));
         let tolerance = server.view("tolerance");
-        assert!(
-            tolerance.starts_with("given up for the budget since ") && tolerance.contains("limited"),
-            "{tolerance}"
-        );
+        assert!(tolerance.starts_with("gives way to the budget (") && tolerance.contains("limited for"), "{tolerance}");
         assert_eq!(server.view("commands_refused"), "0");
         server.set_goals(with_budget(None));
         assert!(server.run(100, load).last().unwrap().power_w > 130.0, "{name}");

@@ -104,7 +104,7 @@ impl<L: Limiter> Limited<L> {
 }
 
 impl<L: Limiter> Limited<L> {
-    /// Whether the tolerance is given up for the budget, where the inner policy keeps one.
+    /// Whether the tolerance gives way to the budget, where the inner policy keeps one.
     fn tolerance_view(&self) -> Option<(&'static str, String)> {
         if !self.inner.uses(Goal::Tolerance) {
             return None;
@@ -112,7 +112,7 @@ impl<L: Limiter> Limited<L> {
         let state = match (self.limiter.limited(), self.limited_since_ns) {
             (Some(what), Some(since_ns)) => {
                 let s = self.now_ns.saturating_sub(since_ns) / 1_000_000_000;
-                format!("given up for the budget since {s} s: {what} limited; kept relative to what that leaves")
+                format!("gives way to the budget ({what} limited for {s} s); kept relative to what that leaves")
             }
             _ => "not limited by the budget".to_owned(),
         };

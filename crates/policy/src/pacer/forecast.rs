@@ -1,21 +1,20 @@
 //! What a change would cost in latency, so that no step leads beyond the tolerance ("anticipates the potential IO performance implications",
 //! PACER section I; its rule is not printed).
 //!
-//! Losses are in nanoseconds for each request. A request's time at the cores is known from their busy time; with fewer or slower cores it waits longer for them. What is forecast is doubled:
-//! arrivals come in bursts.
+//! Losses are in nanoseconds for each request. A request's time at the cores is known from their busy time; with fewer or slower cores it waits longer for them. What is forecast
+//! counts `forecast` times, as arrivals come in bursts.
 
 use pilotlight_plant::Sample;
 
 use super::migrator::Migrator;
-
-/// What is forecast is taken so many times; chosen.
-const SAFETY: f64 = 2.0;
 
 /// A forecast of losses.
 #[derive(Debug)]
 pub(super) struct Forecast<'a> {
     pub(super) migrator: &'a mut Migrator,
     pub(super) sample: &'a Sample<'a>,
+    /// So many times what is forecast counts.
+    pub(super) times: f64,
     /// Most use of a core.
     pub(super) limit: f64,
 }
@@ -23,7 +22,7 @@ pub(super) struct Forecast<'a> {
 impl Forecast<'_> {
     fn loss(&self, more_ns: f64) -> f64 {
         let requests: u64 = self.sample.threads.iter().map(|thread| thread.requests).sum();
-        SAFETY * more_ns / requests.max(1) as f64
+        self.times * more_ns / requests.max(1) as f64
     }
 
     /// The loss that a group adds with so many cores.

@@ -3,7 +3,7 @@
 //! The first is the server's: as the operator gave it, else the paper's. A tolerance of a namespace that has no requests, or whose latency the plant
 //! does not tell, does not bind.
 
-use pilotlight_plant::{Capabilities, Goals, Of, ReadingId, Sample};
+use pilotlight_plant::{Capabilities, Goals, ReadingId, Sample};
 
 use super::adaptor::Loss;
 use super::load::Load;
@@ -189,15 +189,4 @@ fn aim(monitor: &Monitor, parameters: &Parameters) -> f64 {
 /// How much longer requests may still take, in nanoseconds, with this loss.
 fn room_ns(monitor: &Monitor, loss: f64, parameters: &Parameters) -> Option<f64> {
     Some((aim(monitor, parameters) - loss) * monitor.baseline?.ns)
-}
-
-impl Tolerance {
-    /// Whose and of what, for people.
-    pub(super) fn name(&self) -> String {
-        let stat = self.stat.name();
-        match self.of {
-            Of::Namespace(id) => format!("{stat} of namespace {id}"),
-            _ => format!("{stat} of the server"),
-        }
-    }
 }

@@ -34,6 +34,8 @@ pub struct Parameters {
     pub beta: f64,
     /// Change of the frequency for a loss distance of 1, as a share of the highest; not above 0.
     pub gamma: f64,
+    /// How many times the forecast loss of a step counts.
+    pub forecast: f64,
     /// Share of the tolerance that is aimed at.
     pub aim_ppm: u32,
     /// Distance from that aim within which nothing is changed, as a share of it.
@@ -94,6 +96,7 @@ impl Default for Parameters {
             alpha: 1.05,
             beta: 0.1,
             gamma: -0.05,
+            forecast: 2.0,
             aim_ppm: 800_000,
             dead_band_ppm: 200_000,
             idle_ns: 30_000_000_000,
@@ -111,7 +114,7 @@ impl Default for Parameters {
 
 const SHARE: &str = "a share from 0% to 100%";
 
-const TABLE: [Parameter<Parameters>; 24] = [
+const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "interval",
         meaning: "time between two looks: the window of the burst check (PACER IV-B: 500ms)",
@@ -121,23 +124,26 @@ const TABLE: [Parameter<Parameters>; 24] = [
     },
     Parameter {
         key: "window",
-        meaning: "length of a latency window (PACER's n, not printed; chosen, not yet measured)",
+        meaning: "length of a latency window (PACER's n, not printed; chosen; docs/pacer.md: half saves a third more under \
+                  steps of 15s, at a loss of 5.4% in place of 3.7%)",
         allowed: TIME,
         get: |p| text::in_units(p.window_ns),
         set: |p, v| time(&mut p.window_ns, v),
     },
     Parameter {
         key: "windows",
-        meaning: "number of windows that the divergence is of (PACER's k, not printed; chosen, not yet measured: n x k is \
-                  within the 10s that PACER V-A4 waits for)",
+        meaning: "number of windows that the divergence is of (PACER's k, not printed; chosen so that n x k is within the \
+                  10s that PACER V-A4 waits; docs/pacer.md: with 2 or 3 half more is saved under steps of 15s, with 10 \
+                  hardly anything)",
         allowed: "a whole number from 2 to 64",
         get: |p| p.windows.to_string(),
         set: |p, v| put(&mut p.windows, text::within(v, 2, 64)),
     },
     Parameter {
         key: "least_requests",
-        meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at a half of it four times as many; a \
-                  quarter for the burst check (chosen: 400 latencies that vary by their mean have a mean that varies by 5%)",
+        meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at a half of it four \
+                  times as many; a quarter for the burst check (chosen: 400 latencies that vary by their mean have a mean \
+                  that varies by 5%; docs/pacer.md: no effect from 2,000 requests a second on)",
         allowed: "a whole number from 1 to 1000000",
         get: |p| p.least_requests.to_string(),
         set: |p, v| put(&mut p.least_requests, text::within(v, 1, 1_000_000)),
@@ -151,16 +157,16 @@ const TABLE: [Parameter<Parameters>; 24] = [
     },
     Parameter {
         key: "stable",
-        meaning: "divergence of latency under which savings begin (PACER's l_stable_thresh, not printed; chosen, not yet \
-                  measured)",
+        meaning: "divergence of latency under which savings begin (PACER's l_stable_thresh, not printed; chosen; \
+                  docs/pacer.md: no effect from 2.5% to 20%)",
         allowed: SHARE,
         get: |p| text::in_percent(p.stable_ppm),
         set: |p, v| put(&mut p.stable_ppm, text::percent(v)),
     },
     Parameter {
         key: "unstable",
-        meaning: "divergence of latency above which savings end (PACER's l_unstable_thresh, not printed; chosen, not yet \
-                  measured)",
+        meaning: "divergence of latency above which savings end (PACER's l_unstable_thresh, not printed; chosen; \
+                  docs/pacer.md: no effect from 12.5% to 50%)",
         allowed: SHARE,
         get: |p| text::in_percent(p.unstable_ppm),
         set: |p, v| put(&mut p.unstable_ppm, text::percent(v)),
@@ -168,7 +174,7 @@ const TABLE: [Parameter<Parameters>; 24] = [
     Parameter {
         key: "burst",
         meaning: "excess of an interval's latency over the mean of the windows that is a burst (PACER's l_burst_thresh, not \
-                  printed; chosen, not yet measured)",
+                  printed; chosen; docs/pacer.md: no effect from 12.5% to 100%, CPU use or the load shows changes first)",
         allowed: SHARE,
         get: |p| text::in_percent(p.burst_ppm),
         set: |p, v| put(&mut p.burst_ppm, text::percent(v)),
@@ -182,44 +188,57 @@ const TABLE: [Parameter<Parameters>; 24] = [
     },
     Parameter {
         key: "use_limit",
-        meaning: "the highest CPU use aimed at (chosen: a margin below busy, so that it is not taken for a burst)",
+        meaning: "the highest CPU use aimed at (chosen: a margin below busy, so that it is not taken for a burst; \
+                  docs/pacer.md: no effect from half to 79%, a quarter saves a sixth at 10% load)",
         allowed: PERCENT,
         get: |p| text::in_percent(p.use_limit_ppm),
         set: |p, v| put(&mut p.use_limit_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
     },
     Parameter {
         key: "alpha",
-        meaning: "CPU use of all cores after some were taken away, relative to before (PACER's alpha, not printed; chosen, not \
-                  yet measured)",
+        meaning: "CPU use of all cores after some were taken away, relative to before (PACER's alpha, not printed; chosen; \
+                  docs/pacer.md: no effect from 1.01 to 1.1)",
         allowed: "a number from 1 to 2",
         get: |p| p.alpha.to_string(),
         set: |p, v| put(&mut p.alpha, text::within(v, 1.0, 2.0)),
     },
     Parameter {
         key: "beta",
-        meaning: "change of the CPU use aimed at, for a loss distance of 1 (PACER's beta, not printed; chosen, not yet measured)",
+        meaning: "change of the CPU use aimed at, for a loss distance of 1 (PACER's beta, not printed; chosen; \
+                  docs/pacer.md: a quarter saves a third less under steps of 15s, twice as much a tenth less)",
         allowed: "a number from 0.001 to 1",
         get: |p| p.beta.to_string(),
         set: |p, v| put(&mut p.beta, text::within(v, 0.001, 1.0)),
     },
     Parameter {
         key: "gamma",
-        meaning: "change of the frequency for a loss distance of 1, as a share of the highest; negative, as headroom has to lower \
-                  it (PACER's gamma, not printed; chosen, not yet measured)",
+        meaning: "change of the frequency for a loss distance of 1, as a share of the highest; negative, as headroom has to \
+                  lower it (PACER's gamma, not printed; chosen: a step of the frequency; docs/pacer.md: no effect beside \
+                  cores)",
         allowed: "a number from -1 to -0.001",
         get: |p| p.gamma.to_string(),
         set: |p, v| put(&mut p.gamma, text::within(v, -1.0, -0.001)),
     },
     Parameter {
+        key: "forecast",
+        meaning: "how many times the loss that is forecast of a step counts; 0 makes steps without a forecast, as printed \
+                  (chosen)",
+        allowed: "a number from 0 to 100",
+        get: |p| p.forecast.to_string(),
+        set: |p, v| put(&mut p.forecast, text::within(v, 0.0, 100.0)),
+    },
+    Parameter {
         key: "aim",
-        meaning: "share of the tolerance that is aimed at, in place of plf in the loss distance (chosen, not yet measured)",
+        meaning: "share of the tolerance that is aimed at, in place of plf in the loss distance (chosen; docs/pacer.md: at \
+                  100% a loss of 12.9% in place of 8.5% saves a tenth more, at 20% a quarter less is saved)",
         allowed: SHARE,
         get: |p| text::in_percent(p.aim_ppm),
         set: |p, v| put(&mut p.aim_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
     },
     Parameter {
         key: "dead_band",
-        meaning: "loss distance within which nothing is changed (chosen, not yet measured: it ends below the tolerance)",
+        meaning: "loss distance within which nothing is changed (chosen: it ends below the tolerance; docs/pacer.md: no \
+                  effect from 5% to 40%)",
         allowed: SHARE,
         get: |p| text::in_percent(p.dead_band_ppm),
         set: |p, v| put(&mut p.dead_band_ppm, text::percent(v)),
@@ -233,15 +252,16 @@ const TABLE: [Parameter<Parameters>; 24] = [
     },
     Parameter {
         key: "baseline",
-        meaning: "time until latency without savings is measured again, at least 20 times as long as that takes (chosen, not yet \
-                  measured)",
+        meaning: "time until latency without savings is measured again, at least 20 times as long as that takes (chosen; an \
+                  hour of constant load has no savings for 2% of its time)",
         allowed: TIME,
         get: |p| text::in_units(p.baseline_ns),
         set: |p, v| time(&mut p.baseline_ns, v),
     },
     Parameter {
         key: "moved",
-        meaning: "change of rate, size or read share from which on it is measured again (chosen: 25%)",
+        meaning: "change of rate, size or read share from which on it is measured again (chosen; docs/pacer.md: at 50% a \
+                  third more is saved under steps of 15s)",
         allowed: SHARE,
         get: |p| text::in_percent(p.moved_ppm),
         set: |p, v| put(&mut p.moved_ppm, text::percent(v).filter(|&ppm| ppm > 0)),

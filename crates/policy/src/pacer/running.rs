@@ -335,7 +335,7 @@ impl Running {
     /// The adaptor, and what tells it what a change would cost.
     fn forecast<'a>(&'a mut self, sample: &'a Sample<'a>, parameters: &Parameters) -> (&'a mut Adaptor, Forecast<'a>) {
         let limit = share(parameters.use_limit_ppm);
-        (&mut self.adaptor, Forecast { migrator: &mut self.migrator, sample, limit })
+        (&mut self.adaptor, Forecast { migrator: &mut self.migrator, sample, times: parameters.forecast, limit })
     }
 
     /// The server is idle.
@@ -414,11 +414,11 @@ impl Running {
         let unknown = || "unknown".to_owned();
         let age = |baseline: Baseline| format!("{} s", self.now_ns.saturating_sub(baseline.at_ns) / 1_000_000_000);
         let desired = self.adaptor.sizes.iter().map(|size| percent(size.desired())).collect::<Vec<_>>();
-        let loss = self.loss.as_ref();
+        let loss = self.loss;
         let wait = self.completion.iter().flat_map(Completion::view);
         let all = vec![
             ("state", self.state.name().to_owned()),
-            ("loss", loss.map_or_else(unknown, |(share, _)| percent(*share))),
+            ("loss", loss.map_or_else(unknown, |(share, _)| percent(share))),
             ("loss_of", loss.map_or_else(unknown, |(_, of)| of.name())),
             ("baseline", self.baseline().map_or_else(unknown, |baseline| format!("{:.1} us", baseline.ns / 1e3))),
             ("baseline_age", self.baseline().map_or_else(unknown, age)),

@@ -23,6 +23,15 @@ impl Tolerance {
         [server].into_iter().chain(of_namespaces.copied()).map(|Asked { of, stat, bound }| Self { of, stat, bound })
     }
 
+    /// Whose and of what, for people.
+    pub(super) fn name(&self) -> String {
+        let stat = self.stat.name();
+        match self.of {
+            Of::Namespace(id) => format!("{stat} of namespace {id}"),
+            _ => format!("{stat} of the server"),
+        }
+    }
+
     /// The `plf` where requests take `baseline_ns` without savings. At 0 nothing is saved that costs latency.
     pub(super) fn plf(&self, baseline_ns: f64) -> f64 {
         match self.bound {
