@@ -1,13 +1,14 @@
 //! What each policy costs from no load to full load: CPU time, CPU per I/O, and latency, with one core for the target.
 //!
-//! `cargo bench -p pilotlight-target --bench load_curve -- [--seconds S] [--rounds N] [--only RATE,...] [--save FILE] [--load FILE,...] [--svg FILE]`
+//! `cargo bench -p pilotlight-target --bench load_curve -- [--seconds S] [--rounds N] [--only RATE,...] [--save FILE] [--svg FILE]`
 //!
 //! A memory namespace, one connection, 4 KiB random reads: an open loop (Poisson) from 30 to 100,000 a second, nothing at
 //! all, and a closed loop at depth 32. The target has CPU 0, the load, which polls, CPU 1. Policies take turns within a
 //! round; medians over the rounds. CPU is the kernel's books of the reactor's thread (scheduled). `pacer` gets time to measure its
 //! baseline and to settle before anything is measured; its windows are shorter and its limits of stability wider than by default, so that
-//! this does not take minutes and goes on beside other programs of the machine. A policy that this machine does not let run is named and left
-//! out. `--only` measures these loads alone (`none`, a rate, `full`), `--save` keeps what was measured, and `--load` prints it with the rest.
+//! this does not take minutes. A policy that this machine does not let run is named and left out. A measurement during which other programs
+//! took more than a tenth of a CPU is made again, up to five times. `--only` measures these loads alone (`none`, a rate, `full`). With `--save` each
+//! point is kept in a file, and what is in the file is not measured again: so the curve can be measured in pieces.
 //!
 //! The last two columns (`curve/frontier.rs`) say what the time-weighted mix of `static` and `interrupt` with the same mean latency takes,
 //! and who is better than `pacer` in CPU and mean latency, or in CPU and p99.
@@ -36,6 +37,12 @@ const NQN: &str = "nqn.2026-01.bench:curve";
 const RATES: [f64; 8] = [0.0, 30.0, 100.0, 300.0, 1e3, 1e4, 1e5, f64::INFINITY];
 /// Requests of an open loop that are measured at least.
 const LEAST_REQUESTS: f64 = 150.0;
+
+/// Share of a CPU below which other programs do not disturb, and how often is tried.
+const CALM: f64 = 0.1;
+const TRIES: u32 = 5;
+/// Of `/proc/stat`.
+const TICKS_PER_S: f64 = 100.0;
 
 struct Contender {
     label: &'static str,
@@ -182,43 +189,74 @@ fn offered(rate: f64) -> String {
     }
 }
 
-/// All contenders at one load; those that cannot run have no rounds.
-fn measure_all(rate: f64, seconds: f64, rounds: usize, refused: &mut Vec<String>) -> Measured {
-    let mut measured = Measured { rate, rounds: vec![Vec::new(); CONTENDERS.len()] };
-    for _ in 0..rounds {
-        for (contender, points) in CONTENDERS.iter().zip(&mut measured.rounds) {
-            match measure(contender, rate, seconds) {
-                Ok(point) => points.push(point),
-                Err(reason) if refused.contains(&reason) => {}
-                Err(reason) => refused.push(reason),
-            }
+/// CPU time of everything on this machine, and of this program, in seconds.
+fn cpu_s() -> (f64, f64) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks: Vec<f64> =
+        stat.lines().next().unwrap_or_default().split(' ').filter_map(|tick| tick.parse().ok()).collect();
+    let busy: f64 = ticks.iter().take(8).sum::<f64>() - ticks.iter().skip(3).take(2).sum::<f64>(); // idle and iowait
+    let own = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = own.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let own: f64 = fields.skip(11).take(2).filter_map(|tick| tick.parse::<f64>().ok()).sum();
+    (busy / TICKS_PER_S, own / TICKS_PER_S)
+}
+
+/// Measures until other programs have left it alone; the last try counts in any case.
+fn measure_calmly(contender: &Contender, rate: f64, seconds: f64) -> Result<Point, String> {
+    let mut tries = 0;
+    loop {
+        let (before, began) = (cpu_s(), Instant::now());
+        let point = measure(contender, rate, seconds)?;
+        let (after, elapsed_s) = (cpu_s(), began.elapsed().as_secs_f64());
+        let others = ((after.0 - before.0) - (after.1 - before.1)) / elapsed_s;
+        tries += 1;
+        if others < CALM || tries == TRIES {
+            eprintln!(
+                "{} {}: others took {:.0} % of a CPU, try {tries}",
+                offered(rate),
+                contender.label,
+                100.0 * others
+            );
+            return Ok(point);
         }
     }
-    measured
 }
 
 fn main() {
     let number = |name, default: f64| argument(name).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (seconds, rounds) = (number("--seconds", 2.0), number("--rounds", 3.0) as usize);
-    let list = |name| argument(name).map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>());
-    let mut refused = Vec::new();
-    let mut all: Vec<Measured> =
-        list("--load").unwrap_or_default().iter().flat_map(|file| frontier::read(file)).collect();
-    let only = list("--only");
-    for rate in RATES.into_iter().filter(|rate| only.as_ref().is_none_or(|only| only.contains(&offered(*rate)))) {
-        all.push(measure_all(rate, seconds, rounds, &mut refused));
+    let only = argument("--only").map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let save = argument("--save");
+    let mut all = frontier::read(save.as_deref());
+    let mut refused: Vec<(&str, String)> = Vec::new();
+    for round in 1..=rounds {
+        for measured in &mut all {
+            let rate = measured.rate;
+            if only.as_ref().is_some_and(|only| !only.contains(&offered(rate))) {
+                continue;
+            }
+            for (contender, points) in CONTENDERS.iter().zip(&mut measured.rounds) {
+                if points.len() >= round || refused.iter().any(|(label, _)| *label == contender.label) {
+                    continue;
+                }
+                match measure_calmly(contender, rate, seconds) {
+                    Ok(point) => {
+                        frontier::append(save.as_deref(), rate, contender.label, &point);
+                        points.push(point);
+                    }
+                    Err(reason) => refused.push((contender.label, reason)),
+                }
+            }
+        }
     }
-    let all = frontier::merge(all);
+    all.retain(|measured| measured.rounds.iter().any(|points| !points.is_empty()));
     println!(
         "| offered IOPS | policy | IOPS | CPU % | CPU us per I/O | mean us | p50 us | p99 us | CPU % of the mix | worse than |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     all.iter().for_each(Measured::print);
-    refused.iter().for_each(|reason| println!("left out: {reason}"));
+    refused.iter().for_each(|(label, reason)| println!("{label} is left out: {reason}"));
     frontier::summarize(&all);
-    if let Some(file) = argument("--save") {
-        std::fs::write(&file, frontier::text(&all)).expect("what was measured can be written");
-    }
     if let Some(file) = argument("--svg") {
         std::fs::write(&file, picture::svg(&all)).expect("the picture can be written");
     }

@@ -3,7 +3,8 @@
 //! Beyond noise is: by more than half of the range of both in their rounds, and by more than a point of CPU or a microsecond. A policy is worse
 //! than another if that one is at least as good in both and better beyond noise in one.
 
-use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 
 use super::{CONTENDERS, Point, RATES, offered};
 
@@ -128,46 +129,32 @@ pub(crate) fn summarize(all: &[Measured]) {
     );
 }
 
-/// Everything as lines of numbers.
-pub(crate) fn text(all: &[Measured]) -> String {
-    let mut text = String::new();
-    for measured in all {
-        for (contender, points) in CONTENDERS.iter().zip(&measured.rounds) {
-            for p in points {
-                let numbers = [p.iops, p.mean_us, p.p50_us, p.p99_us, p.cpu_percent].map(|number| number.to_string());
-                let _ = writeln!(text, "{};{};{}", offered(measured.rate), contender.label, numbers.join(";"));
-            }
-        }
+/// Keeps a point.
+pub(crate) fn append(file: Option<&str>, rate: f64, label: &str, p: &Point) {
+    let Some(file) = file else { return };
+    let numbers = [p.iops, p.mean_us, p.p50_us, p.p99_us, p.cpu_percent].map(|number| number.to_string());
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    let written = opened.and_then(|mut file| writeln!(file, "{};{label};{}", offered(rate), numbers.join(";")));
+    written.expect("what was measured can be written");
+}
+
+/// All loads, with the points that [`append`] has kept.
+pub(crate) fn read(file: Option<&str>) -> Vec<Measured> {
+    let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+    let mut all = RATES.map(|rate| Measured { rate, rounds: vec![Vec::new(); CONTENDERS.len()] }).to_vec();
+    for (load, at, point) in text.lines().filter_map(line) {
+        all[load].rounds[at].push(point);
     }
-    text
+    all
 }
 
-/// What [`text`] has written.
-pub(crate) fn read(file: &str) -> Vec<Measured> {
-    let text = std::fs::read_to_string(file).expect("what was measured can be read");
-    text.lines().filter_map(line).collect()
-}
-
-fn line(line: &str) -> Option<Measured> {
+/// The load, the contender and the point of a line.
+fn line(line: &str) -> Option<(usize, usize, Point)> {
     let mut fields = line.split(';');
     let (load, label) = (fields.next()?, fields.next()?);
-    let rate = RATES.into_iter().find(|rate| offered(*rate) == load)?;
+    let load = RATES.iter().position(|rate| offered(*rate) == load)?;
     let at = CONTENDERS.iter().position(|contender| contender.label == label)?;
     let numbers: Vec<f64> = fields.filter_map(|number| number.parse().ok()).collect();
     let &[iops, mean_us, p50_us, p99_us, cpu_percent] = &numbers[..] else { return None };
-    let mut rounds = vec![Vec::new(); CONTENDERS.len()];
-    rounds[at].push(Point { iops, mean_us, p50_us, p99_us, cpu_percent });
-    Some(Measured { rate, rounds })
-}
-
-/// One for each load, in their order.
-pub(crate) fn merge(parts: Vec<Measured>) -> Vec<Measured> {
-    let empty = |rate| Measured { rate, rounds: vec![Vec::new(); CONTENDERS.len()] };
-    let mut all: Vec<Measured> = RATES.into_iter().map(empty).collect();
-    for part in parts {
-        let Some(into) = all.iter_mut().find(|measured| measured.rate == part.rate) else { continue };
-        into.rounds.iter_mut().zip(part.rounds).for_each(|(rounds, more)| rounds.extend(more));
-    }
-    all.retain(|measured| measured.rounds.iter().any(|points| !points.is_empty()));
-    all
+    Some((load, at, Point { iops, mean_us, p50_us, p99_us, cpu_percent }))
 }
