@@ -275,7 +275,7 @@ fn history(random: &mut Random) -> (Shared, Vec<u64>) {
     shared.world().data = vec![0; BYTES as usize];
     let mut served = Served::open(&shared);
     served.scrub_all();
-    for step in 0..250 {
+    for step in 0..400 {
         let lba = random.below(LBAS);
         match random.below(32) {
             0..4 => served.submit(
@@ -293,12 +293,16 @@ fn history(random: &mut Random) -> (Shared, Vec<u64>) {
                 let bad = served.tracker.bad.places().into_iter().flatten().next();
                 bad.into_iter().for_each(|lba| served.submit(Op::Write { fua: false }, lba, 1, 1));
             }
-            7 if random.one_in(4) => served.now_ns += DAYS_31,
+            7 => served.now_ns += DAYS_31,
             8..16 => served.poll(),
             _ => served.scrub(),
         }
         if random.one_in(3) {
             std::thread::yield_now();
+        }
+        if random.one_in(60) {
+            served.drain();
+            served.scrub_all(); // else few ranges are left alone for long enough to be summed
         }
     }
     served.drain();
