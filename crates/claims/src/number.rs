@@ -35,7 +35,9 @@ impl Lab<'_> {
         let range = Range::of(claim, quantity, self.claims, self.map)?;
         let judged = self.number(claim, quantity, range.as_ref(), &variants)?;
         (into.verdict, into.error_percent) = (verdict::between(judged.grades), Some(100.0 * judged.error));
-        into.note = format!("{}, {}", quantity.of.experiment, judged.ours.point.words());
+        let mean = quantity.over == Some(Over::Geomean);
+        let point = if mean { "geometric mean over its points".to_owned() } else { judged.ours.point.words() };
+        into.note = format!("{}, {point}", quantity.of.experiment);
         (into.null, into.evidence) = (trivial, !verdict::trivial_meets(relation, paper, trivial));
         if let Some(range) = &range {
             into.evidence = !range.trivial_meets();
