@@ -183,12 +183,17 @@ fn cpufreq(roots: &Roots, cpu: u32) -> PathBuf {
     roots.sys.join(format!("devices/system/cpu/cpu{cpu}/cpufreq"))
 }
 
+/// The file by which the kernel programs the transitions of a drive.
+pub(crate) fn latency_tolerance(roots: &Roots, drive: &str) -> PathBuf {
+    roots.sys.join("class/nvme").join(drive).join("power/pm_qos_latency_tolerance_us")
+}
+
 /// Transitions are the kernel's affair: it writes the drive's table itself, by the latency that it may cost, and newer kernels
 /// (6.12.117) refuse to let others set the feature. The drive is asked whether it came to pass.
 fn transitions(kernel: &mut dyn Kernel, roots: &Roots, drive: &str, on: bool) -> Vec<Step> {
     let place = Place::Transitions { drive: roots.dev.join(drive) };
     let switch = if on { feature::ON } else { feature::OFF };
-    let tolerance = roots.sys.join("class/nvme").join(drive).join("power/pm_qos_latency_tolerance_us");
+    let tolerance = latency_tolerance(roots, drive);
     let Ok(now) = kernel.read(&tolerance) else { return vec![Step::Set(place, switch.into())] };
     let wanted = match (on, file::value(&now)) {
         (false, _) => "0",

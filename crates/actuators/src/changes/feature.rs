@@ -84,16 +84,37 @@ pub(crate) fn states(drive: &mut dyn Drive) -> io::Result<PowerStates> {
     let identity = drive.identify()?;
     let operational: Vec<u8> =
         (0..=identity[NPSS].min(31)).filter(|&state| !is_non_operational(&identity, state)).collect();
-    let latency_us = |field: usize| {
-        let of = |&state: &u8| {
-            let at = DESCRIPTORS + DESCRIPTOR_BYTES * usize::from(state) + field;
-            identity[at..at + 4].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
-        };
-        operational.iter().map(of).max().unwrap_or(0)
-    };
+    let latency_us = |field| operational.iter().map(|&state| latency_us(&identity, state, field)).max().unwrap_or(0);
     let change_us = latency_us(ENTRY_LATENCY) + latency_us(EXIT_LATENCY);
     let now = parse_state(&state_to_return_to(drive)?).map_or(0, |(state, _)| state);
     Ok(PowerStates { operational, now, change_us })
+}
+
+/// A state in which a drive serves no requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdleState {
+    /// Longest time to enter it, in microseconds; 0 if the drive does not say it.
+    pub(crate) entry_us: u64,
+    /// Longest time to leave it, likewise.
+    pub(crate) exit_us: u64,
+}
+
+/// The non-operational states; none if the drive does not enter them by itself (APST).
+pub(crate) fn idle_states(drive: &mut dyn Drive) -> io::Result<Vec<IdleState>> {
+    let identity = drive.identify()?;
+    if identity[APSTA] & 1 == 0 {
+        return Ok(Vec::new());
+    }
+    let latency_us = |state, field| latency_us(&identity, state, field);
+    let idle = (0..=identity[NPSS].min(31)).filter(|&state| is_non_operational(&identity, state));
+    let of = |state| IdleState { entry_us: latency_us(state, ENTRY_LATENCY), exit_us: latency_us(state, EXIT_LATENCY) };
+    Ok(idle.map(of).collect())
+}
+
+/// A latency of the descriptor of a state.
+fn latency_us(identity: &[u8; IDENTIFY_BYTES], state: u8, field: usize) -> u64 {
+    let at = DESCRIPTORS + DESCRIPTOR_BYTES * usize::from(state) + field;
+    identity[at..at + 4].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 fn is_non_operational(identity: &[u8; IDENTIFY_BYTES], state: u8) -> bool {

@@ -46,8 +46,9 @@ pub use quota::CpuGroup;
 pub use restore::{Back, Options, Outcome, removes, restore, restore_with};
 
 pub(crate) use cgroup::cpus;
+pub(crate) use change::latency_tolerance;
 pub(crate) use change::{LONG_TERM, SHORT_TERM};
-pub(crate) use feature::states;
+pub(crate) use feature::{IdleState, idle_states, states};
 pub(crate) use hotplug::switch;
 pub(crate) use quota::{PERIODS_US, SHORTEST_US};
 

@@ -14,9 +14,10 @@ mod online;
 mod power_limit;
 mod power_state;
 mod quota;
+mod wake_limit;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{CoreId, Kind, Knob, KnobId};
@@ -52,6 +53,8 @@ enum Place {
     PowerLimit { zone: String },
     /// The power state of a drive.
     PowerState { drive: String },
+    /// The longest wake-up time of the idle states that a drive enters by itself.
+    WakeLimit { file: PathBuf, limits: Vec<wake_limit::Limit> },
     /// The CPU time of the worker reactors, and its period.
     Quota { group: CpuGroup },
     /// Whether a CPU is online.
@@ -184,6 +187,7 @@ impl Place {
             Self::PowerState { drive } => {
                 Change::PowerState { drive: drive.clone(), state: of(Kind::PowerState)? as u8 }
             }
+            Self::WakeLimit { file, limits } => wake_limit::change(file, limits, of(Kind::WakeLimitNs)?)?,
             Self::Quota { group } => quota::change(group, of(Kind::QuotaPpm)?, of(Kind::QuotaPeriodNs), workers),
             Self::Online { .. } => return None, // together with all others
         })
@@ -202,6 +206,7 @@ impl Found {
         frequency::find(roots, &wanted.cpus, &mut found);
         power_limit::find(roots, &mut found);
         power_state::find(roots, kernel, &wanted.drives, &mut found);
+        wake_limit::find(roots, kernel, &wanted.drives, &mut found);
         quota::find(roots, wanted.cpus.len(), &mut found);
         online::find(roots, &wanted.cpus, &wanted.hotplug, &mut found);
         found

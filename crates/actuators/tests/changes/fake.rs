@@ -429,7 +429,12 @@ impl Drive for FakeDrive {
         let mut data = Box::new([0; IDENTIFY_BYTES]);
         data[263] = 4;
         data[265] = 1;
-        [3, 4].into_iter().for_each(|state| data[2048 + 32 * state + 3] = 2);
+        for (state, entry_us, exit_us) in [(3, 210_u32, 1_200_u32), (4, 2_000, 8_000)] {
+            let descriptor = &mut data[2048 + 32 * state..][..32];
+            descriptor[3] = 2;
+            descriptor[4..8].copy_from_slice(&entry_us.to_le_bytes());
+            descriptor[8..12].copy_from_slice(&exit_us.to_le_bytes());
+        }
         Ok(data)
     }
 

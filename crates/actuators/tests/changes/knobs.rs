@@ -51,7 +51,9 @@ fn each_says_what_it_takes_and_where_it_was_found() {
     assert_eq!(list[2].values, Values::Range { min: 5_000_000, max: 65_000_000, step: 125_000 });
     assert_eq!(list[3].values, Values::List(vec![0, 1, 2]), "the operational states");
     assert_eq!(list[4].values, Values::Range { min: 10_000, max: 1_000_000, step: 10_000 });
-    assert_eq!(missing, []);
+    let told: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
+    assert_eq!(told, ["wake-up limit of nvme0"]);
+    assert!(missing[0].why.contains("pm_qos_latency_tolerance_us"), "{missing:?}");
     assert!(!machine.journal().exists(), "looking changes nothing");
 }
 
@@ -77,6 +79,39 @@ fn what_is_set_is_in_force_and_comes_back() {
     drop(knobs);
     assert_eq!(machine.tree(), before);
     assert!(!machine.journal().exists());
+}
+
+const TOLERANCE: &str = "sys/class/nvme/nvme0/power/pm_qos_latency_tolerance_us";
+
+/// Entry and exit take 1.41 ms in state 3, 10 ms in state 4; Linux compares its number with the exit alone.
+#[test]
+fn wake_ups_of_a_drive_are_limited_and_come_back() {
+    for (found, found_ns) in [("100000", 10_000_000), ("auto", 10_000_000), ("5000", 1_410_000), ("0", 0)] {
+        let machine = Machine::new();
+        machine.write(TOLERANCE, &format!("{found}\n"));
+        machine.write("dev/nvme0", if found == "0" { "0 0" } else { "0 1" }); // whether the drive makes transitions
+        let before = machine.tree();
+        let (mut knobs, missing) = find(&machine, &wanted());
+        assert_eq!(missing, []);
+        let at = knobs.list().iter().position(|knob| knob.kind == Kind::WakeLimitNs).unwrap();
+        let knob = knobs.list()[at].clone();
+        assert_eq!((knob.of, knob.found), (Of::Device(0), found_ns), "{found}");
+        assert_eq!(knob.values, Values::List(vec![0, 1_410_000, 10_000_000]));
+        for (limit_ns, text) in [(1_410_000, "1200\n"), (0, "0\n"), (10_000_000, "8000\n")] {
+            knobs.set(KnobId(at as u16), Some(limit_ns)).unwrap();
+            assert_eq!(machine.read(TOLERANCE), text);
+        }
+        let killed = fs::read(machine.journal()).unwrap();
+        knobs.set(KnobId(at as u16), None).unwrap();
+        assert_eq!(machine.read(TOLERANCE).trim(), found);
+        drop(knobs);
+        assert_eq!(machine.tree(), before);
+        // A killed process leaves the file as it was set, and its journal.
+        machine.write(TOLERANCE, "8000\n");
+        fs::write(machine.journal(), killed).unwrap();
+        restore_with(&machine.journal(), &machine.roots(), Options::default(), machine.kernel().as_mut()).unwrap();
+        assert_eq!(machine.read(TOLERANCE).trim(), found, "restored");
+    }
 }
 
 #[test]
@@ -181,7 +216,8 @@ fn what_is_missing_says_why() {
     assert_eq!(kinds, [Kind::FrequencyKhz, Kind::PowerState, Kind::QuotaPpm, Kind::QuotaPeriodNs]);
     assert_eq!(knobs.list()[0].of, Of::Core(CoreId(1)));
     let told: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
-    assert_eq!(told, ["frequency of core 0 (CPU 1)", "power limit", "power state of nvme7"]);
+    let of_drives = ["power state of nvme7", "wake-up limit of nvme0", "wake-up limit of nvme7"];
+    assert_eq!(told, [&["frequency of core 0 (CPU 1)", "power limit"], &of_drives[..]].concat());
     let why: Vec<&str> = missing.iter().map(|missing| missing.why.as_str()).collect();
     assert!(why[0].contains("no cpufreq") && why[1].contains("no intel-rapl zone"), "{why:?}");
     let (_, missing) = find(&machine, &Wanted { cpus: vec![None], ..Wanted::default() });

@@ -1,0 +1,132 @@
+//! Idle states that a drive enters by itself (APST; NVM Express Base Specification 2.1, section 8.1.17), limited by the time that it takes to wake
+//! up. Linux programs the drive's transitions by `power/pm_qos_latency_tolerance_us` of its controller.
+//!
+//! **Rule of Linux** (`nvme_configure_apst` in drivers/nvme/host/core.c). It uses each non-operational state whose exit latency is not above the
+//! number in the file: none with 0, all with `auto` or `any`.
+//!
+//! **Limits.** A request that comes while a drive still enters a state waits for entry and exit. So the limit that belongs to a number is the
+//! longest entry and exit together of the states that Linux then uses.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use pilotlight_drive::Roots;
+use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+
+use super::{Found, Place, writable};
+use crate::changes::{Change, IdleState, Kernel, idle_states, latency_tolerance};
+
+/// Time until a drive has its new transitions: an estimate for one Set Features.
+const EFFECT_NS: u64 = 1_000_000;
+/// What the kernel writes for no limit.
+const UNLIMITED: [&str; 2] = ["auto", "any"];
+
+/// A limit, and what makes Linux keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) limit_ns: u64,
+    tolerance_us: u64,
+}
+
+pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], found: &mut Found) {
+    for (device, drive) in (0..).zip(drives) {
+        match limits_of(roots, kernel, drive) {
+            Ok((limits, found_ns)) => {
+                let knob = Knob {
+                    of: Of::Device(device),
+                    kind: Kind::WakeLimitNs,
+                    values: Values::List(limits.iter().map(|limit| limit.limit_ns).collect()),
+                    found: found_ns,
+                    caller: Cost::Assumed(0),
+                    effect: Cost::Assumed(EFFECT_NS),
+                };
+                found.add(knob, Place::WakeLimit { file: latency_tolerance(roots, drive), limits });
+            }
+            Err(why) => found.misses(format!("wake-up limit of {drive}"), why),
+        }
+    }
+}
+
+/// The limits of a drive, and the one in force.
+fn limits_of(roots: &Roots, kernel: &mut dyn Kernel, drive: &str) -> Result<(Vec<Limit>, u64), String> {
+    let asked = kernel.drive(&roots.dev.join(drive)).and_then(|mut drive| idle_states(drive.as_mut()));
+    let states = asked.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => format!("cannot ask the drive: {error}; run the server as root"),
+        _ => format!("cannot ask the drive: {error}"),
+    })?;
+    if states.is_empty() {
+        return Err("the drive enters no idle states by itself (APST)".into());
+    }
+    if states.iter().any(|state| state.exit_us == 0) {
+        return Err("the drive does not say how long it takes to leave its idle states".into());
+    }
+    let file = latency_tolerance(roots, drive);
+    if !file.exists() {
+        return Err(format!(
+            "there is no {}: the kernel has no autonomous power state transitions for this drive",
+            file.display()
+        ));
+    }
+    writable(&file)?;
+    let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let limits = limits(&states);
+    let in_force = in_force(&limits, text.trim())
+        .ok_or_else(|| format!("{} holds {:?}, not a time in microseconds", file.display(), text.trim()))?;
+    Ok((limits, in_force))
+}
+
+/// From none up.
+fn limits(states: &[IdleState]) -> Vec<Limit> {
+    let mut exits: Vec<u64> = states.iter().map(|state| state.exit_us).collect();
+    exits.sort_unstable();
+    let mut limits = vec![Limit { limit_ns: 0, tolerance_us: 0 }];
+    for tolerance_us in exits {
+        let used = states.iter().filter(|state| state.exit_us <= tolerance_us);
+        let limit_ns = used.map(|state| (state.entry_us + state.exit_us) * 1_000).max().unwrap_or(0);
+        // A state that leaves later but is entered sooner may need no higher limit.
+        limits.retain(|limit| limit.limit_ns < limit_ns);
+        limits.push(Limit { limit_ns, tolerance_us });
+    }
+    limits
+}
+
+/// The limit that holds with this text in the file.
+fn in_force(limits: &[Limit], text: &str) -> Option<u64> {
+    let tolerance_us = if UNLIMITED.contains(&text) { u64::MAX } else { text.parse().ok()? };
+    limits.iter().rev().find(|limit| limit.tolerance_us <= tolerance_us).map(|limit| limit.limit_ns)
+}
+
+/// What makes Linux keep this limit.
+pub(super) fn change(file: &PathBuf, limits: &[Limit], limit_ns: u64) -> Option<Change> {
+    let limit = limits.iter().rev().find(|limit| limit.limit_ns <= limit_ns)?;
+    Some(Change::File { path: file.clone(), value: limit.tolerance_us.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_covers_entry_and_exit_of_all_states_that_linux_uses() {
+        let states = |latencies: &[(u64, u64)]| {
+            latencies.iter().map(|&(entry_us, exit_us)| IdleState { entry_us, exit_us }).collect::<Vec<_>>()
+        };
+        let pairs = |latencies: &[(u64, u64)]| {
+            limits(&states(latencies)).iter().map(|limit| (limit.limit_ns, limit.tolerance_us)).collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(&[(210, 1_200), (2_000, 8_000)]), [(0, 0), (1_410_000, 1_200), (10_000_000, 8_000)]);
+        // The state that is left sooner is entered later: Linux uses it with either limit.
+        assert_eq!(pairs(&[(210, 1_200), (2_000, 1_000)]), [(0, 0), (3_000_000, 1_200)]);
+        assert_eq!(pairs(&[(5, 10), (5, 10)]), [(0, 0), (15_000, 10)]);
+    }
+
+    #[test]
+    fn what_is_in_force_is_read() {
+        let limits =
+            limits(&[IdleState { entry_us: 210, exit_us: 1_200 }, IdleState { entry_us: 2_000, exit_us: 8_000 }]);
+        let told = ["0", "1199", "1200", "7999", "100000", "auto", "any", "-1"].map(|text| in_force(&limits, text));
+        let [first, second] = [Some(1_410_000), Some(10_000_000)];
+        assert_eq!(told, [Some(0), Some(0), first, first, second, second, second, None]);
+    }
+}
