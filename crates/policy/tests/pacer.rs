@@ -241,6 +241,9 @@ fn drives_may_wake_up_for_as_long_as_the_tolerance_says() {
     let goals = |us| Goals { tolerances: vec![bound(us)], ..Goals::default() };
     assert_eq!([80, 95, 113, 400].map(|us| idle_limit_ns(&[], goals(us))), [0, 1_000, 21_000, 200_000]);
     assert_eq!(idle_limit_ns(&[("drives", "false")], tolerance(200_000)), WAKE_NS[0], "as they were found");
+    let of_namespace = Tolerance { of: Of::Namespace(0), ..bound(95) };
+    let both = Goals { tolerances: vec![Tolerance::mean_loss(200_000), of_namespace], ..Goals::default() };
+    assert_eq!(idle_limit_ns(&[], both), 1_000, "no tolerance is exceeded");
     let mut unloaded = pacer(Machine::default());
     unloaded.run(3_600, Load::of(0.0));
     assert_eq!((unloaded.view("state").as_str(), unloaded.wake_limit_ns()), ("idle", 0), "no baseline is known");

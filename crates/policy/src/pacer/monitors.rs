@@ -96,9 +96,13 @@ impl Monitors {
         self.active().all(|monitor| monitor.plf() > 0.0)
     }
 
-    /// How much longer requests may take under every tolerance, in nanoseconds; 0 without a baseline.
+    /// How much longer requests may take under every tolerance, in nanoseconds; 0 without a baseline of the server, which counts for namespaces
+    /// without one.
     pub(super) fn tolerated_ns(&self) -> f64 {
-        let of = |monitor: &Monitor| monitor.baseline.map_or(0.0, |baseline| monitor.plf() * baseline.ns);
+        let of = |monitor: &Monitor| {
+            let baseline = monitor.baseline.or(self.server().baseline);
+            baseline.map_or(0.0, |baseline| monitor.tolerance.plf(baseline.ns) * baseline.ns)
+        };
         self.0.iter().map(of).fold(f64::INFINITY, f64::min)
     }
 

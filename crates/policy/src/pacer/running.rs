@@ -112,6 +112,7 @@ impl Running {
         let capabilities = std::mem::take(&mut self.capabilities);
         (self.monitors, self.state, self.active_ns) = (before.monitors, before.state, before.active_ns);
         (self.retries, self.counters, self.loss) = (before.retries, before.counters, before.loss);
+        self.drives = before.drives;
         self.find(&capabilities);
         self.adaptor.inherit(&before.adaptor);
         if self.state == State::Idle && self.may_save() {
@@ -160,7 +161,7 @@ impl Running {
         }
     }
 
-    /// How long a drive may take to wake up: all that is tolerated, as no core serves requests while the server is idle; else not at all.
+    /// How long a drive may take to wake up: all that is tolerated while the server is idle, else not at all, as the adaptor foresees no wake-ups.
     fn wake_limit_ns(&self, parameters: &Parameters) -> u64 {
         let is_idle = self.state == State::Idle && !self.background.is_left();
         if is_idle && self.now_ns >= self.settled_ns(parameters) { self.tolerated_ns() } else { 0 }
