@@ -9,7 +9,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
@@ -98,9 +98,9 @@ fn in_force(limits: &[Limit], text: &str) -> Option<u64> {
 }
 
 /// What makes Linux keep this limit.
-pub(super) fn change(file: &PathBuf, limits: &[Limit], limit_ns: u64) -> Option<Change> {
+pub(super) fn change(file: &Path, limits: &[Limit], limit_ns: u64) -> Option<Change> {
     let limit = limits.iter().rev().find(|limit| limit.limit_ns <= limit_ns)?;
-    Some(Change::File { path: file.clone(), value: limit.tolerance_us.to_string() })
+    Some(Change::File { path: file.to_path_buf(), value: limit.tolerance_us.to_string() })
 }
 
 #[cfg(test)]
