@@ -390,6 +390,8 @@ fn check_crash(world: World, random: &mut Random) {
         let lbas: Vec<u64> = differs.map(|at| range * BLOCKS as u64 + at).collect();
         assert!(lbas.iter().all(|lba| damaged.contains(lba)), "blocks {lbas:?} of a clean range, damaged: {damaged:?}");
     }
+    let known = served.bad(); // before a pass finds that they match their checksums
+    assert!(known.iter().all(|lba| damaged.contains(lba)), "known as bad {known:?}, damaged {damaged:?}");
     (0..2).for_each(|_| served.scrub_all()); // the first may be the end of a pass
     let bad = served.bad();
     assert!(bad.iter().all(|lba| damaged.contains(lba)), "bad {bad:?}, damaged {damaged:?}");
