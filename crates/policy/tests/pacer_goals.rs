@@ -161,3 +161,37 @@ fn it_does_not_fight_a_ceiling() {
         assert!(mean(&after) < mean(&free) * 1.1, "{name}: no wind-up: {} and {} W", mean(&after), mean(&free));
     }
 }
+
+#[test]
+fn a_namespace_that_takes_too_long_ends_savings_although_the_server_does_not() {
+    let (mut server, steps) = settled(&[of_namespace(0, Stat::Mean, Bound::LossPpm(200_000))]);
+    let before = steps.last().unwrap().cores;
+    server.machine.namespaces[0].drive_ns *= 1.25;
+    let load = rate(&server.machine, 0.2);
+    let steps = server.run(20, load); // the baseline is not old yet
+    assert!(steps.iter().any(|step| step.cores > before), "{before} cores");
+}
+
+#[test]
+fn a_drive_that_becomes_slower_is_no_loss_by_savings() {
+    let mut server = Server::new("pacer", &[], Machine { noise: 0.1, ..Machine::default() }, Goals::default());
+    let load = rate(&server.machine, 0.1);
+    server.run(60, load);
+    server.machine.drive_ns *= 1.3;
+    assert!(server.run(60, load).iter().any(|step| step.cores == 16));
+    assert!(server.run(60, load).last().unwrap().cores < 16, "it has measured again");
+}
+
+#[test]
+fn a_ceiling_for_cores_leaves_the_baseline() {
+    let mut server = limited("cpu-jailing", Machine { noise: 0.1, ..Machine::default() }, None);
+    let load = rate(&server.machine, 0.3);
+    server.run(60, load);
+    assert_ne!(server.view("baseline"), "unknown");
+    server.set_goals(with_budget(Some(90)));
+    for _ in 0..40 {
+        server.step(load);
+        assert_ne!(server.view("baseline"), "unknown");
+    }
+    assert!(server.view("tolerance").starts_with("gives way"), "{}", server.view("tolerance"));
+}
