@@ -132,7 +132,10 @@ impl Reactor {
     fn wait_in_kernel(&mut self, depth: Depth, mut until_ns: u64, now: &mut u64) {
         self.kernel_wait.clear();
         for at in 0..self.slots.len() {
-            let Some(until) = self.slots[at].thread.prepare_wait(*now) else { return self.end_waits(at) };
+            let Some(until) = self.slots[at].thread.prepare_wait(*now) else {
+                self.end_waits(at);
+                return self.spin(); // it goes on polling, and still leaves time to others
+            };
             until_ns = until_ns.min(until);
             if let Some(fd) = self.slots[at].thread.wait_fd() {
                 self.kernel_wait.add(fd);

@@ -184,9 +184,20 @@ impl TrackedChannel {
     }
 
     fn leave(&mut self, slot: u32) {
+        self.leave_freed(slot, &(0..0));
+    }
+
+    /// As [`Self::leave`]; these ranges are free as a whole.
+    fn leave_freed(&mut self, slot: u32, free: &Range<u64>) {
         let held = self.slots[slot as usize].as_mut().expect("a slot in use has a request");
         let first = Tracker::ranges_of(held.part.start, 0).start;
-        (first..held.entered).for_each(|range| self.tracker.ranges.leave(range));
+        for range in first..held.entered {
+            if !free.contains(&range) {
+                self.tracker.ranges.leave(range);
+            } else if self.tracker.ranges.leave_freed(range) {
+                self.tracker.freed.add(range);
+            }
+        }
         held.entered = first;
     }
 
@@ -223,10 +234,8 @@ impl TrackedChannel {
             // while nobody can sum the range: else the blocks would keep the checksums that they did not match
             self.tracker.bad.clear(part.start, part.end - part.start);
         }
-        self.leave(slot);
-        if result.is_ok() {
-            self.note_freed(&part, op);
-        }
+        let free = if result.is_ok() { self.freed_by(&part, op) } else { 0..0 };
+        self.leave_freed(slot, &free);
         if result.is_err() || part.end == end {
             return Some(self.finish(slot, result, buffer));
         }
@@ -237,18 +246,11 @@ impl TrackedChannel {
         None
     }
 
-    /// Notes which whole ranges are free.
-    fn note_freed(&self, part: &Range<u64>, op: Op) {
+    /// The ranges that this part frees as a whole.
+    fn freed_by(&self, part: &Range<u64>, op: Op) -> Range<u64> {
         let frees = matches!(op, Op::Deallocate | Op::WriteZeroes { deallocate: true, .. });
-        if !frees || !self.tracker.trims() {
-            return;
-        }
         let blocks = BLOCKS as u64;
-        for range in part.start.div_ceil(blocks)..part.end / blocks {
-            if self.tracker.ranges.free(range) {
-                self.tracker.freed.add(range);
-            }
-        }
+        if frees && self.tracker.trims() { part.start.div_ceil(blocks)..part.end / blocks } else { 0..0 }
     }
 
     /// Takes what the channel below has completed.

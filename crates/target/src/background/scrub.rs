@@ -428,10 +428,8 @@ impl Scrubber {
     /// A range that could not be punched now stays free.
     fn keep_freed(&self, range: u64) {
         let Some(tracker) = self.upkeep.tracker() else { return };
-        tracker.ranges.end_punch(range);
-        if tracker.ranges.free(range) {
-            tracker.freed.add(range);
-        }
+        tracker.ranges.put_punch_off(range);
+        tracker.freed.add(range);
     }
 
     /// An I/O is over.

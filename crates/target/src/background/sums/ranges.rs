@@ -8,6 +8,7 @@
 //! # The properties
 //! - From the moment a range is committing until it is clean nobody has entered it: its data is what was summed.
 //! - While a range is punched nobody is in it.
+//! - A range is freed by one who was alone in it for the whole time: no write that has ended since is punched away.
 //! - Nothing here waits; what cannot be done now says so.
 
 use std::io;
@@ -22,7 +23,9 @@ const FREED: u32 = 1 << 3;
 /// Nobody may enter: it is punched, or held.
 const PUNCHING: u32 = 1 << 4;
 const WRITER: u32 = 1 << 5;
-const WRITERS: u32 = ((1 << 11) - 1) << 5;
+const WRITERS: u32 = ((1 << 10) - 1) << 5;
+/// Two or more have been in the range at once since nobody was.
+const SHARED: u32 = 1 << 15;
 const WRITTEN_AT: u32 = 16;
 const ALL_WRITTEN: u32 = 0xffff << WRITTEN_AT;
 
@@ -118,7 +121,8 @@ impl Ranges {
                 return Some(word & !MARK | 1);
             }
             let dirty = if marks { word & !MARK | 2 } else { word };
-            Some((dirty & !FREED | TOUCHED | u32::from(blocks) << WRITTEN_AT) + WRITER)
+            let shared = if word & WRITERS == 0 { 0 } else { SHARED };
+            Some((dirty & !FREED | TOUCHED | shared | u32::from(blocks) << WRITTEN_AT) + WRITER)
         });
         match entered {
             None => Entered::NotYet,
@@ -129,8 +133,15 @@ impl Ranges {
 
     /// A write that has entered is over.
     pub fn leave(&self, range: u64) {
-        let before = self.word(range).fetch_sub(WRITER, Ordering::SeqCst);
-        debug_assert!(before & WRITERS != 0, "nobody was in range {range}");
+        let before = self.change(range, |word| Some(left(word)));
+        debug_assert!(before.is_some_and(|word| word & WRITERS != 0), "nobody was in range {range}");
+    }
+
+    /// As [`Ranges::leave`], of one who has freed the range as a whole; whether it is free: nobody else was in it meanwhile.
+    pub fn leave_freed(&self, range: u64) -> bool {
+        let alone = |word: u32| word & (WRITERS | SHARED) == WRITER;
+        let before = self.change(range, |word| Some(if alone(word) { left(word) | FREED } else { left(word) }));
+        before.is_some_and(alone)
     }
 
     /// A clean range is to be marked although nobody writes to it; `written`: its checksums do not hold. Whether it was clean.
@@ -191,11 +202,6 @@ impl Ranges {
         self.word(range).fetch_and(!PUNCHING, Ordering::SeqCst);
     }
 
-    /// A range is free as a whole; whether it is now, because nobody writes to it.
-    pub fn free(&self, range: u64) -> bool {
-        self.change(range, |word| (word & (WRITERS | PUNCHING) == 0).then_some(word | FREED)).is_some()
-    }
-
     /// Begins to punch a range if it is still free.
     #[must_use]
     pub fn begin_punch(&self, range: u64) -> bool {
@@ -207,6 +213,17 @@ impl Ranges {
     pub fn end_punch(&self, range: u64) {
         self.release(range);
     }
+
+    /// The range could not be punched: it is free as before.
+    pub fn put_punch_off(&self, range: u64) {
+        self.change(range, |word| Some(word & !PUNCHING | FREED));
+    }
+}
+
+/// A word after one who was in the range has left.
+fn left(word: u32) -> u32 {
+    let word = word - WRITER;
+    if word & WRITERS == 0 { word & !SHARED } else { word }
 }
 
 /// The blocks (a bit each) of `range` that a write of `blocks` blocks at `lba` meets.
@@ -255,15 +272,34 @@ mod tests {
         assert_eq!(ranges.mark(0), Mark::Clean);
         let ranges = Ranges::new(1, false).expect("memory");
         assert_eq!(ranges.enter(0, 1), Entered::Yes);
-        assert!(!ranges.free(0), "somebody writes");
-        ranges.leave(0);
-        assert!(ranges.free(0) && ranges.begin_punch(0));
+        assert!(ranges.leave_freed(0) && ranges.begin_punch(0));
         assert_eq!(ranges.enter(0, 1), Entered::NotYet);
+        ranges.put_punch_off(0);
+        assert!(ranges.begin_punch(0), "it is free still");
         ranges.end_punch(0);
-        assert!(ranges.free(0));
+        assert_eq!(ranges.enter(0, 1), Entered::Yes);
+        assert!(ranges.leave_freed(0));
         assert_eq!(ranges.enter(0, 1), Entered::Yes);
         ranges.leave(0);
         assert!(!ranges.begin_punch(0));
+    }
+
+    #[test]
+    fn who_was_not_alone_frees_nothing_and_who_comes_later_may() {
+        let ranges = Ranges::new(1, false).expect("memory");
+        let enter = || assert_eq!(ranges.enter(0, 1), Entered::Yes);
+        // A write comes and goes while a range is freed.
+        enter();
+        enter();
+        ranges.leave(0);
+        assert!(!ranges.leave_freed(0) && !ranges.begin_punch(0));
+        // It was there before, and is there still afterwards.
+        enter();
+        enter();
+        assert!(!ranges.leave_freed(0));
+        ranges.leave(0);
+        enter();
+        assert!(ranges.leave_freed(0) && ranges.begin_punch(0));
     }
 
     #[test]
