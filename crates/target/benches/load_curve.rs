@@ -2,12 +2,13 @@
 //!
 //! `cargo bench -p pilotlight-target --bench load_curve -- [--seconds S] [--rounds N] [--only RATE,...] [--save FILE] [--svg FILE]`
 //!
-//! A memory namespace, one connection, 4 KiB random reads: an open loop (Poisson) from 30 to 100,000 a second, nothing at
-//! all, and a closed loop at depth 32. The target has CPU 0, the load, which polls, CPU 1. Policies take turns within a
-//! round; medians over the rounds. CPU is the kernel's books of the reactor's thread (scheduled). `pacer` gets time to measure its
+//! A memory namespace, one connection, 4 KiB random reads: an open loop (Poisson) from 100 to 100,000 a second, the same in bursts
+//! of 16 that come evenly, nothing at all, and a closed loop at depth 32. The target has CPU 0, the load, which polls, CPU 1. Policies take turns within a
+//! round; medians over the rounds. The mean latency of a measurement is the median of the means of its parts, as on a shared machine a stall of
+//! milliseconds may be most of a mean. CPU is the kernel's books of the reactor's thread (scheduled). `pacer` gets time to measure its
 //! baseline and to settle before anything is measured; its windows are shorter and its limits of stability wider than by default, so that
 //! this does not take minutes. A policy that this machine does not let run is named and left out. A measurement during which other programs
-//! took more than a tenth of a CPU is made again, up to five times. `--only` measures these loads alone (`none`, a rate, `full`). With `--save` each
+//! took more than a tenth of a CPU is made again, up to five times. `--only` measures these loads alone (`none`, a rate, `full`, `bursts` with a rate). With `--save` each
 //! point is kept in a file, and what is in the file is not measured again: so the curve can be measured in pieces.
 //!
 //! The last two columns (`curve/frontier.rs`) say what the time-weighted mix of `static` and `interrupt` with the same mean latency takes,
@@ -24,8 +25,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use frontier::Measured;
-use pilotlight_host::load::{LoadSpec, OpenLoop, run};
-use pilotlight_host::schedule::{Process, Schedule};
+use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
+use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_host::{ConnectOptions, Controller};
 use pilotlight_plant::{Goals, Tolerance};
 use pilotlight_reactor::{Idle, QuietTime, RuntimeOptions};
@@ -33,16 +34,69 @@ use pilotlight_target::backend::{BackendSpec, MemoryBudget, open};
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
 const NQN: &str = "nqn.2026-01.bench:curve";
-/// Requests a second; 0 for none, infinite for as many as go.
-const RATES: [f64; 8] = [0.0, 30.0, 100.0, 300.0, 1e3, 1e4, 1e5, f64::INFINITY];
+const LOADS: [Load; 10] = [
+    Load::steady(0.0),
+    Load::steady(100.0),
+    Load::steady(300.0),
+    Load::steady(1e3),
+    Load::steady(1e4),
+    Load::steady(1e5),
+    Load { rate: 300.0, bursts: true },
+    Load { rate: 1e3, bursts: true },
+    Load { rate: 3e3, bursts: true },
+    Load::steady(f64::INFINITY),
+];
+/// Requests of a burst, on average, and their rate in it.
+const BURST: f64 = 16.0;
+const BURST_RATE: f64 = 20e3;
 /// Requests of an open loop that are measured at least.
-const LEAST_REQUESTS: f64 = 150.0;
+const LEAST_REQUESTS: f64 = 300.0;
+/// Parts of a measurement.
+const PARTS: usize = 15;
 
 /// Share of a CPU below which other programs do not disturb, and how often is tried.
 const CALM: f64 = 0.1;
 const TRIES: u32 = 5;
 /// Of `/proc/stat`.
 const TICKS_PER_S: f64 = 100.0;
+
+/// A load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Load {
+    /// Requests a second on average; 0 for none, infinite for as many as go.
+    rate: f64,
+    bursts: bool,
+}
+
+impl Load {
+    const fn steady(rate: f64) -> Self {
+        Self { rate, bursts: false }
+    }
+
+    /// A cycle takes so many seconds; its phases with requests are the parts of a measurement.
+    fn schedule(self, seconds: f64) -> Schedule {
+        let phase = |rate_iops, s: f64| Phase { rate_iops, duration_ns: (s * 1e9) as u64 };
+        let burst_s = BURST / BURST_RATE;
+        let (part, parts) = match self.bursts {
+            true => {
+                let period_s = BURST / self.rate;
+                (vec![phase(BURST_RATE, burst_s), phase(0.0, period_s - burst_s)], (seconds / period_s) as usize)
+            }
+            false => (vec![phase(self.rate, seconds / PARTS as f64)], PARTS),
+        };
+        Schedule::new(part.repeat(parts.clamp(1, 120))).expect("a rate")
+    }
+
+    /// As it is written.
+    fn label(self) -> String {
+        match self.rate {
+            0.0 => "none".into(),
+            rate if self.bursts => format!("bursts {rate:.0}"),
+            rate if rate.is_finite() => format!("{rate:.0}"),
+            _ => "full".into(),
+        }
+    }
+}
 
 struct Contender {
     label: &'static str,
@@ -125,12 +179,12 @@ fn settling_s(contender: &Contender, rate: f64) -> f64 {
     match contender.tolerance_ppm {
         None => 0.3,
         Some(_) if rate == 0.0 => 4.0,
-        Some(_) => (600.0 / rate).clamp(8.0, 24.0),
+        Some(_) => (1_000.0 / rate).clamp(7.0, 12.0),
     }
 }
 
-fn measure(contender: &Contender, rate: f64, seconds: f64) -> Result<Point, String> {
-    let server = serve(contender)?;
+fn measure(contender: &Contender, load: Load, seconds: f64) -> Result<Point, String> {
+    let (server, rate) = (serve(contender)?, load.rate);
     let options = ConnectOptions::new(server.local_addrs()[0], NQN);
     let cpu_ns = || server.stats().runtime.reactors[0].cpu_ns;
     let settling = Duration::from_secs_f64(settling_s(contender, rate));
@@ -142,12 +196,12 @@ fn measure(contender: &Contender, rate: f64, seconds: f64) -> Result<Point, Stri
         let elapsed_ns = began.elapsed().as_nanos() as f64;
         return Ok(Point { cpu_percent: 100.0 * (cpu_ns() - before_ns) as f64 / elapsed_ns, ..Point::default() });
     }
-    let open_loop = |rate| OpenLoop { schedule: Schedule::constant(rate).expect("a rate"), process: Process::Poisson };
+    let open_loop = || OpenLoop { schedule: load.schedule(seconds), process: Process::Poisson };
     let seconds = if rate.is_finite() { seconds.max(LEAST_REQUESTS / rate) } else { seconds };
     let spec = LoadSpec {
         depth: 32,
         cpus: vec![1],
-        open: rate.is_finite().then(|| open_loop(rate)),
+        open: rate.is_finite().then(open_loop),
         ramp_ns: settling.as_nanos() as u64,
         runtime_ns: Some((seconds * 1e9) as u64),
         ..LoadSpec::default()
@@ -162,31 +216,31 @@ fn measure(contender: &Contender, rate: f64, seconds: f64) -> Result<Point, Stri
         (report, before_ns, began.elapsed().as_nanos() as f64, cpu_ns())
     });
     if std::env::var_os("CURVE_VIEW").is_some() {
-        eprintln!("{rate} {}: {:?}", contender.label, server.policy());
+        eprintln!("{} {}: {:?}", load.label(), contender.label, server.policy());
     }
     let (iops, latency) = (report.total.rate_iops, report.total.latency);
     let us = |ns: u64| ns as f64 / 1e3;
     Ok(Point {
         iops,
-        mean_us: latency.mean_ns / 1e3,
+        mean_us: mean_ns(&report) / 1e3,
         p50_us: us(latency.p50_ns),
         p99_us: us(latency.p99_ns),
         cpu_percent: 100.0 * (after_ns - before_ns) as f64 / elapsed_ns,
     })
 }
 
+/// The median of the means of the parts.
+fn mean_ns(report: &Report) -> f64 {
+    let parts = report.phases.iter().filter(|part| part.ios > 0);
+    let mut means: Vec<f64> = parts.map(|part| part.latency.mean_ns).collect();
+    means.sort_unstable_by(f64::total_cmp);
+    means.get(means.len() / 2).copied().unwrap_or(report.total.latency.mean_ns)
+}
+
 fn argument(name: &str) -> Option<String> {
     let mut arguments = std::env::args();
     arguments.find(|argument| argument == name)?;
     arguments.next()
-}
-
-fn offered(rate: f64) -> String {
-    match rate {
-        0.0 => "none".into(),
-        rate if rate.is_finite() => format!("{rate:.0}"),
-        _ => "full".into(),
-    }
 }
 
 /// CPU time of everything on this machine, and of this program, in seconds.
@@ -202,18 +256,18 @@ fn cpu_s() -> (f64, f64) {
 }
 
 /// Measures until other programs have left it alone; the last try counts in any case.
-fn measure_calmly(contender: &Contender, rate: f64, seconds: f64) -> Result<Point, String> {
+fn measure_calmly(contender: &Contender, load: Load, seconds: f64) -> Result<Point, String> {
     let mut tries = 0;
     loop {
         let (before, began) = (cpu_s(), Instant::now());
-        let point = measure(contender, rate, seconds)?;
+        let point = measure(contender, load, seconds)?;
         let (after, elapsed_s) = (cpu_s(), began.elapsed().as_secs_f64());
         let others = ((after.0 - before.0) - (after.1 - before.1)) / elapsed_s;
         tries += 1;
         if others < CALM || tries == TRIES {
             eprintln!(
                 "{} {}: others took {:.0} % of a CPU, try {tries}",
-                offered(rate),
+                load.label(),
                 contender.label,
                 100.0 * others
             );
@@ -231,17 +285,17 @@ fn main() {
     let mut refused: Vec<(&str, String)> = Vec::new();
     for round in 1..=rounds {
         for measured in &mut all {
-            let rate = measured.rate;
-            if only.as_ref().is_some_and(|only| !only.contains(&offered(rate))) {
+            let load = measured.load;
+            if only.as_ref().is_some_and(|only| !only.contains(&load.label())) {
                 continue;
             }
             for (contender, points) in CONTENDERS.iter().zip(&mut measured.rounds) {
                 if points.len() >= round || refused.iter().any(|(label, _)| *label == contender.label) {
                     continue;
                 }
-                match measure_calmly(contender, rate, seconds) {
+                match measure_calmly(contender, load, seconds) {
                     Ok(point) => {
-                        frontier::append(save.as_deref(), rate, contender.label, &point);
+                        frontier::append(save.as_deref(), load, contender.label, &point);
                         points.push(point);
                     }
                     Err(reason) => refused.push((contender.label, reason)),

@@ -188,7 +188,7 @@ pub(crate) fn latency_tolerance(roots: &Roots, drive: &str) -> PathBuf {
     roots.sys.join("class/nvme").join(drive).join("power/pm_qos_latency_tolerance_us")
 }
 
-/// Transitions are the kernel's affair: it writes the drive's table itself, by the latency that it may cost, and newer kernels
+/// The kernel sets the transitions: it writes the drive's table itself, by the latency that it may cost, and newer kernels
 /// (6.12.117) refuse to let others set the feature. The drive is asked whether it came to pass.
 fn transitions(kernel: &mut dyn Kernel, roots: &Roots, drive: &str, on: bool) -> Vec<Step> {
     let place = Place::Transitions { drive: roots.dev.join(drive) };

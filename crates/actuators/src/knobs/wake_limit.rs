@@ -1,13 +1,13 @@
 //! Idle states that a drive enters by itself (APST; NVM Express Base Specification 2.1, section 8.1.17), limited by the time that it takes to wake
 //! up. Linux programs the drive's transitions by `power/pm_qos_latency_tolerance_us` of its controller.
 //!
-//! **Rule of Linux** (`nvme_configure_apst` in drivers/nvme/host/core.c). It uses each non-operational state whose exit latency is not above the
-//! number in the file: none with 0, all with `auto` or `any`.
+//! **Rule of Linux** (`nvme_configure_apst` in drivers/nvme/host/core.c). It uses at most the non-operational states whose exit latency is not
+//! above the number in the file: none with 0, all with `auto` or `any`. Since 5.14 it also leaves out states that take longer in all than
+//! `nvme_core.apst_secondary_latency_tol_us`.
 //!
 //! **Limits.** A request that comes while a drive still enters a state waits for entry and exit. So the limit that belongs to a number is the
-//! longest entry and exit together of the states that Linux then uses.
+//! longest entry and exit together of the states that Linux may then use.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -50,10 +50,12 @@ pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], fo
 
 /// The limits of a drive, and the one in force.
 fn limits_of(roots: &Roots, kernel: &mut dyn Kernel, drive: &str) -> Result<(Vec<Limit>, u64), String> {
-    let asked = kernel.drive(&roots.dev.join(drive)).and_then(|mut drive| idle_states(drive.as_mut()));
-    let states = asked.map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => format!("cannot ask the drive: {error}; run the server as root"),
-        _ => format!("cannot ask the drive: {error}"),
+    let states = kernel.drive(&roots.dev.join(drive)).and_then(|mut drive| idle_states(drive.as_mut()));
+    let states = states.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("cannot read the drive's power states: {error}; run the server as root")
+        }
+        _ => format!("cannot read the drive's power states: {error}"),
     })?;
     if states.is_empty() {
         return Err("the drive enters no idle states by itself (APST)".into());
@@ -69,11 +71,10 @@ fn limits_of(roots: &Roots, kernel: &mut dyn Kernel, drive: &str) -> Result<(Vec
         ));
     }
     writable(&file)?;
-    let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let limits = limits(&states);
-    let in_force = in_force(&limits, text.trim())
+    let text = kernel.read(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let in_force = in_force(&states, text.trim())
         .ok_or_else(|| format!("{} holds {:?}, not a time in microseconds", file.display(), text.trim()))?;
-    Ok((limits, in_force))
+    Ok((limits(&states), in_force))
 }
 
 /// From none up.
@@ -82,8 +83,7 @@ fn limits(states: &[IdleState]) -> Vec<Limit> {
     exits.sort_unstable();
     let mut limits = vec![Limit { limit_ns: 0, tolerance_us: 0 }];
     for tolerance_us in exits {
-        let used = states.iter().filter(|state| state.exit_us <= tolerance_us);
-        let limit_ns = used.map(|state| (state.entry_us + state.exit_us) * 1_000).max().unwrap_or(0);
+        let limit_ns = longest_ns(states, tolerance_us);
         // A state that leaves later but is entered sooner may need no higher limit.
         limits.retain(|limit| limit.limit_ns < limit_ns);
         limits.push(Limit { limit_ns, tolerance_us });
@@ -91,10 +91,16 @@ fn limits(states: &[IdleState]) -> Vec<Limit> {
     limits
 }
 
+/// The longest entry and exit together of the states that Linux may use with this number in the file.
+fn longest_ns(states: &[IdleState], tolerance_us: u64) -> u64 {
+    let used = states.iter().filter(|state| state.exit_us <= tolerance_us);
+    used.map(|state| (state.entry_us + state.exit_us) * 1_000).max().unwrap_or(0)
+}
+
 /// The limit that holds with this text in the file.
-fn in_force(limits: &[Limit], text: &str) -> Option<u64> {
+fn in_force(states: &[IdleState], text: &str) -> Option<u64> {
     let tolerance_us = if UNLIMITED.contains(&text) { u64::MAX } else { text.parse().ok()? };
-    limits.iter().rev().find(|limit| limit.tolerance_us <= tolerance_us).map(|limit| limit.limit_ns)
+    Some(longest_ns(states, tolerance_us))
 }
 
 /// What makes Linux keep this limit.
@@ -123,10 +129,13 @@ mod tests {
 
     #[test]
     fn what_is_in_force_is_read() {
-        let limits =
-            limits(&[IdleState { entry_us: 210, exit_us: 1_200 }, IdleState { entry_us: 2_000, exit_us: 8_000 }]);
-        let told = ["0", "1199", "1200", "7999", "100000", "auto", "any", "-1"].map(|text| in_force(&limits, text));
+        let nested = [IdleState { entry_us: 210, exit_us: 1_200 }, IdleState { entry_us: 2_000, exit_us: 8_000 }];
+        let held = ["0", "1199", "1200", "7999", "100000", "auto", "any", "-1"].map(|text| in_force(&nested, text));
         let [first, second] = [Some(1_410_000), Some(10_000_000)];
-        assert_eq!(told, [Some(0), Some(0), first, first, second, second, second, None]);
+        assert_eq!(held, [Some(0), Some(0), first, first, second, second, second, None]);
+        // With 1000 Linux uses the state that is left sooner and entered later.
+        let crossed = [IdleState { entry_us: 210, exit_us: 1_200 }, IdleState { entry_us: 2_000, exit_us: 1_000 }];
+        let held = ["999", "1000", "1200"].map(|text| in_force(&crossed, text));
+        assert_eq!(held, [Some(0), Some(3_000_000), Some(3_000_000)]);
     }
 }

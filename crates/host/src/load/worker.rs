@@ -205,7 +205,12 @@ impl<'a> Worker<'a> {
             }
             let silent_ms = self.core.now_ns.saturating_sub(last_news_ns) / 1_000_000;
             if in_flight > 0 && silent_ms > self.core.limits.timeout_ms {
-                return Err(self.give_up());
+                // This process may itself have been kept from running: the answer may be in the socket by now.
+                if !self.turn()? {
+                    return Err(self.give_up());
+                }
+                self.core.now_ns = clock::now_ns();
+                last_news_ns = self.core.now_ns;
             }
         }
     }

@@ -19,7 +19,7 @@ struct Class {
     rates: (u64, u64),
     /// The reading of its backlog.
     backlog: Option<ReadingId>,
-    /// Whether work is left, as far as was ever told.
+    /// Whether work is left, as far as the plant has said.
     has_work: bool,
     /// What was left at the last look at the highest rate.
     left: Option<u64>,

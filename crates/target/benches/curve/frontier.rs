@@ -6,12 +6,12 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-use super::{CONTENDERS, Point, RATES, offered};
+use super::{CONTENDERS, LOADS, Load, Point};
 
 /// All contenders at one load.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    pub(crate) rate: f64,
+    pub(crate) load: Load,
     /// By contender.
     pub(crate) rounds: Vec<Vec<Point>>,
 }
@@ -93,7 +93,7 @@ impl Measured {
             let worse = if is_pacer && !worse.is_empty() { worse.join(", ") } else { "-".to_owned() };
             println!(
                 "| {} | {label} | {:.0} | {:.1} | {:.2} | {:.1} | {:.1} | {:.1} | {mix} | {worse} |",
-                offered(self.rate),
+                self.load.label(),
                 p.iops,
                 p.cpu_percent,
                 p.cpu_us_per_io(),
@@ -107,7 +107,7 @@ impl Measured {
 
 /// At how many loads `pacer` beats the mix, and is worse than another policy.
 pub(crate) fn summarize(all: &[Measured]) {
-    let loads = || all.iter().filter(|measured| measured.rate > 0.0);
+    let loads = || all.iter().filter(|measured| measured.load.rate > 0.0);
     let pacers = || (0..CONTENDERS.len()).filter(|&at| CONTENDERS[at].tolerance_ppm.is_some());
     let beats = |measured: &Measured, at: usize| {
         let noise = measured.noise(at, at, CPU) + measured.noise(0, 1, CPU) / 2.0;
@@ -115,7 +115,7 @@ pub(crate) fn summarize(all: &[Measured]) {
     };
     let names = |of: &dyn Fn(&Measured) -> bool| {
         let names: Vec<String> =
-            loads().filter(|measured| of(measured)).map(|measured| offered(measured.rate)).collect();
+            loads().filter(|measured| of(measured)).map(|measured| measured.load.label()).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
     println!("pacer beats the mix at: {}", names(&|measured| pacers().any(|at| beats(measured, at))));
@@ -130,18 +130,18 @@ pub(crate) fn summarize(all: &[Measured]) {
 }
 
 /// Keeps a point.
-pub(crate) fn append(file: Option<&str>, rate: f64, label: &str, p: &Point) {
+pub(crate) fn append(file: Option<&str>, load: Load, label: &str, p: &Point) {
     let Some(file) = file else { return };
     let numbers = [p.iops, p.mean_us, p.p50_us, p.p99_us, p.cpu_percent].map(|number| number.to_string());
     let opened = OpenOptions::new().create(true).append(true).open(file);
-    let written = opened.and_then(|mut file| writeln!(file, "{};{label};{}", offered(rate), numbers.join(";")));
+    let written = opened.and_then(|mut file| writeln!(file, "{};{label};{}", load.label(), numbers.join(";")));
     written.expect("what was measured can be written");
 }
 
 /// All loads, with the points that [`append`] has kept.
 pub(crate) fn read(file: Option<&str>) -> Vec<Measured> {
     let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
-    let mut all = RATES.map(|rate| Measured { rate, rounds: vec![Vec::new(); CONTENDERS.len()] }).to_vec();
+    let mut all = LOADS.map(|load| Measured { load, rounds: vec![Vec::new(); CONTENDERS.len()] }).to_vec();
     for (load, at, point) in text.lines().filter_map(line) {
         all[load].rounds[at].push(point);
     }
@@ -152,7 +152,7 @@ pub(crate) fn read(file: Option<&str>) -> Vec<Measured> {
 fn line(line: &str) -> Option<(usize, usize, Point)> {
     let mut fields = line.split(';');
     let (load, label) = (fields.next()?, fields.next()?);
-    let load = RATES.iter().position(|rate| offered(*rate) == load)?;
+    let load = LOADS.iter().position(|known| known.label() == load)?;
     let at = CONTENDERS.iter().position(|contender| contender.label == label)?;
     let numbers: Vec<f64> = fields.filter_map(|number| number.parse().ok()).collect();
     let &[iops, mean_us, p50_us, p99_us, cpu_percent] = &numbers[..] else { return None };

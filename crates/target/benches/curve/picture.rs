@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::frontier::Measured;
-use super::{CONTENDERS, Point, offered};
+use super::{CONTENDERS, Point};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, LogCoord<f64>>>;
@@ -23,7 +23,7 @@ pub(crate) fn svg(all: &[Measured]) -> String {
 }
 
 fn draw(root: &Area<'_>, all: &[Measured]) {
-    let loads = || all.iter().filter(|measured| measured.rate > 0.0);
+    let loads = || all.iter().filter(|measured| measured.load.rate > 0.0);
     let points = || loads().flat_map(|measured| (0..CONTENDERS.len()).filter_map(|one| measured.median(one)));
     let range = |of: fn(&Point) -> f64| {
         let low = points().map(|point| of(&point)).fold(f64::INFINITY, f64::min);
@@ -75,7 +75,7 @@ fn draw_load(chart: &mut Chart<'_, '_>, measured: &Measured) {
     chart.draw_series(line.iter().map(|point| Circle::new(at(point), 2, BLACK.filled()))).expect("drawn");
     if let Some(first) = line.first() {
         let (x, y) = at(first);
-        let name = format!("{} IOPS", offered(measured.rate));
+        let name = format!("{} IOPS", measured.load.label());
         chart.draw_series([Text::new(name, (x, y * 1.35), ("sans-serif", 13))]).expect("drawn");
     }
 }

@@ -10,7 +10,7 @@ use std::thread::Thread;
 use crossbeam_queue::ArrayQueue;
 use pilotlight_reactor::{Histogram, HistogramSnapshot};
 
-use super::pace::PRESENT_NS;
+use super::pace::{PRESENT_NS, SPACING};
 use super::upkeep::{Place, Upkeep};
 use crate::backend::BackendSpec;
 
@@ -110,17 +110,32 @@ pub struct ClassStats {
 
 /// A drive: one background I/O at a time.
 #[derive(Debug, Default)]
-pub struct Drive(AtomicBool);
+pub struct Drive {
+    is_in_use: AtomicBool,
+    /// Until when the last I/O keeps others away while hosts are present, in nanoseconds.
+    spaced_ns: AtomicU64,
+}
 
 impl Drive {
     /// Takes the drive for one I/O; whether it was free.
     pub fn take(&self) -> bool {
-        !self.0.swap(true, SeqCst)
+        !self.is_in_use.swap(true, SeqCst)
     }
 
     /// The I/O is over.
     pub fn give_back(&self) {
-        self.0.store(false, SeqCst);
+        self.is_in_use.store(false, SeqCst);
+    }
+
+    /// All that belongs to an I/O is over, after so long in all.
+    pub fn space(&self, began_ns: u64, took_ns: u64) {
+        self.spaced_ns.fetch_max(began_ns.saturating_add(took_ns.saturating_mul(SPACING)), Relaxed);
+    }
+
+    /// From when on one is due by its rate while hosts are present, in nanoseconds.
+    #[must_use]
+    pub fn spaced_ns(&self) -> u64 {
+        self.spaced_ns.load(Relaxed)
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! # The algorithm
 //! At a rate an I/O is due when the time has passed that the one before takes at that rate; nothing is made up for. While hosts are
-//! *present* (one has sent a request within [`PRESENT_NS`]) it is due no earlier than [`SPACING`] times as long after the one before as that one
-//! took. The pass of scrubbing has a schedule as well, a range after the other over its days: what is behind it is due at whatever rate.
+//! *present* (one has sent a request within [`PRESENT_NS`]) it is due no earlier than [`SPACING`] times as long after the one before on the same
+//! drive, of whatever namespace, as that one took. The pass of scrubbing has a schedule as well, a range after the other over its days: what is
+//! behind it is due at whatever rate.
 //!
 //! # The properties
 //! - What is due by its rate begins only while no I/O thread of the server has a request.
-//! - While hosts are present, work that is due by its rate takes at most one part in [`SPACING`] of the time. So of requests that come at
-//!   any time at most that share meets it, whatever the medium: with I/Os that take as long as requests do, mean latency grows by at most 5 %.
+//! - While hosts are present, work that is due by its rate takes at most one part in [`SPACING`] of a drive's time. So of requests that come at
+//!   any time at most that share meets it: with I/Os that take as long as requests do, mean latency grows by at most 5 %. Requests that are
+//!   rarer than one in [`PRESENT_NS`] find no hosts present: each of them may meet an I/O.
 //! - What is due by the schedule begins only in a poll that took no request, unless it is overdue by [`OVERDUE_NS`].
 
 const NS_PER_S: u128 = 1_000_000_000;
@@ -45,31 +47,23 @@ pub struct Pace {
 struct Last {
     began_ns: u64,
     bytes: u64,
-    /// Time that all that belongs to it took; 0 until it is over.
-    took_ns: u64,
 }
 
 impl Pace {
     /// An I/O of so many bytes begins.
     pub fn begin(&mut self, now_ns: u64, bytes: u64) {
-        self.last = Some(Last { began_ns: now_ns, bytes, took_ns: 0 });
-    }
-
-    /// What the I/O before has led to is over, after so long in all.
-    pub fn end(&mut self, took_ns: u64) {
-        self.last.iter_mut().for_each(|last| last.took_ns = took_ns);
+        self.last = Some(Last { began_ns: now_ns, bytes });
     }
 
     /// When the next is due at this rate (bytes a second), in nanoseconds; `u64::MAX` for never.
     #[must_use]
-    pub fn due_ns(&self, rate: u64, has_hosts: bool) -> u64 {
+    pub fn due_ns(&self, rate: u64) -> u64 {
         match self.last {
             _ if rate == 0 => u64::MAX,
             None => 0,
-            Some(Last { began_ns, bytes, took_ns }) => {
+            Some(Last { began_ns, bytes }) => {
                 let by_rate_ns = (u128::from(bytes) * NS_PER_S / u128::from(rate)).min(u128::from(u64::MAX)) as u64;
-                let spacing_ns = if has_hosts { took_ns.saturating_mul(SPACING) } else { 0 };
-                began_ns.saturating_add(by_rate_ns.max(spacing_ns))
+                began_ns.saturating_add(by_rate_ns)
             }
         }
     }
@@ -135,13 +129,9 @@ mod tests {
     #[test]
     fn a_rate_is_kept_and_a_pass_ends_with_its_days() {
         let mut pace = Pace::default();
-        assert_eq!((pace.due_ns(0, false), pace.due_ns(1, true)), (u64::MAX, 0));
+        assert_eq!((pace.due_ns(0), pace.due_ns(1)), (u64::MAX, 0));
         pace.begin(1_000, 64_000);
-        assert_eq!(pace.due_ns(64_000_000, true), 1_001_000);
-        pace.end(10_000);
-        assert_eq!(pace.due_ns(64_000_000, true), 1_001_000, "the rate is lower than the share of the time");
-        assert_eq!(pace.due_ns(u64::MAX, true), 1_000 + SPACING * 10_000);
-        assert_eq!(pace.due_ns(u64::MAX, false), 1_000);
+        assert_eq!((pace.due_ns(64_000_000), pace.due_ns(u64::MAX)), (1_001_000, 1_000));
         let schedule = Schedule { began_ns: -500, period_ns: 1_000 };
         assert_eq!([0, 4, 5, 9, 10].map(|position| schedule.due_ns(position, 10)), [0, 0, 100, 500, 500]);
     }

@@ -178,6 +178,18 @@ impl Scrubber {
         self.schedule.due_ns(position, ranges)
     }
 
+    /// When the next I/O of a class is due by its rate, in nanoseconds.
+    fn by_rate_ns(&self, class: Class, shared: &Background, round: Round) -> u64 {
+        let pace = if class == Class::Scrub { &self.scrub } else { &self.trim };
+        let place = self.upkeep.placed().filter(|_| round.has_hosts);
+        pace.due_ns(shared.rate(class)).max(place.map_or(0, |place| place.drive.spaced_ns()))
+    }
+
+    /// All that belongs to the last I/O is over, after so long.
+    fn end(&self, took_ns: u64) {
+        self.upkeep.placed().iter().for_each(|place| place.drive.space(self.io_ns, took_ns));
+    }
+
     /// When there is something to do, in nanoseconds, events apart.
     pub(super) fn due_ns(&self, shared: &Background, round: Round) -> u64 {
         let now_ns = round.now_ns;
@@ -189,7 +201,7 @@ impl Scrubber {
         let (position, ranges) = self.position();
         let mut due_ns = self.schedule_ns(shared);
         if self.upkeep.has(Class::Scrub) {
-            let by_rate_ns = self.scrub.due_ns(shared.rate(Class::Scrub), round.has_hosts);
+            let by_rate_ns = self.by_rate_ns(Class::Scrub, shared, round);
             if position < ranges {
                 due_ns = due_ns.min(by_rate_ns);
             }
@@ -201,9 +213,9 @@ impl Scrubber {
             }
         }
         if self.upkeep.backlog(Class::Trim) > 0 {
-            due_ns = due_ns.min(self.trim.due_ns(shared.rate(Class::Trim), round.has_hosts));
+            due_ns = due_ns.min(self.by_rate_ns(Class::Trim, shared, round));
         }
-        // requests keep it from beginning, or the drive is in use; and ranges become dirty without a word
+        // requests keep it from beginning, or the drive is in use; and nothing says that ranges become dirty
         let retry_ns = if round.has_requests { BLOCKED_NS } else { crate::wait::BUSY_RETRY_NS };
         let backlog = self.tracker().is_some() || position < ranges;
         due_ns.max(now_ns + retry_ns).min(if backlog { now_ns + LOOK_NS } else { u64::MAX })
@@ -225,7 +237,7 @@ impl Scrubber {
                 if let Some(Reply::Committed(batch)) = self.tracker().and_then(|tracker| tracker.reply()) {
                     self.batch = batch;
                     self.state = State::Idle;
-                    self.scrub.end(self.now_ns.saturating_sub(self.work_ns));
+                    self.end(self.now_ns.saturating_sub(self.work_ns));
                 }
             }
             _ => {}
@@ -243,12 +255,12 @@ impl Scrubber {
         let (shared, round) = (cx.shared, cx.round);
         let now_ns = round.now_ns;
         if self.upkeep.backlog(Class::Trim) > 0
-            && may_begin(round, self.trim.due_ns(shared.rate(Class::Trim), round.has_hosts), u64::MAX)
+            && may_begin(round, self.by_rate_ns(Class::Trim, shared, round), u64::MAX)
         {
             return self.punch(cx);
         }
         let by_schedule_ns = self.schedule_ns(shared);
-        let by_rate_ns = self.scrub.due_ns(shared.rate(Class::Scrub), round.has_hosts);
+        let by_rate_ns = self.by_rate_ns(Class::Scrub, shared, round);
         if !self.upkeep.has(Class::Scrub) || !may_begin(round, by_rate_ns, by_schedule_ns) {
             return false;
         }
@@ -321,7 +333,7 @@ impl Scrubber {
 
     fn look(&mut self, job: Job) -> bool {
         let work = Work::Look { range: job.range, fresh: job.again };
-        let taken = self.tracker().is_some_and(|tracker| tracker.ask(work));
+        let taken = self.tracker().is_some_and(|tracker| tracker.submit(work).is_ok());
         self.state = if taken { State::Looking(job) } else { State::Idle };
         taken
     }
@@ -356,7 +368,7 @@ impl Scrubber {
         if position == ranges || position.saturating_sub(self.noted) >= NOTED || position < self.noted {
             self.noted = position;
             let pass = Pass { began_s: progress.began_s.load(Relaxed), position };
-            self.tracker().iter().for_each(|tracker| _ = tracker.ask(Work::Note(pass)));
+            self.tracker().iter().for_each(|tracker| _ = tracker.submit(Work::Note(pass)));
         }
     }
 
@@ -445,12 +457,12 @@ impl Scrubber {
             State::Reading(job) => {
                 self.on_read(job, result, shared);
                 let summing_ns = clock::now_ns().saturating_sub(before_ns);
-                self.scrub.end(now_ns.saturating_sub(self.work_ns) + summing_ns);
+                self.end(now_ns.saturating_sub(self.work_ns) + summing_ns);
             }
             State::Flushing => self.commit(result),
             State::Punching(range) => {
                 self.on_punched(range, result);
-                self.trim.end(now_ns.saturating_sub(self.io_ns));
+                self.end(now_ns.saturating_sub(self.io_ns));
             }
             other => self.state = other,
         }

@@ -3,6 +3,7 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use pilotlight_reactor::clock;
 use rustix::io::Errno;
@@ -12,6 +13,11 @@ const CONTROL_BYTES: usize = 64;
 const NS_PER_S: i128 = 1_000_000_000;
 /// A packet that waited longer than this, in nanoseconds, was stamped before the wall clock was set.
 const LONGEST_WAIT_NS: i128 = 10 * NS_PER_S;
+/// The wall clock was set where it has moved by more than this against [`clock`], in nanoseconds; less is drift.
+const SET_BY_NS: u64 = 1_000_000;
+
+/// The wall clock less [`clock`] when it was last set, and when that was noticed, both in nanoseconds.
+static WALL_CLOCK: WallClock = WallClock { ahead_ns: AtomicI64::new(i64::MIN), since_ns: AtomicU64::new(0) };
 
 /// Has the kernel stamp the packets of a socket from now on, or no longer; a kernel that cannot is not asked again.
 pub(crate) fn set_stamping(socket: &OwnedFd, on: bool) {
@@ -67,13 +73,27 @@ fn stamp_of(message: &libc::msghdr) -> Option<libc::timespec> {
 fn monotonic_ns(stamp: &libc::timespec) -> Option<u64> {
     let (real_ns, now_ns) = (clock::real_ns(), clock::now_ns());
     let stamp_ns = i128::from(stamp.tv_sec) * NS_PER_S + i128::from(stamp.tv_nsec);
-    arrival_ns(stamp_ns, i128::from(real_ns), now_ns)
+    WALL_CLOCK.arrival_ns(stamp_ns, i128::from(real_ns), now_ns)
 }
 
-/// `None` where the wall clock was set since.
-fn arrival_ns(stamp_ns: i128, real_ns: i128, now_ns: u64) -> Option<u64> {
-    let waited_ns = real_ns - stamp_ns;
-    (0..LONGEST_WAIT_NS).contains(&waited_ns).then(|| now_ns.saturating_sub(waited_ns as u64))
+/// What is known of the wall clock. A stamp from before it was set says nothing of how long a packet waited.
+struct WallClock {
+    ahead_ns: AtomicI64,
+    since_ns: AtomicU64,
+}
+
+impl WallClock {
+    /// When a packet came, in nanoseconds of [`clock`]; `None` where the wall clock was set since.
+    fn arrival_ns(&self, stamp_ns: i128, real_ns: i128, now_ns: u64) -> Option<u64> {
+        let ahead_ns = (real_ns - i128::from(now_ns)) as i64;
+        if ahead_ns.abs_diff(self.ahead_ns.load(Relaxed)) > SET_BY_NS {
+            self.ahead_ns.store(ahead_ns, Relaxed);
+            self.since_ns.store(now_ns, Relaxed);
+        }
+        let waited_ns = real_ns - stamp_ns;
+        let arrived_ns = (0..LONGEST_WAIT_NS).contains(&waited_ns).then(|| now_ns.saturating_sub(waited_ns as u64));
+        arrived_ns.filter(|&arrived_ns| arrived_ns >= self.since_ns.load(Relaxed))
+    }
 }
 
 #[cfg(test)]
@@ -113,8 +133,16 @@ mod tests {
 
     #[test]
     fn a_wall_clock_that_was_set_gives_no_time() {
-        assert_eq!(arrival_ns(1_000, 1_500, 9_000), Some(8_500));
-        assert_eq!(arrival_ns(1_000, 999, 9_000), None, "set back");
-        assert_eq!(arrival_ns(0, LONGEST_WAIT_NS, 9_000), None, "set forward");
+        const S: u64 = 1_000_000_000;
+        let clock = WallClock { ahead_ns: AtomicI64::new(0), since_ns: AtomicU64::new(0) };
+        let arrival = |stamp_ns: u64, real_ns: u64, now_ns| clock.arrival_ns(stamp_ns.into(), real_ns.into(), now_ns);
+        assert_eq!(arrival(S, S + 500, S + 500), Some(S));
+        assert_eq!(arrival(S + 600, S + 500, S + 500), None, "set back");
+        assert_eq!(arrival(S, 2 * S, 2 * S), Some(S), "a packet that waited a second");
+        // Set forward by 3 s at 2 s: packets that came before are known by no one, those that come later are.
+        assert_eq!(arrival(2 * S - 7, 5 * S, 2 * S), None);
+        assert_eq!(arrival(2 * S - 7, 5 * S + 10, 2 * S + 10), None, "of another socket");
+        assert_eq!(arrival(5 * S + 20, 5 * S + 30, 2 * S + 30), Some(2 * S + 20));
+        assert_eq!(arrival(0, 30 * S, 27 * S), None, "longer than any packet waits");
     }
 }

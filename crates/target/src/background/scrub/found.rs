@@ -1,5 +1,6 @@
 //! What a read has found: checksums that hold, checksums to be written, bad blocks.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::control::{Background, Finding};
@@ -83,7 +84,7 @@ impl Scrubber {
                 self.upkeep.progress.mismatches.fetch_add(1, Relaxed);
                 shared.report(&self.upkeep, Finding::Mismatch { lba });
             }
-            tracker.ask(Work::KeepBad); // without room it is kept with the next commit
+            let _ = tracker.submit(Work::KeepBad); // without room it is kept with the next commit
         }
         tracker.ranges.release(range);
     }
@@ -111,18 +112,22 @@ impl Scrubber {
         self.done(job);
     }
 
-    /// The drive has been flushed: checksums may be written.
+    /// The drive has been flushed: checksums may be written. Without room for the job, or where the flush failed, the ranges are summed again.
     pub(super) fn commit(&mut self, flushed: Result<(), IoError>) {
-        let Some(tracker) = self.upkeep.tracker() else { return };
+        let Some(tracker) = self.upkeep.tracker().map(Arc::clone) else { return };
         let batch = std::mem::take(&mut self.batch);
-        if flushed.is_err() {
-            for (range, _) in &batch {
-                let _ = tracker.ranges.end_commit(*range, false);
-            }
-            return;
-        }
-        if tracker.ask(Work::Commit(batch)) {
+        let refused = match flushed {
+            Ok(()) => tracker.submit(Work::Commit(batch)).err(),
+            Err(_) => Some(Work::Commit(batch)),
+        };
+        let Some(Work::Commit(mut batch)) = refused else {
             self.state = State::Committing;
+            return;
+        };
+        for (range, _) in batch.drain(..) {
+            let _ = tracker.ranges.end_commit(range, false);
         }
+        self.batch = batch;
+        self.end(self.now_ns.saturating_sub(self.work_ns));
     }
 }

@@ -152,6 +152,14 @@ impl SumsFile {
         let file = Self { storage, layout, inner: Mutex::new(Inner { header, marks, bad }) };
         let mut inner = file.inner();
         let valid = file.valid_bad(&inner);
+        let blocks: Vec<u64> =
+            inner.bad.iter().zip(&valid).filter_map(|(bad, valid)| bad.filter(|_| valid.is_none())).collect();
+        if !blocks.is_empty() {
+            tracing::warn!(
+                ?blocks,
+                "bad blocks are forgotten: a host may have written them again before the unclean stop"
+            );
+        }
         file.write_bad(&mut inner, &valid)?;
         file.write_header(&mut inner, false, header.pass)?;
         drop(inner);

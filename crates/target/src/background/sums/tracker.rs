@@ -180,15 +180,19 @@ impl Tracker {
 
     /// Sees to it that somebody makes the marks durable that are waited for.
     pub fn poke(self: &Arc<Self>) {
-        if !self.to_mark.is_empty() && !self.is_marking.swap(true, Ordering::SeqCst) && !self.ask(Work::Mark) {
+        if !self.to_mark.is_empty() && !self.is_marking.swap(true, Ordering::SeqCst) && self.submit(Work::Mark).is_err()
+        {
             self.is_marking.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Asks the thread to do something; whether there was room for it.
-    pub fn ask(self: &Arc<Self>, work: Work) -> bool {
-        let job = Job { tracker: Arc::clone(self), work };
-        self.jobs.get().is_some_and(|jobs| jobs.submit(job).is_ok())
+    /// Has the thread do something; without room for it, it comes back.
+    ///
+    /// # Errors
+    /// The work.
+    pub fn submit(self: &Arc<Self>, work: Work) -> Result<(), Work> {
+        let Some(jobs) = self.jobs.get() else { return Err(work) };
+        jobs.submit(Job { tracker: Arc::clone(self), work }).map_err(|job| job.work)
     }
 
     /// The next reply for the scrubber.

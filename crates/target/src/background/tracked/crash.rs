@@ -9,7 +9,7 @@ use super::super::control::{Background, BackgroundConfig, Drive};
 use super::super::pace::Round;
 use super::super::scrub::{Cx, Scrubber};
 use super::super::sums::file::Storage;
-use super::super::sums::format::{Layout, RECORD, decode_record};
+use super::super::sums::format::{BAD_AT, Layout, PLACE, PLACES, RECORD, decode_bad, decode_record};
 use super::super::sums::ranges::Mark;
 use super::super::sums::{BLOCKS, RANGE, sums_of};
 use super::super::upkeep::{Place, Upkeep};
@@ -374,9 +374,18 @@ fn check_order(record: &[Event]) {
     assert!(written > 20, "{written} ranges were written");
 }
 
+/// The bad blocks that a sums file keeps.
+fn kept_bad(sums: &[u8]) -> Vec<u64> {
+    let place = |at: usize| sums.get(BAD_AT as usize + at * PLACE..)?.get(..PLACE);
+    let mut kept: Vec<u64> = (0..PLACES).filter_map(|at| decode_bad(at, place(at)?)).collect();
+    kept.sort_unstable();
+    kept
+}
+
 /// The power is back.
 fn check_crash(world: World, random: &mut Random) {
     let shared = Shared(Arc::new(Mutex::new(world)));
+    let kept = kept_bad(&shared.world().sums);
     let mut served = Served::open(&shared);
     let suspects = |shared: &Shared| (0..LBAS).filter(|&lba| shared.world().is_garbage(lba)).collect::<Vec<_>>();
     let damaged = suspects(&shared);
@@ -392,6 +401,9 @@ fn check_crash(world: World, random: &mut Random) {
     }
     let known = served.bad(); // before a pass finds that they match their checksums
     assert!(known.iter().all(|lba| damaged.contains(lba)), "known as bad {known:?}, damaged {damaged:?}");
+    let is_clean = |lba: &u64| marks[(lba / BLOCKS as u64) as usize] == Mark::Clean;
+    let expected: Vec<u64> = kept.into_iter().filter(is_clean).collect();
+    assert_eq!(known, expected, "what the file kept of ranges without a mark");
     (0..2).for_each(|_| served.scrub_all()); // the first may be the end of a pass
     let bad = served.bad();
     assert!(bad.iter().all(|lba| damaged.contains(lba)), "bad {bad:?}, damaged {damaged:?}");

@@ -57,7 +57,8 @@ fn a_write_marks_its_ranges_and_those_ahead_of_a_stream() {
         assert!(tracker.ranges.begin_summing(range, false).is_some() && tracker.ranges.begin_commit(range));
     }
     let zeroes = sums_of(&vec![0; 1 << 16]);
-    assert!(tracker.ask(super::super::sums::tracker::Work::Commit((0..128).map(|range| (range, zeroes)).collect())));
+    let work = super::super::sums::tracker::Work::Commit((0..128).map(|range| (range, zeroes)).collect());
+    assert!(tracker.submit(work).is_ok());
     while tracker.reply().is_none() {
         std::thread::yield_now();
     }
