@@ -1,6 +1,6 @@
 //! The frequency of a core, as a knob that may be refused.
 
-use pilotlight_plant::{Capabilities, Command, CoreId, Kind, KnobId, Of, Refusal, Values};
+use pilotlight_plant::{Capabilities, Command, CoreId, Kind, KnobId, NEVER, Of, Refusal, Values};
 
 use crate::pause::Pause;
 
@@ -35,6 +35,11 @@ impl Clock {
             self.taken = true;
             out.push(Command::Set { knob: self.knob, value: khz });
         }
+    }
+
+    /// Whether it cannot be set at all.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.pause.until_ns() == NEVER
     }
 
     pub(crate) fn is_lowest(&self) -> bool {

@@ -8,7 +8,6 @@ mod one_core;
 use one_core::{Costs, Machine, OneCore, Sums};
 use pilotlight_plant::Completions;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 /// Sleeping and waking as on the machine of docs/policies.md.
 const COSTS: Costs = Costs { wake: 33_000.0, sleep_cpu: 14_000.0, late: 20_000.0, rest_cpu: 25_000.0 };
@@ -45,14 +44,16 @@ fn machines() -> impl Strategy<Value = Machine> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever waits really cost, beside what the plant says: once settled the mean loss is within the tolerance.
     #[test]
     fn it_settles_within_the_tolerance(machine in machines(), log_rate in 1.7..4.2_f64, plf in 50_000..5_000_000_u32) {
         let rate = 10_f64.powf(log_rate);
         let mut server = OneCore::new(machine, plf);
-        server.run(60, rate);
+        // Windows last until they have enough requests; a baseline takes five.
+        let window_s = 400.0 * (200_000.0 / f64::from(plf)).powi(2).max(1.0) / rate;
+        server.run(60.max((20.0 * window_s.clamp(1.0, 30.0)) as u64), rate);
         let sums = server.run(120, rate);
         prop_assert!(sums.loss() <= f64::from(plf) / 1e6, "loss {} of {}: {}", sums.loss(), f64::from(plf) / 1e6, server.view("wait"));
     }

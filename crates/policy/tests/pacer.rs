@@ -7,7 +7,6 @@ mod server;
 
 use pilotlight_plant::{Bound, Goals, NEVER, Of, Stat, Tolerance};
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use server::{Load, MAX_KHZ, Machine, Server, Step, WAKE_NS};
 
 fn tolerance(ppm: u32) -> Goals {
@@ -30,6 +29,24 @@ fn loss(steps: &[Step]) -> f64 {
     latency_ns / native_ns - 1.0
 }
 
+/// The standard error that chance gives a baseline of five windows at the lowest of these rates, as a share.
+fn baseline_error(machine: &Machine, rates: &[f64], plf: u32) -> f64 {
+    let least = 400.0 * (200_000.0 / f64::from(plf)).powi(2).max(1.0);
+    let rate = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    machine.noise / (5.0 * rate.clamp(least.min(rate * 30.0), f64::INFINITY)).sqrt()
+}
+
+/// Equal values one after the other, and how many there are.
+fn runs<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<(T, usize)> {
+    values.fold(Vec::new(), |mut runs, value| {
+        match runs.last_mut() {
+            Some((last, count)) if *last == value => *count += 1,
+            _ => runs.push((value, 1)),
+        }
+        runs
+    })
+}
+
 fn machine() -> impl Strategy<Value = Machine> {
     (
         1..48_u16,
@@ -47,29 +64,37 @@ fn machine() -> impl Strategy<Value = Machine> {
 }
 
 proptest! {
-    // Fixed draws: with others one case of some thousands exceeds the tolerance or moves by two steps (docs/pacer.md).
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// At constant load: within the tolerance once settled, and cores and frequency vary by one at most while savings last.
+    /// At constant load: within the tolerance once settled (but for chance in the baseline), and cores and frequency vary by one at most while savings last.
     #[test]
     fn it_settles_within_the_tolerance(machine in machine(), busy in 0.001..0.9_f64, plf in 20_000..600_000_u32) {
         let load = rate(&machine, busy);
-        let mut server = Server::new("pacer", &[], machine, tolerance(plf));
-        server.run(120, load);
+        let mut server = Server::new("pacer", &[], machine.clone(), tolerance(plf));
+        // Windows last until they have enough requests; a baseline takes five.
+        let requests = 400.0 * (200_000.0 / f64::from(plf)).powi(2).max(1.0);
+        let window_s = (requests / load.rate).clamp(1.0, 30.0);
+        let chance = baseline_error(&machine, &[load.rate], plf);
+        server.run(120.max((60.0 * window_s) as u64), load);
         let steps: Vec<_> = (0..360).map(|_| (server.step(load), server.view("state") == "stable")).collect();
         let all: Vec<_> = steps.iter().map(|(step, _)| *step).collect();
-        prop_assert!(loss(&all) <= f64::from(plf) / 1e6, "loss {}", loss(&all));
+        prop_assert!(loss(&all) <= f64::from(plf) / 1e6 + 2.0 * chance, "loss {}, chance {chance}", loss(&all));
         // The first step of a state shows what was set before.
         let stable = || steps.windows(3).filter(|steps| steps.iter().all(|(_, is_stable)| *is_stable)).map(|steps| steps[2].0);
         let span = |of: fn(&Step) -> u64| stable().map(|step| of(&step)).max().unwrap_or(0) - stable().map(|step| of(&step)).min().unwrap_or(0);
         let groups = if server.machine.groups.is_empty() { 1 } else { 3 };
-        prop_assert!(span(|step| step.cores as u64) <= groups, "cores {:?}", stable().map(|step| step.cores).collect::<Vec<_>>());
+        prop_assert!(span(|step| step.cores as u64) <= groups, "cores {:?}", runs(stable().map(|step| step.cores)));
         if span(|step| step.cores as u64) == 0 {
-            prop_assert!(span(|step| step.khz) <= 100_000, "kHz {:?}", stable().map(|step| step.khz).collect::<Vec<_>>());
+            prop_assert!(span(|step| step.khz) <= 100_000, "kHz {:?}", runs(stable().map(|step| step.khz)));
+        }
+        if busy < 0.3 && plf > 100_000 && window_s <= 2.0 {
+            prop_assert!(stable().count() > 180, "{} of 360 steps are stable", stable().count());
+            prop_assert!(stable().all(|step| step.cores <= 1.max(usize::from(server.machine.cores) - 1) || step.khz < MAX_KHZ), "nothing is saved");
         }
     }
 
-    /// Loads that change at random: mean latency over the whole run is within the tolerance of a run without savings.
+    /// Loads that change at random: mean latency over the whole run is within the tolerance of a run without savings, but for twice the standard
+    /// error that chance gives a baseline.
     #[test]
     fn random_loads_stay_within_the_tolerance(
         machine in machine(),
@@ -78,12 +103,20 @@ proptest! {
     ) {
         let mut server = Server::new("pacer", &[], machine.clone(), tolerance(plf));
         let mut steps = Vec::new();
+        // A change of less than `moved` is not noticed, and a baseline across it is not that of either load.
+        let mut phases = phases;
+        for at in 1..phases.len() {
+            let (before, now) = (phases[at - 1].0, phases[at].0);
+            phases[at].0 = if (0.7..1.4).contains(&(now / before)) { before } else { now };
+        }
+        let rates: Vec<f64> = phases.iter().map(|(busy, ..)| rate(&machine, *busy).rate).collect();
+        let chance = baseline_error(&machine, &rates, plf);
         for (busy, seconds, reads) in phases {
             let load = Load { reads, ..rate(&machine, busy) };
             let phase = server.run(seconds, load);
             steps.extend_from_slice(&phase[1..]); // the first is the reaction window of 500 ms
         }
-        prop_assert!(loss(&steps) <= f64::from(plf) / 1e6, "loss {}", loss(&steps));
+        prop_assert!(loss(&steps) <= f64::from(plf) / 1e6 + 2.0 * chance, "loss {}, chance {chance}", loss(&steps));
     }
 }
 
@@ -130,7 +163,7 @@ fn a_light_load_saves_cores_and_frequency() {
     let after = *server.run(60, load).last().unwrap();
     assert!(after.cores <= 4 && after.power_w < before[0].power_w / 2.0, "{after:?}");
     let dvfs = *Server::new("dvfs", &[], Machine::default(), Goals::default()).run(60, load).last().unwrap();
-    assert!(dvfs.cores == 16 && dvfs.khz <= MAX_KHZ / 2, "{dvfs:?}");
+    assert!(dvfs.cores == 16 && dvfs.khz <= 1_400_000, "{dvfs:?}");
     let pg = *Server::new("pg", &[], Machine::default(), Goals::default()).run(60, load).last().unwrap();
     assert!(pg.cores <= 4 && pg.khz == MAX_KHZ, "{pg:?}");
 }
@@ -164,6 +197,18 @@ fn a_burst_brings_all_back_in_the_first_answer() {
     assert!(server.awake.iter().all(|awake| *awake) && server.values[..16].iter().all(|khz| *khz == MAX_KHZ));
     let next = server.step(burst);
     assert!(next.latency_ns <= next.native_ns, "{next:?}");
+}
+
+#[test]
+fn a_load_that_grows_a_little_ends_savings_once() {
+    let mut server = Server::new("pacer", &[], Machine::default(), tolerance(2_000_000));
+    let (load, more) = (rate(&server.machine, 0.2), rate(&server.machine, 0.24));
+    server.run(120, load);
+    assert!(server.view("cores").parse::<usize>().unwrap() < 11, "{} cores", server.view("cores"));
+    server.run(240, more);
+    assert!(["0", "1", "2"].contains(&server.view("bursts").as_str()), "{} bursts", server.view("bursts"));
+    assert_eq!(server.view("state"), "stable");
+    assert!(server.run(1, more)[0].cores < 16);
 }
 
 #[test]

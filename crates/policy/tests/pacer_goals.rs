@@ -57,6 +57,9 @@ fn the_tolerance_that_is_nearest_to_its_limit_binds() {
     let (server, steps) = settled(&[server_s, bound]);
     assert!(20_000.0 + 5.0 * core_ns(&steps) < 120_000.0 && core_ns(&steps) > 13_000.0, "{}", core_ns(&steps));
     assert_eq!(server.view("loss_of"), "p99 of namespace 0");
+    // Less than requests take without savings.
+    let (server, steps) = settled(&[of_namespace(0, Stat::P99, Bound::LatencyNs(60_000))]);
+    assert!(steps.iter().all(|step| step.cores == 16) && server.view("unreachable").contains("p99 of namespace 0"));
     // A wide one changes nothing.
     let (server, wide) = settled(&[server_s, of_namespace(0, Stat::Mean, Bound::LossPpm(5_000_000))]);
     assert_eq!((core_ns(&wide), server.view("loss_of").as_str()), (core_ns(&free), "mean of the server"));

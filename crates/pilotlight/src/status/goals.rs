@@ -7,7 +7,8 @@ use super::report::{BudgetReport, GoalsReport, PolicyReport, PowerReading, Power
 use crate::config::{format_budget, format_moment};
 
 /// What a policy that keeps a tolerance says of it in its view: its state, the loss as measured, the age of what that is relative to.
-pub(crate) const TOLERANCE_VIEW: [&str; 3] = ["state", "loss", "baseline_age"];
+/// And that an absolute bound is below latency without savings, where that is so.
+pub(crate) const TOLERANCE_VIEW: [&str; 4] = ["state", "loss", "baseline_age", "unreachable"];
 
 /// What is asked of the policy; nothing where nothing is.
 pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
@@ -26,7 +27,7 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
 
 /// What a policy says of its tolerance ([`TOLERANCE_VIEW`]): `stable, loss 12.3 %, baseline 35 s old`.
 fn tolerance_state(policy: &PolicyReport) -> Option<String> {
-    let words = [("", ""), ("loss ", ""), ("baseline ", " old")];
+    let words = [("", ""), ("loss ", ""), ("baseline ", " old"), ("unreachable: ", "")];
     let value = |name: &str| policy.view.iter().find(|seen| seen.name == name).map(|seen| seen.value.as_str());
     let known = TOLERANCE_VIEW.iter().zip(words);
     let all: Vec<_> =

@@ -17,25 +17,40 @@ const LEAST_DISTANCE: f64 = -3.0;
 /// A loss distance below this is beyond what chance makes of one window; chosen.
 const SURE_DISTANCE: f64 = -1.0;
 
+/// Windows without a change, in those of a divergence, after which a setting is held; chosen.
+const HELD_AFTER: usize = 3;
+
 /// A loss of latency under the tolerance that binds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     /// Relative to the baseline.
     pub(super) share: f64,
+    /// The same, in nanoseconds.
+    pub(super) delay_ns: f64,
     /// From what is aimed at, relative to that; negative beyond it.
     pub(super) distance: f64,
-    /// How much longer requests may take under every tolerance, in nanoseconds.
+    /// The distance if the loss is higher than is seen, and if it is lower, as far as chance may make it so.
+    pub(super) headroom: f64,
+    pub(super) excess: f64,
+    /// How much longer requests may take under every tolerance if the loss is higher than is seen, in nanoseconds.
     pub(super) room_ns: f64,
     /// Whether it is of more than one window.
     pub(super) is_certain: bool,
+    /// Whether a window of it is sparse: then it shows excess alone.
+    pub(super) is_sparse: bool,
     /// Whether the latency under every tolerance that can bind is known.
     pub(super) is_whole: bool,
 }
 
 impl Loss {
-    /// Whether it is beyond what is aimed at.
+    /// Whether it is beyond what is aimed at, whatever chance has done.
     pub(super) fn is_beyond(&self, parameters: &Parameters) -> bool {
-        self.distance < -share(parameters.dead_band_ppm)
+        self.excess < -share(parameters.dead_band_ppm)
+    }
+
+    /// Whether it is none but a gain, whatever chance has done.
+    pub(super) fn is_gain(&self, parameters: &Parameters) -> bool {
+        self.headroom > 1.0 + share(parameters.dead_band_ppm)
     }
 
     /// Whether it is more than so many tolerances.
@@ -56,6 +71,9 @@ pub(super) struct Adaptor {
     has_frequency: bool,
     /// The load that it has adapted to.
     load: Option<Load>,
+    /// Windows since the last change, and whether so many have passed that headroom lowers nothing any more until savings begin again.
+    steady: usize,
+    is_held: bool,
 }
 
 impl Adaptor {
@@ -71,9 +89,11 @@ impl Adaptor {
             uses: vec![Use::default(); sizes.len()],
             sizes,
             has_cores: can_gather && adapt != Adapt::Frequency,
-            has_frequency: frequency.exists() && adapt != Adapt::Cores,
+            has_frequency: adapt != Adapt::Cores,
             frequency,
             load: None,
+            steady: 0,
+            is_held: false,
         }
     }
 
@@ -86,7 +106,11 @@ impl Adaptor {
 
     /// Whether there is anything to adapt.
     pub(super) fn can(&self) -> bool {
-        self.has_cores || self.has_frequency
+        self.has_cores || self.can_set_frequency()
+    }
+
+    fn can_set_frequency(&self) -> bool {
+        self.has_frequency && self.frequency.exists()
     }
 
     /// Whether all cores are in use.
@@ -107,6 +131,7 @@ impl Adaptor {
     /// Forgets the use of cores: something was changed.
     pub(super) fn clear(&mut self) {
         self.uses.fill(Use::default());
+        self.steady = 0;
     }
 
     /// An interval under the present setting.
@@ -127,6 +152,7 @@ impl Adaptor {
         (no_loss, parameters): (&Loss, &Parameters),
         forecast: &mut Forecast<'_>,
     ) {
+        self.is_held = false;
         let known = self.load.filter(|known| !known.differs(load, share(parameters.moved_ppm), 0.0));
         self.load = Some(known.unwrap_or(*load));
         if known.is_none() {
@@ -135,7 +161,8 @@ impl Adaptor {
         } else {
             self.each_size(|size, cpu_use| (size.resume(cpu_use, retry, parameters), false).1);
             let before_khz = self.frequency.khz;
-            self.frequency.resume(retry);
+            let most_use = self.sizes.iter().map(Size::desired).fold(0.0, f64::max);
+            self.frequency.resume(retry, most_use / share(parameters.use_limit_ppm));
             self.note_frequency(before_khz, parameters);
         }
         if self.is_full() {
@@ -149,15 +176,20 @@ impl Adaptor {
         if loss.is_beyond(parameters) {
             return (loss.is_certain || distance < SURE_DISTANCE) && self.raise(distance, parameters);
         }
-        if !loss.is_whole {
+        if !loss.is_whole || loss.is_sparse {
             return false;
         }
-        self.sizes.iter_mut().for_each(Size::prove);
-        self.frequency.prove();
+        if loss.is_certain {
+            self.sizes.iter_mut().for_each(Size::prove);
+            self.frequency.prove();
+        }
         if self.has_cores && self.each_size(|size, cpu_use| size.follow(cpu_use, parameters)) {
             return true;
         }
-        distance > share(parameters.dead_band_ppm) && self.lower(distance, loss.room_ns, parameters, forecast)
+        self.steady += 1;
+        self.is_held |= self.steady >= HELD_AFTER * parameters.windows;
+        let may_lower = !self.is_held && loss.headroom > share(parameters.dead_band_ppm);
+        may_lower && self.lower(loss.headroom.min(1.0), loss.room_ns, parameters, forecast)
     }
 
     fn lower(&mut self, distance: f64, room_ns: f64, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
@@ -168,12 +200,12 @@ impl Adaptor {
                 let fits = |n| forecast.with_cores(group, n) <= each;
                 lowered |= size.lower(cpu_use.share(), distance, parameters, fits);
             }
-            if lowered || !self.sizes.iter().all(|size| size.is_settled(parameters)) {
+            if lowered || !self.sizes.iter().all(Size::is_settled) {
                 return lowered;
             }
         }
         let before_khz = self.frequency.khz;
-        let lowered = self.has_frequency
+        let lowered = self.can_set_frequency()
             && self.frequency.lower(distance, parameters, |slower| forecast.with_frequency(slower) <= room_ns);
         self.note_frequency(before_khz, parameters);
         lowered
@@ -189,17 +221,19 @@ impl Adaptor {
 
     fn raise(&mut self, distance: f64, parameters: &Parameters) -> bool {
         let before_khz = self.frequency.khz;
-        if self.has_frequency && self.frequency.raise(distance, parameters) {
+        if self.can_set_frequency() && self.frequency.raise(distance, parameters) {
             self.note_frequency(before_khz, parameters);
             return true;
         }
         self.has_cores && self.each_size(|size, cpu_use| size.raise(cpu_use, distance, parameters))
     }
 
-    /// No savings. What was not proven to keep the tolerance is not tried again under this load where it is `blamed`.
+    /// No savings. If they are `blamed`, what was not proven to keep the tolerance is not tried again under this load; where all was, none of it.
     pub(super) fn restore(&mut self, blamed: bool) {
-        self.sizes.iter_mut().for_each(|size| size.restore(blamed));
-        self.frequency.restore(blamed);
+        let is_any_new = self.frequency.is_new() || self.sizes.iter().any(Size::is_new);
+        let blames = |is_new: bool| blamed && (is_new || !is_any_new);
+        self.sizes.iter_mut().for_each(|size| size.restore(blames(size.is_new())));
+        self.frequency.restore(blames(self.frequency.is_new()));
     }
 
     /// The server is idle: one core of each group, and what background work needs; at the highest frequency, so that the first request
@@ -215,5 +249,6 @@ impl Adaptor {
     pub(super) fn forget(&mut self) {
         self.sizes.iter_mut().for_each(Size::forget);
         self.frequency.forget();
+        self.is_held = false;
     }
 }

@@ -14,6 +14,8 @@ const LEAST_TIMES: u64 = 20;
 pub(super) struct Baseline {
     /// In nanoseconds.
     pub(super) ns: f64,
+    /// Its standard error, in nanoseconds.
+    pub(super) error_ns: f64,
     /// When it was measured.
     pub(super) at_ns: u64,
     /// Under which load, and for how long.
@@ -26,9 +28,13 @@ impl Baseline {
         (ns - self.ns) / self.ns.max(1.0)
     }
 
+    /// How long it holds, in nanoseconds.
+    pub(super) fn lasts_ns(&self, parameters: &Parameters) -> u64 {
+        parameters.baseline_ns.max(self.load.elapsed_ns.saturating_mul(LEAST_TIMES))
+    }
+
     pub(super) fn is_old(&self, now_ns: u64, parameters: &Parameters) -> bool {
-        let lasts_ns = parameters.baseline_ns.max(self.load.elapsed_ns.saturating_mul(LEAST_TIMES));
-        now_ns.saturating_sub(self.at_ns) >= lasts_ns
+        now_ns.saturating_sub(self.at_ns) >= self.lasts_ns(parameters)
     }
 
     /// Whether it is for another load than this one.
@@ -44,7 +50,8 @@ mod tests {
     #[test]
     fn it_is_measured_again_after_a_while_and_later_where_that_takes_long() {
         let parameters = Parameters::default();
-        let of = |elapsed_ns| Baseline { ns: 100.0, at_ns: 7, load: Load { elapsed_ns, ..Load::default() } };
+        let of =
+            |elapsed_ns| Baseline { ns: 100.0, error_ns: 0.0, at_ns: 7, load: Load { elapsed_ns, ..Load::default() } };
         let s = 1_000_000_000;
         assert!(!of(5 * s).is_old(300 * s, &parameters) && of(5 * s).is_old(300 * s + 7, &parameters));
         assert!(!of(150 * s).is_old(3_000 * s, &parameters) && of(150 * s).is_old(3_000 * s + 7, &parameters));

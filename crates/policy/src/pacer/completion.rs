@@ -11,7 +11,7 @@
 //! A rest is never longer than what delays requests by a wake-up: from there on the core sleeps until a request comes.
 //!
 //! **Closed loop.** What a wake-up and a rest cost a request is at first what the plant says. After each window it is what the measured loss says.
-//! A cost that was too low is corrected at once, one that was too high by halves, and only if the loss is far enough from what is aimed at: so a
+//! A cost that was too low is corrected at once and not taken again, one that was too high by halves, and only if the loss is far enough from what is aimed at: so a
 //! steady load settles. Under another load it is as at first.
 //!
 //! **Properties** (tests/one_core.rs). Mean loss within the tolerance once settled, whatever the costs really are. With no time allowed it polls.
@@ -25,10 +25,12 @@ use super::parameters::{Parameters, share};
 const ROUND_NS: f64 = 1_000.0;
 /// Another mechanism is taken where it needs less than this share of the CPU time of the one in use; chosen, so that noise does not make it change.
 const WORTHWHILE: f64 = 0.9;
-/// Where polling takes less than this much more CPU time than the best, it is taken; chosen.
+/// A wait that saves less than this share of the CPU time is not taken; chosen.
 const LEAST_SAVING: f64 = 0.02;
 /// A cost that is corrected is at least, and at most, so many times what the plant says; chosen.
 const CORRECTION: (f64, f64) = (0.1, 50.0);
+/// A cost that was too low is not taken again under this load, nor one less than so many times it; chosen.
+const NOT_AGAIN: f64 = 1.25;
 /// The shortest rest, in nanoseconds; chosen.
 const SHORTEST_REST_NS: f64 = 1_000.0;
 
@@ -59,9 +61,15 @@ enum Wait {
 struct Learned {
     said_ns: f64,
     times: f64,
+    /// Less was too little under this load.
+    least: f64,
 }
 
 impl Learned {
+    fn new(said_ns: f64) -> Self {
+        Self { said_ns, times: 1.0, least: 0.0 }
+    }
+
     fn ns(self) -> f64 {
         self.said_ns * self.times
     }
@@ -69,8 +77,11 @@ impl Learned {
     /// It was expected to be `expected`, and was `found`, both in the same unit.
     fn correct(&mut self, found: f64, expected: f64) {
         let ratio = (found / expected.max(1.0)).max(0.0);
+        if ratio > 1.0 {
+            self.least = (self.times * NOT_AGAIN).min(CORRECTION.1);
+        }
         let ratio = if ratio > 1.0 { ratio } else { f64::midpoint(1.0, ratio) };
-        self.times = (self.times * ratio).clamp(CORRECTION.0, CORRECTION.1);
+        self.times = (self.times * ratio).clamp(CORRECTION.0.max(self.least), CORRECTION.1);
     }
 }
 
@@ -91,8 +102,8 @@ struct Rests {
     /// Time that a rest is longer than commanded.
     late_ns: f64,
     cpu_ns: f64,
-    /// Delay of requests, by half of a rest.
-    delay: f64,
+    /// Delay of requests, in halves of a rest.
+    delay: Learned,
 }
 
 /// How a server of one core waits.
@@ -118,12 +129,15 @@ impl Completion {
         let can = start.capabilities;
         let kernel = can.sleeps.iter().find(|sleep| sleep.depth == Depth::SoftwareWait);
         let sleep = kernel.filter(|_| can.interrupts).map(|kernel| Sleep {
-            wake: Learned { said_ns: (kernel.wake.ns() as f64).max(1.0), times: 1.0 },
+            wake: Learned::new((kernel.wake.ns() as f64).max(1.0)),
             cpu_ns: can.server_sleep.map_or(kernel.waker.ns(), |cost| cost.ns()) as f64,
             after_quiet: can.server_sleep.is_some() && server_sleep,
         });
-        let rests =
-            can.rests.map(|cost| Rests { late_ns: cost.late.ns() as f64, cpu_ns: cost.cpu.ns() as f64, delay: 1.0 });
+        let rests = can.rests.map(|cost| Rests {
+            late_ns: cost.late.ns() as f64,
+            cpu_ns: cost.cpu.ns() as f64,
+            delay: Learned::new(1.0),
+        });
         let is_alone = start.topology.len() == 1 && (sleep.is_some() || rests.is_some());
         is_alone.then(|| Self {
             threads: start.homes.len() as u16,
@@ -142,8 +156,8 @@ impl Completion {
     pub(super) fn begin(&mut self, load: &Load, service_ns: f64, allowed_ns: f64, parameters: &Parameters) {
         if self.load.is_none_or(|known| known.differs(load, share(parameters.moved_ppm), 0.0)) {
             self.load = Some(*load);
-            self.sleep.iter_mut().for_each(|sleep| sleep.wake.times = 1.0);
-            self.rests.iter_mut().for_each(|rests| rests.delay = 1.0);
+            self.sleep.iter_mut().for_each(|sleep| sleep.wake = Learned::new(sleep.wake.said_ns));
+            self.rests.iter_mut().for_each(|rests| rests.delay = Learned::new(1.0));
         }
         self.arrivals = Arrivals { gap_ns: load.gap_ns(), service_ns };
         self.choose(allowed_ns);
@@ -189,12 +203,7 @@ impl Completion {
                 let expected_ns = wake.ns();
                 correct(wake, expected_ns)
             }
-            (Wait::Rest { delay_ns: expected_ns, .. }, _, Some(rests)) => {
-                let mut delay = Learned { said_ns: 1.0, times: rests.delay };
-                let is_far = correct(&mut delay, expected_ns);
-                rests.delay = delay.times;
-                is_far
-            }
+            (Wait::Rest { delay_ns: expected_ns, .. }, _, Some(rests)) => correct(&mut rests.delay, expected_ns),
             _ => false,
         }
     }
@@ -202,8 +211,9 @@ impl Completion {
     /// The wait that takes the least CPU time where requests may take `allowed_ns` longer; whether it is another.
     fn choose(&mut self, allowed_ns: f64) -> bool {
         self.allowed_ns = allowed_ns;
-        let mut best = (Wait::Poll, 1.0 - LEAST_SAVING);
-        for candidate in [self.sleeping(allowed_ns), self.resting(allowed_ns)].into_iter().flatten() {
+        let mut best = (Wait::Poll, 1.0);
+        let saves = |candidate: &(Wait, f64)| candidate.1 < 1.0 - LEAST_SAVING;
+        for candidate in [self.sleeping(allowed_ns), self.resting(allowed_ns)].into_iter().flatten().filter(saves) {
             let is_other = std::mem::discriminant(&candidate.0) != std::mem::discriminant(&self.wait);
             let weight = if is_other { 1.0 } else { WORTHWHILE };
             if candidate.1 * weight < best.1 {
@@ -235,7 +245,7 @@ impl Completion {
         let rests = self.rests?;
         let longest_ns = self.sleep.map_or(f64::INFINITY, |sleep| sleep.wake.ns());
         let delay_ns = allowed_ns.min(longest_ns);
-        let whole_ns = 2.0 * delay_ns / rests.delay;
+        let whole_ns = 2.0 * delay_ns / rests.delay.times;
         let rest_ns = whole_ns - rests.late_ns;
         if rest_ns < SHORTEST_REST_NS {
             return None;

@@ -20,6 +20,8 @@ pub(super) struct Size {
     floor: usize,
     /// The last number that kept the tolerance.
     proven: Option<usize>,
+    /// Whether headroom would not lower it any more.
+    is_settled: bool,
 }
 
 /// Cores on which a group of `n` with this use would have the use that is aimed at; at least 1.
@@ -30,7 +32,7 @@ pub(super) fn needed(alpha: f64, n: usize, cpu_use: f64, desired: f64) -> usize 
 
 impl Size {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, n: most, desired: 0.0, floor: 1, proven: None }
+        Self { most, n: most, desired: 0.0, floor: 1, proven: None, is_settled: false }
     }
 
     /// Takes over what was found out with another number of cores in the group.
@@ -39,6 +41,7 @@ impl Size {
         self.n = if before.n == before.most { most } else { before.n.min(most) };
         (self.desired, self.floor, self.proven) =
             (before.desired, before.floor.min(most), before.proven.map(|proven| proven.min(most)));
+        self.is_settled = false;
     }
 
     /// The CPU use aimed at.
@@ -48,7 +51,7 @@ impl Size {
 
     /// Savings begin under another load, with this use of all cores.
     pub(super) fn begin(&mut self, cpu_use: f64) {
-        (self.desired, self.floor, self.proven) = (cpu_use, 1, None);
+        (self.desired, self.floor, self.proven, self.is_settled) = (cpu_use, 1, None, false);
     }
 
     /// Each request takes so many times as long at another frequency: so does the use that is aimed at.
@@ -58,10 +61,11 @@ impl Size {
 
     /// Savings begin again under the load before, with this use of all cores; one core fewer may be tried again if `retry`.
     pub(super) fn resume(&mut self, cpu_use: f64, retry: bool, parameters: &Parameters) {
-        self.floor = (self.floor - usize::from(retry)).max(1);
+        (self.floor, self.is_settled) = ((self.floor - usize::from(retry)).max(1), false);
         let Some(proven) = self.proven else { return self.desired = cpu_use };
-        let now = self.n as f64 * cpu_use / proven as f64;
-        (self.desired, self.n) = (now.min(share(parameters.use_limit_ppm)), proven);
+        let limit = share(parameters.use_limit_ppm);
+        let n = proven.max(needed(parameters.alpha, self.n, cpu_use, limit)).min(self.most); // the load may have grown a little
+        (self.desired, self.n) = ((self.n as f64 * cpu_use / n as f64).min(limit), n);
     }
 
     /// There is headroom: fewer cores, if the use allows it and they `fit`. Whether there are.
@@ -72,21 +76,27 @@ impl Size {
         parameters: &Parameters,
         mut fits: impl FnMut(usize) -> bool,
     ) -> bool {
-        let desired = (self.desired + parameters.beta * distance).min(share(parameters.use_limit_ppm));
-        let least = needed(parameters.alpha, self.n, cpu_use, desired);
-        if least >= self.floor && self.n > self.floor {
-            self.desired = desired; // at a limit it stays: no wind-up
-        }
-        let mut n = least.max(self.floor).min(self.n);
+        let limit = share(parameters.use_limit_ppm);
+        let desired = (self.desired + parameters.beta * distance).min(limit);
+        let target = needed(parameters.alpha, self.n, cpu_use, desired).max(self.floor).min(self.n);
+        let mut n = target;
         while n < self.n && !fits(n) {
             n = (n + self.n).div_ceil(2);
+        }
+        let is_refused = target < self.n && n == self.n;
+        self.is_settled = self.n <= self.floor || is_refused || (target == self.n && desired >= limit);
+        // No wind-up: it grows until it asks for fewer cores, and then to what those will have.
+        if n < self.n {
+            self.desired = desired.min(parameters.alpha * self.n as f64 * cpu_use / n as f64);
+        } else if !is_refused && self.n > self.floor {
+            self.desired = desired;
         }
         std::mem::replace(&mut self.n, n) > n
     }
 
     /// Whether headroom would not lower it any more.
-    pub(super) fn is_settled(&self, parameters: &Parameters) -> bool {
-        self.n <= self.floor || self.desired >= share(parameters.use_limit_ppm)
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// The loss is too high: more cores, if there are any. Whether there are.
@@ -94,10 +104,10 @@ impl Size {
         if self.n == self.most {
             return false;
         }
-        self.floor = self.n + 1;
-        let desired = (self.desired + parameters.beta * distance).max(cpu_use / self.most as f64);
-        // A number that kept the tolerance before is missing one core at most.
-        let most = if self.proven == Some(self.n) { self.floor } else { self.most };
+        (self.floor, self.is_settled) = (self.n + 1, false);
+        let desired = (self.desired + parameters.beta * distance).max(cpu_use * self.n as f64 / self.most as f64);
+        // Where a number has kept the tolerance before, that many are enough, or one more.
+        let most = self.proven.map_or(self.most, |proven| proven.max(self.floor));
         let n = needed(parameters.alpha, self.n, cpu_use, desired).clamp(self.floor, most);
         (self.desired, self.n) = (desired.min(cpu_use * self.n as f64 / n as f64), n);
         true
@@ -113,14 +123,20 @@ impl Size {
         n > before
     }
 
-    /// All cores. Where the present number was not proven to keep the tolerance and is `blamed`, it is not tried again under this load, but one
-    /// between it and the proven one.
+    /// Whether the present number was not proven to keep the tolerance.
+    pub(super) fn is_new(&self) -> bool {
+        self.n < self.proven.unwrap_or(self.most)
+    }
+
+    /// All cores. Where the present number is `blamed` it is not tried again under this load, but one between it and the proven one; if it is the
+    /// proven one, one more.
     pub(super) fn restore(&mut self, blamed: bool) {
-        let proven = self.proven.unwrap_or(self.most);
-        if blamed && self.n < proven {
-            self.floor = self.floor.max((self.n + proven).div_ceil(2));
+        if blamed && self.n < self.most {
+            let proven = self.proven.unwrap_or(self.most);
+            self.floor = self.floor.max((self.n + proven).div_ceil(2)).max(self.n + 1).min(self.most);
+            self.proven = self.proven.map(|proven| proven.max(self.floor));
         }
-        self.n = self.most;
+        (self.n, self.is_settled) = (self.most, false);
     }
 
     /// The present number keeps the tolerance.
@@ -130,7 +146,7 @@ impl Size {
 
     /// Another tolerance: what was too few may be enough.
     pub(super) fn forget(&mut self) {
-        (self.floor, self.proven) = (1, None);
+        (self.floor, self.proven, self.is_settled) = (1, None, false);
     }
 
     /// One; while background work is left, more where it needs them.
@@ -162,7 +178,34 @@ mod tests {
         let mut size = Size::new(48);
         size.begin(0.1);
         assert!(size.lower(0.1, 1.0, &parameters, |_| true));
-        assert_eq!((size.n, size.desired()), (26, 0.2));
+        assert_eq!((size.n, size.desired()), (26, parameters.alpha * 48.0 * 0.1 / 26.0), "what they will have");
+    }
+
+    #[test]
+    fn the_use_aimed_at_does_not_grow_while_fewer_cores_do_not_fit() {
+        let parameters = Parameters::default();
+        let mut size = Size::new(8);
+        size.begin(0.1);
+        for _ in 0..50 {
+            assert!(!size.lower(0.1, 1.0, &parameters, |_| false) && size.is_settled());
+        }
+        assert!(size.desired() < 0.2 && size.lower(0.1, 1.0, &parameters, |_| true), "{size:?}");
+    }
+
+    #[test]
+    fn a_load_that_has_grown_begins_with_more_cores_than_were_proven() {
+        let parameters = Parameters::default();
+        let mut size = Size::new(10);
+        size.begin(0.2);
+        while size.lower(2.0 / size.n as f64, 1.0, &parameters, |_| true) || !size.is_settled() {}
+        size.prove();
+        assert_eq!(size.n, 3);
+        size.restore(true);
+        size.resume(0.2, false, &parameters);
+        assert_eq!(size.n, 4, "what kept the tolerance does so no more");
+        size.restore(false);
+        size.resume(0.3, false, &parameters);
+        assert_eq!(size.n, 5, "4.5 cores of 70 %");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What a change would cost in latency, so that no step leads beyond the tolerance ("anticipates the potential IO performance implications",
 //! PACER section I; its rule is not printed).
 //!
-//! Losses are in nanoseconds for each request. A request's time at the cores is known from their busy time; with fewer or slower cores it waits longer for them. What is forecast
-//! counts `forecast` times, as arrivals come in bursts.
+//! Losses are in nanoseconds for each request. A request's time at the cores is known from their busy time: the service, which a lower frequency
+//! lengthens, and the wait, which fewer cores or a lower frequency lengthen. The wait counts `forecast` times: 1 is that of independent arrivals.
 
 use pilotlight_plant::Sample;
 
@@ -13,33 +13,37 @@ use super::migrator::Migrator;
 pub(super) struct Forecast<'a> {
     pub(super) migrator: &'a mut Migrator,
     pub(super) sample: &'a Sample<'a>,
-    /// So many times what is forecast counts.
+    /// So many times the wait counts; with 0 nothing is forecast.
     pub(super) times: f64,
     /// Most use of a core.
     pub(super) limit: f64,
 }
 
 impl Forecast<'_> {
-    fn loss(&self, more_ns: f64) -> f64 {
-        let requests: u64 = self.sample.threads.iter().map(|thread| thread.requests).sum();
-        self.times * more_ns / requests.max(1) as f64
-    }
-
     /// The loss that a group adds with so many cores.
     pub(super) fn with_cores(&mut self, group: usize, n: usize) -> f64 {
-        let now_ns = self.migrator.core_time(group, None, 1.0, self.limit, self.sample);
-        let then_ns = self.migrator.core_time(group, Some(n), 1.0, self.limit, self.sample);
-        self.loss(then_ns - now_ns)
+        self.loss(group..group + 1, Some(n), 1.0)
     }
 
     /// The loss that a frequency adds at which requests take `slower` times as long.
     pub(super) fn with_frequency(&mut self, slower: f64) -> f64 {
         let groups = self.migrator.sizes().count();
-        let mut more_ns = 0.0;
-        for group in 0..groups {
-            more_ns += self.migrator.core_time(group, None, slower, self.limit, self.sample)
-                - self.migrator.core_time(group, None, 1.0, self.limit, self.sample);
+        self.loss(0..groups, None, slower)
+    }
+
+    fn loss(&mut self, groups: std::ops::Range<usize>, n: Option<usize>, slower: f64) -> f64 {
+        if self.times == 0.0 {
+            return 0.0;
         }
-        self.loss(more_ns)
+        let mut more_ns = 0.0;
+        for group in groups {
+            more_ns += self.time(group, n, slower) - self.time(group, None, 1.0);
+        }
+        let requests: u64 = self.sample.threads.iter().map(|thread| thread.requests).sum();
+        more_ns / requests.max(1) as f64
+    }
+
+    fn time(&mut self, group: usize, n: Option<usize>, slower: f64) -> f64 {
+        self.migrator.core_time(group, n, slower, (self.times, self.limit), self.sample)
     }
 }

@@ -41,8 +41,9 @@ impl Frequency {
         }
     }
 
+    /// Whether it can be set.
     pub(super) fn exists(&self) -> bool {
-        self.clocks.iter().any(Option::is_some)
+        self.clocks.iter().flatten().any(|clock| !clock.is_refused())
     }
 
     pub(super) fn effect_ns(&self) -> u64 {
@@ -54,12 +55,16 @@ impl Frequency {
         (self.khz, self.floor_khz, self.proven_khz) = (self.highest_khz, self.lowest_khz, self.highest_khz);
     }
 
-    /// Savings begin again under the load before; a step less may be tried again if `retry`.
-    pub(super) fn resume(&mut self, retry: bool) {
+    /// Savings begin again under the load before, at `least` of the highest frequency or more; a step less may be tried again if `retry`.
+    pub(super) fn resume(&mut self, retry: bool, least: f64) {
         if retry {
             self.floor_khz = self.step(self.floor_khz, |clock, khz| clock.values.down(khz));
         }
         self.khz = self.proven_khz;
+        let least_khz = (self.highest_khz as f64 * least.min(1.0)) as u64;
+        while self.khz < least_khz {
+            self.khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
+        }
     }
 
     /// One step of the first clock there is.
@@ -98,16 +103,23 @@ impl Frequency {
             return false;
         }
         self.floor_khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
-        // One that kept the tolerance before is missing one step at most.
-        let most_khz = if self.proven_khz == self.khz { self.floor_khz } else { self.highest_khz };
+        // A frequency that has kept the tolerance before is enough, or one step more.
+        let most_khz = self.proven_khz.max(self.floor_khz);
         self.khz = self.nearest(self.change(distance, parameters)).clamp(self.floor_khz, most_khz);
         true
     }
 
-    /// The highest. Where the present one was not proven to keep the tolerance and is `blamed`, it is not tried again under this load.
+    /// Whether the present one was not proven to keep the tolerance.
+    pub(super) fn is_new(&self) -> bool {
+        self.khz < self.proven_khz
+    }
+
+    /// The highest. Where the present one is `blamed` it is not tried again under this load, but the proven one; if it is that, one step more.
     pub(super) fn restore(&mut self, blamed: bool) {
-        if blamed && self.khz < self.proven_khz {
-            self.floor_khz = self.proven_khz;
+        if blamed && self.khz < self.highest_khz {
+            let next_khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
+            self.proven_khz = self.proven_khz.max(next_khz);
+            self.floor_khz = self.floor_khz.max(self.proven_khz);
         }
         self.khz = self.highest_khz;
     }
@@ -139,7 +151,11 @@ impl Frequency {
 
     /// Whether the knob is one of these; it is left alone for a while.
     pub(super) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
-        let clock = self.clocks.iter_mut().flatten().find(|clock| clock.knob == knob);
-        clock.map(|clock| clock.refused(now_ns, refusal)).is_some()
+        let Some(clock) = self.clocks.iter_mut().flatten().find(|clock| clock.knob == knob) else { return false };
+        clock.refused(now_ns, refusal);
+        if !self.exists() {
+            self.khz = self.highest_khz; // nothing is saved by it
+        }
+        true
     }
 }

@@ -172,13 +172,14 @@ impl Migrator {
     }
 
     /// Time of requests at the cores of a group, waiting included, with the I/O threads dealt out to `size` of them (as they are, if `None`) and
-    /// each request taking `slower` times as long; each core is a queue (M/M/1). Infinite where a shared core would be used above `limit`.
+    /// each request taking `slower` times as long; each core is a queue (M/M/1), whose wait counts so many times. Infinite where a shared core would
+    /// be used above a limit.
     pub(super) fn core_time(
         &mut self,
         group: usize,
         size: Option<usize>,
         slower: f64,
-        limit: f64,
+        (times, limit): (f64, f64),
         sample: &Sample<'_>,
     ) -> f64 {
         match size {
@@ -198,7 +199,8 @@ impl Migrator {
             if is_changed && cpu_use > limit && (count > 1 || slower > 1.0) {
                 return f64::INFINITY;
             }
-            time_ns += load as f64 * slower / (1.0 - cpu_use.min(FULL));
+            let queued = cpu_use.min(FULL);
+            time_ns += load as f64 * slower * (1.0 + times * queued / (1.0 - queued));
         }
         time_ns
     }

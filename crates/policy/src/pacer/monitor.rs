@@ -95,7 +95,10 @@ impl Monitor {
     /// Latency of the windows is that without savings.
     pub(super) fn measure(&mut self, now_ns: u64) {
         let load = self.windows.load();
-        self.baseline = self.windows.mean_ns().map(|ns| Baseline { ns, at_ns: now_ns, load });
+        // Of sparse windows it is not known well enough to begin with less.
+        let times = if self.windows.are_sparse() { 0.0 } else { 1.0 };
+        let baseline = |(ns, error_ns)| Baseline { ns, error_ns: times * error_ns, at_ns: now_ns, load };
+        self.baseline = self.windows.mean().map(baseline);
     }
 
     /// How much longer requests of the last interval took than without savings, in nanoseconds.
@@ -103,8 +106,27 @@ impl Monitor {
         Some(self.seen?.0.ns - self.baseline?.ns)
     }
 
-    /// The loss over the windows since the last change, as a share; `None` where their latency is not judged.
-    pub(super) fn loss(&self) -> Option<f64> {
-        Some(self.baseline?.loss(self.windows.judged_ns()?))
+    /// The loss over the windows since the last change; `None` without requests.
+    pub(super) fn loss(&self) -> Option<Known> {
+        let baseline = self.baseline?;
+        let (ns, error_ns) = self.windows.all()?;
+        let of = |ns: f64| ns / baseline.ns.max(1.0);
+        let (recent_ns, recent_error_ns) = self.windows.mean()?;
+        Some(Known {
+            share: baseline.loss(ns),
+            error: of(error_ns),
+            of_both: of(error_ns.hypot(baseline.error_ns)),
+            recent: (baseline.loss(recent_ns), of(recent_error_ns)),
+        })
     }
+}
+
+/// A loss, as a share, with the standard error of latency, and of that and of the baseline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) share: f64,
+    pub(super) error: f64,
+    pub(super) of_both: f64,
+    /// The loss of the last windows, and the standard error of their latency.
+    pub(super) recent: (f64, f64),
 }

@@ -7,7 +7,7 @@ use pilotlight_plant::{Capabilities, Goals, ReadingId, Sample};
 
 use super::adaptor::Loss;
 use super::load::Load;
-use super::monitor::Monitor;
+use super::monitor::{Known, Monitor};
 use super::parameters::{Parameters, share};
 use super::tolerance::Tolerance;
 
@@ -125,11 +125,11 @@ impl Monitors {
     }
 
     /// The largest divergence, if the interval has ended a window and each has enough of them.
-    pub(super) fn divergence(&self, parameters: &Parameters) -> Option<f64> {
+    pub(super) fn divergence(&self) -> Option<f64> {
         if !self.active().any(|monitor| monitor.ended.is_some()) {
             return None;
         }
-        let divergences = self.active().map(|monitor| monitor.windows.divergence(parameters));
+        let divergences = self.active().map(|monitor| monitor.windows.divergence());
         divergences.reduce(|most, one| Some(most?.max(one?))).flatten()
     }
 
@@ -142,33 +142,58 @@ impl Monitors {
 
     /// The loss before anything is saved.
     pub(super) fn no_loss(&self, parameters: &Parameters) -> Loss {
-        let room_ns = self.active().filter_map(|monitor| room_ns(monitor, 0.0, parameters));
+        let room_ns = self.active().filter_map(|monitor| {
+            let baseline = monitor.baseline?;
+            let error = baseline.error_ns / baseline.ns.max(1.0);
+            room_ns(monitor, Known { share: 0.0, error, of_both: error, recent: (0.0, error) }, parameters)
+        });
         Loss {
             share: 0.0,
+            delay_ns: 0.0,
             distance: 1.0,
+            headroom: 1.0,
+            excess: 1.0,
             room_ns: room_ns.fold(f64::INFINITY, f64::min),
             is_certain: true,
+            is_sparse: false,
             is_whole: true,
         }
     }
 
-    /// The loss under the tolerance that binds, if the interval has ended a window whose latency is judged.
+    /// The loss under the tolerance that binds, if the interval has ended a window.
     pub(super) fn loss(&self, parameters: &Parameters) -> Option<Loss> {
-        let has_ended = |monitor: &Monitor| monitor.ended.is_some_and(|window| !window.is_sparse);
-        if !self.active().any(has_ended) {
+        if !self.active().any(|monitor| monitor.ended.is_some()) {
             return None;
         }
         let known = || self.active().filter_map(|monitor| Some((monitor, monitor.loss()?)));
-        let distance = |(monitor, loss): &(&Monitor, f64)| 1.0 - loss / aim(monitor, parameters);
-        let binding = known().min_by(|one, other| distance(one).total_cmp(&distance(other)))?;
+        let (binding, loss) = known().min_by(|one, other| {
+            let distance = |(monitor, loss): &(&Monitor, Known)| distance(monitor, loss.share, parameters);
+            distance(one).total_cmp(&distance(other))
+        })?;
+        let least = |of: fn(Known) -> f64| {
+            known().map(|(monitor, loss)| distance(monitor, of(loss), parameters)).fold(f64::INFINITY, f64::min)
+        };
         let room_ns = known().filter_map(|(monitor, loss)| room_ns(monitor, loss, parameters));
         Some(Loss {
-            share: binding.1,
-            distance: distance(&binding),
+            share: loss.share,
+            delay_ns: loss.share * binding.baseline.map_or(0.0, |baseline| baseline.ns),
+            distance: distance(binding, loss.share, parameters),
+            headroom: least(at_most),
+            excess: least(at_least),
             room_ns: room_ns.fold(f64::INFINITY, f64::min),
-            is_certain: binding.0.windows.len() > 1,
+            is_certain: binding.windows.len() > 1,
+            is_sparse: self.active().any(|monitor| monitor.windows.are_sparse()),
             is_whole: self.active().all(|monitor| monitor.windows.len() > 0),
         })
+    }
+
+    /// What requests take without savings, under the first bound that is below that.
+    pub(super) fn unreachable(&self) -> Option<String> {
+        let of = |monitor: &Monitor| {
+            let baseline = monitor.baseline.filter(|baseline| monitor.tolerance.is_unreachable(baseline.ns))?;
+            Some(format!("the {} is {:.1} us without savings", monitor.tolerance.name(), baseline.ns / 1e3))
+        };
+        self.0.iter().find_map(of)
     }
 
     /// Whether each has so many windows.
@@ -179,10 +204,24 @@ impl Monitors {
     /// The tolerance that binds.
     pub(super) fn binding(&self, parameters: &Parameters) -> Tolerance {
         let distance =
-            |monitor: &Monitor| monitor.loss().map_or(f64::INFINITY, |loss| 1.0 - loss / aim(monitor, parameters));
+            |monitor: &Monitor| monitor.loss().map_or(f64::INFINITY, |loss| distance(monitor, loss.share, parameters));
         let binding = self.active().min_by(|one, other| distance(one).total_cmp(&distance(other)));
         binding.unwrap_or(self.server()).tolerance
     }
+}
+
+/// Standard errors by which a loss may be higher than is seen, before anything more is saved, and lower, before less is, and that of the last
+/// windows alone; chosen.
+const HIGHER: f64 = 1.5;
+const LOWER: f64 = 1.0;
+const RECENT_LOWER: f64 = 3.0;
+
+fn at_most(loss: Known) -> f64 {
+    loss.share + HIGHER * loss.of_both
+}
+
+fn at_least(loss: Known) -> f64 {
+    (loss.share - LOWER * loss.error).max(loss.recent.0 - RECENT_LOWER * loss.recent.1)
 }
 
 /// The loss that is aimed at, as a share.
@@ -190,7 +229,12 @@ fn aim(monitor: &Monitor, parameters: &Parameters) -> f64 {
     monitor.plf() * share(parameters.aim_ppm)
 }
 
+/// From the loss that is aimed at, relative to it.
+fn distance(monitor: &Monitor, loss: f64, parameters: &Parameters) -> f64 {
+    1.0 - loss / aim(monitor, parameters)
+}
+
 /// How much longer requests may still take, in nanoseconds, with this loss.
-fn room_ns(monitor: &Monitor, loss: f64, parameters: &Parameters) -> Option<f64> {
-    Some((aim(monitor, parameters) - loss) * monitor.baseline?.ns)
+fn room_ns(monitor: &Monitor, loss: Known, parameters: &Parameters) -> Option<f64> {
+    Some((aim(monitor, parameters) - at_most(loss)) * monitor.baseline?.ns)
 }

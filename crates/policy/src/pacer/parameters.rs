@@ -34,7 +34,7 @@ pub struct Parameters {
     pub beta: f64,
     /// Change of the frequency for a loss distance of 1, as a share of the highest; not above 0.
     pub gamma: f64,
-    /// How many times the forecast loss of a step counts.
+    /// How many times the wait at the cores counts that is forecast of a step.
     pub forecast: f64,
     /// Share of the tolerance that is aimed at.
     pub aim_ppm: u32,
@@ -96,7 +96,7 @@ impl Default for Parameters {
             alpha: 1.05,
             beta: 0.1,
             gamma: -0.05,
-            forecast: 2.0,
+            forecast: 1.0,
             aim_ppm: 800_000,
             dead_band_ppm: 200_000,
             idle_ns: 30_000_000_000,
@@ -221,8 +221,8 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "forecast",
-        meaning: "how many times the loss that is forecast of a step counts; 0 makes steps without a forecast, as printed \
-                  (chosen)",
+        meaning: "how many times the wait at the cores counts that is forecast of a step; 0 makes steps without a forecast, as \
+                  printed (chosen: 1, the wait of independent arrivals)",
         allowed: "a number from 0 to 100",
         get: |p| p.forecast.to_string(),
         set: |p, v| put(&mut p.forecast, text::within(v, 0.0, 100.0)),

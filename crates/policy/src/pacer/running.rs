@@ -38,6 +38,8 @@ pub(super) struct Running {
     loss: Option<(f64, Tolerance)>,
     /// The baseline is measured again because of its age.
     retries: bool,
+    /// Until when a baseline above latency with savings is not taken for wrong.
+    trusted_until_ns: u64,
     adaptor: Adaptor,
     /// On a plant of one core, in place of cores and frequency.
     completion: Option<Completion>,
@@ -76,6 +78,7 @@ impl Running {
             capabilities: Capabilities::default(),
             loss: None,
             retries: false,
+            trusted_until_ns: 0,
             adaptor,
             completion: Completion::new(start, parameters.server_sleep).filter(|_| parameters.adapt == Adapt::Both),
             migrator,
@@ -112,7 +115,7 @@ impl Running {
         let capabilities = std::mem::take(&mut self.capabilities);
         (self.monitors, self.state, self.active_ns) = (before.monitors, before.state, before.active_ns);
         (self.retries, self.counters, self.loss) = (before.retries, before.counters, before.loss);
-        self.drives = before.drives;
+        (self.drives, self.background) = (before.drives, before.background);
         self.find(&capabilities);
         self.adaptor.inherit(&before.adaptor);
         if self.state == State::Idle && self.may_save() {
@@ -120,6 +123,10 @@ impl Running {
         }
         if !self.adaptor.uses_all() {
             self.migrator.gather(self.adaptor.sizes.iter().map(|size| size.n), &[]);
+        }
+        if self.completion.is_some() != before.completion.is_some() && self.state == State::Stable {
+            self.state = State::Unstable; // how one core waits follows from arrivals that are measured without savings
+            return self.restore(false);
         }
         self.forget_windows();
     }
@@ -219,8 +226,8 @@ impl Running {
             divergence: None,
         };
         if self.add(sample, parameters) {
-            signs.divergence = self.monitors.divergence(parameters);
-            signs.remeasure |= self.monitors.is_of_other_load(parameters);
+            signs.divergence = self.monitors.divergence();
+            signs.remeasure |= self.monitors.is_of_other_load(parameters) || self.is_baseline_wrong(parameters);
         }
         let next = self.state.next(&signs, parameters);
         let before = std::mem::replace(&mut self.state, next);
@@ -240,6 +247,20 @@ impl Running {
             (_, State::Idle) => self.rest(sample, parameters, before != State::Idle),
             _ => {}
         }
+    }
+
+    /// Whether requests take less time than without savings: the baseline was measured across a change of the load. It is found once in a while,
+    /// as fewer cores may really be faster.
+    fn is_baseline_wrong(&mut self, parameters: &Parameters) -> bool {
+        let Some(baseline) = self.baseline().filter(|_| self.state == State::Stable && self.may_save()) else {
+            return false;
+        };
+        let is_less = self.monitors.loss(parameters).is_some_and(|loss| loss.is_gain(parameters));
+        let is_wrong = is_less && self.now_ns >= self.trusted_until_ns;
+        if is_wrong {
+            self.trusted_until_ns = self.now_ns.saturating_add(baseline.lasts_ns(parameters));
+        }
+        is_wrong
     }
 
     /// The highest CPU use of a core group. Where the tolerance governs how the core waits, it is a share of all time, not of time awake.
@@ -307,12 +328,13 @@ impl Running {
     /// Windows have ended with this loss: the core may wait in another way.
     fn adapt_wait(&mut self, loss: &Loss, parameters: &Parameters) {
         let is_certain = self.monitors.have_windows(CERTAIN_WINDOWS.min(parameters.windows));
-        if !is_certain && !loss.is_far(FAR, parameters) {
+        let is_seen = if loss.is_sparse { loss.is_beyond(parameters) } else { is_certain };
+        if !is_seen && !loss.is_far(FAR, parameters) {
             return;
         }
         let allowed_ns = self.monitors.no_loss(parameters).room_ns;
         let Some(completion) = &mut self.completion else { return };
-        if completion.step(allowed_ns - loss.room_ns, allowed_ns, share(parameters.dead_band_ppm)) {
+        if completion.step(loss.delay_ns, allowed_ns, share(parameters.dead_band_ppm)) {
             self.forget_windows();
         }
     }
@@ -388,7 +410,7 @@ impl Running {
         let (is_other, is_new) = self.monitors.replace(goals, &self.capabilities, parameters);
         self.answer.needed_ns = now_ns;
         if is_new {
-            (self.now_ns, self.state) = (now_ns, State::Unstable);
+            (self.now_ns, self.state, self.retries) = (now_ns, State::Unstable, false);
             self.monitors.forget();
             self.restore(false);
         }
@@ -431,7 +453,8 @@ impl Running {
             ("bursts", self.counters.bursts.to_string()),
             ("changes", self.counters.changes.to_string()),
         ];
-        all.into_iter().chain(wait).collect()
+        let unreachable = self.monitors.unreachable().map(|what| ("unreachable", what));
+        all.into_iter().chain(unreachable).chain(wait).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Latency over sliding windows, and how much it diverges (PACER IV-B).
 //!
 //! A window is `n` seconds, and longer while it has too few requests to say anything. One that had too few when it was as long as it may be
-//! is *sparse*: its latency is not judged.
+//! is *sparse*: it shows excess alone, and no divergence.
 
 use std::collections::VecDeque;
 
@@ -21,15 +21,21 @@ pub(super) struct Latency {
 pub(super) struct Window {
     /// Latency of its requests, in nanoseconds; 0 if there were none.
     pub(super) ns: f64,
+    /// How many requests that is of.
+    requests: u64,
     pub(super) is_sparse: bool,
     pub(super) load: Load,
 }
 
+/// So many times as many windows are kept as a divergence is of, for the loss; chosen.
+const KEPT: usize = 12;
+
 /// The last windows, and the one that is open.
 #[derive(Debug)]
 pub(super) struct Windows {
-    /// The last `k`, none from before a change.
+    /// The last [`KEPT`] times `k`, none from before a change.
     ended: VecDeque<Window>,
+    k: usize,
     /// Sum of latencies in the open window, and of how many requests.
     open: (f64, u64),
     load: Load,
@@ -37,7 +43,8 @@ pub(super) struct Windows {
 
 impl Windows {
     pub(super) fn new(parameters: &Parameters) -> Self {
-        Self { ended: VecDeque::with_capacity(parameters.windows), open: (0.0, 0), load: Load::default() }
+        let k = parameters.windows;
+        Self { ended: VecDeque::with_capacity(KEPT * k), k, open: (0.0, 0), load: Load::default() }
     }
 
     /// Forgets all: something was changed.
@@ -69,8 +76,8 @@ impl Windows {
         if self.load.elapsed_ns < least_ns {
             return None;
         }
-        let window = Window { ns: sum_ns / requests.max(1) as f64, is_sparse, load: self.load };
-        if self.ended.len() == parameters.windows {
+        let window = Window { ns: sum_ns / requests.max(1) as f64, requests, is_sparse, load: self.load };
+        if self.ended.len() == KEPT * self.k {
             self.ended.pop_front();
         }
         self.ended.push_back(window);
@@ -80,12 +87,18 @@ impl Windows {
 
     /// Whether there were requests in them, the open one included.
     pub(super) fn has_requests(&self) -> bool {
-        self.open.1 > 0 || self.latencies().next().is_some()
+        self.open.1 > 0 || with_requests(self.ended.iter()).next().is_some()
     }
 
-    /// Mean latency, in nanoseconds, if that of the last is judged.
-    pub(super) fn judged_ns(&self) -> Option<f64> {
-        self.mean_ns().filter(|_| self.ended.back().is_some_and(|last| !last.is_sparse))
+    /// Mean latency of all that are kept, in nanoseconds, and its standard error.
+    pub(super) fn all(&self) -> Option<(f64, f64)> {
+        let mean_ns = mean_ns(self.ended.iter())?;
+        Some((mean_ns, error(self.ended.iter(), mean_ns)))
+    }
+
+    /// Whether the last is sparse.
+    pub(super) fn are_sparse(&self) -> bool {
+        self.ended.back().is_some_and(|last| last.is_sparse)
     }
 
     /// How many there are.
@@ -93,35 +106,65 @@ impl Windows {
         self.ended.len()
     }
 
-    /// Mean latency of the windows with requests, in nanoseconds; `None` without any.
+    /// The last `k`.
+    fn last(&self) -> impl Iterator<Item = &Window> + Clone {
+        self.ended.iter().skip(self.ended.len().saturating_sub(self.k))
+    }
+
+    /// Mean latency of the last `k` with requests, in nanoseconds; `None` without any.
     pub(super) fn mean_ns(&self) -> Option<f64> {
-        let (sum, count) = self.latencies().fold((0.0, 0_u32), |(sum, count), ns| (sum + ns, count + 1));
-        (count > 0).then(|| sum / f64::from(count))
+        mean_ns(self.last())
     }
 
-    fn latencies(&self) -> impl Iterator<Item = f64> {
-        self.ended.iter().filter(|window| window.ns > 0.0).map(|window| window.ns)
+    /// The same, and its standard error.
+    pub(super) fn mean(&self) -> Option<(f64, f64)> {
+        let mean_ns = self.mean_ns()?;
+        Some((mean_ns, error(self.last(), mean_ns)))
     }
 
-    /// The divergence of `k` windows; 0 where one of them is sparse, `None` where there are fewer.
-    pub(super) fn divergence(&self, parameters: &Parameters) -> Option<f64> {
-        if self.ended.len() < parameters.windows {
+    /// The divergence of the last `k`; 0 where one of them is sparse, `None` where there are fewer.
+    pub(super) fn divergence(&self) -> Option<f64> {
+        if self.ended.len() < self.k {
             return None;
         }
         let mean_ns = self.mean_ns()?;
-        if self.ended.iter().any(|window| window.is_sparse) {
+        if self.last().any(|window| window.is_sparse) {
             return Some(0.0);
         }
-        let squares: f64 = self.latencies().map(|ns| (ns - mean_ns).powi(2)).sum();
-        Some((squares / self.ended.len() as f64).sqrt() / mean_ns)
+        Some((squares(self.last(), mean_ns) / self.k as f64).sqrt() / mean_ns)
     }
 
-    /// Load of the windows.
+    /// Load of the last `k`.
     pub(super) fn load(&self) -> Load {
         let mut load = Load::default();
-        self.ended.iter().for_each(|window| load.add(&window.load));
+        self.last().for_each(|window| load.add(&window.load));
         load
     }
+}
+
+fn with_requests<'a>(windows: impl Iterator<Item = &'a Window>) -> impl Iterator<Item = &'a Window> {
+    windows.filter(|window| window.requests > 0)
+}
+
+fn mean_ns<'a>(windows: impl Iterator<Item = &'a Window>) -> Option<f64> {
+    let (sum, count) = with_requests(windows).fold((0.0, 0_u32), |(sum, count), window| (sum + window.ns, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+fn squares<'a>(windows: impl Iterator<Item = &'a Window>, mean_ns: f64) -> f64 {
+    with_requests(windows).map(|window| (window.ns - mean_ns).powi(2)).sum()
+}
+
+/// Standard error of their mean, in nanoseconds: of what they show, and at least that of latencies that vary by their mean.
+fn error<'a>(windows: impl Iterator<Item = &'a Window> + Clone, mean_ns: f64) -> f64 {
+    let (count, requests) =
+        with_requests(windows.clone()).fold((0_u32, 0), |(count, sum), window| (count + 1, sum + window.requests));
+    let expected_ns = mean_ns / (requests.max(1) as f64).sqrt();
+    if count < 2 {
+        return expected_ns;
+    }
+    let shown_ns = (squares(windows, mean_ns) / f64::from(count - 1) / f64::from(count)).sqrt();
+    shown_ns.max(expected_ns)
 }
 
 #[cfg(test)]
@@ -143,16 +186,16 @@ mod tests {
         for ns in [90.0, 110.0, 90.0, 110.0] {
             assert!(add(&mut windows, ns, 300).is_none());
             assert_eq!(add(&mut windows, ns, 300).map(|window| window.ns), Some(ns));
-            assert_eq!(windows.divergence(&parameters), None);
+            assert_eq!(windows.divergence(), None);
         }
         add(&mut windows, 100.0, 900);
         add(&mut windows, 100.0, 100);
         assert_eq!(windows.mean_ns(), Some(100.0));
-        let divergence = windows.divergence(&parameters).unwrap();
+        let divergence = windows.divergence().unwrap();
         assert!((divergence - (400.0_f64 / 5.0).sqrt() / 100.0).abs() < 1e-9, "{divergence}");
         assert_eq!(windows.load().requests, 8 * 300 + 1_000);
         windows.clear();
-        assert_eq!((windows.divergence(&parameters), windows.mean_ns()), (None, None));
+        assert_eq!((windows.divergence(), windows.mean_ns()), (None, None));
     }
 
     #[test]
@@ -165,6 +208,6 @@ mod tests {
         assert_eq!(ended(&mut windows, |_| 50), Some((8, false)), "400 requests");
         assert_eq!(ended(&mut windows, |nth| u64::from(nth % 20 == 1)), Some((60, true)), "one every 10 s");
         (0..3).for_each(|_| _ = ended(&mut windows, |nth| u64::from(nth % 20 == 1)));
-        assert_eq!(windows.divergence(&parameters), Some(0.0));
+        assert_eq!(windows.divergence(), Some(0.0));
     }
 }

@@ -32,6 +32,11 @@ impl Tolerance {
         }
     }
 
+    /// Whether it is a bound below `baseline_ns`, which no policy reaches.
+    pub(super) fn is_unreachable(&self, baseline_ns: f64) -> bool {
+        matches!(self.bound, Bound::LatencyNs(ns) if (ns as f64) < baseline_ns)
+    }
+
     /// The `plf` where requests take `baseline_ns` without savings. At 0 nothing is saved that costs latency.
     pub(super) fn plf(&self, baseline_ns: f64) -> f64 {
         match self.bound {

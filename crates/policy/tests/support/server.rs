@@ -266,7 +266,8 @@ impl Server {
         let threads = self.homes.len() as u64;
         let thread = |(at, &home): (usize, &CoreId)| {
             let requests = requests / threads + u64::from((at as u64) < requests % threads);
-            let busy_ns = (requests as f64 * self.machine.service_ns) as u64;
+            let slower = MAX_KHZ as f64 / self.values[home.index()] as f64;
+            let busy_ns = (requests as f64 * self.machine.service_ns * slower) as u64;
             let in_progress_ns = (requests as f64 * seen_ns) as u64;
             ThreadSample { home, requests, busy_ns, answered: requests, in_progress_ns, class: None }
         };
