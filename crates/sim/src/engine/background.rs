@@ -108,6 +108,8 @@ impl Background {
     }
 
     /// A drive has completed an I/O, and its thread takes that; CPU time of its data at full speed.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn end(&mut self, number: u32) -> u32 {
         let lane = &self.lanes[(number - FIRST) as usize];
         self.busy[usize::from(lane.drive)] = false;

@@ -323,16 +323,32 @@ impl Floor<'_> {
         };
         step.receive();
         step.complete();
-        if !step.background.is_empty() {
-            step.start_background(thread);
+        let PollStep { io, cost_ns, background, .. } = step; // whose address is never taken, so that it lies in registers
+        if !background.is_empty() {
+            return self.start_background(thread, at, cost_ns);
         }
-        let PollStep { io, cost_ns, .. } = step;
         let took_ns = scaled(cost_ns, at.factor);
         io.busy_ns += took_ns;
         due_ns[usize::from(thread)] = io.due_ns();
-        if !self.background.is_empty() {
-            self.wait_for_background(thread);
+        took_ns
+    }
+
+    /// The end of a poll step that has spent `cost_ns` so far, at full speed, where there is background work: what a thread without requests
+    /// starts of it, and when it is due again. How long the step takes.
+    #[cold]
+    #[inline(never)]
+    fn start_background(&mut self, thread: u16, at: At, mut cost_ns: u32) -> u64 {
+        while self.threads[usize::from(thread)].in_progress == 0 {
+            let Some(begun) = self.background.begin(thread, at.now_ns) else { break };
+            let background::Begun { number: job, write, bytes } = begun;
+            cost_ns += self.machine.poll.submit_ns;
+            self.numbers = self.numbers.wrapping_add(1);
+            let (at_ns, core, number) = (at.now_ns + scaled(cost_ns, at.factor), at.core, self.numbers);
+            self.submissions.push(Submission { at_ns, core, number, job, part: 0, write, bytes });
         }
+        let took_ns = scaled(cost_ns, at.factor);
+        self.threads[usize::from(thread)].busy_ns += took_ns;
+        self.wait_for_background(thread);
         took_ns
     }
 
@@ -397,18 +413,6 @@ impl PollStep<'_, '_> {
                 job.step += 1;
                 self.begin_step(place);
             }
-        }
-    }
-
-    /// What a thread without requests does in the background.
-    #[inline(never)] // beside the hot path
-    fn start_background(&mut self, thread: u16) {
-        while self.io.in_progress == 0 {
-            let Some(begun) = self.background.begin(thread, self.at.now_ns) else { return };
-            let at_ns = self.spend(self.costs.submit_ns);
-            let (core, number) = (self.at.core, self.next_number());
-            let background::Begun { number: job, write, bytes } = begun;
-            self.submissions.push(Submission { at_ns, core, number, job, part: 0, write, bytes });
         }
     }
 
