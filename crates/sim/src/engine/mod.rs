@@ -375,7 +375,7 @@ impl<'a> World<'a> {
         }
         let job = self.floor.job(submission.job);
         let host = job.connection as usize;
-        let (drive, _) = self.floor.plans[host].command(job, &submission.command());
+        let drive = self.floor.plans[host].drive(job, submission.part);
         let meets = caps::Meets { host, namespace: drive.into() };
         if let Some(admitted) = self.floor.caps.enter(*submission, meets) {
             self.submit(&admitted.submission);

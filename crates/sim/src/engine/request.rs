@@ -126,7 +126,7 @@ impl<'a> Plan<'a> {
     }
 
     /// A command as the drive gets it, and which drive.
-    #[inline]
+    #[inline(always)] // as a call it would return through memory
     pub(crate) fn command(&self, job: &Job, command: &Command) -> (u16, ssd::Request) {
         let Command { at_ns, part, write, bytes } = *command;
         let op = if write { Op::Write } else { Op::Read };
@@ -135,12 +135,21 @@ impl<'a> Plan<'a> {
             let draw = self.contents.device_draw(job.number, 0);
             return (drive, ssd::Request { at_ns, op, offset, bytes, draw, sequential: false });
         }
+        let offset = self.offset(job.number, part, bytes);
+        let draw = self.contents.device_draw(job.number, u64::from(job.step) * 16 + u64::from(part));
+        (self.drive(job, part), ssd::Request { at_ns, op, offset, bytes, draw, sequential: self.sequential })
+    }
+
+    /// The drive of a command.
+    #[inline(always)]
+    pub(crate) fn drive(&self, job: &Job, part: u8) -> u16 {
+        if self.shape == Shape::Traced {
+            return self.contents.traced(job.number).drive;
+        }
         let (first, count) = self.drives;
         let place = u64::from(self.contents.drive(job.number, 0, count)) + u64::from(part);
         let place = if place < u64::from(count) { place } else { place % u64::from(count) };
-        let offset = self.offset(job.number, part, bytes);
-        let draw = self.contents.device_draw(job.number, u64::from(job.step) * 16 + u64::from(part));
-        (first + place as u16, ssd::Request { at_ns, op, offset, bytes, draw, sequential: self.sequential })
+        first + place as u16
     }
 
     /// Where on its drive a command goes.
