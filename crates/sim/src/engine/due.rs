@@ -67,7 +67,7 @@ impl<T: Ord + Copy> Due<T> {
         Self { near: Line::new(), far: BinaryHeap::new() }
     }
 
-    #[inline]
+    #[inline(always)] // as a call it gets its value through memory
     pub(crate) fn push(&mut self, value: T) {
         let near = &mut self.near.values[self.near.first..];
         if near.len() > MOVES && near[near.len() - MOVES] > value {

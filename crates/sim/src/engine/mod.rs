@@ -538,7 +538,7 @@ impl World<'_> {
             sensors.moved(at_ns, drive, request.bytes, submission.write);
             sensors.did_background(done_ns, class, bytes);
         }
-        self.floor.complete(done_ns, thread, u64::MAX - u64::from(drive), submission.job);
+        self.floor.complete_background(done_ns, thread, u64::MAX - u64::from(drive), submission.job);
     }
 
     /// A request of a job reaches its drive.
