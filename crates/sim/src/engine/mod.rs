@@ -371,14 +371,14 @@ impl<'a> World<'a> {
     #[inline(never)] // beside the hot path
     fn offer(&mut self, submission: &Submission) {
         if submission.job >= background::FIRST {
-            return self.submit_background(submission);
+            return self.submit_any(submission);
         }
         let job = self.floor.job(submission.job);
         let host = job.connection as usize;
         let drive = self.floor.plans[host].drive(job, submission.part);
         let meets = caps::Meets { host, namespace: drive.into() };
         if let Some(admitted) = self.floor.caps.enter(*submission, meets) {
-            self.submit(&admitted.submission);
+            self.submit_any(&admitted.submission);
         }
     }
 
@@ -389,21 +389,32 @@ impl<'a> World<'a> {
         if let Some(sensors) = &mut self.director.sensors {
             sensors.waited(submission.job, waited_ns);
         }
-        self.submit(&submission);
+        self.submit_any(&submission);
     }
 
-    /// A command reaches its drive.
-    #[inline]
-    fn submit(&mut self, submission: &Submission) {
-        if submission.job >= background::FIRST {
-            return self.submit_background(submission);
-        }
-        let job = self.floor.job(submission.job);
-        let (thread, name, host) = (job.thread, job.name(), job.connection);
-        let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
+    /// Whether all commands that wait for drives are of requests, and drives have no orders to obey.
+    fn submits_requests_only(&self) -> bool {
+        self.floor.background.is_empty() && self.floor.drive_orders.is_empty()
+    }
+
+    /// A command reaches its drive, after the orders that the drive had before.
+    #[inline(never)] // beside the hot path
+    fn submit_any(&mut self, submission: &Submission) {
         if !self.floor.drive_orders.is_empty() {
             self.order_drives(submission.at_ns);
         }
+        if submission.job >= background::FIRST {
+            return self.submit_background(submission);
+        }
+        self.submit(submission);
+    }
+
+    /// A command of a request reaches its drive, which has obeyed its orders.
+    #[inline(always)] // into the loop over the commands of a window; the compiler else calls it, because of its second caller
+    fn submit(&mut self, submission: &Submission) {
+        let job = self.floor.job(submission.job);
+        let (thread, name, host) = (job.thread, job.name(), job.connection);
+        let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
@@ -516,17 +527,10 @@ impl World<'_> {
         }
     }
 
-    /// A command of an I/O thread, where jobs use drives too.
-    #[inline(never)] // beside the hot path
-    fn submit_among_jobs(&mut self, submission: &Submission) {
-        self.submit(submission);
-    }
-
     /// Background I/O reaches its drive.
     #[inline(never)] // beside the hot path
     fn submit_background(&mut self, submission: &Submission) {
         let at_ns = submission.at_ns;
-        self.order_drives(at_ns);
         let background::Asked { class, drive, thread, request } = self.floor.background.ask(submission.job, at_ns);
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         let (what, bytes) = (u64::from(class) << 32 | u64::from(drive), u64::from(request.bytes));

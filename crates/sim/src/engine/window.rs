@@ -215,12 +215,10 @@ fn jobs(world: &mut World<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns
     loop {
         match (ios.peek(), submissions.peek()) {
             (Some(io), Some(submission)) if (submission.at_ns, submission.core) < (io.at_ns, io.core) => {
-                submissions.next().into_iter().for_each(|submission| world.submit_among_jobs(submission));
+                submissions.next().into_iter().for_each(|submission| world.submit_any(submission));
             }
             (Some(_), _) => ios.next().into_iter().for_each(|io| world.submit_io(scheduled, io)),
-            (None, Some(_)) => {
-                submissions.next().into_iter().for_each(|submission| world.submit_among_jobs(submission))
-            }
+            (None, Some(_)) => submissions.next().into_iter().for_each(|submission| world.submit_any(submission)),
             (None, None) => break,
         }
     }
@@ -235,7 +233,11 @@ fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     let mut submissions = std::mem::replace(&mut world.floor.submissions, std::mem::take(&mut world.submissions));
     let mut order = std::mem::take(&mut world.order);
     order.until(&submissions, from_ns, until_ns, |submission| (submission.at_ns, submission.core));
-    order.places().for_each(|place| world.submit(&submissions[place]));
+    if world.submits_requests_only() {
+        order.places().for_each(|place| world.submit(&submissions[place]));
+    } else {
+        order.places().for_each(|place| world.submit_any(&submissions[place]));
+    }
     world.floor.submissions.extend(order.later().map(|place| submissions[place]));
     submissions.clear();
     world.submissions = submissions;
