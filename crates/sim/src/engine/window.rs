@@ -105,6 +105,7 @@ fn pass(world: &mut World<'_>, now_ns: u64) {
     director.pass(&mut cores[*main], floor, until_ns);
 }
 
+#[inline(never)]
 fn arrivals(world: &mut World<'_>, until_ns: u64) {
     let until_ns = until_ns.saturating_sub(world.half_trip_ns);
     world.read_trace(until_ns);
@@ -229,6 +230,7 @@ fn jobs(world: &mut World<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns
     scheduled.settle(until_ns, &mut world.cores, &mut world.floor);
 }
 
+#[inline(never)]
 fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     let mut submissions = std::mem::replace(&mut world.floor.submissions, std::mem::take(&mut world.submissions));
     let mut order = std::mem::take(&mut world.order);
@@ -265,6 +267,7 @@ fn capped(world: &mut World<'_>, until_ns: u64) {
     world.floor.submissions = later;
 }
 
+#[inline(never)]
 fn network(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     let mut answers = std::mem::replace(&mut world.floor.answers, std::mem::take(&mut world.answers));
     let mut order = std::mem::take(&mut world.order);
