@@ -40,9 +40,9 @@ cut -d' ' -f1 "$folder/counts" | addr2line -aifC -e "$program" | awk -v requests
   }
   function by_phase(at) {
     if (file[at] !~ /engine\/window.rs/) return ""
-    if (from[at] == "arrivals") return "hosts and arrivals"
-    if (from[at] == "network") return "network"
-    if (from[at] == "drives") return file[1] ~ /due.rs|floor.rs/ ? "completions" : "drives"
+    if (from[at] ~ /arrivals$/) return "hosts and arrivals"
+    if (from[at] ~ /network$/) return "network"
+    if (from[at] ~ /drives$/) return file[1] ~ /due.rs|floor.rs/ ? "completions" : "drives"
   }
   function stage(   at, found) {
     for (at = 1; at <= frames; at++) if (found = by_file(file[at])) return found

@@ -136,7 +136,7 @@ impl Ssd {
 
     /// Takes requests in order of `at_ns` (ties in the order of calls); when its completion is there, in ns.
     /// Never before `at_ns + least_latency_ns()`.
-    #[inline]
+    #[inline(always)] // as a call it would get its request through memory
     pub fn submit(&mut self, request: &Request) -> u64 {
         if request.at_ns >= self.busy_from_ns
             && let Some(done) = self.submit_busy(*request)
@@ -204,7 +204,7 @@ impl Ssd {
         self.activity
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&mut self, inside: u64, request: &Request) -> u64 {
         self.activity.reads += 1;
         self.activity.read_bytes += u64::from(request.bytes);
@@ -230,6 +230,7 @@ impl Ssd {
         }
     }
 
+    #[inline(never)] // beside the hot path
     fn first_free(&self, at: u64) -> usize {
         let free = |(_, die): &(usize, &Die)| die.idle_at().max(at);
         self.dies.iter().enumerate().min_by_key(free).map_or(0, |(index, _)| index)
@@ -247,7 +248,7 @@ impl Ssd {
         self.dies[die].read(at, service, self.reads.suspend_ns)
     }
 
-    #[inline]
+    #[inline(never)] // a call is little beside what a write does
     fn write(&mut self, inside: u64, request: &Request) -> u64 {
         self.activity.writes += 1;
         self.activity.written_bytes += u64::from(request.bytes);
