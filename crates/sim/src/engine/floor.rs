@@ -217,7 +217,7 @@ impl<'a> Floor<'a> {
     }
 
     /// A request is at the target's network card.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(&mut self, at_ns: u64, job: Job) {
         let thread = usize::from(job.thread);
         self.recorder.note(at_ns, What::Arrived, job.name(), u64::from(job.thread));
@@ -227,7 +227,7 @@ impl<'a> Floor<'a> {
         *due = (*due).min(at_ns);
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, job: Job) -> u32 {
         if let Some(place) = self.unused.pop() {
             self.jobs[place as usize] = job;

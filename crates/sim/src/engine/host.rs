@@ -224,7 +224,7 @@ impl Host {
         let exact = gap + self.fraction;
         let whole = exact as i64; // signed, because that is one instruction, and `fract` a call
         self.fraction = exact - whole as f64;
-        from_ns.saturating_add_signed(whole)
+        from_ns.saturating_add(whole as u64) // no gap is negative
     }
 
     /// Draws anew from each change of the rate on: Poisson processes forget.

@@ -352,7 +352,7 @@ impl<'a> World<'a> {
     }
 
     /// What hosts have sent arrives, in the order in which it was sent.
-    #[inline]
+    #[inline(always)] // into both loops over what was sent
     fn arrive(&mut self, sent: &Sent) {
         let plan = &self.floor.plans[sent.connection as usize];
         let job = plan.job(sent);

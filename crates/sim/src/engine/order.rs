@@ -46,13 +46,6 @@ impl Order {
         }
     }
 
-    /// The first `count` places, as they are.
-    pub(crate) fn as_they_are(&mut self, count: usize) {
-        self.keys.clear();
-        self.later.clear();
-        self.keys.extend(0..count as u64);
-    }
-
     /// Puts keys in order by dealing them into buckets; `false` if there are too many, or too many in one.
     fn deal(&mut self, length_ns: u64) -> bool {
         if self.keys.len() > usize::from(u16::MAX) {

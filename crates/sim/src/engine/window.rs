@@ -113,15 +113,15 @@ fn arrivals(world: &mut World<'_>, until_ns: u64) {
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
     }
-    let mut order = std::mem::take(&mut world.order);
     if world.in_order {
+        let mut order = std::mem::take(&mut world.order);
         let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
         order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
+        order.places().for_each(|place| world.arrive(&sent[place]));
+        world.order = order;
     } else {
-        order.as_they_are(sent.len());
+        sent.iter().for_each(|sent| world.arrive(sent));
     }
-    order.places().for_each(|place| world.arrive(&sent[place]));
-    world.order = order;
     sent.clear();
     world.sent = sent;
 }
