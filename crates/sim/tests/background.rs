@@ -165,6 +165,16 @@ fn the_accountant_finds_what_breaks_the_rules() {
         let at = begin(all);
         all[at].b += 1;
     });
+    breaks("of class 0 are begun, and", &|all| {
+        let at = begin(all);
+        let Record { at_ns, a, b, .. } = all[at];
+        let whats = [What::Background, What::BackgroundDone];
+        all.splice(at..at, whats.map(|what| Record { at_ns, what, a, b }).repeat(200));
+    });
+    breaks("that it does not have", &|all| {
+        let at = all.iter().position(|record| record.what == What::BackgroundDone).unwrap();
+        all[at].b -= 1;
+    });
     breaks("I/O thread has", &|all| {
         let is_polled = |record: &Record| record.what == What::Polled && record.a >> 40 < 3;
         let at = all.iter().position(is_polled).unwrap();

@@ -17,8 +17,10 @@ struct Thread {
 pub(super) struct BackgroundBook<'a> {
     scenario: &'a Scenario,
     threads: Vec<Thread>,
-    /// The class whose I/O a drive has in progress.
-    busy: Vec<Option<u64>>,
+    /// The class whose I/O a drive has in progress, and its bytes.
+    busy: Vec<Option<(u64, u64)>>,
+    /// What was begun of each class, in bytes.
+    begun: Vec<u128>,
     /// What was done of each class in the measured time, and in the whole, in bytes.
     done: Vec<(u64, u64)>,
 }
@@ -29,6 +31,7 @@ impl<'a> BackgroundBook<'a> {
             scenario,
             threads: vec![Thread::default(); usize::from(scenario.threads)],
             busy: vec![None; scenario.drives.len()],
+            begun: vec![0; scenario.workload.background.len()],
             done: vec![(0, 0); scenario.workload.background.len()],
         }
     }
@@ -77,18 +80,32 @@ impl<'a> BackgroundBook<'a> {
         }
         match self.busy.get_mut(drive) {
             None => findings.add(Law::Background, format!("there is no drive {drive}")),
-            Some(Some(other)) => {
+            Some(Some((other, _))) => {
                 let text = format!("drive {drive} gets background I/O of class {class} beside one of class {other}");
                 findings.add(Law::Background, text);
             }
-            Some(free) => *free = Some(class),
+            Some(free) => *free = Some((class, bytes.into())),
         }
+        self.count_begun(record.at_ns, class, bytes, findings);
         Some(Moved { drive, bytes, write })
+    }
+
+    /// No more is begun of a class than has come.
+    fn count_begun(&mut self, at_ns: u64, class: u64, bytes: u32, findings: &mut Findings) {
+        let classes = &self.scenario.workload.background;
+        let Some((begun, of)) = self.begun.get_mut(class as usize).zip(classes.get(class as usize)) else {
+            return findings.add(Law::Background, format!("there is no background work {class}"));
+        };
+        *begun += u128::from(bytes);
+        let come = come_bytes(of, at_ns);
+        if *begun > come {
+            findings.add(Law::Background, format!("{begun} bytes of class {class} are begun, and {come} have come"));
+        }
     }
 
     fn end(&mut self, record: &Record, findings: &mut Findings) {
         let (class, drive) = (record.a >> 32, (record.a & u64::from(u32::MAX)) as usize);
-        if self.busy.get_mut(drive).and_then(Option::take) != Some(class) {
+        if self.busy.get_mut(drive).and_then(Option::take) != Some((class, record.b)) {
             findings.add(Law::Background, format!("drive {drive} completes background I/O that it does not have"));
         }
         if record.at_ns >= self.scenario.duration_ns {
@@ -103,10 +120,14 @@ impl<'a> BackgroundBook<'a> {
         let end_ns = self.scenario.duration_ns;
         let classes = &self.scenario.workload.background;
         for ((&(measured, whole), class), claimed) in self.done.iter().zip(classes).zip(&outcome.background) {
-            let come = u128::from(class.bytes_per_s) * u128::from(end_ns) / 1_000_000_000;
-            let left = (u128::from(class.backlog_bytes) + come).saturating_sub(whole.into());
+            let left = come_bytes(class, end_ns).saturating_sub(whole.into()); // more is a violation when it begins
             findings.same(Law::Background, end_ns, "background bytes", measured.into(), claimed.done_bytes.into());
             findings.same(Law::Background, end_ns, "backlog in bytes", left, claimed.backlog_bytes.into());
         }
     }
+}
+
+/// What of a class has come until `at_ns`, in bytes.
+fn come_bytes(class: &Background, at_ns: u64) -> u128 {
+    u128::from(class.backlog_bytes) + u128::from(class.bytes_per_s) * u128::from(at_ns) / 1_000_000_000
 }
