@@ -50,7 +50,7 @@ pub enum Law {
     Counts,
     /// Energy is states times watts, and bytes times joules.
     Energy,
-    /// Power and frequencies are within those of the machine.
+    /// Power and frequencies are within those of the machine, and what a drive does of its own within the time in which it has no command.
     Bounds,
     /// A drive has one background I/O at a time, no larger than they may be, and none is started by an I/O thread with a request in progress.
     Background,
@@ -231,6 +231,7 @@ impl<'a> Accountant<'a> {
             What::Frequency => self.orders.enter(record, findings),
             _ => {}
         }
+        self.energy.command(record);
         if let Some(moved) = self.background.enter(record, findings) {
             self.energy.moved(record.at_ns, &moved);
         }
@@ -257,7 +258,7 @@ impl<'a> Accountant<'a> {
             self.stretches += 1;
             let end_ns = self.stretches as u64 * step;
             self.requests.stretch(end_ns);
-            self.energy.stretch(end_ns);
+            self.energy.stretch(end_ns, &mut self.findings);
         }
     }
 }

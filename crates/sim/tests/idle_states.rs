@@ -7,11 +7,12 @@ use std::io::Write as _;
 
 use pilotlight_conformance::script::Script;
 use pilotlight_plant::{Command, Kind, Of, Values};
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::accountant::{Accountant, Law, Violation};
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Kind as Request, Rate, Scenario, Sensors};
 use pilotlight_sim::ssd::{Doing, Op, Request as ToDrive, Ssd, SsdModel};
+use pilotlight_sim::trace::{Record, What};
 
 const MS: u64 = 1_000_000;
 
@@ -147,6 +148,39 @@ fn states_follow_each_other_and_coming_back_takes_its_time() {
             (Doing::Idles(1), programmed_ns + 200_000, 500_000)
         ]
     );
+}
+
+/// A drive that idles longer than a stretch, and one that idles for a whole stretch in which it has commands.
+#[test]
+fn the_accountant_finds_a_drive_that_idles_too_long() {
+    let scenario = scenario(5_000.0, 0);
+    let script = || every().say(&[set(&scenario, 0, 2), set(&scenario, 1, 2)]);
+    let mut trace = Vec::new();
+    let outcome = run_traced(&scenario, script().reads().policy().0, &mut trace).unwrap();
+    let all: Vec<Record> = trace.as_chunks().0.iter().filter_map(Record::decode).collect();
+    let stretch = |record: &Record| (5 * MS..6 * MS).contains(&record.at_ns);
+    let idles = |record: &Record| record.what == What::Drive && record.a & u64::from(u32::MAX) == 0 && stretch(record);
+    let idle_ns: u64 = all.iter().filter(|record| idles(record)).map(|record| record.b).sum();
+    let commands = |record: &Record| record.what == What::Submitted && record.b == 0 && stretch(record);
+    assert!(idle_ns > 0 && all.iter().any(commands), "{idle_ns} ns");
+    for (longer_ns, expected) in [
+        (0, None),
+        (MS - idle_ns, Some(format!("of its own for {MS} ns"))),
+        (MS, Some(format!("of its own for {} ns", MS + idle_ns))),
+    ] {
+        let mut all = all.clone();
+        all.iter_mut().find(|record| idles(record)).unwrap().b += longer_ns;
+        let mut accountant = Accountant::new(&scenario);
+        all.iter().for_each(|record| accountant.write_all(&record.bytes()).unwrap());
+        let violations = accountant.finish(&outcome).err().unwrap_or_default();
+        let found = |violation: &Violation| {
+            violation.law == Law::Bounds && expected.as_ref().is_some_and(|expected| violation.what.contains(expected))
+        };
+        assert!(
+            violations.is_empty() == expected.is_none() && violations.iter().any(found) == expected.is_some(),
+            "{violations:?}"
+        );
+    }
 }
 
 /// 0.1 uJ for each KiB come to more than a milliwatt that the profile allows.

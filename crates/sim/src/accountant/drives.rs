@@ -1,8 +1,9 @@
 //! Energy of drives over a stretch: by byte and up to a ceiling, or, where a profile says, by state, byte and what they do of their own.
 
 use super::requests::Moved;
+use super::{Findings, Law};
 use crate::scenario::Scenario;
-use crate::trace::Record;
+use crate::trace::{Record, What};
 
 /// Femtojoules in a microjoule.
 const MICROJOULE: u128 = 1_000_000_000;
@@ -14,6 +15,18 @@ struct Drive {
     written: u64,
     /// Time in which it moved data, rested, slept, was in each of four idle states.
     did_ns: [u64; 7],
+    /// Commands in progress, since when that many, and how long in the present stretch there were any.
+    commands: u64,
+    since_ns: u64,
+    busy_ns: u64,
+}
+
+impl Drive {
+    /// Its commands are as many as before until `at_ns`.
+    fn pass(&mut self, at_ns: u64) {
+        self.busy_ns += if self.commands > 0 { at_ns - self.since_ns } else { 0 };
+        self.since_ns = at_ns;
+    }
 }
 
 pub(super) struct DriveBook<'a> {
@@ -36,16 +49,53 @@ impl<'a> DriveBook<'a> {
     pub(super) fn did(&mut self, record: &Record) {
         let (drive, what) = ((record.a & u64::from(u32::MAX)) as usize, (record.a >> 32) as usize);
         if let Some(ns) = self.drives.get_mut(drive).and_then(|drive| drive.did_ns.get_mut(what)) {
-            *ns += record.b;
+            *ns = ns.saturating_add(record.b);
         }
     }
 
-    /// What all took in the stretch that ends, in microjoules.
-    pub(super) fn stretch_uj(&mut self) -> u64 {
-        let drives = std::mem::take(&mut self.drives);
-        self.drives = vec![Drive::default(); drives.len()];
+    /// A command begins or ends, if the record is of one.
+    pub(super) fn command(&mut self, record: &Record) {
+        let number = match record.what {
+            What::Submitted | What::Completed => record.b,
+            What::Background | What::BackgroundDone => record.a & u64::from(u32::MAX),
+            _ => return,
+        };
+        let Some(drive) = self.drives.get_mut(number as usize) else { return };
+        drive.pass(record.at_ns);
+        drive.commands = match record.what {
+            What::Submitted | What::Background => drive.commands + 1,
+            _ => drive.commands.saturating_sub(1), // of a command that there is not: found elsewhere
+        };
+    }
+
+    /// What all took in the stretch that ends at `end_ns`, in microjoules.
+    pub(super) fn stretch_uj(&mut self, end_ns: u64, findings: &mut Findings) -> u64 {
+        self.drives.iter_mut().for_each(|drive| drive.pass(end_ns));
+        let next = |drive: &Drive| Drive { commands: drive.commands, since_ns: end_ns, ..Drive::default() };
+        let next = self.drives.iter().map(next).collect();
+        let drives = std::mem::replace(&mut self.drives, next);
         let own = !drives.is_empty() && self.scenario.drives.iter().all(|drive| drive.energy.is_some());
-        if own { self.by_state_uj(&drives) } else { self.by_byte_uj(&drives) }
+        if own {
+            self.find_overlaps(&drives, end_ns, findings);
+            self.by_state_uj(&drives)
+        } else {
+            self.by_byte_uj(&drives)
+        }
+    }
+
+    /// What a drive does of its own it does one after the other, and while it has no command.
+    fn find_overlaps(&self, drives: &[Drive], end_ns: u64, findings: &mut Findings) {
+        let series_ns = self.scenario.series_ns;
+        for (index, drive) in drives.iter().enumerate() {
+            let own_ns: u128 = drive.did_ns.iter().map(|&ns| u128::from(ns)).sum();
+            let busy_ns = u128::from(drive.busy_ns);
+            if own_ns + busy_ns > u128::from(series_ns) {
+                let text = format!(
+                    "drive {index} has commands for {busy_ns} ns and does something of its own for {own_ns} ns of {series_ns}"
+                );
+                findings.claim(Law::Bounds, end_ns, text);
+            }
+        }
     }
 
     fn by_byte_uj(&self, drives: &[Drive]) -> u64 {
@@ -67,8 +117,9 @@ impl<'a> DriveBook<'a> {
         for (drive, model) in drives.iter().zip(&self.scenario.drives) {
             let Some(energy) = model.energy else { continue };
             let [moves_ns, rests_ns, sleeps_ns, idle_ns @ ..] = drive.did_ns;
-            let all_idle_ns: u64 = idle_ns.iter().sum();
-            let awake_ns = self.scenario.series_ns.saturating_sub(rests_ns + sleeps_ns + all_idle_ns);
+            let own_ns =
+                idle_ns.iter().fold(rests_ns.saturating_add(sleeps_ns), |sum: u64, &ns| sum.saturating_add(ns));
+            let awake_ns = self.scenario.series_ns.saturating_sub(own_ns); // more is a violation
             for (state, ns) in model.idle.iter().zip(idle_ns) {
                 sum_fj += u128::from(state.uw) * u128::from(ns);
             }

@@ -162,6 +162,11 @@ impl<'a> EnergyBook<'a> {
     }
 
     /// A drive is to move data.
+    /// A command of a drive begins or ends, if the record is of one.
+    pub(super) fn command(&mut self, record: &Record) {
+        self.drives.command(record);
+    }
+
     pub(super) fn moved(&mut self, at_ns: u64, moved: &Moved) {
         if at_ns >= self.scenario.duration_ns {
             return;
@@ -324,7 +329,7 @@ impl<'a> EnergyBook<'a> {
         curve.slow + ((MILLION - curve.slow) as f64 * (way as f64 / MILLION as f64).powf(curve.exponent)) as u64
     }
 
-    pub(super) fn stretch(&mut self, end_ns: u64) {
+    pub(super) fn stretch(&mut self, end_ns: u64, findings: &mut Findings) {
         self.epochs(end_ns);
         let sums = std::mem::take(&mut self.sums);
         let power = &self.scenario.machine.power;
@@ -332,7 +337,7 @@ impl<'a> EnergyBook<'a> {
         self.rest_fj = cpu_fj % MICROJOULE;
         let over = |uw: u64| (u128::from(uw) * u128::from(self.scenario.series_ns) / MICROJOULE) as u64;
         let cpu_uj = (cpu_fj / MICROJOULE) as u64;
-        let drives_uj = self.drives.stretch_uj();
+        let drives_uj = self.drives.stretch_uj(end_ns, findings);
         let others_uj = match power.scheduled {
             None if power.uncore_uw.is_some() => {
                 let [others, cpu] = [power.others_uw, power.cpu_uw].map(|uw| uw.poll - uw.deep);
