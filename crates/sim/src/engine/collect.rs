@@ -3,7 +3,7 @@
 use super::background::come_bytes;
 use super::director::Director;
 use super::drives::OwnDrives;
-use super::floor::{Floor, Submission};
+use super::floor::Floor;
 use super::host::Sent;
 use super::meter::{Total, members};
 use super::request::Job;
@@ -33,8 +33,8 @@ pub(crate) struct Collector {
     metered_uw: Vec<Option<u64>>,
     label_ns: Vec<(u8, u64)>,
     series: Vec<Stretch>,
-    /// Bytes read and written by each drive in each stretch.
-    moved: Vec<Vec<(u64, u64)>>,
+    /// Bytes read and written by each drive in each stretch: those of a stretch one after the other.
+    moved: Vec<(u64, u64)>,
     /// Most that each drive draws over what it draws idle, in microwatts.
     ceilings_uw: Vec<Option<u64>>,
     /// Energy beyond these ceilings, which is not spent, in microjoules.
@@ -43,8 +43,7 @@ pub(crate) struct Collector {
     background: Vec<(u64, u64)>,
     /// What drives take that have figures of their own.
     drives: Option<OwnDrives>,
-    /// The stretch that was asked for last, and when it begins and ends.
-    present: (usize, u64, u64),
+    present: Present,
     ended: usize,
     before: Decisions,
     switches_before: u64,
@@ -74,6 +73,16 @@ pub(super) struct Member {
     /// CPU energy that is not yet a microjoule.
     rest_fj: u128,
     measured: Energy,
+}
+
+/// The stretch that was asked for last, and when it begins and ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Present {
+    stretch: usize,
+    /// Where in [`Collector::moved`] its drives begin.
+    first_drive: usize,
+    from_ns: u64,
+    until_ns: u64,
 }
 
 /// What drives have done in a stretch.
@@ -161,12 +170,12 @@ impl Collector {
             metered_uw: Vec::new(),
             label_ns: labels.iter().map(|&label| (label, label_ns(scenario, label))).collect(),
             series: vec![Stretch::default(); stretches],
-            moved: vec![vec![(0, 0); scenario.drives.len()]; stretches],
+            moved: vec![(0, 0); scenario.drives.len() * stretches],
             ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
             capped_uj: 0,
             background: vec![(0, 0); scenario.workload.background.len()],
             drives: OwnDrives::new(scenario, scenario.series_ns),
-            present: (0, 0, scenario.series_ns),
+            present: Present::default(),
             ended: 0,
             before: Decisions::default(),
             switches_before: 0,
@@ -185,16 +194,6 @@ impl Collector {
     pub(crate) fn issued(&mut self, sent: &Sent) {
         self.requests.issued += 1;
         self.first_half.0 += u64::from(sent.at_ns < self.duration_ns / 2);
-    }
-
-    #[inline]
-    pub(crate) fn submitted(&mut self, submission: &Submission, drive: u16) {
-        let stretch = self.stretch_of(submission.at_ns);
-        let Some((read, written)) = self.moved.get_mut(stretch).map(|moved| &mut moved[usize::from(drive)]) else {
-            return;
-        };
-        let moved = if submission.write { written } else { read };
-        *moved += u64::from(submission.bytes);
     }
 
     /// What the meter of the server's power tells when a stretch ends.
@@ -217,8 +216,8 @@ impl Collector {
         self.requests.answered += 1;
         self.first_half.1 += u64::from(at_ns < self.duration_ns / 2);
         let latency_ns = at_ns - job.sent_ns;
-        let stretch = self.stretch_of(at_ns);
-        let stretch = &mut self.series[stretch];
+        self.look(at_ns);
+        let stretch = &mut self.series[self.present.stretch];
         stretch.answered += 1;
         stretch.latency_ns += latency_ns;
         if job.sent_ns >= self.warm_up_ns
@@ -228,16 +227,24 @@ impl Collector {
         }
     }
 
-    /// The stretch of a moment; a division only where it is another one than before.
-    #[inline]
-    fn stretch_of(&mut self, at_ns: u64) -> usize {
-        let (stretch, from_ns, until_ns) = self.present;
-        if (from_ns..until_ns).contains(&at_ns) {
-            return stretch;
+    /// Makes the stretch of a moment the present one.
+    #[inline(always)]
+    fn look(&mut self, at_ns: u64) {
+        if !(self.present.from_ns..self.present.until_ns).contains(&at_ns) {
+            self.change(at_ns);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change(&mut self, at_ns: u64) {
         let stretch = at_ns / self.stretch_ns;
-        self.present = (stretch as usize, stretch * self.stretch_ns, (stretch + 1) * self.stretch_ns);
-        stretch as usize
+        self.present = Present {
+            stretch: stretch as usize,
+            first_drive: stretch as usize * self.ceilings_uw.len(),
+            from_ns: stretch * self.stretch_ns,
+            until_ns: (stretch + 1) * self.stretch_ns,
+        };
     }
 
     /// What the meter has accounted for.
@@ -252,7 +259,8 @@ impl Collector {
         debug_assert_eq!(epochs.len(), members);
         let Some(stretch) = self.series.get_mut(self.ended) else { return };
         let measured = self.ended as u64 * self.stretch_ns >= self.warm_up_ns;
-        let (moved, ceilings_uw) = (&self.moved[self.ended], &self.ceilings_uw);
+        let (drives, ceilings_uw) = (self.ceilings_uw.len(), &self.ceilings_uw);
+        let moved = &self.moved[self.ended * drives..][..drives];
         let drives = DrivesTook { moved, ceilings_uw, own_uj: self.drives.as_mut().map(|drives| drives.take(moved)) };
         for (index, (member, epoch)) in self.members.iter_mut().zip(&epochs).enumerate() {
             let energy = member.stretch(epoch, self.stretch_ns, &drives);
@@ -283,10 +291,11 @@ impl Collector {
         }
     }
 
-    /// A drive has moved data for a job, or in the background.
+    /// A drive has moved data.
+    #[inline]
     pub(crate) fn moved(&mut self, at_ns: u64, drive: usize, bytes: u32, write: bool) {
-        let stretch = self.stretch_of(at_ns);
-        let Some((read, written)) = self.moved.get_mut(stretch).and_then(|moved| moved.get_mut(drive)) else { return };
+        self.look(at_ns);
+        let Some((read, written)) = self.moved.get_mut(self.present.first_drive + drive) else { return };
         *(if write { written } else { read }) += u64::from(bytes);
     }
 

@@ -418,7 +418,7 @@ impl<'a> World<'a> {
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
-        self.collector.submitted(submission, drive);
+        self.collector.moved(submission.at_ns, drive.into(), submission.bytes, submission.write);
         if let Some(sensors) = &mut self.director.sensors {
             sensors.submitted(submission, drive, host);
         }
