@@ -98,6 +98,21 @@ fn table_1_fixes_the_server() {
     assert!((power.others_uw.poll as f64 / 1e6 - rest_w).abs() < 1.0, "{rest_w}");
 }
 
+/// What CPUs draw less in a member of the family, others draw more: Table I has the sum.
+#[test]
+fn every_member_of_the_family_draws_as_much_without_load() {
+    let files = files();
+    let unloaded_w = |changes: &[(String, toml::Value)]| {
+        let power = files.machine(changes).unwrap().power;
+        (power.cpu_uw.poll + power.others_uw.poll + power.drives_idle_uw) as f64 / 1e6
+    };
+    assert!((unloaded_w(&[]) - 607.5).abs() < 1.5, "Table I: 606 to 609 W");
+    for member in &files.calibration.families {
+        let changes: Vec<_> = member.set.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        assert!((unloaded_w(&changes) - 607.5).abs() < 1.5, "{}: {} W", member.name, unloaded_w(&changes));
+    }
+}
+
 #[test]
 fn drives_draw_what_table_1_says() {
     let energy = drive().energy.unwrap();
