@@ -5,7 +5,7 @@
 //! A memory namespace, one connection, 4 KiB random reads: an open loop (Poisson) from 100 to 100,000 a second, the same in bursts
 //! of 16 that come evenly, nothing at all, and a closed loop at depth 32. The target has CPU 0, the load, which polls, CPU 1. Policies take turns within a
 //! round; medians over the rounds. The mean latency of a measurement is the median of the means of its parts, as on a shared machine a stall of
-//! milliseconds may be most of a mean. CPU is the kernel's books of the reactor's thread (scheduled). `pacer` gets time to measure its
+//! milliseconds may be most of a mean. CPU is time of the reactor's thread as accounted by the kernel (scheduled). `pacer` gets time to measure its
 //! baseline and to settle before anything is measured; its windows are shorter and its limits of stability wider than by default, so that
 //! this does not take minutes. A policy that this machine does not let run is named and left out. A measurement during which other programs
 //! took more than a tenth of a CPU is made again, up to five times. `--only` measures these loads alone (`none`, a rate, `full`, `bursts` with a rate). With `--save` each

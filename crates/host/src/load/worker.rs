@@ -210,7 +210,8 @@ impl<'a> Worker<'a> {
                     return Err(self.give_up());
                 }
                 self.core.now_ns = clock::now_ns();
-                last_news_ns = self.core.now_ns;
+                (last_news_ns, spins) = (self.core.now_ns, 0);
+                self.publish();
             }
         }
     }

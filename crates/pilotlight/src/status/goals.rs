@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::report::{BudgetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
 use crate::config::{format_budget, format_moment};
 
-/// What a policy that keeps a tolerance says of it in its view: its state, the loss as measured, the age of what that is relative to.
-/// And that an absolute bound is below latency without savings, where that is so.
+/// What a policy that keeps a tolerance says of it in its view: its state, the loss as measured, the age of what that is relative to;
+/// and whether an absolute bound is below latency without savings.
 pub(crate) const TOLERANCE_VIEW: [&str; 4] = ["state", "loss", "baseline_age", "unreachable"];
 
 /// What is asked of the policy; nothing where nothing is.

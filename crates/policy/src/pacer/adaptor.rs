@@ -17,7 +17,7 @@ const LEAST_DISTANCE: f64 = -3.0;
 /// A loss distance below this is beyond what chance makes of one window; chosen.
 const SURE_DISTANCE: f64 = -1.0;
 
-/// Windows without a change, in those of a divergence, after which a setting is held; chosen.
+/// A setting is held after so many times `windows` windows without a change; chosen.
 const HELD_AFTER: usize = 3;
 
 /// A loss of latency under the tolerance that binds.
@@ -25,7 +25,7 @@ const HELD_AFTER: usize = 3;
 pub(super) struct Loss {
     /// Relative to the baseline.
     pub(super) share: f64,
-    /// The same, in nanoseconds.
+    /// The same, or what the last windows show if that is more, in nanoseconds.
     pub(super) delay_ns: f64,
     /// From what is aimed at, relative to that; negative beyond it.
     pub(super) distance: f64,
@@ -43,19 +43,19 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    /// Whether it is beyond what is aimed at, whatever chance has done.
+    /// Whether it is beyond what is aimed at by more than chance explains.
     pub(super) fn is_beyond(&self, parameters: &Parameters) -> bool {
         self.excess < -share(parameters.dead_band_ppm)
     }
 
-    /// Whether it is none but a gain, whatever chance has done.
+    /// Whether latency is below the baseline by more than chance explains.
     pub(super) fn is_gain(&self, parameters: &Parameters) -> bool {
         self.headroom > 1.0 + share(parameters.dead_band_ppm)
     }
 
     /// Whether it is more than so many tolerances.
     pub(super) fn is_far(&self, tolerances: f64, parameters: &Parameters) -> bool {
-        self.distance < 1.0 - tolerances / share(parameters.aim_ppm)
+        self.excess < 1.0 - tolerances / share(parameters.aim_ppm)
     }
 }
 
@@ -172,7 +172,8 @@ impl Adaptor {
 
     /// What follows from this loss under the present setting; whether anything is changed.
     pub(super) fn step(&mut self, loss: &Loss, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
-        let distance = loss.distance.clamp(LEAST_DISTANCE, 1.0);
+        // The last windows may show more excess than the mean.
+        let distance = loss.distance.min(loss.excess).clamp(LEAST_DISTANCE, 1.0);
         if loss.is_beyond(parameters) {
             return (loss.is_certain || distance < SURE_DISTANCE) && self.raise(distance, parameters);
         }
@@ -186,7 +187,11 @@ impl Adaptor {
         if self.has_cores && self.each_size(|size, cpu_use| size.follow(cpu_use, parameters)) {
             return true;
         }
-        self.steady += 1;
+        // While the use that is aimed at still grows nothing is steady; it ends at its limit.
+        let grows = self.has_cores
+            && loss.headroom > share(parameters.dead_band_ppm)
+            && !self.sizes.iter().all(Size::is_settled);
+        self.steady += usize::from(!grows);
         self.is_held |= self.steady >= HELD_AFTER * parameters.windows;
         let may_lower = !self.is_held && loss.headroom > share(parameters.dead_band_ppm);
         may_lower && self.lower(loss.headroom.min(1.0), loss.room_ns, parameters, forecast)
@@ -228,7 +233,8 @@ impl Adaptor {
         self.has_cores && self.each_size(|size, cpu_use| size.raise(cpu_use, distance, parameters))
     }
 
-    /// No savings. If they are `blamed`, what was not proven to keep the tolerance is not tried again under this load; where all was, none of it.
+    /// No savings. If they are `blamed`, what was not proven to keep the tolerance is not tried again under this load; if all of it was proven, none
+    /// of it is.
     pub(super) fn restore(&mut self, blamed: bool) {
         let is_any_new = self.frequency.is_new() || self.sizes.iter().any(Size::is_new);
         let blames = |is_new: bool| blamed && (is_new || !is_any_new);

@@ -11,7 +11,8 @@
 //! A rest is never longer than what delays requests by a wake-up: from there on the core sleeps until a request comes.
 //!
 //! **Closed loop.** What a wake-up and a rest cost a request is at first what the plant says. After each window it is what the measured loss says.
-//! A cost that was too low is corrected at once and not taken again, one that was too high by halves, and only if the loss is far enough from what is aimed at: so a
+//! A cost that was too low is corrected at once and not taken again until the
+//! baseline is old, one that was too high by halves, and only if the loss is far enough from what is aimed at: so a
 //! steady load settles. Under another load it is as at first.
 //!
 //! **Properties** (tests/one_core.rs). Mean loss within the tolerance once settled, whatever the costs really are. With no time allowed it polls.
@@ -29,7 +30,7 @@ const WORTHWHILE: f64 = 0.9;
 const LEAST_SAVING: f64 = 0.02;
 /// A cost that is corrected is at least, and at most, so many times what the plant says; chosen.
 const CORRECTION: (f64, f64) = (0.1, 50.0);
-/// A cost that was too low is not taken again under this load, nor one less than so many times it; chosen.
+/// A cost that was too low is raised by at least this factor; chosen.
 const NOT_AGAIN: f64 = 1.25;
 /// The shortest rest, in nanoseconds; chosen.
 const SHORTEST_REST_NS: f64 = 1_000.0;
@@ -152,12 +153,21 @@ impl Completion {
         })
     }
 
-    /// Savings begin under this load. Under another one than before costs are what the plant says, until the loss has shown them.
-    pub(super) fn begin(&mut self, load: &Load, service_ns: f64, allowed_ns: f64, parameters: &Parameters) {
+    /// Savings begin under this load; a little less than was too little may be tried again if `retry`. Under another load than before costs are what the plant says, until the loss has shown them.
+    pub(super) fn begin(
+        &mut self,
+        load: &Load,
+        retry: bool,
+        (service_ns, allowed_ns): (f64, f64),
+        parameters: &Parameters,
+    ) {
         if self.load.is_none_or(|known| known.differs(load, share(parameters.moved_ppm), 0.0)) {
             self.load = Some(*load);
             self.sleep.iter_mut().for_each(|sleep| sleep.wake = Learned::new(sleep.wake.said_ns));
             self.rests.iter_mut().for_each(|rests| rests.delay = Learned::new(1.0));
+        } else if retry {
+            self.sleep.iter_mut().for_each(|sleep| sleep.wake.least /= NOT_AGAIN);
+            self.rests.iter_mut().for_each(|rests| rests.delay.least /= NOT_AGAIN);
         }
         self.arrivals = Arrivals { gap_ns: load.gap_ns(), service_ns };
         self.choose(allowed_ns);

@@ -20,7 +20,7 @@ pub(super) struct Size {
     floor: usize,
     /// The last number that kept the tolerance.
     proven: Option<usize>,
-    /// Whether headroom would not lower it any more.
+    /// Whether more headroom would remove no core.
     is_settled: bool,
 }
 
@@ -64,7 +64,7 @@ impl Size {
         (self.floor, self.is_settled) = ((self.floor - usize::from(retry)).max(1), false);
         let Some(proven) = self.proven else { return self.desired = cpu_use };
         let limit = share(parameters.use_limit_ppm);
-        let n = proven.max(needed(parameters.alpha, self.n, cpu_use, limit)).min(self.most); // the load may have grown a little
+        let n = proven.max(self.floor).max(needed(parameters.alpha, self.n, cpu_use, limit)).min(self.most); // the load may have grown a little
         (self.desired, self.n) = ((self.n as f64 * cpu_use / n as f64).min(limit), n);
     }
 
@@ -94,7 +94,7 @@ impl Size {
         std::mem::replace(&mut self.n, n) > n
     }
 
-    /// Whether headroom would not lower it any more.
+    /// Whether more headroom would remove no core.
     pub(super) fn is_settled(&self) -> bool {
         self.is_settled
     }
@@ -104,7 +104,7 @@ impl Size {
         if self.n == self.most {
             return false;
         }
-        (self.floor, self.is_settled) = (self.n + 1, false);
+        (self.floor, self.is_settled) = (self.floor.max(self.n + 1), false);
         let desired = (self.desired + parameters.beta * distance).max(cpu_use * self.n as f64 / self.most as f64);
         // Where a number has kept the tolerance before, that many are enough, or one more.
         let most = self.proven.map_or(self.most, |proven| proven.max(self.floor));

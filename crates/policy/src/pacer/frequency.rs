@@ -60,16 +60,15 @@ impl Frequency {
         if retry {
             self.floor_khz = self.step(self.floor_khz, |clock, khz| clock.values.down(khz));
         }
-        self.khz = self.proven_khz;
         let least_khz = (self.highest_khz as f64 * least.min(1.0)) as u64;
-        while self.khz < least_khz {
-            self.khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
-        }
+        let khz = self.proven_khz.max(self.floor_khz).max(least_khz);
+        let nearest_khz = self.step(khz, |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
+        self.khz = if nearest_khz < khz { self.step(khz, |clock, khz| clock.values.up(khz)) } else { nearest_khz };
     }
 
-    /// One step of the first clock there is.
+    /// One step of the clock that goes highest.
     fn step(&self, khz: u64, to: impl Fn(&Clock, u64) -> u64) -> u64 {
-        self.clocks.iter().flatten().next().map_or(khz, |clock| to(clock, khz))
+        self.clocks.iter().flatten().max_by_key(|clock| clock.highest_khz).map_or(khz, |clock| to(clock, khz))
     }
 
     /// The value nearest to `khz`, at least a step from the present one.
@@ -102,7 +101,7 @@ impl Frequency {
         if self.khz >= self.highest_khz {
             return false;
         }
-        self.floor_khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
+        self.floor_khz = self.floor_khz.max(self.step(self.khz, |clock, khz| clock.values.up(khz)));
         // A frequency that has kept the tolerance before is enough, or one step more.
         let most_khz = self.proven_khz.max(self.floor_khz);
         self.khz = self.nearest(self.change(distance, parameters)).clamp(self.floor_khz, most_khz);
@@ -114,12 +113,15 @@ impl Frequency {
         self.khz < self.proven_khz
     }
 
-    /// The highest. Where the present one is `blamed` it is not tried again under this load, but the proven one; if it is that, one step more.
+    /// The highest. Where the present one is `blamed` it is not tried again under this load, but one between it and the proven one; if it is the
+    /// proven one, one step more.
     pub(super) fn restore(&mut self, blamed: bool) {
         if blamed && self.khz < self.highest_khz {
             let next_khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
-            self.proven_khz = self.proven_khz.max(next_khz);
-            self.floor_khz = self.floor_khz.max(self.proven_khz);
+            let half_khz =
+                self.step(self.khz.midpoint(self.proven_khz), |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
+            self.floor_khz = self.floor_khz.max(half_khz).max(next_khz);
+            self.proven_khz = self.proven_khz.max(self.floor_khz);
         }
         self.khz = self.highest_khz;
     }
@@ -157,5 +159,71 @@ impl Frequency {
             self.khz = self.highest_khz; // nothing is saved by it
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+
+    use super::*;
+
+    /// With a core for each highest frequency, in steps of 100 MHz from 1 GHz on.
+    fn frequency(highest_khz: &[u64]) -> Frequency {
+        let knob = |(core, &max): (usize, &u64)| Knob {
+            of: Of::Core(pilotlight_plant::CoreId(core as u16)),
+            kind: Kind::FrequencyKhz,
+            values: Values::Range { min: 1_000_000, max, step: 100_000 },
+            found: max,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(0),
+        };
+        let knobs = highest_khz.iter().enumerate().map(knob).collect();
+        let topology = Topology::flat(highest_khz.len() as u16).unwrap();
+        Frequency::new(&topology, &Capabilities { knobs, ..Capabilities::default() })
+    }
+
+    #[test]
+    fn it_changes_by_gamma_times_the_distance_and_by_a_step_at_least() {
+        let parameters = Parameters::default();
+        let mut one = frequency(&[2_000_000]);
+        assert!(one.lower(1.0, &parameters, |_| true));
+        assert_eq!(one.khz, 1_900_000, "5 % of 2 GHz");
+        assert!(one.lower(0.01, &parameters, |_| true));
+        assert_eq!(one.khz, 1_800_000);
+        assert!(!one.lower(1.0, &parameters, |_| false));
+        one.prove();
+        assert!(one.raise(-3.0, &parameters));
+        assert_eq!(one.khz, 1_900_000, "1.8 GHz has kept the tolerance: one step more is enough");
+        assert!(!one.lower(1.0, &parameters, |_| true), "1.8 GHz was too little");
+    }
+
+    #[test]
+    fn savings_begin_again_where_the_load_still_fits() {
+        let parameters = Parameters::default();
+        let mut one = frequency(&[2_000_000, 3_000_000]);
+        while one.lower(1.0, &parameters, |_| true) && one.khz > 1_500_000 {}
+        one.prove();
+        let proven_khz = one.khz;
+        one.restore(false);
+        one.resume(false, 0.1);
+        assert_eq!(one.khz, proven_khz);
+        one.restore(false);
+        one.resume(false, 0.95);
+        assert_eq!(one.khz, 2_900_000, "of cores whose highest frequencies differ the highest counts");
+        one.restore(true);
+        one.resume(false, 0.1);
+        assert_eq!(one.khz, 3_000_000, "2.9 GHz was too little");
+    }
+
+    #[test]
+    fn one_that_was_not_proven_is_halved_by_a_burst() {
+        let parameters = Parameters::default();
+        let mut one = frequency(&[3_000_000]);
+        while one.lower(1.0, &parameters, |_| true) && one.khz > 2_000_000 {}
+        one.restore(true);
+        one.resume(false, 0.0);
+        while one.lower(1.0, &parameters, |_| true) {}
+        assert_eq!(one.khz, 2_500_000);
     }
 }

@@ -176,7 +176,7 @@ impl Monitors {
         let room_ns = known().filter_map(|(monitor, loss)| room_ns(monitor, loss, parameters));
         Some(Loss {
             share: loss.share,
-            delay_ns: loss.share * binding.baseline.map_or(0.0, |baseline| baseline.ns),
+            delay_ns: shown(loss) * binding.baseline.map_or(0.0, |baseline| baseline.ns),
             distance: distance(binding, loss.share, parameters),
             headroom: least(at_most),
             excess: least(at_least),
@@ -221,7 +221,16 @@ fn at_most(loss: Known) -> f64 {
 }
 
 fn at_least(loss: Known) -> f64 {
-    (loss.share - LOWER * loss.error).max(loss.recent.0 - RECENT_LOWER * loss.recent.1)
+    (loss.share - LOWER * loss.error).max(recent_at_least(loss))
+}
+
+fn recent_at_least(loss: Known) -> f64 {
+    loss.recent.0 - RECENT_LOWER * loss.recent.1
+}
+
+/// The mean, unless the last windows show more.
+fn shown(loss: Known) -> f64 {
+    loss.share.max(recent_at_least(loss))
 }
 
 /// The loss that is aimed at, as a share.

@@ -150,7 +150,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "longest_window",
-        meaning: "the longest that a window is extended; its latency is then not judged (chosen: as long as idle)",
+        meaning: "the longest that a window is extended; it then shows excess alone (chosen: as long as idle)",
         allowed: TIME,
         get: |p| text::in_units(p.longest_window_ns),
         set: |p, v| time(&mut p.longest_window_ns, v),
@@ -237,7 +237,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "dead_band",
-        meaning: "loss distance within which nothing is changed (chosen: it ends below the tolerance; docs/pacer.md: no \
+        meaning: "loss distance within which nothing is changed (chosen: it ends below the tolerance, apart from the standard error; docs/pacer.md: no \
                   effect from 5% to 40%)",
         allowed: SHARE,
         get: |p| text::in_percent(p.dead_band_ppm),

@@ -115,6 +115,7 @@ impl Running {
         let capabilities = std::mem::take(&mut self.capabilities);
         (self.monitors, self.state, self.active_ns) = (before.monitors, before.state, before.active_ns);
         (self.retries, self.counters, self.loss) = (before.retries, before.counters, before.loss);
+        self.trusted_until_ns = before.trusted_until_ns;
         (self.drives, self.background) = (before.drives, before.background);
         self.find(&capabilities);
         self.adaptor.inherit(&before.adaptor);
@@ -124,7 +125,7 @@ impl Running {
         if !self.adaptor.uses_all() {
             self.migrator.gather(self.adaptor.sizes.iter().map(|size| size.n), &[]);
         }
-        if self.completion.is_some() != before.completion.is_some() && self.state == State::Stable {
+        if (self.completion.is_some() || before.completion.is_some()) && self.state == State::Stable {
             self.state = State::Unstable; // how one core waits follows from arrivals that are measured without savings
             return self.restore(false);
         }
@@ -293,7 +294,7 @@ impl Running {
         if self.may_save() {
             let (retry, no_loss) = (std::mem::take(&mut self.retries), self.monitors.no_loss(parameters));
             if let Some(completion) = &mut self.completion {
-                completion.begin(&load, service_ns(sample), no_loss.room_ns, parameters);
+                completion.begin(&load, retry, (service_ns(sample), no_loss.room_ns), parameters);
                 return self.forget_windows();
             }
             let (adaptor, mut forecast) = self.forecast(sample, parameters);

@@ -27,7 +27,7 @@ pub(super) struct Window {
     pub(super) load: Load,
 }
 
-/// So many times as many windows are kept as a divergence is of, for the loss; chosen.
+/// Windows kept for the loss, in multiples of `windows`; chosen.
 const KEPT: usize = 12;
 
 /// The last windows, and the one that is open.
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_with_few_requests_is_extended_and_at_last_not_judged() {
+    fn a_window_with_few_requests_is_extended_and_at_last_sparse() {
         let parameters = Parameters::default();
         let mut windows = Windows::new(&parameters);
         let ended = |windows: &mut Windows, requests: fn(u64) -> u64| {

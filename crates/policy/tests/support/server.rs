@@ -106,6 +106,8 @@ pub(crate) struct Server {
     pub(crate) values: Vec<u64>,
     /// Background work that is left, in bytes.
     pub(crate) backlog: u64,
+    /// How long the last decision took.
+    pub(crate) decision_ns: u64,
     /// What was commanded at the end of the last step.
     pub(crate) answer: Vec<Command>,
     pub(crate) needed_ns: u64,
@@ -174,6 +176,7 @@ impl Server {
             awake: vec![true; machine.cores.into()],
             values: capabilities.knobs.iter().map(|knob| knob.found).collect(),
             backlog: 0,
+            decision_ns: 0,
             answer: Vec::new(),
             needed_ns: 0,
             awake_ns: 0,
@@ -304,7 +307,9 @@ impl Server {
         let (now_ns, elapsed_ns) = (self.now_ns, STEP_NS);
         let sample = Sample { now_ns, elapsed_ns, cores: &cores, threads: &samples, readings: &readings };
         self.answer.clear();
+        let began = std::time::Instant::now();
         let next = self.policy.on_interval(&sample, &mut self.answer);
+        self.decision_ns = began.elapsed().as_nanos() as u64;
         (self.needed_ns, self.awake_ns) = (next.needed_ns, next.awake_ns);
         self.obey();
     }

@@ -161,12 +161,12 @@ impl<'a> EnergyBook<'a> {
         }
     }
 
-    /// A drive is to move data.
     /// A command of a drive begins or ends, if the record is of one.
     pub(super) fn command(&mut self, record: &Record) {
         self.drives.command(record);
     }
 
+    /// A drive is to move data.
     pub(super) fn moved(&mut self, at_ns: u64, moved: &Moved) {
         if at_ns >= self.scenario.duration_ns {
             return;

@@ -415,3 +415,19 @@ impl Background {
 fn drive_number(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| if file.file_type().is_block_device() { file.rdev() } else { file.dev() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_io_keeps_others_from_its_drive_for_so_many_times_as_long_as_it_took() {
+        let drive = Drive::default();
+        assert!(drive.take() && !drive.take());
+        drive.give_back();
+        drive.space(1_000, 10);
+        drive.space(900, 2);
+        assert!(drive.take());
+        assert_eq!(drive.spaced_ns(), 1_000 + 10 * SPACING, "the later end counts");
+    }
+}

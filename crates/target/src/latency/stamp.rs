@@ -3,7 +3,7 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use pilotlight_reactor::clock;
 use rustix::io::Errno;
@@ -86,9 +86,9 @@ impl WallClock {
     /// When a packet came, in nanoseconds of [`clock`]; `None` where the wall clock was set since.
     fn arrival_ns(&self, stamp_ns: i128, real_ns: i128, now_ns: u64) -> Option<u64> {
         let ahead_ns = (real_ns - i128::from(now_ns)) as i64;
-        if ahead_ns.abs_diff(self.ahead_ns.load(Relaxed)) > SET_BY_NS {
-            self.ahead_ns.store(ahead_ns, Relaxed);
-            self.since_ns.store(now_ns, Relaxed);
+        if ahead_ns.abs_diff(self.ahead_ns.load(Acquire)) > SET_BY_NS {
+            self.since_ns.store(now_ns, Relaxed); // whoever sees the new clock sees this too
+            self.ahead_ns.store(ahead_ns, Release);
         }
         let waited_ns = real_ns - stamp_ns;
         let arrived_ns = (0..LONGEST_WAIT_NS).contains(&waited_ns).then(|| now_ns.saturating_sub(waited_ns as u64));
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(arrival(S, S + 500, S + 500), Some(S));
         assert_eq!(arrival(S + 600, S + 500, S + 500), None, "set back");
         assert_eq!(arrival(S, 2 * S, 2 * S), Some(S), "a packet that waited a second");
-        // Set forward by 3 s at 2 s: packets that came before are known by no one, those that come later are.
+        // Set forward by 3 s at 2 s: packets that came before have no known arrival time, those that come later have.
         assert_eq!(arrival(2 * S - 7, 5 * S, 2 * S), None);
         assert_eq!(arrival(2 * S - 7, 5 * S + 10, 2 * S + 10), None, "of another socket");
         assert_eq!(arrival(5 * S + 20, 5 * S + 30, 2 * S + 30), Some(2 * S + 20));

@@ -1,0 +1,52 @@
+//! What an interval of `pacer`, and of `pass` around it, costs the main core (promise: under 50 us): medians, and the longest, over an hour
+//! of loads that change every minute, on 16, 48 and 96 cores.
+//!
+//! `cargo bench -p pilotlight-policy --bench interval`
+
+#[path = "../tests/support/dice.rs"]
+mod dice;
+#[path = "../tests/support/server.rs"]
+mod server;
+
+use dice::Dice;
+use pilotlight_plant::{Goals, Tolerance};
+use server::{Load, Machine, Server};
+
+/// Half seconds of a load, and how many loads.
+const STEPS: u64 = 120;
+const LOADS: u64 = 60;
+
+fn main() {
+    println!("| policy | cores | median us | p99 us | longest us |");
+    println!("|---|---|---|---|---|");
+    for (name, settings, budget_uw) in [
+        ("pacer", vec![], None),
+        ("pass", vec![("inner", "pacer")], None),
+        ("pass", vec![("inner", "pacer")], Some(110_000_000)),
+    ] {
+        for cores in [16, 48, 96] {
+            let goals = Goals { budget_uw, tolerances: vec![Tolerance::mean_loss(200_000)], ..Goals::default() };
+            let machine = Machine { cores, ..Machine::default() };
+            let full = f64::from(cores) * 1e9 / machine.service_ns;
+            let (mut server, mut dice) = (Server::new(name, &settings, machine, goals), Dice(1));
+            let mut times = Vec::new();
+            for _ in 0..LOADS {
+                let load = Load::of(full * (1 + dice.below(600)) as f64 / 1e3);
+                for _ in 0..STEPS {
+                    server.step(load);
+                    times.push(server.decision_ns);
+                }
+            }
+            times.sort_unstable();
+            let us = |ns: u64| ns as f64 / 1e3;
+            let (median, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+            let under = budget_uw.map_or("", |_| ", 110 W");
+            println!(
+                "| {name}{under} | {cores} | {:.1} | {:.1} | {:.1} |",
+                us(median),
+                us(p99),
+                us(times[times.len() - 1])
+            );
+        }
+    }
+}
