@@ -124,16 +124,16 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "window",
-        meaning: "length of a latency window (PACER's n, not printed; chosen; docs/pacer.md: half saves a third more under \
-                  steps of 15s, at a loss of 5.4% in place of 3.7%)",
+        meaning: "length of a latency window (PACER's n, not printed; chosen; docs/pacer.md: half saves a third more \
+                  under steps of 15s, at a loss of 6.5% in place of 5.6%)",
         allowed: TIME,
         get: |p| text::in_units(p.window_ns),
         set: |p, v| time(&mut p.window_ns, v),
     },
     Parameter {
         key: "windows",
-        meaning: "number of windows that the divergence is of (PACER's k, not printed; chosen so that n x k is within the \
-                  10s that PACER V-A4 waits; docs/pacer.md: with 2 or 3 half more is saved under steps of 15s, with 10 \
+        meaning: "number of windows that the divergence is of (PACER's k, not printed; chosen so that n x k is within \
+                  the 10s that PACER V-A4 waits; docs/pacer.md: with 3 38% more is saved under steps of 15s, with 10 \
                   hardly anything)",
         allowed: "a whole number from 2 to 64",
         get: |p| p.windows.to_string(),
@@ -141,9 +141,9 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "least_requests",
-        meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at a half of it four \
-                  times as many; a quarter for the burst check (chosen: 400 latencies that vary by their mean have a mean \
-                  that varies by 5%; docs/pacer.md: no effect from 2,000 requests a second on)",
+        meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at a half of it \
+                  four times as many; a quarter for the burst check (chosen: 400 latencies that vary by their mean \
+                  have a mean that varies by 5%; docs/pacer.md: no effect from 2,000 requests a second on)",
         allowed: "a whole number from 1 to 1000000",
         get: |p| p.least_requests.to_string(),
         set: |p, v| put(&mut p.least_requests, text::within(v, 1, 1_000_000)),
@@ -173,8 +173,9 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "burst",
-        meaning: "excess of an interval's latency over the mean of the windows that is a burst (PACER's l_burst_thresh, not \
-                  printed; chosen; docs/pacer.md: no effect from 12.5% to 100%, CPU use or the load shows changes first)",
+        meaning: "excess of an interval's latency over the mean of the windows that is a burst (PACER's \
+                  l_burst_thresh, not printed; chosen; docs/pacer.md: no effect from 12.5% to 100%, CPU use or the \
+                  load shows changes first)",
         allowed: SHARE,
         get: |p| text::in_percent(p.burst_ppm),
         set: |p, v| put(&mut p.burst_ppm, text::percent(v)),
@@ -189,15 +190,15 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "use_limit",
         meaning: "the highest CPU use aimed at (chosen: a margin below busy, so that it is not taken for a burst; \
-                  docs/pacer.md: no effect from half to 79%, a quarter saves a sixth at 10% load)",
+                  docs/pacer.md: half saves a tenth less under steps, a quarter a seventh at 10% load)",
         allowed: PERCENT,
         get: |p| text::in_percent(p.use_limit_ppm),
         set: |p, v| put(&mut p.use_limit_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
     },
     Parameter {
         key: "alpha",
-        meaning: "CPU use of all cores after some were taken away, relative to before (PACER's alpha, not printed; chosen; \
-                  docs/pacer.md: no effect from 1.01 to 1.1)",
+        meaning: "CPU use of all cores after some were taken away, relative to before (PACER's alpha, not printed; \
+                  chosen; docs/pacer.md: hardly any effect from 1.01 to 1.1)",
         allowed: "a number from 1 to 2",
         get: |p| p.alpha.to_string(),
         set: |p, v| put(&mut p.alpha, text::within(v, 1.0, 2.0)),
@@ -205,40 +206,42 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "beta",
         meaning: "change of the CPU use aimed at, for a loss distance of 1 (PACER's beta, not printed; chosen; \
-                  docs/pacer.md: a quarter saves a third less under steps of 15s, twice as much a tenth less)",
+                  docs/pacer.md: a quarter saves half as much under steps of 15s, twice as much the same)",
         allowed: "a number from 0.001 to 1",
         get: |p| p.beta.to_string(),
         set: |p, v| put(&mut p.beta, text::within(v, 0.001, 1.0)),
     },
     Parameter {
         key: "gamma",
-        meaning: "change of the frequency for a loss distance of 1, as a share of the highest; negative, as headroom has to \
-                  lower it (PACER's gamma, not printed; chosen: a step of the frequency; docs/pacer.md: no effect beside \
-                  cores)",
+        meaning: "change of the frequency for a loss distance of 1, as a share of the highest; negative, as headroom \
+                  has to lower it (PACER's gamma, not printed; chosen: a step of the frequency; docs/pacer.md: hardly \
+                  any effect)",
         allowed: "a number from -1 to -0.001",
         get: |p| p.gamma.to_string(),
         set: |p, v| put(&mut p.gamma, text::within(v, -1.0, -0.001)),
     },
     Parameter {
         key: "forecast",
-        meaning: "how many times the wait at the cores counts that is forecast of a step; 0 makes steps without a forecast, as \
-                  printed (chosen: 1, the wait of independent arrivals)",
+        meaning: "factor of the wait at the cores that is forecast of a step; 0 makes steps without a forecast, as \
+                  printed (chosen: 1, the wait of independent arrivals; docs/pacer.md: 0 saves a seventh more at 10% \
+                  load, at a loss of 13.9% in place of 9.7%)",
         allowed: "a number from 0 to 100",
         get: |p| p.forecast.to_string(),
         set: |p, v| put(&mut p.forecast, text::within(v, 0.0, 100.0)),
     },
     Parameter {
         key: "aim",
-        meaning: "share of the tolerance that is aimed at, in place of plf in the loss distance (chosen; docs/pacer.md: at \
-                  100% a loss of 12.9% in place of 8.5% saves a tenth more, at 20% a quarter less is saved)",
+        meaning: "share of the tolerance that is aimed at, in place of plf in the loss distance (chosen; \
+                  docs/pacer.md: at 100% a loss of 14% in place of 9.7% saves a seventh more, at 20% less than half is \
+                  saved)",
         allowed: SHARE,
         get: |p| text::in_percent(p.aim_ppm),
         set: |p, v| put(&mut p.aim_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
     },
     Parameter {
         key: "dead_band",
-        meaning: "loss distance within which nothing is changed (chosen: it ends below the tolerance, apart from the standard error; docs/pacer.md: no \
-                  effect from 5% to 40%)",
+        meaning: "loss distance within which nothing is changed (chosen: it ends below the tolerance, apart from the \
+                  standard error; docs/pacer.md: hardly any effect from 5% to 40%)",
         allowed: SHARE,
         get: |p| text::in_percent(p.dead_band_ppm),
         set: |p, v| put(&mut p.dead_band_ppm, text::percent(v)),
@@ -252,16 +255,16 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "baseline",
-        meaning: "time until latency without savings is measured again, at least 20 times as long as that takes (chosen; an \
-                  hour of constant load has no savings for 2% of its time)",
+        meaning: "time until latency without savings is measured again, at least 20 times as long as that takes \
+                  (chosen; an hour of constant load has no savings for 2% of its time)",
         allowed: TIME,
         get: |p| text::in_units(p.baseline_ns),
         set: |p, v| time(&mut p.baseline_ns, v),
     },
     Parameter {
         key: "moved",
-        meaning: "change of rate, size or read share from which on it is measured again (chosen; docs/pacer.md: at 50% a \
-                  third more is saved under steps of 15s)",
+        meaning: "change of rate, size or read share from which on it is measured again (chosen; docs/pacer.md: at 50% \
+                  a third more is saved under steps of 15s)",
         allowed: SHARE,
         get: |p| text::in_percent(p.moved_ppm),
         set: |p, v| put(&mut p.moved_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
@@ -291,16 +294,17 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "drives",
-        meaning: "while the server is idle and no background work is left, drives may enter idle states whose wake-up is within the \
-                  tolerance (PACER IV-D), else none; false leaves them as they are found",
+        meaning: "while the server is idle and no background work is left, drives may enter idle states whose wake-up \
+                  is within the tolerance (PACER IV-D), else none; false leaves them as they are found",
         allowed: SWITCH,
         get: |p| p.drives.to_string(),
         set: |p, v| put(&mut p.drives, v.parse().ok()),
     },
     Parameter {
         key: "after_writes",
-        meaning: "time from the last request, which may have written, until drives may enter idle states, so that garbage collection \
-                  ends before (chosen: the Energy Benchmark thesis, 5.1.2, shows up to 20s of it after 60s of writes)",
+        meaning: "time from the last request, which may have written, until drives may enter idle states, so that \
+                  garbage collection ends before (chosen: the Energy Benchmark thesis, 5.1.2, shows up to 20s of it \
+                  after 60s of writes)",
         allowed: TIME,
         get: |p| text::in_units(p.after_writes_ns),
         set: |p, v| time(&mut p.after_writes_ns, v),
