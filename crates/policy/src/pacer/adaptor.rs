@@ -3,6 +3,9 @@
 //! **Rule.** With `loss_distance = (aim - loss) / aim`, where the paper has `plf` for `aim`, under the tolerance that binds: within the dead band nothing is changed. With headroom
 //! cores go, and the frequency only once no more can. With too much loss the frequency rises, and cores come back once it is the highest.
 //! What was too little is not tried again under the same load until the baseline is measured again; then one step less may be.
+//!
+//! **Chance.** A loss is the mean of some windows, with a standard error. Headroom counts with a higher loss, excess with a lower one. What is seen in many
+//! windows is sometimes headroom by chance, so a setting that has stayed for long is held until savings begin again.
 
 use super::cores::Size;
 use super::forecast::Forecast;
