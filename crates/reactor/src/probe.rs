@@ -94,10 +94,18 @@ fn sample(calls: &Sender<Call>, answers: &Receiver<u64>) -> Option<WakeUp> {
     (wake_ns.len() >= FEWEST).then(|| WakeUp { waker_ns: median(waker_ns), wake_ns: median(wake_ns) })
 }
 
-/// CPU time in nanoseconds that a thread on this CPU (anywhere if `None`) spends on falling asleep in the kernel until a socket has
-/// something, and on waking up; as an I/O thread's sockets, it lies behind an epoll descriptor. Takes at most 15 ms, and what the system
-/// takes to start and end two threads.
-pub(crate) fn socket_sleep(cpu: Option<u32>) -> Option<u64> {
+/// What a sleep costs in the kernel that ends when a socket has something, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketSleep {
+    /// CPU time of falling asleep and of waking up.
+    pub(crate) cpu_ns: u64,
+    /// Time from the other side's send until the sleeper runs.
+    pub(crate) wake_ns: u64,
+}
+
+/// The cost of a sleep of a thread on this CPU (anywhere if `None`) until a socket has something; as an I/O thread's sockets, it lies
+/// behind an epoll descriptor. Takes at most 15 ms, and what the system takes to start and end two threads.
+pub(crate) fn socket_sleep(cpu: Option<u32>) -> Option<SocketSleep> {
     let (caller, socket) = UnixStream::pair().ok()?;
     let sleeper = std::thread::Builder::new().name("sleep-probe".into()).spawn(move || {
         cpu.map_or(Ok(()), pin)?;
@@ -109,37 +117,39 @@ pub(crate) fn socket_sleep(cpu: Option<u32>) -> Option<u64> {
         call(caller);
     });
     waker.ok()?.join().ok()?;
-    let took_ns = sleeper.ok()?.join().ok()?.ok()?;
-    (took_ns.len() >= FEWEST).then(|| median(took_ns))
+    let (cpu_ns, wake_ns) = sleeper.ok()?.join().ok()?.ok()?;
+    (cpu_ns.len() >= FEWEST).then(|| SocketSleep { cpu_ns: median(cpu_ns), wake_ns: median(wake_ns) })
 }
 
-/// Wakes the other side of the socket again and again, and hangs up.
+/// Wakes the other side of the socket again and again with the time at which it does, and hangs up.
 fn call(mut socket: UnixStream) {
     let until = Instant::now() + LIMIT;
     for _ in 0..WAKES {
         std::thread::sleep(REST);
-        if Instant::now() >= until || socket.write_all(&[0]).is_err() {
+        if Instant::now() >= until || socket.write_all(&clock::now_ns().to_ne_bytes()).is_err() {
             return;
         }
     }
 }
 
-/// CPU time of each sleep until the other side of the socket hangs up.
-fn sleeps(mut socket: UnixStream) -> std::io::Result<Vec<u64>> {
+/// CPU time of each sleep, and time that it took to end it, until the other side of the socket hangs up.
+fn sleeps(mut socket: UnixStream) -> std::io::Result<(Vec<u64>, Vec<u64>)> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-    let mut took_ns = Vec::with_capacity(WAKES);
+    let (mut cpu_ns, mut wake_ns) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
     let mut wait = KernelWait::default();
     loop {
         wait.clear();
         wait.add(epoll.as_fd());
         let before_ns = clock::thread_cpu_ns();
         wait.wait(u64::MAX);
-        let after_ns = clock::thread_cpu_ns();
-        if socket.read(&mut [0])? == 0 {
-            return Ok(took_ns);
+        let (after_ns, awake_ns) = (clock::thread_cpu_ns(), clock::now_ns());
+        let mut sent = [0; 8];
+        if socket.read(&mut sent)? < sent.len() {
+            return Ok((cpu_ns, wake_ns));
         }
-        took_ns.push(after_ns - before_ns);
+        cpu_ns.push(after_ns - before_ns);
+        wake_ns.push(awake_ns.saturating_sub(u64::from_ne_bytes(sent)));
     }
 }
 
@@ -207,7 +217,10 @@ mod tests {
     #[test]
     fn a_sleep_until_a_socket_has_something_costs_less_than_it_lasts() {
         match socket_sleep(None) {
-            Some(cost_ns) => assert!(cost_ns > 0 && cost_ns < LIMIT.as_nanos() as u64, "{cost_ns} ns"),
+            Some(SocketSleep { cpu_ns, wake_ns }) => {
+                let limit_ns = LIMIT.as_nanos() as u64;
+                assert!(cpu_ns > 0 && cpu_ns < limit_ns && wake_ns > 0 && wake_ns < limit_ns, "{cpu_ns}, {wake_ns} ns");
+            }
             None => println!("skipped: the machine is too busy for {FEWEST} sleeps in {LIMIT:?}"),
         }
     }

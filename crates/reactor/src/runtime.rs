@@ -19,7 +19,7 @@ use crate::director::{Abilities, Director, DirectorCell, DirectorOptions, Direct
 use crate::inbox::{Inbox, Sender};
 use crate::io_thread::IoThread;
 use crate::knobs::{Knobs, Refusals};
-use crate::probe::{self, WakeUp};
+use crate::probe::{self, SocketSleep, WakeUp};
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
 use crate::readings::Readings;
 use crate::wait::{self, Monitor};
@@ -385,9 +385,14 @@ fn send(events: &Sender<Event>, mut event: Event) {
 /// [`capabilities`], with what sleeping and waking cost where the first worker is to run.
 fn measured(options: &RuntimeOptions) -> Capabilities {
     let mut capabilities = capabilities(options);
-    if options.idle == Idle::Spin && capabilities.server_sleep.is_some() {
+    if options.idle == Idle::Spin {
         let main = options.cores[options.topology.main().index()];
-        capabilities.server_sleep = probe::socket_sleep(main).map_or(Some(SERVER_SLEEP), |ns| Some(Cost::Measured(ns)));
+        if let Some(SocketSleep { cpu_ns, wake_ns }) = probe::socket_sleep(main) {
+            capabilities.server_sleep = capabilities.server_sleep.map(|_| Cost::Measured(cpu_ns));
+            let is_alone = options.topology.len() == 1; // nothing but a socket wakes it
+            let kernel = capabilities.sleeps.iter_mut().find(|sleep| is_alone && sleep.depth == Depth::SoftwareWait);
+            kernel.into_iter().for_each(|sleep| sleep.wake = Cost::Measured(wake_ns));
+        }
     }
     if options.idle == Idle::Spin && options.monitor.is_none() {
         let main = options.cores[options.topology.main().index()];

@@ -174,12 +174,13 @@ fn serve(contender: &Contender) -> Result<Server, String> {
     Ok(server)
 }
 
-/// Time that a contender gets before it is measured, in seconds.
-fn settling_s(contender: &Contender, rate: f64) -> f64 {
-    match contender.tolerance_ppm {
-        None => 0.3,
-        Some(_) if rate == 0.0 => 4.0,
-        Some(_) => (1_000.0 / rate).clamp(7.0, 12.0),
+/// Time that a contender gets before it is measured, in seconds: in bursts windows are long.
+fn settling_s(contender: &Contender, load: Load) -> f64 {
+    match (contender.tolerance_ppm, load) {
+        (None, _) => 0.3,
+        (_, Load { rate: 0.0, .. }) => 4.0,
+        (_, Load { bursts: true, .. }) => 20.0,
+        (_, Load { rate, .. }) => (1_000.0 / rate).clamp(7.0, 12.0),
     }
 }
 
@@ -187,7 +188,7 @@ fn measure(contender: &Contender, load: Load, seconds: f64) -> Result<Point, Str
     let (server, rate) = (serve(contender)?, load.rate);
     let options = ConnectOptions::new(server.local_addrs()[0], NQN);
     let cpu_ns = || server.stats().runtime.reactors[0].cpu_ns;
-    let settling = Duration::from_secs_f64(settling_s(contender, rate));
+    let settling = Duration::from_secs_f64(settling_s(contender, load));
     if rate == 0.0 {
         let _host = Controller::connect(options).expect("a host");
         std::thread::sleep(settling);
