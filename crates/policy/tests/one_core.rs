@@ -167,3 +167,28 @@ fn an_idle_server_sleeps_also_where_only_interrupts_let_it() {
         assert_eq!(server.view("wait"), "polls");
     }
 }
+
+#[test]
+fn an_idle_server_polls_once_nothing_is_tolerated() {
+    for sleeps in [true, false] {
+        let mut server = OneCore::new(Machine { sleeps, ..machine() }, 200_000);
+        server.run(60, 1_000.0);
+        server.run(80, 0.0);
+        assert!(server.run(10, 0.0).cpu() < 0.01, "{}", server.view("wait"));
+        server.set_tolerance(0);
+        server.run(10, 0.0);
+        assert_eq!(server.view("wait"), "polls", "before a request comes");
+    }
+}
+
+#[test]
+fn how_to_wait_is_commanded_again_if_it_was_refused() {
+    let mut server = OneCore::new(machine(), 1_000_000_000);
+    server.run(60, 1_000.0);
+    let how = *server.commanded.last().unwrap();
+    assert_ne!(how, Completions::Poll);
+    server.refuse(how);
+    let before = server.commanded.len();
+    server.run(2, 1_000.0);
+    assert_eq!(server.commanded[before..], [how]);
+}

@@ -97,6 +97,20 @@ fn tolerances_come_and_go() {
     assert!(server.run(60, load).last().unwrap().cores < 16, "the plant does not tell its latency");
 }
 
+/// While the server is idle, too: before a request comes.
+#[test]
+fn cores_come_back_once_nothing_is_tolerated() {
+    let mut server = Server::new("pacer", &[], Machine::default(), Goals::default());
+    let load = rate(&server.machine, 0.1);
+    server.run(60, load);
+    let none = Load { rate: 0.0, ..load };
+    server.run(80, none);
+    assert_eq!((server.view("state").as_str(), server.view("cores").as_str()), ("idle", "1"));
+    server.set_goals(goals(&[Tolerance::mean_loss(0)]));
+    server.run(10, none);
+    assert_eq!(server.view("cores"), server.machine.cores.to_string());
+}
+
 /// What `pilotlight status` shows.
 #[test]
 fn the_view_has_state_loss_and_age_of_the_baseline() {

@@ -7,8 +7,8 @@ use super::report::{BudgetReport, GoalsReport, PolicyReport, PowerReading, Power
 use crate::config::{format_budget, format_moment};
 
 /// What a policy that keeps a tolerance says of it in its view: its state, the loss as measured, the age of what that is relative to;
-/// and whether an absolute bound is below latency without savings.
-pub(crate) const TOLERANCE_VIEW: [&str; 4] = ["state", "loss", "baseline_age", "unreachable"];
+/// whether an absolute bound is below latency without savings; and whether a budget limits what it is kept with.
+pub(crate) const TOLERANCE_VIEW: [&str; 5] = ["state", "loss", "baseline_age", "unreachable", "tolerance"];
 
 /// What is asked of the policy; nothing where nothing is.
 pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
     for (name, value) in budget.into_iter().chain(tolerances) {
         let unused = goals.unused.iter().any(|unused| unused == name);
         let unused = if unused { format!("; policy {} does not use it", policy.name) } else { String::new() };
-        let gives_way = if goals.gives_way.as_deref() == Some(name) { "; gives way to the budget" } else { "" };
+        let gives_way = if goals.gives_way.as_deref() == Some(name) { "; gives way to the budget where both cannot be kept" } else { "" };
         line(&mut out, name, &format!("{value}{unused}{gives_way}"));
     }
     tolerance_state(policy).iter().for_each(|state| line(&mut out, "tolerance is", state));
@@ -27,7 +27,7 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
 
 /// What a policy says of its tolerance ([`TOLERANCE_VIEW`]): `stable, loss 12.3 %, baseline 35 s old`.
 fn tolerance_state(policy: &PolicyReport) -> Option<String> {
-    let words = [("", ""), ("loss ", ""), ("baseline ", " old"), ("unreachable: ", "")];
+    let words = [("", ""), ("loss ", ""), ("baseline ", " old"), ("unreachable: ", ""), ("", "")];
     let value = |name: &str| policy.view.iter().find(|seen| seen.name == name).map(|seen| seen.value.as_str());
     let known = TOLERANCE_VIEW.iter().zip(words);
     let all: Vec<_> =

@@ -115,9 +115,9 @@ pub(crate) fn goals(
     let is_unused = |goal| !policy.as_ref().is_some_and(|policy| policy.uses(goal));
     let set = [("budget", Goal::Budget, budget_uw.is_some()), ("tolerance", Goal::Tolerance, has_tolerance)];
     let unused = set.into_iter().filter(|&(_, goal, is_set)| is_set && is_unused(goal));
-    let unused = unused.map(|(name, ..)| name.to_owned()).collect();
+    let unused: Vec<String> = unused.map(|(name, ..)| name.to_owned()).collect();
     let floor = unreachable.filter(|unreachable| unreachable.goal == Goal::Budget);
-    let gives_way = (budget_uw.is_some() && has_tolerance).then(|| "tolerance".to_owned());
+    let gives_way = (budget_uw.is_some() && has_tolerance && unused.is_empty()).then(|| "tolerance".to_owned());
     GoalsReport { budget_uw, tolerances, unused, gives_way, floor_uw: floor.map(|floor| floor.reached) }
 }
 

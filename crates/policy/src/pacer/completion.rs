@@ -114,8 +114,8 @@ pub(super) struct Completion {
     sleep: Option<Sleep>,
     rests: Option<Rests>,
     wait: Wait,
-    /// What was commanded last.
-    commanded: Completions,
+    /// What was commanded last; `None` if it was refused.
+    commanded: Option<Completions>,
     /// What it was chosen for: the load, the time allowed, and how requests came.
     load: Option<Load>,
     allowed_ns: f64,
@@ -145,7 +145,7 @@ impl Completion {
             sleep,
             rests,
             wait: Wait::Poll,
-            commanded: Completions::Poll,
+            commanded: Some(Completions::Poll),
             load: None,
             allowed_ns: 0.0,
             arrivals: Arrivals::default(),
@@ -288,9 +288,14 @@ impl Completion {
             Wait::Rest { rest_ns, .. } => Completions::Hybrid { idle_ns: rest_ns, rest_ns: 0 },
             Wait::Interrupt => Completions::Interrupt,
         };
-        if std::mem::replace(&mut self.commanded, how) != how {
+        if self.commanded.replace(how) != Some(how) {
             out.extend((0..self.threads).map(|thread| Command::Completions { thread: ThreadId(thread), how }));
         }
+    }
+
+    /// A command was refused: the next interval gives it again.
+    pub(super) fn on_refused(&mut self) {
+        self.commanded = None;
     }
 
     /// For people.

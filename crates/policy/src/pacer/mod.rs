@@ -129,8 +129,10 @@ impl Policy for Pacer {
 
     fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
         self.refused += 1;
-        if let (Some(running), Command::Set { knob, value }) = (&mut self.running, *command) {
-            running.on_refused(now_ns, (knob, value), refusal);
+        match (&mut self.running, *command) {
+            (Some(running), Command::Set { knob, value }) => running.on_refused(now_ns, (knob, value), refusal),
+            (Some(running), Command::Completions { .. }) => running.on_refused_wait(),
+            _ => {}
         }
     }
 

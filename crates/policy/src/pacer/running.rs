@@ -306,7 +306,7 @@ impl Running {
     /// A window has ended under savings: more or less of them.
     fn adapt(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !self.may_save() {
-            if !self.adaptor.is_full() || self.completion.as_ref().is_some_and(|completion| !completion.is_polling()) {
+            if !self.saves_nothing() {
                 self.restore(false);
             }
             return;
@@ -368,6 +368,9 @@ impl Running {
             self.loss = None;
         }
         if !self.may_save() {
+            if !self.saves_nothing() {
+                self.restore(false);
+            }
             return;
         }
         if let Some(completion) = &mut self.completion {
@@ -378,6 +381,11 @@ impl Running {
         if self.adaptor.cores() != cores {
             self.note_change(sample, true);
         }
+    }
+
+    /// Whether all cores poll at the highest frequency.
+    fn saves_nothing(&self) -> bool {
+        self.adaptor.is_full() && self.completion.as_ref().is_none_or(Completion::is_polling)
     }
 
     /// No savings from now on.
@@ -431,6 +439,11 @@ impl Running {
             || self.adaptor.frequency.on_refused(now_ns, knob, refusal)
             || self.background.on_refused(now_ns, knob, refusal)
             || self.drives.on_refused(now_ns, knob, refusal);
+    }
+
+    pub(super) fn on_refused_wait(&mut self) {
+        self.completion.iter_mut().for_each(Completion::on_refused);
+        self.answer.needed_ns = 0; // the next interval is needed even if it is quiet
     }
 
     pub(super) fn view(&self) -> View {

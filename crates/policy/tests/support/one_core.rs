@@ -2,7 +2,8 @@
 
 use pilotlight_plant::{
     Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Cost, Depth, Goals, NEVER, Of, Policy, Quantity,
-    Reading, RestCost, Sample, SleepCost, Source, Start, Stat, ThreadSample, Tolerance, Topology, Window,
+    Reading, Refusal, RestCost, Sample, SleepCost, Source, Start, Stat, ThreadId, ThreadSample, Tolerance, Topology,
+    Window,
 };
 use pilotlight_policy::build;
 
@@ -128,6 +129,21 @@ impl OneCore {
         server.awake_ns = server.policy.start(&start, &mut out).unwrap().awake_ns;
         server.obey(&out);
         server
+    }
+
+    /// The operator asks for another tolerance.
+    pub(crate) fn set_tolerance(&mut self, ppm: u32) {
+        let goals = Goals { tolerances: vec![Tolerance::mean_loss(ppm)], ..Goals::default() };
+        let mut out = Vec::new();
+        self.policy.on_goals(self.now_ns, &goals, &mut out);
+        self.obey(&out);
+    }
+
+    /// The plant refuses how its I/O thread is to wait.
+    pub(crate) fn refuse(&mut self, how: Completions) {
+        self.how = Completions::Poll;
+        let command = Command::Completions { thread: ThreadId(0), how };
+        self.policy.on_refused(self.now_ns, &command, Refusal::Failed);
     }
 
     fn obey(&mut self, commands: &[Command]) {
