@@ -83,9 +83,23 @@ pub struct Assessment {
     /// Constants that were fitted on it, and choices that were made on it, where it is calibrated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fitted: Vec<String>,
+    /// What the same says of the policy that we recommend in the place of the paper's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Box<Beside>>,
     /// Why it cannot be true together with what the paper prints elsewhere, with the inequality's sides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<String>,
+}
+
+/// What a row says of another policy in the place of the paper's.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// The number, where it is one.
+    pub ours: Option<Estimate>,
+    /// What came of its statements, where it has some.
+    pub note: String,
+    /// The verdict that it would have.
+    pub verdict: Verdict,
 }
 
 impl Assessment {
@@ -141,9 +155,20 @@ impl Lab<'_> {
         if let Err(missing) = self.evaluate(claim, row, scope, &sources, &mut assessment) {
             (assessment.verdict, assessment.note) = (Verdict::NoResult, missing);
         }
+        assessment.beside = self.beside(claim, scope, &sources);
         self.overrule(claim, &mut assessment);
         self.contradiction(claim, printed, &mut assessment);
         assessment
+    }
+
+    fn beside(&self, claim: &Claim, scope: Scope<'_>, sources: &Sources<'_>) -> Option<Box<Beside>> {
+        let row = self.map.beside.get(&claim.id)?;
+        let mut other = blank(claim);
+        if let Err(missing) = self.evaluate(claim, row, scope, sources, &mut other) {
+            (other.verdict, other.note) = (Verdict::NoResult, missing);
+        }
+        let Assessment { ours, note, verdict, .. } = other;
+        Some(Box::new(Beside { ours, note, verdict }))
     }
 
     fn evaluate(
@@ -267,6 +292,7 @@ fn blank(claim: &Claim) -> Assessment {
         reading: None,
         cause: None,
         fitted: Vec::new(),
+        beside: None,
         contradiction: None,
     }
 }

@@ -25,7 +25,8 @@
 //! policy meets is no evidence, and is counted apart.
 
 pub mod assess;
-pub mod check;
+mod beside;
+mod check;
 pub mod claim;
 pub mod contradicts;
 pub mod crossover;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::beside;
 use super::contradicts::{self, Contradiction};
 use super::crossover::{self, Crossover};
 use super::order::{Statement, Term};
@@ -51,6 +52,11 @@ pub struct Map {
     pub not_modelled: BTreeMap<String, String>,
     /// Rows that contradict what their paper prints elsewhere, by the claim's id.
     pub contradicts: BTreeMap<String, Contradiction>,
+    /// Parameters whose values are members of a family that a row is judged over: what the paper leaves open of its workload. By the
+    /// parameter, the value that stands for the default.
+    pub families: BTreeMap<String, String>,
+    /// Rows with other policies in the place of the paper's, for what is printed beside. By the claim's id.
+    pub beside: BTreeMap<String, Row>,
 }
 
 /// How one claim is checked.
@@ -144,6 +150,8 @@ struct RawFile {
     row: Vec<toml::Table>,
     not_modelled: Vec<toml::Table>,
     contradicts: Vec<toml::Table>,
+    family: Vec<toml::Table>,
+    beside: BTreeMap<String, String>,
 }
 
 /// Reads maps, given as `(name, text)`.
@@ -155,9 +163,12 @@ pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
     for (file, text) in files {
         let raw: RawFile =
             toml::from_str(text).map_err(|error| MapError::File { file: file.clone(), problem: error.to_string() })?;
+        let beside = raw.row.iter().filter_map(|row| beside::row(row, &raw.beside)).collect();
+        put(file, beside, &mut map.beside, row)?;
         put(file, raw.row, &mut map.rows, row)?;
         put(file, raw.not_modelled, &mut map.not_modelled, reason)?;
         put(file, raw.contradicts, &mut map.contradicts, contradicts::read)?;
+        put(file, raw.family, &mut map.families, |raw: RawFamily| Ok(raw.default))?;
         if let Some(id) = map.rows.keys().find(|id| map.not_modelled.contains_key(*id)) {
             return Err(refused(file, id, ("id", "is mapped and on the list of what is not modelled".to_owned())));
         }
@@ -207,6 +218,13 @@ fn named<T: for<'de> Deserialize<'de>, R>(
 #[serde(deny_unknown_fields)]
 struct RawReason {
     reason: String,
+}
+
+/// A parameter, by its id, whose values are members of a family.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFamily {
+    default: String,
 }
 
 fn reason(raw: RawReason) -> Result<String, Problem> {

@@ -52,6 +52,15 @@ impl Point {
         keys.filter(|key| self.0.get(*key) != other.0.get(*key)).map(String::as_str).collect()
     }
 
+    /// Without a key, and what it said of that.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Option<(Self, &str)> {
+        let value = self.value(key)?;
+        let mut rest = self.0.clone();
+        rest.remove(key);
+        Some((Self(rest), value))
+    }
+
     /// What it says of a key.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&str> {

@@ -34,6 +34,8 @@ pub struct Store {
     experiments: BTreeMap<String, Experiment>,
     units: BTreeMap<(String, String), String>,
     stamps: Vec<Stamp>,
+    /// Values of folded parameters.
+    folded: BTreeSet<String>,
 }
 
 /// The profile that a file's results were made with.
@@ -95,6 +97,31 @@ impl Store {
                 touched.insert(cell.experiment.clone());
             }
             self.put(cell).map_err(|problem| ResultsError { file: file.to_owned(), line, problem })?;
+        }
+    }
+
+    /// Takes the values of a parameter as members of a family: what was a point of it becomes a variant, `family:VALUE`, and with a
+    /// member of the family of power models `family:VALUE, MEMBER`; `default` is the value that needs no name. Other variants are kept of
+    /// this value alone.
+    pub fn fold(&mut self, parameter: &str, default: &str) {
+        for by_variant in self.experiments.values_mut().flat_map(BTreeMap::values_mut).flat_map(BTreeMap::values_mut) {
+            let mut folded: BTreeMap<String, ByPoint> = BTreeMap::new();
+            for (variant, by_point) in std::mem::take(by_variant) {
+                for (point, series) in by_point {
+                    let (point, variant) = match point.without(parameter) {
+                        None => (point, Some(variant.clone())),
+                        Some((rest, value)) if value == default => (rest, Some(variant.clone())),
+                        Some((rest, value)) => {
+                            self.folded.insert(format!("{MEMBER}{value}"));
+                            (rest, member(value, &variant))
+                        }
+                    };
+                    if let Some(variant) = variant {
+                        folded.entry(variant).or_default().insert(point, series);
+                    }
+                }
+            }
+            *by_variant = folded;
         }
     }
 
@@ -187,7 +214,9 @@ impl Store {
 
     fn column(&self, from: &Column<'_>) -> Option<&ByPoint> {
         let variants = self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?;
-        variants.get(from.variant).or_else(|| variants.get(DEFAULT).filter(|_| self.rode(from)))
+        let of_value = || variants.get(from.variant.split_once(BESIDE)?.0);
+        let of_default = || variants.get(DEFAULT).filter(|_| self.rode(from));
+        variants.get(from.variant).or_else(of_value).or_else(of_default)
     }
 
     /// Whether a variant differs from the default in power alone: then only power is kept of it, and the rest is the default's.
@@ -208,7 +237,9 @@ impl Store {
     /// these: their intervals are over fewer members.
     #[must_use]
     pub fn missing_members(&self) -> BTreeMap<String, Vec<String>> {
-        let all = self.variants(MEMBER, None);
+        let is_folded = |name: &str| self.folded.contains(name.split(BESIDE).next().unwrap_or(name));
+        let mut all = self.variants(MEMBER, None);
+        all.retain(|name| !is_folded(name));
         let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for name in self.experiments.keys() {
             let own = self.variants(MEMBER, Some(name));
@@ -229,6 +260,18 @@ impl Store {
         names.sort_by(|a, b| a.len().cmp(&b.len()).then(a.cmp(b))); // so that lhs:10 comes after lhs:9
         names.dedup();
         names
+    }
+}
+
+/// Between a value of a parameter and a member of the family of power models.
+const BESIDE: &str = ", ";
+
+/// The variant that a value of a folded parameter is; `None` of one that is kept of the default alone.
+fn member(value: &str, variant: &str) -> Option<String> {
+    match variant.strip_prefix(MEMBER) {
+        _ if variant == DEFAULT => Some(format!("{MEMBER}{value}")),
+        Some(power) => Some(format!("{MEMBER}{value}{BESIDE}{power}")),
+        None => None,
     }
 }
 
@@ -295,6 +338,32 @@ pub(crate) mod tests {
         assert_eq!(store.variants("lhs:", None), ["lhs:9", "lhs:10"]);
         assert_eq!(store.variants("lhs:", Some("f")), [""; 0]);
         assert_eq!(store.unit("e", "w"), Some("W"));
+    }
+
+    #[test]
+    fn values_of_a_folded_parameter_are_members_of_a_family() {
+        let mut store = store(&[
+            "e,at=4;rate=5,default,static,w,W,1",
+            "e,at=8;rate=5,default,static,w,W,2",
+            "e,at=4;rate=5,family:deep,static,w,W,3",
+            "e,at=8;rate=5,family:deep,static,w,W,4",
+            "e,at=4;rate=5,lhs:1/9,static,w,W,5",
+            "e,at=8;rate=5,lhs:1/9,static,w,W,6",
+            "e,at=4;rate=5,default,static,iops,1/s,7",
+            "e,at=8;rate=5,default,static,iops,1/s,8",
+            "f,rate=5,default,static,w,W,9",
+        ]);
+        store.fold("at", "4");
+        let value = |experiment, metric, variant| {
+            let column = Column { experiment, metric, policy: "static", variant };
+            store.series(&column, &Point::parse("rate=5").unwrap()).map(|series| series[&0])
+        };
+        assert_eq!(store.variants("", Some("e")), ["default", "lhs:1/9", "family:8", "family:deep", "family:8, deep"]);
+        let watts = ["default", "family:8", "family:deep", "family:8, deep", "lhs:1/9"].map(|v| value("e", "w", v));
+        assert_eq!(watts, [1.0, 2.0, 3.0, 4.0, 5.0].map(Some));
+        let iops = ["family:deep", "family:8, deep"].map(|variant| value("e", "iops", variant));
+        assert_eq!(iops, [7.0, 8.0].map(Some), "what power does not change is the value's");
+        assert_eq!(value("f", "w", "default"), Some(9.0));
     }
 
     #[test]

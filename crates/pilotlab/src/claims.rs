@@ -287,6 +287,7 @@ impl Files {
             let remedy = || stale::remedy(&about, &cells, &path, &root);
             stale.extend(reason.map(|reason| format!("{}: {reason}: {}", path.display(), remedy())));
         }
+        map.families.iter().for_each(|(parameter, default)| store.fold(parameter, default));
         let path = root.join(CALIBRATION);
         let calibration = if path.exists() {
             Calibration::parse(&read(&path)?).with_context(|| path.display().to_string())?

@@ -161,3 +161,48 @@ fn a_sample_puts_right_what_was_believed() {
     assert_eq!(out, []);
     assert_eq!(tick(&mut policy, 1, 50), [Command::Wake { core: B }, to(0, B)]);
 }
+
+#[test]
+fn the_paper_s_main_core_gives_its_active_threads_to_workers() {
+    let paper = || Parameters::read(&[("variant", "paper")]).unwrap();
+    let threads = [(MAIN, 20), (A, 60), (MAIN, 0), (MAIN, 30)];
+    let rest = [sleep(B), sleep(C), sleep(D)];
+    // The larger does not fit beside A's 60 %, so a core is given to it: the sibling of one in use. The other finds A.
+    let moves = [to(0, A), to(3, B)];
+    let plan = commands_with(paper(), &topology(), &threads);
+    assert_eq!(plan, [&moves[..], &[sleep(C), sleep(D)]].concat());
+    assert_eq!(commands_with(Parameters::printed(), &topology(), &threads), rest);
+}
+
+#[test]
+fn in_the_paper_s_variant_a_core_sleeps_once_a_burst_has_taken_its_last_thread() {
+    let surge = |settings: &[(&str, &str)]| {
+        let topology = Topology::flat(4).unwrap();
+        let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
+        let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
+        let asleep = CoreState::Asleep(Depth::MonitorWait);
+        let cores = [CoreState::Awake, CoreState::Awake, CoreState::Awake, asleep].map(CoreSample::new);
+        let mut policy = Sandman::new(Parameters::read(settings).unwrap());
+        let plant = Start {
+            now_ns: 0,
+            topology: &topology,
+            capabilities: &capabilities,
+            cores: &cores,
+            homes: &[A, A, B],
+            goals: &Goals::default(),
+        };
+        policy.start(&plant, &mut Vec::new()).unwrap();
+        // Two quiet ticks, then requests for the only thread of B; then for a thread of A, whose other one stays.
+        [(3, 2), (4, 0)].map(|(nth, thread)| {
+            let mut out = Vec::new();
+            let counts = [ThreadCount { thread: ThreadId(thread), requests: 50, busy_ns: 0 }];
+            policy.on_tick(&Tick { now_ns: nth * 10_000, elapsed_ns: 10_000, counts: &counts }, &mut out);
+            out
+        })
+    };
+    let wake = |core| Command::Wake { core };
+    let paper = surge(&[("variant", "paper")]);
+    assert_eq!(paper, [vec![wake(C), to(2, C), sleep(B)], vec![wake(B), to(0, B)]]);
+    let printed = surge(&[("guards", "printed")]);
+    assert_eq!(printed, [vec![wake(C), to(2, C)], vec![]], "no core is left that sleeps");
+}

@@ -54,6 +54,8 @@ const POLICIES: [(&str, Settings); 49] = [
         "sandman",
         &[COARSE, PRINTED, ("window", "4"), ("min_samples", "4"), ("main_takes_active", "false"), ("z", "0.5")],
     ),
+    ("sandman", &[COARSE, ("variant", "paper")]),
+    ("sandman", &[COARSE, ("variant", "paper"), ("spread", "deviation"), ("sleep", "software")]),
     ("sandman", &[COARSE, PRINTED, ("sleep", "software")]),
     ("sandman", &[COARSE, PRINTED, ("sleep", "software"), ("detect", "load")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false")]),

@@ -17,7 +17,7 @@ pub enum Way {
     Uring,
     /// `io_uring` with a thread in the kernel that submits and looks.
     UringPolled,
-    /// `posixaio`: a helper thread makes synchronous calls, one at a time for a file.
+    /// `posixaio`: a helper thread makes synchronous calls, one at a time for a file; what else is in progress waits for it.
     PosixAio,
     /// Without the kernel, looking all the time (SPDK).
     Bypass,
@@ -27,7 +27,7 @@ impl Way {
     /// Whether a job has one request in progress, whatever depth is asked.
     #[must_use]
     pub fn is_synchronous(self) -> bool {
-        matches!(self, Self::Interrupt | Self::Classic | Self::Hybrid | Self::PosixAio)
+        matches!(self, Self::Interrupt | Self::Classic | Self::Hybrid)
     }
 
     /// Whether a job looks all the time, instead of sleeping until it is woken.

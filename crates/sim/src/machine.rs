@@ -188,6 +188,10 @@ pub struct DirectorCosts {
     /// asked for.
     #[serde(default)]
     pub fails_ppm: u32,
+    /// Whether an I/O thread leaves its core at once, though software has yet to wake the core that it goes to: nobody polls it meanwhile.
+    /// Else it stays until that core is awake.
+    #[serde(default)]
+    pub leaves_at_once: bool,
 }
 
 /// The way between hosts and this machine.

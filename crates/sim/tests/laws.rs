@@ -9,7 +9,7 @@ use pilotlight_sim::ssd::DrivePower;
 use support::{policy, scenario};
 
 /// Every policy, at short intervals so that a small run shows them.
-const POLICIES: [(&str, &[(&str, &str)]); 9] = [
+const POLICIES: [(&str, &[(&str, &str)]); 10] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[("interval", "1ms")]),
@@ -19,6 +19,7 @@ const POLICIES: [(&str, &[(&str, &str)]); 9] = [
     ("sandman", &[("guards", "printed"), ("coarse_interval", "2ms")]),
     ("sandman", &[("coarse_interval", "2ms"), ("guards", "recommended")]),
     ("sandman", &[("guards", "printed"), ("coarse_interval", "2ms"), ("sleep", "software"), ("detect", "load")]),
+    ("sandman", &[("variant", "paper"), ("coarse_interval", "2ms"), ("sleep", "software")]),
 ];
 
 fn audited(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> Audit {
@@ -63,6 +64,23 @@ fn bursts_break_no_law() {
         let sum = all_policies(&bursts(6, seed));
         assert!(sum.moves > 50 && sum.rests > 100 && sum.in_progress > 0, "nothing was put to the test: {sum:?}");
     }
+}
+
+/// Nobody polls a thread on its way to a core that software wakes: what it has waits for the wake-up.
+#[test]
+fn threads_that_leave_at_once_break_no_law_and_are_late() {
+    let mut scenario = bursts(6, 1);
+    scenario.machine.sleep.software_wake_ns = 200_000;
+    let worst_ns = |scenario: &Scenario| {
+        let settings = [("guards", "printed"), ("coarse_interval", "2ms"), ("sleep", "software")];
+        let outcome = pilotlight_sim::run(scenario, policy("sandman", &settings)).unwrap();
+        outcome.latency.iter().map(|(_, times)| times.quantile(0.99)).max().unwrap()
+    };
+    let stays_ns = worst_ns(&scenario);
+    scenario.machine.director.leaves_at_once = true;
+    all_policies(&scenario);
+    let leaves_ns = worst_ns(&scenario);
+    assert!(leaves_ns > stays_ns + 50_000, "{stays_ns} and {leaves_ns} ns");
 }
 
 /// A fifth of all moves, sleeps and frequencies fail: no thread gets lost, no core with one sleeps, and loads are served.

@@ -104,9 +104,22 @@ fn what_each_engine_takes_of_its_processor() {
     close(busy(Way::Bypass), 500.0, 0.01);
     // Of the two threads that share the work of polled io_uring, the one in the kernel has more.
     close(busy(Way::UringPolled), INTO + 300.0, 0.01);
-    // A synchronous engine keeps one request in progress, whatever depth is asked.
-    let helped = run(&host(threads(), 2, 1, by(Way::PosixAio, 64)));
+    // A helper thread alone: the call, handing over, the drive, out of light sleep, the interrupt and coming back.
+    let helped = run(&host(threads(), 2, 1, by(Way::PosixAio, 1)));
     close(helped.jobs.reads.mean(), INTO + 1_500.0 + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 1e-3);
+}
+
+#[test]
+fn as_many_requests_are_in_progress_as_the_depth() {
+    for way in [Way::Libaio, Way::Uring, Way::UringPolled, Way::PosixAio, Way::Bypass] {
+        for depth in [4, 32] {
+            let outcome = run(&host(threads(), 2, 1, by(way, depth)));
+            // Little: rate x latency. What helpers and controllers make wait counts; what the program does between two requests does not.
+            let rate = sum(&outcome, |stretch| stretch.requests) / 19e6;
+            let in_progress = rate * outcome.jobs.reads.mean();
+            close(in_progress, f64::from(depth), 0.1);
+        }
+    }
 }
 
 #[test]

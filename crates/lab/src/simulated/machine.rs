@@ -24,9 +24,10 @@ const CALIBRATION: &str = "calibration.toml";
 
 /// What no file of a server has to give, with its value else: faults, which are there only where somebody asks for them, and how the kernel
 /// and the CPU keep limits and choose frequencies ([`pilotlight_sim::machine::Limits`], [`pilotlight_sim::machine::Governor`]).
-fn defaults() -> [(&'static str, Value); 6] {
+fn defaults() -> [(&'static str, Value); 7] {
     [
         ("director.fails_ppm", 0.into()),
+        ("director.leaves_at_once", false.into()),
         ("limits.quota_period_ns", 100_000_000.into()),
         ("limits.quota_slice_ns", 5_000_000.into()),
         ("limits.quota_of_main", false.into()),

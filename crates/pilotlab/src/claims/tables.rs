@@ -19,6 +19,7 @@ use pilotlight_claims::report::Counts;
 use pilotlight_claims::uncertainty::Spread;
 use pilotlight_claims::verdict::Verdict;
 use pilotlight_lab::simulated::calibration::Calibration;
+use pilotlight_stats::Estimate;
 
 use super::{Varied, demo};
 use crate::files;
@@ -147,17 +148,36 @@ fn counts(
     text + "\n"
 }
 
-/// A line for each result.
+/// A line for each result; what the same says of the recommended policy, where a map has that beside.
 fn rows(report: &Report, seed: Option<&str>) -> String {
-    let mut text = "| row | where | paper | here, with 95 % interval | verdict | cause |\n".to_owned();
-    text += "|---|---|---|---|---|---|\n";
-    for ((of, figure), rows) in report.by_figure() {
-        for row in rows.into_iter().filter(|_| seed.is_none_or(|seed| seed == of)) {
-            let cells = [&row.id, figure, &paper(row), &here(row), &verdict_words(row), &cause(row)];
-            let _ = writeln!(text, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
-        }
+    let by_figure = report.by_figure();
+    let all = || by_figure.iter().flat_map(|((of, figure), rows)| rows.iter().map(move |row| (of, figure, row)));
+    let all: Vec<_> = all().filter(|(of, ..)| seed.is_none_or(|seed| seed == **of)).collect();
+    let has_beside = all.iter().any(|(.., row)| row.beside.is_some());
+    let heads = ["row", "where", "paper", "here, with 95 % interval", "verdict", "recommended instead", "cause"];
+    let kept = |at: usize| has_beside || at != 5;
+    let line = |cells: [&str; 7]| {
+        let cells = cells.iter().enumerate().filter(|(at, _)| kept(*at)).map(|(_, cell)| cell.replace('|', "\\|"));
+        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
+    let mut text = line(heads) + &"|---".repeat(heads.len() - usize::from(!has_beside)) + "|\n";
+    for (_, figure, row) in all {
+        let (paper, here, verdict, cause) = (paper(row), here(row), verdict_words(row), cause(row));
+        text += &line([&row.id, figure, &paper, &here, &verdict, &beside(row), &cause]);
     }
     text
+}
+
+fn beside(row: &Assessment) -> String {
+    let Some(beside) = &row.beside else { return String::new() };
+    let value = beside.ours.filter(|ours| ours.value.is_finite()).map(estimate);
+    let statements = || Some(beside.note.clone()).filter(|_| beside.ours.is_none());
+    let parts = [value.or_else(statements), Some(beside.verdict.words().to_owned())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+}
+
+fn estimate(ours: Estimate) -> String {
+    format!("{} ({} to {})", short(ours.value), short(ours.low), short(ours.high))
 }
 
 fn paper(row: &Assessment) -> String {
@@ -170,9 +190,7 @@ fn paper(row: &Assessment) -> String {
 
 fn here(row: &Assessment) -> String {
     let value = match (&row.ours, &row.given) {
-        (Some(ours), _) if ours.value.is_finite() => {
-            format!("{} ({} to {})", short(ours.value), short(ours.low), short(ours.high))
-        }
+        (Some(ours), _) if ours.value.is_finite() => estimate(*ours),
         (Some(_), _) => "no value".to_owned(),
         (None, Some(given)) => given.to_string(),
         (None, None) if row.findings.is_empty() => String::new(),

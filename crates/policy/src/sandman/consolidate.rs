@@ -7,7 +7,8 @@
 //!
 //! **Steps**, each on what the one before has left:
 //!
-//! 1. Threads without a request go to the main core.
+//! 1. Threads without a request go to the main core. Where `main_gives_active` is set, it gives the others to workers (5.3): to one that
+//!    can take a thread, else to a core that is woken.
 //! 2. Where `relieve` is set: a busy core gives its largest threads away until it is not busy: to a worker that can take one,
 //!    else to a whole core of its own.
 //! 3. Idle workers are emptied, the emptiest first. Their threads go, the largest first, to the worker that is then fullest
@@ -38,6 +39,9 @@ pub struct Plan {
 pub fn plan(sample: &Sample<'_>, topology: &Topology, parameters: &Parameters) -> Plan {
     let mut layout = Layout::new(sample, topology, parameters);
     layout.gather_quiet_threads();
+    if parameters.main_gives_active {
+        layout.spare_main();
+    }
     if parameters.relieve {
         layout.relieve_busy_cores();
     }
@@ -143,6 +147,17 @@ impl<'a> Layout<'a> {
             if !self.active[thread] || !self.is_awake(self.homes[thread]) {
                 self.move_to(thread, self.topology.main());
             }
+        }
+    }
+
+    /// Step 1, second half. What is left of the main core's load is its own.
+    fn spare_main(&mut self) {
+        let selection = Selection { reuse_awake: true, siblings: self.siblings };
+        let main = self.topology.main();
+        for thread in self.largest_first(main).into_iter().filter(|&thread| self.active[thread]).collect::<Vec<_>>() {
+            let to = self.fullest_worker(main, thread).or_else(|| whole_core(self.topology, self, selection));
+            let Some(to) = to else { return };
+            self.move_to(thread, to);
         }
     }
 

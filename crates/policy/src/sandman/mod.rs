@@ -72,6 +72,8 @@ struct Running {
     goal: SleepGoal,
     /// The threads that have surged in this tick; empty between ticks.
     surged: Vec<ThreadId>,
+    /// Workers that threads have left in this tick; empty between ticks.
+    left: Vec<CoreId>,
     /// When intervals end.
     grid: Grid,
     /// When the next interval is needed: never where the last sample showed every thread on the main core and all workers
@@ -129,15 +131,36 @@ impl Running {
                 continue;
             }
             match whole_core(self.belief.topology(), &self.belief, parameters.selection()) {
-                Some(core) => self.give(thread, core, out),
+                Some(core) => {
+                    self.left.push(self.belief.home(thread));
+                    self.give(thread, core, out);
+                }
                 None => self.exhausted = true,
             }
         }
+        let moved = self.left.len() as u64;
+        if parameters.sleep_at_once {
+            self.rest_empty(out);
+        }
+        self.left.clear();
         if out.len() > before {
             self.woke = true;
             self.due_ns = self.due_ns.min(self.grid.end(now_ns));
         }
-        out[before..].iter().filter(|command| matches!(command, Command::Move { .. })).count() as u64
+        moved
+    }
+
+    /// Workers that their last thread has left sleep, and can be woken again for others.
+    fn rest_empty(&mut self, out: &mut Vec<Command>) {
+        for &core in &self.left {
+            let is_empty = self.belief.owned(core) == 0 && self.belief.is_awake(core);
+            if is_empty && core != self.belief.topology().main() {
+                let order = Command::Sleep { core, goal: self.goal };
+                out.push(order);
+                self.belief.follow(&order);
+                self.exhausted = false;
+            }
+        }
     }
 
     /// Whether a thread has a worker core to itself.
@@ -196,6 +219,7 @@ impl Policy for Sandman {
             belief,
             goal,
             surged: Vec::with_capacity(threads),
+            left: Vec::with_capacity(threads),
             grid: Grid { start_ns: start.now_ns, every_ns: self.parameters.coarse_interval_ns },
             due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
             woke: false,
@@ -218,7 +242,10 @@ impl Policy for Sandman {
             Detect::Load => running.by_load.on_tick(tick, &running.belief, &mut running.surged),
         }
         self.counters.surges += running.surged.len() as u64;
+        let before = out.len();
         self.counters.surge_moves += running.scale_up(tick.now_ns, &self.parameters, out);
+        let is_sleep = |command: &&Command| matches!(command, Command::Sleep { .. });
+        self.counters.sleeps += out[before..].iter().filter(is_sleep).count() as u64;
         running.next()
     }
 

@@ -33,6 +33,10 @@ pub struct Parameters {
     pub siblings: bool,
     /// Whether the main core takes active threads from workers that nobody else can empty.
     pub main_takes_active: bool,
+    /// Whether the main core gives its active threads to workers, waking one where none can take them.
+    pub main_gives_active: bool,
+    /// Whether a worker sleeps as soon as a burst has taken its last thread, not after the coarse interval.
+    pub sleep_at_once: bool,
     /// Whether the whole server may sleep when all is quiet.
     pub server_sleep: bool,
     /// What a count is compared with: the error of the mean, or the deviation of counts.
@@ -124,6 +128,8 @@ impl Parameters {
             detect: Detect::Queues,
             siblings: true,
             main_takes_active: true,
+            main_gives_active: false,
+            sleep_at_once: false,
             server_sleep: true,
             spread: Spread::Error,
             floor: 0,
@@ -153,13 +159,13 @@ pub const RECOMMENDED: [(&str, &str); 9] = [
 ];
 
 impl Parameters {
-    /// With these set: first sets of guards, whatever the order, then the others in theirs.
+    /// With these set: first the variant and then the set of guards, whatever the order, then the others in theirs.
     ///
     /// # Errors
     /// If there is no such parameter, or values are not allowed, each by itself or together.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
-        let (mut ordered, others): (Vec<_>, Vec<_>) = settings.iter().partition(|(key, _)| *key == "guards");
-        ordered.extend(others);
+        let mut ordered = settings.to_vec();
+        ordered.sort_by_key(|(key, _)| ["variant", "guards"].iter().position(|first| first == key).unwrap_or(2));
         let read = parameter::read(super::NAME, &TABLE, &ordered)?;
         read.check()?;
         Ok(read)
@@ -208,6 +214,24 @@ impl Parameters {
         Selection { reuse_awake: self.reuse_awake, siblings: self.siblings }
     }
 
+    /// The paper's policy as its text has it, or with what is recommended beside.
+    pub(super) fn set_variant(&mut self, which: &str) -> Option<()> {
+        let (guards, is_paper) = match which {
+            "paper" => ("printed", true),
+            "recommended" => ("recommended", false),
+            _ => return None,
+        };
+        self.set_guards(guards)?;
+        (self.main_takes_active, self.server_sleep) = (!is_paper, !is_paper);
+        (self.main_gives_active, self.sleep_at_once) = (is_paper, is_paper);
+        Some(())
+    }
+
+    /// The name of the variant in force.
+    pub(super) fn variant(&self) -> &'static str {
+        self.first_like(["paper", "recommended"], Self::set_variant)
+    }
+
     pub(super) fn set_guards(&mut self, which: &str) -> Option<()> {
         let printed = Self::printed();
         let guards = match which {
@@ -225,6 +249,8 @@ impl Parameters {
             detect: self.detect,
             siblings: self.siblings,
             main_takes_active: self.main_takes_active,
+            main_gives_active: self.main_gives_active,
+            sleep_at_once: self.sleep_at_once,
             server_sleep: self.server_sleep,
             ..printed
         };
@@ -233,12 +259,17 @@ impl Parameters {
 
     /// The name of the set of guards in force.
     pub(super) fn guards(&self) -> &'static str {
-        let like = |name: &&&str| {
+        self.first_like(["printed", "recommended"], Self::set_guards)
+    }
+
+    /// The first of these names that changes nothing; else `own`.
+    fn first_like(&self, names: [&'static str; 2], set: impl Fn(&mut Self, &str) -> Option<()>) -> &'static str {
+        let like = |name: &&str| {
             let mut other = self.clone();
-            other.set_guards(name);
+            set(&mut other, name);
             other == *self
         };
-        ["printed", "recommended"].iter().find(like).copied().unwrap_or("own")
+        names.into_iter().find(like).unwrap_or("own")
     }
 }
 
@@ -273,7 +304,7 @@ mod tests {
             parameters.set(key, value).unwrap();
         }
         let mut again = Parameters::default();
-        for Setting { key, value, .. } in parameters.list().into_iter().filter(|setting| setting.key != "guards") {
+        for Setting { key, value, .. } in parameters.list().into_iter().filter(|setting| !["guards", "variant"].contains(&setting.key)) {
             again.set(key, &value).unwrap_or_else(|error| panic!("{error}"));
         }
         assert_eq!(again, parameters);
@@ -307,6 +338,26 @@ mod tests {
     }
 
     #[test]
+    fn the_paper_s_variant_is_the_printed_rule_with_what_its_text_says() {
+        let paper = Parameters::read(&[("spread", "deviation"), ("variant", "paper")]).unwrap();
+        let expected = Parameters {
+            main_takes_active: false,
+            main_gives_active: true,
+            sleep_at_once: true,
+            server_sleep: false,
+            spread: Spread::Deviation,
+            ..Parameters::printed()
+        };
+        assert_eq!((paper.variant(), &paper), ("own", &expected));
+        let paper = Parameters { spread: Spread::Error, ..paper };
+        assert_eq!((paper.variant(), paper.guards()), ("paper", "printed"));
+        assert_eq!(Parameters::default().variant(), "recommended");
+        let mut back = paper;
+        back.set("variant", "recommended").unwrap();
+        assert_eq!(back, Parameters::default());
+    }
+
+    #[test]
     fn mistakes_are_named_with_what_would_be_right() {
         let message = |key, value| Parameters::default().set(key, value).unwrap_err().to_string();
         assert!(message("windw", "3").contains("did you mean window?"), "{}", message("windw", "3"));
@@ -324,6 +375,7 @@ mod tests {
             ("healthy_threshold", "140"),
             ("exempt_alone", "yes"),
             ("guards", "own"),
+            ("variant", "own"),
         ];
         for (key, value) in wrong {
             let message = message(key, value);

@@ -5,7 +5,15 @@ use crate::parameter::{PERCENT, Parameter, SWITCH, TIME, put, text, time};
 use crate::sleep::Sleep;
 
 /// All of them.
-pub(super) const TABLE: [Parameter<Parameters>; 22] = [
+pub(super) const TABLE: [Parameter<Parameters>; 25] = [
+    Parameter {
+        key: "variant",
+        meaning: "sets guards, main_takes_active, main_gives_active, sleep_at_once and server_sleep, before all else: what is recommended, \
+                  or as the paper has it",
+        allowed: "paper or recommended",
+        get: |p| p.variant().to_owned(),
+        set: |p, v| p.set_variant(v),
+    },
     Parameter {
         key: "coarse_interval",
         meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s)",
@@ -72,6 +80,21 @@ pub(super) const TABLE: [Parameter<Parameters>; 22] = [
         allowed: SWITCH,
         get: |p| p.main_takes_active.to_string(),
         set: |p, v| put(&mut p.main_takes_active, v.parse().ok()),
+    },
+    Parameter {
+        key: "main_gives_active",
+        meaning: "the main core gives its active threads to workers at the coarse interval, and wakes one where none can take them (5.3: \
+                  worker cores first)",
+        allowed: SWITCH,
+        get: |p| p.main_gives_active.to_string(),
+        set: |p, v| put(&mut p.main_gives_active, v.parse().ok()),
+    },
+    Parameter {
+        key: "sleep_at_once",
+        meaning: "a worker sleeps as soon as a burst has taken its last thread (4.3); false: at the coarse interval",
+        allowed: SWITCH,
+        get: |p| p.sleep_at_once.to_string(),
+        set: |p, v| put(&mut p.sleep_at_once, v.parse().ok()),
     },
     Parameter {
         key: "server_sleep",

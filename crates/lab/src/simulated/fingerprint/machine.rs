@@ -26,7 +26,7 @@ values!(SleepCosts: monitor, monitor_wake_ns, software_wake_ns, software_waker_n
 values!(
     KernelCosts: coalesce_ns, interrupt_ns, switch_ns, request_ns, shallow_exit_ns, deep_exit_ns, deep_residency_ns
 );
-values!(DirectorCosts: decide_ns, decide_thread_ns, fill_ns, move_ns, frequency_ns; added 1 fails_ppm = 0);
+values!(DirectorCosts: decide_ns, decide_thread_ns, fill_ns, move_ns, frequency_ns; added 1 fails_ppm = 0, 2 leaves_at_once = false);
 values!(Network: ports, port_mbit_s, round_trip_ns, overhead_bytes);
 values!(Power: physical_cores, cpu_uw, others_uw, drives_idle_uw, read_4k_nj, write_4k_nj, family; added 1 scheduled = None, 2 uncore_uw = None);
 values!(ScheduledPower: looks_ppm, of_all_ppm, base_uw, slope_ppm);

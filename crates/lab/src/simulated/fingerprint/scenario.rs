@@ -17,11 +17,16 @@ use crate::simulated::quantity::{Size, Time};
 
 /// Parameters of policies that were added after results were made: number, policy, key, and the value with which the policy does what
 /// it did before.
-pub const ADDED: [(u8, &str, &str, &str); 3] =
-    [(1, "pacer", "forecast", "2"), (2, "pg", "forecast", "2"), (3, "dvfs", "forecast", "2")];
+pub const ADDED: [(u8, &str, &str, &str); 5] = [
+    (1, "pacer", "forecast", "2"),
+    (2, "pg", "forecast", "2"),
+    (3, "dvfs", "forecast", "2"),
+    (4, "sandman", "main_gives_active", "false"),
+    (5, "sandman", "sleep_at_once", "false"),
+];
 
 /// Parameters that name a set of others: what they set is in the others.
-const DERIVED: [(&str, &str); 1] = [("sandman", "guards")];
+const DERIVED: [(&str, &str); 2] = [("sandman", "guards"), ("sandman", "variant")];
 
 /// What does not depend on the machine, at a point under a policy.
 ///

@@ -1,6 +1,6 @@
 //! Commands: what each changes, and what it costs the main core.
 
-use pilotlight_plant::{Command, Completions, CoreId, Depth, Kind, KnobId, Of, Refusal, ThreadId};
+use pilotlight_plant::{Command, Completions, CoreId, Depth, Kind, KnobId, Of, Refusal, SleepCost, ThreadId};
 
 use super::Director;
 use crate::engine::abilities::STORE_NS;
@@ -80,7 +80,7 @@ impl Director {
                     return Err(Refusal::Unknown);
                 }
                 self.check_there(core)?;
-                self.wake(core, cores);
+                self.wake(core, cores, floor.machine);
                 Ok(())
             }
             Command::Completions { thread, how } => {
@@ -235,19 +235,20 @@ impl Director {
     }
 
     /// Wakes a core, at the waker's cost.
-    fn wake(&mut self, core: CoreId, cores: &mut [Core]) {
+    fn wake(&mut self, core: CoreId, cores: &mut [Core], machine: &Machine) {
         let main = self.topology.main().index();
         let slept = self.asleep[core.index()].take();
         let cost = self.capabilities.sleeps.iter().find(|sleep| Some(sleep.depth) == slept).copied();
         self.decisions.wakes += u64::from(slept.is_some());
         let at_ns = cores[main].spend(cost.map_or(STORE_NS, |cost| cost.waker.ns() as u32));
         cores[core.index()].deliver(Message { at_ns, say: Say::Wake });
-        if let Some(cost) = cost.filter(|cost| cost.depth == Depth::SoftwareWait) {
+        let waits = |cost: &SleepCost| cost.depth == Depth::SoftwareWait && !machine.director.leaves_at_once;
+        if let Some(cost) = cost.filter(waits) {
             self.ready_ns[core.index()] = at_ns + cost.wake.ns();
         }
     }
 
-    /// Orders a thread to a core. One that software wakes is awake before the thread leaves its old home.
+    /// Orders a thread to a core. One that software wakes is awake before the thread leaves its old home, unless threads leave at once.
     fn send_thread(
         &mut self,
         thread: ThreadId,
@@ -261,7 +262,7 @@ impl Director {
         }
         self.check_there(to)?;
         if self.asleep[to.index()].is_some() {
-            self.wake(to, cores);
+            self.wake(to, cores, floor.machine);
         }
         let io = &mut floor.threads[thread.index()];
         let settled = io.home == Some(io.destination);

@@ -7,6 +7,7 @@
 //! | hybrid polling | the call with a timer, half a switch | asleep for half of the mean, then looking | as classic |
 //! | `io_uring` polled | a ring; a worker calls | looking | the worker completes |
 //! | SPDK | no call | looking | nothing |
+//! | `posixaio` | handed to a helper thread, which makes a call for one after the other | asleep | interrupt, half a switch |
 //!
 //! Which requests are in progress, and when a job thinks, is as in fio: `think_after` requests, then a rest once they are all back. A job
 //! that can go on lets others of its core go first after each request.
@@ -76,6 +77,9 @@ pub(super) struct Program {
     pub(super) task: usize,
     helper: Option<usize>,
     ready: VecDeque<Request>,
+    /// Requests that wait for the helper thread ([`Way::PosixAio`]), and whether it has one.
+    handed_over: VecDeque<Request>,
+    is_helped: bool,
     outstanding: u32,
     waits: bool,
     /// Interrupts of its requests that have come and are not handled.
@@ -96,6 +100,8 @@ impl Program {
             task,
             helper,
             ready: VecDeque::new(),
+            handed_over: VecDeque::new(),
+            is_helped: false,
             outstanding: 0,
             waits: false,
             pending: 0,
@@ -252,7 +258,7 @@ impl Scheduled {
             Way::Libaio => call_ns + costs.libaio_ns,
             Way::Uring => call_ns + costs.uring_ns,
             Way::UringPolled => costs.ring_ns,
-            Way::PosixAio => call_ns + costs.hand_over_ns,
+            Way::PosixAio => costs.hand_over_ns,
             Way::Bypass => costs.bypass_ns,
         }
     }
@@ -261,14 +267,31 @@ impl Scheduled {
         self.costs.page_ns_per_kib * u64::from(job.bytes) / 1024
     }
 
-    /// The program is done with a request: it or its worker submits it.
+    /// The program is done with a request: it, its worker or its helper submits it.
     fn leaves(&mut self, job: usize, task: usize, request: Request, ended: &Ended<Then>) -> bool {
-        let program = &self.programs[job];
+        let program = &mut self.programs[job];
+        if program.job.way == Way::PosixAio {
+            program.handed_over.push_back(request);
+            self.help(job, ended.at_ns);
+            return self.submitted(job, ended.at_ns);
+        }
         let Some(helper) = program.helper else { return self.submits(job, task, request, false, ended) };
         let ns = self.costs.submit_ns + self.pages_ns(&program.job);
         self.dispatch.push(helper, work(ns), Then::Submits(job, request, false));
         self.dispatch.wake(ended.at_ns, helper, true);
         self.submitted(job, ended.at_ns)
+    }
+
+    /// The helper thread, if it has nothing to do, makes the call for the first request that waits for it.
+    fn help(&mut self, job: usize, now_ns: u64) {
+        let program = &mut self.programs[job];
+        if program.is_helped {
+            return;
+        }
+        let Some(request) = program.handed_over.pop_front() else { return };
+        program.is_helped = true;
+        let ns = self.costs.submit_ns + self.pages_ns(&self.programs[job].job);
+        self.wake(job, now_ns, work(ns), Then::Submits(job, request, false), true);
     }
 
     /// A request goes to its drive, behind the scheduler's lock if there is one: one holds it at a time while others try.
@@ -301,7 +324,7 @@ impl Scheduled {
                 self.dispatch.push(task, work(self.costs.switch_ns / 2), Then::Nothing);
                 false
             }
-            Way::UringPolled => false,
+            Way::UringPolled | Way::PosixAio => false,
             _ => self.submitted(job, now_ns),
         }
     }
@@ -375,6 +398,10 @@ impl Scheduled {
         let program = &mut self.programs[job];
         program.ready.push_back(request);
         program.pending = program.pending.saturating_sub(1);
+        if std::mem::take(&mut program.is_helped) {
+            self.help(job, now_ns);
+        }
+        let program = &mut self.programs[job];
         if std::mem::take(&mut program.waits) {
             let ns = if program.job.way.spins() { 0 } else { self.costs.switch_ns / 2 };
             self.wake(job, now_ns, work(ns), Then::GoesOn(job), true);
