@@ -26,7 +26,7 @@
 
 pub mod assess;
 mod beside;
-mod check;
+pub mod check;
 pub mod claim;
 pub mod contradicts;
 pub mod crossover;
