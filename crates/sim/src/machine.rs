@@ -168,6 +168,23 @@ pub struct KernelCosts {
     /// The idle governor takes the deep state where it expects at least this much idle time, in nanoseconds; `u64::MAX` if
     /// never.
     pub deep_residency_ns: u64,
+    /// Completion queues of each drive, each with an interrupt of its own, taken by the first of the cores that share the queue
+    /// (`engine/interrupts.rs`). 0: an I/O thread that waits in the kernel is woken on its own core, by one interrupt for whatever comes.
+    #[serde(default)]
+    pub drive_queues: u32,
+    /// Receive queues of the network cards in all, likewise. 0: a packet interrupts the core of its I/O thread, while that waits in the kernel.
+    #[serde(default)]
+    pub network_queues: u32,
+    /// From the end of an interrupt until another core is told to run the I/O thread that it is for, in nanoseconds.
+    #[serde(default)]
+    pub ipi_ns: u64,
+    /// Whether the kernel's md driver makes the array: one thread handles all that writes or rebuilds, a page after the other
+    /// (`engine/md.rs`).
+    #[serde(default)]
+    pub md: bool,
+    /// Time of that thread for each page of 4 KiB that a command moves, its dispatch and its completion, in nanoseconds.
+    #[serde(default)]
+    pub md_page_ns: u32,
 }
 
 /// Deciding and commanding, on the main core, in nanoseconds.

@@ -24,7 +24,7 @@ const CALIBRATION: &str = "calibration.toml";
 
 /// What no file of a server has to give, with its value else: faults, which are there only where somebody asks for them, and how the kernel
 /// and the CPU keep limits and choose frequencies ([`pilotlight_sim::machine::Limits`], [`pilotlight_sim::machine::Governor`]).
-fn defaults() -> [(&'static str, Value); 7] {
+fn defaults() -> [(&'static str, Value); 12] {
     [
         ("director.fails_ppm", 0.into()),
         ("director.leaves_at_once", false.into()),
@@ -33,6 +33,11 @@ fn defaults() -> [(&'static str, Value); 7] {
         ("limits.quota_of_main", false.into()),
         ("limits.power_period_ns", 1_000_000.into()),
         ("governor", "performance".into()),
+        ("kernel.drive_queues", 0.into()),
+        ("kernel.network_queues", 0.into()),
+        ("kernel.ipi_ns", 0.into()),
+        ("kernel.md", false.into()),
+        ("kernel.md_page_ns", 0.into()),
     ]
 }
 

@@ -390,6 +390,9 @@ fn patience_ns(scenario: &Scenario, slow: u64) -> u64 {
     let work = u64::from(poll.batch) * (received + 2 * begun + ended);
     let empty = u64::from(poll.thread_ns) + u64::from(poll.queue_ns) * scenario.drives.len() as u64;
     let each = work + empty + u64::from(director.move_ns) + sleep.software_waker_ns + u64::from(director.frequency_ns);
+    let takes = kernel.drive_queues > 0 || kernel.network_queues > 0;
+    let taken = u64::from(kernel.interrupt_ns) * u64::from(poll.batch) * commands + u64::from(kernel.switch_ns);
+    let each = if takes { each + taken + kernel.ipi_ns } else { each };
     let loop_ns = u64::from(poll.loop_ns) + u64::from(scenario.threads) * each;
     let wake = sleep.monitor_wake_ns + sleep.software_wake_ns + kernel.shallow_exit_ns + kernel.deep_exit_ns;
     let switched = scenario.machine.hotplug.map_or(0, |hotplug| 2 * (hotplug.offline_ns + hotplug.online_ns));

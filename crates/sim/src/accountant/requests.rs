@@ -228,7 +228,8 @@ impl<'a> RequestBook<'a> {
                 Stage::Issued => true,
                 Stage::Answered => progress.since_ns < end_ns,
                 _ if progress.submitted > progress.completed => true,
-                Stage::Polled if self.capped => false, // a cap may hold it back for as long as it wants
+                // A cap, or the thread of md, may hold it back for as long as it wants.
+                Stage::Polled if self.capped || self.scenario.machine.kernel.md => false,
                 Stage::Arrived | Stage::Polled => end_ns.saturating_sub(active_ns) > patience_ns,
             };
             if lost {

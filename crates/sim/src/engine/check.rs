@@ -37,6 +37,12 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
     if speed.min_khz == 0 || speed.min_khz > speed.max_khz || scenario.machine.poll.batch == 0 {
         return wrong("speed.min_khz must be at least 1 and at most speed.max_khz, poll.batch at least 1".to_owned());
     }
+    let kernel = scenario.machine.kernel;
+    if (kernel.drive_queues > 0 || kernel.network_queues > 0) && (kernel.ipi_ns == 0 || scenario.scheduled.is_some()) {
+        return wrong(
+            "where cores take interrupts of others, kernel.ipi_ns is at least 1 and no core is scheduled".to_owned(),
+        );
+    }
     if let Some(scheduled) = &scenario.scheduled {
         check_scheduled(scenario, scheduled).or_else(wrong)?;
     }

@@ -12,6 +12,7 @@
 //! take, 211,000 did not; 4,000 of those are left, where a window's end cuts a loop. While nothing else can be due at a boundary than
 //! polling, nothing else is looked for there ([`Core::plain_until_ns`]).
 
+mod kernel;
 mod rest;
 
 use std::collections::VecDeque;
@@ -67,6 +68,9 @@ pub(crate) struct Core {
     state: State,
     /// What idle times the kernel expects.
     expected_idle_ns: u64,
+    /// The I/O thread that runs, and when the last interrupt ended: where cores take interrupts of others.
+    runs: Option<u16>,
+    interrupted_ns: u64,
     quota: Share,
     /// When it has to look at its quota next; never without one.
     quota_ns: u64,
@@ -89,7 +93,8 @@ impl EmptyLoop {
     fn new(ring: &[u16], factor: u32, floor: &Floor<'_>) -> Self {
         let fixed_ns = scaled(floor.machine.poll.loop_ns.max(1), factor).max(1);
         let step_ns = scaled(floor.empty_step_ns, factor);
-        let polls = ring.iter().all(|&thread| floor.threads[usize::from(thread)].how == Completions::Poll);
+        let polls = !floor.interrupts.is_active()
+            && ring.iter().all(|&thread| floor.threads[usize::from(thread)].how == Completions::Poll);
         Self { polls, fixed_ns, step_ns, loop_ns: fixed_ns + step_ns * ring.len() as u64 }
     }
 
@@ -141,6 +146,8 @@ impl Core {
             changes: VecDeque::new(),
             state: State::Awake,
             expected_idle_ns: 0,
+            runs: None,
+            interrupted_ns: 0,
             quota: Share::default(),
             quota_ns: u64::MAX,
             busy_ns: 0,
@@ -268,17 +275,26 @@ impl Core {
     /// When it does something next, if nothing comes from elsewhere.
     pub(crate) fn next_ns(&self, floor: &Floor<'_>) -> u64 {
         let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
+        let interrupt = floor.interrupts.next_ns(self.id);
         match self.mode {
-            Mode::Polls => self.now_ns,
-            Mode::Sleeps { since_ns, .. } => message.max(since_ns),
+            Mode::Polls => self.now_ns.min(interrupt.max(self.interrupted_ns)),
+            Mode::Sleeps { since_ns, .. } => message.min(interrupt).max(since_ns),
+            Mode::Idles { since_ns, .. } if floor.interrupts.is_active() => {
+                self.called(floor).0.min(interrupt).max(since_ns)
+            }
             Mode::Idles { since_ns, .. } => self.due_ns(floor).min(message).max(since_ns),
-            Mode::Throttled { since_ns, .. } => floor.quota.release_ns(self.id).max(since_ns),
+            Mode::Throttled { since_ns, .. } => {
+                floor.quota.release_ns(self.id).max(since_ns).min(interrupt.max(self.interrupted_ns))
+            }
         }
     }
 
     /// Goes on until its next step would begin at `until_ns` or later, or until it has sent another core a message. `true` if it has
     /// stopped before, at [`Core::now_ns`], to ask the policy.
     pub(crate) fn advance(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> bool {
+        if floor.interrupts.is_active() {
+            return self.advance_in_kernel(floor, until_ns);
+        }
         let skip = skip && floor.polls.is_none();
         let mut plain_until_ns = if skip { self.plain_until_ns(floor) } else { 0 };
         loop {

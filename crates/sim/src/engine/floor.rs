@@ -5,6 +5,8 @@ use pilotlight_plant::Completions;
 use super::background::{self, Background};
 use super::caps::Caps;
 use super::due::{Due, Line};
+use super::interrupts::Interrupts;
+use super::md::Md;
 use super::polls::Polls;
 use super::quota::Pool;
 use super::request::{Command, Job, Plan, Shape};
@@ -59,6 +61,17 @@ impl IoThread {
         let received = self.received.first().map_or(u64::MAX, |&(at_ns, _)| at_ns);
         let completed = self.completed.first().map_or(u64::MAX, |&(at_ns, ..)| at_ns);
         received.min(completed)
+    }
+
+    /// When it next has a packet, and a completion.
+    pub(crate) fn comes_ns(&self) -> (u64, u64) {
+        let received = self.received.first().map_or(u64::MAX, |&(at_ns, _)| at_ns);
+        (received, self.completed.first().map_or(u64::MAX, |&(at_ns, ..)| at_ns))
+    }
+
+    /// Whether it does not wait by interrupts.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.how != Completions::Interrupt
     }
 
     /// How long it may be left alone, by the way in which it waits.
@@ -164,6 +177,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) moving: u32,
     /// Bandwidth that namespaces and hosts may use.
     pub(crate) caps: Caps,
+    /// What cores take for I/O threads that wait by interrupts.
+    pub(crate) interrupts: Interrupts,
     /// What I/O threads do without a request.
     pub(crate) background: Background,
     /// CPU time that workers may use.
@@ -187,6 +202,7 @@ impl<'a> Floor<'a> {
         machine: &'a Machine,
         plans: Vec<Plan<'a>>,
         queues: u32,
+        cores: usize,
         threads: Vec<IoThread>,
         recorder: Recorder<'a>,
     ) -> Self {
@@ -195,7 +211,6 @@ impl<'a> Floor<'a> {
             machine,
             plans,
             empty_step_ns: machine.poll.thread_ns + machine.poll.queue_ns * queues,
-            threads,
             due_ns,
             jobs: Vec::new(),
             unused: Vec::new(),
@@ -204,6 +219,8 @@ impl<'a> Floor<'a> {
             mail: Vec::new(),
             moving: 0,
             caps: Caps::new(queues as usize, hosts),
+            interrupts: Interrupts::new(machine.kernel, cores, threads.len()),
+            threads,
             background: Background::default(),
             quota: Pool::new(machine.limits.quota_slice_ns),
             drive_orders: Vec::new(),
@@ -227,8 +244,15 @@ impl<'a> Floor<'a> {
         *due = (*due).min(at_ns);
     }
 
+    /// A request that has arrived is there for its I/O thread, once an interrupt has been taken.
+    pub(crate) fn receive(&mut self, at_ns: u64, thread: u16, place: u32) {
+        let thread = usize::from(thread);
+        self.threads[thread].received.push((at_ns, place));
+        self.due_ns[thread] = self.due_ns[thread].min(at_ns);
+    }
+
     #[inline(always)]
-    fn place(&mut self, job: Job) -> u32 {
+    pub(crate) fn place(&mut self, job: Job) -> u32 {
         if let Some(place) = self.unused.pop() {
             self.jobs[place as usize] = job;
             return place;
@@ -251,6 +275,11 @@ impl<'a> Floor<'a> {
     #[inline(never)]
     pub(crate) fn complete_background(&mut self, at_ns: u64, thread: u16, name: u64, place: u32) {
         self.complete(at_ns, thread, name, place);
+    }
+
+    /// Whether a command goes through md's thread.
+    pub(crate) fn goes_through(&self, md: &Md, submission: &Submission) -> bool {
+        submission.job < background::FIRST && md.handles(self.job(submission.job).connection)
     }
 
     #[inline]

@@ -28,7 +28,9 @@ mod drives;
 mod due;
 mod floor;
 mod host;
+mod interrupts;
 mod link;
+mod md;
 mod meter;
 mod moments;
 mod naive;
@@ -60,11 +62,12 @@ use director::Director;
 use floor::{Answer, DriveOrder, Floor, IoThread, Submission};
 use host::{Host, Sent};
 use link::Link;
+use md::Md;
 use meter::{Meter, Metering};
 use order::Order;
 use plain::PlainMeter;
 use polls::Polls;
-use request::Plan;
+use request::{Job, Plan};
 use scheduled::Scheduled;
 
 /// Why a scenario cannot be run.
@@ -231,6 +234,7 @@ pub(crate) struct World<'a> {
     /// How many cores poll; those that follow are scheduled.
     polls: usize,
     scheduled: Option<Box<Scheduled>>,
+    md: Option<Box<Md>>,
     /// Scratch.
     sent: Vec<Sent>,
     submissions: Vec<Submission>,
@@ -268,6 +272,7 @@ impl<'a> World<'a> {
                 .map(|(index, one)| Plan::new(index, one, network.ports, &scenario.drives, seed))
                 .collect(),
             scenario.drives.len() as u32,
+            topology.len(),
             (0..scenario.threads).map(|thread| IoThread::new(home(thread))).collect(),
             Recorder::new(out),
         );
@@ -305,6 +310,7 @@ impl<'a> World<'a> {
             collector: Collector::new(scenario),
             polls,
             scheduled: Scheduled::new(scenario).map(Box::new),
+            md: Md::new(scenario).map(Box::new),
             sent: Vec::new(),
             submissions: Vec::new(),
             answers: Vec::new(),
@@ -352,8 +358,16 @@ impl<'a> World<'a> {
     }
 
     /// What hosts have sent arrives, in the order in which it was sent.
+    fn arrive_any(&mut self, sent: &Sent) {
+        if self.floor.interrupts.takes_packets() {
+            self.arrive(sent, Floor::arrive_by_interrupt);
+        } else {
+            self.arrive(sent, Floor::arrive);
+        }
+    }
+
     #[inline(always)] // into both loops over what was sent
-    fn arrive(&mut self, sent: &Sent) {
+    fn arrive(&mut self, sent: &Sent, take: impl FnOnce(&mut Floor<'a>, u64, Job)) {
         let plan = &self.floor.plans[sent.connection as usize];
         let job = plan.job(sent);
         let bytes = plan.bytes_in(&job);
@@ -364,7 +378,7 @@ impl<'a> World<'a> {
         }
         self.collector.issued(sent);
         self.floor.recorder.note(sent.at_ns, What::Issued, job.name(), u64::from(bytes));
-        self.floor.arrive(at_ns, job);
+        take(&mut self.floor, at_ns, job);
     }
 
     /// A command of an I/O thread, where caps hold.
@@ -392,9 +406,9 @@ impl<'a> World<'a> {
         self.submit_any(&submission);
     }
 
-    /// Whether all commands that wait for drives are of requests, and drives have no orders to obey.
+    /// Whether all commands that wait for drives are of requests, drives have no orders to obey, and none interrupts.
     fn submits_requests_only(&self) -> bool {
-        self.floor.background.is_empty() && self.floor.drive_orders.is_empty()
+        self.floor.background.is_empty() && self.floor.drive_orders.is_empty() && !self.floor.interrupts.is_active()
     }
 
     /// A command reaches its drive, after the orders that the drive had before.
@@ -406,12 +420,25 @@ impl<'a> World<'a> {
         if submission.job >= background::FIRST {
             return self.submit_background(submission);
         }
-        self.submit(submission);
+        if self.floor.interrupts.takes_completions() {
+            self.submit_for(submission, |floor, done_ns, drive, thread, name| {
+                floor.complete_by_interrupt(done_ns, (drive, submission.core), thread, name, submission.job);
+            });
+        } else {
+            self.submit(submission);
+        }
     }
 
     /// A command of a request reaches its drive, which has obeyed its orders.
     #[inline(always)] // into the loop over the commands of a window; the compiler else calls it, because of its second caller
     fn submit(&mut self, submission: &Submission) {
+        self.submit_for(submission, |floor, done_ns, _, thread, name| {
+            floor.complete(done_ns, thread, name, submission.job);
+        });
+    }
+
+    #[inline(always)]
+    fn submit_for(&mut self, submission: &Submission, complete: impl FnOnce(&mut Floor<'a>, u64, u16, u16, u64)) {
         let job = self.floor.job(submission.job);
         let (thread, name, host) = (job.thread, job.name(), job.connection);
         let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
@@ -422,7 +449,7 @@ impl<'a> World<'a> {
         if let Some(sensors) = &mut self.director.sensors {
             sensors.submitted(submission, drive, host);
         }
-        self.floor.complete(done_ns, thread, name, submission.job);
+        complete(&mut self.floor, done_ns, drive, thread, name);
     }
 
     /// An answer reaches the network card.

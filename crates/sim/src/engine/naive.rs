@@ -40,7 +40,8 @@ fn next(world: &World<'_>) -> (u64, Event) {
     let floor = &world.floor;
     let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
     let submitted = floor.submissions.iter().min().map_or(u64::MAX, |submission| submission.at_ns);
-    let submitted = submitted.min(floor.caps.next_ns());
+    let stripes = world.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
+    let submitted = submitted.min(floor.caps.next_ns()).min(stripes);
     let answered = floor.answers.iter().min().map_or(u64::MAX, |answer| answer.at_ns);
     let step =
         |(index, core): (usize, &super::core::Core)| (core.next_ns(floor), Event::Step(index != world.main, index));
@@ -62,11 +63,14 @@ fn send(world: &mut World<'_>, at_ns: u64) {
     }
     sent.sort_unstable();
     for sent in sent {
-        world.arrive(&sent);
+        world.arrive_any(&sent);
     }
 }
 
 fn submit(world: &mut World<'_>) {
+    if stripes(world) {
+        return;
+    }
     let submissions = &mut world.floor.submissions;
     let first = submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission);
     let first = first.map(|(at, submission)| (at, submission.at_ns));
@@ -78,6 +82,22 @@ fn submit(world: &mut World<'_>) {
         }
         _ => world.advance_caps(),
     }
+}
+
+/// The thread of md gets or hands on the first command of all; whether it did.
+fn stripes(world: &mut World<'_>) -> bool {
+    let World { md: Some(md), floor, .. } = world else { return false };
+    let first = floor.submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission);
+    let first = first.map(|(at, submission)| (*submission, at));
+    if let Some(ready) = md.first().copied().filter(|ready| first.is_none_or(|(first, _)| *ready < first)) {
+        md.pop(ready.at_ns + 1);
+        world.offer(&ready);
+        return true;
+    }
+    let Some((first, at)) = first.filter(|(first, _)| floor.goes_through(md, first)) else { return false };
+    floor.submissions.swap_remove(at);
+    md.enter(first);
+    true
 }
 
 fn answer(world: &mut World<'_>) {

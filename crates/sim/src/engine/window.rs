@@ -2,6 +2,7 @@
 
 use super::World;
 use super::core::Core;
+use super::floor::Floor;
 use super::meter::EPOCH_NS;
 use super::scheduled::Scheduled;
 use crate::ssd::Ssd;
@@ -12,7 +13,7 @@ pub(crate) fn run(world: &mut World<'_>) {
     let mut from_ns = 0;
     while from_ns < duration_ns {
         world.floor.quota.advance(from_ns);
-        let until_ns = limit(world, from_ns, longest_ns).min(duration_ns);
+        let until_ns = limit(world, from_ns, longest_ns.min(world.floor.interrupts.window_ns())).min(duration_ns);
         from_ns = window(world, from_ns, until_ns);
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
         world.account(grid_ns);
@@ -68,7 +69,9 @@ fn next_event(world: &World<'_>) -> u64 {
     let traced = world.coming.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
     let job = world.scheduled.as_ref().map_or(u64::MAX, |scheduled| scheduled.next_ns());
     let capped = world.floor.caps.next_ns();
-    sent.min(due).min(submitted).min(answered).min(traced).min(job).min(capped)
+    let interrupt = world.floor.interrupts.first_ns();
+    let stripes = world.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
+    sent.min(due).min(submitted).min(answered).min(traced).min(job).min(capped).min(interrupt).min(stripes)
 }
 
 /// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
@@ -76,6 +79,9 @@ fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
     arrivals(world, until_ns);
     let needs_order = world.floor.moving > 0 || uses_quota(world, until_ns);
     let (until_ns, asks) = if needs_order { together(world, until_ns) } else { alone(world, until_ns) };
+    if world.md.is_some() {
+        stripes(world, until_ns);
+    }
     let mut scheduled = world.scheduled.take();
     if let Some(scheduled) = &mut scheduled {
         jobs(world, scheduled, from_ns, until_ns);
@@ -113,14 +119,17 @@ fn arrivals(world: &mut World<'_>, until_ns: u64) {
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
     }
-    if world.in_order {
+    if world.floor.interrupts.takes_packets() {
+        sent.sort_unstable();
+        sent.iter().for_each(|sent| world.arrive_any(sent));
+    } else if world.in_order {
         let mut order = std::mem::take(&mut world.order);
         let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
         order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
-        order.places().for_each(|place| world.arrive(&sent[place]));
+        order.places().for_each(|place| world.arrive(&sent[place], Floor::arrive));
         world.order = order;
     } else {
-        sent.iter().for_each(|sent| world.arrive(sent));
+        sent.iter().for_each(|sent| world.arrive(sent, Floor::arrive));
     }
     sent.clear();
     world.sent = sent;
@@ -228,6 +237,25 @@ fn jobs(world: &mut World<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns
         scheduled.jobs.to_move_ns = world.drives.iter().map(Ssd::to_move_ns).max().unwrap_or(0);
     }
     scheduled.settle(until_ns, &mut world.cores, &mut world.floor);
+}
+
+/// What the thread of md gets before `until_ns`, and what it hands to drives by then, in the order of time with the rest.
+#[inline(never)]
+fn stripes(world: &mut World<'_>, until_ns: u64) {
+    let World { md, floor, .. } = world;
+    let Some(md) = md else { return };
+    let mut submissions = std::mem::take(&mut floor.submissions);
+    submissions.sort_unstable();
+    submissions.retain(|submission| {
+        let stays = submission.at_ns >= until_ns || !floor.goes_through(md, submission);
+        if !stays {
+            md.enter(*submission);
+        }
+        stays
+    });
+    submissions.extend(std::iter::from_fn(|| md.pop(until_ns)));
+    submissions.sort_unstable();
+    floor.submissions = submissions;
 }
 
 #[inline(never)]

@@ -54,6 +54,7 @@ pub(crate) fn machine() -> Machine {
             shallow_exit_ns: 3_000,
             deep_exit_ns: 800_000,
             deep_residency_ns: 2_000_000,
+            ..KernelCosts::default()
         },
         director: DirectorCosts {
             decide_ns: 70,

@@ -24,7 +24,8 @@ values!(PollCosts: loop_ns, thread_ns, queue_ns, receive_ns, submit_ns, complete
 values!(Speed: min_khz, max_khz, step_khz, transition_ns, transition_restarts, stalled_ppm, sibling_gain_ppm);
 values!(SleepCosts: monitor, monitor_wake_ns, software_wake_ns, software_waker_ns, rest_wake_ns);
 values!(
-    KernelCosts: coalesce_ns, interrupt_ns, switch_ns, request_ns, shallow_exit_ns, deep_exit_ns, deep_residency_ns
+    KernelCosts: coalesce_ns, interrupt_ns, switch_ns, request_ns, shallow_exit_ns, deep_exit_ns, deep_residency_ns;
+    added 1 drive_queues = 0, 2 network_queues = 0, 3 ipi_ns = 0, 4 md = false, 5 md_page_ns = 0
 );
 values!(DirectorCosts: decide_ns, decide_thread_ns, fill_ns, move_ns, frequency_ns; added 1 fails_ppm = 0, 2 leaves_at_once = false);
 values!(Network: ports, port_mbit_s, round_trip_ns, overhead_bytes);

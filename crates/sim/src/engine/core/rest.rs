@@ -6,7 +6,7 @@ use crate::trace::{State, What};
 
 impl Core {
     /// Not awake until `until_ns`.
-    fn rest_until(&mut self, until_ns: u64) {
+    pub(super) fn rest_until(&mut self, until_ns: u64) {
         self.rested_ns += until_ns - self.now_ns;
         self.now_ns = until_ns;
     }
@@ -19,6 +19,9 @@ impl Core {
     /// After a loop that found nothing: what its threads wait by.
     pub(super) fn rest(&mut self, floor: &mut Floor<'_>) -> bool {
         let now_ns = self.now_ns;
+        if floor.interrupts.is_active() && self.looks_again(floor) {
+            return false;
+        }
         let rests = self.ring.iter().map(|&thread| floor.threads[usize::from(thread)].rest_ns(now_ns));
         // One that waits for interrupts is polled with the others, if there are any.
         let Some(rest_ns) = rests.clone().flatten().min() else {
@@ -80,6 +83,9 @@ impl Core {
 
     /// Out of the kernel, if anything comes before `until_ns`.
     pub(super) fn interrupt(&mut self, floor: &mut Floor<'_>, until_ns: u64, since_ns: u64, exit_ns: u64) -> Boundary {
+        if floor.interrupts.is_active() {
+            return self.leave_kernel(floor, until_ns, since_ns, exit_ns);
+        }
         let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
         let due_ns = self.due_ns(floor);
         let event_ns = due_ns.min(message).max(since_ns);
@@ -101,6 +107,9 @@ impl Core {
 
     /// Out of a sleep, if a message comes before `until_ns`.
     pub(super) fn wake(&mut self, floor: &mut Floor<'_>, until_ns: u64, since_ns: u64, exit_ns: u64) -> Boundary {
+        if floor.interrupts.is_active() && self.leave_sleep(floor, until_ns, since_ns) {
+            return Boundary::Again;
+        }
         let Some(message) = self.inbox.front() else { return Boundary::Wait };
         let woken_ns = message.at_ns.max(since_ns);
         if woken_ns >= until_ns {
@@ -132,7 +141,7 @@ impl Core {
     }
 
     /// Leaves the state in which it rests, which takes the hardware `exit_ns`.
-    fn wake_up(&mut self, floor: &mut Floor<'_>, at_ns: u64, exit_ns: u64) {
+    pub(super) fn wake_up(&mut self, floor: &mut Floor<'_>, at_ns: u64, exit_ns: u64) {
         self.change(floor, Change { at_ns, state: State::Awake, exit_ns });
         floor.recorder.note(at_ns, What::Exits, u64::from(self.id), exit_ns);
     }

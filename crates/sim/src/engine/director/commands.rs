@@ -86,6 +86,9 @@ impl Director {
             Command::Completions { thread, how } => {
                 let io = floor.threads.get_mut(thread.index()).ok_or(Refusal::Unknown)?;
                 io.how = how;
+                if floor.interrupts.begin(how) {
+                    cores.iter_mut().for_each(Core::look_again);
+                }
                 if let Some(home) = io.home {
                     cores[usize::from(home)].look_again();
                     let at_ns = cores[main].spend(STORE_NS);

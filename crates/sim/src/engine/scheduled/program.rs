@@ -276,7 +276,8 @@ impl Scheduled {
             return self.submitted(job, ended.at_ns);
         }
         let Some(helper) = program.helper else { return self.submits(job, task, request, false, ended) };
-        let ns = self.costs.submit_ns + self.pages_ns(&program.job);
+        let job_of = program.job;
+        let ns = self.costs.submit_ns + self.pages_ns(&job_of);
         self.dispatch.push(helper, work(ns), Then::Submits(job, request, false));
         self.dispatch.wake(ended.at_ns, helper, true);
         self.submitted(job, ended.at_ns)

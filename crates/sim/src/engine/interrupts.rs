@@ -1,0 +1,221 @@
+//! Interrupts that the kernel takes on another core than that of the I/O thread that they are for.
+//!
+//! **Problem.** A drive with fewer completion queues than there are cores interrupts one of the cores that share a queue, whatever that
+//! core does, also while the I/O thread works. That core pays, and has to tell the core of the I/O thread.
+//!
+//! **Words.** The *taker* of a queue's interrupts is one of the cores that share it: queues of several drives are dealt over them ([`taker`]).
+//!
+//! **Algorithm.** What comes for an I/O thread that waits by interrupts is an [`Interrupt`] of its taker. An idle taker leaves its rest,
+//! a busy one is interrupted at once; either spends the interrupt's time, and what came is with the I/O thread then, on
+//! another core `ipi_ns` later. What has come to the same queue when the handler begins is taken with it. Packets are gathered for `coalesce_ns`
+//! first. On its core the I/O thread waits for its turn and pays for the switch (`core/kernel.rs`).
+//!
+//! **Properties.** Windows are no longer than `ipi_ns` where an interrupt can be for another core, so that each core advances alone
+//! (`tests/interrupts.rs`: both engines write the same trace). Nothing of this is on the way of what is polled.
+//!
+//! **Sources** (Linux 6.8). A drive gets one queue for each core if it has as many, else cores share them, and the vector of a shared queue has one
+//! target, on the core of these that has the fewest (`drivers/nvme/host/pci.c` `nvme_setup_irqs`, `kernel/irq/matrix.c` `irq_matrix_alloc_managed`). A completion ends on the core that took it, if that shares a
+//! cache with the one that submitted (`block/blk-mq.c` `blk_mq_complete_need_ipi`). nvmet over RDMA polls its completion queue
+//! in a bound worker on the core of the queue's vector, until it is empty (`drivers/nvme/target/rdma.c` `IB_POLL_WORKQUEUE`,
+//! `drivers/infiniband/core/cq.c`); over TCP it queues `io_work` on the core that received last (`drivers/nvme/target/tcp.c`
+//! `queue_cpu`: `sk_incoming_cpu`). So a packet's interrupt and its worker share a core by default: `network_queues` = 0.
+//! The answer is the I/O thread's here, as over TCP (`nvmet_tcp_queue_response`); over RDMA the taker posts it (`nvmet_rdma_queue_response`), and a worker
+//! runs later, when it has been sent.
+
+use pilotlight_plant::Completions;
+
+use super::due::{Due, Line};
+use super::floor::Floor;
+use super::request::Job;
+use crate::machine::KernelCosts;
+use crate::trace::What;
+
+/// What interrupts a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Interrupt {
+    pub(crate) at_ns: u64,
+    /// The drive, or [`NETWORK`].
+    pub(crate) source: u16,
+    /// The I/O thread that it is for.
+    thread: u16,
+    /// The command that a drive has completed, by number and by place.
+    name: u64,
+    place: u32,
+}
+
+/// The source of packets.
+const NETWORK: u16 = u16::MAX;
+
+/// Interrupts that will be taken.
+#[derive(Debug)]
+pub(crate) struct Interrupts {
+    /// Whether any I/O thread has waited by them, on a machine that takes them elsewhere.
+    is_active: bool,
+    kernel: KernelCosts,
+    cores: u32,
+    /// By taker.
+    pending: Vec<Due<Interrupt>>,
+    /// Packets that wait for an interrupt, by I/O thread: since when, which request.
+    packets: Vec<Line<(u64, u32)>>,
+    /// When the network card interrupts for an I/O thread next.
+    gathers_until_ns: Vec<u64>,
+}
+
+/// Which of the cores that share a queue of `device` with `core` takes its interrupts.
+pub(crate) fn taker(core: u16, device: u16, queues: u32, cores: u32) -> u16 {
+    if queues == 0 || queues >= cores {
+        return core;
+    }
+    let first = |queue: u32| (queue * cores).div_ceil(queues);
+    let queue = u32::from(core) * queues / cores;
+    let share = first(queue + 1) - first(queue);
+    (first(queue) + u32::from(device) % share) as u16
+}
+
+impl Interrupts {
+    pub(crate) fn new(kernel: KernelCosts, cores: usize, threads: usize) -> Self {
+        let used = kernel.drive_queues > 0 || kernel.network_queues > 0;
+        let (cores, threads) = if used { (cores, threads) } else { (0, 0) };
+        Self {
+            is_active: false,
+            kernel,
+            cores: cores as u32,
+            pending: (0..cores).map(|_| Due::new()).collect(),
+            packets: (0..threads).map(|_| Line::new()).collect(),
+            gathers_until_ns: vec![0; threads],
+        }
+    }
+
+    /// Whether cores take interrupts for I/O threads.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// An I/O thread waits in this way from now on; whether cores begin to take interrupts.
+    pub(crate) fn begin(&mut self, how: Completions) -> bool {
+        let begins = !self.is_active && how == Completions::Interrupt && !self.pending.is_empty();
+        self.is_active |= begins;
+        begins
+    }
+
+    /// Whether packets wait for an interrupt.
+    pub(crate) fn takes_packets(&self) -> bool {
+        self.is_active && self.kernel.network_queues > 0
+    }
+
+    /// Whether a drive's completion interrupts.
+    pub(crate) fn takes_completions(&self) -> bool {
+        self.is_active && self.kernel.drive_queues > 0
+    }
+
+    /// The longest window in which cores can advance alone.
+    pub(crate) fn window_ns(&self) -> u64 {
+        let shared = |queues: u32| queues > 0 && queues < self.cores;
+        let elsewhere = shared(self.kernel.drive_queues) || shared(self.kernel.network_queues);
+        if self.is_active && elsewhere { self.kernel.ipi_ns } else { u64::MAX }
+    }
+
+    /// When a core is interrupted next, as far as is known.
+    pub(crate) fn next_ns(&self, core: u16) -> u64 {
+        let first = self.pending.get(usize::from(core)).and_then(Due::first);
+        first.map_or(u64::MAX, |interrupt| interrupt.at_ns)
+    }
+
+    /// When any core is.
+    pub(crate) fn first_ns(&self) -> u64 {
+        self.pending.iter().filter_map(Due::first).map(|interrupt| interrupt.at_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// The next interrupt of a core, if it comes at `until_ns` or before.
+    pub(crate) fn pop(&mut self, core: u16, until_ns: u64) -> Option<Interrupt> {
+        self.pending[usize::from(core)].pop_if(|interrupt| interrupt.at_ns <= until_ns)
+    }
+
+    /// What has come from the same source when the handler of an interrupt begins.
+    pub(crate) fn pop_same(&mut self, core: u16, source: u16, begins_ns: u64) -> Option<Interrupt> {
+        let same = |interrupt: &Interrupt| interrupt.source == source && interrupt.at_ns <= begins_ns;
+        self.pending[usize::from(core)].pop_if(same)
+    }
+}
+
+impl Floor<'_> {
+    /// A request is at the network card, which interrupts for it.
+    pub(crate) fn arrive_by_interrupt(&mut self, at_ns: u64, job: Job) {
+        let thread = usize::from(job.thread);
+        let io = &self.threads[thread];
+        if io.how != Completions::Interrupt {
+            return self.arrive(at_ns, job);
+        }
+        let home = io.destination;
+        self.recorder.note(at_ns, What::Arrived, job.name(), u64::from(job.thread));
+        let (name, source) = (job.name(), NETWORK);
+        let place = self.place(job);
+        let Interrupts { kernel, cores, pending, packets, gathers_until_ns, .. } = &mut self.interrupts;
+        packets[thread].push((at_ns, place));
+        if at_ns > gathers_until_ns[thread] {
+            let interrupt_ns = at_ns + kernel.coalesce_ns;
+            gathers_until_ns[thread] = interrupt_ns;
+            let taker = taker(home, 0, kernel.network_queues, *cores);
+            let interrupt = Interrupt { at_ns: interrupt_ns, source, thread: thread as u16, name, place };
+            pending[usize::from(taker)].push(interrupt);
+        }
+    }
+
+    /// A drive will have completed a command that `core` has submitted, and interrupts then.
+    pub(crate) fn complete_by_interrupt(
+        &mut self,
+        at_ns: u64,
+        (drive, core): (u16, u16),
+        thread: u16,
+        name: u64,
+        place: u32,
+    ) {
+        if self.threads[usize::from(thread)].how != Completions::Interrupt {
+            return self.complete(at_ns, thread, name, place);
+        }
+        let Interrupts { kernel, cores, pending, .. } = &mut self.interrupts;
+        let taker = taker(core, drive, kernel.drive_queues, *cores);
+        pending[usize::from(taker)].push(Interrupt { at_ns, source: drive, thread, name, place });
+    }
+
+    /// A core has taken an interrupt: its handler ran from `begins_ns` to `ends_ns`.
+    pub(crate) fn taken(&mut self, core: u16, interrupt: &Interrupt, begins_ns: u64, ends_ns: u64) {
+        let Interrupt { source, thread, name, place, .. } = *interrupt;
+        let io = usize::from(thread);
+        let ipi_ns = if self.threads[io].destination == core { 0 } else { self.machine.kernel.ipi_ns };
+        let at_ns = ends_ns + ipi_ns;
+        if source != NETWORK {
+            return self.complete(at_ns, thread, name, place);
+        }
+        while let Some((_, place)) = self.interrupts.packets[io].pop_if(|&(came_ns, _)| came_ns <= begins_ns) {
+            self.receive(at_ns, thread, place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_that_share_queues_take_those_of_some_devices_each() {
+        let takers = |device, queues, cores| {
+            (0..cores as u16).map(|core| taker(core, device, queues, cores)).collect::<Vec<_>>()
+        };
+        assert_eq!(takers(0, 2, 6), [0, 0, 0, 3, 3, 3]);
+        assert_eq!(takers(1, 2, 6), [1, 1, 1, 4, 4, 4]);
+        assert_eq!(takers(5, 2, 6), [2, 2, 2, 5, 5, 5]);
+        assert_eq!(takers(1, 3, 4), [1, 1, 2, 3]);
+        assert_eq!(takers(7, 1, 3), [1, 1, 1]);
+        for queues in [0, 4, 9] {
+            assert_eq!(takers(3, queues, 4), [0, 1, 2, 3], "each has its own");
+        }
+        for (queues, cores) in [(32, 96), (7, 48), (13, 96)] {
+            let mut each = takers(2, queues, cores);
+            each.dedup();
+            assert_eq!(each.len(), queues as usize, "one for each queue");
+            assert!(each.iter().all(|&core| takers(2, queues, cores)[usize::from(core)] == core), "of its own queue");
+        }
+    }
+}
