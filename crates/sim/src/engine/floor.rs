@@ -270,10 +270,10 @@ impl<'a> Floor<'a> {
         *due = (*due).min(at_ns);
     }
 
-    /// A drive will have completed background I/O.
+    /// The same, where a call costs nothing that counts: of background I/O, and after interrupts.
     #[cold]
     #[inline(never)]
-    pub(crate) fn complete_background(&mut self, at_ns: u64, thread: u16, name: u64, place: u32) {
+    pub(crate) fn complete_beside(&mut self, at_ns: u64, thread: u16, name: u64, place: u32) {
         self.complete(at_ns, thread, name, place);
     }
 

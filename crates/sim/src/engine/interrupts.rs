@@ -141,10 +141,12 @@ impl Interrupts {
 
 impl Floor<'_> {
     /// A request is at the network card, which interrupts for it.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn arrive_by_interrupt(&mut self, at_ns: u64, job: Job) {
         let thread = usize::from(job.thread);
         let io = &self.threads[thread];
-        if io.how != Completions::Interrupt {
+        if !self.interrupts.takes_packets() || io.how != Completions::Interrupt {
             return self.arrive(at_ns, job);
         }
         let home = io.destination;
@@ -162,7 +164,9 @@ impl Floor<'_> {
         }
     }
 
-    /// A drive will have completed a command that `core` has submitted, and interrupts then.
+    /// A drive will have completed a command that `core` has submitted, and interrupts then, if it does.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn complete_by_interrupt(
         &mut self,
         at_ns: u64,
@@ -171,8 +175,8 @@ impl Floor<'_> {
         name: u64,
         place: u32,
     ) {
-        if self.threads[usize::from(thread)].how != Completions::Interrupt {
-            return self.complete(at_ns, thread, name, place);
+        if !self.interrupts.takes_completions() || self.threads[usize::from(thread)].how != Completions::Interrupt {
+            return self.complete_beside(at_ns, thread, name, place);
         }
         let Interrupts { kernel, cores, pending, .. } = &mut self.interrupts;
         let taker = taker(core, drive, kernel.drive_queues, *cores);
@@ -186,7 +190,7 @@ impl Floor<'_> {
         let ipi_ns = if self.threads[io].destination == core { 0 } else { self.machine.kernel.ipi_ns };
         let at_ns = ends_ns + ipi_ns;
         if source != NETWORK {
-            return self.complete(at_ns, thread, name, place);
+            return self.complete_beside(at_ns, thread, name, place);
         }
         while let Some((_, place)) = self.interrupts.packets[io].pop_if(|&(came_ns, _)| came_ns <= begins_ns) {
             self.receive(at_ns, thread, place);

@@ -358,16 +358,22 @@ impl<'a> World<'a> {
     }
 
     /// What hosts have sent arrives, in the order in which it was sent.
-    fn arrive_any(&mut self, sent: &Sent) {
-        if self.floor.interrupts.takes_packets() {
-            self.arrive(sent, Floor::arrive_by_interrupt);
-        } else {
-            self.arrive(sent, Floor::arrive);
-        }
+    #[inline(always)] // into both loops over what was sent
+    fn arrive(&mut self, sent: &Sent) {
+        let (at_ns, job) = self.bring(sent);
+        self.floor.arrive(at_ns, job);
     }
 
-    #[inline(always)] // into both loops over what was sent
-    fn arrive(&mut self, sent: &Sent, take: impl FnOnce(&mut Floor<'a>, u64, Job)) {
+    /// The same where packets may interrupt.
+    #[inline(never)] // beside the hot path
+    fn arrive_any(&mut self, sent: &Sent) {
+        let (at_ns, job) = self.bring(sent);
+        self.floor.arrive_by_interrupt(at_ns, job);
+    }
+
+    /// When a request is at the target's network card, and what it is.
+    #[inline(always)] // as above
+    fn bring(&mut self, sent: &Sent) -> (u64, Job) {
         let plan = &self.floor.plans[sent.connection as usize];
         let job = plan.job(sent);
         let bytes = plan.bytes_in(&job);
@@ -378,7 +384,7 @@ impl<'a> World<'a> {
         }
         self.collector.issued(sent);
         self.floor.recorder.note(sent.at_ns, What::Issued, job.name(), u64::from(bytes));
-        take(&mut self.floor, at_ns, job);
+        (at_ns, job)
     }
 
     /// A command of an I/O thread, where caps hold.
@@ -420,25 +426,12 @@ impl<'a> World<'a> {
         if submission.job >= background::FIRST {
             return self.submit_background(submission);
         }
-        if self.floor.interrupts.takes_completions() {
-            self.submit_for(submission, |floor, done_ns, drive, thread, name| {
-                floor.complete_by_interrupt(done_ns, (drive, submission.core), thread, name, submission.job);
-            });
-        } else {
-            self.submit(submission);
-        }
+        self.submit::<true>(submission);
     }
 
-    /// A command of a request reaches its drive, which has obeyed its orders.
+    /// A command of a request reaches its drive, which has obeyed its orders, and may interrupt when it has completed it.
     #[inline(always)] // into the loop over the commands of a window; the compiler else calls it, because of its second caller
-    fn submit(&mut self, submission: &Submission) {
-        self.submit_for(submission, |floor, done_ns, _, thread, name| {
-            floor.complete(done_ns, thread, name, submission.job);
-        });
-    }
-
-    #[inline(always)]
-    fn submit_for(&mut self, submission: &Submission, complete: impl FnOnce(&mut Floor<'a>, u64, u16, u16, u64)) {
+    fn submit<const INTERRUPTS: bool>(&mut self, submission: &Submission) {
         let job = self.floor.job(submission.job);
         let (thread, name, host) = (job.thread, job.name(), job.connection);
         let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
@@ -449,7 +442,11 @@ impl<'a> World<'a> {
         if let Some(sensors) = &mut self.director.sensors {
             sensors.submitted(submission, drive, host);
         }
-        complete(&mut self.floor, done_ns, drive, thread, name);
+        if INTERRUPTS {
+            self.floor.complete_by_interrupt(done_ns, (drive, submission.core), thread, name, submission.job);
+        } else {
+            self.floor.complete(done_ns, thread, name, submission.job);
+        }
     }
 
     /// An answer reaches the network card.
@@ -569,7 +566,7 @@ impl World<'_> {
             sensors.moved(at_ns, drive, request.bytes, submission.write);
             sensors.did_background(done_ns, class, bytes);
         }
-        self.floor.complete_background(done_ns, thread, u64::MAX - u64::from(drive), submission.job);
+        self.floor.complete_beside(done_ns, thread, u64::MAX - u64::from(drive), submission.job);
     }
 
     /// A request of a job reaches its drive.

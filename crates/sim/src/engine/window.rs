@@ -2,7 +2,6 @@
 
 use super::World;
 use super::core::Core;
-use super::floor::Floor;
 use super::meter::EPOCH_NS;
 use super::scheduled::Scheduled;
 use crate::ssd::Ssd;
@@ -126,10 +125,10 @@ fn arrivals(world: &mut World<'_>, until_ns: u64) {
         let mut order = std::mem::take(&mut world.order);
         let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
         order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
-        order.places().for_each(|place| world.arrive(&sent[place], Floor::arrive));
+        order.places().for_each(|place| world.arrive(&sent[place]));
         world.order = order;
     } else {
-        sent.iter().for_each(|sent| world.arrive(sent, Floor::arrive));
+        sent.iter().for_each(|sent| world.arrive(sent));
     }
     sent.clear();
     world.sent = sent;
@@ -264,7 +263,7 @@ fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     let mut order = std::mem::take(&mut world.order);
     order.until(&submissions, from_ns, until_ns, |submission| (submission.at_ns, submission.core));
     if world.submits_requests_only() {
-        order.places().for_each(|place| world.submit(&submissions[place]));
+        order.places().for_each(|place| world.submit::<false>(&submissions[place]));
     } else {
         order.places().for_each(|place| world.submit_any(&submissions[place]));
     }
