@@ -10,6 +10,8 @@
 //! array, unless `group_thread_cnt`, 0 by default, says otherwise. A read without a failed drive goes to its drive at once
 //! (`chunk_aligned_read`). Locks of stripe hash and device are held within that time: with one thread nobody waits long for them.
 
+use std::collections::VecDeque;
+
 use super::floor::Submission;
 use crate::machine::KernelCosts;
 use crate::scenario::{Kind, Scenario};
@@ -24,7 +26,7 @@ pub(crate) struct Md {
     handles: Vec<bool>,
     free_ns: u64,
     /// What it hands to drives, in the order of time.
-    ready: std::collections::VecDeque<Submission>,
+    ready: VecDeque<Submission>,
 }
 
 impl Md {
@@ -35,7 +37,7 @@ impl Md {
             Kind::Steps { steps, .. } => steps.iter().any(|step| step.writes > 0 || step.parity_kib > 0),
             Kind::Plain { .. } | Kind::Traced { .. } => false,
         });
-        kernel.md.then(|| Self { kernel, handles: handles.collect(), free_ns: 0, ready: Default::default() })
+        kernel.md.then(|| Self { kernel, handles: handles.collect(), free_ns: 0, ready: VecDeque::new() })
     }
 
     /// Whether a command of this connection waits for it.
@@ -63,6 +65,7 @@ impl Md {
 
     /// Takes that, if it comes before `until_ns`.
     pub(crate) fn pop(&mut self, until_ns: u64) -> Option<Submission> {
-        self.ready.pop_front_if(|submission| submission.at_ns < until_ns)
+        self.first().filter(|submission| submission.at_ns < until_ns)?;
+        self.ready.pop_front()
     }
 }
