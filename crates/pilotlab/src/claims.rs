@@ -119,7 +119,7 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "NAME", hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
     table: Option<Table>,
 
-    /// Put every table between its marks into README.md and docs/*.md
+    /// Write every table: between its marks in README.md and docs/claims.md, and results/claims-PAPER.md
     #[arg(long, hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
     write_tables: bool,
 

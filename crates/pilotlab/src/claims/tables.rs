@@ -1,7 +1,7 @@
-//! Tables of the documentation, as Markdown, and where they stand.
+//! Tables of claims as Markdown: in marked places of the documentation, and a page of rows for each paper beside the results.
 //!
-//! A table stands between `<!-- claims: NAME -->` and `<!-- claims: end -->`, where NAME is that of a [`Table`], followed by the paper
-//! where only its rows are meant. `pilotlab claims --write-tables` puts them there; a test holds them to the committed results.
+//! In [`FILES`] a table stands between `<!-- claims: NAME -->` and `<!-- claims: end -->`, where NAME is that of a [`Table`]. The pages
+//! ([`PAPERS`]) are written whole. `pilotlab claims --write-tables` writes both; a test compares them with the committed results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,14 +24,15 @@ use pilotlight_stats::Estimate;
 use super::{Varied, demo};
 use crate::files;
 
-/// Where tables stand.
-const FILES: [&str; 6] = [
-    "README.md",
-    "docs/claims.md",
-    "docs/claims-sandman.md",
-    "docs/claims-pass.md",
-    "docs/claims-pacer.md",
-    "docs/claims-machines.md",
+/// Documents with tables between marks.
+const FILES: [&str; 2] = ["README.md", "docs/claims.md"];
+/// Papers that have a page in the results folder, and what the page calls them.
+const PAPERS: [(&str, &str); 5] = [
+    ("sandman", "SANDMAN"),
+    ("pass", "PASS"),
+    ("pacer", "PACER"),
+    ("thesis", "The energy thesis"),
+    ("poll", "The polling paper"),
 ];
 const BEGIN: &str = "<!-- claims: ";
 const CLOSE: &str = " -->";
@@ -48,7 +49,7 @@ pub(super) enum Table {
     Perturb,
     /// Each result over draws of all constants, and the constant that matters most (docs/claims.md)
     Uncertainty,
-    /// Each result with the paper's value, ours, verdict and cause (docs/claims-sandman.md, -pass.md, -pacer.md, -machines.md)
+    /// Each result with the paper's value, ours, verdict and cause (results/claims-PAPER.md)
     Rows,
 }
 
@@ -70,22 +71,47 @@ pub(super) fn markdown(table: Table, seed: Option<&str>, material: &Material<'_>
     }
 }
 
-/// Puts every table in its place; says which files have changed.
+/// Writes every document with its tables, and every page; lists which files have changed.
 pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<String> {
-    let mut said = String::new();
-    for file in FILES {
-        let path = root.join(file);
-        let before = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let after = filled(&before, material).with_context(|| path.display().to_string())?;
-        if before != after {
-            files::write(&path, after)?;
+    let mut list = String::new();
+    for (file, text) in documents(root, material)? {
+        let path = root.join(&file);
+        let is_same = path.exists() && text_of(&path)? == text;
+        if !is_same {
+            files::write(&path, text)?;
         }
-        let _ = writeln!(said, "{file}: {}", if before == text_of(&path)? { "as it was" } else { "written" });
+        let _ = writeln!(list, "{file}: {}", if is_same { "unchanged" } else { "written" });
     }
     if let Some(path) = demo::file(root) {
         files::write(&path, demo::sentence(root)?)?;
     }
-    Ok(said)
+    Ok(list)
+}
+
+/// Every file that has tables, with the text that it should have.
+fn documents(root: &Path, material: &Material<'_>) -> anyhow::Result<Vec<(String, String)>> {
+    let filled = |file: &str| {
+        let text = filled(&text_of(&root.join(file))?, material).with_context(|| file.to_owned())?;
+        Ok((file.to_owned(), text))
+    };
+    let pages = PAPERS.map(|(seed, name)| Ok((page_of(seed), page(seed, name, material.report))));
+    FILES.map(filled).into_iter().chain(pages).collect()
+}
+
+fn page_of(seed: &str) -> String {
+    format!("{}/claims-{seed}.md", super::RESULTS)
+}
+
+/// The rows of a paper as a page.
+fn page(seed: &str, name: &str, report: &Report) -> String {
+    format!(
+        "<!-- Written by `pilotlab claims --write-tables`. Do not edit: causes are in experiments/claims-map*.toml. -->\n\n\
+         # {name}: results row by row\n\n\
+         The paper's value, ours with its 95 % interval, the verdict, and the cause where a row does not come out.\n\
+         [docs/claims.md](../docs/claims.md) defines the verdicts; `pilotlab claims --seed-paper {seed}` prints what each row was compared with.\n\n\
+         {}",
+        rows(report, Some(seed))
+    )
 }
 
 fn text_of(path: &Path) -> anyhow::Result<String> {
@@ -98,20 +124,14 @@ fn filled(text: &str, material: &Material<'_>) -> anyhow::Result<String> {
     while let Some(at) = rest.find(BEGIN) {
         let name_at = at + BEGIN.len();
         let name_end = name_at + rest[name_at..].find(CLOSE).context("a mark `<!-- claims:` has no ` -->`")?;
-        let (table, seed) = named(&rest[name_at..name_end])?;
+        let name = &rest[name_at..name_end];
+        let table = Table::from_str(name, false).ok().with_context(|| format!("there is no table {name:?}"))?;
         let body_at = name_end + CLOSE.len();
         let end = rest[body_at..].find(END).with_context(|| format!("a table has no {END}"))?;
-        let _ = write!(done, "{}\n\n{}\n\n{END}", &rest[..body_at], markdown(table, seed, material).trim());
+        let _ = write!(done, "{}\n\n{}\n\n{END}", &rest[..body_at], markdown(table, None, material).trim());
         rest = &rest[body_at + end + END.len()..];
     }
     Ok(done + rest)
-}
-
-/// `rows sandman` in its parts.
-fn named(mark: &str) -> anyhow::Result<(Table, Option<&str>)> {
-    let (name, seed) = mark.split_once(' ').map_or((mark, None), |(name, seed)| (name, Some(seed)));
-    let table = Table::from_str(name, false).ok().with_context(|| format!("there is no table {name:?}"))?;
-    Ok((table, seed))
 }
 
 /// The counts; verdicts that nothing has are left out.
@@ -333,10 +353,9 @@ mod tests {
     #[test]
     fn the_documentation_s_tables_are_those_of_the_committed_results() {
         committed(|material| {
-            for file in FILES {
-                let text = std::fs::read_to_string(root().join(file)).unwrap();
-                let filled = filled(&text, material).unwrap();
-                assert!(text == filled, "{file} is not what the results give: run pilotlab claims --write-tables");
+            for (file, text) in documents(&root(), material).unwrap() {
+                let committed = std::fs::read_to_string(root().join(&file)).unwrap_or_default();
+                assert!(committed == text, "{file} is not what the results give: run pilotlab claims --write-tables");
             }
         });
     }
@@ -359,16 +378,26 @@ mod tests {
     fn a_table_is_put_between_its_marks_and_nothing_else_is_touched() {
         let report = super::super::text::tests::report();
         material(&report, |material| {
-            let text = "a\n<!-- claims: verdicts -->old<!-- claims: end -->\nb\n<!-- claims: rows pass --><!-- claims: end -->c";
+            let text = "a\n<!-- claims: verdicts -->old<!-- claims: end -->\nb\n<!-- claims: perturb --><!-- claims: end -->c";
             let once = filled(text, material).unwrap();
             assert!(once.starts_with("a\n<!-- claims: verdicts -->\n\n| results | rows |"), "{once}");
-            assert!(once.contains("<!-- claims: end -->\nb\n<!-- claims: rows pass -->") && once.ends_with("-->c"));
-            assert!(!once.contains("old") && once.contains("| pass-") && !once.contains("| sandman-"));
+            assert!(once.contains("<!-- claims: end -->\nb\n<!-- claims: perturb -->") && once.ends_with("-->c"));
+            assert!(!once.contains("old"), "{once}");
             assert_eq!(filled(&once, material).unwrap(), once);
             let refused = |text: &str| format!("{:#}", filled(text, material).unwrap_err());
             assert!(refused("<!-- claims: colours --><!-- claims: end -->").contains("no table \"colours\""));
             assert!(refused("<!-- claims: rows -->").contains("has no <!-- claims: end -->"));
         });
+    }
+
+    #[test]
+    fn every_paper_has_a_page_with_its_rows_alone() {
+        let report = super::super::text::tests::report();
+        let papers: BTreeSet<&str> = report.rows.iter().map(|row| row.seed.as_str()).collect();
+        assert_eq!(papers, PAPERS.iter().map(|(seed, _)| *seed).collect());
+        let page = page("pass", "PASS", &report);
+        assert!(page.starts_with("<!-- Written by `pilotlab claims --write-tables`.") && page.contains("\n# PASS: "));
+        assert!(page.contains("| pass-") && !page.contains("| sandman-"), "{page}");
     }
 
     #[test]
