@@ -1,4 +1,4 @@
-//! Checks of what is committed: results computed again, sentinels, audits, brackets of the clairvoyant limit.
+//! Checks of what is committed: results computed again, sentinels, audits, bounds of the oracle.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -173,7 +173,7 @@ fn brackets_stand_beside_what_came_out_and_what_has_none_is_named() {
     assert_eq!(figure::limits(&bench, &summary).unwrap().rows.len(), 4);
     let lines = oracle::words(&unbounded);
     assert!(
-        lines[0].starts_with("not bounded: governor at rate=20000, governor at rate=40000 (it lowers"),
+        lines[0].starts_with("not bounded: governor at rate=20000, governor at rate=40000 (it does more"),
         "{lines:?}"
     );
     let bytes = std::fs::read(values::packed_path(&file)).unwrap();

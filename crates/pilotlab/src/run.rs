@@ -42,7 +42,7 @@ Examples:
   pilotlab run experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
   pilotlab run experiments/sandman/fig4.toml --family               every machine the paper allows
   pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50  how much free constants matter
-  pilotlab run experiments/sandman/fig3.toml --oracle               the clairvoyant limit
+  pilotlab run experiments/sandman/fig3.toml --oracle               bounds on what sleep saves
   pilotlab run --all                                                all of experiments/all.toml
   pilotlab run --all --smoke --audit --out /tmp/smoke               short, held to the laws
 

@@ -10,7 +10,11 @@
 //! books: requests (`requests.rs`, `jobs.rs`), cores and I/O threads (`cores.rs`), frequencies (`orders.rs`), energy (`energy.rs`). At the end of each stretch the books
 //! write down what they hold, and at the end that is compared with the outcome, integer by integer.
 //!
-//! **Properties.** `tests/laws*.rs`: runs of every policy break no law; for each law, an engine or a trace that breaks it is found out.
+//! **Properties.** `tests/laws.rs`: runs of every policy break no [`Law`]. `tests/laws_broken.rs`: a trace or an outcome that is changed in one
+//! place breaks the law that it should. `pilotlab run FILE --audit` checks the runs of an experiment.
+//!
+//! What else the simulator is held to: closed forms of queueing theory within 2 % (`tests/queueing.rs`, `tests/ssd_queueing.rs`), of scheduled
+//! cores (`tests/scheduled.rs`), and the meaning of commands (`tests/conformance.rs`).
 
 mod background;
 mod cores;
@@ -33,28 +37,41 @@ use jobs::JobBook;
 use orders::OrderBook;
 use requests::RequestBook;
 
-/// What holds in every run.
+/// What holds in every run, whatever the policy. None of it says that the model is like a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Law {
     /// A trace is whole records in the order of time.
     Trace,
-    /// Requests in are requests out and those in progress; each goes its way in order.
+    /// Requests issued are those answered and those in progress, in the run and in each stretch. Each request is issued, arrives, is polled,
+    /// submits its commands, gets their completions, is answered and received, in this order. A step of a RAID request begins when
+    /// all commands of the step before are completed. A connection's requests are numbered without a gap and polled in order. At
+    /// the end, no I/O thread has let a request wait for longer than its longest loop, and drives and wires have none that they should
+    /// have passed on.
     Requests,
-    /// The integral of requests in progress is the sum of latencies, but for what is in progress at the two ends (Little).
+    /// In each stretch, the integral of requests in progress is the sum of latencies, plus the time so far of what is in progress at the end, less
+    /// that of what was at the beginning. In integers, exactly. Divided by the length this is Little's law.
     Little,
-    /// Each I/O thread has one home, or is on its way between two for a bounded time, and only its home serves it.
+    /// Each I/O thread has one home, or is on its way between two, at most for the machine's longest loop and wake-up. It moves only by
+    /// command, and requests are polled and answered on its home only.
     Threads,
-    /// A core rests only if it has no I/O thread, or none that polls; without one, only by command.
+    /// A core works only while it is awake, and rests only if it has no I/O thread that polls; without one, only by command. Between a
+    /// command and its effect there is at most one decision's time: 1 us for each I/O thread, times the slowest clock. A core that its quota
+    /// keeps from running is a worker, and what it owns waits for it.
     Sleep,
     /// What a policy is told to have been polled has been polled.
     Counts,
-    /// Energy is states times watts, and bytes times joules.
+    /// Energy recomputed from states, frequencies and bytes is the outcome's, in each stretch and component, to the microjoule; so are time
+    /// awake and capacity. The rule with its rounding is in `accountant/energy.rs`.
     Energy,
-    /// Power and frequencies are within those of the machine, and what a drive does of its own within the time in which it has no command.
+    /// In each stretch, CPU and other components draw no less than with every core deep, and no more than with all polling at the highest
+    /// frequency; drives no less than idle and no more than their ceilings. Frequencies and exit latencies are the machine's. What a
+    /// drive does of its own takes no longer than the time in which it has no command.
     Bounds,
-    /// A drive has one background I/O at a time, no larger than they may be, and none is started by an I/O thread with a request in progress.
+    /// A drive has one background I/O at a time, of at most 64 KiB. An I/O thread starts none while it has a request in progress. What was
+    /// done and what is left are what the outcome says.
     Background,
-    /// A frequency that is ordered shows within its transition and an epoch, and no other does.
+    /// Every accepted order of a frequency shows within its transition time and an epoch; where an order begins the transition anew, the
+    /// last one does. No frequency changes early or without an order.
     Frequencies,
 }
 

@@ -1,4 +1,4 @@
-//! The laws of `docs/simulator-laws.md`, checked by the accountant on runs of every policy.
+//! Every [`pilotlight_sim::accountant::Law`], checked by the accountant on runs of every policy.
 
 mod support;
 

@@ -4,7 +4,7 @@ mod support;
 
 use pilotlight_plant::Topology;
 use pilotlight_sim::oracle::{
-    Aim, Bracket, Fill, Level, Limits, Plan, Replay, Schedule, Span, States, bracket_of, lower_bound,
+    Aim, Bracket, Fill, Level, Limits, OracleError, Plan, Replay, Schedule, Span, States, bracket_of, lower_bound,
 };
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario};
@@ -138,7 +138,18 @@ fn requests_of_a_trace_are_refused_by_name() {
     assert!(error.to_string().contains("give its connections rates instead"), "{error}");
 }
 
-/// SANDMAN's machine under a stable load and under bursts (Figs 3 and 4, shortened): what docs/oracle.md shows.
+#[test]
+fn closed_loops_are_refused() {
+    let refused = |change: fn(&mut Scenario)| {
+        let mut scenario = bursts(false);
+        change(&mut scenario);
+        matches!(bracket_of(&scenario, Aim::new(States::SHALLOW)), Err(OracleError::Closed))
+    };
+    assert!(refused(|scenario| scenario.workload.connections[1].think_ns = 1));
+    assert!(refused(|scenario| scenario.workload.connections[1].phases[1].rate = Rate::Unlimited));
+}
+
+/// SANDMAN's machine under a stable load and under bursts (Figs 3 and 4, shortened): the figures of PROMISES.md.
 /// `cargo test --release -p pilotlight-sim --test oracle -- --ignored --nocapture`
 /// Drives have no power ceiling, which one of them reaches under bursts: then there is no bracket.
 #[test]
@@ -181,7 +192,6 @@ fn paper_bursts() -> Scenario {
     let mut scenario = support::scenario(48, 1, 1.0, 1_300 * MS, 5);
     (scenario.series_ns, scenario.warm_up_ns) = (10 * MS, 200 * MS);
     for connection in &mut scenario.workload.connections {
-        connection.depth = 32;
         let phase = |length_ns, rate| Phase { label: 0, length_ns, rate };
         connection.phases =
             vec![phase(500 * MS, Rate::PerSecond(125e3 / 48.0)), phase(50 * MS, Rate::PerSecond(2_400e3 / 48.0))];

@@ -1,5 +1,5 @@
-//! What an experiment's file asks to be drawn, as sections of the page: the charts of a paper's figure, and the clairvoyant limit where it
-//! was looked for.
+//! What an experiment's file asks to be drawn, as sections of the page: the charts of a paper's figure, and the bounds on sleep where they
+//! were looked for.
 
 mod charts;
 
@@ -44,16 +44,16 @@ pub(super) fn sections(bench: &Bench, results: &Results) -> Vec<Section> {
     let charts = charts::charts(bench, &places(bench, results)).into_iter().map(Block::Chart);
     let charts = Section { title: String::new(), blocks: about.into_iter().chain(charts).collect() };
     let limit = limits(bench, results).map(|table| Section {
-        title: "The clairvoyant limit".into(),
+        title: "What sleep could have saved".into(),
         blocks: vec![Block::Text(LIMIT.into()), Block::Table(table)],
     });
     [charts].into_iter().chain(limit).filter(|section| !section.blocks.is_empty()).collect()
 }
 
-const LIMIT: &str = "Of the first replication. No schedule of sleeping cores burns less than the lower bound, and one burns the upper \
-    (docs/oracle.md). The C-1 columns are for the sleep states that the policy has, the deep ones for all states.";
+const LIMIT: &str = "Of the first replication. No schedule that only lets cores sleep takes less energy than the lower bound, and one takes the \
+    upper. Open loops only; lower frequencies are not bounded (crates/sim/src/oracle/mod.rs). The C-1 columns are for the sleep states that the policy has, the deep ones for all states.";
 
-/// Joules above both floors beside the clairvoyant limit, for each place that has a bracket; nothing where none has.
+/// Joules above both floors beside the bounds on sleep, for each place that has a bracket; nothing where none has.
 #[must_use]
 pub fn limits(bench: &Bench, results: &Results) -> Option<Table> {
     let row = |place: &Place<'_>| {
@@ -73,10 +73,10 @@ pub fn limits(bench: &Bench, results: &Results) -> Option<Table> {
     };
     let rows: Vec<Vec<Cell>> = places(bench, results).iter().filter_map(row).collect();
     let parameters = bench.experiment.parameters.iter().map(|parameter| Column::text(&parameter.name));
-    let numbers = ["above C-1", "limit from", "to", "above deep idle", "limit from", "to"];
+    let numbers = ["above C-1", "bound from", "to", "above deep idle", "bound from", "to"];
     let columns = parameters.chain([Column::text("policy")]).chain(numbers.map(|name| Column::number(name, "J")));
     (!rows.is_empty()).then(|| Table {
-        title: "Joules above each floor, and the clairvoyant limit".into(),
+        title: "Joules above each floor, and bounds on sleep".into(),
         columns: columns.collect(),
         rows,
     })

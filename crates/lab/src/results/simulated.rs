@@ -181,7 +181,7 @@ fn point_result(point: usize, knobs: Point, variants: &Variants<'_>) -> PointRes
     result
 }
 
-/// The clairvoyant limit.
+/// The bounds on sleep.
 fn bounds<'a>(variants: &Variants<'a>) -> impl Iterator<Item = &'a Run> + use<'a> {
     variants.get(oracle::VARIANT).and_then(|runs| runs.first()).copied().into_iter()
 }

@@ -1,4 +1,4 @@
-//! Runs that an accountant watches: every law of docs/simulator-laws.md, on what is run anyway.
+//! Runs that an accountant watches: every [`pilotlight_sim::accountant::Law`], on what is run anyway.
 //!
 //! The trace of a run goes to [`pilotlight_sim::accountant::Accountant`] as it is written. Only the first replication of each cell is
 //! audited, and not the pilot that looks for the warm-up: the same code runs in all.
@@ -85,5 +85,5 @@ impl Auditor {
 
 fn words(violations: &[Violation]) -> String {
     let shown: Vec<String> = violations.iter().take(SHOWN).map(ToString::to_string).collect();
-    format!("the run breaks {} laws (docs/simulator-laws.md): {}", violations.len(), shown.join("; "))
+    format!("the run breaks {} laws: {}", violations.len(), shown.join("; "))
 }

@@ -41,7 +41,7 @@ pub struct Pass {
     /// A machine for each figure that constants were fitted on, without what was fitted on it.
     #[serde(default)]
     pub leave_out: bool,
-    /// Brackets of the clairvoyant limit for runs of at most so many requests.
+    /// Bounds on what sleep could have saved, for runs of at most so many requests.
     #[serde(default)]
     pub oracle: Option<f64>,
     /// Repeats of each point, where not the file's.

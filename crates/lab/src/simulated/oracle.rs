@@ -1,6 +1,6 @@
-//! The clairvoyant limit beside what came out: how much energy there was to save, for the first replication of each cell.
+//! How much energy sleep could have saved on an open loop, for the first replication of each cell.
 //!
-//! A *bracket* (docs/oracle.md) is found for a scenario, not for a policy: cells whose scenario and warm-up are the same share it. It
+//! A *bracket* ([`pilotlight_sim::oracle`]) is found for a scenario, not for a policy: cells whose scenario and warm-up are the same share it. It
 //! stands in the results as the variant `oracle` of each cell: bounds with the sleep states that the policy has, bounds with all
 //! states, both floors, and what the policy burnt above them. What has no bracket is named with its reason.
 
@@ -17,13 +17,15 @@ use crate::simulated::experiment::schema::{Experiment, PolicySpec};
 use crate::simulated::journal::Journal;
 use crate::simulated::metrics::SATURATED;
 use crate::simulated::parallel;
-use crate::simulated::quantity::Rate;
 use crate::simulated::sweep::Sweep;
 use crate::simulated::variant;
 use pilotlight_results::values::{self, Results, ResultsError, Run, RunKey, Value};
 
 /// The variant that brackets stand under.
 pub const VARIANT: &str = "oracle";
+
+/// Policies that save by sleep alone. The others change frequencies, quotas, power limits or drives, so that they can be below the bounds.
+const SLEEP_ONLY: [&str; 7] = ["static", "native", "interrupt", "dynamic", "hybrid-poll", "sandman", "pg"];
 
 /// A cell that has no bracket, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,8 +118,8 @@ fn refusal(experiment: &Experiment, policy: &PolicySpec, run: &Run, most_request
     let requests = cost::requests(experiment);
     let reason = if experiment.trace.is_some() {
         "its requests come from a trace, and the oracle runs a scenario several times"
-    } else if policy.name == "governor" {
-        "it lowers frequencies, and the oracle knows sleep alone"
+    } else if !SLEEP_ONLY.contains(&policy.name.as_str()) {
+        "it does more than put cores to sleep, and the oracle bounds sleep alone"
     } else if run.saturated() {
         "it could not keep up"
     } else if run.get("system_power_w").is_none() {
@@ -130,16 +132,6 @@ fn refusal(experiment: &Experiment, policy: &PolicySpec, run: &Run, most_request
         return None;
     };
     Some(reason.to_owned())
-}
-
-/// Whether requests wait for answers, so that arrivals under the policy are not quite those under static polling.
-#[must_use]
-pub fn is_closed(experiment: &Experiment) -> bool {
-    let unlimited = |group: &crate::simulated::experiment::schema::Group| {
-        let phases = group.phases.iter().map(|phase| phase.rate);
-        group.rate.into_iter().chain(phases).any(|rate| rate == Rate::Unlimited)
-    };
-    experiment.workload.iter().any(|group| unlimited(group) || group.think.0 > 0)
 }
 
 fn question<'a>(sweep: &Sweep<'_>, job: usize, key: &RunKey, run: &'a Run) -> Result<Question<'a>, String> {

@@ -37,11 +37,11 @@ pub(super) struct SimulatedArgs {
     #[arg(long)]
     smoke: bool,
 
-    /// Hold the first replication of everything that is run to the laws of docs/simulator-laws.md
+    /// Hold the first replication of everything that is run to the laws of the simulator
     #[arg(long)]
     audit: bool,
 
-    /// Also bound what could have been saved, for runs of at most so many requests (docs/oracle.md)
+    /// Also bound what sleep could have saved, for open loops of at most so many requests a run
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6")]
     oracle: Option<f64>,
 

@@ -8,7 +8,7 @@ pub(crate) fn text(model: &SsdModel, serial: &str) -> String {
     let Some(program) = &model.program else { return String::new() };
     let suspend = program.suspend_ns.map(|ns| format!("suspend_ns = {ns}\n")).unwrap_or_default();
     format!(
-        "# Fitted by `cargo run --release -p pilotlight-sim --example fit_ssd -- fit FOLDER PROFILES`; docs/ssd.md says how.\n\
+        "# Fitted by `cargo run --release -p pilotlight-sim --example fit_ssd -- fit FOLDER PROFILES`; crates/sim/src/ssd/README.md says how.\n\
          # Effective values: host and network of the measurement are inside the latencies, and what the drive copies for\n\
          # itself is inside program_bytes.\n\
          name = \"{}\"\n\

@@ -1,4 +1,4 @@
-//! The bracket: no schedule burns less than this, and here is one that burns that.
+//! The bracket: no schedule of sleeping cores takes less energy than the lower bound, and one takes the upper.
 //!
 //! Static polling is run once, and what arrived and was answered when is read from its trace. From that comes the least energy
 //! ([`super::lower_bound`]) and a schedule of counts. The schedule is replayed ([`super::Replay`]) with so many cores that none would be
@@ -19,7 +19,7 @@ use super::{Bound, OracleError};
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
-use crate::scenario::{Connection, Kind, Scenario};
+use crate::scenario::{Connection, Kind, Rate, Scenario};
 
 /// How busy the cores of a schedule may be at most, from the fewest cores to the most.
 pub const UTILISATIONS_PERMILLE: [u64; 11] = [950, 900, 850, 800, 700, 600, 500, 400, 300, 200, 100];
@@ -51,7 +51,7 @@ impl Aim {
     }
 }
 
-/// What the clairvoyant limit is, at least and at most, over the measured time of a scenario; energy of the whole machine.
+/// Bounds on the energy of schedules of sleeping cores over the measured time of a scenario; energy of the whole machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bracket {
     /// What was asked.
@@ -144,7 +144,7 @@ pub fn bracket(scenario: &Scenario, states: States) -> Result<Bracket, OracleErr
 /// The bracket of a scenario.
 ///
 /// # Errors
-/// If the scenario cannot be run, the machine's figures contradict each other, the cores cannot do the work, or a drive reaches its
+/// If the scenario is a closed loop or cannot be run, the machine's figures contradict each other, the cores cannot do the work, or a drive reaches its
 /// power ceiling under static polling.
 pub fn bracket_of(scenario: &Scenario, aim: Aim) -> Result<Bracket, OracleError> {
     let question = Question::new(scenario, aim)?;
@@ -202,6 +202,9 @@ impl<'a> Question<'a> {
         let connections = &scenario.workload.connections;
         if connections.iter().any(|connection| matches!(connection.request, Kind::Traced { .. })) {
             return Err(OracleError::Traced);
+        }
+        if is_closed(scenario) {
+            return Err(OracleError::Closed);
         }
         let limits = Limits::of(&scenario.machine, &scenario.topology, aim.states)?;
         let bin_ns = gcd(scenario.series_ns.max(1), MS);
@@ -350,6 +353,13 @@ fn most_drive_nj(scenario: &Scenario) -> u64 {
         Kind::Traced { .. } => 0, // refused before
     };
     scenario.workload.connections.iter().map(of).max().unwrap_or(0)
+}
+
+/// Whether times of requests depend on answers. A limited depth does not count: it may never be reached.
+fn is_closed(scenario: &Scenario) -> bool {
+    let has_jobs = scenario.scheduled.as_ref().is_some_and(|scheduled| !scheduled.jobs.is_empty());
+    let mut connections = scenario.workload.connections.iter();
+    has_jobs || connections.any(|one| one.think_ns > 0 || one.phases.iter().any(|phase| phase.rate == Rate::Unlimited))
 }
 
 fn p99_ns(outcome: &Outcome) -> u64 {

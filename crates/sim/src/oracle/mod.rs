@@ -1,8 +1,23 @@
-//! The clairvoyant limit: what a schedule of sleeping cores that knows every request in advance burns, at least and at most.
+//! Bounds on what sleeping cores save on an open loop: the energy of schedules that know every request in advance.
 //!
-//! **Problem.** A policy saves energy against static polling; how much was there to save? The exact optimum is out of reach, so it is
-//! put between two bounds that can be checked: no schedule burns less than the lower ([`lower_bound`]), and one burns the upper, because it
-//! has been run in the simulator ([`bracket`]).
+//! **Problem.** A policy saves energy against static polling; how much was there to save? The exact optimum is not computed. It lies
+//! between two bounds: no schedule takes less than the lower ([`lower_bound`]), and one takes the upper, which has been run in the
+//! simulator ([`bracket`]).
+//!
+//! **What is bounded.** Schedules that only put cores to sleep and wake them, all at their highest frequency, under requests whose times do
+//! not depend on answers. The bounds say nothing of:
+//! - lower frequencies: a core that polls slowly draws less than one that polls fast (`governor` can be below the lower bound);
+//! - closed loops (an unlimited rate, a think time, jobs), which are refused: faster answers bring later requests earlier. A connection of
+//!   limited depth is open only as long as it does not reach its depth;
+//! - requests of a trace, and machines or drives of which [`OracleError`] tells why;
+//! - runs that answer later than the terms below allow;
+//! - sleep states that are not in [`States`]: where the main core rests too (`interrupt`, `hybrid-poll`, a server that sleeps as a
+//!   whole) set `main_rests`; where the kernel rests cores deep (`kernel_idles_deep`) use [`States::ALL`];
+//! - one detail of the simulator: it sets a core's speed by its sibling's state in the epoch *before* ([`crate::engine::EPOCH_NS`]), so that each
+//!   wake-up lends the pair up to an epoch at the speed of a core alone.
+//!
+//! Energy is that of the simulator's power model for the machine's member of the power family, drives included. The drives' energy is
+//! taken from the run of static polling, so where a drive reaches its power ceiling there are no bounds.
 //!
 //! **Words.** *Schedule*: for each core and moment whether it is awake, in the shallow or in the deep state. *Sample path*: what
 //! arrived and was answered when under static polling. *Work*: requests as a fluid, in nanoseconds of a core at full speed whose
@@ -31,10 +46,11 @@
 //! a pair power is a line; a convex curve of the other components is a tangent. What the simulator's plant has beyond that and the bound
 //! leaves out: loops, device queues and I/O threads cost time; a command takes the main core's time; moves; ticks.
 //!
-//! **What the bound is not about.** Lower frequencies: a core that polls slowly burns less than one that polls fast. Requests that come
-//! later because the answer before them did (closed loops): arrivals are those under static polling. And the simulator sets a core's
-//! speed by its sibling's state in the epoch *before* ([`crate::engine::EPOCH_NS`]), so that each wake-up lends the pair up to an epoch
-//! at the speed of a core alone; the bound takes the state as it is.
+//! **The upper bound.** The cheapest path of levels becomes a schedule ([`Replay`]). Its counts are raised until no core is busy for more
+//! than a share of a slot, since cores with exactly enough work have endless queues. The largest share is used at which the n-th
+//! answer is at most epsilon later than static polling's n-th, except for a share of the answers ([`Aim`]). Where a profile does not let cores rest
+//! deep by command, the schedule of [`States::ALL`] uses shallow sleep, and the main core never sleeps in it, so that with `main_rests` the
+//! bounds are about a core apart.
 //!
 //! **Properties**, each a test: no schedule of up to three cores is below the bound, every pairing tried (`brute.rs`); where nothing is
 //! relaxed it is the least energy exactly; the program finds the cheapest of all paths; no arrangement burns less than a line
@@ -81,6 +97,9 @@ pub enum OracleError {
     /// A drive reaches its power ceiling.
     #[error("a drive reaches its power ceiling, and the bound takes the energy of the drives' requests as given")]
     Ceiling,
+    /// Times of requests depend on answers.
+    #[error("requests wait for answers (an unlimited rate, a think time or jobs), and the oracle bounds open loops only")]
+    Closed,
     /// There is nothing to bound.
     #[error("there is no slot: measure for longer than one entry of the series")]
     NoSlots,

@@ -1,7 +1,7 @@
 //! The parameters of a drive, as a profile gives them.
 //!
 //! A profile is TOML with one table per stage of the drive. Stages left out cost nothing: a profile of `[flash]` alone is
-//! the plain queue that the law tests use. `docs/ssd.md` tells what each parameter does to a curve.
+//! the plain queue that the law tests use. `README.md` tells what parameters do to a curve.
 
 use serde::Deserialize;
 

@@ -50,11 +50,11 @@ pub(super) fn save_all(
     Ok(read.results)
 }
 
-/// What each policy burnt above the floors beside the clairvoyant limit.
+/// What each policy burnt above the floors beside the bounds on sleep.
 fn limits(bench: &Bench, results: &Results) -> String {
     let Some(limits) = figure::limits(bench, results) else { return String::new() };
     let headings: Vec<String> = limits.columns.iter().map(Column::heading).collect();
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     limits.rows.iter().for_each(|row| table.row(row.iter().map(pilotlight_report::Cell::show)));
-    format!("\n{}, of the first replication (docs/oracle.md)\n\n{table}", limits.title)
+    format!("\n{}, of the first replication\n\n{table}", limits.title)
 }

@@ -74,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// A bracket of the clairvoyant limit is found.
+    /// A bracket is found.
     pub(super) fn bracket(&self, at: usize, of: usize) {
         let mut state = self.state();
         self.bar.set_message(format!("{} {at} of {of} brackets", state.name));
