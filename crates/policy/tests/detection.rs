@@ -1,4 +1,4 @@
-//! A small edition of the experiment in examples/detection, with loose bounds: what docs/sandman.md says of the printed rule and
+//! A small edition of the experiment in examples/detection, with loose bounds: what src/sandman/README.md says of the printed rule and
 //! of the recommended guards stays true.
 
 #[path = "../examples/detection/experiment.rs"]

@@ -1,4 +1,4 @@
-//! Figure 10 of SANDMAN as a golden test, in the reading of docs/sandman.md: B and D onto A and C, then A's threads onto
+//! Figure 10 of SANDMAN as a golden test, in the reading of src/sandman/consolidate.rs: B and D onto A and C, then A's threads onto
 //! D.
 
 use pilotlight_plant::{

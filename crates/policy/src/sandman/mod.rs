@@ -9,7 +9,22 @@
 //! **Algorithm.** Every coarse interval (1 s) threads are gathered on as few cores as will carry them, and empty workers sleep:
 //! [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with what they were lately; one that has
 //! surged gets a whole sleeping core: [`detector`] (or [`by_load`], for comparison) and [`select`]. Between samples the policy goes by what it has commanded
-//! itself: [`belief`]. How the paper is read where it leaves something open is in docs/sandman.md.
+//! itself: [`belief`]. When every thread is on the main core, every worker asleep and no command on its way, it asks for nothing until a
+//! request arrives, and allows the whole server to sleep.
+//!
+//! **Readings** of what the paper leaves open, beside those at the top of [`consolidate`], [`detector`] and [`select`]; where there is a parameter,
+//! `variant = paper` sets the paper's text and the default is ours.
+//!
+//! - A surging thread that has a core to itself moves to another all the same (`exempt_alone` keeps it).
+//! - "An unused sleeping core" is not one that is awake and empty (`reuse_awake` takes it).
+//! - Load that rises too slowly to be a burst changes nothing (`relieve` acts on it once in a coarse interval).
+//! - The main core is the last resort for active threads, and gives them away (`main_takes_active`, `main_gives_active`).
+//! - A core sleeps when its last thread has left (`sleep_at_once`), or after the coarse interval.
+//! - The load of a core that was awake for a part of an interval is busy time over time awake, or what its threads did in the whole interval
+//!   if that is more; a thread's load is not more than its core's.
+//! - A window of 32 ticks; the paper prints none, and with the printed rule its length hardly matters.
+//!
+//! README.md has the measured accuracy of detection, the reasons for the recommended guards, and the cost of a decision.
 //!
 //! **Properties** (tests/properties.rs). The main core is never told to sleep. No core is told to sleep that still gets a thread, and
 //! none is woken that does not get one. A thread moves at most once in a tick or an interval. A plant that leaves out

@@ -1,7 +1,7 @@
 //! What can be set on `sandman`: the paper's parameters with the paper's values, the ones that it does not print, and guards
 //! beyond its rule, of which those that are recommended are on unless said otherwise.
 //!
-//! docs/sandman.md says what each guard does and what it was measured to change.
+//! `table.rs` says what each does, README.md what guards were measured to change.
 
 use super::select::Selection;
 use super::table::TABLE;
@@ -144,7 +144,7 @@ impl Parameters {
     }
 }
 
-/// The guards that docs/sandman.md recommends. The first six were chosen on the accuracy of detection alone and are frozen; the
+/// The recommended guards (README.md has the reasons). The first six were chosen on the accuracy of detection alone and are frozen; the
 /// others decide what follows a detection.
 pub const RECOMMENDED: [(&str, &str); 9] = [
     ("window", "256"),

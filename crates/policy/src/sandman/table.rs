@@ -105,7 +105,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "guards",
-        meaning: "sets everything below at once, before all else: the paper's rule as printed, or the set that docs/sandman.md recommends",
+        meaning: "sets everything below at once, before all else: the paper's rule as printed, or the recommended set",
         allowed: "printed or recommended",
         get: |p| p.guards().to_owned(),
         set: |p, v| p.set_guards(v),
