@@ -378,7 +378,8 @@ mod tests {
     fn a_table_is_put_between_its_marks_and_nothing_else_is_touched() {
         let report = super::super::text::tests::report();
         material(&report, |material| {
-            let text = "a\n<!-- claims: verdicts -->old<!-- claims: end -->\nb\n<!-- claims: perturb --><!-- claims: end -->c";
+            let text =
+                "a\n<!-- claims: verdicts -->old<!-- claims: end -->\nb\n<!-- claims: perturb --><!-- claims: end -->c";
             let once = filled(text, material).unwrap();
             assert!(once.starts_with("a\n<!-- claims: verdicts -->\n\n| results | rows |"), "{once}");
             assert!(once.contains("<!-- claims: end -->\nb\n<!-- claims: perturb -->") && once.ends_with("-->c"));

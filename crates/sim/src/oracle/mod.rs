@@ -98,7 +98,9 @@ pub enum OracleError {
     #[error("a drive reaches its power ceiling, and the bound takes the energy of the drives' requests as given")]
     Ceiling,
     /// Times of requests depend on answers.
-    #[error("requests wait for answers (an unlimited rate, a think time or jobs), and the oracle bounds open loops only")]
+    #[error(
+        "requests wait for answers (an unlimited rate, a think time or jobs), and the oracle bounds open loops only"
+    )]
     Closed,
     /// There is nothing to bound.
     #[error("there is no slot: measure for longer than one entry of the series")]
