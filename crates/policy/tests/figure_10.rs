@@ -178,7 +178,8 @@ fn the_paper_s_main_core_gives_its_active_threads_to_workers() {
 fn in_the_paper_s_variant_a_core_sleeps_once_a_burst_has_taken_its_last_thread() {
     let surge = |settings: &[(&str, &str)]| {
         let topology = Topology::flat(4).unwrap();
-        let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
+        let sleeps =
+            vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
         let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
         let asleep = CoreState::Asleep(Depth::MonitorWait);
         let cores = [CoreState::Awake, CoreState::Awake, CoreState::Awake, asleep].map(CoreSample::new);

@@ -31,7 +31,7 @@ const FEW: (&str, &str) = ("least_requests", "4");
 const STABLE: (&str, &str) = ("unstable", "90%");
 
 /// Every policy, `sandman` with unlike guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 49] = [
+const POLICIES: [(&str, Settings); 51] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),

@@ -18,7 +18,11 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
     for (name, value) in budget.into_iter().chain(tolerances) {
         let unused = goals.unused.iter().any(|unused| unused == name);
         let unused = if unused { format!("; policy {} does not use it", policy.name) } else { String::new() };
-        let gives_way = if goals.gives_way.as_deref() == Some(name) { "; gives way to the budget where both cannot be kept" } else { "" };
+        let gives_way = if goals.gives_way.as_deref() == Some(name) {
+            "; gives way to the budget where both cannot be kept"
+        } else {
+            ""
+        };
         line(&mut out, name, &format!("{value}{unused}{gives_way}"));
     }
     tolerance_state(policy).iter().for_each(|state| line(&mut out, "tolerance is", state));

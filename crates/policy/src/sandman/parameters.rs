@@ -304,7 +304,9 @@ mod tests {
             parameters.set(key, value).unwrap();
         }
         let mut again = Parameters::default();
-        for Setting { key, value, .. } in parameters.list().into_iter().filter(|setting| !["guards", "variant"].contains(&setting.key)) {
+        for Setting { key, value, .. } in
+            parameters.list().into_iter().filter(|setting| !["guards", "variant"].contains(&setting.key))
+        {
             again.set(key, &value).unwrap_or_else(|error| panic!("{error}"));
         }
         assert_eq!(again, parameters);
