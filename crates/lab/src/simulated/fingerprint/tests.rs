@@ -5,7 +5,15 @@ use pilotlight_sim::machine::{DirectorCosts, Network};
 use super::*;
 
 fn director(fails_ppm: u32) -> DirectorCosts {
-    DirectorCosts { decide_ns: 1, decide_thread_ns: 2, fill_ns: 3, move_ns: 4, frequency_ns: 5, fails_ppm, leaves_at_once: false }
+    DirectorCosts {
+        decide_ns: 1,
+        decide_thread_ns: 2,
+        fill_ns: 3,
+        move_ns: 4,
+        frequency_ns: 5,
+        fails_ppm,
+        leaves_at_once: false,
+    }
 }
 
 /// A change of these makes all committed results stale.
