@@ -52,7 +52,8 @@ pub enum Law {
     Energy,
     /// Power and frequencies are within those of the machine, and what a drive does of its own within the time in which it has no command.
     Bounds,
-    /// A drive has one background I/O at a time, no larger than they may be, and none is started by an I/O thread with a request in progress.
+    /// A drive has one background I/O at a time, no larger than they may be, and none is started by an I/O thread with a request in progress; one
+    /// that is in progress when a request is polled is over soon.
     Background,
     /// A frequency that is ordered shows within its transition and an epoch, and no other does.
     Frequencies,
