@@ -67,8 +67,10 @@ pub enum Law {
     /// frequency; drives no less than idle and no more than their ceilings. Frequencies and exit latencies are the machine's. What a
     /// drive does of its own takes no longer than the time in which it has no command.
     Bounds,
-    /// A drive has one background I/O at a time, of at most 64 KiB. An I/O thread starts none while it has a request in progress. What was
-    /// done and what is left are what the outcome says.
+    /// A drive has one background I/O at a time, of at most 64 KiB. An I/O thread starts none while it has a request in progress; one that is
+    /// in progress when a request is polled is over within 1 ms of that poll, or within the longest that one I/O takes a slower drive (not
+    /// checked where that has no bound, or where the drive had commands of hosts when it began). What was done and what is left are what the
+    /// outcome says.
     Background,
     /// Every accepted order of a frequency shows within its transition time and an epoch; where an order begins the transition anew, the
     /// last one does. No frequency changes early or without an order.

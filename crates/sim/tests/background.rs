@@ -11,6 +11,7 @@ use pilotlight_sim::accountant::{Accountant, Law, Violation};
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Background, Kind as Request, Rate, Scenario, Sensors};
+use pilotlight_sim::ssd::SsdModel;
 use pilotlight_sim::trace::{Record, What};
 
 const MS: u64 = 1_000_000;
@@ -142,7 +143,7 @@ fn none_is_started_while_a_request_is_in_progress() {
     assert!(one > free / 2 && many < free / 50, "{free}, {one}, {many}");
 }
 
-/// The accountant finds a second I/O of a drive, one that is too large, and one beside a request.
+/// The accountant finds a second I/O of a drive, one that is too large, one beside a request, and one that is over too late after a request.
 #[test]
 fn the_accountant_finds_what_breaks_the_rules() {
     let scenario = scenario(300_000.0, &[class()]);
@@ -175,6 +176,32 @@ fn the_accountant_finds_what_breaks_the_rules() {
         let at = all.iter().position(|record| record.what == What::BackgroundDone).unwrap();
         all[at].b -= 1;
     });
+    breaks("ns after a request was polled", &|all| {
+        // the first that begins on a drive without commands and is met by a request is over 2 ms later
+        let mut commands = [0_u64; 3];
+        let mut alone = None;
+        let met = all.iter().find_map(|record| {
+            match record.what {
+                What::Submitted => commands[record.b as usize] += 1,
+                What::Completed => commands[record.b as usize] -= 1,
+                What::Background if commands[record.a as usize] == 0 => alone = alone.or(Some(*record)),
+                What::BackgroundDone if alone.is_some_and(|io| io.a == record.a) => alone = None,
+                What::Polled => return alone,
+                _ => {}
+            }
+            None
+        });
+        let io = met.expect("a request meets one");
+        let is_its_end = |record: &Record| (record.what, record.a) == (What::BackgroundDone, io.a);
+        let end = all.iter().position(|record| record.at_ns > io.at_ns && is_its_end(record)).expect("it ends");
+        let mut late = all.remove(end);
+        late.at_ns += 2 * MS;
+        let is_next =
+            |record: &Record| matches!(record.what, What::Background | What::BackgroundDone) && record.a == io.a;
+        all.retain(|record| !is_next(record) || record.at_ns <= io.at_ns || record.at_ns > late.at_ns);
+        let at = all.partition_point(|record| record.at_ns <= late.at_ns);
+        all.insert(at, late);
+    });
     breaks("I/O thread has", &|all| {
         let is_polled = |record: &Record| record.what == What::Polled && record.a >> 40 < 3;
         let at = all.iter().position(is_polled).unwrap();
@@ -183,6 +210,68 @@ fn the_accountant_finds_what_breaks_the_rules() {
         let after = all.partition_point(|record| record.at_ns <= all[at].at_ns);
         all.splice(after..after, ring);
     });
+}
+
+/// Of I/Os during which a request was polled: from the first such poll until each was over, in nanoseconds.
+fn overlaps(trace: &[u8]) -> Vec<u64> {
+    let mut in_progress: Vec<(u64, Option<u64>)> = Vec::new();
+    let mut all = Vec::new();
+    for record in records(trace) {
+        match record.what {
+            What::Background => in_progress.push((record.a, None)),
+            What::Polled => in_progress.iter_mut().for_each(|(_, met_ns)| _ = met_ns.get_or_insert(record.at_ns)),
+            What::BackgroundDone => {
+                let at = in_progress.iter().position(|(of, _)| *of == record.a).expect("it has begun");
+                all.extend(in_progress.swap_remove(at).1.map(|met_ns| record.at_ns - met_ns));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn what_is_in_progress_when_a_request_is_polled_is_over_within_a_millisecond() {
+    for host_rate in [3_000.0, 30_000.0, 100_000.0] {
+        let (_, trace) = run(&scenario(host_rate, &[class()]), every);
+        let overlaps = overlaps(&trace);
+        let longest = overlaps.iter().copied().max().unwrap_or(0);
+        println!("{host_rate} requests/s: {} I/Os met, {longest} ns at most", overlaps.len());
+        assert!(!overlaps.is_empty() && longest <= MS, "{overlaps:?}");
+    }
+}
+
+/// With writes of hosts, which drives program meanwhile. Where the accountant has a bound it is kept; the longest of each profile is printed.
+#[test]
+fn every_shipped_drive_makes_room_as_the_accountant_expects() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/ssd");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let drive = SsdModel::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let mut scenario = scenario(20_000.0, &[class()]);
+        scenario.drives.iter_mut().for_each(|one| *one = SsdModel { power: one.power, ..drive.clone() });
+        for connection in &mut scenario.workload.connections {
+            connection.request = Request::Plain { writes_ppm: 300_000, bytes: 4_096, sequential: false };
+        }
+        let (_, trace) = run(&scenario, every);
+        let overlaps = overlaps(&trace);
+        let longest = overlaps.iter().copied().max();
+        println!("{}: {} I/Os met, {longest:?} ns at most", drive.name, overlaps.len());
+        assert!(longest.is_some());
+    }
+}
+
+/// A drive that takes longer than a millisecond for one I/O: that time is the bound.
+#[test]
+fn a_slow_drive_takes_no_longer_than_one_io_takes() {
+    let mut scenario = scenario(100.0, &[class()]);
+    scenario.duration_ns *= 10;
+    for drive in &mut scenario.drives {
+        (drive.flash.read_ns, drive.program, drive.gc) = (3 * MS, None, None);
+    }
+    let (_, trace) = run(&scenario, every);
+    let longest = overlaps(&trace).into_iter().max().unwrap_or(0);
+    assert!(longest > MS && longest < 4 * MS, "{longest}");
 }
 
 #[test]

@@ -42,6 +42,10 @@ impl Served for Simulated {
         MS as u32
     }
 
+    fn is_alone(&self) -> bool {
+        true
+    }
+
     fn run(&mut self, policy: Box<dyn Policy>, _board: &Board) {
         run(&Self::scenario(), policy).unwrap();
     }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
@@ -15,6 +15,7 @@ use pilotlight_nvme::{Sqe, Status};
 use pilotlight_plant::{Command, Kind, KnobId, Next, Of, Policy, Quantity, Start, Unsupported, Wants};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::background::control::{BackgroundConfig, Class, Scrubbed};
+use pilotlight_target::background::sums::format::Pass;
 use pilotlight_target::background::upkeep::UpkeepStats;
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
@@ -108,13 +109,17 @@ fn damage(folder: &Path, lba: u64) {
     file.sync_all().expect("it is synced");
 }
 
-/// Has the next server begin a pass, by taking the note of the last one out of the sums file.
-fn forget_pass(folder: &Path) {
+/// Replaces the note of the last pass in the sums file.
+fn note_pass(folder: &Path, pass: Pass) {
     use pilotlight_target::background::sums::file::{SumsFile, open_file};
-    use pilotlight_target::background::sums::format::Pass;
     let storage = open_file(&folder.join("disk.sums")).expect("the file of checksums");
     let (file, _) = SumsFile::open(Box::new(storage), BYTES).expect("it opens");
-    file.note(Pass::default(), true).expect("it is written");
+    file.note(pass, true).expect("it is written");
+}
+
+/// Has the next server begin a pass.
+fn forget_pass(folder: &Path) {
+    note_pass(folder, Pass::default());
 }
 
 #[test]
@@ -250,6 +255,26 @@ fn a_policy_sets_rates_and_they_end_with_it() {
     server.set_policy(Box::new(Rate(500_000))).expect("a policy");
     eventually(&server, "half the rate", |_| rates().iter().all(|&ppm| ppm == 500_000));
     eventually(&server, "a pass", |now| now.passes > 0);
+    stop(server);
+}
+
+/// The pass of the second namespace began more than its 30 days ago when the namespace is added. The rate is 0 by then.
+#[test]
+fn a_policy_that_sets_a_rate_of_zero_does_not_keep_a_pass_from_its_days() {
+    let (first, second) = (folder(), folder());
+    sum_all(second.path());
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("a date").as_secs();
+    note_pass(second.path(), Pass { began_s: now_s - 31 * 86_400, position: 0 });
+    let server = server(first.path(), "checked:", fast());
+    server.set_policy(Box::new(Rate(0))).expect("a policy");
+    let rates = || server.stats().background.iter().map(|class| class.rate_ppm).collect::<Vec<_>>();
+    eventually(&server, "a rate of zero", |_| rates().iter().all(|&ppm| ppm == 0));
+    let backend = format!("checked:file:{}?size=8MiB", second.path().join("disk").display()).parse().expect("valid");
+    let overdue = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None };
+    server.add_namespace(NQN, &overdue).expect("it is added");
+    let done = || server.stats().upkeeps.iter().any(|now| now.nsid == 2 && now.passes == 1 && now.read_bytes >= BYTES);
+    eventually(&server, "a pass", |_| done());
+    assert_eq!(rates()[0], 0);
     stop(server);
 }
 

@@ -56,7 +56,11 @@ impl Served for Live {
     }
 
     fn rest_ns(&self) -> u32 {
-        10_000_000
+        1_000_000
+    }
+
+    fn is_alone(&self) -> bool {
+        false
     }
 
     fn run(&mut self, policy: Box<dyn Policy>, board: &Board) {

@@ -109,3 +109,50 @@ fn eight_reactors_consolidate_and_spread() {
     let again = server.status_until("and when it is over they sleep again", |status| asleep(status) >= 7);
     assert!(again["orders"]["moves"]["since_start"].as_u64().unwrap() > 0);
 }
+
+/// What the policy says under this name.
+fn seen<'a>(status: &'a Value, name: &str) -> &'a str {
+    let view = status["policy"]["view"].as_array().unwrap();
+    view.iter().find(|seen| seen["name"] == name).and_then(|seen| seen["value"].as_str()).unwrap_or_default()
+}
+
+#[test]
+fn pacer_keeps_a_tolerance_under_verified_load_and_says_how_it_is_kept() {
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:64MiB", "--reactors", "3"]);
+    // short, and with thresholds that latency on a busy machine stays below
+    let settings = [
+        "interval=20ms",
+        "window=50ms",
+        "windows=2",
+        "least_requests=1",
+        "stable=99%",
+        "unstable=100%",
+        "busy=100%",
+        "use_limit=99%",
+        "idle=200ms",
+    ];
+    let set = server.ask(&[&["set", "policy", "pacer"], &settings[..]].concat());
+    assert_eq!(set["name"], "pacer");
+    assert_eq!(server.ask(&["set", "tolerance", "0.2"])["tolerances"][0]["loss_ppm"], 200_000);
+    server.status_until("a core leaves an idle server", |status| seen(status, "state") == "idle" && asleep(status) > 0);
+    let load = load(
+        &server,
+        "--rw randrw --verify --iodepth 8 --numjobs 2 --rate_iops 500 --runtime 600 --size 16m --timeout 120s --json",
+    );
+    let kept = server.status_until("a state with a measured loss and a baseline", |status| {
+        let is_measured = seen(status, "state") == "stable" || seen(status, "loss").ends_with(" %");
+        is_measured && seen(status, "baseline_age").ends_with(" s")
+    });
+    assert_eq!(
+        (&kept["policy"]["name"], &kept["goals"]["tolerances"][0]["text"], &kept["goals"]["unused"]),
+        (&"pacer".into(), &"20%".into(), &serde_json::json!([])),
+        "{kept:#}"
+    );
+    let shown = text(&server.admin(&["status"]).stdout);
+    let line = shown.lines().find(|line| line.starts_with("tolerance is")).unwrap_or_default();
+    assert!(["loss ", "baseline ", " old"].iter().all(|words| line.contains(words)), "{shown}");
+    let report = end(load);
+    assert!(report["total"]["ios"].as_u64().unwrap() > 0);
+    assert_eq!((&report["verify"]["mismatches"], &report["total"]["errors"]), (&0.into(), &0.into()), "{report}");
+    server.status_until("cores leave again", |status| seen(status, "state") == "idle" && asleep(status) > 0);
+}

@@ -1,10 +1,18 @@
-//! Background work: which drive has an I/O in progress, and what was done.
+//! Background work: which drive has an I/O in progress, how soon that makes room for requests, and what was done.
+//!
+//! An I/O that is in progress when a request is polled is over within [`ROOM_NS`] of that poll. A slow drive may take longer for one I/O alone;
+//! then that time is the bound. There is no bound where the drive had commands of hosts when the I/O began, which it may serve first, and where the
+//! time of an I/O alone has none ([`alone_ns`]).
 
 use super::requests::Moved;
 use super::{Findings, Law};
 use crate::outcome::Outcome;
 use crate::scenario::{Background, Scenario};
+use crate::ssd::{Placement, Service, SsdModel};
 use crate::trace::{Record, What};
+
+/// Time from the poll of a request until background I/O is over, in nanoseconds.
+const ROOM_NS: u64 = 1_000_000;
 
 /// An I/O thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,11 +22,26 @@ struct Thread {
     since_ns: u64,
 }
 
+/// An I/O in progress.
+#[derive(Clone, Copy, Debug)]
+struct Io {
+    class: u64,
+    bytes: u64,
+    /// When the first request was polled meanwhile.
+    met_ns: Option<u64>,
+    /// How long after that it is over at the latest, where there is a bound.
+    room_ns: Option<u64>,
+}
+
 pub(super) struct BackgroundBook<'a> {
     scenario: &'a Scenario,
     threads: Vec<Thread>,
-    /// The class whose I/O a drive has in progress, and its bytes.
-    busy: Vec<Option<(u64, u64)>>,
+    /// The I/O that a drive has in progress.
+    busy: Vec<Option<Io>>,
+    /// How many of these no request has met yet.
+    unmet: usize,
+    /// Commands of hosts that a drive has.
+    commands: Vec<u64>,
     /// What was begun of each class, in bytes.
     begun: Vec<u128>,
     /// What was done of each class in the measured time, and in the whole, in bytes.
@@ -31,6 +54,8 @@ impl<'a> BackgroundBook<'a> {
             scenario,
             threads: vec![Thread::default(); usize::from(scenario.threads)],
             busy: vec![None; scenario.drives.len()],
+            unmet: 0,
+            commands: vec![0; scenario.drives.len()],
             begun: vec![0; scenario.workload.background.len()],
             done: vec![(0, 0); scenario.workload.background.len()],
         }
@@ -42,12 +67,30 @@ impl<'a> BackgroundBook<'a> {
             return None;
         }
         match record.what {
-            What::Polled | What::Answered => self.count(record),
+            What::Polled => {
+                self.meet(record.at_ns);
+                self.count(record);
+            }
+            What::Answered => self.count(record),
+            What::Submitted => self.commands.get_mut(record.b as usize).into_iter().for_each(|count| *count += 1),
+            What::Completed => {
+                let count = self.commands.get_mut(record.b as usize);
+                count.into_iter().for_each(|count| *count = count.saturating_sub(1)); // of none: found elsewhere
+            }
             What::Background => return self.begin(record, findings),
             What::BackgroundDone => self.end(record, findings),
             _ => {}
         }
         None
+    }
+
+    /// A request is polled.
+    fn meet(&mut self, at_ns: u64) {
+        if self.unmet == 0 {
+            return;
+        }
+        self.unmet = 0;
+        self.busy.iter_mut().flatten().for_each(|io| _ = io.met_ns.get_or_insert(at_ns));
     }
 
     fn count(&mut self, record: &Record) {
@@ -78,13 +121,19 @@ impl<'a> BackgroundBook<'a> {
             );
             findings.add(Law::Background, text);
         }
+        let is_alone = self.commands.get(drive) == Some(&0);
+        let model = self.scenario.drives.get(drive).filter(|_| is_alone);
+        let room_ns = model.and_then(|model| alone_ns(model, bytes, write)).map(|ns| ns.max(ROOM_NS));
         match self.busy.get_mut(drive) {
             None => findings.add(Law::Background, format!("there is no drive {drive}")),
-            Some(Some((other, _))) => {
+            Some(Some(Io { class: other, .. })) => {
                 let text = format!("drive {drive} gets background I/O of class {class} beside one of class {other}");
                 findings.add(Law::Background, text);
             }
-            Some(free) => *free = Some((class, bytes.into())),
+            Some(free) => {
+                *free = Some(Io { class, bytes: bytes.into(), met_ns: None, room_ns });
+                self.unmet += 1;
+            }
         }
         self.count_begun(record.at_ns, class, bytes, findings);
         Some(Moved { drive, bytes, write })
@@ -105,8 +154,17 @@ impl<'a> BackgroundBook<'a> {
 
     fn end(&mut self, record: &Record, findings: &mut Findings) {
         let (class, drive) = (record.a >> 32, (record.a & u64::from(u32::MAX)) as usize);
-        if self.busy.get_mut(drive).and_then(Option::take) != Some((class, record.b)) {
+        let io = self.busy.get_mut(drive).and_then(Option::take);
+        self.unmet -= usize::from(io.is_some_and(|io| io.met_ns.is_none()));
+        if io.is_none_or(|io| (io.class, io.bytes) != (class, record.b)) {
             findings.add(Law::Background, format!("drive {drive} completes background I/O that it does not have"));
+        }
+        if let Some((met_ns, room_ns)) = io.and_then(|io| io.met_ns.zip(io.room_ns))
+            && record.at_ns.saturating_sub(met_ns) > room_ns
+        {
+            let took_ns = record.at_ns - met_ns;
+            let text = format!("background I/O of drive {drive} is over {took_ns} ns after a request was polled");
+            findings.add(Law::Background, text);
         }
         if record.at_ns >= self.scenario.duration_ns {
             return;
@@ -125,6 +183,31 @@ impl<'a> BackgroundBook<'a> {
             findings.same(Law::Background, end_ns, "backlog in bytes", left, claimed.backlog_bytes.into());
         }
     }
+}
+
+/// The longest that a drive without commands takes for one I/O, in nanoseconds; `None` where that has no bound: service times are exponential, or
+/// it writes into a buffer that has to be emptied first, or a read waits for a program that is not suspended.
+fn alone_ns(drive: &SsdModel, bytes: u32, write: bool) -> Option<u64> {
+    let (front, flash) = (&drive.front, &drive.flash);
+    let is_random = flash.service == Service::Exponential || drive.slow.is_some() || drive.controller.is_some();
+    let has_limits = drive.state.iter().any(|state| state.read_bytes_per_s > 0 || state.write_bytes_per_s > 0);
+    if is_random || has_limits || drive.cache.is_some() || write && drive.program.is_some() {
+        return None;
+    }
+    let suspend_ns = drive.program.map_or(Some(0), |program| program.suspend_ns)?;
+    let per_second = |count: u64, rate: u64| (count * 1_000_000_000).checked_div(rate).map_or(0, |ns| ns + 1);
+    let wake_ns = drive.idle.iter().map(|state| state.wake_ns).chain(drive.rest.map(|rest| rest.wake_ns)).max();
+    let duty_ns = drive.state.iter().filter_map(|state| state.duty).map(|duty| duty.period_ns).max();
+    let enter_ns = per_second(bytes.into(), front.max_bytes_per_s).max(per_second(1, front.max_iops));
+    let before_ns = wake_ns.unwrap_or(0) + duty_ns.unwrap_or(0) + enter_ns;
+    if write {
+        return Some(before_ns + per_second(1, front.max_write_iops) + front.write_lane_ns + front.write_latency_ns);
+    }
+    let pages = u64::from(bytes.div_ceil(flash.page_bytes)) + 1; // it need not begin with a page
+    let in_a_row = if flash.placement == Placement::Scattered { pages } else { pages.div_ceil(flash.dies.into()) };
+    let page_kib = u64::from(flash.page_bytes.div_ceil(1024));
+    let page_ns = flash.read_ns + flash.read_spread_ns + flash.read_ns_per_kib * page_kib + suspend_ns;
+    Some(before_ns + in_a_row * page_ns + front.read_latency_ns)
 }
 
 /// What of a class has come until `at_ns`, in bytes.

@@ -1,6 +1,8 @@
 //! Data and sums together: random writes, flushes, damage and scrubbing are recorded, and then the power goes at any moment of the record,
 //! with any sectors lost that were not flushed.
 
+mod passes;
+
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,6 +52,10 @@ struct World {
     data: Vec<u8>,
     sums: Vec<u8>,
     record: Vec<Event>,
+    /// A block that reads as garbage until it is dropped from caches: the medium holds what was written.
+    stale: Option<u64>,
+    /// Reads of that block so far.
+    stale_reads: u64,
 }
 
 impl World {
@@ -57,6 +63,15 @@ impl World {
         match medium {
             Medium::Data => &mut self.data,
             Medium::Sums => &mut self.sums,
+        }
+    }
+
+    fn read(&mut self, at: usize, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.data[at..at + buffer.len()]);
+        let stale_at = self.stale.and_then(|lba| ((lba * BLOCK) as usize).checked_sub(at));
+        if let Some(block) = stale_at.and_then(|from| buffer.get_mut(from..from + BLOCK as usize)) {
+            block.fill(GARBAGE);
+            self.stale_reads += 1;
         }
     }
 
@@ -130,6 +145,11 @@ impl Backend for Shared {
     fn resize(&self, _blocks: Option<u64>) -> io::Result<Geometry> {
         Ok(self.geometry())
     }
+
+    fn drop_cache(&self, bytes: Range<u64>) {
+        let mut world = self.world();
+        world.stale = world.stale.filter(|lba| !bytes.contains(&(lba * BLOCK)));
+    }
 }
 
 /// A channel whose requests are done when it is polled.
@@ -151,7 +171,7 @@ impl Channel for Recorded {
             let (at, bytes) = ((request.lba * BLOCK) as usize, (u64::from(request.blocks) * BLOCK) as usize);
             let buffer = request.buffer.as_deref_mut().map(|buffer| &mut buffer[..bytes]);
             match (request.op, buffer) {
-                (Op::Read, Some(buffer)) => buffer.copy_from_slice(&world.data[at..at + bytes]),
+                (Op::Read, Some(buffer)) => world.read(at, buffer),
                 (Op::Write { .. }, Some(buffer)) => world.write(Medium::Data, at, buffer),
                 (Op::Flush, _) => world.record.push(Event::Sync(Medium::Data)),
                 _ => world.write(Medium::Data, at, &vec![0; bytes]),
