@@ -49,7 +49,9 @@ pub enum Law {
     /// have passed on.
     Requests,
     /// In each stretch, the integral of requests in progress is the sum of latencies, plus the time so far of what is in progress at the end, less
-    /// that of what was at the beginning. In integers, exactly. Divided by the length this is Little's law.
+    /// that of what was at the beginning. In integers, exactly. Divided by the length this is Little's law. It holds for connections and for
+    /// jobs on scheduled cores. A job is a closed loop: unless it thinks or has a quota, its processor rests only while as many of its
+    /// requests are in progress as its depth, and where it has the processor to itself it looks at queues only then.
     Little,
     /// Each I/O thread has one home, or is on its way between two, at most for the machine's longest loop and wake-up. It moves only by
     /// command, and requests are polled and answered on its home only.
@@ -113,6 +115,8 @@ pub struct Audit {
     pub in_progress: u64,
     /// Mean of requests in progress over the whole run.
     pub mean_in_progress: f64,
+    /// The same of jobs on scheduled cores.
+    pub jobs_mean_in_progress: f64,
     /// I/O threads that have come to a new home.
     pub moves: u64,
     /// Times that a core went to rest.
@@ -211,6 +215,7 @@ impl<'a> Accountant<'a> {
             records: findings.records,
             moves: self.cores.moves,
             rests: self.cores.rests,
+            jobs_mean_in_progress: self.jobs.mean_in_progress(),
             ..self.requests.finish(outcome, findings)
         };
         self.jobs.finish(outcome, findings);
@@ -263,6 +268,9 @@ impl<'a> Accountant<'a> {
         if matches!(record.what, What::Core | What::Frequency | What::Limited | What::Exits | What::Drive) {
             self.energy.enter(record, findings);
         }
+        if record.what == What::Core {
+            self.jobs.core(record, findings);
+        }
         self.cores.enter(record, findings);
         if let Some(moved) = self.requests.enter(record, findings) {
             self.energy.moved(record.at_ns, &moved);
@@ -277,6 +285,7 @@ impl<'a> Accountant<'a> {
             self.stretches += 1;
             let end_ns = self.stretches as u64 * step;
             self.requests.stretch(end_ns);
+            self.jobs.stretch(end_ns);
             self.energy.stretch(end_ns, &mut self.findings);
         }
     }

@@ -79,6 +79,8 @@ pub struct JobStretch {
     pub timers: u64,
     /// Requests that ended.
     pub requests: u64,
+    /// Sum of their latencies in nanoseconds.
+    pub latency_ns: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.

@@ -3,6 +3,7 @@
 mod support;
 
 use pilotlight_sim::accountant::{Accountant, Audit};
+use pilotlight_sim::jobs::{Job, Scheduled, Way};
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario, Spacing, Step};
 use pilotlight_sim::ssd::DrivePower;
@@ -179,6 +180,34 @@ fn drives_at_their_ceiling_break_no_law() {
     let saved_uj = expected.energy.drives_uj - outcome.energy.drives_uj;
     assert!(saved_uj > 0 && saved_uj.abs_diff(outcome.capped_uj) <= outcome.series.len() as u64);
     assert_eq!((expected.capped_uj, expected.latency), (0, outcome.latency), "the ceiling costs no time");
+}
+
+/// Every way in which a job has its requests done, beside connections that are polled: no wait is outside of all latencies.
+#[test]
+fn every_way_of_doing_io_obeys_littles_law() {
+    let ways =
+        [Way::Interrupt, Way::Classic, Way::Hybrid, Way::Libaio, Way::Uring, Way::UringPolled, Way::PosixAio, Way::Bypass];
+    for way in ways {
+        for depth in [1, 4, 32] {
+            let mut scenario = scenario(6, 2, 20_000.0, 8_000_000, 5);
+            scenario.threads = 4;
+            scenario.workload.connections.iter_mut().for_each(|connection| connection.thread %= 4);
+            let job = Job { way, depth, cores: (4, 1), helper: 5, ..Job::default() };
+            scenario.machine.jobs = support::job_costs();
+            scenario.scheduled = Some(Scheduled {
+                first_core: 4,
+                jobs: vec![job],
+                quotas: Vec::new(),
+                until_ns: 7_000_000,
+                drive_state: 0,
+                drive_autonomous: false,
+            });
+            let audit = audited(&scenario, "static", &[]);
+            let in_progress = audit.jobs_mean_in_progress;
+            let depth = if way.is_synchronous() { 1.0 } else { f64::from(depth) };
+            assert!(audit.answered > 100 && in_progress > 0.4 * depth, "{way:?}: {in_progress} of {depth}");
+        }
+    }
 }
 
 #[test]

@@ -2,8 +2,11 @@
 
 mod support;
 
-use pilotlight_sim::accountant::{Accountant, Law, audit};
+use std::collections::BTreeMap;
+
+use pilotlight_sim::accountant::{Accountant, Law, Violation, audit};
 use pilotlight_sim::engine::run_traced;
+use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::jobs::{Job, Quota, Scheduled, Scheduler, Way};
 use pilotlight_sim::machine::ScheduledPower;
 use pilotlight_sim::outcome::Outcome;
@@ -191,9 +194,58 @@ fn the_accountant_sees_what_is_wrong_with_a_job() {
     assert_eq!(broken(What::Issued, |record| record[18] ^= 1), Err(Law::Requests), "another size");
     assert_eq!(broken(What::Core, |record| record[18] ^= 2), Err(Law::Energy), "another state");
     assert_eq!(broken(What::Drive, |record| record[20] ^= 1), Err(Law::Energy), "another length of a rest");
-    let mut claims = outcome.clone();
-    claims.jobs.requests.answered += 1;
-    assert_eq!(audit(&trace[..], &scenario, &claims).unwrap_err()[0].law, Law::Requests);
+    let claimed = |change: fn(&mut Outcome)| {
+        let mut claims = outcome.clone();
+        change(&mut claims);
+        audit(&trace[..], &scenario, &claims).unwrap_err()[0].law
+    };
+    assert_eq!(claimed(|claims| claims.jobs.requests.answered += 1), Law::Requests);
+    assert_eq!(claimed(|claims| claims.jobs.series[7].requests += 1), Law::Requests);
+    assert_eq!(claimed(|claims| claims.jobs.series[7].latency_ns += 1), Law::Little);
+    assert_eq!(claimed(|claims| claims.jobs.reads.record(0)), Law::Requests);
+}
+
+/// Latencies that begin when the helper thread makes the call omit the wait for it; everything else is consistent.
+#[test]
+fn a_wait_that_is_in_no_latency_is_found() {
+    let scenario = scenario(vec![job(Way::PosixAio, 4, 2)], Vec::new(), 0.0);
+    let mut trace = Vec::new();
+    let mut outcome = run_traced(&scenario, policy("static", &[]), &mut trace).unwrap();
+    assert!(audit(&trace[..], &scenario, &outcome).is_ok());
+    let mut records: Vec<Record> =
+        trace.as_chunks::<{ Record::BYTES }>().0.iter().map(|bytes| Record::decode(bytes).unwrap()).collect();
+    let submitted: BTreeMap<u64, u64> =
+        records.iter().filter(|record| record.what == What::Submitted).map(|record| (record.a, record.at_ns)).collect();
+    let begins_ns = |name: u64| submitted.get(&name).copied();
+    records.retain(|record| record.what != What::Issued || begins_ns(record.a).is_some());
+    outcome.jobs.reads = Histogram::default();
+    outcome.jobs.series.iter_mut().for_each(|stretch| stretch.latency_ns = 0);
+    for record in &mut records {
+        match record.what {
+            What::Issued => record.at_ns = begins_ns(record.a).unwrap(),
+            What::Received => {
+                record.b = record.at_ns - begins_ns(record.a).unwrap();
+                outcome.jobs.series[(record.at_ns / MS) as usize].latency_ns += record.b;
+                if record.at_ns >= MS {
+                    outcome.jobs.reads.record(record.b);
+                }
+            }
+            _ => {}
+        }
+    }
+    records.sort_unstable();
+    let dropped = outcome.jobs.requests.issued - submitted.len() as u64;
+    outcome.jobs.requests.issued -= dropped;
+    outcome.jobs.requests.in_progress -= dropped;
+    let changed: Vec<u8> = records.iter().flat_map(bytes_of).collect();
+    let broken = audit(&changed[..], &scenario, &outcome).unwrap_err();
+    let waits = |violation: &Violation| violation.to_string().contains("in no latency") || violation.to_string().contains("further");
+    assert!(broken[0].law == Law::Little && broken.iter().all(waits), "{:#?}", &broken[..2]);
+}
+
+fn bytes_of(record: &Record) -> Vec<u8> {
+    let (at, what) = (record.at_ns.to_le_bytes(), (record.what as u16).to_le_bytes());
+    [&at[..], &what, &record.a.to_le_bytes(), &record.b.to_le_bytes()].concat()
 }
 
 const WAYS: [Way; 8] =

@@ -83,7 +83,8 @@ impl Auditor {
     }
 }
 
-fn words(violations: &[Violation]) -> String {
+/// Broken laws in words.
+pub(crate) fn words(violations: &[Violation]) -> String {
     let shown: Vec<String> = violations.iter().take(SHOWN).map(ToString::to_string).collect();
     format!("the run breaks {} laws: {}", violations.len(), shown.join("; "))
 }

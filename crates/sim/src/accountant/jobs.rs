@@ -1,4 +1,12 @@
-//! Requests of jobs on scheduled cores: each goes to its job's drive and comes back, no job has more in progress than it may.
+//! Requests of jobs on scheduled cores: each goes to its job's drive and comes back, no job has more in progress than it may, and none
+//! has fewer without a reason.
+//!
+//! *Problem.* A way of doing I/O may let requests wait where no latency includes the wait, for example between the program and its helper
+//! thread. The integral of requests in progress then still equals the sum of latencies, because both omit the wait. *Law.* A job is a
+//! closed loop: each of its `depth` places holds a request in progress, or the job thinks, or its processor has work (the job's own, or
+//! of others who go first). So a job that neither thinks nor has `depth` requests in progress never has a processor that rests, and a job
+//! that has a processor to itself does not look at queues either. Together with Little's law over each stretch: depth x time = sum of
+//! latencies + time in which the job thinks or its processor works. Not checked under a quota, which stops a job between two requests.
 //!
 //! In a trace they are named like those of connections, with the numbers that follow the last connection's.
 
@@ -6,9 +14,10 @@ use std::collections::HashMap;
 
 use super::requests::Moved;
 use super::{Findings, Law};
+use crate::jobs::Job;
 use crate::outcome::Outcome;
 use crate::scenario::Scenario;
-use crate::trace::{Record, What};
+use crate::trace::{Record, State, THROTTLED, What};
 
 #[derive(Clone, Copy, Debug)]
 struct Progress {
@@ -19,23 +28,65 @@ struct Progress {
     completed: bool,
 }
 
+/// What a stretch has seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    answered: u64,
+    /// Requests in progress, integrated, in request-nanoseconds.
+    area: u128,
+    /// Time so far of the requests that are in progress at the end.
+    open_ns: u128,
+}
+
 pub(super) struct JobBook<'a> {
     scenario: &'a Scenario,
+    jobs: &'a [Job],
     first: usize,
     /// The number of the next request, and how many are in progress, by job.
     next: Vec<u64>,
     open: Vec<u32>,
+    /// Since when a job has had fewer in progress than its depth, without a reason.
+    idle_ns: Vec<Option<u64>>,
+    /// Whether it has its processor to itself.
+    alone: Vec<bool>,
+    /// What cores do, [`State`] as a number.
+    cores: Vec<u64>,
     in_progress: HashMap<u64, Progress>,
     issued: u64,
     answered: u64,
+    /// Number and sum of the latencies in the measured time.
+    measured: (u64, u128),
+    now: u64,
+    sent_ns: u128,
+    since_ns: u64,
+    present: Seen,
+    series: Vec<Seen>,
 }
 
 impl<'a> JobBook<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Self {
-        let jobs = scenario.scheduled.as_ref().map_or(0, |scheduled| scheduled.jobs.len());
+        let jobs = scenario.scheduled.as_ref().map_or(&[][..], |scheduled| &scheduled.jobs);
         let first = scenario.workload.connections.len();
-        let (next, open) = (vec![0; jobs], vec![0; jobs]);
-        Self { scenario, first, next, open, in_progress: HashMap::new(), issued: 0, answered: 0 }
+        let count = jobs.len();
+        Self {
+            scenario,
+            jobs,
+            first,
+            next: vec![0; count],
+            open: vec![0; count],
+            idle_ns: vec![None; count],
+            alone: (0..count).map(|index| is_alone(jobs, index)).collect(),
+            cores: vec![State::Deep as u64; scenario.topology.len()],
+            in_progress: HashMap::new(),
+            issued: 0,
+            answered: 0,
+            measured: (0, 0),
+            now: 0,
+            sent_ns: 0,
+            since_ns: 0,
+            present: Seen::default(),
+            series: Vec::new(),
+        }
     }
 
     /// Whether a record is about a job's request.
@@ -47,7 +98,7 @@ impl<'a> JobBook<'a> {
 
     pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) -> Option<Moved> {
         let index = (record.a >> 40) as usize - self.first;
-        let job = self.scenario.scheduled.as_ref()?.jobs.get(index)?;
+        let job = self.jobs.get(index)?;
         let mut broken = |how: &str| findings.add(Law::Requests, format!("job {index}, {:?}: {how}", record.what));
         if record.what == What::Issued {
             if self.next[index] != record.a & ((1 << 40) - 1) {
@@ -55,8 +106,7 @@ impl<'a> JobBook<'a> {
             }
             self.next[index] += 1;
             self.open[index] += 1;
-            let depth = if job.way.is_synchronous() { 1 } else { job.depth };
-            if self.open[index] > depth {
+            if self.open[index] > depth(job) {
                 broken("more is in progress than its depth");
             }
             let (bytes, write) = (record.b as u32, record.b >> 32 == 1);
@@ -66,6 +116,10 @@ impl<'a> JobBook<'a> {
             let progress = Progress { issued_ns: record.at_ns, bytes, write, submitted: false, completed: false };
             self.in_progress.insert(record.a, progress);
             self.issued += 1;
+            self.integrate(record.at_ns);
+            self.now += 1;
+            self.sent_ns += u128::from(record.at_ns);
+            self.judge(index, record.at_ns, findings);
             return None;
         }
         let Some(progress) = self.in_progress.get_mut(&record.a) else {
@@ -89,21 +143,139 @@ impl<'a> JobBook<'a> {
                 if !progress.completed || record.b != latency_ns {
                     broken("the drive has not completed it, or it took another time");
                 }
-                self.in_progress.remove(&record.a);
-                self.open[index] -= 1;
-                self.answered += 1;
+                self.receive(index, record, findings);
             }
         }
         None
     }
 
-    pub(super) fn finish(&self, outcome: &Outcome, findings: &mut Findings) {
-        let (end_ns, claimed) = (self.scenario.duration_ns, outcome.jobs.requests);
-        let mut same = |what, counted: u64, claimed: u64| {
-            findings.same(Law::Requests, end_ns, what, u128::from(counted), u128::from(claimed));
-        };
-        same("requests that jobs issued", self.issued, claimed.issued);
-        same("requests that jobs have the answers of", self.answered, claimed.answered);
-        same("requests of jobs in progress", self.in_progress.len() as u64, claimed.in_progress);
+    fn receive(&mut self, index: usize, record: &Record, findings: &mut Findings) {
+        let Some(progress) = self.in_progress.remove(&record.a) else { return };
+        let latency_ns = record.at_ns - progress.issued_ns;
+        self.integrate(record.at_ns);
+        self.open[index] -= 1;
+        self.answered += 1;
+        self.present.answered += 1;
+        self.now = self.now.saturating_sub(1);
+        self.sent_ns -= u128::from(progress.issued_ns);
+        if (self.scenario.warm_up_ns..self.until_ns()).contains(&record.at_ns) {
+            self.measured.0 += 1;
+            self.measured.1 += u128::from(latency_ns);
+        }
+        self.judge(index, record.at_ns, findings);
     }
+
+    /// A core does something else.
+    pub(super) fn core(&mut self, record: &Record, findings: &mut Findings) {
+        let Some(state) = self.cores.get_mut(record.a as usize) else { return };
+        *state = record.b & (THROTTLED - 1);
+        for index in 0..self.jobs.len() {
+            let (first, count) = self.jobs[index].cores;
+            if (u64::from(first)..u64::from(first) + u64::from(count)).contains(&record.a) {
+                self.judge(index, record.at_ns, findings);
+            }
+        }
+    }
+
+    /// Whether a job has fewer requests in progress than it should from now on; until now it may have.
+    fn judge(&mut self, index: usize, at_ns: u64, findings: &mut Findings) {
+        let idles = self.idles(index);
+        let until_ns = self.until_ns();
+        match self.idle_ns[index] {
+            Some(since_ns) if since_ns < at_ns.min(until_ns) => {
+                let (ns, depth) = (at_ns.min(until_ns) - since_ns, depth(&self.jobs[index]));
+                let text = format!(
+                    "job {index} waited for {ns} ns with less than its {depth} requests in progress: the wait is in no latency"
+                );
+                findings.add(Law::Little, text);
+                self.idle_ns[index] = None;
+            }
+            Some(_) if idles => {}
+            _ => self.idle_ns[index] = idles.then_some(at_ns),
+        }
+    }
+
+    fn idles(&self, index: usize) -> bool {
+        let job = &self.jobs[index];
+        let thinks = job.think_after > 0 && self.next[index].is_multiple_of(u64::from(job.think_after));
+        if job.bytes == 0 || job.quota.is_some() || self.next[index] == 0 || thinks || self.open[index] >= depth(job) {
+            return false;
+        }
+        let (first, count) = (usize::from(job.cores.0), usize::from(job.cores.1));
+        let rests = |&state: &u64| {
+            state == State::Shallow as u64
+                || state == State::Deep as u64
+                || (state == State::Looks as u64 && self.alone[index])
+        };
+        self.cores.get(first..first + count).is_some_and(|cores| cores.iter().all(rests))
+    }
+
+    /// When jobs end.
+    fn until_ns(&self) -> u64 {
+        self.scenario.scheduled.as_ref().map_or(0, |scheduled| scheduled.until_ns.min(self.scenario.duration_ns))
+    }
+
+    fn integrate(&mut self, at_ns: u64) {
+        self.present.area += u128::from(self.now) * u128::from(at_ns.saturating_sub(self.since_ns));
+        self.since_ns = self.since_ns.max(at_ns);
+    }
+
+    pub(super) fn stretch(&mut self, end_ns: u64) {
+        self.integrate(end_ns);
+        self.present.open_ns = u128::from(self.now) * u128::from(end_ns) - self.sent_ns;
+        self.series.push(std::mem::take(&mut self.present));
+    }
+
+    /// The mean of requests in progress over the whole run.
+    pub(super) fn mean_in_progress(&self) -> f64 {
+        let area: u128 = self.series.iter().map(|seen| seen.area).sum();
+        area as f64 / self.scenario.duration_ns as f64
+    }
+
+    pub(super) fn finish(&mut self, outcome: &Outcome, findings: &mut Findings) {
+        let (end_ns, claimed) = (self.scenario.duration_ns, outcome.jobs.requests);
+        for index in 0..self.jobs.len() {
+            self.judge(index, end_ns, findings);
+        }
+        let mut same = |law, what, counted: u128, claimed: u128| findings.same(law, end_ns, what, counted, claimed);
+        same(Law::Requests, "requests that jobs issued", self.issued.into(), claimed.issued.into());
+        same(Law::Requests, "requests that jobs have the answers of", self.answered.into(), claimed.answered.into());
+        same(Law::Requests, "requests of jobs in progress", self.in_progress.len() as u128, claimed.in_progress.into());
+        let of = |of: fn(&crate::histogram::Histogram) -> u64| {
+            u128::from(of(&outcome.jobs.reads)) + u128::from(of(&outcome.jobs.writes))
+        };
+        same(Law::Requests, "latencies of jobs", self.measured.0.into(), of(crate::histogram::Histogram::count));
+        same(Law::Little, "sum of latencies of jobs", self.measured.1, of(crate::histogram::Histogram::sum));
+        self.compare_stretches(outcome, findings);
+    }
+
+    /// Little's law: requests in progress, integrated, are latencies and what is open at the two ends.
+    fn compare_stretches(&self, outcome: &Outcome, findings: &mut Findings) {
+        let mut open_ns = 0;
+        for (index, (seen, claimed)) in self.series.iter().zip(&outcome.jobs.series).enumerate() {
+            let at_ns = (index as u64 + 1) * self.scenario.series_ns;
+            let (answered, claims) = (u128::from(seen.answered), u128::from(claimed.requests));
+            findings.same(Law::Requests, at_ns, "answers of jobs in a stretch", answered, claims);
+            let area = u128::from(claimed.latency_ns) + seen.open_ns;
+            findings.same(Law::Little, at_ns, "requests of jobs in progress, integrated", seen.area + open_ns, area);
+            open_ns = seen.open_ns;
+        }
+    }
+}
+
+/// Most requests that a job has in progress, and has where it does not think.
+fn depth(job: &Job) -> u32 {
+    if job.way.is_synchronous() { 1 } else { job.depth }
+}
+
+/// Whether no other job, and no helper but its own, uses the job's one processor.
+fn is_alone(jobs: &[Job], index: usize) -> bool {
+    let job = &jobs[index];
+    let (core, polled) = (job.cores.0, crate::jobs::Way::UringPolled);
+    let uses = |other: &Job| {
+        (other.cores.0..other.cores.0 + other.cores.1).contains(&core) || (other.way == polled && other.helper == core)
+    };
+    job.cores.1 == 1
+        && !(job.way == polled && job.helper == core)
+        && jobs.iter().enumerate().all(|(at, other)| at == index || !uses(other))
 }

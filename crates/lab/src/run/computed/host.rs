@@ -11,12 +11,14 @@ use std::path::Path;
 use super::{Ask, Computed, Observed};
 use crate::experiment;
 use crate::plan::Plan;
+use crate::simulated::audit;
 use crate::simulated::cells::Cells;
 use crate::simulated::fingerprint::{self, Fingerprint};
 use crate::simulated::host::{self, Host, HostError, Load};
 use pilotlight_actuators::Machine;
 use pilotlight_results::values::{self, About};
 use pilotlight_sensors::{Domain, Recording};
+use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_workloads::Problem;
@@ -95,11 +97,14 @@ impl Computed for Simulated {
     }
 }
 
-/// Runs a load; no policy decides anything, since all cores are scheduled.
+/// Runs a load, and holds it to the laws of docs/simulator-laws.md; no policy decides anything, since all cores are scheduled.
 fn run(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
     let scenario = host.scenario(load);
     let refused = |why: String| Problem { at: "workload".to_owned(), why };
     let policy = pilotlight_policy::registry::build("static", &[]).map_err(|error| refused(error.to_string()))?;
-    let outcome = pilotlight_sim::run(&scenario, policy).map_err(|error| refused(error.to_string()))?;
+    let mut accountant = Accountant::new(&scenario);
+    let outcome = pilotlight_sim::run_traced(&scenario, policy, &mut accountant);
+    let outcome = outcome.map_err(|error| refused(error.to_string()))?;
+    accountant.finish(&outcome).map_err(|broken| refused(audit::words(&broken)))?;
     Ok((scenario, outcome))
 }

@@ -430,6 +430,7 @@ impl Scheduled {
         }
         if let Some(stretch) = self.stretch(now_ns) {
             stretch.requests += 1;
+            stretch.latency_ns += latency_ns;
             *(if request.write { &mut stretch.written_bytes } else { &mut stretch.read_bytes }) += bytes;
         }
     }
