@@ -42,7 +42,7 @@ const HIGHER: Option<Better> = Some(Better::Higher);
 const LOWER: Option<Better> = Some(Better::Lower);
 
 /// Every metric that this project names. Of several that fit, the first counts.
-pub const TABLE: [Metric; 103] = [
+pub const TABLE: [Metric; 104] = [
     metric("iops", "IOPS", HIGHER, "I/O operations (reads, writes, deallocations) per second"),
     metric("latency_mean_us", "us", LOWER, "mean latency of all I/O operations"),
     metric("latency_p50_us", "us", LOWER, "median latency of all I/O operations"),
@@ -129,6 +129,7 @@ pub const TABLE: [Metric; 103] = [
     metric("phases", "phases", None, "phases in which a burst was to be detected"),
     metric("phases_detected", "phases", HIGHER, "those in which it was"),
     metric("moves", "moves", LOWER, "I/O threads moved, over time"),
+    metric("latency_sum_of_jobs_us", "us", LOWER, "mean latencies of the workload's jobs, added up"),
     metric("written_bytes", "B", None, "bytes written by the host"),
     metric("drive_busy_after_s", "s", LOWER, "garbage collection after the last write"),
     metric("joules_per_day", "J", LOWER, "energy of a day, from the windows that were replayed"),

@@ -85,6 +85,10 @@ pub struct JobCosts {
     pub deadline_ns: u64,
     /// By how much work takes longer on a core whose sibling works too, in millionths.
     pub sibling_slows_ppm: u64,
+    /// A request that cannot have the scheduler's lock waits in the scheduler's queue while its job goes on or sleeps; otherwise its job
+    /// spins for it.
+    #[serde(default)]
+    pub lock_sleeps: bool,
 }
 
 /// A program, or background work: so much processor time for each operation, and a request, or none.

@@ -58,6 +58,8 @@ pub struct Jobs {
     pub writes: Histogram,
     /// Operations of each job that ended within the measured time.
     pub operations: Vec<u64>,
+    /// Sum of their latencies, of each job, in nanoseconds; 0 without a drive.
+    pub latency_ns: Vec<u64>,
     /// What happened in each stretch, warm-up included; empty without jobs.
     pub series: Vec<JobStretch>,
     /// How long drives would take to move what was written when the work ended, the longest, in nanoseconds.

@@ -204,6 +204,22 @@ fn a_lock_is_held_as_long_as_its_scheduler_says() {
     }
 }
 
+/// The same throughput with requests in the scheduler's queue: nobody works for longer than the lock is held for its own request.
+#[test]
+fn a_request_in_the_scheduler_s_queue_keeps_no_processor_busy() {
+    let job = Job { scheduler: Scheduler::Kyber, ..Job::default() };
+    let mut scenario = host(Topology::flat(16).unwrap(), 16, 16, job);
+    scenario.drives[0].controller.as_mut().unwrap().bytes_per_s = 1 << 50;
+    let spins = run(&scenario);
+    scenario.machine.jobs.lock_sleeps = true;
+    let sleeps = run(&scenario);
+    let requests = |outcome: &Outcome| sum(outcome, |stretch| stretch.requests);
+    close(requests(&sleeps), requests(&spins), 0.01);
+    let work = sum(&sleeps, |stretch| stretch.work_ns) / requests(&sleeps);
+    close(work, 100.0 + INTO + 2_000.0 + 800.0 + 900.0 + 300.0 + 800.0, 0.02);
+    assert!(sum(&spins, |stretch| stretch.work_ns) > 3.0 * sum(&sleeps, |stretch| stretch.work_ns));
+}
+
 #[test]
 fn rests_begin_when_a_burst_is_back() {
     let rests = Job { think_after: 3, think_ns: MS, ..by(Way::Classic, 1) };

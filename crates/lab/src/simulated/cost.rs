@@ -45,7 +45,7 @@ fn simulated_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let whole = policy.duration(experiment).seconds();
     let Some(sample) = experiment.trace.as_ref().and_then(|trace| trace.sample) else { return whole };
     let few = whole * requests_per_s(experiment, experiment.topology.cores) <= sample.exact_requests as f64;
-    if few && sample.under(policy).exact_time >= experiment.duration {
+    if few && sample.under(&experiment.policies).exact_time >= experiment.duration {
         return whole;
     }
     let windows = (sample.windows + sample.around_bursts) as f64;

@@ -397,7 +397,7 @@ impl<'a> Sweep<'a> {
         let build = || build(&policy.name, &settings, &scenario);
         let trace = point.experiment.trace.as_ref();
         if let Some((trace, sample)) = trace.and_then(|trace| Some((trace, trace.sample.as_ref()?))) {
-            let sample = &sample.under(policy);
+            let sample = &sample.under(&point.experiment.policies);
             let run = replay::day::Run { trace, sample, scenario: &scenario, policy: &build, engine };
             let (outcome, day) = self.replays.run(&run)?;
             return Ok(Ran { outcome, day: Some(day), polls: None });

@@ -246,6 +246,8 @@ impl<'a> JobBook<'a> {
         };
         same(Law::Requests, "latencies of jobs", self.measured.0.into(), of(crate::histogram::Histogram::count));
         same(Law::Little, "sum of latencies of jobs", self.measured.1, of(crate::histogram::Histogram::sum));
+        let by_job = outcome.jobs.latency_ns.iter().map(|ns| u128::from(*ns)).sum();
+        same(Law::Little, "sum of latencies by job", self.measured.1, by_job);
         self.compare_stretches(outcome, findings);
     }
 

@@ -110,6 +110,7 @@ pub(crate) fn job_costs() -> JobCosts {
         kyber_ns: 2_000,
         deadline_ns: 3_000,
         sibling_slows_ppm: 0,
+        lock_sleeps: false,
     }
 }
 

@@ -60,7 +60,7 @@ impl Encode for Asked<'_> {
         cores.encode(out);
         drives.encode(out);
         connections.encode(out);
-        trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(policy)))).encode(out);
+        trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(&experiment.policies)))).encode(out);
         policy.duration(experiment).encode(out);
         policy.warm_up(experiment).encode(out);
         experiment.series.encode(out);

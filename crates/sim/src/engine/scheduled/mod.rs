@@ -116,6 +116,7 @@ impl Scheduled {
             stretch_ns: scenario.series_ns,
             jobs: Jobs {
                 operations: vec![0; programs.len()],
+                latency_ns: vec![0; programs.len()],
                 series: vec![JobStretch::default(); stretches],
                 ..Jobs::default()
             },
@@ -232,7 +233,8 @@ impl Scheduled {
     /// When something is due on a resting core, as far as is known.
     fn due_ns(&self, cpu: usize) -> u64 {
         let on = |Reverse((at_ns, _, event)): &Reverse<(u64, u64, Event)>| {
-            (self.dispatch.cpu_of(self.programs[event.job()].task) == cpu).then_some(*at_ns)
+            let waits = !matches!(event, Event::Dispatched(..)); // that needs no core
+            (waits && self.dispatch.cpu_of(self.programs[event.job()].task) == cpu).then_some(*at_ns)
         };
         self.events.iter().filter_map(on).min().unwrap_or(u64::MAX)
     }

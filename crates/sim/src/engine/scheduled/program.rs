@@ -39,12 +39,14 @@ pub(super) enum Event {
     Done(usize, Request),
     /// It slept before it looks, and a timer wakes it.
     Timer(usize, Request),
+    /// A request that waited in the scheduler's queue, of a core, goes to its drive.
+    Dispatched(usize, u16, Request),
 }
 
 impl Event {
     pub(super) fn job(&self) -> usize {
         match self {
-            Self::Begins(job) | Self::Done(job, _) | Self::Timer(job, _) => *job,
+            Self::Begins(job) | Self::Done(job, _) | Self::Timer(job, _) | Self::Dispatched(job, ..) => *job,
         }
     }
 }
@@ -174,6 +176,7 @@ impl Scheduled {
                 let ns = self.costs.timer_ns / 2 + self.costs.switch_ns / 2;
                 self.wake(job, now_ns, work(ns), Then::Looks(job, request), false);
             }
+            Event::Dispatched(job, core, request) => self.dispatched(job, core, request, now_ns),
             Event::Done(job, request) => match (self.programs[job].job.way, self.programs[job].helper) {
                 (_, Some(helper)) => {
                     self.dispatch.push(helper, work(self.costs.complete_ns), Then::Handled(job, request));
@@ -295,7 +298,14 @@ impl Scheduled {
         self.wake(job, now_ns, work(ns), Then::Submits(job, request, false), true);
     }
 
-    /// A request goes to its drive, behind the scheduler's lock if there is one: one holds it at a time while others try.
+    fn dispatched(&mut self, job: usize, core: u16, request: Request, now_ns: u64) {
+        let (request, number) = (Request { left_ns: now_ns, ..request }, self.made);
+        self.made += 1;
+        self.ios.push(Io { at_ns: now_ns, core, number, job, request });
+    }
+
+    /// A request goes to its drive, behind the scheduler's lock if there is one: one holds it at a time while others try, or wait in the
+    /// scheduler's queue.
     fn submits(&mut self, job: usize, task: usize, request: Request, locked: bool, ended: &Ended<Then>) -> bool {
         let now_ns = ended.at_ns;
         let hold_ns = match self.programs[job].job.scheduler {
@@ -305,13 +315,19 @@ impl Scheduled {
         };
         if hold_ns > 0 && !locked {
             self.lock_ns = self.lock_ns.max(now_ns) + hold_ns;
-            self.dispatch.push(task, work(self.lock_ns - now_ns), Then::Submits(job, request, true));
+            let ns = if self.costs.lock_sleeps { hold_ns } else { self.lock_ns - now_ns };
+            let request = Request { left_ns: self.lock_ns, ..request };
+            self.dispatch.push(task, work(ns), Then::Submits(job, request, true));
             return false;
         }
-        let request = Request { left_ns: now_ns, ..request };
-        let (core, number) = ((self.first_core + ended.cpu) as u16, self.made);
-        self.made += 1;
-        self.ios.push(Io { at_ns: now_ns, core, number, job, request });
+        let core = (self.first_core + ended.cpu) as u16;
+        let request = if locked && self.costs.lock_sleeps && request.left_ns > now_ns {
+            self.push(request.left_ns, Event::Dispatched(job, core, request));
+            request
+        } else {
+            self.dispatched(job, core, request, now_ns);
+            Request { left_ns: now_ns, ..request }
+        };
         match self.programs[job].job.way {
             Way::Classic => {
                 self.looks(job, request, u64::MAX);
@@ -427,6 +443,7 @@ impl Scheduled {
         if measured {
             let of = if request.write { &mut self.jobs.writes } else { &mut self.jobs.reads };
             of.record(latency_ns);
+            self.jobs.latency_ns[job] += latency_ns;
         }
         if let Some(stretch) = self.stretch(now_ns) {
             stretch.requests += 1;

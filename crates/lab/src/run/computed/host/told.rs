@@ -11,7 +11,7 @@ use pilotlight_sensors::recording::{Marker, Track};
 use pilotlight_sensors::sensor::{Counts, Kind, Unit};
 use pilotlight_sensors::{Domain, Origin, Part, Recording};
 use pilotlight_sim::histogram::Histogram;
-use pilotlight_sim::outcome::{JobStretch, Outcome, Stretch};
+use pilotlight_sim::outcome::{JobStretch, Jobs, Outcome, Stretch};
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_workloads::Stage;
 use pilotlight_workloads::record::{Class, Latency, Record, Tool, What};
@@ -92,6 +92,9 @@ fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &Stage) -> Record
         warnings.push("no operation ended within the measured time".into());
     }
     let mut extra = BTreeMap::from([("context_switches_count".to_owned(), switches as f64)]);
+    if !classes.is_empty() {
+        extra.insert("latency_sum_of_jobs_us".into(), sum_of_jobs_us(jobs));
+    }
     if load.job.writes_ppm > 0 {
         let written = classes.iter().filter(|class| class.what == What::Write).filter_map(|class| class.bytes);
         extra.insert("written_bytes".into(), written.sum::<u64>() as f64);
@@ -100,6 +103,12 @@ fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &Stage) -> Record
     let tool = Tool { name: "fio (simulated)".into(), version: env!("CARGO_PKG_VERSION").into(), known: true };
     let window_ns = Some((load.ramp_ns, load.ramp_ns + load.duration_ns));
     Record { tool, classes, window_ns, extra, warnings }
+}
+
+/// The mean latencies of all jobs, added up: what a tool reports that sums what fio says of each job (errata 22).
+fn sum_of_jobs_us(jobs: &Jobs) -> f64 {
+    let means = jobs.operations.iter().zip(&jobs.latency_ns).filter(|(operations, _)| **operations > 0);
+    means.map(|(operations, ns)| *ns as f64 / *operations as f64 / 1e3).sum()
 }
 
 fn class(what: What, of: &Histogram, load: &Load) -> Class {
