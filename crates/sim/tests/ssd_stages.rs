@@ -181,6 +181,34 @@ fn reads_queue_in_the_controller_and_wait_for_flash() {
     assert_eq!(drive.submit(&one_after_the_other(0, Op::Write, 4_096)), 8_192 + 4_096 + 6_000);
 }
 
+/// Each stream has a window of its own; with one stream more than the drive follows, all wait for flash (a stream that comes back finds its
+/// place taken).
+#[test]
+fn more_streams_than_a_drive_follows_are_not_read_ahead() {
+    let waits = |streams: u64, behind: u64| {
+        let keys = "stream_bytes_per_s = 500000000\nstreams = 4\nstream_window_bytes = 8192";
+        let mut drive = round(&[("read_ns", "30000"), ("stream_bytes_per_s", keys.trim_start_matches("stream_bytes_per_s = "))]);
+        let mut waits = 0;
+        for at in 0..40 {
+            for stream in 0..streams {
+                let at_ns = (at * streams + stream) * MS;
+                let offset = stream * (1 << 30) + 4_096 * at;
+                let request = Request { offset, ..one_after_the_other(at_ns, Op::Read, 4_096) };
+                waits += u64::from(drive.submit(&request) - at_ns > 30_000);
+                // Another reader of the same blocks, which is behind.
+                if at >= behind && behind > 0 {
+                    let request = Request { offset: offset - 4_096 * behind, ..request };
+                    waits += u64::from(drive.submit(&request) - at_ns > 40_000);
+                }
+            }
+        }
+        waits
+    };
+    assert_eq!((waits(1, 0), waits(4, 0)), (1, 4), "the first read of each");
+    assert_eq!(waits(5, 0), 5 * 40);
+    assert_eq!(waits(1, 2), 1, "within the window");
+}
+
 #[test]
 fn a_sequence_pays_for_each_turn_once() {
     let mut drive = round(&[("turn_ns", "700")]);

@@ -49,6 +49,8 @@ pub(super) struct JobBook<'a> {
     idle_ns: Vec<Option<u64>>,
     /// Whether it has its processor to itself.
     alone: Vec<bool>,
+    /// Jobs that may use each core.
+    by_core: Vec<Vec<usize>>,
     /// What cores do, [`State`] as a number.
     cores: Vec<u64>,
     in_progress: HashMap<u64, Progress>,
@@ -76,6 +78,7 @@ impl<'a> JobBook<'a> {
             open: vec![0; count],
             idle_ns: vec![None; count],
             alone: (0..count).map(|index| is_alone(jobs, index)).collect(),
+            by_core: (0..scenario.topology.len()).map(|core| jobs_on(jobs, core)).collect(),
             cores: vec![State::Deep as u64; scenario.topology.len()],
             in_progress: HashMap::new(),
             issued: 0,
@@ -169,11 +172,8 @@ impl<'a> JobBook<'a> {
     pub(super) fn core(&mut self, record: &Record, findings: &mut Findings) {
         let Some(state) = self.cores.get_mut(record.a as usize) else { return };
         *state = record.b & (THROTTLED - 1);
-        for index in 0..self.jobs.len() {
-            let (first, count) = self.jobs[index].cores;
-            if (u64::from(first)..u64::from(first) + u64::from(count)).contains(&record.a) {
-                self.judge(index, record.at_ns, findings);
-            }
+        for at in 0..self.by_core[record.a as usize].len() {
+            self.judge(self.by_core[record.a as usize][at], record.at_ns, findings);
         }
     }
 
@@ -268,6 +268,11 @@ impl<'a> JobBook<'a> {
 /// Most requests that a job has in progress, and has where it does not think.
 fn depth(job: &Job) -> u32 {
     if job.way.is_synchronous() { 1 } else { job.depth }
+}
+
+fn jobs_on(jobs: &[Job], core: usize) -> Vec<usize> {
+    let on = |job: &Job| (usize::from(job.cores.0)..usize::from(job.cores.0) + usize::from(job.cores.1)).contains(&core);
+    (0..jobs.len()).filter(|&index| on(&jobs[index])).collect()
 }
 
 /// Whether no other job, and no helper but its own, uses the job's one processor.

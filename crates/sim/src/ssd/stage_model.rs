@@ -18,6 +18,13 @@ pub struct Controller {
     /// Most bytes a second of sequential reads, which are read ahead and wait for no die; 0 where they are like others.
     #[serde(default)]
     pub stream_bytes_per_s: u64,
+    /// Most sequential streams that it reads ahead of, each with a window of its own; a read of any other stream waits for its dies. 0: it
+    /// follows all.
+    #[serde(default)]
+    pub streams: u32,
+    /// How far behind the foremost read of a stream data is still in its window, in bytes.
+    #[serde(default)]
+    pub stream_window_bytes: u64,
     /// Extra time where a sequential stream turns from reads to writes or back.
     #[serde(default)]
     pub turn_ns: u64,

@@ -74,6 +74,9 @@ pub(super) struct Stages {
     /// When the last request came.
     came_ns: u64,
     wrote_last: bool,
+    /// Where the streams that it follows have come to, the last used at the end; whether the present request is of one.
+    streams: Vec<u64>,
+    is_ahead: bool,
     /// Until when spans are known.
     known_ns: u64,
     spans: Vec<Span>,
@@ -100,6 +103,8 @@ impl Stages {
             quiet_ns: 0,
             came_ns: 0,
             wrote_last: false,
+            streams: Vec::new(),
+            is_ahead: false,
             known_ns: 0,
             spans: Vec::new(),
             drawn: 0,
@@ -185,8 +190,7 @@ impl Stages {
     /// Passes the controller with a command.
     fn through(&mut self, at_ns: u64, bytes: u64, request: &Request, turns: bool, draws: &mut Draws) -> u64 {
         let Some(controller) = self.controller else { return at_ns };
-        let stream = self.reads_ahead(request);
-        let rate = if stream { controller.stream_bytes_per_s } else { controller.bytes_per_s };
+        let rate = if self.is_ahead { controller.stream_bytes_per_s } else { controller.bytes_per_s };
         let turn_ns = if turns { controller.turn_ns } else { 0 };
         let service_ns = time_of(bytes, rate).max(controller.command_ns) + turn_ns;
         let service_ns = drawn(service_ns, controller.random_ppm, draws);
@@ -194,9 +198,29 @@ impl Stages {
         self.controller_ns
     }
 
-    fn reads_ahead(&self, request: &Request) -> bool {
-        let streams = self.controller.is_some_and(|controller| controller.stream_bytes_per_s > 0);
-        streams && request.sequential && request.op == Op::Read
+    /// Whether a request has been read ahead: it goes on where a stream has come to, or is in the window behind. One that is not begins a
+    /// stream, in the place of the one that was not read for the longest.
+    fn reads_ahead(&mut self, request: &Request) -> bool {
+        let Some(controller) = self.controller.filter(|controller| controller.stream_bytes_per_s > 0) else { return false };
+        if !request.sequential || request.op != Op::Read {
+            return false;
+        }
+        if controller.streams == 0 {
+            return true;
+        }
+        let end = request.offset + u64::from(request.bytes);
+        let follows = |front: &u64| (front.saturating_sub(controller.stream_window_bytes)..=*front).contains(&request.offset);
+        let found = self.streams.iter().position(follows);
+        let front = match found {
+            Some(at) => self.streams.remove(at),
+            None if self.streams.len() >= controller.streams as usize => {
+                self.streams.remove(0);
+                0
+            }
+            None => 0,
+        };
+        self.streams.push(front.max(end));
+        found.is_some()
     }
 
     /// A lower power state lets through so much.
@@ -324,6 +348,7 @@ impl Ssd {
         let (mut offset, end, mut done_ns) =
             (request.offset, request.offset + u64::from(request.bytes.max(1)), begin_ns);
         let mut first = None;
+        stages.is_ahead = stages.reads_ahead(request);
         let entered_ns = front.enter(begin_ns, request.bytes);
         while offset < end {
             let bytes = most.min(end - offset);
@@ -332,7 +357,7 @@ impl Ssd {
             let mut pages = Pages { dies: &mut *dies, reads: &*reads, activity: &mut *activity, first: &mut first };
             let part_ns = if !write {
                 let part = (offset, bytes);
-                if stages.reads_ahead(request) { at_ns } else { pages.read(at_ns, part, request, stages, &mut draws) }
+                if stages.is_ahead { at_ns } else { pages.read(at_ns, part, request, stages, &mut draws) }
             } else if let Some(cache) = stages.cache {
                 let looks_up = cache.map_reads && !request.sequential;
                 let at_ns = if looks_up { pages.look_up(at_ns, &mut draws) } else { at_ns };

@@ -39,7 +39,10 @@ values!(
     but name, source;
     added 1 power = None, 2 controller = None, 3 cache = None, 4 state = Vec::new(), 5 rest = None, 6 slow = None, 7 energy = None, 8 idle = Vec::new()
 );
-values!(Controller: command_ns, bytes_per_s, random_ppm, stream_bytes_per_s, turn_ns, most_bytes);
+values!(
+    Controller: command_ns, bytes_per_s, random_ppm, stream_bytes_per_s, turn_ns, most_bytes;
+    added 1 streams = 0, 2 stream_window_bytes = 0
+);
 values!(Cache: buffer_bytes, cache_bytes, full_bytes_per_s, map_reads, gc_after_ns);
 values!(DriveState: read_bytes_per_s, write_bytes_per_s, gc_bytes_per_s, gc_uw; but name; added 1 duty = None);
 values!(Duty: period_ns, on_ns);
