@@ -19,6 +19,7 @@ use pilotlight_actuators::Machine;
 use pilotlight_results::values::{self, About};
 use pilotlight_sensors::{Domain, Recording};
 use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::jobs::Scheduler;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_workloads::Problem;
@@ -79,7 +80,11 @@ impl Computed for Simulated {
     }
 
     fn fingerprint(&self, ask: &Ask<'_>) -> Result<Fingerprint, Problem> {
-        Ok(fingerprint::of(&(&self.host, &asked::load(&self.host, ask)?)))
+        let load = asked::load(&self.host, ask)?;
+        let mut host = self.host.clone();
+        // Without a scheduler nobody waits for its lock.
+        host.costs.lock_sleeps &= load.job.scheduler != Scheduler::None;
+        Ok(fingerprint::of(&(&host, &load)))
     }
 
     fn domains(&self) -> Vec<(String, Domain)> {
