@@ -323,7 +323,9 @@ fn the_least_exact_time_decides_whether_all_policies_replay_windows() {
     let windows_under = |policies: &str| windows_under(&folder, &trace, policies);
     let whole = windows_under("[{ label = 'whole', name = 'static' }]");
     assert_eq!(whole["static"], [400; 3], "one go for each replication");
-    let both = windows_under("[{ label = 'static', name = 'static' }, { label = 'windows', name = 'hybrid-poll', exact_time = '100ms' }]");
+    let both = windows_under(
+        "[{ label = 'static', name = 'static' }, { label = 'windows', name = 'hybrid-poll', exact_time = '100ms' }]",
+    );
     assert_eq!(both["hybrid-poll"], [10; 12], "four windows for each");
     assert_eq!(both["static"], both["hybrid-poll"]);
 }

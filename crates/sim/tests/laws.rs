@@ -185,8 +185,16 @@ fn drives_at_their_ceiling_break_no_law() {
 /// Every way in which a job has its requests done, beside connections that are polled: no wait is outside of all latencies.
 #[test]
 fn every_way_of_doing_io_obeys_littles_law() {
-    let ways =
-        [Way::Interrupt, Way::Classic, Way::Hybrid, Way::Libaio, Way::Uring, Way::UringPolled, Way::PosixAio, Way::Bypass];
+    let ways = [
+        Way::Interrupt,
+        Way::Classic,
+        Way::Hybrid,
+        Way::Libaio,
+        Way::Uring,
+        Way::UringPolled,
+        Way::PosixAio,
+        Way::Bypass,
+    ];
     for way in ways {
         for depth in [1, 4, 32] {
             let mut scenario = scenario(6, 2, 20_000.0, 8_000_000, 5);

@@ -239,7 +239,9 @@ fn a_wait_that_is_in_no_latency_is_found() {
     outcome.jobs.requests.in_progress -= dropped;
     let changed: Vec<u8> = records.iter().flat_map(bytes_of).collect();
     let broken = audit(&changed[..], &scenario, &outcome).unwrap_err();
-    let waits = |violation: &Violation| violation.to_string().contains("in no latency") || violation.to_string().contains("further");
+    let waits = |violation: &Violation| {
+        violation.to_string().contains("in no latency") || violation.to_string().contains("further")
+    };
     assert!(broken[0].law == Law::Little && broken.iter().all(waits), "{:#?}", &broken[..2]);
 }
 

@@ -187,7 +187,8 @@ fn reads_queue_in_the_controller_and_wait_for_flash() {
 fn more_streams_than_a_drive_follows_are_not_read_ahead() {
     let waits = |streams: u64, behind: u64| {
         let keys = "stream_bytes_per_s = 500000000\nstreams = 4\nstream_window_bytes = 8192";
-        let mut drive = round(&[("read_ns", "30000"), ("stream_bytes_per_s", keys.trim_start_matches("stream_bytes_per_s = "))]);
+        let mut drive =
+            round(&[("read_ns", "30000"), ("stream_bytes_per_s", keys.trim_start_matches("stream_bytes_per_s = "))]);
         let mut waits = 0;
         for at in 0..40 {
             for stream in 0..streams {

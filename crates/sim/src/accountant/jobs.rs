@@ -271,7 +271,8 @@ fn depth(job: &Job) -> u32 {
 }
 
 fn jobs_on(jobs: &[Job], core: usize) -> Vec<usize> {
-    let on = |job: &Job| (usize::from(job.cores.0)..usize::from(job.cores.0) + usize::from(job.cores.1)).contains(&core);
+    let on =
+        |job: &Job| (usize::from(job.cores.0)..usize::from(job.cores.0) + usize::from(job.cores.1)).contains(&core);
     (0..jobs.len()).filter(|&index| on(&jobs[index])).collect()
 }
 

@@ -201,7 +201,9 @@ impl Stages {
     /// Whether a request has been read ahead: it goes on where a stream has come to, or is in the window behind. One that is not begins a
     /// stream, in the place of the one that was not read for the longest.
     fn reads_ahead(&mut self, request: &Request) -> bool {
-        let Some(controller) = self.controller.filter(|controller| controller.stream_bytes_per_s > 0) else { return false };
+        let Some(controller) = self.controller.filter(|controller| controller.stream_bytes_per_s > 0) else {
+            return false;
+        };
         if !request.sequential || request.op != Op::Read {
             return false;
         }
@@ -209,7 +211,8 @@ impl Stages {
             return true;
         }
         let end = request.offset + u64::from(request.bytes);
-        let follows = |front: &u64| (front.saturating_sub(controller.stream_window_bytes)..=*front).contains(&request.offset);
+        let follows =
+            |front: &u64| (front.saturating_sub(controller.stream_window_bytes)..=*front).contains(&request.offset);
         let found = self.streams.iter().position(follows);
         let front = match found {
             Some(at) => self.streams.remove(at),

@@ -233,8 +233,7 @@ impl Scheduled {
     /// When something is due on a resting core, as far as is known.
     fn due_ns(&self, cpu: usize) -> u64 {
         let on = |Reverse((at_ns, _, event)): &Reverse<(u64, u64, Event)>| {
-            let waits = !matches!(event, Event::Dispatched(..)); // that needs no core
-            (waits && self.dispatch.cpu_of(self.programs[event.job()].task) == cpu).then_some(*at_ns)
+            (self.dispatch.cpu_of(self.programs[event.job()].task) == cpu).then_some(*at_ns)
         };
         self.events.iter().filter_map(on).min().unwrap_or(u64::MAX)
     }
