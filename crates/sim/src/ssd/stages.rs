@@ -188,7 +188,7 @@ impl Stages {
     }
 
     /// Passes the controller with a command.
-    fn through(&mut self, at_ns: u64, bytes: u64, request: &Request, turns: bool, draws: &mut Draws) -> u64 {
+    fn through(&mut self, at_ns: u64, bytes: u64, turns: bool, draws: &mut Draws) -> u64 {
         let Some(controller) = self.controller else { return at_ns };
         let rate = if self.is_ahead { controller.stream_bytes_per_s } else { controller.bytes_per_s };
         let turn_ns = if turns { controller.turn_ns } else { 0 };
@@ -355,7 +355,7 @@ impl Ssd {
         let entered_ns = front.enter(begin_ns, request.bytes);
         while offset < end {
             let bytes = most.min(end - offset);
-            let at_ns = stages.through(entered_ns, bytes, request, std::mem::take(&mut turns), &mut draws);
+            let at_ns = stages.through(entered_ns, bytes, std::mem::take(&mut turns), &mut draws);
             let at_ns = stages.limited(at_ns, bytes, request.op, &mut draws);
             let mut pages = Pages { dies: &mut *dies, reads: &*reads, activity: &mut *activity, first: &mut first };
             let part_ns = if !write {
