@@ -30,8 +30,8 @@ fn refused_flags(line: &[&str], words: Expect) {
 
 /// Cuts the list of a policy's parameters, which grows with the policy.
 fn without_lists(told: &str) -> String {
-    let cut = |line: &str| match line.split_once("There are: coarse_interval, ") {
-        Some((before, _)) => format!("{before}There are: coarse_interval, [...]\n"),
+    let cut = |line: &str| match line.split_once("There are: variant, ") {
+        Some((before, _)) => format!("{before}There are: variant, [...]\n"),
         None => format!("{line}\n"),
     };
     told.lines().map(cut).collect()
@@ -177,7 +177,7 @@ fn parameters_that_a_policy_does_not_have() {
               |
             3 | windw = 64
               | ^^^^^
-              = did you mean window? There are: coarse_interval, [...]
+              = did you mean window? There are: variant, [...]
         "#]],
     );
     refused(
@@ -195,7 +195,7 @@ fn parameters_that_a_policy_does_not_have() {
         &["--policy-set=frequency=3"],
         expect![[r#"
             error: --policy-set: policy sandman has no parameter `frequency`
-              = There are: coarse_interval, [...]
+              = There are: variant, [...]
         "#]],
     );
     refused_flags(
