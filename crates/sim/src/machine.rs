@@ -168,7 +168,7 @@ pub struct KernelCosts {
     /// The idle governor takes the deep state where it expects at least this much idle time, in nanoseconds; `u64::MAX` if
     /// never.
     pub deep_residency_ns: u64,
-    /// Completion queues of each drive, each with an interrupt of its own, taken by the first of the cores that share the queue
+    /// Completion queues of each drive, each with an interrupt of its own, taken by one of the cores that share the queue, by the drive's number
     /// (`engine/interrupts.rs`). 0: an I/O thread that waits in the kernel is woken on its own core, by one interrupt for whatever comes.
     #[serde(default)]
     pub drive_queues: u32,

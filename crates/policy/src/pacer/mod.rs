@@ -131,7 +131,7 @@ impl Policy for Pacer {
         self.refused += 1;
         match (&mut self.running, *command) {
             (Some(running), Command::Set { knob, value }) => running.on_refused(now_ns, (knob, value), refusal),
-            (Some(running), Command::Completions { .. }) => running.on_refused_wait(),
+            (Some(running), Command::Completions { .. }) if refusal == Refusal::Failed => running.on_refused_wait(),
             _ => {}
         }
     }

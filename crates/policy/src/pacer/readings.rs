@@ -95,8 +95,8 @@ impl Readings {
     pub(super) fn load(&self, sample: &Sample<'_>) -> Load {
         let seconds = sample.elapsed_ns as f64 / 1e9;
         let bytes = |ids: &[ReadingId]| {
-            let value = |&id| find(sample.readings, id).and_then(|reading| reading.value);
-            ids.iter().map(|id| value(id).map_or(f64::NAN, |bytes_per_s| bytes_per_s as f64 * seconds)).sum()
+            let values = ids.iter().filter_map(|&id| find(sample.readings, id)?.value);
+            values.map(|bytes_per_s| bytes_per_s as f64 * seconds).sum()
         };
         Load {
             elapsed_ns: sample.elapsed_ns,

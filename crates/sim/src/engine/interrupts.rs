@@ -111,8 +111,8 @@ impl Interrupts {
 
     /// The longest window in which cores can advance alone.
     pub(crate) fn window_ns(&self) -> u64 {
-        let shared = |queues: u32| queues > 0 && queues < self.cores;
-        let elsewhere = shared(self.kernel.drive_queues) || shared(self.kernel.network_queues);
+        // With a queue for each core too: an I/O thread that has moved gets what it has begun before from its old core.
+        let elsewhere = self.kernel.drive_queues > 0 || self.kernel.network_queues > 0;
         if self.is_active && elsewhere { self.kernel.ipi_ns } else { u64::MAX }
     }
 

@@ -116,7 +116,7 @@ fn run(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
     Ok((scenario, outcome))
 }
 
-/// The same, held to the laws of docs/simulator-laws.md.
+/// The same, held to the laws of the simulator ([`pilotlight_sim::accountant::Law`]).
 fn audited(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
     let scenario = host.scenario(load);
     let mut accountant = Accountant::new(&scenario);
