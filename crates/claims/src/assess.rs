@@ -83,7 +83,7 @@ pub struct Assessment {
     /// Constants that were fitted on it, and choices that were made on it, where it is calibrated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fitted: Vec<String>,
-    /// What the same says of the policy that we recommend in the place of the paper's.
+    /// The result of the same row with the recommended policy in place of the paper's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside: Option<Box<Beside>>,
     /// Why it cannot be true together with what the paper prints elsewhere, with the inequality's sides.

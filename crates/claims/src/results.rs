@@ -214,9 +214,11 @@ impl Store {
 
     fn column(&self, from: &Column<'_>) -> Option<&ByPoint> {
         let variants = self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?;
-        let of_value = || variants.get(from.variant.split_once(BESIDE)?.0);
+        let parts = from.variant.split_once(BESIDE);
+        let of_value = || variants.get(parts?.0);
+        let of_power = || variants.get(&format!("{MEMBER}{}", parts?.1)); // where the parameter is not one of the experiment's
         let of_default = || variants.get(DEFAULT).filter(|_| self.rode(from));
-        variants.get(from.variant).or_else(of_value).or_else(of_default)
+        variants.get(from.variant).or_else(of_value).or_else(of_power).or_else(of_default)
     }
 
     /// Whether a variant differs from the default in power alone: then only power is kept of it, and the rest is the default's.
@@ -352,6 +354,7 @@ pub(crate) mod tests {
             "e,at=4;rate=5,default,static,iops,1/s,7",
             "e,at=8;rate=5,default,static,iops,1/s,8",
             "f,rate=5,default,static,w,W,9",
+            "f,rate=5,family:deep,static,w,W,10",
         ]);
         store.fold("at", "4");
         let value = |experiment, metric, variant| {
@@ -363,7 +366,8 @@ pub(crate) mod tests {
         assert_eq!(watts, [1.0, 2.0, 3.0, 4.0, 5.0].map(Some));
         let iops = ["family:deep", "family:8, deep"].map(|variant| value("e", "iops", variant));
         assert_eq!(iops, [7.0, 8.0].map(Some), "what power does not change is the value's");
-        assert_eq!(value("f", "w", "default"), Some(9.0));
+        let watts = ["default", "family:deep", "family:8, deep"].map(|variant| value("f", "w", variant));
+        assert_eq!(watts, [9.0, 10.0, 10.0].map(Some), "an experiment without the parameter has the power model alone");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod background;
 mod cores;
 mod drives;
 mod energy;
+mod in_progress;
 mod jobs;
 mod orders;
 mod requests;

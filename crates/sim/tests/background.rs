@@ -219,10 +219,10 @@ fn overlaps(trace: &[u8]) -> Vec<u64> {
     for record in records(trace) {
         match record.what {
             What::Background => in_progress.push((record.a, None)),
-            What::Polled => in_progress.iter_mut().for_each(|(_, met_ns)| _ = met_ns.get_or_insert(record.at_ns)),
+            What::Polled => in_progress.iter_mut().for_each(|(_, polled_ns)| _ = polled_ns.get_or_insert(record.at_ns)),
             What::BackgroundDone => {
                 let at = in_progress.iter().position(|(of, _)| *of == record.a).expect("it has begun");
-                all.extend(in_progress.swap_remove(at).1.map(|met_ns| record.at_ns - met_ns));
+                all.extend(in_progress.swap_remove(at).1.map(|polled_ns| record.at_ns - polled_ns));
             }
             _ => {}
         }
@@ -243,7 +243,7 @@ fn what_is_in_progress_when_a_request_is_polled_is_over_within_a_millisecond() {
 
 /// With writes of hosts, which drives program meanwhile. Where the accountant has a bound it is kept; the longest of each profile is printed.
 #[test]
-fn every_shipped_drive_makes_room_as_the_accountant_expects() {
+fn background_io_of_every_shipped_drive_keeps_the_accountant_s_bound() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/ssd");
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();

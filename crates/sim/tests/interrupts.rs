@@ -265,3 +265,17 @@ fn an_array_of_md_is_as_fast_as_its_thread() {
         assert!(done <= most && done > most * 9 / 10, "{done} of {most}");
     }
 }
+
+#[test]
+fn costs_that_are_missing_are_refused() {
+    let refused = |kernel: KernelCosts| {
+        let mut scenario = scenario(2, 1, 1_000.0, 1_000_000, 1);
+        scenario.machine.kernel = kernel;
+        run(&scenario, policy("interrupt", &[])).unwrap_err().to_string()
+    };
+    let kernel = scenario(2, 1, 1_000.0, 1_000_000, 1).machine.kernel;
+    let text = refused(KernelCosts { drive_queues: 2, ipi_ns: 0, ..kernel });
+    assert!(text.contains("kernel.ipi_ns is at least 1"), "{text}");
+    let text = refused(KernelCosts { md: true, md_page_ns: 0, ..kernel });
+    assert!(text.contains("kernel.md_page_ns is at least 1"), "{text}");
+}

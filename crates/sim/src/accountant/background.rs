@@ -1,6 +1,6 @@
-//! Background work: which drive has an I/O in progress, how soon that makes room for requests, and what was done.
+//! Background work: which drive has an I/O in progress, how soon it is over once a request is polled, and what was done.
 //!
-//! An I/O that is in progress when a request is polled is over within [`ROOM_NS`] of that poll. A slow drive may take longer for one I/O alone;
+//! An I/O that is in progress when a request is polled is over within [`MOST_OVERLAP_NS`] of that poll. A slow drive may take longer for one I/O alone;
 //! then that time is the bound. There is no bound where the drive had commands of hosts when the I/O began, which it may serve first, and where the
 //! time of an I/O alone has none ([`alone_ns`]).
 
@@ -12,7 +12,7 @@ use crate::ssd::{Placement, Service, SsdModel};
 use crate::trace::{Record, What};
 
 /// Time from the poll of a request until background I/O is over, in nanoseconds.
-const ROOM_NS: u64 = 1_000_000;
+const MOST_OVERLAP_NS: u64 = 1_000_000;
 
 /// An I/O thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,9 +28,9 @@ struct Io {
     class: u64,
     bytes: u64,
     /// When the first request was polled meanwhile.
-    met_ns: Option<u64>,
+    polled_ns: Option<u64>,
     /// How long after that it is over at the latest, where there is a bound.
-    room_ns: Option<u64>,
+    most_ns: Option<u64>,
 }
 
 pub(super) struct BackgroundBook<'a> {
@@ -38,8 +38,8 @@ pub(super) struct BackgroundBook<'a> {
     threads: Vec<Thread>,
     /// The I/O that a drive has in progress.
     busy: Vec<Option<Io>>,
-    /// How many of these no request has met yet.
-    unmet: usize,
+    /// How many of these began after the last request was polled.
+    unpolled: usize,
     /// Commands of hosts that a drive has.
     commands: Vec<u64>,
     /// What was begun of each class, in bytes.
@@ -54,7 +54,7 @@ impl<'a> BackgroundBook<'a> {
             scenario,
             threads: vec![Thread::default(); usize::from(scenario.threads)],
             busy: vec![None; scenario.drives.len()],
-            unmet: 0,
+            unpolled: 0,
             commands: vec![0; scenario.drives.len()],
             begun: vec![0; scenario.workload.background.len()],
             done: vec![(0, 0); scenario.workload.background.len()],
@@ -68,7 +68,7 @@ impl<'a> BackgroundBook<'a> {
         }
         match record.what {
             What::Polled => {
-                self.meet(record.at_ns);
+                self.note_poll(record.at_ns);
                 self.count(record);
             }
             What::Answered => self.count(record),
@@ -85,12 +85,12 @@ impl<'a> BackgroundBook<'a> {
     }
 
     /// A request is polled.
-    fn meet(&mut self, at_ns: u64) {
-        if self.unmet == 0 {
+    fn note_poll(&mut self, at_ns: u64) {
+        if self.unpolled == 0 {
             return;
         }
-        self.unmet = 0;
-        self.busy.iter_mut().flatten().for_each(|io| _ = io.met_ns.get_or_insert(at_ns));
+        self.unpolled = 0;
+        self.busy.iter_mut().flatten().for_each(|io| _ = io.polled_ns.get_or_insert(at_ns));
     }
 
     fn count(&mut self, record: &Record) {
@@ -123,7 +123,7 @@ impl<'a> BackgroundBook<'a> {
         }
         let is_alone = self.commands.get(drive) == Some(&0);
         let model = self.scenario.drives.get(drive).filter(|_| is_alone);
-        let room_ns = model.and_then(|model| alone_ns(model, bytes, write)).map(|ns| ns.max(ROOM_NS));
+        let most_ns = model.and_then(|model| alone_ns(model, bytes, write)).map(|ns| ns.max(MOST_OVERLAP_NS));
         match self.busy.get_mut(drive) {
             None => findings.add(Law::Background, format!("there is no drive {drive}")),
             Some(Some(Io { class: other, .. })) => {
@@ -131,8 +131,8 @@ impl<'a> BackgroundBook<'a> {
                 findings.add(Law::Background, text);
             }
             Some(free) => {
-                *free = Some(Io { class, bytes: bytes.into(), met_ns: None, room_ns });
-                self.unmet += 1;
+                *free = Some(Io { class, bytes: bytes.into(), polled_ns: None, most_ns });
+                self.unpolled += 1;
             }
         }
         self.count_begun(record.at_ns, class, bytes, findings);
@@ -155,14 +155,14 @@ impl<'a> BackgroundBook<'a> {
     fn end(&mut self, record: &Record, findings: &mut Findings) {
         let (class, drive) = (record.a >> 32, (record.a & u64::from(u32::MAX)) as usize);
         let io = self.busy.get_mut(drive).and_then(Option::take);
-        self.unmet -= usize::from(io.is_some_and(|io| io.met_ns.is_none()));
+        self.unpolled -= usize::from(io.is_some_and(|io| io.polled_ns.is_none()));
         if io.is_none_or(|io| (io.class, io.bytes) != (class, record.b)) {
             findings.add(Law::Background, format!("drive {drive} completes background I/O that it does not have"));
         }
-        if let Some((met_ns, room_ns)) = io.and_then(|io| io.met_ns.zip(io.room_ns))
-            && record.at_ns.saturating_sub(met_ns) > room_ns
+        if let Some((polled_ns, most_ns)) = io.and_then(|io| io.polled_ns.zip(io.most_ns))
+            && record.at_ns.saturating_sub(polled_ns) > most_ns
         {
-            let took_ns = record.at_ns - met_ns;
+            let took_ns = record.at_ns - polled_ns;
             let text = format!("background I/O of drive {drive} is over {took_ns} ns after a request was polled");
             findings.add(Law::Background, text);
         }

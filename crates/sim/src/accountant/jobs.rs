@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 
+use super::in_progress::InProgress;
 use super::requests::Moved;
 use super::{Findings, Law};
 use crate::jobs::Job;
@@ -26,16 +27,6 @@ struct Progress {
     write: bool,
     submitted: bool,
     completed: bool,
-}
-
-/// What a stretch has seen.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    answered: u64,
-    /// Requests in progress, integrated, in request-nanoseconds.
-    area: u128,
-    /// Time so far of the requests that are in progress at the end.
-    open_ns: u128,
 }
 
 pub(super) struct JobBook<'a> {
@@ -58,11 +49,7 @@ pub(super) struct JobBook<'a> {
     answered: u64,
     /// Number and sum of the latencies in the measured time.
     measured: (u64, u128),
-    now: u64,
-    sent_ns: u128,
-    since_ns: u64,
-    present: Seen,
-    series: Vec<Seen>,
+    over_time: InProgress,
 }
 
 impl<'a> JobBook<'a> {
@@ -84,11 +71,7 @@ impl<'a> JobBook<'a> {
             issued: 0,
             answered: 0,
             measured: (0, 0),
-            now: 0,
-            sent_ns: 0,
-            since_ns: 0,
-            present: Seen::default(),
-            series: Vec::new(),
+            over_time: InProgress::default(),
         }
     }
 
@@ -119,9 +102,7 @@ impl<'a> JobBook<'a> {
             let progress = Progress { issued_ns: record.at_ns, bytes, write, submitted: false, completed: false };
             self.in_progress.insert(record.a, progress);
             self.issued += 1;
-            self.integrate(record.at_ns);
-            self.now += 1;
-            self.sent_ns += u128::from(record.at_ns);
+            self.over_time.begin(record.at_ns);
             self.judge(index, record.at_ns, findings);
             return None;
         }
@@ -155,12 +136,9 @@ impl<'a> JobBook<'a> {
     fn receive(&mut self, index: usize, record: &Record, findings: &mut Findings) {
         let Some(progress) = self.in_progress.remove(&record.a) else { return };
         let latency_ns = record.at_ns - progress.issued_ns;
-        self.integrate(record.at_ns);
+        self.over_time.end(record.at_ns, progress.issued_ns);
         self.open[index] -= 1;
         self.answered += 1;
-        self.present.answered += 1;
-        self.now = self.now.saturating_sub(1);
-        self.sent_ns -= u128::from(progress.issued_ns);
         if (self.scenario.warm_up_ns..self.until_ns()).contains(&record.at_ns) {
             self.measured.0 += 1;
             self.measured.1 += u128::from(latency_ns);
@@ -215,21 +193,13 @@ impl<'a> JobBook<'a> {
         self.scenario.scheduled.as_ref().map_or(0, |scheduled| scheduled.until_ns.min(self.scenario.duration_ns))
     }
 
-    fn integrate(&mut self, at_ns: u64) {
-        self.present.area += u128::from(self.now) * u128::from(at_ns.saturating_sub(self.since_ns));
-        self.since_ns = self.since_ns.max(at_ns);
-    }
-
     pub(super) fn stretch(&mut self, end_ns: u64) {
-        self.integrate(end_ns);
-        self.present.open_ns = u128::from(self.now) * u128::from(end_ns) - self.sent_ns;
-        self.series.push(std::mem::take(&mut self.present));
+        self.over_time.stretch(end_ns);
     }
 
     /// The mean of requests in progress over the whole run.
     pub(super) fn mean_in_progress(&self) -> f64 {
-        let area: u128 = self.series.iter().map(|seen| seen.area).sum();
-        area as f64 / self.scenario.duration_ns as f64
+        self.over_time.mean(self.scenario.duration_ns)
     }
 
     pub(super) fn finish(&mut self, outcome: &Outcome, findings: &mut Findings) {
@@ -248,20 +218,8 @@ impl<'a> JobBook<'a> {
         same(Law::Little, "sum of latencies of jobs", self.measured.1, of(crate::histogram::Histogram::sum));
         let by_job = outcome.jobs.latency_ns.iter().map(|ns| u128::from(*ns)).sum();
         same(Law::Little, "sum of latencies by job", self.measured.1, by_job);
-        self.compare_stretches(outcome, findings);
-    }
-
-    /// Little's law: requests in progress, integrated, are latencies and what is open at the two ends.
-    fn compare_stretches(&self, outcome: &Outcome, findings: &mut Findings) {
-        let mut open_ns = 0;
-        for (index, (seen, claimed)) in self.series.iter().zip(&outcome.jobs.series).enumerate() {
-            let at_ns = (index as u64 + 1) * self.scenario.series_ns;
-            let (answered, claims) = (u128::from(seen.answered), u128::from(claimed.requests));
-            findings.same(Law::Requests, at_ns, "answers of jobs in a stretch", answered, claims);
-            let area = u128::from(claimed.latency_ns) + seen.open_ns;
-            findings.same(Law::Little, at_ns, "requests of jobs in progress, integrated", seen.area + open_ns, area);
-            open_ns = seen.open_ns;
-        }
+        let claims = outcome.jobs.series.iter().map(|stretch| (stretch.requests, stretch.latency_ns));
+        self.over_time.compare(self.scenario.series_ns, "requests of jobs", claims, findings);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::in_progress::InProgress;
 use super::{Audit, Findings, Law};
 use crate::engine::capabilities;
 use crate::outcome::Outcome;
@@ -48,16 +49,6 @@ pub(super) struct Moved {
     pub(super) write: bool,
 }
 
-/// What a stretch has seen.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    answered: u64,
-    /// Requests in progress, integrated, in request-nanoseconds.
-    area: u128,
-    /// Time so far of the requests that are in progress at the end.
-    open_ns: u128,
-}
-
 pub(super) struct RequestBook<'a> {
     scenario: &'a Scenario,
     plans: Vec<Vec<Planned>>,
@@ -71,12 +62,8 @@ pub(super) struct RequestBook<'a> {
     answered: u64,
     /// Of those sent after the warm-up.
     measured: u64,
-    /// Requests in progress, and when they were sent, summed; counted apart from `in_progress`.
-    now: u64,
-    sent_ns: u128,
-    since_ns: u64,
-    present: Seen,
-    series: Vec<Seen>,
+    /// Counted apart from `in_progress`.
+    over_time: InProgress,
     /// The first knob that caps bandwidth; those behind it do too. Whether one has been set.
     first_cap: Option<usize>,
     capped: bool,
@@ -95,11 +82,7 @@ impl<'a> RequestBook<'a> {
             issued: 0,
             answered: 0,
             measured: 0,
-            now: 0,
-            sent_ns: 0,
-            since_ns: 0,
-            present: Seen::default(),
-            series: Vec::new(),
+            over_time: InProgress::default(),
             first_cap: capabilities(scenario)
                 .knobs_of(pilotlight_plant::Kind::BytesPerS)
                 .next()
@@ -178,10 +161,8 @@ impl<'a> RequestBook<'a> {
         let since_ns = issued_ns;
         let progress = Progress { stage: Stage::Issued, issued_ns, brought, submitted: 0, completed: 0, since_ns };
         self.in_progress.insert(record.a, progress);
-        self.integrate(record.at_ns);
+        self.over_time.begin(issued_ns);
         self.issued += 1;
-        self.now += 1;
-        self.sent_ns += u128::from(issued_ns);
     }
 
     fn receive(&mut self, record: &Record, findings: &mut Findings) {
@@ -196,23 +177,13 @@ impl<'a> RequestBook<'a> {
         if record.at_ns >= self.scenario.duration_ns {
             return; // on its way at the end
         }
-        self.integrate(record.at_ns);
+        self.over_time.end(record.at_ns, progress.issued_ns);
         self.answered += 1;
-        self.present.answered += 1;
         self.measured += u64::from(progress.issued_ns >= self.scenario.warm_up_ns);
-        self.now = self.now.saturating_sub(1);
-        self.sent_ns -= u128::from(progress.issued_ns);
-    }
-
-    fn integrate(&mut self, at_ns: u64) {
-        self.present.area += u128::from(self.now) * u128::from(at_ns.saturating_sub(self.since_ns));
-        self.since_ns = self.since_ns.max(at_ns);
     }
 
     pub(super) fn stretch(&mut self, end_ns: u64) {
-        self.integrate(end_ns);
-        self.present.open_ns = u128::from(self.now) * u128::from(end_ns) - self.sent_ns;
-        self.series.push(std::mem::take(&mut self.present));
+        self.over_time.stretch(end_ns);
     }
 
     /// Requests that are in progress at the end and should not be: a trace says when what a drive or a wire does will be done, and an
@@ -228,7 +199,7 @@ impl<'a> RequestBook<'a> {
                 Stage::Issued => true,
                 Stage::Answered => progress.since_ns < end_ns,
                 _ if progress.submitted > progress.completed => true,
-                // A cap, or the thread of md, may hold it back for as long as it wants.
+                // A cap, or the queue of md's thread, delays it without a bound.
                 Stage::Polled if self.capped || self.scenario.machine.kernel.md => false,
                 Stage::Arrived | Stage::Polled => end_ns.saturating_sub(active_ns) > patience_ns,
             };
@@ -252,25 +223,18 @@ impl<'a> RequestBook<'a> {
         };
         same("requests issued", self.issued, claimed.issued);
         same("requests answered", self.answered, claimed.answered);
-        same("requests in progress at the end", self.now, claimed.in_progress);
-        same("requests out and in progress", self.issued, self.answered + self.now);
-        same("stretches", self.series.len() as u64, outcome.series.len() as u64);
+        same("requests in progress at the end", self.over_time.count(), claimed.in_progress);
+        same("requests out and in progress", self.issued, self.answered + self.over_time.count());
+        same("stretches", self.over_time.stretches() as u64, outcome.series.len() as u64);
         let histograms = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
         same("latencies of requests sent after the warm-up", self.measured, histograms);
-        let mut open_ns = 0;
-        for (index, (seen, claimed)) in self.series.iter().zip(&outcome.series).enumerate() {
-            let at_ns = (index as u64 + 1) * self.scenario.series_ns;
-            findings.same(Law::Requests, at_ns, "answers in a stretch", seen.answered.into(), claimed.answered.into());
-            let area = u128::from(claimed.latency_ns) + seen.open_ns;
-            findings.same(Law::Little, at_ns, "requests in progress, integrated", seen.area + open_ns, area);
-            open_ns = seen.open_ns;
-        }
-        let area: u128 = self.series.iter().map(|seen| seen.area).sum();
+        let claims = outcome.series.iter().map(|stretch| (stretch.answered, stretch.latency_ns));
+        self.over_time.compare(self.scenario.series_ns, "requests", claims, findings);
         Audit {
             issued: self.issued,
             answered: self.answered,
-            in_progress: self.now,
-            mean_in_progress: area as f64 / end_ns as f64,
+            in_progress: self.over_time.count(),
+            mean_in_progress: self.over_time.mean(end_ns),
             ..Audit::default()
         }
     }

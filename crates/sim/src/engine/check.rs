@@ -43,6 +43,9 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
             "where cores take interrupts of others, kernel.ipi_ns is at least 1 and no core is scheduled".to_owned(),
         );
     }
+    if kernel.md && kernel.md_page_ns == 0 {
+        return wrong("with kernel.md, kernel.md_page_ns is at least 1".to_owned());
+    }
     if let Some(scheduled) = &scenario.scheduled {
         check_scheduled(scenario, scheduled).or_else(wrong)?;
     }

@@ -11,7 +11,7 @@
 //! first. On its core the I/O thread waits for its turn and pays for the switch (`core/kernel.rs`).
 //!
 //! **Properties.** Windows are no longer than `ipi_ns` where an interrupt can be for another core, so that each core advances alone
-//! (`tests/interrupts.rs`: both engines write the same trace). Nothing of this is on the way of what is polled.
+//! (`tests/interrupts.rs`: both engines write the same trace). Polled cores do none of it.
 //!
 //! **Sources** (Linux 6.8). A drive gets one queue for each core if it has as many, else cores share them, and the vector of a shared queue has one
 //! target, on the core of these that has the fewest (`drivers/nvme/host/pci.c` `nvme_setup_irqs`, `kernel/irq/matrix.c` `irq_matrix_alloc_managed`). A completion ends on the core that took it, if that shares a
@@ -112,8 +112,7 @@ impl Interrupts {
     /// The longest window in which cores can advance alone.
     pub(crate) fn window_ns(&self) -> u64 {
         // With a queue for each core too: an I/O thread that has moved gets what it has begun before from its old core.
-        let elsewhere = self.kernel.drive_queues > 0 || self.kernel.network_queues > 0;
-        if self.is_active && elsewhere { self.kernel.ipi_ns } else { u64::MAX }
+        if self.is_active { self.kernel.ipi_ns } else { u64::MAX }
     }
 
     /// When a core is interrupted next, as far as is known.

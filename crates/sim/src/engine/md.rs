@@ -4,7 +4,7 @@
 //!
 //! **Algorithm.** A command of a request that writes, or that computes parity to read, waits for the thread, takes its time for each page of
 //! 4 KiB, and goes to its drive then. A thread that had nothing to do is woken and switched to first. Parity is computed by the I/O thread, as
-//! without md. The thread's own core is in no one's way, and its power is not counted: it is one core.
+//! without md. The thread's own core runs nothing else, and its power is not counted.
 //!
 //! **Sources** (Linux 6.8, `drivers/md/raid5.c`). A stripe of the cache is a page of each drive (`RAID5_STRIPE_SIZE`). `raid5d` handles all stripes of an
 //! array, unless `group_thread_cnt`, 0 by default, says otherwise. A read without a failed drive goes to its drive at once

@@ -79,9 +79,9 @@ pub(super) struct Program {
     pub(super) task: usize,
     helper: Option<usize>,
     ready: VecDeque<Request>,
-    /// Requests that wait for the helper thread ([`Way::PosixAio`]), and whether it has one.
+    /// Requests that wait for the helper thread ([`Way::PosixAio`]), and whether it is in a call.
     handed_over: VecDeque<Request>,
-    is_helped: bool,
+    helper_is_busy: bool,
     outstanding: u32,
     waits: bool,
     /// Interrupts of its requests that have come and are not handled.
@@ -103,7 +103,7 @@ impl Program {
             helper,
             ready: VecDeque::new(),
             handed_over: VecDeque::new(),
-            is_helped: false,
+            helper_is_busy: false,
             outstanding: 0,
             waits: false,
             pending: 0,
@@ -275,25 +275,24 @@ impl Scheduled {
         let program = &mut self.programs[job];
         if program.job.way == Way::PosixAio {
             program.handed_over.push_back(request);
-            self.help(job, ended.at_ns);
+            self.call_by_helper(job, ended.at_ns);
             return self.submitted(job, ended.at_ns);
         }
         let Some(helper) = program.helper else { return self.submits(job, task, request, false, ended) };
-        let job_of = program.job;
-        let ns = self.costs.submit_ns + self.pages_ns(&job_of);
+        let ns = self.costs.submit_ns + self.pages_ns(&self.programs[job].job);
         self.dispatch.push(helper, work(ns), Then::Submits(job, request, false));
         self.dispatch.wake(ended.at_ns, helper, true);
         self.submitted(job, ended.at_ns)
     }
 
     /// The helper thread, if it has nothing to do, makes the call for the first request that waits for it.
-    fn help(&mut self, job: usize, now_ns: u64) {
+    fn call_by_helper(&mut self, job: usize, now_ns: u64) {
         let program = &mut self.programs[job];
-        if program.is_helped {
+        if program.helper_is_busy {
             return;
         }
         let Some(request) = program.handed_over.pop_front() else { return };
-        program.is_helped = true;
+        program.helper_is_busy = true;
         let ns = self.costs.submit_ns + self.pages_ns(&self.programs[job].job);
         self.wake(job, now_ns, work(ns), Then::Submits(job, request, false), true);
     }
@@ -415,8 +414,8 @@ impl Scheduled {
         let program = &mut self.programs[job];
         program.ready.push_back(request);
         program.pending = program.pending.saturating_sub(1);
-        if std::mem::take(&mut program.is_helped) {
-            self.help(job, now_ns);
+        if std::mem::take(&mut program.helper_is_busy) {
+            self.call_by_helper(job, now_ns);
         }
         let program = &mut self.programs[job];
         if std::mem::take(&mut program.waits) {
