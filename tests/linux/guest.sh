@@ -62,9 +62,9 @@ guest_start() {
   mkfifo "$OUT/$name.ctl.in" "$OUT/$name.ctl.out"
   qemu_command
   # -accel tcg: /dev/kvm is left alone, a runner may have one that hangs. One thread for all virtual processors: with a
-  # thread each, QEMU 7.2 now and then trips over the kernel patching its own code ("Oops: int3" while it boots).
+  # thread each, QEMU 7.2 now and then trips over the kernel patching its own code ("Oops: int3" while it boots). A case may set ACCEL.
   timeout --kill-after=5 "$TIMEOUT_S" "${QEMU[@]}" \
-    -accel tcg,thread=single -cpu max -smp "$CPUS" -m "$MEMORY_MIB" -M q35 -nodefaults -no-user-config -display none \
+    -accel "${ACCEL:-tcg,thread=single}" -cpu max -smp "$CPUS" -m "$MEMORY_MIB" -M q35 -nodefaults -no-user-config -display none \
     -no-reboot -serial stdio -chardev pipe,id=ctl,path="$OUT/$name.ctl" -serial chardev:ctl \
     -netdev "user,id=n0${NETDEV:-}" -device virtio-net-pci,netdev=n0,romfile= "${capture[@]}" \
     -kernel "$CACHE/kernel-$KERNEL/vmlinuz" -initrd "$OUT/$name.initrd" \
