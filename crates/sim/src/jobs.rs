@@ -89,6 +89,10 @@ pub struct JobCosts {
     /// spins for it.
     #[serde(default)]
     pub lock_sleeps: bool,
+    /// Most bytes of a command (MDTS, `max_sectors_kb`): a larger request is cut into several, each of which costs [`Self::submit_ns`] and
+    /// [`Self::complete_ns`]; 0 if the drive gets every request whole.
+    #[serde(default)]
+    pub command_bytes: u32,
 }
 
 /// A program, or background work: so much processor time for each operation, and a request, or none.

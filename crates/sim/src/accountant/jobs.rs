@@ -25,8 +25,9 @@ struct Progress {
     issued_ns: u64,
     bytes: u32,
     write: bool,
-    submitted: bool,
-    completed: bool,
+    /// Of its commands.
+    submitted: u32,
+    completed: u32,
 }
 
 pub(super) struct JobBook<'a> {
@@ -99,7 +100,7 @@ impl<'a> JobBook<'a> {
             if bytes != job.bytes || (write && job.writes_ppm == 0) {
                 broken("this is no request of its");
             }
-            let progress = Progress { issued_ns: record.at_ns, bytes, write, submitted: false, completed: false };
+            let progress = Progress { issued_ns: record.at_ns, bytes, write, submitted: 0, completed: 0 };
             self.in_progress.insert(record.a, progress);
             self.issued += 1;
             self.over_time.begin(record.at_ns);
@@ -110,21 +111,26 @@ impl<'a> JobBook<'a> {
             broken("it is not in progress");
             return None;
         };
+        let most_bytes = self.scenario.machine.jobs.command_bytes;
+        let commands = commands(progress.bytes, most_bytes);
         match record.what {
             What::Submitted => {
-                if std::mem::replace(&mut progress.submitted, true) || record.b != u64::from(job.drive) {
+                progress.submitted += 1;
+                if progress.submitted > commands || record.b != u64::from(job.drive) {
                     broken("it was submitted before, or to another drive");
                 }
-                return Some(Moved { drive: record.b as usize, bytes: progress.bytes, write: progress.write });
+                let bytes = bytes_of(progress, most_bytes);
+                return Some(Moved { drive: record.b as usize, bytes, write: progress.write });
             }
             What::Completed => {
-                if std::mem::replace(&mut progress.completed, true) || !progress.submitted {
+                progress.completed += 1;
+                if progress.completed > progress.submitted {
                     broken("it was completed before, or not submitted");
                 }
             }
             _ => {
                 let latency_ns = record.at_ns - progress.issued_ns;
-                if !progress.completed || record.b != latency_ns {
+                if progress.completed != commands || record.b != latency_ns {
                     broken("the drive has not completed it, or it took another time");
                 }
                 self.receive(index, record, findings);
@@ -226,6 +232,19 @@ impl<'a> JobBook<'a> {
 /// Most requests that a job has in progress, and has where it does not think.
 fn depth(job: &Job) -> u32 {
     if job.way.is_synchronous() { 1 } else { job.depth }
+}
+
+/// How many commands a request is, none of which has more than `most_bytes` (0: any number).
+fn commands(bytes: u32, most_bytes: u32) -> u32 {
+    if most_bytes == 0 { 1 } else { bytes.div_ceil(most_bytes) }
+}
+
+/// The bytes of the command that was submitted last: all but the last of a request have as many as one may have.
+fn bytes_of(progress: &Progress, most_bytes: u32) -> u32 {
+    if most_bytes == 0 {
+        return progress.bytes;
+    }
+    progress.bytes.saturating_sub((progress.submitted - 1).saturating_mul(most_bytes)).min(most_bytes)
 }
 
 fn jobs_on(jobs: &[Job], core: usize) -> Vec<usize> {

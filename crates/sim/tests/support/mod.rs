@@ -111,6 +111,7 @@ pub(crate) fn job_costs() -> JobCosts {
         deadline_ns: 3_000,
         sibling_slows_ppm: 0,
         lock_sleeps: false,
+        command_bytes: 0,
     }
 }
 

@@ -84,6 +84,10 @@ impl Computed for Simulated {
         let mut host = self.host.clone();
         // Without a scheduler nobody waits for its lock.
         host.costs.lock_sleeps &= load.job.scheduler != Scheduler::None;
+        // Without larger requests none is cut.
+        if load.job.bytes <= host.costs.command_bytes {
+            host.costs.command_bytes = 0;
+        }
         Ok(fingerprint::of(&(&host, &load)))
     }
 

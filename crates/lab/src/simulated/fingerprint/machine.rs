@@ -18,7 +18,7 @@ values!(Hotplug: offline_ns, online_ns);
 values!(Limits: quota_period_ns, power_period_ns; added 1 quota_slice_ns = 5_000_000, 2 quota_of_main = false);
 values!(
     JobCosts: job_ns, submit_ns, complete_ns, page_ns_per_kib, interrupt_ns, switch_ns, timer_ns, look_ns, libaio_ns, uring_ns,
-    ring_ns, hand_over_ns, bypass_ns, kyber_ns, deadline_ns, sibling_slows_ppm; added 1 lock_sleeps = false
+    ring_ns, hand_over_ns, bypass_ns, kyber_ns, deadline_ns, sibling_slows_ppm; added 1 lock_sleeps = false, 2 command_bytes = 0
 );
 values!(PollCosts: loop_ns, thread_ns, queue_ns, receive_ns, submit_ns, complete_ns, respond_ns, parity_ns_per_kib, batch);
 values!(Speed: min_khz, max_khz, step_khz, transition_ns, transition_restarts, stalled_ppm, sibling_gain_ppm);

@@ -12,6 +12,7 @@ mod dispatch;
 #[cfg(test)]
 mod naive;
 mod program;
+mod split;
 mod task;
 
 use std::cmp::Reverse;
@@ -26,6 +27,7 @@ use crate::ssd::{self, Op};
 use crate::trace::{State, What};
 use dispatch::Dispatch;
 use program::{Event, Program, Then};
+use split::Split;
 use task::{Class, Does, Group, Hardware, Piece};
 
 /// A request on its way to a drive.
@@ -181,12 +183,19 @@ impl Scheduled {
     /// A request as the drive gets it, and which drive.
     pub(crate) fn command(&self, io: &Io) -> (usize, ssd::Request) {
         let job = &self.programs[io.job].job;
-        let (bytes, number) = (job.bytes, io.request.number);
-        let offset = if job.sequential { number.wrapping_mul(u64::from(bytes)) % super::host::SPAN } else { 0 };
+        let (number, command) = (io.request.number, io.request.command);
+        let (within, bytes) = self.split(io.job).part(command);
+        let begin = if job.sequential { number.wrapping_mul(u64::from(job.bytes)) % super::host::SPAN } else { 0 };
         let op = if io.request.write { Op::Write } else { Op::Read };
-        let draw = self.devices[io.job].at(number);
-        let request = ssd::Request { at_ns: io.at_ns, op, offset, bytes, draw, sequential: job.sequential };
+        let draw = self.devices[io.job].at(number | u64::from(command) << 40);
+        let request =
+            ssd::Request { at_ns: io.at_ns, op, offset: begin + within, bytes, draw, sequential: job.sequential };
         (usize::from(job.drive), request)
+    }
+
+    /// The commands of a job's requests.
+    fn split(&self, job: usize) -> Split {
+        Split::new(self.programs[job].job.bytes, self.costs.command_bytes)
     }
 
     /// A request's name in a trace.

@@ -9,11 +9,15 @@
 //! | SPDK | no call | looking | nothing |
 //! | `posixaio` | handed to a helper thread, which makes a call for one after the other | asleep | interrupt, half a switch |
 //!
+//! A request of more bytes than a command may have is cut ([`super::split`]): the submitter goes on with its next command, each is completed
+//! on its own (an interrupt, or a further look), and who waits for the request goes on once the last one is.
+//!
 //! Which requests are in progress, and when a job thinks, is as in fio: `think_after` requests, then a rest once they are all back. A job
 //! that can go on lets others of its core go first after each request.
 
 use std::collections::VecDeque;
 
+use super::split::Tally;
 use super::task::{Ended, Piece};
 use super::{Io, Scheduled, work};
 use crate::engine::floor::Floor;
@@ -28,6 +32,8 @@ pub(crate) struct Request {
     left_ns: u64,
     pub(super) number: u64,
     pub(super) write: bool,
+    /// Which of its commands.
+    pub(super) command: u32,
 }
 
 /// What happens to a job from outside.
@@ -83,6 +89,8 @@ pub(super) struct Program {
     handed_over: VecDeque<Request>,
     helper_is_busy: bool,
     outstanding: u32,
+    /// What is left of requests that were cut.
+    tally: Tally,
     waits: bool,
     /// Interrupts of its requests that have come and are not handled.
     pending: u32,
@@ -105,6 +113,7 @@ impl Program {
             handed_over: VecDeque::new(),
             helper_is_busy: false,
             outstanding: 0,
+            tally: Tally::default(),
             waits: false,
             pending: 0,
             burst: 0,
@@ -154,7 +163,8 @@ impl Scheduled {
                 false
             }
             Then::Found(job, request) => {
-                self.dispatch.push(task, work(self.costs.complete_ns), Then::Has(job, request));
+                let commands = u64::from(self.split(job).commands());
+                self.dispatch.push(task, work(self.costs.complete_ns * commands), Then::Has(job, request));
                 false
             }
             Then::Has(job, request) => {
@@ -327,6 +337,14 @@ impl Scheduled {
             self.dispatched(job, core, request, now_ns);
             Request { left_ns: now_ns, ..request }
         };
+        if let Some(command) = self.split(job).next(request.command) {
+            self.dispatch.push(
+                task,
+                work(self.costs.submit_ns),
+                Then::Submits(job, Request { command, ..request }, false),
+            );
+            return false;
+        }
         match self.programs[job].job.way {
             Way::Classic => {
                 self.looks(job, request, u64::MAX);
@@ -393,9 +411,14 @@ impl Scheduled {
         }
     }
 
-    /// It is known when a drive will have done a request.
+    /// It is known when a drive will have done a command.
     pub(super) fn will_be_done(&mut self, job: usize, request: Request, done_ns: u64) {
+        let commands = self.split(job).commands();
         let program = &mut self.programs[job];
+        // Who looks at the queue has the request with its last command; all others hear of each ([`Self::handled`]).
+        let looks = matches!(program.job.way, Way::Classic | Way::Hybrid);
+        let all_ns = if looks { program.tally.done(request.number, commands, done_ns) } else { Some(done_ns) };
+        let Some(done_ns) = all_ns else { return };
         match program.job.way {
             Way::Classic => self.dispatch.found(program.task, done_ns),
             Way::Hybrid => {
@@ -409,11 +432,15 @@ impl Scheduled {
         }
     }
 
-    /// The kernel has a request's end for a job.
+    /// The kernel has the end of a command for a job, which goes on if that was the request's last.
     fn handled(&mut self, job: usize, request: Request, now_ns: u64) -> bool {
+        let commands = self.split(job).commands();
         let program = &mut self.programs[job];
-        program.ready.push_back(request);
         program.pending = program.pending.saturating_sub(1);
+        if program.tally.done(request.number, commands, now_ns).is_none() {
+            return false;
+        }
+        program.ready.push_back(request);
         if std::mem::take(&mut program.helper_is_busy) {
             self.call_by_helper(job, now_ns);
         }

@@ -1,0 +1,117 @@
+//! Requests that the kernel cuts into several commands.
+//!
+//! *Problem.* A drive takes no command of more bytes than its limit (MDTS, `max_sectors_kb`). A larger request is cut, and each command
+//! is submitted, completed and announced by an interrupt on its own. *Algorithm.* A request names the command that is its next
+//! ([`Split::next`]); the submitter goes on with it after the one before. Who waits is told when the last one is done: [`Tally`] counts
+//! those of each request that are left. *Properties* (tests below; the accountant): the commands of a request have its bytes, no two of
+//! them share any, and it is done once, not before the last of its commands. A request within the limit is in no tally.
+
+/// The commands of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Split {
+    bytes: u32,
+    /// Most bytes of a command; 0 if there is no limit.
+    most_bytes: u32,
+}
+
+impl Split {
+    pub(crate) fn new(bytes: u32, most_bytes: u32) -> Self {
+        Self { bytes, most_bytes }
+    }
+
+    /// How many commands it is.
+    pub(crate) fn commands(self) -> u32 {
+        if self.most_bytes == 0 { 1 } else { self.bytes.div_ceil(self.most_bytes).max(1) }
+    }
+
+    /// Where in the request a command begins, and its bytes.
+    pub(crate) fn part(self, command: u32) -> (u64, u32) {
+        if self.most_bytes == 0 {
+            return (0, self.bytes);
+        }
+        let offset = u64::from(command) * u64::from(self.most_bytes);
+        let left = u64::from(self.bytes).saturating_sub(offset);
+        (offset, left.min(u64::from(self.most_bytes)) as u32)
+    }
+
+    /// The command after this one.
+    pub(crate) fn next(self, command: u32) -> Option<u32> {
+        (command + 1 < self.commands()).then_some(command + 1)
+    }
+}
+
+/// What is left of each cut request of a job. It has as many places as requests were ever in progress at a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    open: Vec<Open>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    number: u64,
+    left: u32,
+    latest_ns: u64,
+}
+
+impl Tally {
+    /// One of the commands of request `number` is done; when the whole request is, if this was its last.
+    pub(crate) fn done(&mut self, number: u64, commands: u32, at_ns: u64) -> Option<u64> {
+        if commands <= 1 {
+            return Some(at_ns);
+        }
+        let place = self.open.iter().position(|open| open.number == number).unwrap_or_else(|| {
+            self.open.push(Open { number, left: commands, latest_ns: 0 });
+            self.open.len() - 1
+        });
+        let open = &mut self.open[place];
+        open.left -= 1;
+        open.latest_ns = open.latest_ns.max(at_ns);
+        (open.left == 0).then(|| self.open.swap_remove(place).latest_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_request_within_the_limit_is_one_command() {
+        for most_bytes in [0, 4_096, 4_097] {
+            let split = Split::new(4_096, most_bytes);
+            assert_eq!((split.commands(), split.part(0), split.next(0)), (1, (0, 4_096), None));
+        }
+        assert_eq!(Split::new(4_097, 4_096).commands(), 2);
+        assert_eq!(Tally::default().done(3, 1, 70), Some(70));
+    }
+
+    proptest! {
+        #[test]
+        fn commands_have_the_bytes_of_their_request(bytes in 1_u32..5_000_000, most_bytes in 512_u32..1_000_000) {
+            let split = Split::new(bytes, most_bytes);
+            let (mut command, mut end) = (Some(0), 0);
+            while let Some(this) = command {
+                let (offset, length) = split.part(this);
+                prop_assert!(offset == end && (1..=most_bytes).contains(&length));
+                (command, end) = (split.next(this), offset + u64::from(length));
+            }
+            prop_assert_eq!(end, u64::from(bytes));
+        }
+
+        /// Commands of several requests in any order: each request is done once, at the latest of its commands.
+        #[test]
+        fn a_request_is_done_with_its_last_command(
+            times in prop::collection::vec((0_u64..4, 1_u64..1_000), 1..40),
+        ) {
+            let mut tally = Tally::default();
+            let commands = |number| times.iter().filter(|(of, _)| *of == number).count() as u32;
+            for (at, &(number, at_ns)) in times.iter().enumerate() {
+                let all = || times.iter().enumerate().filter(|(_, (of, _))| *of == number);
+                let latest_ns = all().map(|(_, &(_, at_ns))| at_ns).max();
+                let is_last = all().all(|(other, _)| other <= at);
+                prop_assert_eq!(tally.done(number, commands(number), at_ns), latest_ns.filter(|_| is_last));
+            }
+            prop_assert!(tally.open.is_empty());
+        }
+    }
+}
