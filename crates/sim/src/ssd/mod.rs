@@ -24,6 +24,7 @@ mod collect;
 mod die;
 mod front;
 mod model;
+mod pages;
 mod stage_model;
 mod stages;
 
