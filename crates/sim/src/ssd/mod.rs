@@ -23,13 +23,14 @@
 mod collect;
 mod die;
 mod front;
+mod limiter;
 mod model;
 mod pages;
 mod stage_model;
 mod stages;
 
 pub use model::{DrivePower, Flash, Front, Gc, Placement, Program, Service, SsdModel, SsdModelError};
-pub use stage_model::{Cache, Controller, DriveEnergy, DriveState, Duty, IdleState, Rest, Slow};
+pub use stage_model::{Cache, Controller, DriveEnergy, DriveState, IdleState, Rest, Slow};
 pub use stages::{Doing, Span};
 
 use crate::rng;

@@ -1,9 +1,18 @@
 //! Reads of flash by a drive that has stages: where pages lie, and how long each takes.
+//!
+//! *Writes of a part of a unit.* The mapping has one entry for each unit (4 KiB on most drives). A write that covers a unit in part must find
+//! the rest of it first: it reads the unit from its die, and then goes on as any write. *Algorithm.* Only the first and the last unit of a
+//! request can be covered in part. A sequential write whose first unit is covered from within goes on in the unit that the write before it
+//! began: that one is in the buffer, and nothing is read. *Properties.* A write of whole units reads nothing; a write reads at most two units;
+//! sequential writes read each unit that they do not cover in one write once.
 
 use super::model::{Placement, Service};
 use super::stages::Stages;
 use super::{Activity, Die, Reads, Request, around, exponential_ns, remix};
 use crate::rng::{self, Draws};
+
+/// Draws for units begin here, beyond those for the pages of a request.
+const UNIT_DRAWS: u64 = 1 << 32;
 
 /// The dies, as pages are read from them.
 pub(super) struct Pages<'a> {
@@ -36,6 +45,34 @@ impl Pages<'_> {
                 self.service_ns(draw) + self.reads.flash.read_ns_per_kib * part / 1024 + stages.longer_ns(draws);
             done_ns = done_ns.max(self.on_die(at_ns, place, service_ns));
             offset += part;
+        }
+        done_ns
+    }
+
+    /// When a part of a write that begins at `offset` has what it needs of units that the request covers in part.
+    pub(super) fn complete(
+        &mut self,
+        at_ns: u64,
+        (offset, bytes): (u64, u64),
+        request: &Request,
+        stages: &Stages,
+        draws: &mut Draws,
+    ) -> u64 {
+        let unit_bytes = stages.unit_bytes();
+        if unit_bytes == 0 {
+            return at_ns;
+        }
+        let mut done_ns = at_ns;
+        for start in partial_units(request, unit_bytes).into_iter().flatten() {
+            let first_byte = start.max(request.offset);
+            if (offset..offset + bytes).contains(&first_byte) {
+                let die = self.place(first_byte, at_ns, request, draws);
+                let draw = remix(request.draw, UNIT_DRAWS + start / unit_bytes);
+                let service_ns = self.service_ns(draw)
+                    + self.reads.flash.read_ns_per_kib * unit_bytes / 1024
+                    + stages.longer_ns(draws);
+                done_ns = done_ns.max(self.on_die(at_ns, die, service_ns));
+            }
         }
         done_ns
     }
@@ -73,6 +110,16 @@ impl Pages<'_> {
         let die = self.any(draws);
         self.on_die(at_ns, die, self.reads.flash.read_ns)
     }
+}
+
+/// Where the units begin that a write covers in part, without the one that the sequential write before it began.
+fn partial_units(request: &Request, unit_bytes: u64) -> [Option<u64>; 2] {
+    let end = request.offset + u64::from(request.bytes.max(1));
+    let (head, tail) = (request.offset - request.offset % unit_bytes, end - end % unit_bytes);
+    let is_begun = request.sequential && head < request.offset;
+    let cuts_head = !is_begun && (head < request.offset || end < head + unit_bytes);
+    let cuts_tail = tail > head && tail < end;
+    [cuts_head.then_some(head), cuts_tail.then_some(tail)]
 }
 
 /// Where the first page of a request lies, if pages follow each other.

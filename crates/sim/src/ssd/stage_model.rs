@@ -30,6 +30,10 @@ pub struct Controller {
     pub turn_ns: u64,
     /// The largest command (MDTS); larger requests are cut.
     pub most_bytes: u64,
+    /// Bytes that one entry of the mapping stands for. A write of a part of a unit reads the unit from flash and changes it, unless it
+    /// goes on in the unit that the sequential write before it began. 0: data is written as it comes.
+    #[serde(default)]
+    pub unit_bytes: u64,
 }
 
 impl Controller {
@@ -86,6 +90,9 @@ pub struct IdleState {
 /// Most idle states of a drive.
 const MOST_IDLE: usize = 4;
 
+/// Most bytes for an entry of the mapping.
+const MOST_UNIT: u64 = 1 << 20;
+
 /// A power state in which a drive works; rates of 0 are no limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,27 +111,10 @@ pub struct DriveState {
     /// What moving takes beside the awake drive, in microwatts.
     #[serde(default)]
     pub gc_uw: u64,
-    /// It works for a part of the time only.
+    /// It holds these rates as means over a period of this length, at full speed until the period's bytes are through and at a stop
+    /// until the next begins (`limiter.rs`); 0: commands wait for each other in a queue with drawn times.
     #[serde(default)]
-    pub duty: Option<Duty>,
-}
-
-/// A limiter that lets commands begin in the first part of each period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Duty {
-    /// Length of a period.
-    pub period_ns: u64,
-    /// The part in which commands begin.
-    pub on_ns: u64,
-}
-
-impl Duty {
-    /// When a command may begin that comes at `at_ns`.
-    pub(super) fn begin_ns(&self, at_ns: u64) -> u64 {
-        let into_ns = at_ns % self.period_ns;
-        if into_ns < self.on_ns { at_ns } else { at_ns - into_ns + self.period_ns }
-    }
+    pub limiter_ns: u64,
 }
 
 /// Page reads that take longer (they are read again, at another voltage): the tail of a drive that nobody else uses.
@@ -187,9 +177,12 @@ impl SsdModel {
             self.cache.is_none() || self.program.is_none(),
             "in a profile without [program]",
         )?;
-        for duty in self.state.iter().filter_map(|state| state.duty) {
-            let fits = duty.on_ns > 0 && duty.on_ns <= duty.period_ns;
-            require("state.duty.on_ns", duty.on_ns, fits, "1 to state.duty.period_ns")?;
+        if let Some(state) = self.state.iter().find(|state| state.limiter_ns > 0) {
+            let has_rate = state.read_bytes_per_s > 0 || state.write_bytes_per_s > 0;
+            require("state.limiter_ns", state.limiter_ns, has_rate, "0 in a state without rates")?;
+        }
+        if let Some(unit) = self.controller.map(|controller| controller.unit_bytes) {
+            require("controller.unit_bytes", unit, unit <= MOST_UNIT, "at most 1 MiB")?;
         }
         let idle = self.idle.len();
         require("idle", idle as u64, idle <= MOST_IDLE, "at most four states")?;

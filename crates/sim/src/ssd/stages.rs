@@ -7,6 +7,7 @@
 //! time since the last one was done is cut into spans. *Properties.* Spans do not overlap, and are the same however often somebody
 //! asks. With stages that limit nothing, requests are done when a drive without stages has done them (`tests/ssd_stages.rs`).
 
+use super::limiter::{self, Limiter};
 use super::model::SsdModel;
 use super::pages::Pages;
 use super::stage_model::{Cache, Controller, DriveState, IdleState, Rest, Slow};
@@ -66,6 +67,7 @@ pub(super) struct Stages {
     /// When the limits of the state let the next read, and write, through.
     read_limit_ns: u64,
     write_limit_ns: u64,
+    limiter: Limiter,
     /// When the buffer will be empty.
     drained_ns: u64,
     /// Written and not yet moved, in bytes.
@@ -99,6 +101,7 @@ impl Stages {
             controller_ns: 0,
             read_limit_ns: 0,
             write_limit_ns: 0,
+            limiter: Limiter::default(),
             drained_ns: 0,
             owed: 0,
             quiet_ns: 0,
@@ -227,6 +230,19 @@ impl Stages {
         found.is_some()
     }
 
+    /// When a state that works and stops in turn lets a command begin.
+    fn started(&mut self, at_ns: u64, bytes: u64, op: Op) -> u64 {
+        let rate = match op {
+            Op::Read => self.state.read_bytes_per_s,
+            Op::Write if self.cache.is_some() => 0, // the buffer empties as the state lets it
+            Op::Write => self.state.write_bytes_per_s,
+        };
+        if rate == 0 || self.state.limiter_ns == 0 {
+            return at_ns;
+        }
+        self.limiter.begin_ns(at_ns, time_of(bytes, rate), self.state.limiter_ns)
+    }
+
     /// A lower power state lets through so much.
     fn limited(&mut self, at_ns: u64, bytes: u64, op: Op, draws: &mut Draws) -> u64 {
         let (rate, limit_ns) = match op {
@@ -234,7 +250,7 @@ impl Stages {
             Op::Write if self.cache.is_some() => return at_ns, // the buffer empties at the state's rate
             Op::Write => (self.state.write_bytes_per_s, &mut self.write_limit_ns),
         };
-        if rate == 0 {
+        if rate == 0 || self.state.limiter_ns > 0 {
             return at_ns;
         }
         *limit_ns = at_ns.max(*limit_ns) + drawn(time_of(bytes, rate), 1_000_000, draws);
@@ -248,7 +264,28 @@ impl Stages {
         self.drained_ns = at_ns.max(self.drained_ns) + time_of(bytes, rate);
         // While the cache is full as much is moved as comes.
         self.owed += if is_full { 0 } else { bytes };
-        at_ns.max(self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate)))
+        let room_ns = self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate));
+        at_ns.max(self.stepped_ns(room_ns, rate))
+    }
+
+    /// When a buffer that empties at a rate has come as far as at `at_ns`, in a state that works and stops in turn.
+    fn stepped_ns(&self, at_ns: u64, rate: u64) -> u64 {
+        let full_rate = self.states.first().map_or(0, |state| state.write_bytes_per_s);
+        if self.state.limiter_ns == 0 || full_rate == 0 {
+            return at_ns;
+        }
+        limiter::stepped_ns(at_ns, self.state.limiter_ns, rate, full_rate)
+    }
+
+    /// The bytes of one entry of the mapping; 0 where any number can be written.
+    pub(super) fn unit_bytes(&self) -> u64 {
+        self.controller.map_or(0, |controller| controller.unit_bytes)
+    }
+
+    /// What goes to flash for a part of a request: whole units, but that sequential writes share them.
+    fn stored_bytes(&self, request: &Request, bytes: u64) -> u64 {
+        let unit_bytes = self.unit_bytes();
+        if unit_bytes == 0 || request.sequential { bytes } else { bytes.next_multiple_of(unit_bytes) }
     }
 
     /// How much longer a page takes than its die says.
@@ -274,8 +311,7 @@ impl Ssd {
         }
         let mut draws = Draws::new(request.draw);
         let write = request.op == Op::Write;
-        let ready_ns = stages.woken(request.at_ns);
-        let begin_ns = stages.state.duty.map_or(ready_ns, |duty| duty.begin_ns(ready_ns));
+        let begin_ns = stages.woken(request.at_ns);
         let mut turns = request.sequential && stages.wrote_last != write;
         stages.wrote_last = write;
         let most = stages.controller.map_or(u64::from(u32::MAX), |controller| controller.most_bytes);
@@ -286,16 +322,18 @@ impl Ssd {
         let entered_ns = front.enter(begin_ns, request.bytes);
         while offset < end {
             let bytes = most.min(end - offset);
-            let at_ns = stages.through(entered_ns, bytes, std::mem::take(&mut turns), &mut draws);
+            let at_ns = stages.started(entered_ns, bytes, request.op);
+            let at_ns = stages.through(at_ns, bytes, std::mem::take(&mut turns), &mut draws);
             let at_ns = stages.limited(at_ns, bytes, request.op, &mut draws);
             let mut pages = Pages { dies: &mut *dies, reads: &*reads, activity: &mut *activity, first: &mut first };
+            let at_ns = if write { pages.complete(at_ns, (offset, bytes), request, stages, &mut draws) } else { at_ns };
             let part_ns = if !write {
                 let part = (offset, bytes);
                 if stages.is_ahead { at_ns } else { pages.read(at_ns, part, request, stages, &mut draws) }
             } else if let Some(cache) = stages.cache {
                 let looks_up = cache.map_reads && !request.sequential;
                 let at_ns = if looks_up { pages.look_up(at_ns, &mut draws) } else { at_ns };
-                stages.buffered(&cache, at_ns, bytes)
+                stages.buffered(&cache, at_ns, stages.stored_bytes(request, bytes))
             } else {
                 let passed_ns = front.lane(at_ns, request.draw);
                 let stored_ns = writer
