@@ -44,8 +44,8 @@ impl Controller {
     }
 }
 
-/// A buffer that empties to flash at the power state's rate, and data that is moved again later. In the place of `[program]` and `[gc]`
-/// where nothing is known of dies: programs do not hold up reads.
+/// A buffer that empties to flash at the power state's rate, and data that is moved again later. In the place of the buffer of `[program]`
+/// and of `[gc]` where nothing is known of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
@@ -57,6 +57,17 @@ pub struct Cache {
     pub full_bytes_per_s: u64,
     /// Whether a random write must first read where its block is mapped.
     pub map_reads: bool,
+    /// Whether a random read must, too.
+    #[serde(default)]
+    pub map_of_reads: bool,
+    /// Share of the mapping that is in memory, in millionths: so often such a request reads nothing first. For requests that are uniform
+    /// over the drive it is what any replacement of segments leaves there.
+    #[serde(default)]
+    pub map_cached_ppm: u64,
+    /// Whether programs of `[program]` occupy dies while the buffer empties, so that reads wait behind them; of that table only the times, the
+    /// size of a program and the suspension count. Without it programs hold up no reads.
+    #[serde(default)]
+    pub programs: bool,
     /// A drive without work begins to move data after so long.
     pub gc_after_ns: u64,
 }
@@ -171,12 +182,17 @@ impl SsdModel {
             let random = controller.random_ppm;
             require("controller.random_ppm", random, random <= 1_000_000, "0 to 1000000")?;
         }
-        require(
-            "cache.buffer_bytes",
-            0,
-            self.cache.is_none() || self.program.is_none(),
-            "in a profile without [program]",
-        )?;
+        if let Some(cache) = &self.cache {
+            let fits = cache.programs == self.program.is_some() && self.gc.is_none();
+            require(
+                "cache.programs",
+                u64::from(cache.programs),
+                fits,
+                "true with [program] and without [gc], else false",
+            )?;
+            let cached = cache.map_cached_ppm;
+            require("cache.map_cached_ppm", cached, cached <= 1_000_000, "0 to 1000000")?;
+        }
         if let Some(state) = self.state.iter().find(|state| state.limiter_ns > 0) {
             let has_rate = state.read_bytes_per_s > 0 || state.write_bytes_per_s > 0;
             require("state.limiter_ns", state.limiter_ns, has_rate, "0 in a state without rates")?;

@@ -7,11 +7,13 @@
 //! time since the last one was done is cut into spans. *Properties.* Spans do not overlap, and are the same however often somebody
 //! asks. With stages that limit nothing, requests are done when a drive without stages has done them (`tests/ssd_stages.rs`).
 
+use super::collect::Writer;
 use super::limiter::{self, Limiter};
 use super::model::SsdModel;
 use super::pages::Pages;
+use super::programs::Programs;
 use super::stage_model::{Cache, Controller, DriveState, IdleState, Rest, Slow};
-use super::{Activity, Die, Op, Request, Ssd, exponential_ns};
+use super::{Activity, Die, Op, Request, Ssd, exponential_ns, time_of};
 use crate::rng::{self, Draws};
 
 /// What a drive does without being asked to.
@@ -72,6 +74,7 @@ pub(super) struct Stages {
     drained_ns: u64,
     /// Written and not yet moved, in bytes.
     owed: u64,
+    programs: Programs,
     /// When the last request was done.
     quiet_ns: u64,
     /// When the last request came.
@@ -104,6 +107,7 @@ impl Stages {
             limiter: Limiter::default(),
             drained_ns: 0,
             owed: 0,
+            programs: Programs::default(),
             quiet_ns: 0,
             came_ns: 0,
             wrote_last: false,
@@ -264,6 +268,9 @@ impl Stages {
         self.drained_ns = at_ns.max(self.drained_ns) + time_of(bytes, rate);
         // While the cache is full as much is moved as comes.
         self.owed += if is_full { 0 } else { bytes };
+        if cache.programs {
+            self.programs.fill(at_ns, bytes, rate);
+        }
         let room_ns = self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate));
         at_ns.max(self.stepped_ns(room_ns, rate))
     }
@@ -275,6 +282,24 @@ impl Stages {
             return at_ns;
         }
         limiter::stepped_ns(at_ns, self.state.limiter_ns, rate, full_rate)
+    }
+
+    /// Whether a request must read where its block is mapped.
+    fn looks_up(&self, request: &Request, draws: &mut Draws) -> bool {
+        let Some(cache) = self.cache.filter(|_| !request.sequential) else { return false };
+        let asks = if request.op == Op::Write { cache.map_reads } else { cache.map_of_reads };
+        asks && (cache.map_cached_ppm == 0 || rng::below(draws.draw(), 1_000_000) >= cache.map_cached_ppm)
+    }
+
+    /// Programs what the buffer has emptied until `now_ns`.
+    pub(super) fn program_until(
+        &mut self,
+        now_ns: u64,
+        writer: &mut Writer,
+        dies: &mut [Die],
+        activity: &mut Activity,
+    ) {
+        self.programs.advance(now_ns, writer, dies, activity);
     }
 
     /// The bytes of one entry of the mapping; 0 where any number can be written.
@@ -308,6 +333,7 @@ impl Ssd {
         stages.came_ns = request.at_ns;
         if let Some(writer) = writer {
             writer.advance(request.at_ns, dies, activity);
+            stages.program_until(request.at_ns, writer, dies, activity);
         }
         let mut draws = Draws::new(request.draw);
         let write = request.op == Op::Write;
@@ -329,10 +355,15 @@ impl Ssd {
             let at_ns = if write { pages.complete(at_ns, (offset, bytes), request, stages, &mut draws) } else { at_ns };
             let part_ns = if !write {
                 let part = (offset, bytes);
-                if stages.is_ahead { at_ns } else { pages.read(at_ns, part, request, stages, &mut draws) }
+                if stages.is_ahead {
+                    at_ns
+                } else {
+                    let at_ns =
+                        if stages.looks_up(request, &mut draws) { pages.look_up(at_ns, &mut draws) } else { at_ns };
+                    pages.read(at_ns, part, request, stages, &mut draws)
+                }
             } else if let Some(cache) = stages.cache {
-                let looks_up = cache.map_reads && !request.sequential;
-                let at_ns = if looks_up { pages.look_up(at_ns, &mut draws) } else { at_ns };
+                let at_ns = if stages.looks_up(request, &mut draws) { pages.look_up(at_ns, &mut draws) } else { at_ns };
                 stages.buffered(&cache, at_ns, stages.stored_bytes(request, bytes))
             } else {
                 let passed_ns = front.lane(at_ns, request.draw);
@@ -427,11 +458,6 @@ fn drawn(ns: u64, random_ppm: u64, draws: &mut Draws) -> u64 {
     }
     let random = ns as f64 * random_ppm as f64 / 1e6;
     (ns as f64 - random + rng::exponential(draws.draw()) * random) as u64
-}
-
-/// Time of so many bytes at a rate, in nanoseconds.
-fn time_of(bytes: u64, bytes_per_s: u64) -> u64 {
-    (u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1))) as u64
 }
 
 fn bytes_in(ns: u64, bytes_per_s: u64) -> u64 {
