@@ -82,18 +82,6 @@ proptest! {
 }
 
 #[test]
-fn a_duty_cycle_lets_commands_begin_in_its_part_of_a_period() {
-    let mut drive =
-        bare("[[state]]\nname = 'ps0'\n[[state]]\nname = 'ps1'\nduty = { period_ns = 1000000, on_ns = 250000 }\n");
-    assert_eq!(drive.submit(&request(600_000, Op::Read, 4096)), 600_000);
-    drive.set_state(1);
-    assert_eq!(drive.submit(&request(1_249_999, Op::Read, 4096)), 1_249_999);
-    assert_eq!(drive.submit(&request(1_250_000, Op::Read, 4096)), 2_000_000);
-    drive.set_state(7);
-    assert_eq!(drive.submit(&request(2_600_000, Op::Read, 4096)), 3_000_000, "there is no such state");
-}
-
-#[test]
 fn writes_that_programs_hold_up_are_limited_by_the_state_too() {
     let text =
         format!("{DIES}[[state]]\nname = 'ps0'\nwrite_bytes_per_s = 50000000\n").replace("max_iops = 900000\n", "");
@@ -320,5 +308,7 @@ fn a_wrong_stage_names_the_key() {
     };
     assert!(wrong("[slow]\npages_ppm = 1000001\nmean_ns = 1").contains("slow.pages_ppm"));
     assert!(wrong("[controller]\ncommand_ns = 1\nbytes_per_s = 1\nmost_bytes = 0").contains("controller.most_bytes"));
-    assert!(wrong("[[state]]\nname = 's'\nduty = { period_ns = 5, on_ns = 6 }").contains("state.duty.on_ns"));
+    assert!(wrong("[[state]]\nname = 's'\nlimiter_ns = 5").contains("state.limiter_ns"));
+    let unit = "[controller]\ncommand_ns = 1\nbytes_per_s = 1\nmost_bytes = 1\nunit_bytes = 2000000";
+    assert!(wrong(unit).contains("controller.unit_bytes"));
 }

@@ -197,9 +197,8 @@ fn alone_ns(drive: &SsdModel, bytes: u32, write: bool) -> Option<u64> {
     let suspend_ns = drive.program.map_or(Some(0), |program| program.suspend_ns)?;
     let per_second = |count: u64, rate: u64| (count * 1_000_000_000).checked_div(rate).map_or(0, |ns| ns + 1);
     let wake_ns = drive.idle.iter().map(|state| state.wake_ns).chain(drive.rest.map(|rest| rest.wake_ns)).max();
-    let duty_ns = drive.state.iter().filter_map(|state| state.duty).map(|duty| duty.period_ns).max();
     let enter_ns = per_second(bytes.into(), front.max_bytes_per_s).max(per_second(1, front.max_iops));
-    let before_ns = wake_ns.unwrap_or(0) + duty_ns.unwrap_or(0) + enter_ns;
+    let before_ns = wake_ns.unwrap_or(0) + enter_ns;
     if write {
         return Some(before_ns + per_second(1, front.max_write_iops) + front.write_lane_ns + front.write_latency_ns);
     }

@@ -121,6 +121,19 @@ impl Writer {
         self.die = (self.die + 1) % dies.len();
     }
 
+    /// Programs a unit that a buffer outside of this module has emptied at `at`.
+    pub(super) fn program(&mut self, at: u64, dies: &mut [Die], activity: &mut Activity) {
+        activity.host_programs += 1;
+        let draw = activity.host_programs.wrapping_mul(GOLDEN);
+        self.put(self.die, at, 0, draw, dies, activity);
+        self.die = (self.die + 1) % dies.len();
+    }
+
+    /// Bytes of a program.
+    pub(super) fn unit_bytes(&self) -> u64 {
+        u64::from(self.program.program_bytes)
+    }
+
     /// From when on garbage collection has something to do.
     #[inline]
     pub(super) fn busy_from_ns(&self) -> u64 {

@@ -23,12 +23,15 @@
 mod collect;
 mod die;
 mod front;
+mod limiter;
 mod model;
+mod pages;
+mod programs;
 mod stage_model;
 mod stages;
 
 pub use model::{DrivePower, Flash, Front, Gc, Placement, Program, Service, SsdModel, SsdModelError};
-pub use stage_model::{Cache, Controller, DriveEnergy, DriveState, Duty, IdleState, Rest, Slow};
+pub use stage_model::{Cache, Controller, DriveEnergy, DriveState, IdleState, Rest, Slow};
 pub use stages::{Doing, Span};
 
 use crate::rng;
@@ -179,6 +182,9 @@ impl Ssd {
     pub fn advance(&mut self, now_ns: u64) {
         if let Some(stages) = &mut self.stages {
             stages.left_alone(now_ns);
+            if let Some(writer) = &mut self.writer {
+                stages.program_until(now_ns, writer, &mut self.dies, &mut self.activity);
+            }
         }
         self.copy(now_ns);
     }
@@ -292,6 +298,11 @@ fn around(mean: u64, spread: u64, draw: u64) -> u64 {
 #[inline(never)]
 fn exponential_ns(mean: u64, draw: u64) -> u64 {
     (rng::exponential(remix(draw, 0)) * mean as f64) as u64
+}
+
+/// Time of so many bytes at a rate, in nanoseconds.
+fn time_of(bytes: u64, bytes_per_s: u64) -> u64 {
+    (u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1))) as u64
 }
 
 /// Another draw out of one, for page `index` of a request.

@@ -30,6 +30,10 @@ pub struct Controller {
     pub turn_ns: u64,
     /// The largest command (MDTS); larger requests are cut.
     pub most_bytes: u64,
+    /// Bytes that one entry of the mapping stands for. A write of a part of a unit reads the unit from flash and changes it, unless it
+    /// goes on in the unit that the sequential write before it began. 0: data is written as it comes.
+    #[serde(default)]
+    pub unit_bytes: u64,
 }
 
 impl Controller {
@@ -40,8 +44,8 @@ impl Controller {
     }
 }
 
-/// A buffer that empties to flash at the power state's rate, and data that is moved again later. In the place of `[program]` and `[gc]`
-/// where nothing is known of dies: programs do not hold up reads.
+/// A buffer that empties to flash at the power state's rate, and data that is moved again later. In the place of the buffer of `[program]`
+/// and of `[gc]` where nothing is known of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
@@ -53,6 +57,17 @@ pub struct Cache {
     pub full_bytes_per_s: u64,
     /// Whether a random write must first read where its block is mapped.
     pub map_reads: bool,
+    /// Whether a random read must, too.
+    #[serde(default)]
+    pub map_of_reads: bool,
+    /// Share of the mapping that is in memory, in millionths: so often such a request reads nothing first. For requests that are uniform
+    /// over the drive it is what any replacement of segments leaves there.
+    #[serde(default)]
+    pub map_cached_ppm: u64,
+    /// Whether programs of `[program]` occupy dies while the buffer empties, so that reads wait behind them; of that table only the times, the
+    /// size of a program and the suspension count. Without it programs hold up no reads.
+    #[serde(default)]
+    pub programs: bool,
     /// A drive without work begins to move data after so long.
     pub gc_after_ns: u64,
 }
@@ -86,6 +101,9 @@ pub struct IdleState {
 /// Most idle states of a drive.
 const MOST_IDLE: usize = 4;
 
+/// Most bytes for an entry of the mapping.
+const MOST_UNIT: u64 = 1 << 20;
+
 /// A power state in which a drive works; rates of 0 are no limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,27 +122,10 @@ pub struct DriveState {
     /// What moving takes beside the awake drive, in microwatts.
     #[serde(default)]
     pub gc_uw: u64,
-    /// It works for a part of the time only.
+    /// It holds these rates as means over a period of this length, at full speed until the period's bytes are through and at a stop
+    /// until the next begins (`limiter.rs`); 0: commands wait for each other in a queue with drawn times.
     #[serde(default)]
-    pub duty: Option<Duty>,
-}
-
-/// A limiter that lets commands begin in the first part of each period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Duty {
-    /// Length of a period.
-    pub period_ns: u64,
-    /// The part in which commands begin.
-    pub on_ns: u64,
-}
-
-impl Duty {
-    /// When a command may begin that comes at `at_ns`.
-    pub(super) fn begin_ns(&self, at_ns: u64) -> u64 {
-        let into_ns = at_ns % self.period_ns;
-        if into_ns < self.on_ns { at_ns } else { at_ns - into_ns + self.period_ns }
-    }
+    pub limiter_ns: u64,
 }
 
 /// Page reads that take longer (they are read again, at another voltage): the tail of a drive that nobody else uses.
@@ -181,15 +182,23 @@ impl SsdModel {
             let random = controller.random_ppm;
             require("controller.random_ppm", random, random <= 1_000_000, "0 to 1000000")?;
         }
-        require(
-            "cache.buffer_bytes",
-            0,
-            self.cache.is_none() || self.program.is_none(),
-            "in a profile without [program]",
-        )?;
-        for duty in self.state.iter().filter_map(|state| state.duty) {
-            let fits = duty.on_ns > 0 && duty.on_ns <= duty.period_ns;
-            require("state.duty.on_ns", duty.on_ns, fits, "1 to state.duty.period_ns")?;
+        if let Some(cache) = &self.cache {
+            let fits = cache.programs == self.program.is_some() && self.gc.is_none();
+            require(
+                "cache.programs",
+                u64::from(cache.programs),
+                fits,
+                "true with [program] and without [gc], else false",
+            )?;
+            let cached = cache.map_cached_ppm;
+            require("cache.map_cached_ppm", cached, cached <= 1_000_000, "0 to 1000000")?;
+        }
+        if let Some(state) = self.state.iter().find(|state| state.limiter_ns > 0) {
+            let has_rate = state.read_bytes_per_s > 0 || state.write_bytes_per_s > 0;
+            require("state.limiter_ns", state.limiter_ns, has_rate, "0 in a state without rates")?;
+        }
+        if let Some(unit) = self.controller.map(|controller| controller.unit_bytes) {
+            require("controller.unit_bytes", unit, unit <= MOST_UNIT, "at most 1 MiB")?;
         }
         let idle = self.idle.len();
         require("idle", idle as u64, idle <= MOST_IDLE, "at most four states")?;

@@ -7,9 +7,13 @@
 //! time since the last one was done is cut into spans. *Properties.* Spans do not overlap, and are the same however often somebody
 //! asks. With stages that limit nothing, requests are done when a drive without stages has done them (`tests/ssd_stages.rs`).
 
-use super::model::{Placement, Service, SsdModel};
+use super::collect::Writer;
+use super::limiter::{self, Limiter};
+use super::model::SsdModel;
+use super::pages::Pages;
+use super::programs::Programs;
 use super::stage_model::{Cache, Controller, DriveState, IdleState, Rest, Slow};
-use super::{Activity, Die, Op, Reads, Request, Ssd, around, exponential_ns, remix};
+use super::{Activity, Die, Op, Request, Ssd, exponential_ns, time_of};
 use crate::rng::{self, Draws};
 
 /// What a drive does without being asked to.
@@ -65,10 +69,12 @@ pub(super) struct Stages {
     /// When the limits of the state let the next read, and write, through.
     read_limit_ns: u64,
     write_limit_ns: u64,
+    limiter: Limiter,
     /// When the buffer will be empty.
     drained_ns: u64,
     /// Written and not yet moved, in bytes.
     owed: u64,
+    programs: Programs,
     /// When the last request was done.
     quiet_ns: u64,
     /// When the last request came.
@@ -98,8 +104,10 @@ impl Stages {
             controller_ns: 0,
             read_limit_ns: 0,
             write_limit_ns: 0,
+            limiter: Limiter::default(),
             drained_ns: 0,
             owed: 0,
+            programs: Programs::default(),
             quiet_ns: 0,
             came_ns: 0,
             wrote_last: false,
@@ -226,6 +234,19 @@ impl Stages {
         found.is_some()
     }
 
+    /// When a state that works and stops in turn lets a command begin.
+    fn started(&mut self, at_ns: u64, bytes: u64, op: Op) -> u64 {
+        let rate = match op {
+            Op::Read => self.state.read_bytes_per_s,
+            Op::Write if self.cache.is_some() => 0, // the buffer empties as the state lets it
+            Op::Write => self.state.write_bytes_per_s,
+        };
+        if rate == 0 || self.state.limiter_ns == 0 {
+            return at_ns;
+        }
+        self.limiter.begin_ns(at_ns, time_of(bytes, rate), self.state.limiter_ns)
+    }
+
     /// A lower power state lets through so much.
     fn limited(&mut self, at_ns: u64, bytes: u64, op: Op, draws: &mut Draws) -> u64 {
         let (rate, limit_ns) = match op {
@@ -233,7 +254,7 @@ impl Stages {
             Op::Write if self.cache.is_some() => return at_ns, // the buffer empties at the state's rate
             Op::Write => (self.state.write_bytes_per_s, &mut self.write_limit_ns),
         };
-        if rate == 0 {
+        if rate == 0 || self.state.limiter_ns > 0 {
             return at_ns;
         }
         *limit_ns = at_ns.max(*limit_ns) + drawn(time_of(bytes, rate), 1_000_000, draws);
@@ -247,87 +268,59 @@ impl Stages {
         self.drained_ns = at_ns.max(self.drained_ns) + time_of(bytes, rate);
         // While the cache is full as much is moved as comes.
         self.owed += if is_full { 0 } else { bytes };
-        at_ns.max(self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate)))
+        if cache.programs {
+            self.programs.fill(at_ns, bytes, rate);
+        }
+        let room_ns = self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate));
+        at_ns.max(self.stepped_ns(room_ns, rate))
+    }
+
+    /// When a buffer that empties at a rate has come as far as at `at_ns`, in a state that works and stops in turn.
+    fn stepped_ns(&self, at_ns: u64, rate: u64) -> u64 {
+        let full_rate = self.states.first().map_or(0, |state| state.write_bytes_per_s);
+        if self.state.limiter_ns == 0 || full_rate == 0 {
+            return at_ns;
+        }
+        limiter::stepped_ns(at_ns, self.state.limiter_ns, rate, full_rate)
+    }
+
+    /// Whether a request must read where its block is mapped.
+    fn looks_up(&self, request: &Request, draws: &mut Draws) -> bool {
+        let Some(cache) = self.cache.filter(|_| !request.sequential) else { return false };
+        let asks = if request.op == Op::Write { cache.map_reads } else { cache.map_of_reads };
+        asks && (cache.map_cached_ppm == 0 || rng::below(draws.draw(), 1_000_000) >= cache.map_cached_ppm)
+    }
+
+    /// Programs what the buffer has emptied until `now_ns`.
+    pub(super) fn program_until(
+        &mut self,
+        now_ns: u64,
+        writer: &mut Writer,
+        dies: &mut [Die],
+        activity: &mut Activity,
+    ) {
+        self.programs.advance(now_ns, writer, dies, activity);
+    }
+
+    /// The bytes of one entry of the mapping; 0 where any number can be written.
+    pub(super) fn unit_bytes(&self) -> u64 {
+        self.controller.map_or(0, |controller| controller.unit_bytes)
+    }
+
+    /// What goes to flash for a part of a request: whole units, but that sequential writes share them.
+    fn stored_bytes(&self, request: &Request, bytes: u64) -> u64 {
+        let unit_bytes = self.unit_bytes();
+        if unit_bytes == 0 || request.sequential { bytes } else { bytes.next_multiple_of(unit_bytes) }
     }
 
     /// How much longer a page takes than its die says.
-    fn longer_ns(&self, draws: &mut Draws) -> u64 {
+    pub(super) fn longer_ns(&self, draws: &mut Draws) -> u64 {
         let Some(slow) = self.slow else { return 0 };
         if rng::below(draws.draw(), 1_000_000) < slow.pages_ppm {
             exponential_ns(slow.mean_ns, draws.draw())
         } else {
             0
         }
-    }
-}
-
-/// The dies, as pages are read from them.
-struct Pages<'a> {
-    dies: &'a mut [Die],
-    reads: &'a Reads,
-    activity: &'a mut Activity,
-    /// Where the first page of the request lies, once it has been looked for.
-    first: &'a mut Option<u64>,
-}
-
-impl Pages<'_> {
-    /// When a part of a request is read that begins at `offset`.
-    fn read(
-        &mut self,
-        at_ns: u64,
-        (offset, bytes): (u64, u64),
-        request: &Request,
-        stages: &Stages,
-        draws: &mut Draws,
-    ) -> u64 {
-        let page_bytes = u64::from(self.reads.flash.page_bytes);
-        let (mut offset, end, mut done_ns) = (offset, offset + bytes, at_ns);
-        while offset < end {
-            let next = (offset / page_bytes + 1) * page_bytes;
-            let part = next.min(end) - offset;
-            let place = self.place(offset, at_ns, request, draws);
-            let page = (offset >> self.reads.page_shift) - (request.offset >> self.reads.page_shift);
-            let draw = if page == 0 { request.draw } else { remix(request.draw, page) };
-            let service_ns =
-                self.service_ns(draw) + self.reads.flash.read_ns_per_kib * part / 1024 + stages.longer_ns(draws);
-            done_ns = done_ns.max(self.on_die(at_ns, place, service_ns));
-            offset += part;
-        }
-        done_ns
-    }
-
-    fn on_die(&mut self, at_ns: u64, die: usize, service_ns: u64) -> u64 {
-        self.activity.page_reads += 1;
-        self.activity.die_busy_ns += service_ns;
-        self.dies[die].read(at_ns, service_ns, self.reads.suspend_ns)
-    }
-
-    fn service_ns(&self, draw: u64) -> u64 {
-        let flash = &self.reads.flash;
-        match flash.service {
-            Service::Uniform => around(flash.read_ns, flash.read_spread_ns, draw),
-            Service::Exponential => exponential_ns(flash.read_ns, draw),
-        }
-    }
-
-    /// Where the page at `offset` lies.
-    fn place(&mut self, offset: u64, at_ns: u64, request: &Request, draws: &mut Draws) -> usize {
-        if self.reads.flash.placement == Placement::Scattered {
-            return self.any(draws);
-        }
-        let first = *self.first.get_or_insert_with(|| place(self.dies, self.reads, request, at_ns));
-        let further = (offset >> self.reads.page_shift) - (request.offset >> self.reads.page_shift);
-        ((first + further) % self.dies.len() as u64) as usize
-    }
-
-    fn any(&self, draws: &mut Draws) -> usize {
-        if self.dies.len() > 1 { rng::below(draws.draw(), self.dies.len() as u64) as usize } else { 0 }
-    }
-
-    /// When a random write knows where its block is mapped.
-    fn look_up(&mut self, at_ns: u64, draws: &mut Draws) -> u64 {
-        let die = self.any(draws);
-        self.on_die(at_ns, die, self.reads.flash.read_ns)
     }
 }
 
@@ -340,11 +333,11 @@ impl Ssd {
         stages.came_ns = request.at_ns;
         if let Some(writer) = writer {
             writer.advance(request.at_ns, dies, activity);
+            stages.program_until(request.at_ns, writer, dies, activity);
         }
         let mut draws = Draws::new(request.draw);
         let write = request.op == Op::Write;
-        let ready_ns = stages.woken(request.at_ns);
-        let begin_ns = stages.state.duty.map_or(ready_ns, |duty| duty.begin_ns(ready_ns));
+        let begin_ns = stages.woken(request.at_ns);
         let mut turns = request.sequential && stages.wrote_last != write;
         stages.wrote_last = write;
         let most = stages.controller.map_or(u64::from(u32::MAX), |controller| controller.most_bytes);
@@ -355,16 +348,23 @@ impl Ssd {
         let entered_ns = front.enter(begin_ns, request.bytes);
         while offset < end {
             let bytes = most.min(end - offset);
-            let at_ns = stages.through(entered_ns, bytes, std::mem::take(&mut turns), &mut draws);
+            let at_ns = stages.started(entered_ns, bytes, request.op);
+            let at_ns = stages.through(at_ns, bytes, std::mem::take(&mut turns), &mut draws);
             let at_ns = stages.limited(at_ns, bytes, request.op, &mut draws);
             let mut pages = Pages { dies: &mut *dies, reads: &*reads, activity: &mut *activity, first: &mut first };
+            let at_ns = if write { pages.complete(at_ns, (offset, bytes), request, stages, &mut draws) } else { at_ns };
             let part_ns = if !write {
                 let part = (offset, bytes);
-                if stages.is_ahead { at_ns } else { pages.read(at_ns, part, request, stages, &mut draws) }
+                if stages.is_ahead {
+                    at_ns
+                } else {
+                    let at_ns =
+                        if stages.looks_up(request, &mut draws) { pages.look_up(at_ns, &mut draws) } else { at_ns };
+                    pages.read(at_ns, part, request, stages, &mut draws)
+                }
             } else if let Some(cache) = stages.cache {
-                let looks_up = cache.map_reads && !request.sequential;
-                let at_ns = if looks_up { pages.look_up(at_ns, &mut draws) } else { at_ns };
-                stages.buffered(&cache, at_ns, bytes)
+                let at_ns = if stages.looks_up(request, &mut draws) { pages.look_up(at_ns, &mut draws) } else { at_ns };
+                stages.buffered(&cache, at_ns, stages.stored_bytes(request, bytes))
             } else {
                 let passed_ns = front.lane(at_ns, request.draw);
                 let stored_ns = writer
@@ -440,19 +440,6 @@ impl Ssd {
     }
 }
 
-/// Where the first page of a request lies, if pages follow each other.
-fn place(dies: &[Die], reads: &Reads, request: &Request, at_ns: u64) -> u64 {
-    let count = dies.len() as u64;
-    match reads.flash.placement {
-        Placement::Random | Placement::Scattered => rng::below(request.draw, count),
-        Placement::Striped => (request.offset >> reads.page_shift) % count,
-        Placement::FirstFree => {
-            let free = |die: &u64| dies[*die as usize].idle_at().max(at_ns);
-            (0..count).min_by_key(free).unwrap_or(0)
-        }
-    }
-}
-
 impl Activity {
     fn count(&mut self, request: &Request) {
         let (requests, bytes) = match request.op {
@@ -471,11 +458,6 @@ fn drawn(ns: u64, random_ppm: u64, draws: &mut Draws) -> u64 {
     }
     let random = ns as f64 * random_ppm as f64 / 1e6;
     (ns as f64 - random + rng::exponential(draws.draw()) * random) as u64
-}
-
-/// Time of so many bytes at a rate, in nanoseconds.
-fn time_of(bytes: u64, bytes_per_s: u64) -> u64 {
-    (u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1))) as u64
 }
 
 fn bytes_in(ns: u64, bytes_per_s: u64) -> u64 {

@@ -6,8 +6,8 @@ use pilotlight_sim::machine::{
     ScheduledPower, SleepCosts, Speed,
 };
 use pilotlight_sim::ssd::{
-    Cache, Controller, DriveEnergy, DrivePower, DriveState, Duty, Flash, Front, Gc, IdleState, Placement, Program,
-    Rest, Service, Slow, SsdModel,
+    Cache, Controller, DriveEnergy, DrivePower, DriveState, Flash, Front, Gc, IdleState, Placement, Program, Rest,
+    Service, Slow, SsdModel,
 };
 
 use super::{Encode, Values, values};
@@ -41,11 +41,10 @@ values!(
 );
 values!(
     Controller: command_ns, bytes_per_s, random_ppm, stream_bytes_per_s, turn_ns, most_bytes;
-    added 1 streams = 0, 2 stream_window_bytes = 0
+    added 1 streams = 0, 2 stream_window_bytes = 0, 3 unit_bytes = 0
 );
-values!(Cache: buffer_bytes, cache_bytes, full_bytes_per_s, map_reads, gc_after_ns);
-values!(DriveState: read_bytes_per_s, write_bytes_per_s, gc_bytes_per_s, gc_uw; but name; added 1 duty = None);
-values!(Duty: period_ns, on_ns);
+values!(Cache: buffer_bytes, cache_bytes, full_bytes_per_s, map_reads, gc_after_ns; added 1 map_of_reads = false, 2 map_cached_ppm = 0, 3 programs = false);
+values!(DriveState: read_bytes_per_s, write_bytes_per_s, gc_bytes_per_s, gc_uw; but name; added 2 limiter_ns = 0);
 values!(Rest: after_ns, wake_ns, asleep_after_ns);
 values!(IdleState: after_ns, wake_ns, uw; but name);
 values!(Slow: pages_ppm, mean_ns);
