@@ -6,6 +6,7 @@ use pilotlight_stats::Estimate;
 use serde::Serialize;
 
 use super::claim::{Claim, Kind, Printed, Relation};
+use super::constants::Shifts;
 use super::given::{self, Sources};
 use super::map::{Check, Map, Order, Row};
 use super::order::{Evaluation, Finding};
@@ -29,6 +30,8 @@ pub struct Lab<'a> {
     pub file: &'a dyn Fn(&str) -> Option<String>,
     /// The default of a policy's parameter.
     pub parameter: &'a dyn Fn(&str, &str) -> Option<String>,
+    /// What assumed constants do to rows, where intervals are to include them.
+    pub constants: Option<&'a Shifts>,
 }
 
 /// What is said of a claim.
@@ -74,6 +77,8 @@ pub struct Assessment {
     pub with: Option<String>,
     /// Members of the model family that the interval is over; 0 if there is none.
     pub family: usize,
+    /// Draws of the assumed constants that the interval includes; 0 if there are none.
+    pub draws: usize,
     /// Where it was found, or what is missing.
     pub note: String,
     /// How the paper was read.
@@ -164,7 +169,8 @@ impl Lab<'_> {
     fn beside(&self, claim: &Claim, scope: Scope<'_>, sources: &Sources<'_>) -> Option<Box<Beside>> {
         let row = self.map.beside.get(&claim.id)?;
         let mut other = blank(claim);
-        if let Err(missing) = self.evaluate(claim, row, scope, sources, &mut other) {
+        let lab = Lab { constants: None, ..*self }; // they were drawn for the paper's
+        if let Err(missing) = lab.evaluate(claim, row, scope, sources, &mut other) {
             (other.verdict, other.note) = (Verdict::NoResult, missing);
         }
         let Assessment { ours, note, verdict, .. } = other;
@@ -181,7 +187,7 @@ impl Lab<'_> {
     ) -> Result<(), String> {
         match &row.check {
             Check::Quantity(quantity) => self.quantity(claim, quantity, scope, into),
-            Check::Order(order) => self.order(claim.kind, order, scope, sources, into),
+            Check::Order(order) => self.order(claim, order, scope, sources, into),
             Check::Crossover(crossover) => self.crossover(claim, crossover, scope, into),
             Check::Test { .. } if claim.kind.is_result() => Err("a result is not shown by a test".to_owned()),
             given => {
@@ -197,7 +203,7 @@ impl Lab<'_> {
 
     fn order(
         &self,
-        kind: Kind,
+        claim: &Claim,
         order: &Order,
         scope: Scope<'_>,
         sources: &Sources<'_>,
@@ -214,10 +220,11 @@ impl Lab<'_> {
         into.saturated = once(into.findings.iter().flat_map(|finding| finding.saturated.clone()));
         let first = verdicts.first().copied().unwrap_or(Verdict::Undecided);
         into.verdict = if verdicts.len() == 1 { first } else { Verdict::Undecided };
+        self.shifted(&claim.id, scope, into);
         into.family = variants.len() - 1;
         let open = into.findings.iter().filter(|finding| finding.holds != Holds::Yes).count();
         into.note = format!("{} of {} pairs hold", into.findings.len() - open, into.findings.len());
-        if into.verdict == Verdict::ComesOut && kind.is_result() {
+        if into.verdict == Verdict::ComesOut && claim.kind.is_result() {
             into.apart(Search { store: self.store, variants: &variants, look_up: &look_up }.of_order(order));
         }
         Ok(())
@@ -288,6 +295,7 @@ fn blank(claim: &Claim) -> Assessment {
         discriminators: Vec::new(),
         with: None,
         family: 0,
+        draws: 0,
         note: String::new(),
         reading: None,
         cause: None,
@@ -363,8 +371,15 @@ reason = 'the model has no fans'
         let calibrated = calibrated.iter().map(|id| (*id).to_owned()).collect();
         let store = store(results);
         let nothing = |_: &str| None;
-        let lab =
-            Lab { claims, map: &map, store: &store, calibrated: &calibrated, file: &nothing, parameter: &|_, _| None };
+        let lab = Lab {
+            claims,
+            map: &map,
+            store: &store,
+            calibrated: &calibrated,
+            file: &nothing,
+            parameter: &|_, _| None,
+            constants: None,
+        };
         Report::new(&lab, None)
     }
 
@@ -461,6 +476,7 @@ reason = 'the model has no fans'
             calibrated: &BTreeSet::new(),
             file: &nothing,
             parameter: &|_, _| None,
+            constants: None,
         };
         let rows = lab.assess_all();
         assert_eq!((rows[0].verdict, rows[0].otherwise), (Verdict::Calibrated, Some(Verdict::ComesOut)));

@@ -177,6 +177,7 @@ compare = 'value'
                 calibrated: &calibrated,
                 file: &nothing,
                 parameter: &|_, _| None,
+                constants: None,
             };
             let report = Report::new(&lab, None);
             let row = report.rows.iter().find(|row| row.id == id).unwrap();

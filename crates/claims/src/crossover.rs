@@ -237,6 +237,7 @@ impl Lab<'_> {
         }
         let first = crossings.first().ok_or("no variant")?;
         into.verdict = verdict::between((verdict::beyond(errors.0), verdict::beyond(errors.1)));
+        self.shifted(&claim.id, scope, into);
         let ends = || crossings.iter().flat_map(|crossing| [crossing.lower, crossing.higher]);
         let ours = Estimate {
             value: first.value.exp(),
@@ -295,6 +296,7 @@ mod tests {
             calibrated: &calibrated,
             file: &|_| None,
             parameter: &|_, _| None,
+            constants: None,
         };
         lab.assess_all().remove(0)
     }

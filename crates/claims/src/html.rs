@@ -217,7 +217,8 @@ fn note(row: &Assessment) -> String {
     let cause = row.cause.as_ref().map(|cause| format!("cause: {cause}"));
     let (fitted, contradiction) = (fitted_words(row), row.contradiction.clone());
     let (apart, saturated) = (apart_words(row), saturated_words(row));
-    let parts = [Some(row.note.clone()), family, apart, saturated, reading, fitted, contradiction, cause];
+    let draws = (row.draws > 0).then(|| format!("with {} draws of the assumed constants", row.draws));
+    let parts = [Some(row.note.clone()), family, draws, apart, saturated, reading, fitted, contradiction, cause];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
     parts.join("; ")
 }
@@ -377,6 +378,7 @@ mod tests {
             calibrated: &BTreeSet::new(),
             file: &|_| None,
             parameter: &|_, _| None,
+            constants: None,
         };
         let html = page(&Report::new(&lab, None), &NOTHING);
         assert!(html.contains("sandman, Fig 3: not mapped: o<") && html.contains("not mapped: g<"), "{html}");
@@ -412,6 +414,7 @@ mod tests {
             calibrated: &BTreeSet::new(),
             file: &|_| None,
             parameter: &|_, _| None,
+            constants: None,
         };
         let left = LeftOut {
             seed: "sandman".into(),

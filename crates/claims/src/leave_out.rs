@@ -144,6 +144,7 @@ mod tests {
             calibrated: &calibration.fitted_on(),
             file: &|_| None,
             parameter: &|_, _| None,
+            constants: None,
         };
         let rows = table(&lab, &calibration);
         let changed = |row: &LeftOut| -> Option<Vec<String>> {

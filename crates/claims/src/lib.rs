@@ -28,6 +28,7 @@ pub mod assess;
 mod beside;
 pub mod check;
 pub mod claim;
+pub mod constants;
 pub mod contradicts;
 pub mod crossover;
 pub mod formula;

@@ -4,6 +4,7 @@ use pilotlight_stats::Estimate;
 
 use super::assess::{Assessment, Lab, Scope};
 use super::claim::{Claim, Relation};
+use super::constants::Shift;
 use super::quantity::{Found, Over, Quantity};
 use super::range::Range;
 use super::saturated::once;
@@ -33,7 +34,9 @@ impl Lab<'_> {
         let trivial = printed.or_else(|| vacuous::never_fires(self.store, &quantity.of));
         let claim = &Claim { null: trivial, ..claim.clone() };
         let range = Range::of(claim, quantity, self.claims, self.map)?;
-        let judged = self.number(claim, quantity, range.as_ref(), &variants)?;
+        let shift = self.shift(&claim.id, scope).copied().unwrap_or_default();
+        let judged = self.number(claim, quantity, range.as_ref(), &variants, &shift)?;
+        into.draws = shift.draws;
         (into.verdict, into.error_percent) = (verdict::between(judged.grades), Some(100.0 * judged.error));
         let mean = quantity.over == Some(Over::Geomean);
         let point = if mean { "geometric mean over its points".to_owned() } else { judged.ours.point.words() };
@@ -68,7 +71,7 @@ impl Lab<'_> {
         }
         let search = Search { store: self.store, variants, look_up: &|_| None };
         let fails = |other: &Quantity| {
-            let judged = self.number(claim, other, range, variants);
+            let judged = self.number(claim, other, range, variants, &Shift::default());
             judged.is_ok_and(|judged| judged.grades.0 != Verdict::ComesOut)
         };
         let found = search.of_number(quantity).into_iter().find(|(_, other)| fails(other));
@@ -84,8 +87,12 @@ impl Lab<'_> {
         quantity: &Quantity,
         range: Option<&Range>,
         variants: &[&str],
+        shift: &Shift,
     ) -> Result<Judged, String> {
-        let hull = |over| self.hull(&Quantity { over, ..quantity.clone() }, variants, &claim.unit);
+        let hull = |over| -> Result<Found, String> {
+            let found = self.hull(&Quantity { over, ..quantity.clone() }, variants, &claim.unit)?;
+            Ok(Found { estimate: shift.widen(found.estimate), ..found })
+        };
         let (paper, relation) = claim.value.number().zip(claim.relation).ok_or("no number")?;
         if let Some(range) = range {
             let (lowest, highest) = (hull(Some(Over::Min))?, hull(Some(Over::Max))?);

@@ -131,6 +131,7 @@ mod tests {
             calibrated: &calibrated,
             file: &nothing,
             parameter: &|_, _| None,
+            constants: None,
         };
         let found: Vec<(String, bool, usize, usize)> =
             moved(&lab).into_iter().map(|m| (m.constant, m.suspect, m.compared, m.changes.len())).collect();

@@ -174,8 +174,15 @@ mod tests {
         let line = |(rate, value): (u32, f64)| format!("e,rate={rate},default,p,w,W,{value},{value}");
         let lines = [line((1, values[0])), line((2, values[1]))];
         let (store, calibrated) = (store(&lines.each_ref().map(String::as_str)), BTreeSet::new());
-        let lab =
-            Lab { claims, map: &map, store: &store, calibrated: &calibrated, file: &|_| None, parameter: &|_, _| None };
+        let lab = Lab {
+            claims,
+            map: &map,
+            store: &store,
+            calibrated: &calibrated,
+            file: &|_| None,
+            parameter: &|_, _| None,
+            constants: None,
+        };
         lab.assess_all()
     }
 

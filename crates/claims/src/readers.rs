@@ -172,6 +172,7 @@ mod tests {
             calibrated: &calibrated,
             file: &files,
             parameter: &|_, _| None,
+            constants: None,
         };
         let report = Report::new(&lab, None);
         let verdicts: Vec<Verdict> = report.rows.iter().map(|row| row.verdict).collect();

@@ -161,7 +161,7 @@ fn spread(drawn: &[(&str, Assessment)], draws: &Draws) -> Option<Spread> {
 }
 
 /// The value below which a share of the sorted ones lies; of few values the ends.
-fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
+pub(super) fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
     let place = (share * (sorted.len().checked_sub(1)?) as f64).round() as usize;
     sorted.get(place).copied()
 }
@@ -216,6 +216,7 @@ mod tests {
             calibrated: &BTreeSet::new(),
             file: &|_| None,
             parameter: &|_, _| None,
+            constants: None,
         };
         let spread = spreads(&lab, &draws).pop().unwrap();
         assert_eq!((spread.draws, spread.low, spread.high), (20, Some(30.0), Some(49.0)));

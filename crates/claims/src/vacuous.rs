@@ -221,6 +221,7 @@ mod tests {
             calibrated: &calibrated,
             file: &|_| None,
             parameter: &|_, _| None,
+            constants: None,
         };
         lab.assess_all().remove(0)
     }

@@ -28,6 +28,7 @@ use clap::Args;
 use pilotlight_claims::assess::Lab;
 use pilotlight_claims::check;
 use pilotlight_claims::claim::{self, Claim};
+use pilotlight_claims::constants::{self, Shifts};
 use pilotlight_claims::leave_out::{self, LeftOut};
 use pilotlight_claims::map::{self, Map};
 use pilotlight_claims::perturb::{self, Moved};
@@ -161,7 +162,9 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
         crate::exit::failed(&refusal);
         return Ok(Exit::Refused);
     }
-    console::print(files.judged(|lab| told(args, &files, lab))?)?;
+    let short = Files::short(args, &files.root)?;
+    let shifts = short.as_ref().map(|short| short.judged(None, constants::shifts));
+    console::print(files.judged(shifts.as_ref(), |lab| told(args, &files, short.as_ref(), lab))?)?;
     Ok(Exit::Clean)
 }
 
@@ -172,11 +175,11 @@ fn unknown_paper(name: &str, claims: &[Claim]) -> Option<anyhow::Error> {
     (!papers.contains(name)).then(|| anyhow::anyhow!("--seed-paper {name}: there are rows of {}", known()))
 }
 
-fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<String> {
+fn told(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) -> anyhow::Result<String> {
     let mut report = Report::new(lab, args.seed_paper.as_deref());
     report.name_fits(&files.fits);
     let tables = args.table.is_some() || args.write_tables;
-    let varied = Varied::read(args, &files.root, (tables || args.perturb, tables || args.uncertainty))?;
+    let varied = Varied::read(args, short.unwrap_or(files), (tables || args.perturb, tables || args.uncertainty))?;
     let material = tables::Material { report: &report, varied: &varied, calibration: &files.calibration };
     if let Some(table) = args.table {
         return Ok(tables::markdown(table, args.seed_paper.as_deref(), &material));
@@ -210,18 +213,12 @@ struct Varied {
 }
 
 impl Varied {
-    fn read(args: &ClaimsArgs, root: &Path, (moved, spreads): (bool, bool)) -> anyhow::Result<Self> {
-        let short = root.join(SHORT);
-        let mut args = args.clone();
-        if args.results.is_empty() && short.is_dir() {
-            args.results = vec![short];
-        }
-        let files = Files::read(&args)?;
-        files.judged(|lab| {
+    fn read(args: &ClaimsArgs, files: &Files, (moved, spreads): (bool, bool)) -> anyhow::Result<Self> {
+        files.judged(None, |lab| {
             Ok(Self {
                 left_out: leave_out::table(lab, &files.calibration),
                 moved: moved.then(|| perturb::moved(lab)),
-                spreads: spreads.then(|| self::spreads(lab, root, &args)).transpose()?,
+                spreads: spreads.then(|| self::spreads(lab, files, args)).transpose()?,
                 stale: files.stale.clone(),
             })
         })
@@ -235,15 +232,15 @@ fn default_of(policy: &str, key: &str) -> Option<String> {
 }
 
 /// What the draws do; nothing where nothing was drawn yet.
-fn spreads(lab: &Lab<'_>, root: &Path, args: &ClaimsArgs) -> anyhow::Result<Vec<Spread>> {
-    let tables = if args.constants.is_empty() { beside_results(args, root)? } else { args.constants.clone() };
+fn spreads(lab: &Lab<'_>, files: &Files, args: &ClaimsArgs) -> anyhow::Result<Vec<Spread>> {
+    let tables = if args.constants.is_empty() { beside_results(&files.places)? } else { args.constants.clone() };
     Ok(uncertainty::spreads(lab, &uncertainty::draws(&texts(&tables)?)?))
 }
 
 /// Tables of draws in the folders of the results, and beside files of results.
-fn beside_results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn beside_results(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut tables = Vec::new();
-    for path in or(&args.results, root.join(RESULTS)) {
+    for path in places {
         let folder = if path.is_dir() { Some(path.as_path()) } else { path.parent() };
         let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
         tables.extend(folder.filter(|folder| folder.is_dir()).map(draws_in).transpose()?);
@@ -257,6 +254,8 @@ fn beside_results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>
 /// What a command needs, read.
 struct Files {
     root: PathBuf,
+    /// Where its results are.
+    places: Vec<PathBuf>,
     claims: Vec<Claim>,
     map: Map,
     store: Store,
@@ -270,6 +269,13 @@ struct Files {
 }
 
 impl Files {
+    /// Variants of the machine in `results/short`, where it is there and no other results are named.
+    fn short(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Option<Self>> {
+        let short = root.join(SHORT);
+        let is_used = args.results.is_empty() && short.is_dir();
+        is_used.then(|| Self::read(&ClaimsArgs { results: vec![short], ..args.clone() })).transpose()
+    }
+
     fn read(args: &ClaimsArgs) -> anyhow::Result<Self> {
         let root = root(args)?;
         let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
@@ -300,11 +306,12 @@ impl Files {
             fits.entry(name).or_default().extend(what);
         }
         let calibrated = fits.keys().cloned().collect();
-        Ok(Self { root, claims, map, store, stale, calibration, fits, calibrated })
+        let places = or(&args.results, root.join(RESULTS));
+        Ok(Self { root, places, claims, map, store, stale, calibration, fits, calibrated })
     }
 
-    /// What `then` makes of all of it.
-    fn judged<R>(&self, then: impl FnOnce(&Lab<'_>) -> R) -> R {
+    /// What `then` makes of all of it; intervals include what the constants do.
+    fn judged<R>(&self, constants: Option<&Shifts>, then: impl FnOnce(&Lab<'_>) -> R) -> R {
         then(&Lab {
             claims: &self.claims,
             map: &self.map,
@@ -312,6 +319,7 @@ impl Files {
             calibrated: &self.calibrated,
             file: &|path| project_file(&self.root.join(path)),
             parameter: &default_of,
+            constants,
         })
     }
 }

@@ -107,7 +107,8 @@ fn page(seed: &str, name: &str, report: &Report) -> String {
     format!(
         "<!-- Written by `pilotlab claims --write-tables`. Do not edit: causes are in experiments/claims-map*.toml. -->\n\n\
          # {name}: results row by row\n\n\
-         The paper's value, ours with its 95 % interval, the verdict, and the cause where a row does not come out.\n\
+         The paper's value, ours with its 95 % interval (*with constants*: over draws of the assumed constants too), the verdict, and the\n\
+         cause where a row does not come out.\n\
          [docs/claims.md](../docs/claims.md) defines the verdicts; `pilotlab claims --seed-paper {seed}` prints what each row was compared with.\n\n\
          {}",
         rows(report, Some(seed))
@@ -216,7 +217,8 @@ fn here(row: &Assessment) -> String {
         (None, None) if row.findings.is_empty() => String::new(),
         (None, None) => row.note.clone(),
     };
-    value + &saturated(row)
+    let drawn = if row.draws > 0 { ", with constants" } else { "" };
+    value + drawn + &saturated(row)
 }
 
 /// The policies whose runs could not keep up somewhere.
@@ -343,9 +345,11 @@ mod tests {
             eprintln!("skipped: no results are committed in {}", root.join("results").display());
             return None;
         }
-        Some(files.judged(|lab| {
+        let short = super::super::Files::short(&args, &root).unwrap();
+        let shifts = short.as_ref().map(|short| short.judged(None, pilotlight_claims::constants::shifts));
+        Some(files.judged(shifts.as_ref(), |lab| {
             let report = Report::new(lab, None);
-            let varied = Varied::read(&args, &root, (true, true)).unwrap();
+            let varied = Varied::read(&args, short.as_ref().unwrap_or(&files), (true, true)).unwrap();
             then(&Material { report: &report, varied: &varied, calibration: &files.calibration })
         }))
     }

@@ -68,7 +68,7 @@ fn ask(folder: &Path, more: &[&str]) -> anyhow::Result<String> {
     let args = ["pilotlab", "claims", "--root", &root];
     let Command::Claims(args) = Cli::parse_from(args.iter().chain(more)).command else { panic!("not claims") };
     let files = Files::read(&args)?;
-    files.judged(|lab| told(&args, &files, lab))
+    files.judged(None, |lab| told(&args, &files, None, lab))
 }
 
 #[test]

@@ -175,7 +175,9 @@ fn remarks(row: &Assessment) -> Vec<String> {
         remarks.push(format!("paper: {text}"));
     }
     let family = if row.family > 0 { format!(" (and {} of the family)", row.family) } else { String::new() };
-    remarks.push(format!("{}{family}", row.note));
+    let draws =
+        if row.draws > 0 { format!(" (with {} draws of the assumed constants)", row.draws) } else { String::new() };
+    remarks.push(format!("{}{family}{draws}", row.note));
     remarks.extend(row.findings.iter().filter(|finding| finding.holds != Holds::Yes).take(3).map(finding_words));
     remarks.extend(apart_words(row));
     remarks.extend(saturated_words(row));

@@ -1,0 +1,146 @@
+//! What assumed constants do to a row: intervals that include them, not only seeds and the family of power models.
+//!
+//! *Problem.* Draws of all free constants over their ranges (variants `lhs:N`) are affordable as short runs alone, and intervals are of whole
+//! runs. *Algorithm.* Of the short runs: how far the middle 95 % of the draws goes below and above the short run with the constants as they are
+//! ([`Shift`]). By so much, in the unit of the row, the interval of the whole runs is wider. A statement without a number, and a crossing,
+//! is undecided where a draw decides it the other way. *Property.* An interval only grows, and a verdict only becomes undecided.
+
+use std::collections::BTreeMap;
+
+use pilotlight_stats::Estimate;
+
+use super::assess::{Assessment, Lab, Scope};
+use super::perturb::assess;
+use super::results::DEFAULT;
+use super::uncertainty::at_share;
+use super::verdict::Verdict;
+
+/// What draws of the assumed constants do to a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shift {
+    /// Draws.
+    pub draws: usize,
+    /// How far the interval reaches further down, in the unit of the row; at most 0.
+    pub below: f64,
+    /// How far it reaches further up; at least 0.
+    pub above: f64,
+    /// Whether it comes out in a draw.
+    pub comes_out: bool,
+    /// Whether it misses in a draw.
+    pub misses: bool,
+}
+
+/// Shifts by claim.
+pub type Shifts = BTreeMap<String, Shift>;
+
+/// What the draws in these results do to each row that has some.
+#[must_use]
+pub fn shifts(lab: &Lab<'_>) -> Shifts {
+    let base = assess(lab, DEFAULT);
+    let mut drawn: BTreeMap<String, Vec<Assessment>> = BTreeMap::new();
+    for variant in lab.store.variants("lhs:", None) {
+        assess(lab, variant).into_iter().for_each(|(id, row)| drawn.entry(id).or_default().push(row));
+    }
+    let of = |(id, rows): (String, Vec<Assessment>)| Some((id.clone(), shift(base.get(&id)?, &rows)));
+    drawn.into_iter().filter_map(of).collect()
+}
+
+fn shift(base: &Assessment, drawn: &[Assessment]) -> Shift {
+    let value = |row: &Assessment| row.ours.map(|ours| ours.value).filter(|value| value.is_finite());
+    let by = |row: &Assessment| Some(value(row)? - value(base)?);
+    let mut by: Vec<f64> = drawn.iter().filter_map(by).collect();
+    by.sort_by(f64::total_cmp);
+    let has = |verdict| drawn.iter().any(|row| row.verdict == verdict);
+    Shift {
+        draws: drawn.len(),
+        below: at_share(&by, 0.025).unwrap_or(0.0).min(0.0),
+        above: at_share(&by, 0.975).unwrap_or(0.0).max(0.0),
+        comes_out: has(Verdict::ComesOut),
+        misses: has(Verdict::Misses),
+    }
+}
+
+impl Shift {
+    /// An interval that includes the constants.
+    pub(super) fn widen(&self, ours: Estimate) -> Estimate {
+        Estimate { low: ours.low + self.below, high: ours.high + self.above, ..ours }
+    }
+
+    /// The verdict of a statement without a number.
+    pub(super) const fn judge(&self, verdict: Verdict) -> Verdict {
+        match verdict {
+            Verdict::ComesOut if self.misses => Verdict::Undecided,
+            Verdict::Misses if self.comes_out => Verdict::Undecided,
+            other => other,
+        }
+    }
+}
+
+impl Lab<'_> {
+    /// What assumed constants do to a row; of one variant alone nothing.
+    pub(super) fn shift(&self, id: &str, scope: Scope<'_>) -> Option<&Shift> {
+        self.constants.filter(|_| matches!(scope, Scope::Family))?.get(id)
+    }
+
+    /// The verdict of a statement without a number, with the assumed constants.
+    pub(super) fn shifted(&self, id: &str, scope: Scope<'_>, into: &mut Assessment) {
+        if let Some(shift) = self.shift(id, scope) {
+            (into.verdict, into.draws) = (shift.judge(into.verdict), shift.draws);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::claim::tests::claim;
+    use super::super::claim::{Claim, Kind, Printed, Relation};
+    use super::super::map;
+    use super::super::results::Store;
+    use super::super::results::tests::store;
+    use super::*;
+
+    const MAP: &str = "[[row]]\nid='w'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\n\
+                       [[row]]\nid='order'\nexperiment='e'\nmetric='w'\nholds=['p < q']\n";
+
+    fn with_lab<R>(results: &Store, constants: Option<&Shifts>, then: impl FnOnce(&Lab<'_>) -> R) -> R {
+        let claims: [Claim; 2] = [
+            claim("w", Kind::Predict, Some(Relation::Eq), Printed::Number(100.0)),
+            claim("order", Kind::Order, Some(Relation::Order), Printed::Text("p < q".to_owned())),
+        ];
+        let map = map::parse(&[("map".to_owned(), MAP.to_owned())]).unwrap();
+        let calibrated = BTreeSet::new();
+        let (file, parameter) = (|_: &str| None, |_: &str, _: &str| None);
+        let (map, calibrated) = (&map, &calibrated);
+        then(&Lab { claims: &claims, map, store: results, calibrated, file: &file, parameter: &parameter, constants })
+    }
+
+    fn verdicts(short: &[&str]) -> (Vec<Verdict>, Estimate) {
+        let whole = store(&["e,,default,p,w,W,100,100,100", "e,,default,q,w,W,110,110,110"]);
+        let shifts = with_lab(&store(short), None, shifts);
+        with_lab(&whole, Some(&shifts), |lab| {
+            let rows: Vec<_> =
+                lab.claims.iter().map(|claim| lab.assess(claim, Scope::Family, &lab.printed())).collect();
+            (rows.iter().map(|row| row.verdict).collect(), rows[0].ours.unwrap())
+        })
+    }
+
+    const SHORT: [&str; 2] = ["e,,default,p,w,W,50,50", "e,,default,q,w,W,60,60"];
+
+    #[test]
+    fn an_interval_grows_by_what_the_draws_do_to_the_short_run() {
+        let drawn =
+            ["e,,lhs:1/2,p,w,W,45,45", "e,,lhs:1/2,q,w,W,60,60", "e,,lhs:2/2,p,w,W,52,52", "e,,lhs:2/2,q,w,W,60,60"];
+        let (verdicts, ours) = verdicts(&[&SHORT[..], &drawn[..]].concat());
+        assert_eq!((ours.low, ours.value, ours.high), (95.0, 100.0, 102.0));
+        assert_eq!(verdicts, [Verdict::ComesOut; 2], "it stays within 10 %");
+    }
+
+    #[test]
+    fn a_draw_that_decides_the_other_way_leaves_it_undecided() {
+        let drawn = ["e,,lhs:1/1,p,w,W,65,65", "e,,lhs:1/1,q,w,W,60,60"];
+        assert_eq!(verdicts(&[&SHORT[..], &drawn[..]].concat()).0, [Verdict::Undecided; 2]);
+        assert_eq!(verdicts(&SHORT).0, [Verdict::ComesOut; 2], "nothing was drawn");
+    }
+}
