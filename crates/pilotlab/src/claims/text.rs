@@ -317,6 +317,7 @@ pub(super) mod tests {
             calibrated: &BTreeSet::new(),
             file: &|_| None,
             parameter: &super::super::default_of,
+            constants: None,
         };
         Report::new(&lab, None)
     }
