@@ -3,7 +3,7 @@
 //! *Problem.* Draws of all free constants over their ranges (variants `lhs:N`) are affordable as short runs alone, and intervals are of whole
 //! runs. *Algorithm.* Of the short runs: how far the middle 95 % of the draws goes below and above the short run with the constants as they are
 //! ([`Shift`]). By so much, in the unit of the row, the interval of the whole runs is wider. A statement without a number, and a crossing,
-//! is undecided where a draw decides it the other way. *Property.* An interval only grows, and a verdict only becomes undecided.
+//! is undecided where a draw decides it the other way, and the short run with the constants as they are does not. *Property.* An interval only grows, and a verdict only becomes undecided.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ pub struct Shift {
     pub below: f64,
     /// How far it reaches further up; at least 0.
     pub above: f64,
-    /// Whether it comes out in a draw.
+    /// Whether it holds in a draw, and not in the short run with the constants as they are.
     pub comes_out: bool,
-    /// Whether it misses in a draw.
+    /// Whether it misses in a draw, and not in the short run with the constants as they are.
     pub misses: bool,
 }
 
@@ -46,17 +46,22 @@ pub fn shifts(lab: &Lab<'_>) -> Shifts {
 }
 
 fn shift(base: &Assessment, drawn: &[Assessment]) -> Shift {
-    let value = |row: &Assessment| row.ours.map(|ours| ours.value).filter(|value| value.is_finite());
-    let by = |row: &Assessment| Some(value(row)? - value(base)?);
+    let value = |row: &Assessment| row.ours.map(|ours| ours.value);
+    let base_value = value(base).filter(|value| value.is_finite());
+    if value(base).is_some() && base_value.is_none() {
+        return Shift::default(); // nothing to go from
+    }
+    let by = |row: &Assessment| Some(value(row)? - base_value?); // a saturated draw has no end, and neither has the interval
     let mut by: Vec<f64> = drawn.iter().filter_map(by).collect();
     by.sort_by(f64::total_cmp);
-    let has = |verdict| drawn.iter().any(|row| row.verdict == verdict);
+    let holds = |row: &Assessment| matches!(row.verdict, Verdict::ComesOut | Verdict::Vacuous);
+    let misses = |row: &Assessment| row.verdict == Verdict::Misses;
     Shift {
         draws: drawn.len(),
         below: at_share(&by, 0.025).unwrap_or(0.0).min(0.0),
         above: at_share(&by, 0.975).unwrap_or(0.0).max(0.0),
-        comes_out: has(Verdict::ComesOut),
-        misses: has(Verdict::Misses),
+        comes_out: drawn.iter().any(holds) && !holds(base),
+        misses: drawn.iter().any(misses) && !misses(base),
     }
 }
 

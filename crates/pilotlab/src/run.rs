@@ -215,7 +215,6 @@ mod tests {
         let value = match option {
             "--i-may-overwrite" | "--program" | "--simulated" | "--sensor" | "--replay" => Some("x"),
             "--seed" | "--workers" | "--lhs" => Some("1"),
-            "--at" => Some("a=b"),
             "--resume" => return parse(&["--resume", "x"]),
             _ => None,
         };

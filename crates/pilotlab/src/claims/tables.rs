@@ -217,7 +217,7 @@ fn here(row: &Assessment) -> String {
         (None, None) if row.findings.is_empty() => String::new(),
         (None, None) => row.note.clone(),
     };
-    let drawn = if row.draws > 0 { ", with constants" } else { "" };
+    let drawn = if row.draws > 0 { "; with constants" } else { "" };
     value + drawn + &saturated(row)
 }
 

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::simulated::audit::{Audited, Auditor};
 use pilotlight_lab::simulated::calibration::Calibration;
-use pilotlight_lab::simulated::experiment::{self, Bench, Request, points};
+use pilotlight_lab::simulated::experiment::{self, Bench, Request};
 use pilotlight_lab::simulated::matrix::{Fitted, Matrix};
 use pilotlight_lab::simulated::oracle;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
@@ -44,10 +44,6 @@ pub(super) struct SimulatedArgs {
     /// Also bound what sleep could have saved, for open loops of at most so many requests a run
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6")]
     oracle: Option<f64>,
-
-    /// Only points at this value of a parameter, as results name it; repeatable
-    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::run::key_value)]
-    at: Vec<(String, String)>,
 
     /// Runs at a time [default: one a core]
     #[arg(long, value_name = "COUNT")]
@@ -94,7 +90,6 @@ impl SimulatedArgs {
             ("--smoke", self.smoke),
             ("--audit", self.audit),
             ("--oracle", self.oracle.is_some()),
-            ("--at", !self.at.is_empty()),
             ("--workers", self.workers.is_some()),
             ("--fresh", self.fresh),
             ("--family", family),
@@ -135,11 +130,9 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     let without = if leave_out { fitted.clone() } else { Fitted::new() };
     let choice = Choice { family, perturb, draws: lhs, without };
     if Matrix::is_one(&file)? {
-        anyhow::ensure!(args.simulated.at.is_empty(), "--at is for one experiment; {} is a list", file.display());
         return Ok(Prepared::List(all::entries(args, &file, &request, &choice, &fitted)?));
     }
-    let mut bench = experiment::load(&file, &request)?;
-    bench.points = points::only_at(bench.points, &args.simulated.at).map_err(anyhow::Error::msg)?;
+    let bench = experiment::load(&file, &request)?;
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
     Ok(Prepared::One(Box::new(bench), variants))
 }

@@ -3,8 +3,6 @@
 //! A parameter sets dotted keys of the file itself, so that whatever stands in a file can be varied, and a mistake is found by the
 //! same check as one in the file. Keys that begin with `machine.` change the machine.
 
-use std::collections::BTreeSet;
-
 use toml::{Table, Value};
 
 use super::schema::Experiment;
@@ -211,27 +209,6 @@ fn measure(value: &Value) -> Option<f64> {
     }
 }
 
-/// The points at which each parameter that is named has the label given with it; the others vary.
-///
-/// # Errors
-/// In words, if no parameter has such a label.
-pub fn only_at(mut points: Vec<Point>, at: &[(String, String)]) -> Result<Vec<Point>, String> {
-    for (parameter, label) in at {
-        let lies = |point: &Point| point.coordinates.iter().any(|at| at.parameter == *parameter && at.label == *label);
-        if !points.iter().any(lies) {
-            let labels = points.iter().flat_map(|point| &point.coordinates);
-            let known: BTreeSet<String> = labels.map(|at| format!("{}={}", at.parameter, at.label)).collect();
-            let known = known.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(format!(
-                "--at {parameter}={label}: there is {}",
-                if known.is_empty() { "one point" } else { &known }
-            ));
-        }
-        points.retain(lies);
-    }
-    Ok(points)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,21 +234,6 @@ mod tests {
 
     fn points(axes: &str) -> Result<Vec<Point>, PointsError> {
         expand(&read::parse("t.toml", &format!("{BASE}\n{axes}")).unwrap(), &[], "t.toml")
-    }
-
-    #[test]
-    fn points_can_be_chosen_by_their_labels() {
-        let axes = "[[parameter]]\nname = 'rate'\nkey = 'workload.hosts.rate'\nvalues = [10, 20]\n\
-                    [[parameter]]\nname = 'depth'\nkey = 'workload.hosts.depth'\nvalues = [1, 2]";
-        let at = |parameter: &str, label: &str| vec![(parameter.to_owned(), label.to_owned())];
-        let names = |at: &[(String, String)]| {
-            let points = only_at(points(axes).unwrap(), at)?;
-            Ok::<_, String>(points.into_iter().map(|point| point.name).collect::<Vec<_>>())
-        };
-        assert_eq!(names(&[]).unwrap().len(), 4);
-        assert_eq!(names(&at("rate", "20")).unwrap(), ["rate=20;depth=1", "rate=20;depth=2"]);
-        let none = names(&at("rate", "30")).unwrap_err();
-        assert_eq!(none, "--at rate=30: there is depth=1, depth=2, rate=10, rate=20");
     }
 
     #[test]
