@@ -12,7 +12,7 @@ use pilotlight_stats::Estimate;
 use super::assess::{Assessment, Lab, Scope};
 use super::perturb::assess;
 use super::results::DEFAULT;
-use super::uncertainty::at_share;
+use super::uncertainty::{at_share, drawn};
 use super::verdict::Verdict;
 
 /// What draws of the assumed constants do to a row.
@@ -37,31 +37,28 @@ pub type Shifts = BTreeMap<String, Shift>;
 #[must_use]
 pub fn shifts(lab: &Lab<'_>) -> Shifts {
     let base = assess(lab, DEFAULT);
-    let mut drawn: BTreeMap<String, Vec<Assessment>> = BTreeMap::new();
-    for variant in lab.store.variants("lhs:", None) {
-        assess(lab, variant).into_iter().for_each(|(id, row)| drawn.entry(id).or_default().push(row));
-    }
-    let of = |(id, rows): (String, Vec<Assessment>)| Some((id.clone(), shift(base.get(&id)?, &rows)));
-    drawn.into_iter().filter_map(of).collect()
+    let of = |(id, rows): (String, Vec<(&str, Assessment)>)| Some((id.clone(), shift(base.get(&id)?, &rows)));
+    drawn(lab).into_iter().filter_map(of).collect()
 }
 
-fn shift(base: &Assessment, drawn: &[Assessment]) -> Shift {
+fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
+    let drawn = || drawn.iter().map(|(_, row)| row);
     let value = |row: &Assessment| row.ours.map(|ours| ours.value);
     let base_value = value(base).filter(|value| value.is_finite());
     if value(base).is_some() && base_value.is_none() {
         return Shift::default(); // nothing to go from
     }
     let by = |row: &Assessment| Some(value(row)? - base_value?); // a saturated draw has no end, and neither has the interval
-    let mut by: Vec<f64> = drawn.iter().filter_map(by).collect();
+    let mut by: Vec<f64> = drawn().filter_map(by).collect();
     by.sort_by(f64::total_cmp);
     let holds = |row: &Assessment| matches!(row.verdict, Verdict::ComesOut | Verdict::Vacuous);
     let misses = |row: &Assessment| row.verdict == Verdict::Misses;
     Shift {
-        draws: drawn.len(),
+        draws: drawn().count(),
         below: at_share(&by, 0.025).unwrap_or(0.0).min(0.0),
         above: at_share(&by, 0.975).unwrap_or(0.0).max(0.0),
-        comes_out: drawn.iter().any(holds) && !holds(base),
-        misses: drawn.iter().any(misses) && !misses(base),
+        comes_out: drawn().any(holds) && !holds(base),
+        misses: drawn().any(misses) && !misses(base),
     }
 }
 

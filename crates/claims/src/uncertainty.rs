@@ -129,13 +129,18 @@ fn put(draws: &mut Draws, file: &str, line: Line) -> Result<(), DrawsError> {
 /// Every result that has draws.
 #[must_use]
 pub fn spreads(lab: &Lab<'_>, draws: &Draws) -> Vec<Spread> {
+    drawn(lab).into_values().filter_map(|drawn| spread(&drawn, draws)).collect()
+}
+
+/// Each row in each draw, by id.
+pub(super) fn drawn<'a>(lab: &Lab<'a>) -> BTreeMap<String, Vec<(&'a str, Assessment)>> {
     let mut rows: BTreeMap<String, Vec<(&str, Assessment)>> = BTreeMap::new();
     for variant in lab.store.variants("lhs:", None) {
         for (id, row) in assess(lab, variant) {
             rows.entry(id).or_default().push((variant, row));
         }
     }
-    rows.into_values().filter_map(|drawn| spread(&drawn, draws)).collect()
+    rows
 }
 
 fn spread(drawn: &[(&str, Assessment)], draws: &Draws) -> Option<Spread> {
