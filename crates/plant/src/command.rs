@@ -74,23 +74,23 @@ pub enum Completions {
     Hybrid {
         /// Length of each rest while the I/O thread has nothing in progress, in nanoseconds.
         idle_ns: u32,
-        /// How long after its first request in progress it may rest, in nanoseconds; from then on it is polled until nothing is in
-        /// progress.
+        /// How long each request may be left alone after it was polled, in nanoseconds; from then on the I/O thread is polled until it
+        /// completes ([`crate::Arrivals`]).
         rest_ns: u32,
     },
 }
 
 impl Completions {
-    /// How long an I/O thread that waits in this way may be left alone: `since_ns` is when it got its first request in progress,
-    /// if it has any. `None` if it does not say, and is polled with the others.
+    /// How long an I/O thread that waits in this way may be left alone: `oldest_ns` is when its oldest request in progress came, if it has
+    /// any. `None` if it does not say, and is polled with the others.
     #[must_use]
-    pub fn rest_ns(self, since_ns: Option<u64>, now_ns: u64) -> Option<u64> {
-        match (self, since_ns) {
+    pub fn rest_ns(self, oldest_ns: Option<u64>, now_ns: u64) -> Option<u64> {
+        match (self, oldest_ns) {
             (Self::Poll, _) => Some(0),
             (Self::Interrupt, _) => None,
             (Self::Hybrid { idle_ns, .. }, None) => Some(u64::from(idle_ns)),
-            (Self::Hybrid { rest_ns, .. }, Some(since_ns)) => {
-                Some((since_ns + u64::from(rest_ns)).saturating_sub(now_ns))
+            (Self::Hybrid { rest_ns, .. }, Some(oldest_ns)) => {
+                Some((oldest_ns + u64::from(rest_ns)).saturating_sub(now_ns))
             }
         }
     }
@@ -209,11 +209,11 @@ mod tests {
     use crate::knob::Values;
 
     #[test]
-    fn a_thread_rests_when_idle_and_once_after_its_first_request() {
+    fn a_thread_rests_when_idle_and_until_its_oldest_request_is_due() {
         let how = Completions::Hybrid { idle_ns: 10, rest_ns: 40 };
         assert_eq!(how.rest_ns(None, 1_000), Some(10));
         let rests = [1_000, 1_015, 1_040, 5_000].map(|now_ns| how.rest_ns(Some(1_000), now_ns));
-        assert_eq!(rests, [Some(40), Some(25), Some(0), Some(0)], "then it is polled until nothing is in progress");
+        assert_eq!(rests, [Some(40), Some(25), Some(0), Some(0)], "then it is polled until that request completes");
         assert_eq!(Completions::Poll.rest_ns(None, 1_000), Some(0));
         assert_eq!(Completions::Interrupt.rest_ns(Some(1_000), 1_000), None, "polled with the others");
     }

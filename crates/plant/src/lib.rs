@@ -6,10 +6,11 @@
 //!
 //! [`policy`] is the contract and fits on one screen. [`topology`] says what a machine's cores are, [`sample`] what a plant
 //! tells, [`command`] what a policy may ask for and what that costs, [`knob`] what it can set, [`reading`] what it can be
-//! told of watts, bytes and latencies, [`goal`] what an operator asks for, [`profile`] what a machine's states burn.
+//! told of watts, bytes and latencies, [`arrivals`] when requests came, [`goal`] what an operator asks for, [`profile`] what a machine's states burn.
 //!
 //! Units stand in names: `_ns` nanoseconds, `_uw` microwatts, `_khz` kilohertz, `_permille` thousandths.
 
+pub mod arrivals;
 pub mod command;
 pub mod goal;
 pub mod knob;
@@ -19,6 +20,7 @@ pub mod reading;
 pub mod sample;
 pub mod topology;
 
+pub use arrivals::Arrivals;
 pub use command::{Capabilities, Command, Completions, Refusal, RestCost, SleepCost, SleepGoal};
 pub use goal::{Bound, Component, Goal, Goals, Tolerance, Unreachable};
 pub use knob::{Cost, Kind, Knob, KnobId, Of, Values};

@@ -1,20 +1,21 @@
-//! `hybrid-poll`: after a request has come a core rests for half the mean service time, then polls until it is answered (Le Moal
-//! 2017, as SANDMAN section 3.6 builds it into SPDK).
+//! `hybrid-poll`: each request is left alone for half the mean service time, then its core polls until it completes (Le Moal 2017, as
+//! SANDMAN section 3.6 builds it into SPDK).
 //!
-//! **Rule.** A rest ends `fraction` (half) of the mean service time of the core's requests after the first request in progress came,
-//! never more than `most`; from then on the core polls until nothing is in progress. Until requests have been answered it is
-//! `initial` (10 us), and so is each rest of a core that has nothing in progress: there is no service time to halve. At the end of each interval the mean is taken anew, over the requests that were
-//! answered since the last: requests in progress, integrated over time, divided by their number (Little's law). What is in
-//! progress and not answered is carried over, so a short interval does not make long requests look short. Where nothing was
-//! answered the rest stays: a core does not rest longer because it is idle (3.6 says why).
+//! **Rule.** Each request has a rest of its own: `fraction` (half) of the mean service time of its core's requests, from when it was polled, at
+//! most `most`. A core rests while every request in progress is within its rest, and polls once the oldest is past it
+//! ([`pilotlight_plant::Arrivals`]). Until requests have completed the rest is `initial` (10 us), and so is each rest of a core without a
+//! request in progress: there is no service time to halve. At the end of each interval the mean is computed again, over the requests that
+//! completed since the last: requests in progress, integrated over time, divided by their number (Little's law). What is in
+//! progress at the end of an interval is carried over, so a short interval does not make long requests look short. Where nothing
+//! completed the rest stays: a core does not rest longer because it is idle (3.6 says why).
 //!
 //! Service time is the time of a request on the server, from when it was polled until its answer was sent: device and queueing.
 //! Le Moal's is the time from submission to completion, which is the same but for the target's own microsecond. The other
 //! reading, a request's time on the core, is about 1 us: rests of half that would save nothing, so it is no parameter.
 //!
-//! **Readings.** Le Moal's rest is one thread's, between one request and its completion. A core of SPDK has many in progress:
-//! here the first of a busy stretch counts, so that a core under load polls as if static. To rest for half the service time after
-//! every fruitless round, idle or not, is the other reading: in short runs of Figure 3 it saved about as much as
+//! **Readings.** Le Moal's rest is one thread's, between one request and its completion; a core of SPDK has many in progress, which rest
+//! independently. Under load the oldest is nearly always past its rest, so the core polls as if static. To rest for half the service time after
+//! every empty poll, idle or not, is the other reading: in short runs of Figure 3 it saved about as much as
 //! sleeping cores do and made p99 54 us longer at low rates, where 3.6 reports limited savings and the latency of static polling.
 //!
 //! **Properties.** I/O threads are spread evenly and stay. Only changes are commanded. Without answers there are none, so the

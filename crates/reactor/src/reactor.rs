@@ -19,7 +19,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use pilotlight_plant::{CoreId, CoreState, Depth, ThreadId};
+use pilotlight_plant::{Arrivals, CoreId, CoreState, Depth, ThreadId};
 
 use crate::cells::{ReactorCell, ThreadCell, add};
 use crate::clock;
@@ -108,8 +108,8 @@ pub(crate) struct Slot {
     pub(crate) completions: Completions,
     /// When its last poll ended, and how many requests were in progress then.
     polled: (u64, u32),
-    /// When it got the first of them, if there are any: the beginning of that poll.
-    since_ns: Option<u64>,
+    /// When they came, while the I/O thread waits by hybrid polling: the beginning of the poll that took each.
+    arrivals: Box<Arrivals>,
 }
 
 impl Slot {
@@ -117,7 +117,7 @@ impl Slot {
     pub(crate) fn new(thread: Box<dyn IoThread>, cell: Arc<ThreadCell>) -> Self {
         let (id, completions) = (thread.id(), Completions::default());
         let (watched, active, empty_polls, finished, polled) = (false, true, 0, false, (0, 0));
-        Self { thread, id, watched, active, empty_polls, finished, cell, completions, polled, since_ns: None }
+        Self { thread, id, watched, active, empty_polls, finished, cell, completions, polled, arrivals: Box::default() }
     }
 }
 

@@ -16,10 +16,12 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use pilotlight_plant::Arrivals;
+
 use super::{Reactor, Slot};
 use crate::cells::add;
 use crate::clock;
-use crate::io_thread::Polled;
+use crate::io_thread::{Completions, Polled};
 
 /// Polls without work, one after the other, after which an I/O thread's descriptor is watched: registering it costs as much as
 /// a few of them, up to some tens of them with many connections, and one that gets work all the time is better not watched.
@@ -147,6 +149,9 @@ impl Slot {
     fn renew_completions(&mut self) {
         let how = self.cell.completions();
         if how != self.completions {
+            if !matches!(self.completions, Completions::Hybrid { .. }) {
+                *self.arrivals = Arrivals::default();
+            }
             self.completions = how;
             self.thread.set_completions(how);
         }
@@ -157,7 +162,9 @@ impl Slot {
             self.cell.served(self.polled, polled, begin, end);
         }
         self.polled = (end, polled.in_progress);
-        self.since_ns = if polled.in_progress == 0 { None } else { self.since_ns.or(Some(begin)) };
+        if matches!(self.completions, Completions::Hybrid { .. }) {
+            self.arrivals.note(begin, polled.requests, polled.in_progress);
+        }
         add(if polled.busy { &self.cell.busy_ns } else { &self.cell.idle_ns }, end - begin);
     }
 

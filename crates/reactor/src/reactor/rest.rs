@@ -70,7 +70,7 @@ impl Reactor {
 
     /// The shortest pause that an I/O thread here is to have between two polls; 0 if one is to be polled all the time.
     fn pause_ns(&self, now: u64) -> u64 {
-        let rest = |slot: &Slot| slot.completions.rest_ns(slot.since_ns, now);
+        let rest = |slot: &Slot| slot.completions.rest_ns(slot.arrivals.oldest_ns(), now);
         self.slots.iter().filter_map(rest).min().unwrap_or(0)
     }
 

@@ -1,6 +1,6 @@
 //! What all cores share: I/O threads, requests in progress, and what they have handed to drives, network and each other.
 
-use pilotlight_plant::Completions;
+use pilotlight_plant::{Arrivals, Completions};
 
 use super::background::{self, Background};
 use super::caps::Caps;
@@ -17,7 +17,7 @@ use crate::trace::{Recorder, State, What};
 /// An I/O thread.
 #[derive(Debug)]
 pub(crate) struct IoThread {
-    pub(crate) how: Completions,
+    how: Completions,
     /// Where it is to live; where it lives is in the ring of a core.
     pub(crate) destination: u16,
     /// How often it has been ordered elsewhere: an order that was overtaken by another counts for nothing.
@@ -34,8 +34,10 @@ pub(crate) struct IoThread {
     pub(crate) in_progress: u64,
     in_progress_ns: u64,
     since_ns: u64,
-    /// When it got the first request in progress.
-    first_ns: u64,
+    /// When the requests in progress came, while it waits by hybrid polling.
+    arrivals: Box<Arrivals>,
+    /// Requests polled when that was last noted.
+    noted: u64,
 }
 
 impl IoThread {
@@ -53,7 +55,8 @@ impl IoThread {
             in_progress: 0,
             in_progress_ns: 0,
             since_ns: 0,
-            first_ns: 0,
+            arrivals: Box::default(),
+            noted: 0,
         }
     }
 
@@ -74,9 +77,28 @@ impl IoThread {
         self.how != Completions::Interrupt
     }
 
+    pub(crate) fn how(&self) -> Completions {
+        self.how
+    }
+
+    /// It waits in this way from now on.
+    pub(crate) fn set_how(&mut self, how: Completions) {
+        if !matches!(self.how, Completions::Hybrid { .. }) {
+            (*self.arrivals, self.noted) = (Arrivals::default(), self.polled);
+        }
+        self.how = how;
+    }
+
+    /// Hybrid polling: after a poll that began at `now_ns`.
+    #[cold]
+    fn note_arrivals(&mut self, now_ns: u64) {
+        let requests = self.polled - std::mem::replace(&mut self.noted, self.polled);
+        self.arrivals.note(now_ns, requests as u32, self.in_progress as u32);
+    }
+
     /// How long it may be left alone, by the way in which it waits.
     pub(crate) fn rest_ns(&self, now_ns: u64) -> Option<u64> {
-        self.how.rest_ns((self.in_progress > 0).then_some(self.first_ns), now_ns)
+        self.how.rest_ns(self.arrivals.oldest_ns(), now_ns)
     }
 
     /// Requests in progress, integrated until `now_ns`.
@@ -360,6 +382,9 @@ impl Floor<'_> {
         step.receive();
         step.complete();
         let PollStep { io, cost_ns, background, .. } = step; // whose address is never taken, so that it lies in registers
+        if matches!(io.how, Completions::Hybrid { .. }) {
+            io.note_arrivals(at.now_ns);
+        }
         if !background.is_empty() {
             return self.start_background(thread, at, cost_ns);
         }
@@ -414,9 +439,6 @@ impl PollStep<'_, '_> {
         for _ in 0..self.costs.batch {
             let Some((_, place)) = self.io.received.pop_if(|&(at_ns, _)| at_ns <= now_ns) else { break };
             self.io.polled += 1;
-            if self.io.in_progress == 0 {
-                self.io.first_ns = now_ns;
-            }
             self.io.in_progress += 1;
             self.spend(self.costs.receive_ns + self.extra_ns);
             let job = &self.jobs[place as usize];
@@ -492,5 +514,27 @@ impl PollStep<'_, '_> {
     fn next_number(&mut self) -> u32 {
         *self.numbers = self.numbers.wrapping_add(1);
         *self.numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn under_hybrid_polling_each_request_has_its_own_rest() {
+        let mut io = IoThread::new(0);
+        (io.polled, io.in_progress) = (5, 2);
+        io.set_how(Completions::Hybrid { idle_ns: 10, rest_ns: 50 });
+        let mut after_poll = |now_ns, polled, in_progress| {
+            (io.polled, io.in_progress) = (polled, in_progress);
+            io.note_arrivals(now_ns);
+            io.rest_ns(now_ns)
+        };
+        assert_eq!(after_poll(100, 5, 2), Some(50), "requests that were there before count from now");
+        assert_eq!(after_poll(140, 6, 3), Some(10));
+        assert_eq!(after_poll(160, 6, 3), Some(0), "the oldest is polled for");
+        assert_eq!(after_poll(170, 6, 1), Some(20), "the one of 140 is left alone until 190");
+        assert_eq!(after_poll(200, 6, 0), Some(10));
     }
 }

@@ -145,7 +145,7 @@ impl Floor<'_> {
     pub(crate) fn arrive_by_interrupt(&mut self, at_ns: u64, job: Job) {
         let thread = usize::from(job.thread);
         let io = &self.threads[thread];
-        if !self.interrupts.takes_packets() || io.how != Completions::Interrupt {
+        if !self.interrupts.takes_packets() || io.how() != Completions::Interrupt {
             return self.arrive(at_ns, job);
         }
         let home = io.destination;
@@ -174,7 +174,7 @@ impl Floor<'_> {
         name: u64,
         place: u32,
     ) {
-        if !self.interrupts.takes_completions() || self.threads[usize::from(thread)].how != Completions::Interrupt {
+        if !self.interrupts.takes_completions() || self.threads[usize::from(thread)].how() != Completions::Interrupt {
             return self.complete_beside(at_ns, thread, name, place);
         }
         let Interrupts { kernel, cores, pending, .. } = &mut self.interrupts;

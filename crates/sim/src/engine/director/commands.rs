@@ -85,7 +85,7 @@ impl Director {
             }
             Command::Completions { thread, how } => {
                 let io = floor.threads.get_mut(thread.index()).ok_or(Refusal::Unknown)?;
-                io.how = how;
+                io.set_how(how);
                 if floor.interrupts.begin(how) {
                     cores.iter_mut().for_each(Core::look_again);
                 }
