@@ -55,7 +55,7 @@ fn every_experiment_can_be_run() {
             let request = Request { smoke, ..Request::default() };
             let bench = experiment::load(path, &request).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(format!("{}.toml", bench.experiment.name), file, "an experiment is called as its file");
-            assert!(smoke || bench.experiment.repeats >= 10, "{file}");
+            assert!(smoke || bench.experiment.repeats >= 3, "{file}");
             check(&bench, &file);
         }
     }
