@@ -112,7 +112,8 @@ mod tests {
     fn unused_by(test: &str, settings: &str) -> Vec<String> {
         let map = map::parse(&[("map".to_owned(), MAP.to_owned())]).unwrap();
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/sandman/fig3.toml");
-        let fig3 = std::fs::read_to_string(path).unwrap().replace("guards = \"recommended\"", settings);
+        let fig3 = std::fs::read_to_string(path).unwrap();
+        let fig3 = fig3.replace("variant = \"paper\"", settings).replace("guards = \"recommended\"", settings);
         let file = |name: &str| (name == "experiments/sandman/fig3.toml").then(|| fig3.clone());
         unused(TESTS, test, &map, &file)
     }

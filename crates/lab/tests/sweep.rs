@@ -389,3 +389,20 @@ fn members_that_are_gone_are_set_aside() {
     assert!(names(&swept(&[family[0].clone(), gone])).contains("family:gone"));
     assert_eq!(names(&swept(&family[..1])), BTreeSet::from(["default".to_owned()]));
 }
+
+#[test]
+fn a_sweep_of_some_points_runs_them_alone_and_keeps_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let variants = variants(&bench);
+    let file = place(&folder, "r");
+    let swept = |points: &[usize]| {
+        let sweep = Sweep::new(&bench, &variants).only(&points.iter().copied().collect());
+        sweep.run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap();
+        let results = Results::read(&values::packed_path(&file)).unwrap();
+        results.runs.keys().map(|key| key.point.clone()).collect::<BTreeSet<String>>()
+    };
+    let names = |points: &[usize]| points.iter().map(|&at| bench.points[at].name.clone()).collect::<BTreeSet<_>>();
+    assert_eq!(swept(&[1]), names(&[1]));
+    assert_eq!(swept(&[0]), names(&[0, 1]));
+}

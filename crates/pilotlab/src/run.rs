@@ -215,6 +215,7 @@ mod tests {
         let value = match option {
             "--i-may-overwrite" | "--program" | "--simulated" | "--sensor" | "--replay" => Some("x"),
             "--seed" | "--workers" | "--lhs" => Some("1"),
+            "--at" => Some("rate=1"),
             "--resume" => return parse(&["--resume", "x"]),
             _ => None,
         };

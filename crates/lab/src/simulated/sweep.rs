@@ -7,7 +7,7 @@
 //! of workers, nor on interruptions. What has been finished is in the file at once, and is not run again. Values have nine
 //! significant digits. Of members that ride only power is kept, since the rest is the default's; over time, only the default.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -155,6 +155,13 @@ impl<'a> Sweep<'a> {
         }
         let warm_ups = std::iter::repeat_with(OnceLock::new).take(cells).collect();
         Self { bench, variants, jobs, warm_ups, replays: Replays::default() }
+    }
+
+    /// The runs at these points alone, by their indices. What results have of other points stays current.
+    #[must_use]
+    pub fn only(mut self, points: &BTreeSet<usize>) -> Self {
+        self.jobs.retain(|job| points.contains(&job.point));
+        self
     }
 
     /// How many runs there are.

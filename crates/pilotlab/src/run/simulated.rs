@@ -5,6 +5,7 @@ mod output;
 mod progress;
 mod replay;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::simulated::audit::{Audited, Auditor};
 use pilotlight_lab::simulated::calibration::Calibration;
-use pilotlight_lab::simulated::experiment::{self, Bench, Request};
+use pilotlight_lab::simulated::experiment::{self, Bench, Request, points};
 use pilotlight_lab::simulated::matrix::{Fitted, Matrix};
 use pilotlight_lab::simulated::oracle;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
@@ -44,6 +45,10 @@ pub(super) struct SimulatedArgs {
     /// Also bound what sleep could have saved, for open loops of at most so many requests a run
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6")]
     oracle: Option<f64>,
+
+    /// Only the points at this value of a parameter; results at other points stay. Repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::key_value)]
+    at: Vec<(String, String)>,
 
     /// Runs at a time [default: one a core]
     #[arg(long, value_name = "COUNT")]
@@ -90,6 +95,7 @@ impl SimulatedArgs {
             ("--smoke", self.smoke),
             ("--audit", self.audit),
             ("--oracle", self.oracle.is_some()),
+            ("--at", !self.at.is_empty()),
             ("--workers", self.workers.is_some()),
             ("--fresh", self.fresh),
             ("--family", family),
@@ -104,10 +110,11 @@ impl SimulatedArgs {
 /// Runs an experiment, or all of a list, or replays a trace.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(source) = &args.simulated.replay.replay {
+        anyhow::ensure!(args.simulated.at.is_empty(), "--at is for an experiment: a replay has one point");
         return replay::run(args, source);
     }
     match prepare(args) {
-        Ok(Prepared::One(bench, variants)) => one(args, &bench, &variants),
+        Ok(Prepared::One(bench, variants, points)) => one(args, &bench, &variants, &points),
         Ok(Prepared::List(entries)) => all::run(args, &entries),
         Err(error) => {
             crate::exit::failed(&error);
@@ -118,7 +125,8 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 /// What is to be run, read and checked.
 enum Prepared {
-    One(Box<Bench>, Vec<Variant>),
+    /// An experiment, variants of its machine, and the points that are wanted, by their indices.
+    One(Box<Bench>, Vec<Variant>, BTreeSet<usize>),
     List(Vec<all::Entry>),
 }
 
@@ -130,11 +138,13 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     let without = if leave_out { fitted.clone() } else { Fitted::new() };
     let choice = Choice { family, perturb, draws: lhs, without };
     if Matrix::is_one(&file)? {
+        anyhow::ensure!(args.simulated.at.is_empty(), "--at is for one experiment; {} is a list", file.display());
         return Ok(Prepared::List(all::entries(args, &file, &request, &choice, &fitted)?));
     }
     let bench = experiment::load(&file, &request)?;
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
-    Ok(Prepared::One(Box::new(bench), variants))
+    let points = points::chosen(&bench.points, &args.simulated.at).map_err(anyhow::Error::msg)?;
+    Ok(Prepared::One(Box::new(bench), variants, points))
 }
 
 fn request(args: &RunArgs) -> Request {
@@ -158,22 +168,21 @@ pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
     found.with_context(|| format!("there is no {name} here or above: run it in the repository"))
 }
 
-fn one(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
-    let (done, audited) = swept(args, bench, variants)?;
+fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<usize>) -> anyhow::Result<ExitCode> {
+    let (done, audited) = swept(args, &Sweep::new(bench, variants).only(points), bench)?;
     output::write(args, &args.out(), bench, variants, done)?;
     tell_audited(args, audited)?;
     Ok(Exit::Clean.into())
 }
 
 /// Runs what is missing.
-fn swept(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<(Done, Audited)> {
-    let sweep = Sweep::new(bench, variants);
+fn swept(args: &RunArgs, sweep: &Sweep<'_>, bench: &Bench) -> anyhow::Result<(Done, Audited)> {
     let place = place(&args.out(), bench);
     make_room(args, &place)?;
-    let there = there(&sweep, &place)?;
+    let there = there(sweep, &place)?;
     let progress = Progress::new(there, workers(args.simulated.workers), args.output.json);
     let auditor = Auditor::new(bench.experiment.seed);
-    let done = sweep_into(args, &sweep, &place, &auditor, args.simulated.oracle, &progress);
+    let done = sweep_into(args, sweep, &place, &auditor, args.simulated.oracle, &progress);
     progress.finish();
     Ok((done?, auditor.audited()))
 }

@@ -3,6 +3,8 @@
 //! A parameter sets dotted keys of the file itself, so that whatever stands in a file can be varied, and a mistake is found by the
 //! same check as one in the file. Keys that begin with `machine.` change the machine.
 
+use std::collections::BTreeSet;
+
 use toml::{Table, Value};
 
 use super::schema::Experiment;
@@ -209,6 +211,28 @@ fn measure(value: &Value) -> Option<f64> {
     }
 }
 
+/// Indices of the points at which each parameter that is named has the label given with it; the others vary.
+///
+/// # Errors
+/// In words, if no point has all those labels.
+pub fn chosen(points: &[Point], at: &[(String, String)]) -> Result<BTreeSet<usize>, String> {
+    let has = |point: &Point, (parameter, label): &(String, String)| {
+        point.coordinates.iter().any(|at| at.parameter == *parameter && at.label == *label)
+    };
+    let mut left: BTreeSet<usize> = (0..points.len()).collect();
+    for wanted in at {
+        left.retain(|&index| has(&points[index], wanted));
+        if left.is_empty() {
+            let labels = points.iter().flat_map(|point| &point.coordinates);
+            let known: BTreeSet<String> = labels.map(|at| format!("{}={}", at.parameter, at.label)).collect();
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            let known = if known.is_empty() { "one point without parameters" } else { &known };
+            return Err(format!("--at {}={}: there is {known}", wanted.0, wanted.1));
+        }
+    }
+    Ok(left)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +258,23 @@ mod tests {
 
     fn points(axes: &str) -> Result<Vec<Point>, PointsError> {
         expand(&read::parse("t.toml", &format!("{BASE}\n{axes}")).unwrap(), &[], "t.toml")
+    }
+
+    #[test]
+    fn points_can_be_chosen_by_their_labels() {
+        let axes = "[[parameter]]\nname = 'rate'\nkey = 'workload.hosts.rate'\nvalues = [10, 20]\n\
+                    [[parameter]]\nname = 'depth'\nkey = 'workload.hosts.depth'\nvalues = [1, 2]";
+        let points = points(axes).unwrap();
+        let names = |at: &[(&str, &str)]| {
+            let at: Vec<_> = at.iter().map(|(name, label)| ((*name).to_owned(), (*label).to_owned())).collect();
+            let chosen = chosen(&points, &at)?;
+            Ok::<_, String>(chosen.into_iter().map(|index| points[index].name.as_str()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).unwrap().len(), 4);
+        assert_eq!(names(&[("rate", "20")]).unwrap(), ["rate=20;depth=1", "rate=20;depth=2"]);
+        assert_eq!(names(&[("rate", "20"), ("depth", "1")]).unwrap(), ["rate=20;depth=1"]);
+        let none = names(&[("rate", "30")]).unwrap_err();
+        assert_eq!(none, "--at rate=30: there is depth=1, depth=2, rate=10, rate=20");
     }
 
     #[test]

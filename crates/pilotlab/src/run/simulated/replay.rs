@@ -8,6 +8,7 @@ use clap::Args;
 use pilotlight_host::units;
 use pilotlight_lab::results::summary::PointResult;
 use pilotlight_lab::simulated::experiment::{self, Bench, LoadError, Request};
+use pilotlight_lab::simulated::sweep::Sweep;
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_report::table::short;
 use pilotlight_trace::Format;
@@ -210,7 +211,7 @@ pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
     };
     // what is in the trace is not part of the question: results of before are never added to
     let args = &RunArgs { simulated: SimulatedArgs { fresh: true, ..args.simulated.clone() }, ..args.clone() };
-    let (done, audited) = super::swept(args, &bench, &variants)?;
+    let (done, audited) = super::swept(args, &Sweep::new(&bench, &variants), &bench)?;
     let results = super::output::save_all(args, &args.out(), &bench, &variants, done)?;
     tell(args, source, &bench, &results.points)?;
     super::tell_audited(args, audited)?;
