@@ -289,6 +289,14 @@ impl Core {
         }
     }
 
+    /// Whether it rests in the kernel or asleep, and nothing comes for it before `until_ns`: [`Core::advance`] would do nothing.
+    #[inline]
+    pub(crate) fn rests_until(&self, floor: &Floor<'_>, until_ns: u64) -> bool {
+        let rests = matches!(self.mode, Mode::Sleeps { .. } | Mode::Idles { .. });
+        // An I/O thread is due at the earliest of all that comes to it.
+        rests && self.inbox.is_empty() && self.due_ns(floor) >= until_ns && floor.interrupts.next_ns(self.id) >= until_ns
+    }
+
     /// Goes on until its next step would begin at `until_ns` or later, or until it has sent another core a message. `true` if it has
     /// stopped before, at [`Core::now_ns`], to ask the policy.
     pub(crate) fn advance(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> bool {

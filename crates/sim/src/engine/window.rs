@@ -144,7 +144,7 @@ fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     let asks = cores[*main].advance(floor, until_ns, true);
     let until_ns = if asks { cores[*main].now_ns } else { until_ns };
     for (index, core) in cores.iter_mut().enumerate() {
-        if index != *main {
+        if index != *main && !core.rests_until(floor, until_ns) {
             core.advance(floor, until_ns, true);
         }
     }
@@ -171,7 +171,7 @@ fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     let end = in_turn(world, &involved, end);
     let World { cores, floor, main, polls, .. } = world;
     for (index, core) in cores.iter_mut().enumerate().take(*polls) {
-        if index != *main && !involved.contains(&index) {
+        if index != *main && !core.rests_until(floor, end.0) && !involved.contains(&index) {
             core.advance(floor, end.0, true);
         }
     }
