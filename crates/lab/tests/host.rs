@@ -149,9 +149,13 @@ fn programs_of_writes_delay_reads_of_the_thesis_s_drive() {
     let mut without = with.clone();
     without.cache.as_mut().unwrap().programs = false;
     let program = without.program.take().unwrap();
-    let unit_ns = u64::from(with.flash.dies) * u64::from(program.program_bytes) * 1_000_000_000
-        / with.state[0].write_bytes_per_s;
-    assert!(program.program_ns < unit_ns, "flash programs as fast as the buffer empties: {} {unit_ns}", program.program_ns);
+    let unit_ns =
+        u64::from(with.flash.dies) * u64::from(program.program_bytes) * 1_000_000_000 / with.state[0].write_bytes_per_s;
+    assert!(
+        program.program_ns < unit_ns,
+        "flash programs as fast as the buffer empties: {} {unit_ns}",
+        program.program_ns
+    );
     // A read that finds a program suspends it.
     let expected_ns = program.suspend_ns.unwrap() * program.program_ns / unit_ns;
     let longer_ns = read_beside_writes_ns(&with) - read_beside_writes_ns(&without);

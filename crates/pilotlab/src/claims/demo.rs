@@ -29,7 +29,9 @@ pub(super) fn sentence(root: &Path) -> anyhow::Result<String> {
     let results = results.with_context(|| format!("{EXPERIMENT} has no results"))?;
     let of = |policy: &str, metric: &str| -> anyhow::Result<f64> {
         let mut runs: Vec<_> = results.runs.iter().collect();
-        runs.retain(|(key, _)| (key.point.as_str(), key.policy.as_str(), key.variant.as_str()) == (POINT, policy, "default"));
+        runs.retain(|(key, _)| {
+            (key.point.as_str(), key.policy.as_str(), key.variant.as_str()) == (POINT, policy, "default")
+        });
         let values: Vec<f64> = runs.into_iter().filter_map(|(_, run)| run.get(metric)).collect();
         let count = values.len();
         anyhow::ensure!(count > 0, "{EXPERIMENT} has no {metric} of {policy}");
