@@ -130,8 +130,8 @@ fn the_buffer_takes_a_gibibyte_and_flash_the_rest() {
 /// The mean time of random reads of 4 KiB, one each 50 us, while 256 MiB go from the buffer to flash (127 ms).
 fn read_beside_writes_ns(drive: &SsdModel) -> u64 {
     let mut ssd = Ssd::new(drive);
-    let request = |at_ns, op, bytes, sequential| {
-        let draw = (at_ns + 1_u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let request = |at_ns: u64, op, bytes, sequential| {
+        let draw = (at_ns + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Request { at_ns, op, offset: 0, bytes, draw, sequential }
     };
     for _ in 0..512 {
