@@ -6,6 +6,7 @@ use pilotlight_lab::simulated::host::{self, Host, Load};
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::jobs::{Job, Scheduler, Way};
 use pilotlight_sim::outcome::{JobStretch, Outcome};
+use pilotlight_sim::ssd::{Op, Request, Ssd, SsdModel};
 use proptest::prelude::*;
 
 fn machine(name: &str) -> Host {
@@ -124,6 +125,41 @@ fn the_buffer_takes_a_gibibyte_and_flash_the_rest() {
         let owed_ns = u128::from(written) * 1_000_000_000 / u128::from(rates.gc_bytes_per_s);
         assert!((jobs.to_move_ns as f64 / owed_ns as f64 - 1.0).abs() < 0.02, "state {state}");
     }
+}
+
+/// The mean time of random reads of 4 KiB, one each 50 us, while 256 MiB go from the buffer to flash (127 ms).
+fn read_beside_writes_ns(drive: &SsdModel) -> u64 {
+    let mut ssd = Ssd::new(drive);
+    let request = |at_ns: u64, op, bytes, sequential| {
+        let draw = (at_ns + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Request { at_ns, op, offset: 0, bytes, draw, sequential }
+    };
+    for _ in 0..512 {
+        ssd.submit(&request(0, Op::Write, 1 << 19, true));
+    }
+    // The controller has passed all writes after 76 ms.
+    let times: Vec<u64> = (80_000_000..120_000_000).step_by(50_000).collect();
+    let wait_ns = |&at_ns: &u64| ssd.submit(&request(at_ns, Op::Read, 4096, false)) - at_ns;
+    times.iter().map(wait_ns).sum::<u64>() / times.len() as u64
+}
+
+#[test]
+fn programs_of_writes_delay_reads_of_the_thesis_s_drive() {
+    let with = thesis().drive;
+    let mut without = with.clone();
+    without.cache.as_mut().unwrap().programs = false;
+    let program = without.program.take().unwrap();
+    let unit_ns =
+        u64::from(with.flash.dies) * u64::from(program.program_bytes) * 1_000_000_000 / with.state[0].write_bytes_per_s;
+    assert!(
+        program.program_ns < unit_ns,
+        "flash programs as fast as the buffer empties: {} {unit_ns}",
+        program.program_ns
+    );
+    // A read that finds a program suspends it.
+    let expected_ns = program.suspend_ns.unwrap() * program.program_ns / unit_ns;
+    let longer_ns = read_beside_writes_ns(&with) - read_beside_writes_ns(&without);
+    assert!((expected_ns * 7 / 10..expected_ns * 13 / 10).contains(&longer_ns), "{longer_ns} {expected_ns}");
 }
 
 #[test]

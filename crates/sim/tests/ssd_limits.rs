@@ -1,4 +1,4 @@
-//! What limits a drive's requests by their size and its power state: units of the mapping, and limiters that stop it.
+//! What limits a drive's requests by their size and by what it writes: units of the mapping, programs, reads of the mapping.
 
 use pilotlight_sim::ssd::{Op, Request, Ssd, SsdModel};
 
@@ -63,73 +63,6 @@ fn random_writes_of_a_part_send_whole_units_to_flash() {
     }
     let (quiet_ns, expected_ns) = (drive.quiet_ns(), 10_000 * 4096 * 50);
     assert!(quiet_ns.abs_diff(expected_ns) < expected_ns / 50, "{quiet_ns} {expected_ns}");
-}
-
-/// Sequential or random reads of 16 KiB, so many at a time, in a state of 160 MB/s that stops the drive for a part of each 10 ms: bytes a
-/// second, and the mean and the longest wait.
-fn closed(depth: usize, limiter_ns: u64) -> (f64, u64, u64) {
-    let states = format!("{FAST}[[state]]\nname = 'ps1'\nread_bytes_per_s = 163840000\nlimiter_ns = {limiter_ns}\n");
-    let mut drive = drive(&format!("|{states}"));
-    drive.set_state(1);
-    let (mut ends, mut sum, mut longest, mut count) = (vec![0; depth], 0, 0, 0);
-    loop {
-        let (slot, &at_ns) = ends.iter().enumerate().min_by_key(|(_, end)| **end).unwrap();
-        if at_ns > 2_000 * MS {
-            break;
-        }
-        let draw = (count as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let done_ns = drive.submit(&Request { at_ns, op: Op::Read, offset: 0, bytes: 16_384, draw, sequential: false });
-        ends[slot] = done_ns;
-        (sum, longest, count) = (sum + done_ns - at_ns, longest.max(done_ns - at_ns), count + 1);
-    }
-    (f64::from(count) * 16_384.0 / 2.0, sum / count as u64, longest)
-}
-
-#[test]
-fn a_limiter_holds_the_mean_of_a_busy_drive_and_stops_it_for_the_rest_of_each_period() {
-    let (rate, mean_ns, longest_ns) = closed(16, 10 * MS);
-    assert!((rate / 163.84e6 - 1.0).abs() < 0.01, "{rate}");
-    // 100 reads of a period take 16 dies some 0.4 ms; then nothing begins for the rest of 10 ms.
-    assert!((9 * MS..10 * MS + 200_000).contains(&longest_ns), "{longest_ns}");
-    assert!((mean_ns as f64 / 1.6e6 - 1.0).abs() < 0.05, "Little's law: {mean_ns}");
-    let (queue_rate, _, queue_longest_ns) = closed(16, 0);
-    assert!((queue_rate / 163.84e6 - 1.0).abs() < 0.03, "{queue_rate}");
-    assert!(queue_longest_ns < 6 * MS, "a queue without stops: {queue_longest_ns}");
-}
-
-#[test]
-fn a_limiter_does_not_touch_a_load_below_its_rate() {
-    let unlimited = {
-        let mut drive = drive(&format!("|{FAST}"));
-        (0..200).map(|at| drive.submit(&write(at * MS, 0, 16_384, false))).collect::<Vec<_>>()
-    };
-    let states = format!(
-        "{FAST}[[state]]\nname = 'ps1'\nwrite_bytes_per_s = 100000000\ngc_bytes_per_s = 1\nlimiter_ns = {MS}\n"
-    );
-    let mut limited = drive(&format!("|{states}"));
-    limited.set_state(1);
-    assert_eq!((0..200).map(|at| limited.submit(&write(at * MS, 0, 16_384, false))).collect::<Vec<_>>(), unlimited);
-}
-
-#[test]
-fn a_full_buffer_empties_in_steps_of_the_same_mean() {
-    let run = |limiter_ns: u64| {
-        let states = format!(
-            "{FAST}[[state]]\nname = 'ps1'\nwrite_bytes_per_s = 100000000\ngc_bytes_per_s = 1\nlimiter_ns = {limiter_ns}\n"
-        );
-        let mut drive = drive(&format!("|{states}"));
-        drive.set_state(1);
-        let (mut at_ns, mut longest_ns) = (0, 0);
-        for _ in 0..4_000 {
-            let done_ns = drive.submit(&write(at_ns, 0, 16_384, false));
-            longest_ns = longest_ns.max(done_ns - at_ns);
-            at_ns = done_ns;
-        }
-        (at_ns, longest_ns)
-    };
-    let ((steady_ns, steady_longest_ns), (stepped_ns, stepped_longest_ns)) = (run(0), run(10 * MS));
-    assert!(steady_ns.abs_diff(stepped_ns) < 10 * MS, "{steady_ns} {stepped_ns}");
-    assert!(steady_longest_ns < MS && stepped_longest_ns > 8 * MS, "{steady_longest_ns} {stepped_longest_ns}");
 }
 
 /// A drive of eight dies whose buffer empties at 100 MB/s, in programs of 64 KiB that take 2 ms.

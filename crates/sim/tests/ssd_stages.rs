@@ -308,7 +308,6 @@ fn a_wrong_stage_names_the_key() {
     };
     assert!(wrong("[slow]\npages_ppm = 1000001\nmean_ns = 1").contains("slow.pages_ppm"));
     assert!(wrong("[controller]\ncommand_ns = 1\nbytes_per_s = 1\nmost_bytes = 0").contains("controller.most_bytes"));
-    assert!(wrong("[[state]]\nname = 's'\nlimiter_ns = 5").contains("state.limiter_ns"));
     let unit = "[controller]\ncommand_ns = 1\nbytes_per_s = 1\nmost_bytes = 1\nunit_bytes = 2000000";
     assert!(wrong(unit).contains("controller.unit_bytes"));
 }

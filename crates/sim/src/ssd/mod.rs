@@ -23,7 +23,6 @@
 mod collect;
 mod die;
 mod front;
-mod limiter;
 mod model;
 mod pages;
 mod programs;

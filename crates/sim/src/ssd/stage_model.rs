@@ -122,10 +122,6 @@ pub struct DriveState {
     /// What moving takes beside the awake drive, in microwatts.
     #[serde(default)]
     pub gc_uw: u64,
-    /// It holds these rates as means over a period of this length, at full speed until the period's bytes are through and at a stop
-    /// until the next begins (`limiter.rs`); 0: commands wait for each other in a queue with drawn times.
-    #[serde(default)]
-    pub limiter_ns: u64,
 }
 
 /// Page reads that take longer (they are read again, at another voltage): the tail of a drive that nobody else uses.
@@ -192,10 +188,6 @@ impl SsdModel {
             )?;
             let cached = cache.map_cached_ppm;
             require("cache.map_cached_ppm", cached, cached <= 1_000_000, "0 to 1000000")?;
-        }
-        if let Some(state) = self.state.iter().find(|state| state.limiter_ns > 0) {
-            let has_rate = state.read_bytes_per_s > 0 || state.write_bytes_per_s > 0;
-            require("state.limiter_ns", state.limiter_ns, has_rate, "0 in a state without rates")?;
         }
         if let Some(unit) = self.controller.map(|controller| controller.unit_bytes) {
             require("controller.unit_bytes", unit, unit <= MOST_UNIT, "at most 1 MiB")?;

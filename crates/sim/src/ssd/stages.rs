@@ -8,7 +8,6 @@
 //! asks. With stages that limit nothing, requests are done when a drive without stages has done them (`tests/ssd_stages.rs`).
 
 use super::collect::Writer;
-use super::limiter::{self, Limiter};
 use super::model::SsdModel;
 use super::pages::Pages;
 use super::programs::Programs;
@@ -69,7 +68,6 @@ pub(super) struct Stages {
     /// When the limits of the state let the next read, and write, through.
     read_limit_ns: u64,
     write_limit_ns: u64,
-    limiter: Limiter,
     /// When the buffer will be empty.
     drained_ns: u64,
     /// Written and not yet moved, in bytes.
@@ -104,7 +102,6 @@ impl Stages {
             controller_ns: 0,
             read_limit_ns: 0,
             write_limit_ns: 0,
-            limiter: Limiter::default(),
             drained_ns: 0,
             owed: 0,
             programs: Programs::default(),
@@ -234,19 +231,6 @@ impl Stages {
         found.is_some()
     }
 
-    /// When a state that works and stops in turn lets a command begin.
-    fn started(&mut self, at_ns: u64, bytes: u64, op: Op) -> u64 {
-        let rate = match op {
-            Op::Read => self.state.read_bytes_per_s,
-            Op::Write if self.cache.is_some() => 0, // the buffer empties as the state lets it
-            Op::Write => self.state.write_bytes_per_s,
-        };
-        if rate == 0 || self.state.limiter_ns == 0 {
-            return at_ns;
-        }
-        self.limiter.begin_ns(at_ns, time_of(bytes, rate), self.state.limiter_ns)
-    }
-
     /// A lower power state lets through so much.
     fn limited(&mut self, at_ns: u64, bytes: u64, op: Op, draws: &mut Draws) -> u64 {
         let (rate, limit_ns) = match op {
@@ -254,7 +238,7 @@ impl Stages {
             Op::Write if self.cache.is_some() => return at_ns, // the buffer empties at the state's rate
             Op::Write => (self.state.write_bytes_per_s, &mut self.write_limit_ns),
         };
-        if rate == 0 || self.state.limiter_ns > 0 {
+        if rate == 0 {
             return at_ns;
         }
         *limit_ns = at_ns.max(*limit_ns) + drawn(time_of(bytes, rate), 1_000_000, draws);
@@ -271,17 +255,7 @@ impl Stages {
         if cache.programs {
             self.programs.fill(at_ns, bytes, rate);
         }
-        let room_ns = self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate));
-        at_ns.max(self.stepped_ns(room_ns, rate))
-    }
-
-    /// When a buffer that empties at a rate has come as far as at `at_ns`, in a state that works and stops in turn.
-    fn stepped_ns(&self, at_ns: u64, rate: u64) -> u64 {
-        let full_rate = self.states.first().map_or(0, |state| state.write_bytes_per_s);
-        if self.state.limiter_ns == 0 || full_rate == 0 {
-            return at_ns;
-        }
-        limiter::stepped_ns(at_ns, self.state.limiter_ns, rate, full_rate)
+        at_ns.max(self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate)))
     }
 
     /// Whether a request must read where its block is mapped.
@@ -348,8 +322,7 @@ impl Ssd {
         let entered_ns = front.enter(begin_ns, request.bytes);
         while offset < end {
             let bytes = most.min(end - offset);
-            let at_ns = stages.started(entered_ns, bytes, request.op);
-            let at_ns = stages.through(at_ns, bytes, std::mem::take(&mut turns), &mut draws);
+            let at_ns = stages.through(entered_ns, bytes, std::mem::take(&mut turns), &mut draws);
             let at_ns = stages.limited(at_ns, bytes, request.op, &mut draws);
             let mut pages = Pages { dies: &mut *dies, reads: &*reads, activity: &mut *activity, first: &mut first };
             let at_ns = if write { pages.complete(at_ns, (offset, bytes), request, stages, &mut draws) } else { at_ns };

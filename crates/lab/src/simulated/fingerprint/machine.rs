@@ -44,7 +44,7 @@ values!(
     added 1 streams = 0, 2 stream_window_bytes = 0, 3 unit_bytes = 0
 );
 values!(Cache: buffer_bytes, cache_bytes, full_bytes_per_s, map_reads, gc_after_ns; added 1 map_of_reads = false, 2 map_cached_ppm = 0, 3 programs = false);
-values!(DriveState: read_bytes_per_s, write_bytes_per_s, gc_bytes_per_s, gc_uw; but name; added 2 limiter_ns = 0);
+values!(DriveState: read_bytes_per_s, write_bytes_per_s, gc_bytes_per_s, gc_uw; but name);
 values!(Rest: after_ns, wake_ns, asleep_after_ns);
 values!(IdleState: after_ns, wake_ns, uw; but name);
 values!(Slow: pages_ppm, mean_ns);
