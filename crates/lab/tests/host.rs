@@ -41,6 +41,7 @@ fn load(way: Way, jobs: u16, depth: u32, bytes: u32) -> Load {
     Load {
         job: Job { way, depth, bytes, ..Job::default() },
         jobs,
+        beside: Vec::new(),
         drive_state: 0,
         drive_autonomous: false,
         ramp_ns: 2_000_000,

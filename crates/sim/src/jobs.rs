@@ -96,6 +96,9 @@ pub struct JobCosts {
 }
 
 /// A program, or background work: so much processor time for each operation, and a request, or none.
+///
+/// A *client* is a job some of whose operations need no request, because a cache has what they read or takes what they write. What its
+/// writes leave to be done is done by other jobs ([`Job::backlog_ppm`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// It runs when nobody else wants to, and makes room at once.
@@ -128,6 +131,29 @@ pub struct Job {
     pub think_ns: u64,
     /// of which it keeps its processor busy for so long.
     pub think_spin_ns: u64,
+    /// Processor time of a write in the place of [`Self::cpu_ns`].
+    pub write_cpu_ns: Option<u64>,
+    /// Share of reads that need no request, in millionths.
+    pub hits_ppm: u32,
+    /// The same of writes.
+    pub write_hits_ppm: u32,
+    /// The request of a write that needs one reads: what is changed is read first, and written by others.
+    pub fetches: bool,
+    /// Bytes that each finished write adds to what jobs with a backlog have to do.
+    pub adds: u32,
+    /// It works only off a backlog: this multiple of all bytes that are added, in millionths; 0 if it is no such job. It waits where less than
+    /// a whole request is left.
+    pub backlog_ppm: u32,
+    /// A write does not begin while any backlog is behind by more than so many bytes, as they were added; 0 if it never waits.
+    pub stalls_bytes: u64,
+}
+
+impl Job {
+    /// Whether it is a client.
+    #[must_use]
+    pub fn is_client(&self) -> bool {
+        self.hits_ppm > 0 || self.write_hits_ppm > 0 || self.adds > 0
+    }
 }
 
 impl Default for Job {
@@ -149,6 +175,13 @@ impl Default for Job {
             think_after: 0,
             think_ns: 0,
             think_spin_ns: 0,
+            write_cpu_ns: None,
+            hits_ppm: 0,
+            write_hits_ppm: 0,
+            fetches: false,
+            adds: 0,
+            backlog_ppm: 0,
+            stalls_bytes: 0,
         }
     }
 }

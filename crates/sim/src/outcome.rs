@@ -56,6 +56,14 @@ pub struct Jobs {
     pub reads: Histogram,
     /// The same of writes.
     pub writes: Histogram,
+    /// The same of operations of clients that read, from their begin to their end, with those that need no request.
+    pub client_reads: Histogram,
+    /// The same of those that write.
+    pub client_writes: Histogram,
+    /// Bytes that clients added to the backlogs of others over the whole run.
+    pub added_bytes: u64,
+    /// What each job has left of its backlog at the end, in bytes of its requests.
+    pub left_bytes: Vec<u64>,
     /// Operations of each job that ended within the measured time.
     pub operations: Vec<u64>,
     /// Sum of their latencies, of each job, in nanoseconds; 0 without a drive.

@@ -4,13 +4,13 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::{
-    Problem, Workload, command, db_bench, dlio, filebench, fio, load, pgbench, read as reader, sysbench, ycsb,
+    Problem, Workload, client, command, db_bench, dlio, filebench, fio, load, pgbench, read as reader, sysbench, ycsb,
 };
 use pilotlight_input::file::{self as read, ReadError};
 
 /// Their names, as `kind` has them.
-pub const KINDS: [&str; 10] =
-    ["command", "fio", "read", "db-bench", "pgbench", "load", "sysbench", "ycsb", "filebench", "dlio"];
+pub const KINDS: [&str; 11] =
+    ["command", "client", "fio", "read", "db-bench", "pgbench", "load", "sysbench", "ycsb", "filebench", "dlio"];
 
 /// Reads `[workload]`: its `kind`, and the keys of that kind.
 ///
@@ -24,6 +24,7 @@ pub fn read(section: &Table, file: &str) -> Result<Box<dyn Workload>, ReadError>
     };
     match kind.as_str() {
         "command" => open(keys, file, command::Command::new),
+        "client" => open(keys, file, client::Client::new),
         "fio" => open(keys, file, fio::Fio::new),
         "read" => open(keys, file, reader::Read::new),
         "db-bench" => open(keys, file, db_bench::DbBench::new),
@@ -63,6 +64,7 @@ mod tests {
         for kind in KINDS {
             let needed = match kind {
                 "command" => "argv = ['true']\n",
+                "client" => "mixes = { a = {} }\n",
                 "db-bench" => "benchmark = 'readrandom'\n",
                 "load" => "target = '127.0.0.1:4420'\n",
                 "ycsb" => "db = 'rocksdb'\nworkload = 'a'\nrecords = 10\n",

@@ -2,6 +2,7 @@
 //! itself and changes nothing: the runner does, so that what was started is stopped whatever happens.
 
 pub mod catalogue;
+pub mod client;
 pub mod command;
 pub mod db_bench;
 pub mod dlio;
@@ -76,6 +77,11 @@ pub trait Workload: Send {
     /// and afterwards it is looked whether it was so.
     fn mechanism(&self, point: &Point) -> Option<Mechanism> {
         let _ = point;
+        None
+    }
+
+    /// What a simulated machine does for it, where it is a model of an application.
+    fn client(&self) -> Option<&client::Client> {
         None
     }
 

@@ -29,6 +29,7 @@ use crate::results::samples::{self, Format};
 use crate::results::simulated;
 use crate::results::summary::{Results, setting};
 use crate::results::{Folder, FolderError};
+use pilotlight_workloads::client::Client;
 use pilotlight_workloads::record::Record;
 use pilotlight_workloads::{Place, Point, Problem, Stage};
 
@@ -66,6 +67,8 @@ pub struct Ask<'a> {
     pub workload: &'a str,
     /// Its knobs.
     pub point: &'a Point,
+    /// What clients do, where the workload is a model of an application.
+    pub client: Option<&'a Client>,
     /// Times and seed. There is no place: the machine has one drive.
     pub stage: &'a Stage,
     /// How it is set.
@@ -168,7 +171,8 @@ pub fn asked<T>(
 
 fn ask<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a Stage, machine: &'a Machine) -> Ask<'a> {
     let cool_down_ns = loaded.experiment.cool_down.0;
-    Ask { workload: loaded.workload.name(), point, stage, machine, cool_down_ns }
+    let (workload, client) = (loaded.workload.name(), loaded.workload.client());
+    Ask { workload, point, client, stage, machine, cool_down_ns }
 }
 
 fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> Stage {

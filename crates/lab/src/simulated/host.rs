@@ -89,13 +89,15 @@ pub struct Power {
     pub system_slope_ppm: u64,
 }
 
-/// Jobs that are all alike, for some time.
+/// Jobs that are all alike, and others beside them, for some time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// What each of them does; the cores are those of its number.
     pub job: Job,
     /// How many.
     pub jobs: u16,
+    /// Others, which run on any core.
+    pub beside: Vec<Job>,
     /// Index of the drive's power state.
     pub drive_state: usize,
     /// Whether the drive goes to its lowest state by itself.
@@ -228,6 +230,7 @@ impl Host {
                         helper: (load.jobs % cores + at % cores) % cores,
                         ..load.job
                     })
+                    .chain(load.beside.iter().map(|job| Job { cores: (0, cores), ..*job }))
                     .collect(),
                 quotas: Vec::new(),
                 until_ns: work_ns,
@@ -249,7 +252,7 @@ impl Host {
     /// The cores that have a job; all others are always asleep. Siblings are apart by the number of physical cores.
     fn topology(&self, load: &Load) -> Topology {
         let each = if load.job.way == pilotlight_sim::jobs::Way::UringPolled { 2 } else { 1 };
-        let used = load.jobs.saturating_mul(each);
+        let used = load.jobs.saturating_mul(each).saturating_add(load.beside.len() as u16);
         let physical = self.processors.cores.max(1);
         let both = self.processors.threads_per_core == 2 && used > physical;
         let cores = if both { 2 * physical } else { used.clamp(1, physical) };

@@ -6,7 +6,8 @@
 //! closed loop: each of its `depth` places holds a request in progress, or the job thinks, or its processor has work (the job's own, or
 //! of others who go first). So a job that neither thinks nor has `depth` requests in progress never has a processor that rests, and a job
 //! that has a processor to itself does not look at queues either. Together with Little's law over each stretch: depth x time = sum of
-//! latencies + time in which the job thinks or its processor works. Not checked under a quota, which stops a job between two requests.
+//! latencies + time in which the job thinks or its processor works. Not checked under a quota, which stops a job between two requests, nor of
+//! jobs that wait for a backlog. A job with a backlog has issued what was due and is not left, but for what it is about to.
 //!
 //! In a trace they are named like those of connections, with the numbers that follow the last connection's.
 
@@ -182,7 +183,14 @@ impl<'a> JobBook<'a> {
     fn idles(&self, index: usize) -> bool {
         let job = &self.jobs[index];
         let thinks = job.think_after > 0 && self.next[index].is_multiple_of(u64::from(job.think_after));
-        if job.bytes == 0 || job.quota.is_some() || self.next[index] == 0 || thinks || self.open[index] >= depth(job) {
+        let waits_for_backlog = job.backlog_ppm > 0 || job.stalls_bytes > 0;
+        if waits_for_backlog
+            || job.bytes == 0
+            || job.quota.is_some()
+            || self.next[index] == 0
+            || thinks
+            || self.open[index] >= depth(job)
+        {
             return false;
         }
         let (first, count) = (usize::from(job.cores.0), usize::from(job.cores.1));
@@ -192,6 +200,22 @@ impl<'a> JobBook<'a> {
                 || (state == State::Looks as u64 && self.alone[index])
         };
         self.cores.get(first..first + count).is_some_and(|cores| cores.iter().all(rests))
+    }
+
+    /// Jobs with a backlog did what was added, and nothing else.
+    fn backlogs(&self, outcome: &Outcome, findings: &mut Findings) {
+        for (index, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.backlog_ppm > 0) {
+            let due = u128::from(outcome.jobs.added_bytes) * u128::from(job.backlog_ppm) / 1_000_000;
+            let left = outcome.jobs.left_bytes.get(index).map_or(0, |left| u128::from(*left));
+            let issued = u128::from(self.next[index]) * u128::from(job.bytes);
+            let about_to = u128::from(job.bytes) * u128::from(depth(job));
+            if !(issued + left..=issued + left + about_to).contains(&due) {
+                let text = format!(
+                    "job {index} had {due} bytes of its backlog to do, has issued {issued} and has {left} left"
+                );
+                findings.add(Law::Requests, text);
+            }
+        }
     }
 
     /// When jobs end.
@@ -213,6 +237,7 @@ impl<'a> JobBook<'a> {
         for index in 0..self.jobs.len() {
             self.judge(index, end_ns, findings);
         }
+        self.backlogs(outcome, findings);
         let mut same = |law, what, counted: u128, claimed: u128| findings.same(law, end_ns, what, counted, claimed);
         same(Law::Requests, "requests that jobs issued", self.issued.into(), claimed.issued.into());
         same(Law::Requests, "requests that jobs have the answers of", self.answered.into(), claimed.answered.into());

@@ -2,6 +2,7 @@
 
 use super::meter::EPOCH_NS;
 use super::{LONGEST_WINDOW_NS, RunError};
+use crate::jobs::Job;
 use crate::scenario::{Background, Kind, Scenario, Sensors};
 
 pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
@@ -86,6 +87,28 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
     Ok(())
 }
 
+/// What clients and jobs with a backlog may not be.
+fn check_client(job: &Job, all: &[Job]) -> Result<(), String> {
+    let waits = job.backlog_ppm > 0 || job.stalls_bytes > 0;
+    if job.think_after > 0 && (waits || job.is_client()) {
+        return Err("is a client or has a backlog, and rests".to_owned());
+    }
+    if waits && job.way.spins() {
+        return Err("waits for a backlog, and its way never sleeps".to_owned());
+    }
+    // Less than a request is never worked off, so that who waits for it would wait forever.
+    let too_few = |other: &Job| {
+        u128::from(job.stalls_bytes) * u128::from(other.backlog_ppm) < u128::from(other.bytes) * 1_000_000
+    };
+    if job.stalls_bytes > 0 && all.iter().any(|other| other.backlog_ppm > 0 && too_few(other)) {
+        return Err("waits for a backlog of less than a request".to_owned());
+    }
+    if job.backlog_ppm > 0 && (job.bytes == 0 || job.is_client() || job.stalls_bytes > 0) {
+        return Err("has a backlog: it needs requests, no hits, and adds nothing".to_owned());
+    }
+    Ok(())
+}
+
 fn check_scheduled(scenario: &Scenario, scheduled: &crate::jobs::Scheduled) -> Result<(), String> {
     let (cores, first) = (scenario.topology.len(), usize::from(scheduled.first_core));
     if first >= cores || (first == 0 && scenario.threads > 0) {
@@ -108,6 +131,7 @@ fn check_scheduled(scenario: &Scenario, scheduled: &crate::jobs::Scheduled) -> R
         if job.quota.is_some_and(|quota| usize::from(quota) >= scheduled.quotas.len()) {
             return Err(format!("job {index} has a quota that is not there"));
         }
+        check_client(job, &scheduled.jobs).map_err(|why| format!("job {index} {why}"))?;
         if job.bytes > 0 && usize::from(job.drive) >= scenario.drives.len() {
             return Err(format!("job {index} uses drive {}, and there are {}", job.drive, scenario.drives.len()));
         }

@@ -85,7 +85,8 @@ impl Computed for Simulated {
         // Without a scheduler nobody waits for its lock.
         host.costs.lock_sleeps &= load.job.scheduler != Scheduler::None;
         // Without larger requests none is cut.
-        if load.job.bytes <= host.costs.command_bytes {
+        let largest = load.beside.iter().map(|job| job.bytes).fold(load.job.bytes, u32::max);
+        if largest <= host.costs.command_bytes {
             host.costs.command_bytes = 0;
         }
         Ok(fingerprint::of(&(&host, &load)))

@@ -97,10 +97,11 @@ impl Encode for Host {
     }
 }
 
-values!(Load: job, jobs, drive_state, drive_autonomous, ramp_ns, duration_ns, after_ns, seed);
+values!(Load: job, jobs, drive_state, drive_autonomous, ramp_ns, duration_ns, after_ns, seed; added 1 beside = Vec::new());
 values!(
     Job: background, quota, way, depth, drive, bytes, sequential, writes_ppm, scheduler, cpu_ns, think_after, think_ns, think_spin_ns;
-    but cores, helper
+    but cores, helper;
+    added 1 write_cpu_ns = None, 2 hits_ppm = 0, 3 write_hits_ppm = 0, 4 fetches = false, 5 adds = 0, 6 backlog_ppm = 0, 7 stalls_bytes = 0
 );
 
 impl Encode for Way {

@@ -8,6 +8,7 @@
 //! end of the window in which it begins, by when something is next due on it: that is taken to be foreseen.
 //! *Properties* (`tests/scheduled.rs`): one scenario gives one trace; the laws of the accountant hold; closed forms of jobs alone.
 
+mod backlog;
 mod dispatch;
 #[cfg(test)]
 mod naive;
@@ -25,6 +26,7 @@ use crate::rng::{Purpose, Stream};
 use crate::scenario::Scenario;
 use crate::ssd::{self, Op};
 use crate::trace::{State, What};
+use backlog::Backlog;
 use dispatch::Dispatch;
 use program::{Event, Program, Then};
 use split::Split;
@@ -45,6 +47,7 @@ pub(crate) struct Scheduled {
     first_core: usize,
     dispatch: Dispatch<Then>,
     programs: Vec<Program>,
+    backlog: Backlog,
     /// The task of each core that handles its interrupts.
     handlers: Vec<usize>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -87,9 +90,12 @@ impl Scheduled {
         }
         let handlers = (0..count).map(|cpu| dispatch.add_task(Class::Interrupt, (cpu, 1), None, false)).collect();
         let place = |core: u16| usize::from(core) - first_core;
-        let mut programs = Vec::new();
+        let (mut programs, mut backlog) = (Vec::new(), Backlog::default());
         for (index, job) in scheduled.jobs.iter().enumerate() {
             let class = if job.background { Class::Background } else { Class::Client };
+            if job.backlog_ppm > 0 {
+                backlog.share(index, job.backlog_ppm, job.bytes);
+            }
             let cpus = (place(job.cores.0), usize::from(job.cores.1));
             let spins = job.way.spins() && job.bytes > 0;
             let task = dispatch.add_task(class, cpus, job.quota.map(usize::from), spins);
@@ -103,6 +109,7 @@ impl Scheduled {
         let mut all = Self {
             first_core,
             dispatch,
+            backlog,
             handlers,
             events: BinaryHeap::new(),
             made: 0,
@@ -259,7 +266,13 @@ impl Scheduled {
     /// What came of it; `to_move_ns`: what drives have left to do.
     pub(crate) fn finish(self) -> Jobs {
         let Requests { issued, answered, .. } = self.jobs.requests;
-        Jobs { requests: Requests { issued, answered, in_progress: issued - answered }, ..self.jobs }
+        let left_bytes = (0..self.programs.len()).map(|job| self.backlog.left_bytes(job)).collect();
+        Jobs {
+            requests: Requests { issued, answered, in_progress: issued - answered },
+            added_bytes: self.backlog.added_bytes(),
+            left_bytes,
+            ..self.jobs
+        }
     }
 }
 

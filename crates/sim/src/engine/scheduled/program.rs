@@ -34,6 +34,15 @@ pub(crate) struct Request {
     pub(super) write: bool,
     /// Which of its commands.
     pub(super) command: u32,
+    operation: Operation,
+}
+
+/// What a request is for; an operation of a client may need none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Operation {
+    began_ns: u64,
+    writes: bool,
+    hit: bool,
 }
 
 /// What happens to a job from outside.
@@ -92,6 +101,11 @@ pub(super) struct Program {
     /// What is left of requests that were cut.
     tally: Tally,
     waits: bool,
+    /// It waits for a backlog: for something to do, or to write the operation that it holds.
+    blocked: bool,
+    held: Option<Operation>,
+    /// When an operation ended that no other has followed: the next begins then, whenever it has the processor.
+    free_ns: Option<u64>,
     /// Interrupts of its requests that have come and are not handled.
     pending: u32,
     /// Submitted since it rested last.
@@ -115,6 +129,9 @@ impl Program {
             outstanding: 0,
             tally: Tally::default(),
             waits: false,
+            blocked: false,
+            held: None,
+            free_ns: None,
             pending: 0,
             burst: 0,
             number: 0,
@@ -126,6 +143,22 @@ impl Program {
 
     fn burst_over(&self) -> bool {
         self.job.think_after > 0 && self.burst >= self.job.think_after
+    }
+
+    /// The next operation: the one that it holds, or another.
+    fn operation(&mut self, now_ns: u64) -> Operation {
+        if let Some(held) = self.held.take() {
+            return held;
+        }
+        let writes = self.draws.below(1_000_000) < u64::from(self.job.writes_ppm);
+        let hits_ppm = if writes { self.job.write_hits_ppm } else { self.job.hits_ppm };
+        let hit = self.job.bytes == 0 || (hits_ppm > 0 && self.draws.below(1_000_000) < u64::from(hits_ppm));
+        Operation { began_ns: self.free_ns.take().unwrap_or(now_ns), writes, hit }
+    }
+
+    /// Processor time of an operation.
+    fn cpu_ns(&self, operation: Operation) -> u64 {
+        self.job.write_cpu_ns.filter(|_| operation.writes).unwrap_or(self.job.cpu_ns)
     }
 
     /// Whether it may have one more request in progress.
@@ -223,7 +256,7 @@ impl Scheduled {
     }
 
     fn goes_on(&mut self, job: usize, now_ns: u64, floor: &mut Floor<'_>) -> bool {
-        self.programs[job].waits = false;
+        (self.programs[job].waits, self.programs[job].blocked) = (false, false);
         if let Some(request) = self.programs[job].ready.pop_front() {
             self.taken(job, request, now_ns, floor);
         }
@@ -234,16 +267,67 @@ impl Scheduled {
         if !program.may_submit() {
             return self.waits(job, now_ns);
         }
-        let task = program.task;
-        let write = program.draws.below(1_000_000) < u64::from(program.job.writes_ppm);
-        let request = Request { number: program.number, write, ..Request::default() };
-        let ns = self.costs.job_ns + program.job.cpu_ns;
-        program.number += 1;
+        if program.job.backlog_ppm > 0 {
+            if !self.backlog.take(job) {
+                return self.blocks(job, now_ns);
+            }
+            self.unblock_writers(now_ns);
+        }
+        let program = &mut self.programs[job];
+        let operation = program.operation(now_ns);
+        if operation.writes && self.backlog.is_behind_by_more(program.job.stalls_bytes) {
+            program.held = Some(operation);
+            return self.blocks(job, now_ns);
+        }
+        self.begins(job, operation);
+        false
+    }
+
+    /// Begins an operation.
+    fn begins(&mut self, job: usize, operation: Operation) {
+        let program = &mut self.programs[job];
+        let write = operation.writes && !program.job.fetches;
+        let request = Request { number: program.number, write, operation, ..Request::default() };
+        let ns = self.costs.job_ns + program.cpu_ns(operation);
+        program.number += u64::from(!operation.hit);
         program.outstanding += 1;
         program.burst += 1;
-        let then = if program.job.bytes > 0 { Then::Issues(job, request) } else { Then::Has(job, request) };
-        self.dispatch.push(task, Piece::Compute(ns), then);
-        false
+        let then = if operation.hit { Then::Has(job, request) } else { Then::Issues(job, request) };
+        self.dispatch.push(program.task, Piece::Compute(ns), then);
+    }
+
+    /// It waits for a backlog, and for requests in progress if it has any.
+    fn blocks(&mut self, job: usize, now_ns: u64) -> bool {
+        let yields = self.waits(job, now_ns);
+        self.programs[job].blocked = self.programs[job].waits;
+        yields
+    }
+
+    fn unblock(&mut self, job: usize, now_ns: u64) {
+        (self.programs[job].waits, self.programs[job].blocked) = (false, false);
+        self.wake(job, now_ns, work(self.costs.switch_ns / 2), Then::GoesOn(job), false);
+    }
+
+    /// Some of a backlog was taken: who held a write for it may go on.
+    fn unblock_writers(&mut self, now_ns: u64) {
+        for job in 0..self.programs.len() {
+            let program = &self.programs[job];
+            let held = program.blocked && program.held.is_some();
+            if held && !self.backlog.is_behind_by_more(program.job.stalls_bytes) {
+                self.unblock(job, now_ns);
+            }
+        }
+    }
+
+    /// A write has ended: who has a whole request to do of what it adds begins.
+    fn adds(&mut self, bytes: u32, now_ns: u64) {
+        self.backlog.add(bytes);
+        for at in 0..self.backlog.shares() {
+            let job = self.backlog.job(at);
+            if self.programs[job].blocked && self.programs[job].held.is_none() && self.backlog.is_due(at) {
+                self.unblock(job, now_ns);
+            }
+        }
     }
 
     /// Rests where it is time to, and everything it has submitted is back.
@@ -458,9 +542,17 @@ impl Scheduled {
         let name = self.name_of(job, request.number);
         let program = &mut self.programs[job];
         program.outstanding -= 1;
-        let bytes = u64::from(program.job.bytes);
+        program.free_ns = Some(now_ns);
+        let (bytes, adds, operation) = (u64::from(program.job.bytes), program.job.adds, request.operation);
         self.jobs.operations[job] += u64::from(measured);
-        if bytes == 0 {
+        if measured && program.job.is_client() {
+            let of = if operation.writes { &mut self.jobs.client_writes } else { &mut self.jobs.client_reads };
+            of.record(now_ns - operation.began_ns);
+        }
+        if operation.writes && adds > 0 {
+            self.adds(adds, now_ns);
+        }
+        if operation.hit {
             return;
         }
         let latency_ns = now_ns - request.issued_ns;

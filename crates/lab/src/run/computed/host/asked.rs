@@ -1,4 +1,7 @@
-//! The knobs of a point as a load of the simulator. What the simulated machine does not have is refused, with what it has.
+//! The knobs of a point as a load of the simulator: of fio's jobs here, of an application's clients in `client`. What the simulated machine
+//! does not have is refused, with what it has.
+
+mod client;
 
 use crate::run::computed::Ask;
 use crate::simulated::host::{GRID_NS, Host, Load};
@@ -13,36 +16,54 @@ const WITHOUT_EFFECT: [&str; 6] =
 
 /// What a point asks.
 pub(super) fn load(host: &Host, ask: &Ask<'_>) -> Result<Load, Problem> {
-    if ask.workload != "fio" {
-        return Err(wrong(
-            "workload.kind",
-            format!("the simulated machine runs fio's jobs only, not {}", ask.workload),
-        ));
+    match (ask.workload, ask.client) {
+        ("fio", _) => fio(host, ask),
+        (_, Some(client)) => client::load(host, ask, client),
+        (other, None) => {
+            let why = format!("the simulated machine runs fio's jobs and clients only, not {other}");
+            Err(wrong("workload.kind", why))
+        }
     }
+}
+
+fn fio(host: &Host, ask: &Ask<'_>) -> Result<Load, Problem> {
     let point = ask.point;
     let mut load = settings(host, ask.machine)?;
     let engine = way(point)?;
     load.job.way = engine.0;
     let pattern = Pattern::read(knob::at(point, "rw")?, "rw")?;
     (load.job.sequential, load.job.writes_ppm) = pattern_of(&pattern)?;
-    if load.job.writes_ppm > 0 && host.drive.front.write_latency_ns == 0 {
-        return Err(wrong("rw", "the simulated drive reads only: its profile gives no time for writes"));
+    if load.job.writes_ppm > 0 {
+        writes(host, "rw")?;
     }
     load.job.bytes = bytes(knob::at(point, "bs")?)?;
     load.job.depth = number(point, "iodepth")?;
     load.jobs = number(point, "numjobs")?;
     think(&mut load.job, point)?;
     unknown(point, &engine.1)?;
+    timed(host, ask, &mut load);
+    Ok(load)
+}
+
+/// Refuses writes to a drive that has no time for them.
+fn writes(host: &Host, at: &str) -> Result<(), Problem> {
+    if host.drive.front.write_latency_ns == 0 {
+        return Err(wrong(at, "the simulated drive reads only: its profile gives no time for writes"));
+    }
+    Ok(())
+}
+
+/// Times and seed of a load whose jobs are known.
+fn timed(host: &Host, ask: &Ask<'_>, load: &mut Load) {
     load.seed = ask.stage.seed;
     let ns = |seconds: f64| ((seconds * 1e9).round() as u64).next_multiple_of(GRID_NS);
     (load.ramp_ns, load.duration_ns) = (ns(ask.stage.ramp_s), ns(ask.stage.duration_s));
     load.after_ns = if load.job.writes_ppm > 0 { ask.cool_down_ns } else { 0 };
-    if !is_whole(&load) {
+    if !is_whole(load) {
         // What does not write and does not rest has no memory: a part stands for the whole.
         load.duration_ns = load.duration_ns.min(host.window_ns);
         load.ramp_ns = load.ramp_ns.min(host.window_ns / 10);
     }
-    Ok(load)
 }
 
 /// Whether all of the time is simulated.
@@ -81,6 +102,7 @@ fn settings(host: &Host, set: &Machine) -> Result<Load, Problem> {
     Ok(Load {
         job: Job { scheduler, ..Job::default() },
         jobs: 1,
+        beside: Vec::new(),
         drive_state: state,
         drive_autonomous: set.transitions == Some(true),
         ramp_ns: 0,

@@ -1,4 +1,4 @@
-//! What the simulator counted, as what sensors and fio would have said.
+//! What the simulator counted, as what sensors and fio, or an application's clients, would have said.
 //!
 //! Counters are told at the end of each slot of time, energy in whole microjoules. CPU time is of all processors together.
 
@@ -72,15 +72,13 @@ fn counter(step_ns: u64, all: impl Iterator<Item = u64>) -> Vec<Point> {
     points
 }
 
-/// What fio would say.
+/// What fio or an application would say.
 fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &Stage) -> Record {
     let jobs = &outcome.jobs;
-    let classes = [(What::Read, &jobs.reads), (What::Write, &jobs.writes)];
-    let classes: Vec<Class> =
-        classes.into_iter().filter(|(_, of)| of.count() > 0).map(|(what, of)| class(what, of, load)).collect();
+    let classes = classes(load, jobs);
     let measured = load.ramp_ns / step_ns..(load.ramp_ns + load.duration_ns) / step_ns;
-    let switches: u64 =
-        jobs.series[measured.start as usize..measured.end as usize].iter().map(|stretch| stretch.switches).sum();
+    let measured = &jobs.series[measured.start as usize..measured.end as usize];
+    let switches: u64 = measured.iter().map(|stretch| stretch.switches).sum();
     let mut warnings = Vec::new();
     if !is_whole(load) {
         let (of, all) = (load.duration_ns as f64 / 1e9, stage.duration_s);
@@ -92,17 +90,39 @@ fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &Stage) -> Record
         warnings.push("no operation ended within the measured time".into());
     }
     let mut extra = BTreeMap::from([("context_switches_count".to_owned(), switches as f64)]);
-    if !classes.is_empty() {
+    if !classes.is_empty() && !is_client(load) {
         extra.insert("latency_sum_of_jobs_us".into(), sum_of_jobs_us(jobs));
     }
+    if is_client(load) {
+        let read: u64 = measured.iter().map(|stretch| stretch.read_bytes).sum();
+        extra.insert("disk_read_bytes".into(), read as f64);
+    }
     if load.job.writes_ppm > 0 {
-        let written = classes.iter().filter(|class| class.what == What::Write).filter_map(|class| class.bytes);
-        extra.insert("written_bytes".into(), written.sum::<u64>() as f64);
+        let written = classes.iter().filter(|class| class.what == What::Write).filter_map(|class| class.bytes).sum();
+        let by_any: u64 = measured.iter().map(|stretch| stretch.written_bytes).sum();
+        extra.insert("written_bytes".into(), if is_client(load) { by_any } else { written } as f64);
         extra.insert("drive_busy_after_s".into(), jobs.to_move_ns as f64 / 1e9);
     }
-    let tool = Tool { name: "fio (simulated)".into(), version: env!("CARGO_PKG_VERSION").into(), known: true };
+    let name = if is_client(load) { "client (simulated)" } else { "fio (simulated)" };
+    let tool = Tool { name: name.into(), version: env!("CARGO_PKG_VERSION").into(), known: true };
     let window_ns = Some((load.ramp_ns, load.ramp_ns + load.duration_ns));
     Record { tool, classes, window_ns, extra, warnings }
+}
+
+/// Whether the load is that of an application: fio's jobs have no work beside them, and no operation without a request.
+fn is_client(load: &Load) -> bool {
+    load.job.is_client() || !load.beside.is_empty()
+}
+
+/// fio's I/Os, or an application's operations.
+fn classes(load: &Load, jobs: &Jobs) -> Vec<Class> {
+    let all = if is_client(load) {
+        let operation = |word: &str| What::Operation(word.to_owned());
+        [(operation("read"), &jobs.client_reads), (operation("write"), &jobs.client_writes)]
+    } else {
+        [(What::Read, &jobs.reads), (What::Write, &jobs.writes)]
+    };
+    all.into_iter().filter(|(_, of)| of.count() > 0).map(|(what, of)| class(what, of, load)).collect()
 }
 
 /// The mean latencies of all jobs, added up: what a tool reports that sums what fio says of each job (errata 22).
@@ -118,7 +138,7 @@ fn class(what: What, of: &Histogram, load: &Load) -> Class {
         histogram: of.buckets().filter(|(_, count)| *count > 0).collect(),
         ..Latency::default()
     };
-    let bytes = Some(of.count() * u64::from(load.job.bytes));
+    let bytes = (!is_client(load)).then(|| of.count() * u64::from(load.job.bytes));
     Class { what, operations: Some(of.count()), bytes, runtime_ns: load.duration_ns, latency }
 }
 
@@ -145,6 +165,7 @@ mod tests {
         let load = Load {
             job: Job { way, ..Job::default() },
             jobs: 6,
+            beside: Vec::new(),
             drive_state: 0,
             drive_autonomous: false,
             ramp_ns: 1_000_000,

@@ -19,7 +19,7 @@ fn point(pairs: &[(&str, &str)]) -> Point {
 fn asked(pairs: &[(&str, &str)], set: &str) -> Result<Load, Problem> {
     let stage = Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
     let (point, set) = (point(pairs), toml::from_str(set).unwrap());
-    load(&machine(), &Ask { workload: "fio", point: &point, stage: &stage, machine: &set, cool_down_ns: 5 })
+    load(&machine(), &Ask { workload: "fio", point: &point, client: None, stage: &stage, machine: &set, cool_down_ns: 5 })
 }
 
 #[test]
@@ -58,4 +58,60 @@ fn what_the_machine_does_not_have_is_refused_by_its_key() {
     assert_eq!(refused(&[], "governor = 'performance'"), "machine");
     assert_eq!(refused(&[("numjobs", "0")], ""), "numjobs");
     assert_eq!(refused(&[("bs", "9000m")], ""), "bs");
+}
+
+const CLIENT: &str = "threads = 6\nstall_bytes = 2000000\n\
+    [mixes.a]\nreads = 0.5\nread_cpu_us = 42\nwrite_cpu_us = 84\nhits = 0.85\nwrite_hits = 0.8\nwrite_miss = 'read'\n\
+    leaves_bytes = 1000\n[mixes.c]\nhits = 0.85\nread_cpu_us = 42\nleaves_bytes = 1000\n\
+    [background.compaction]\nthreads = 4\nreads = 4\nwrites = 12\nbytes = 524288\ncpu_us = 1300\n";
+
+fn client(text: &str, mix: &str) -> Result<Load, Problem> {
+    let client = pilotlight_workloads::client::Client::new(toml::from_str(text).unwrap()).unwrap();
+    let stage = Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
+    let point = Point::from([("mix".into(), Value::Word(mix.into())), ("threads".into(), Value::Integer(6))]);
+    let set = toml::from_str("power_state = 1\nscheduler = 'kyber'").unwrap();
+    let ask =
+        Ask { workload: "client", point: &point, client: Some(&client), stage: &stage, machine: &set, cool_down_ns: 0 };
+    load(&machine(), &ask)
+}
+
+#[test]
+fn clients_and_their_background_are_jobs() {
+    let load = client(CLIENT, "a").unwrap();
+    let job = Job {
+        scheduler: Scheduler::Kyber,
+        writes_ppm: 500_000,
+        cpu_ns: 42_000,
+        write_cpu_ns: Some(84_000),
+        hits_ppm: 850_000,
+        write_hits_ppm: 800_000,
+        fetches: true,
+        adds: 1_000,
+        stalls_bytes: 2_000_000,
+        ..Job::default()
+    };
+    assert_eq!((load.job, load.jobs, load.drive_state, load.duration_ns), (job, 6, 1, 10_000_000_000));
+    let thread = Job {
+        scheduler: Scheduler::Kyber,
+        sequential: true,
+        bytes: 524_288,
+        writes_ppm: 750_000,
+        cpu_ns: 1_300_000,
+        backlog_ppm: 4_000_000,
+        ..Job::default()
+    };
+    assert_eq!(load.beside, vec![thread; 4]);
+}
+
+#[test]
+fn clients_that_only_read_have_no_background_and_no_memory() {
+    let load = client(CLIENT, "c").unwrap();
+    assert_eq!((load.beside.len(), load.job.adds, load.job.stalls_bytes, load.job.writes_ppm), (0, 0, 0, 0));
+    assert_eq!(load.duration_ns, machine().window_ns);
+}
+
+#[test]
+fn a_limit_below_a_request_is_refused_by_its_key() {
+    let low = CLIENT.replace("stall_bytes = 2000000", "stall_bytes = 100000");
+    assert_eq!(client(&low, "a").unwrap_err().at, "workload.stall_bytes");
 }
