@@ -294,7 +294,10 @@ impl Core {
     pub(crate) fn rests_until(&self, floor: &Floor<'_>, until_ns: u64) -> bool {
         let rests = matches!(self.mode, Mode::Sleeps { .. } | Mode::Idles { .. });
         // An I/O thread is due at the earliest of all that comes to it.
-        rests && self.inbox.is_empty() && self.due_ns(floor) >= until_ns && floor.interrupts.next_ns(self.id) >= until_ns
+        rests
+            && self.inbox.is_empty()
+            && self.due_ns(floor) >= until_ns
+            && floor.interrupts.next_ns(self.id) >= until_ns
     }
 
     /// Goes on until its next step would begin at `until_ns` or later, or until it has sent another core a message. `true` if it has

@@ -19,7 +19,10 @@ fn point(pairs: &[(&str, &str)]) -> Point {
 fn asked(pairs: &[(&str, &str)], set: &str) -> Result<Load, Problem> {
     let stage = Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
     let (point, set) = (point(pairs), toml::from_str(set).unwrap());
-    load(&machine(), &Ask { workload: "fio", point: &point, client: None, stage: &stage, machine: &set, cool_down_ns: 5 })
+    load(
+        &machine(),
+        &Ask { workload: "fio", point: &point, client: None, stage: &stage, machine: &set, cool_down_ns: 5 },
+    )
 }
 
 #[test]
