@@ -228,6 +228,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", help_heading = "Administration")]
     pub(crate) state: Option<String>,
 
+    /// Where metrics are served over HTTP for Prometheus: a port of 127.0.0.1 or an address; or none [default: none]
+    #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
+    pub(crate) metrics: Option<String>,
+
     /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub(crate) config: Option<PathBuf>,

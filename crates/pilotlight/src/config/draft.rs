@@ -29,6 +29,8 @@ pub(crate) struct Draft {
     pub(crate) policy: PolicyDraft,
     pub(crate) admin_socket: Option<Text>,
     pub(crate) state_file: Option<Text>,
+    /// Where metrics are served.
+    pub(crate) metrics: Option<Text>,
     pub(crate) limits: LimitsDraft,
     pub(crate) background: BackgroundDraft,
     pub(crate) hosts: Vec<HostDraft>,

@@ -41,6 +41,9 @@ fn server(root: &Section<'_>) -> Draft {
         draft.admin_socket = section.text("socket");
         draft.state_file = section.text("state");
     }
+    if let Some(section) = root.section("metrics") {
+        draft.metrics = section.text("listen");
+    }
     if let Some(section) = root.section("server") {
         draft.listen = section.texts("listen");
         draft.advertise = section.text("advertise");

@@ -1,5 +1,6 @@
 //! How the program runs a server: what a [`pilotlight_target::config::ServerConfig`] does not say.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct Operation {
     pub(crate) sensor: SensorChoice,
     /// The control socket; `None`: there is none.
     pub(crate) admin_socket: Option<AdminSocket>,
+    /// Where metrics are served over HTTP; `None`: nowhere.
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 /// How long after the last request the whole server waits in the kernel, if the policy lets it.

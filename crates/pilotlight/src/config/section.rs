@@ -10,8 +10,8 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 11] = [
-    ("", &["server", "policy", "goals", "limits", "admin", "subsystem", "host", "class", "background"]),
+pub(crate) const SCHEMA: [(&str, &[&str]); 12] = [
+    ("", &["server", "policy", "goals", "limits", "admin", "metrics", "subsystem", "host", "class", "background"]),
     (
         "server",
         &[
@@ -30,6 +30,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 11] = [
     ("policy", &["name"]),
     ("goals", &["budget", "domain", "schedule", "profile", "tolerance"]),
     ("admin", &["socket", "state"]),
+    ("metrics", &["listen"]),
     (
         "limits",
         &[

@@ -75,6 +75,9 @@ fn summary(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr
     if let Some(socket) = &operation.admin_socket {
         let _ = writeln!(out, "  control socket {}", socket.path.display());
     }
+    if let Some(address) = operation.metrics {
+        let _ = writeln!(out, "  metrics http://{address}/metrics");
+    }
     out
 }
 
@@ -177,6 +180,7 @@ fn json_of(
         "policy_parameters": operation.policy.parameters,
         "sleep_after": operation.sleep_after.text(),
         "admin_socket": operation.admin_socket.as_ref().map(|socket| &socket.path),
+        "metrics": operation.metrics,
     })
 }
 

@@ -199,6 +199,7 @@ fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
         ("goals.profile", running.profile != wanted.profile),
         ("admin.state", running.state_file != wanted.state_file),
         ("admin.socket", running.admin_socket != wanted.admin_socket),
+        ("metrics.listen", running.metrics != wanted.metrics),
     ];
     name(&differs)
 }

@@ -45,6 +45,26 @@ impl Checker<'_> {
         }
     }
 
+    /// Where metrics are served. Beyond this machine only where the address says so, and then with a warning.
+    pub(super) fn metrics(&mut self, written: &Text) -> Option<SocketAddr> {
+        if written.value == "none" {
+            return None;
+        }
+        let port = written.value.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let Some(address) = port.or_else(|| written.value.parse().ok()) else {
+            let what = format!("`{}` is not an address for metrics", written.value);
+            let help = "write a port of 127.0.0.1, such as 9808, or an IP address and a port, such as 192.0.2.7:9808";
+            self.problem(Problem::error(&written.at, what).help(help));
+            return None;
+        };
+        if !address.ip().is_loopback() {
+            let what = format!("whoever reaches {address} can read the metrics: names of namespaces, load and power");
+            let help = "listen on 127.0.0.1, or let a firewall or a proxy decide who gets there";
+            self.problem(Problem::warning(&written.at, what).help(help));
+        }
+        Some(address)
+    }
+
     /// The address that the discovery log gives.
     pub(super) fn advertise(&mut self, written: Option<&Text>) -> Option<(String, u16)> {
         let text = written?;
