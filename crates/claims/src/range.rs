@@ -131,9 +131,10 @@ impl fmt::Display for Range {
 
 /// Whether the row of the other end names this one, and is otherwise the same.
 fn is_mapped_alike(id: &str, quantity: &Quantity, other: &str, map: &Map) -> bool {
-    let Some(Check::Quantity(found)) = map.rows.get(other).map(|row| &row.check) else { return false };
     let back = Some(OtherEnd::Row(id.to_owned()));
-    *found == Quantity { range: back, ..quantity.clone() }
+    let wanted = Check::Quantity(Quantity { range: back, ..quantity.clone() });
+    // a row about other policies has its other end among those
+    [&map.rows, &map.beside].iter().any(|rows| rows.get(other).is_some_and(|row| row.check == wanted))
 }
 
 /// The numbers that stand in a text.

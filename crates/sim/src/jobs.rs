@@ -97,8 +97,8 @@ pub struct JobCosts {
 
 /// A program, or background work: so much processor time for each operation, and a request, or none.
 ///
-/// A *client* is a job some of whose operations need no request, because a cache has what they read or takes what they write. What its
-/// writes leave to be done is done by other jobs ([`Job::backlog_ppm`]).
+/// A *client* is a job some of whose operations need no request, because a cache has what they read or takes what they write. Work that
+/// its writes leave is done by other jobs ([`Job::backlog_ppm`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// It runs when nobody else wants to, and makes room at once.

@@ -1,10 +1,10 @@
 //! A closed loop of operations as an application makes them: processor time, a cache, and work that writes leave behind. For simulated
 //! machines only.
 //!
-//! *Problem.* Applications are no fio: most of their operations need no drive, their processor time limits them, and a database writes each
-//! record several times, later and by other threads. *Words.* A *client* is a thread with one operation at a time. A *mix* says what operations
+//! *Problem.* Most operations of an application need no drive, its processor time limits it, and a database writes each record several
+//! times, later and by other threads. fio has none of this. *Words.* A *client* is a thread with one operation at a time. A *mix* says what operations
 //! are; a *background* is a kind of thread that works off a multiple of what finished writes leave. *Parameters* are numbers of the experiment:
-//! this file knows no application. docs/seeds-machines.md says what they are for RocksDB.
+//! nothing here is of one application. docs/seeds-machines.md says what they are for RocksDB.
 //!
 //! Nothing can be started: on a real machine the kind is refused, with the kinds that run the application itself.
 
@@ -35,7 +35,7 @@ pub struct Options {
     pub mix: Option<Knob>,
     /// What operations are, by name.
     pub mixes: BTreeMap<String, Mix>,
-    /// Who works off what writes leave, by name.
+    /// Threads that work off what writes leave, by name.
     #[serde(default)]
     pub background: BTreeMap<String, Background>,
     /// A write waits while any background is behind by more than so many bytes, as writes leave them; it never waits where it is not given.

@@ -190,7 +190,9 @@ fn rows(report: &Report, seed: Option<&str>) -> String {
 }
 
 fn beside(row: &Assessment) -> String {
-    let Some(beside) = &row.beside else { return String::new() };
+    let Some(beside) = row.beside.as_ref().filter(|beside| beside.verdict != Verdict::NoResult) else {
+        return String::new();
+    };
     let value = beside.ours.filter(|ours| ours.value.is_finite()).map(estimate);
     let statements = || Some(beside.note.clone()).filter(|_| beside.ours.is_none());
     let parts = [value.or_else(statements), Some(beside.verdict.words().to_owned())];

@@ -55,7 +55,7 @@ pub(super) struct SimulatedArgs {
     workers: Option<NonZeroUsize>,
 
     /// Forget results that are there
-    #[arg(long)]
+    #[arg(long, conflicts_with = "at")]
     fresh: bool,
 
     #[command(flatten)]

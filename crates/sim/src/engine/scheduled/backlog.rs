@@ -11,7 +11,7 @@ const MILLION: u128 = 1_000_000;
 
 /// What one job has to do.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct JobBacklog {
     job: usize,
     /// Multiple of what is added, in millionths.
     ppm: u32,
@@ -20,7 +20,7 @@ struct Share {
     taken_bytes: u64,
 }
 
-impl Share {
+impl JobBacklog {
     fn due_bytes(self, added_bytes: u64) -> u64 {
         u64::try_from(u128::from(added_bytes) * u128::from(self.ppm) / MILLION).unwrap_or(u64::MAX)
     }
@@ -39,13 +39,13 @@ impl Share {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     added_bytes: u64,
-    shares: Vec<Share>,
+    shares: Vec<JobBacklog>,
 }
 
 impl Backlog {
     /// A job that works off a multiple of what is added, in requests of so many bytes.
     pub(super) fn share(&mut self, job: usize, ppm: u32, bytes: u32) {
-        self.shares.push(Share { job, ppm, bytes: u64::from(bytes), taken_bytes: 0 });
+        self.shares.push(JobBacklog { job, ppm, bytes: u64::from(bytes), taken_bytes: 0 });
     }
 
     pub(super) fn add(&mut self, bytes: u32) {
@@ -87,7 +87,7 @@ impl Backlog {
 
     /// Whether the slowest share is behind by more than so many bytes, as they were added; never by more than 0, which is no limit.
     pub(super) fn is_behind_by_more(&self, bytes: u64) -> bool {
-        let behind = |share: &Share| {
+        let behind = |share: &JobBacklog| {
             u128::from(share.left_bytes(self.added_bytes)) * MILLION > u128::from(bytes) * u128::from(share.ppm)
         };
         bytes > 0 && self.shares.iter().any(behind)

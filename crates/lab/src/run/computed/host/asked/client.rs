@@ -18,6 +18,10 @@ pub(super) fn load(host: &Host, ask: &Ask<'_>, client: &Client) -> Result<Load, 
         load.beside = client.background(mix).flat_map(|background| threads(plain, background)).collect();
         load.job.stalls_bytes = if load.beside.is_empty() { 0 } else { client.stall_bytes() };
     }
+    if !load.job.is_client() && load.beside.is_empty() {
+        let what = "an operation that always needs a request, and leaves nothing, is what kind = \"fio\" does: say hits, write_hits or leaves_bytes";
+        return Err(wrong("workload.mixes", what.to_owned()));
+    }
     if load.job.writes_ppm > 0 {
         writes(host, "workload.mixes")?;
     }

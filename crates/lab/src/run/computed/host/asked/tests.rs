@@ -118,3 +118,10 @@ fn a_limit_below_a_request_is_refused_by_its_key() {
     let low = CLIENT.replace("stall_bytes = 2000000", "stall_bytes = 100000");
     assert_eq!(client(&low, "a").unwrap_err().at, "workload.stall_bytes");
 }
+
+#[test]
+fn a_mix_that_is_like_fio_is_refused() {
+    let plain = "threads = 6\n[mixes.a]\nreads = 1\n";
+    let refused = client(plain, "a").unwrap_err();
+    assert_eq!(refused.at, "workload.mixes");
+}
