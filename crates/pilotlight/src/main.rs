@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod doctor;
 mod load;
+mod metrics;
 mod namespace;
 mod policies;
 mod serve;

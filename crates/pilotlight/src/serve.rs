@@ -15,6 +15,8 @@ mod signals;
 mod station;
 
 use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
@@ -29,6 +31,7 @@ use crate::config::{self, AdminSocket, Machine, Operation, Problem, format_durat
 use crate::console;
 use crate::exit::Exit;
 use crate::log;
+use crate::metrics::http::Http;
 use budget::{ByHand, Configured, Store};
 use overdue::Overdue;
 use server::Running;
@@ -61,10 +64,14 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
     let (server, in_charge) = server::start(&loaded.config, &operation)?;
-    let station = Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine);
+    let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
+    let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine));
+    let http = metrics.map(|listener| serve_metrics(listener, &station, &loaded.operation)).transpose()?;
     announce(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
     let overdue = obey(&mut orders, args, &machine, &station, control.as_ref())?;
     drop(control); // a server that leaves takes no orders
+    drop(http);
+    let station = Arc::into_inner(station).context("metrics are still being read")?;
     let (server, config) = station.close();
     let exit = stop(server, &config);
     drop(overdue);
@@ -78,6 +85,22 @@ fn with_goals_by_hand(read: &Operation) -> (Operation, ByHand) {
     let goals = configured.goals(&by_hand, now_s);
     let priorities = configured.priorities(&by_hand);
     (Operation { goals, priorities, domain: by_hand.domain.or(read.domain), ..read.clone() }, by_hand)
+}
+
+/// The address of metrics, taken before the server starts.
+fn metrics_listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address);
+    listener.with_context(|| format!("cannot serve metrics on {address}: choose another address (--metrics), or none"))
+}
+
+/// Serves metrics until the end of what it returns.
+fn serve_metrics(listener: TcpListener, station: &Arc<Station>, operation: &Operation) -> anyhow::Result<Http> {
+    let address = listener.local_addr().context("the address of metrics")?;
+    let source = Arc::clone(station);
+    let http = Http::start(listener, Arc::new(move || source.facts()), &operation.reactors.cores);
+    let http = http.context("cannot start a thread for metrics")?;
+    info!("metrics: http://{address}/metrics");
+    Ok(http)
 }
 
 /// The control socket. Where the system has no place for one that was not asked for the server goes without.
@@ -150,9 +173,11 @@ fn reload(args: &ServeArgs, machine: &Machine, station: &Station) {
         Ok(loaded) => {
             console::tell(loaded.warnings(log::colour()));
             station.reload(&loaded);
+            station.note_reload(true);
         }
         Err(refused) => {
             console::tell(refused.render(log::colour()));
+            station.note_reload(false);
             warn!("the configuration is refused; what was running goes on unchanged");
         }
     }

@@ -96,6 +96,19 @@ impl HistogramSnapshot {
         self.sum_ns.checked_div(self.count()).unwrap_or(0)
     }
 
+    /// Their sum in nanoseconds.
+    #[must_use]
+    pub fn sum_ns(&self) -> u64 {
+        self.sum_ns
+    }
+
+    /// How many of them were in buckets that end at `ns` nanoseconds or before: those up to `ns`, but for those within 1.6 % of it.
+    #[must_use]
+    pub fn count_up_to(&self, ns: u64) -> u64 {
+        let wholly = |(bucket, _): &(usize, &u64)| longest_in(*bucket) <= ns;
+        self.counts.iter().enumerate().take_while(wholly).map(|(_, count)| count).sum()
+    }
+
     /// The duration in nanoseconds that at least `share` of all (0 to 1) do not exceed, up to 1.6 % too long; 0 if there are
     /// none.
     #[must_use]

@@ -239,6 +239,7 @@ mod tests {
             profile: None,
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
+            metrics: None,
             state_file: None,
         }
     }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tracing::{info, warn};
 
 use super::budget;
 use crate::config::{BudgetDomain, SensorChoice};
+use crate::metrics::{PowerFacts, ZoneFacts};
 use crate::status::report::{PowerReading, PowerReport};
 
 /// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second
@@ -39,6 +41,10 @@ pub(crate) struct Meter {
 /// A sensor that is read again and again, until the end of this.
 pub(crate) struct Power {
     board: Arc<ReadingBoard>,
+    /// Energy of each source since the start, in microjoules.
+    energy_uj: Arc<[AtomicU64]>,
+    /// The sensor itself gives power.
+    gives_watts: bool,
     sensor: String,
     modelled: Option<String>,
     floor_uw: Option<u64>,
@@ -170,23 +176,28 @@ impl Meter {
             None => info!("power is measured by {sensor}"),
         }
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
-        let ((stop, stopped), written) = (channel(), Arc::clone(&board));
+        let energy_uj: Arc<[AtomicU64]> = self.parts.iter().map(|_| AtomicU64::new(0)).collect();
+        let gives_watts = self.sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
+        let ((stop, stopped), written, spent) = (channel(), Arc::clone(&board), Arc::clone(&energy_uj));
         let thread = std::thread::Builder::new().name("power".into()).spawn(move || {
             keep_off(&cpus);
-            self.read_until(&stopped, &written);
+            self.read_until(&stopped, &written, &spent);
         })?;
-        Ok(Power { board, sensor, modelled, floor_uw, stop: Some(stop), thread: Some(thread) })
+        Ok(Power { board, energy_uj, gives_watts, sensor, modelled, floor_uw, stop: Some(stop), thread: Some(thread) })
     }
 
-    fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard) {
+    fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard, energy_uj: &[AtomicU64]) {
         let mut live = Live::of(vec![self.sensor]);
         let mut fails = false;
+        let mut last_ns = clock::now_ns();
         loop {
             for said in live.read(clock::now_ns) {
                 let failed = said.values.as_ref().err().filter(|_| !fails);
                 failed.iter().for_each(|why| warn!("power cannot be read: {why}"));
                 fails = said.values.is_err();
-                put(board, &self.parts, &said);
+                let now_ns = clock::now_ns();
+                let elapsed_ns = now_ns.saturating_sub(std::mem::replace(&mut last_ns, now_ns));
+                put(board, &self.parts, &said, (energy_uj, elapsed_ns));
             }
             if stopped.recv_timeout(WINDOW) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -195,8 +206,8 @@ impl Meter {
     }
 }
 
-/// Writes what was said of each part.
-fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said) {
+/// Writes what was said of each part, and adds its energy over the time since the last reading.
+fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said, (energy_uj, elapsed_ns): (&[AtomicU64], u64)) {
     let ended_ns = clock::now_ns();
     let watts = |domain: &usize| match said.values.as_ref().ok()?.get(*domain)?.1? {
         Value::Watts(watts) => Some(watts),
@@ -206,6 +217,9 @@ fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said) {
         let sum: Option<f64> = domains.iter().map(watts).sum();
         let uw = sum.map(|watts| (watts * 1e6).round()).filter(|&uw| uw >= 0.0); // a chip can tell less than nothing
         board.put(id, Window { ended_ns, value: uw.map(|uw| uw as u64) });
+        if let (Some(uw), Some(energy_uj)) = (uw, energy_uj.get(usize::from(id.0))) {
+            energy_uj.fetch_add((uw * elapsed_ns as f64 / 1e9) as u64, Relaxed);
+        }
     }
 }
 
@@ -240,6 +254,22 @@ impl Power {
     /// As of [`super::server::Running::floor_uw`].
     pub(super) fn floor_uw(&self, domain: BudgetDomain) -> Option<u64> {
         self.floor_uw.filter(|_| domain == BudgetDomain::Cpu)
+    }
+
+    /// For metrics.
+    pub(crate) fn facts(&self) -> PowerFacts {
+        let report = self.report();
+        let zone = |(reading, energy_uj): (PowerReading, &AtomicU64)| ZoneFacts {
+            name: reading.of,
+            energy_uj: energy_uj.load(Relaxed),
+            power_uw: reading.power_uw,
+        };
+        PowerFacts {
+            zones: report.readings.into_iter().zip(self.energy_uj.iter()).map(zone).collect(),
+            sensor: report.sensor,
+            model: report.modelled,
+            gives_watts: self.gives_watts && self.modelled.is_none(),
+        }
     }
 
     /// For people.
@@ -361,13 +391,16 @@ mod tests {
             interval_ns: 1,
             values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
         };
+        let energy_uj = [0, 0].map(AtomicU64::new);
         let read = |said: &Said| {
-            put(&board, &parts, said);
+            put(&board, &parts, said, (&energy_uj, 2_000_000_000));
             [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
         };
         assert_eq!(read(&said([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
         assert_eq!(read(&said([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
         assert_eq!(read(&Said { values: Err("unplugged".into()), ..said([None; 3]) }), [None, None]);
         assert_eq!(read(&said([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
+        let energy_uj = energy_uj.map(AtomicU64::into_inner);
+        assert_eq!(energy_uj, [44_000_000, 6_000_000], "of two seconds each, where power was known");
     }
 }

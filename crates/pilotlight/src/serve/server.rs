@@ -16,11 +16,12 @@ use super::knobs::{self, Reach, Settings};
 use super::power::{self, Power};
 use super::{budget, holder};
 use crate::config::{BudgetDomain, NamespaceTolerance, Operation, Priority, Reactors};
+use crate::metrics::PowerFacts;
 use crate::policies::PolicyChoice;
 use crate::status::report::{NameAndValue, PowerReport};
 
 /// A server that runs.
-pub(super) trait Running: Sync {
+pub(super) trait Running: Send + Sync {
     /// Addresses it listens on, with the ports that port 0 became.
     fn local_addrs(&self) -> Vec<SocketAddr>;
     /// Adds a namespace to the subsystem `nqn` and tells its hosts.
@@ -53,6 +54,10 @@ pub(super) trait Running: Sync {
     fn set_paused(&self, _class: Class, _paused: bool) {}
     /// What is known of power; `None` without a sensor.
     fn power(&self) -> Option<PowerReport>;
+    /// What is known of power and energy, for metrics; `None` without a sensor.
+    fn power_facts(&self) -> Option<PowerFacts> {
+        None
+    }
     /// What is measured of power.
     fn sources(&self) -> Vec<Source> {
         Vec::new()
@@ -197,6 +202,10 @@ impl Running for Served {
 
     fn power(&self) -> Option<PowerReport> {
         self.power.as_ref().map(Power::report)
+    }
+
+    fn power_facts(&self) -> Option<PowerFacts> {
+        self.power.as_ref().map(Power::facts)
     }
 
     fn sources(&self) -> Vec<Source> {

@@ -12,6 +12,7 @@
 //! What *runs* is true now; what was *read* is what the configuration said last.
 
 mod answers;
+mod facts;
 mod goals;
 mod namespaces;
 mod priorities;
@@ -27,6 +28,7 @@ use super::holder;
 use super::reload::{self, Wanted};
 use super::server::Running;
 use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
+use crate::metrics::ReloadFacts;
 use crate::policies::PolicyChoice;
 use goals::Watch;
 pub(super) use goals::{refresh, tolerance_of};
@@ -40,6 +42,8 @@ pub(super) struct Station {
     drain_timeout: Duration,
     store: Store,
     watch: Watch,
+    /// The last time the configuration was read again.
+    reloaded: Mutex<ReloadFacts>,
     state: Mutex<State>,
 }
 
@@ -119,6 +123,7 @@ impl Station {
             drain_timeout: loaded.config.limits.drain_timeout,
             store: Store::at(loaded.operation.state_file.clone()),
             watch: Watch::default(),
+            reloaded: Mutex::new(ReloadFacts { is_good: true, taken_s: facts::unix_s() }),
             state: Mutex::new(state),
         }
     }

@@ -86,6 +86,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         io_threads: io_threads(&window, &before.stats, &now.stats),
         orders: orders(was, is),
         wake_ups: wake_ups(was, is),
+        metrics: Vec::new(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::background::BackgroundReport;
+use crate::metrics::JsonSample;
 
 /// The version of this form; a field that goes or changes its meaning makes it another.
 pub(crate) const FORMAT: u32 = 1;
@@ -54,6 +55,9 @@ pub(crate) struct Report {
     pub(crate) orders: OrdersReport,
     /// Wake-ups by what was woken from, over all reactors.
     pub(crate) wake_ups: Vec<WakeUpReport>,
+    /// What is served as metrics: counters since the start, under the names of docs/metrics-server.md.
+    #[serde(default)]
+    pub(crate) metrics: Vec<JsonSample>,
 }
 
 /// What does not change while a server runs, but for its age.

@@ -11,6 +11,7 @@ mod failures;
 mod host_load;
 mod log;
 mod machine;
+mod metrics;
 mod policies;
 mod priorities;
 mod process;

@@ -98,6 +98,9 @@ tolerance = 0.2
 socket = "/run/pilotlight/disks.sock"
 state = "/var/lib/pilotlight/disks.json"
 
+[metrics]
+listen = "9808"
+
 [limits]
 max_memory = "4GiB"
 buffer_memory = "512MiB"

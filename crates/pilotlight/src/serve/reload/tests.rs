@@ -108,6 +108,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         profile: None,
         sensor: SensorChoice::Auto,
         admin_socket: None,
+        metrics: None,
         state_file: None,
     }
 }

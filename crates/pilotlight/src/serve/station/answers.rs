@@ -12,6 +12,7 @@ use crate::admin::background::BackgroundRequest;
 use crate::admin::listener::Answering;
 use crate::admin::request::{CapRequest, Request};
 use crate::config::{format_cap, name_of, parse_cap};
+use crate::metrics;
 use crate::policies::{Part, PolicyChoice, Unfit};
 use crate::serve::holder::choose;
 use crate::status::background::{BackgroundReport, background};
@@ -79,7 +80,8 @@ impl Station {
         let now = Look { uptime_ns, stats };
         let report = measure::report(session, &now, facts, policy, &operation.reactors);
         let goals = measure::goals(&operation.goals, &operation.tolerances, &in_charge, unreachable);
-        let report = Report { goals, priorities, budget, power: self.server.power(), ..report };
+        let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
+        let report = Report { goals, priorities, budget, power: self.server.power(), metrics, ..report };
         *session = now;
         report
     }

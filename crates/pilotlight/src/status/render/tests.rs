@@ -146,6 +146,7 @@ fn report() -> Report {
             WakeUpReport { from: "software-wait".to_owned(), wakes: count(2, 3), latency: distribution(2, 38_000) },
             WakeUpReport { from: "server-sleep".to_owned(), wakes: count(0, 5), latency: distribution(0, 0) },
         ],
+        metrics: Vec::new(),
     }
 }
 

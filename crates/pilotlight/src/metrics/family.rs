@@ -1,0 +1,107 @@
+//! Families and samples of metrics.
+
+use pilotlight_reactor::HistogramSnapshot;
+
+use super::Facts;
+
+/// The type of a family (OpenMetrics 1.0, section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Never falls while a server runs.
+    Counter,
+    Gauge,
+    /// In seconds, with the buckets of [`BUCKETS_S`].
+    Histogram,
+    /// Always 1; its labels are what it says.
+    Info,
+}
+
+/// Upper ends of buckets, in seconds: the few by which alerts tell slow from fast.
+pub(crate) const BUCKETS_S: [f64; 12] =
+    [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 200e-3, 1.0];
+
+/// A metric. Its name lacks `_total` and `_info`.
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// The unit, with which the name ends; empty for counts and ratios.
+    pub(crate) unit: &'static str,
+    /// Labels of its samples.
+    pub(crate) labels: &'static [&'static str],
+    pub(crate) help: &'static str,
+    /// Its samples.
+    pub(crate) collect: fn(&Facts, &mut Samples),
+}
+
+impl Family {
+    /// The name of a sample, but for the suffix of a histogram's.
+    pub(crate) fn sample_name(&self) -> String {
+        let suffix = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        format!("{}{suffix}", self.name)
+    }
+
+    /// Its samples now.
+    pub(crate) fn samples(&self, facts: &Facts) -> Vec<Sample> {
+        let mut samples = Samples::default();
+        (self.collect)(facts, &mut samples);
+        let has_labels = |sample: &Sample| {
+            let names = sample.labels.iter().map(|(name, _)| *name).filter(|name| *name != "le");
+            names.eq(self.labels.iter().copied())
+        };
+        debug_assert!(samples.all.iter().all(has_labels), "{}: {:?}", self.name, self.labels);
+        samples.all
+    }
+}
+
+/// A value of a family.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    /// `_bucket`, `_count` or `_sum` of a histogram; else empty.
+    pub(crate) suffix: &'static str,
+    pub(crate) labels: Vec<(&'static str, String)>,
+    pub(crate) value: f64,
+}
+
+/// Samples of one family.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    pub(crate) all: Vec<Sample>,
+}
+
+impl Samples {
+    /// A value.
+    pub(crate) fn put<const N: usize>(&mut self, labels: [(&'static str, &str); N], value: f64) {
+        let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
+        self.all.push(Sample { suffix: "", labels, value });
+    }
+
+    /// A value, if there is one.
+    pub(crate) fn put_some<const N: usize>(&mut self, labels: [(&'static str, &str); N], value: Option<f64>) {
+        if let Some(value) = value {
+            self.put(labels, value);
+        }
+    }
+
+    /// Durations.
+    pub(crate) fn durations<const N: usize>(
+        &mut self,
+        labels: [(&'static str, &str); N],
+        durations: &HistogramSnapshot,
+    ) {
+        let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
+        let count = durations.count() as f64;
+        for end_s in BUCKETS_S {
+            let labels = [&labels[..], &[("le", end_s.to_string())]].concat();
+            let value = durations.count_up_to((end_s * 1e9) as u64) as f64;
+            self.all.push(Sample { suffix: "_bucket", labels, value });
+        }
+        let labels_of_all = [&labels[..], &[("le", "+Inf".to_owned())]].concat();
+        self.all.push(Sample { suffix: "_bucket", labels: labels_of_all, value: count });
+        self.all.push(Sample { suffix: "_count", labels: labels.clone(), value: count });
+        self.all.push(Sample { suffix: "_sum", labels, value: durations.sum_ns() as f64 / 1e9 });
+    }
+}

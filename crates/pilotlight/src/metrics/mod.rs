@@ -1,0 +1,112 @@
+//! Metrics of a running server for Prometheus and what reads its format.
+//!
+//! *Problem.* Who runs many servers scrapes them all with one tool, and asks days later. So numbers have to be counters that never fall, under
+//! names that say unit and source, in few series whose number the configuration bounds. *Words.* A *family* is a name with a type, a unit
+//! and labels; a *sample* is one value of it. *Rules.* Each family is defined once, in `table.rs`: from there come the text that is
+//! scraped (`text.rs`), `metrics` of `pilotlight status --json`, and docs/metrics-server.md. Nothing here runs on a reactor: samples are
+//! read from cells that reactors write anyway, by the thread of `http.rs`, which stays off their CPUs.
+//!
+//! *Properties* (tests): no series twice; counters end in `_total`; buckets of a histogram rise and end with the count; energy and watts
+//! name the sensor, or the model's profile.
+
+pub(crate) mod family;
+pub(crate) mod http;
+mod table;
+pub(crate) mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use pilotlight_target::ServerStats;
+use serde::{Deserialize, Serialize};
+
+use crate::status::report::{BudgetReport, GoalsReport};
+pub(crate) use table::FAMILIES;
+
+/// What metrics are computed from: a server at a moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// When the server started, in seconds since 1970.
+    pub(crate) started_s: f64,
+    /// What it has counted.
+    pub(crate) stats: ServerStats,
+    /// The CPU of each reactor.
+    pub(crate) cpus: Vec<Option<u32>>,
+    pub(crate) namespaces: Vec<NamespaceFacts>,
+    /// The policy in charge.
+    pub(crate) policy: String,
+    pub(crate) goals: GoalsReport,
+    pub(crate) budget: Option<BudgetReport>,
+    pub(crate) power: Option<PowerFacts>,
+    pub(crate) reload: ReloadFacts,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NamespaceFacts {
+    pub(crate) nqn: String,
+    pub(crate) nsid: u32,
+    pub(crate) bytes: u64,
+    /// The file that it is in, until it is known how much is free there.
+    pub(crate) path: Option<std::path::PathBuf>,
+    /// What is free where its storage is; `None` where that is not a file system.
+    pub(crate) free_bytes: Option<u64>,
+}
+
+/// What is known of power.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PowerFacts {
+    pub(crate) sensor: String,
+    /// The profile of a model; nothing was measured then.
+    pub(crate) model: Option<String>,
+    /// Whether the sensor itself gives power, and not energy.
+    pub(crate) gives_watts: bool,
+    pub(crate) zones: Vec<ZoneFacts>,
+}
+
+/// A part of the machine whose power is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ZoneFacts {
+    pub(crate) name: String,
+    /// Energy since the start of the server, in microjoules.
+    pub(crate) energy_uj: u64,
+    /// Power in the last window, in microwatts; `None` where nothing is known, or too old.
+    pub(crate) power_uw: Option<u64>,
+}
+
+/// The last time the configuration was read again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReloadFacts {
+    pub(crate) is_good: bool,
+    /// When it was last taken, in seconds since 1970.
+    pub(crate) taken_s: f64,
+}
+
+impl Default for ReloadFacts {
+    fn default() -> Self {
+        Self { is_good: true, taken_s: 0.0 }
+    }
+}
+
+/// A sample for programs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JsonSample {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) value: f64,
+}
+
+/// All samples, as `pilotlight status --json` has them.
+pub(crate) fn samples(facts: &Facts) -> Vec<JsonSample> {
+    let of_family = |family: &family::Family| {
+        let json = |sample: family::Sample| JsonSample {
+            name: family.sample_name() + sample.suffix,
+            labels: sample.labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            value: sample.value,
+        };
+        family.samples(facts).into_iter().map(json).collect::<Vec<_>>()
+    };
+    FAMILIES.iter().flat_map(of_family).collect()
+}

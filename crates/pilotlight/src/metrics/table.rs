@@ -1,0 +1,367 @@
+//! Every metric of the server, defined once.
+
+use std::iter::zip;
+
+use pilotlight_reactor::HistogramSnapshot;
+use pilotlight_reactor::cells::SLEEPS;
+use pilotlight_target::{Capped, TargetThreadStats};
+
+use super::Facts;
+use super::family::{Family, Kind, Samples};
+
+use Kind::{Counter, Gauge, Histogram, Info};
+
+const fn family(
+    name: &'static str,
+    (kind, unit): (Kind, &'static str),
+    labels: &'static [&'static str],
+    help: &'static str,
+    collect: fn(&Facts, &mut Samples),
+) -> Family {
+    Family { name, kind, unit, labels, help, collect }
+}
+
+/// All metrics, in the order of the text.
+pub(crate) static FAMILIES: &[Family] = &[
+    family("pilotlight_build", (Info, ""), &["version"], "The program's version.", |_, out| {
+        out.put([("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    }),
+    family(
+        "pilotlight_start_time_seconds",
+        (Gauge, "seconds"),
+        &[],
+        "When the server started, in Unix time.",
+        |facts, out| {
+            out.put([], facts.started_s);
+        },
+    ),
+    family("pilotlight_io_requests", (Counter, ""), &["operation"], "Reads and writes answered.", |facts, out| {
+        out.put([("operation", "read")], facts.stats.totals.reads as f64);
+        out.put([("operation", "write")], facts.stats.totals.writes as f64);
+    }),
+    family(
+        "pilotlight_io_bytes",
+        (Counter, "bytes"),
+        &["operation"],
+        "Bytes of reads and writes answered.",
+        |facts, out| {
+            out.put([("operation", "read")], facts.stats.totals.read_bytes as f64);
+            out.put([("operation", "write")], facts.stats.totals.written_bytes as f64);
+        },
+    ),
+    family(
+        "pilotlight_io_duration_seconds",
+        (Histogram, "seconds"),
+        &[],
+        "Time of reads and writes in the target, from the poll that read the command until the socket took the answer.",
+        |facts, out| out.durations([], &sum(facts, |thread| &thread.latency)),
+    ),
+    family(
+        "pilotlight_failed_commands",
+        (Counter, ""),
+        &["subsystem", "namespace", "status", "cause"],
+        "Commands that failed, by what the NVMe specification calls the status.",
+        failed_commands,
+    ),
+    family("pilotlight_connections", (Gauge, ""), &[], "Connections (queues of hosts) now.", |facts, out| {
+        out.put([], facts.stats.totals.connections as f64);
+    }),
+    family("pilotlight_associations", (Gauge, ""), &[], "Associations of hosts with controllers now.", |facts, out| {
+        out.put([], facts.stats.associations as f64);
+    }),
+    family(
+        "pilotlight_connection_faults",
+        (Counter, ""),
+        &[],
+        "Connections that a fault of the peer ended.",
+        |facts, out| {
+            out.put([], facts.stats.totals.faults as f64);
+        },
+    ),
+    family(
+        "pilotlight_core_seconds",
+        (Counter, "seconds"),
+        &["reactor", "cpu", "state"],
+        "Time of each reactor by state: busy, empty polls, and each depth of sleep.",
+        core_seconds,
+    ),
+    family(
+        "pilotlight_core_scheduled_seconds",
+        (Counter, "seconds"),
+        &["reactor", "cpu"],
+        "CPU time of each reactor's thread as the kernel accounts it; waiting instructions count.",
+        |facts, out| {
+            for (reactor, cpu, stats) in reactors(facts) {
+                out.put([("reactor", &reactor), ("cpu", &cpu)], seconds(stats.cpu_ns));
+            }
+        },
+    ),
+    family(
+        "pilotlight_thread_moves",
+        (Counter, ""),
+        &[],
+        "I/O threads that the policy has moved to another reactor.",
+        |facts, out| {
+            out.put([], facts.stats.runtime.director.moves as f64);
+        },
+    ),
+    family(
+        "pilotlight_core_sleeps_ordered",
+        (Counter, ""),
+        &[],
+        "Cores that the policy has ordered to sleep.",
+        |facts, out| {
+            out.put([], facts.stats.runtime.director.sleeps as f64);
+        },
+    ),
+    family(
+        "pilotlight_refused_policy_commands",
+        (Counter, ""),
+        &[],
+        "Commands of the policy that were refused or failed.",
+        |facts, out| {
+            out.put([], facts.stats.runtime.director.refusals as f64);
+        },
+    ),
+    family(
+        "pilotlight_wake_ups",
+        (Counter, ""),
+        &["depth"],
+        "Sleeps of reactors that have ended, by depth.",
+        |facts, out| {
+            for (index, depth) in SLEEPS.iter().enumerate() {
+                let wakes = facts.stats.runtime.reactors.iter().map(|reactor| reactor.asleep[index].wakes).sum::<u64>();
+                out.put([("depth", depth.name())], wakes as f64);
+            }
+        },
+    ),
+    family(
+        "pilotlight_wake_up_duration_seconds",
+        (Histogram, "seconds"),
+        &["depth"],
+        "From the sending of a wake-up to the sleeper's first look at it, where another core sent it.",
+        wake_up_durations,
+    ),
+    family("pilotlight_policy", (Info, ""), &["policy"], "The policy in charge.", |facts, out| {
+        out.put([("policy", &facts.policy)], 1.0);
+    }),
+    family(
+        "pilotlight_energy_joules",
+        (Counter, "joules"),
+        &["zone", "sensor", "model"],
+        "Energy since the start, by zone; where `model` is set nothing was measured: it names the profile.",
+        energy,
+    ),
+    family(
+        "pilotlight_power_watts",
+        (Gauge, "watts"),
+        &["zone", "sensor"],
+        "Power in the last window, of a sensor that gives power; the rate of pilotlight_energy_joules_total for others.",
+        watts,
+    ),
+    family("pilotlight_budget_watts", (Gauge, "watts"), &[], "The power budget in force.", |facts, out| {
+        out.put_some([], facts.goals.budget_uw.map(millionths));
+    }),
+    family(
+        "pilotlight_budget_headroom_watts",
+        (Gauge, "watts"),
+        &[],
+        "The budget less the power of its domain; below 0 it is exceeded.",
+        |facts, out| {
+            let headroom_uw = facts.budget.as_ref().and_then(|budget| budget.headroom_uw);
+            out.put_some([], headroom_uw.map(|uw| uw as f64 / 1e6));
+        },
+    ),
+    family(
+        "pilotlight_budget_state",
+        (Gauge, ""),
+        &["state"],
+        "1 for the state that the budget is in (docs/budget.md).",
+        |facts, out| {
+            if let Some(budget) = &facts.budget {
+                out.put([("state", &budget.state)], 1.0);
+            }
+        },
+    ),
+    family(
+        "pilotlight_tolerance_ratio",
+        (Gauge, "ratio"),
+        &["subsystem", "namespace", "stat"],
+        "By what share latency may be above that without saving; labels are empty for the whole server.",
+        |facts, out| tolerances(facts, out, |tolerance| tolerance.loss_ppm.map(|ppm| f64::from(ppm) / 1e6)),
+    ),
+    family(
+        "pilotlight_tolerance_seconds",
+        (Gauge, "seconds"),
+        &["subsystem", "namespace", "stat"],
+        "The latency that requests may have; labels are empty for the whole server.",
+        |facts, out| tolerances(facts, out, |tolerance| tolerance.latency_ns.map(seconds)),
+    ),
+    family(
+        "pilotlight_bandwidth_cap_bytes_per_second",
+        (Gauge, "bytes_per_second"),
+        &["subsystem", "namespace", "host", "by"],
+        "Caps of bandwidth of namespaces and of hosts that the configuration lists, by who set them.",
+        caps,
+    ),
+    family(
+        "pilotlight_capped_bytes",
+        (Counter, "bytes"),
+        &["subsystem", "namespace", "host"],
+        "Bytes of commands that were admitted while a cap held.",
+        |facts, out| capped(facts, out, |stats| stats.bytes as f64),
+    ),
+    family(
+        "pilotlight_throttled_commands",
+        (Counter, ""),
+        &["subsystem", "namespace", "host"],
+        "Commands that had to wait for a cap of bandwidth.",
+        |facts, out| capped(facts, out, |stats| stats.throttled as f64),
+    ),
+    family(
+        "pilotlight_cap_wait_seconds",
+        (Histogram, "seconds"),
+        &[],
+        "How long commands waited for a cap of bandwidth, which is not part of their duration.",
+        |facts, out| out.durations([], &sum(facts, |thread| &thread.cap_waits)),
+    ),
+    family(
+        "pilotlight_namespace_size_bytes",
+        (Gauge, "bytes"),
+        &["subsystem", "namespace"],
+        "Capacity of each namespace.",
+        |facts, out| {
+            for namespace in &facts.namespaces {
+                let labels = [("subsystem", &*namespace.nqn), ("namespace", &*namespace.nsid.to_string())];
+                out.put(labels, namespace.bytes as f64);
+            }
+        },
+    ),
+    family(
+        "pilotlight_storage_free_bytes",
+        (Gauge, "bytes"),
+        &["subsystem", "namespace"],
+        "What is free in the file system where a namespace's file is; none for memory and devices.",
+        |facts, out| {
+            for namespace in &facts.namespaces {
+                let labels = [("subsystem", &*namespace.nqn), ("namespace", &*namespace.nsid.to_string())];
+                out.put_some(labels, namespace.free_bytes.map(|bytes| bytes as f64));
+            }
+        },
+    ),
+    family(
+        "pilotlight_config_last_reload_successful",
+        (Gauge, ""),
+        &[],
+        "Whether the configuration was good when it was last read.",
+        |facts, out| out.put([], f64::from(u8::from(facts.reload.is_good))),
+    ),
+    family(
+        "pilotlight_config_last_reload_success_timestamp_seconds",
+        (Gauge, "seconds"),
+        &[],
+        "When a configuration was last taken over, in Unix time.",
+        |facts, out| out.put([], facts.reload.taken_s),
+    ),
+];
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn millionths(value: u64) -> f64 {
+    value as f64 / 1e6
+}
+
+fn sum(facts: &Facts, of: fn(&TargetThreadStats) -> &HistogramSnapshot) -> HistogramSnapshot {
+    let mut sum = HistogramSnapshot::default();
+    facts.stats.threads.iter().for_each(|thread| sum += of(thread));
+    sum
+}
+
+fn failed_commands(facts: &Facts, out: &mut Samples) {
+    for namespace in &facts.stats.failures {
+        let nsid = namespace.nsid.to_string();
+        for count in &namespace.counts {
+            let labels = [
+                ("subsystem", &*namespace.nqn),
+                ("namespace", &*nsid),
+                ("status", count.status),
+                ("cause", count.cause),
+            ];
+            out.put(labels, count.commands as f64);
+        }
+    }
+}
+
+fn reactors(facts: &Facts) -> impl Iterator<Item = (String, String, &pilotlight_reactor::ReactorStats)> {
+    let cpus = facts.cpus.iter().copied().chain(std::iter::repeat(None));
+    let named = zip(facts.stats.runtime.reactors.iter().enumerate(), cpus);
+    named.map(|((id, stats), cpu)| (id.to_string(), cpu.map_or(String::new(), |cpu| cpu.to_string()), stats))
+}
+
+fn core_seconds(facts: &Facts, out: &mut Samples) {
+    for (reactor, cpu, stats) in reactors(facts) {
+        let mut put = |state, ns| out.put([("reactor", &*reactor), ("cpu", &*cpu), ("state", state)], seconds(ns));
+        put("busy", stats.busy_ns);
+        put("empty-polls", stats.idle_ns);
+        zip(SLEEPS, &stats.asleep).for_each(|(depth, sleep)| put(depth.name(), sleep.ns));
+    }
+}
+
+fn wake_up_durations(facts: &Facts, out: &mut Samples) {
+    for (index, depth) in SLEEPS.iter().enumerate() {
+        let mut sum = HistogramSnapshot::default();
+        facts.stats.runtime.reactors.iter().for_each(|reactor| sum += &reactor.asleep[index].latency);
+        out.durations([("depth", depth.name())], &sum);
+    }
+}
+
+fn energy(facts: &Facts, out: &mut Samples) {
+    let Some(power) = &facts.power else { return };
+    for zone in &power.zones {
+        let labels =
+            [("zone", &*zone.name), ("sensor", &*power.sensor), ("model", power.model.as_deref().unwrap_or_default())];
+        out.put(labels, millionths(zone.energy_uj));
+    }
+}
+
+fn watts(facts: &Facts, out: &mut Samples) {
+    let Some(power) = facts.power.as_ref().filter(|power| power.gives_watts) else { return };
+    for zone in &power.zones {
+        out.put_some([("zone", &*zone.name), ("sensor", &*power.sensor)], zone.power_uw.map(millionths));
+    }
+}
+
+fn tolerances(facts: &Facts, out: &mut Samples, value: fn(&crate::status::report::ToleranceReport) -> Option<f64>) {
+    for tolerance in &facts.goals.tolerances {
+        let nsid = tolerance.nsid.map_or(String::new(), |nsid| nsid.to_string());
+        let nqn = tolerance.nqn.as_deref().unwrap_or_default();
+        out.put_some([("subsystem", nqn), ("namespace", &*nsid), ("stat", &*tolerance.stat)], value(tolerance));
+    }
+}
+
+/// Subsystem, namespace and host of what is capped; what does not apply is empty.
+fn names(of: &Capped) -> (String, String, String) {
+    match of {
+        Capped::Namespace { nqn, nsid } => (nqn.clone(), nsid.to_string(), String::new()),
+        Capped::Host { nqn } => (String::new(), String::new(), nqn.clone()),
+    }
+}
+
+fn caps(facts: &Facts, out: &mut Samples) {
+    for cap in &facts.stats.caps {
+        let (nqn, nsid, host) = names(&cap.of);
+        for (by, rate) in [("operator", cap.stats.operator), ("policy", cap.stats.policy)] {
+            let labels = [("subsystem", &*nqn), ("namespace", &*nsid), ("host", &*host), ("by", by)];
+            out.put_some(labels, rate.map(|rate| rate as f64));
+        }
+    }
+}
+
+fn capped(facts: &Facts, out: &mut Samples, value: fn(&pilotlight_target::caps::LimitStats) -> f64) {
+    for cap in &facts.stats.caps {
+        let (nqn, nsid, host) = names(&cap.of);
+        out.put([("subsystem", &*nqn), ("namespace", &*nsid), ("host", &*host)], value(&cap.stats));
+    }
+}

@@ -1,0 +1,146 @@
+//! What holds of every metric, and the page that lists them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use pilotlight_reactor::Histogram;
+use pilotlight_target::{CapStats, Capped, TargetThreadStats};
+
+use super::family::Kind;
+use super::text::{Format, text};
+use super::*;
+use crate::status::report::ToleranceReport;
+
+/// A server of which everything is known.
+fn facts() -> Facts {
+    let latency = Histogram::default();
+    [10_000, 30_000, 30_000, 3_000_000_000].iter().for_each(|&ns| latency.record(ns, 1));
+    let thread = TargetThreadStats { latency: latency.snapshot(), ..TargetThreadStats::default() };
+    let mut stats = ServerStats { threads: vec![thread], ..ServerStats::default() };
+    stats.totals.reads = 3;
+    let host = Capped::Host { nqn: "nqn.2014-08.org:\"quoted\"\\\n".to_owned() };
+    stats.caps = vec![CapStats { of: host, stats: Default::default() }];
+    stats.caps[0].stats.operator = Some(1_000_000);
+    let zone = ZoneFacts { name: "package-0".to_owned(), energy_uj: 1_500_000, power_uw: Some(2_500_000) };
+    let tolerance = ToleranceReport { stat: "p99".to_owned(), loss_ppm: Some(200_000), ..ToleranceReport::default() };
+    Facts {
+        stats,
+        policy: "sandman".to_owned(),
+        cpus: vec![Some(3)],
+        namespaces: vec![NamespaceFacts {
+            nqn: "nqn.a".to_owned(),
+            nsid: 1,
+            bytes: 4096,
+            path: None,
+            free_bytes: Some(7),
+        }],
+        power: Some(PowerFacts { sensor: "hwmon".to_owned(), model: None, gives_watts: true, zones: vec![zone] }),
+        goals: GoalsReport { budget_uw: Some(300_000_000), tolerances: vec![tolerance], ..GoalsReport::default() },
+        ..Facts::default()
+    }
+}
+
+#[test]
+fn names_follow_the_rules_of_the_formats() {
+    let mut names = BTreeSet::new();
+    for family in FAMILIES {
+        assert!(names.insert(family.name), "{} stands twice", family.name);
+        assert!(family.name.starts_with("pilotlight_"), "{}", family.name);
+        assert!(
+            family.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
+            "{}",
+            family.name
+        );
+        assert!(family.unit.is_empty() || family.name.ends_with(family.unit), "{}: {}", family.name, family.unit);
+        assert!(!family.name.ends_with("_total") && !family.name.ends_with("_info"), "{}", family.name);
+        assert!(family.help.ends_with('.'), "{}", family.name);
+        assert!(family.kind != Kind::Histogram || family.unit == "seconds", "{}", family.name);
+    }
+}
+
+#[test]
+fn no_series_stands_twice_and_each_has_the_labels_of_its_family() {
+    let facts = facts();
+    for family in FAMILIES {
+        let mut seen = BTreeSet::new();
+        for sample in family.samples(&facts) {
+            assert!(seen.insert((sample.suffix, sample.labels)), "{}", family.name);
+        }
+    }
+}
+
+#[test]
+fn both_formats_say_the_same() {
+    let facts = facts();
+    let prometheus = text(&facts, Format::Prometheus);
+    for line in [
+        "# TYPE pilotlight_io_requests_total counter",
+        "pilotlight_io_requests_total{operation=\"read\"} 3",
+        "pilotlight_io_duration_seconds_bucket{le=\"0.00002\"} 1",
+        "pilotlight_io_duration_seconds_bucket{le=\"0.00005\"} 3",
+        "pilotlight_io_duration_seconds_bucket{le=\"1\"} 3",
+        "pilotlight_io_duration_seconds_bucket{le=\"+Inf\"} 4",
+        "pilotlight_io_duration_seconds_count 4",
+        "pilotlight_io_duration_seconds_sum 3.00007",
+        "pilotlight_energy_joules_total{zone=\"package-0\",sensor=\"hwmon\",model=\"\"} 1.5",
+        "pilotlight_power_watts{zone=\"package-0\",sensor=\"hwmon\"} 2.5",
+        "pilotlight_budget_watts 300",
+        "pilotlight_tolerance_ratio{subsystem=\"\",namespace=\"\",stat=\"p99\"} 0.2",
+        "pilotlight_bandwidth_cap_bytes_per_second{subsystem=\"\",namespace=\"\",host=\"nqn.2014-08.org:\\\"quoted\\\"\\\\\\n\",by=\"operator\"} 1000000",
+        "# TYPE pilotlight_policy_info gauge",
+    ] {
+        assert!(prometheus.lines().any(|other| other == line), "{line}\n\n{prometheus}");
+    }
+    let samples =
+        |text: &str| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+    let open = text(&facts, Format::OpenMetrics);
+    assert_eq!(samples(&open), samples(&prometheus));
+    assert!(open.contains("# UNIT pilotlight_energy_joules joules\n") && open.ends_with("# EOF\n"));
+}
+
+#[test]
+fn buckets_rise_and_end_with_the_count() {
+    let text = text(&facts(), Format::Prometheus);
+    let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).unwrap();
+    let buckets: Vec<f64> =
+        text.lines().filter(|line| line.starts_with("pilotlight_io_duration_seconds_bucket")).map(value).collect();
+    assert!(buckets.is_sorted() && buckets.len() == family::BUCKETS_S.len() + 1, "{buckets:?}");
+}
+
+#[test]
+fn watts_that_no_sensor_gives_are_left_to_the_rate_of_joules() {
+    let mut facts = facts();
+    facts.power.as_mut().unwrap().gives_watts = false;
+    let text = text(&facts, Format::Prometheus);
+    assert!(!text.contains("pilotlight_power_watts") && text.contains("pilotlight_energy_joules_total"));
+}
+
+/// Run with `WRITE_DOCS=1` to write the page.
+#[test]
+fn the_page_lists_every_metric() {
+    let mut page = String::from(
+        "<!-- Written by `WRITE_DOCS=1 cargo test -p pilotlight the_page_lists_every_metric`. Do not edit. -->\n\n\
+         # Metrics of the server\n\n\
+         What does `pilotlight serve --metrics 9808` tell Prometheus? `GET /metrics` has these, in Prometheus's text format 0.0.4, or in OpenMetrics 1.0 where\n\
+         `Accept` names it; `pilotlight status --json` has the same under `metrics`. How to scrape them: [operating.md](operating.md#metrics).\n\n\
+         | metric | type | labels | what it is |\n|---|---|---|---|\n",
+    );
+    for family in FAMILIES {
+        let kind = format!("{:?}", family.kind).to_lowercase();
+        let labels = family.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(page, "| `{}` | {kind} | {labels} | {} |", family.sample_name(), family.help);
+    }
+    let ends: Vec<String> = family::BUCKETS_S.iter().map(ToString::to_string).collect();
+    let _ = write!(
+        page,
+        "\nBuckets of histograms end at {} and infinity, in seconds. Series: one for each namespace, reactor, state, zone, and host that the\n\
+         configuration caps; none comes or goes with load.\n",
+        ends.join(", ")
+    );
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics-server.md");
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        return std::fs::write(&path, page).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), page, "WRITE_DOCS=1 writes it");
+}

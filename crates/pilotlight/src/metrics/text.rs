@@ -1,0 +1,78 @@
+//! Metrics as text: Prometheus's format 0.0.4, or OpenMetrics 1.0.
+
+use std::fmt::Write as _;
+
+use super::family::{Family, Kind, Sample};
+use super::{FAMILIES, Facts};
+
+/// The format of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Prometheus,
+    OpenMetrics,
+}
+
+impl Format {
+    /// What a client takes, by its `Accept`: OpenMetrics where it names that, else Prometheus's, which all take.
+    pub(crate) fn accepted(accept: &str) -> Self {
+        let media = accept.split(',').map(|part| part.split(';').next().unwrap_or_default().trim());
+        let named = media.into_iter().any(|name| name.eq_ignore_ascii_case("application/openmetrics-text"));
+        if named { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    /// `Content-Type`.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// All families that have samples.
+pub(crate) fn text(facts: &Facts, format: Format) -> String {
+    let mut out = String::with_capacity(16 * 1024);
+    for family in FAMILIES {
+        let samples = family.samples(facts);
+        if !samples.is_empty() {
+            head(&mut out, family, format);
+            samples.iter().for_each(|one| sample(&mut out, family, one));
+        }
+    }
+    if format == Format::OpenMetrics {
+        out.push_str("# EOF\n");
+    }
+    out
+}
+
+fn head(out: &mut String, family: &Family, format: Format) {
+    let (name, kind) = match (format, family.kind) {
+        (_, Kind::Gauge) => (family.name.to_owned(), "gauge"),
+        (_, Kind::Histogram) => (family.name.to_owned(), "histogram"),
+        (Format::OpenMetrics, Kind::Counter) => (family.name.to_owned(), "counter"),
+        (Format::OpenMetrics, Kind::Info) => (family.name.to_owned(), "info"),
+        (Format::Prometheus, Kind::Counter) => (family.sample_name(), "counter"),
+        (Format::Prometheus, Kind::Info) => (family.sample_name(), "gauge"),
+    };
+    let _ = writeln!(out, "# HELP {name} {}", escaped(family.help, format == Format::OpenMetrics));
+    let _ = writeln!(out, "# TYPE {name} {kind}");
+    if format == Format::OpenMetrics && !family.unit.is_empty() {
+        let _ = writeln!(out, "# UNIT {name} {}", family.unit);
+    }
+}
+
+fn sample(out: &mut String, family: &Family, sample: &Sample) {
+    let _ = write!(out, "{}{}", family.sample_name(), sample.suffix);
+    for (index, (name, value)) in sample.labels.iter().enumerate() {
+        let before = if index == 0 { '{' } else { ',' };
+        let _ = write!(out, "{before}{name}=\"{}\"", escaped(value, true));
+    }
+    let end = if sample.labels.is_empty() { "" } else { "}" };
+    let _ = writeln!(out, "{end} {}", sample.value);
+}
+
+/// Backslashes and ends of lines as both formats have them; quotation marks too in values of labels, and in OpenMetrics' help.
+fn escaped(text: &str, quotes: bool) -> String {
+    let text = text.replace('\\', "\\\\").replace('\n', "\\n");
+    if quotes { text.replace('"', "\\\"") } else { text }
+}

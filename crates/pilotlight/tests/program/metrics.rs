@@ -1,0 +1,133 @@
+//! Metrics over HTTP: what a scrape says rises with what hosts do, agrees with the status, and is read by Prometheus's own tools.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::process::{Server, run, text};
+
+/// A server with metrics, and where they are.
+fn serve(args: &[&str]) -> (Server, SocketAddr) {
+    let server = Server::start(&[&["--listen", "127.0.0.1:0", "--metrics", "0"], args].concat());
+    let line = server.expect_log("metrics: http://");
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
+    (server, address)
+}
+
+fn scrape(address: SocketAddr, accept: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: {accept}\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_owned()
+}
+
+fn value(text: &str, series: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().unwrap()
+}
+
+#[test]
+fn counters_rise_with_what_hosts_do_and_agree_with_the_status() {
+    let (server, address) = serve(&["--sensor", "modelled"]);
+    let reads = |text: &str| value(text, "pilotlight_io_requests_total{operation=\"read\"}");
+    assert_eq!(reads(&scrape(address, "*/*")), 0.0);
+    let target = server.address().to_string();
+    let loaded = run(&["load", "--yield", "--target", &target, "--rw", "randread", "--number_ios", "500"]);
+    assert_eq!(loaded.status.code(), Some(0), "{}", text(&loaded.stderr));
+    let after = scrape(address, "*/*");
+    assert_eq!(reads(&after), 500.0);
+    assert_eq!(value(&after, "pilotlight_io_duration_seconds_count"), 500.0);
+    assert_eq!(value(&after, "pilotlight_io_duration_seconds_bucket{le=\"+Inf\"}"), 500.0);
+    let status = server.ask(&["status"]);
+    let metrics = status["metrics"].as_array().unwrap();
+    let read = metrics
+        .iter()
+        .find(|one| one["name"] == "pilotlight_io_requests_total" && one["labels"]["operation"] == "read");
+    assert_eq!(read.unwrap()["value"], 500.0);
+    let joules =
+        "pilotlight_energy_joules_total{zone=\"CPU packages\",sensor=\"modelled\",model=\"sandman-epyc-9454p\"}";
+    let mut now = after;
+    while value(&now, joules) <= 0.0 {
+        now = scrape(address, "*/*"); // the model is read twice a second
+    }
+}
+
+#[test]
+fn a_refused_configuration_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    let good = "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = \"a.sock\"\n[metrics]\nlisten = \"0\"\n\
+                [[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n[[subsystem.namespace]]\nnsid = 1\nbackend = \"mem:1MiB\"\n";
+    std::fs::write(&file, good).unwrap();
+    let server = Server::start(&["--config", file.to_str().unwrap()]);
+    let line = server.expect_log("metrics: http://");
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
+    let is_good = || value(&scrape(address, "*/*"), "pilotlight_config_last_reload_successful");
+    assert_eq!(is_good(), 1.0);
+    std::fs::write(&file, "[server]\nlisten = 7\n").unwrap();
+    server.signal("HUP");
+    server.expect_log("the configuration is refused");
+    assert_eq!(is_good(), 0.0);
+}
+
+#[test]
+fn an_address_beyond_this_machine_gets_a_warning_and_one_in_use_says_what_to_do() {
+    let checked = run(&["serve", "--check", "--metrics", "192.0.2.7:9808"]);
+    assert!(text(&checked.stderr).contains("whoever reaches 192.0.2.7:9808"), "{}", text(&checked.stderr));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let refused = run(&["serve", "--listen", "127.0.0.1:0", "--admin-socket", "none", "--metrics", &port]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("--metrics"), "{}", text(&refused.stderr));
+}
+
+/// Gives `input` to a program, if it is there; its output.
+fn through(program: &str, args: &[&str], input: &str) -> Option<std::process::Output> {
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    Some(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_about() {
+    let (_server, address) = serve(&["--sensor", "modelled", "--budget", "300W", "--tolerance", "0.2"]);
+    let scraped = scrape(address, "text/plain");
+    let Some(output) = through("promtool", &["check", "metrics"], &scraped) else {
+        return eprintln!("SKIPPED: promtool_finds_nothing: needs promtool (Debian: prometheus)");
+    };
+    assert!(output.status.success(), "{}{}\n{scraped}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn the_python_client_reads_both_formats() {
+    let (_server, address) = serve(&["--sensor", "modelled"]);
+    let has_client = |python: &&str| {
+        let there = Command::new(python).args(["-c", "import prometheus_client"]).output();
+        there.is_ok_and(|output| output.status.success())
+    };
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_client) else {
+        return eprintln!("SKIPPED: the_python_client: needs python3-prometheus-client");
+    };
+    for (accept, parser) in [("text/plain", "parser"), ("application/openmetrics-text", "openmetrics.parser")] {
+        let script = format!(
+            "import sys; from prometheus_client.{parser} import text_string_to_metric_families as read; \
+             print(len([s for f in read(sys.stdin.read()) for s in f.samples]))"
+        );
+        let scraped = scrape(address, accept);
+        let output = through(python, &["-c", &script], &scraped).unwrap();
+        let samples = scraped.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(text(&output.stdout).trim(), samples.to_string(), "{}\n{scraped}", text(&output.stderr));
+    }
+}
