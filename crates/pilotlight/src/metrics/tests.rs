@@ -144,3 +144,30 @@ fn the_page_lists_every_metric() {
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), page, "WRITE_DOCS=1 writes it");
 }
+
+/// A benchmark: `cargo test --release -p pilotlight time_of_a_scrape -- --ignored --nocapture`.
+#[test]
+#[ignore = "a benchmark"]
+fn time_of_a_scrape() {
+    let mut facts = facts();
+    let namespace = |nsid| NamespaceFacts {
+        nqn: "nqn.2024-05.com.example:disks".to_owned(),
+        nsid,
+        bytes: 1 << 40,
+        ..NamespaceFacts::default()
+    };
+    facts.namespaces = (1..=1000).map(namespace).collect();
+    facts.stats.threads = vec![facts.stats.threads[0].clone(); 64];
+    facts.stats.totals.connections = 10_000;
+    for format in [Format::Prometheus, Format::OpenMetrics] {
+        let mut times: Vec<_> = (0..100)
+            .map(|_| {
+                let begin = std::time::Instant::now();
+                assert!(text(&facts, format).len() > 100_000);
+                begin.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        eprintln!("{format:?}: 1,000 namespaces, 64 I/O threads: {:?} (median of 100)", times[50]);
+    }
+}
