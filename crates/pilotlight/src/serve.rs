@@ -6,6 +6,7 @@ mod descriptors;
 mod drives;
 mod holder;
 pub(crate) mod knobs;
+mod notify;
 mod overdue;
 pub(crate) mod power;
 mod preflight;
@@ -33,6 +34,7 @@ use crate::exit::Exit;
 use crate::log;
 use crate::metrics::http::Http;
 use budget::{ByHand, Configured, Store};
+use notify::Watchdog;
 use overdue::Overdue;
 use server::Running;
 use signals::{Order, Orders};
@@ -67,10 +69,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine));
     let http = metrics.map(|listener| serve_metrics(listener, &station, &loaded.operation)).transpose()?;
+    let watchdog = Watchdog::start(&station, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
     announce(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
+    notify::ready();
     let overdue = obey(&mut orders, args, &machine, &station, control.as_ref())?;
     drop(control); // a server that leaves takes no orders
-    drop(http);
+    drop((http, watchdog));
     let station = Arc::into_inner(station).context("metrics are still being read")?;
     let (server, config) = station.close();
     let exit = stop(server, &config);
@@ -139,6 +143,7 @@ fn obey(
         let watching = watching.context("cannot start a thread that watches the power budget")?;
         let reloading = obey_signals(scope, || orders.next(), || reload(args, machine, station));
         let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
+        notify::stopping(station.drain_timeout() + overdue::GRACE);
         let overdue = Overdue::arm(station.drain_timeout() + overdue::GRACE, overdue::leave);
         if let (Some(control), Some(answering)) = (control, answering) {
             control.stop();
@@ -169,6 +174,7 @@ fn obey_signals<'scope>(
 
 /// Reads the configuration again and applies it.
 fn reload(args: &ServeArgs, machine: &Machine, station: &Station) {
+    notify::reloading();
     match config::load(args, machine) {
         Ok(loaded) => {
             console::tell(loaded.warnings(log::colour()));
@@ -181,6 +187,7 @@ fn reload(args: &ServeArgs, machine: &Machine, station: &Station) {
             warn!("the configuration is refused; what was running goes on unchanged");
         }
     }
+    notify::ready();
 }
 
 /// Drains and flushes.

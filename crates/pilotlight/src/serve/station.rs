@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pilotlight_reactor::RuntimeStats;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 use super::budget::{ByHand as GoalsByHand, Configured, Judge, Store};
@@ -131,6 +132,11 @@ impl Station {
     /// Addresses that the server listens on.
     pub(super) fn listening(&self) -> &[SocketAddr] {
         &self.listening
+    }
+
+    /// What reactors have counted.
+    pub(super) fn runtime_stats(&self) -> RuntimeStats {
+        self.server.stats().runtime
     }
 
     /// Makes the server into what the configuration now says.

@@ -374,7 +374,7 @@ fn wake_ups(before: &RuntimeStats, now: &RuntimeStats) -> Vec<WakeUpReport> {
 }
 
 /// A reactor before its start.
-fn none_yet() -> ReactorStats {
+pub(crate) fn none_yet() -> ReactorStats {
     ReactorStats {
         state: CoreState::Awake,
         loops: 0,

@@ -12,6 +12,7 @@ mod host_load;
 mod log;
 mod machine;
 mod metrics;
+mod notify;
 mod policies;
 mod priorities;
 mod process;

@@ -64,10 +64,24 @@ impl Server {
         Self::start_as(&[args, &["--admin-socket", socket.to_str().unwrap()]].concat(), Some(dir))
     }
 
+    /// The same with these variables in its environment.
+    pub(crate) fn start_in(args: &[&str], environment: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let args = [args, &["--admin-socket", socket.to_str().unwrap()]].concat();
+        Self::start_with(&args, Some(dir), environment)
+    }
+
     fn start_as(args: &[&str], dir: Option<TempDir>) -> Self {
+        Self::start_with(args, dir, &[])
+    }
+
+    fn start_with(args: &[&str], dir: Option<TempDir>, environment: &[(&str, &str)]) -> Self {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let args = [&["serve", "--json"], args].concat();
-        let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = command(&args);
+        command.envs(environment.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let log = lines_of(child.stderr.take().unwrap());
         let out = lines_of(child.stdout.take().unwrap());
         let Ok(line) = out.recv_timeout(PATIENCE) else {

@@ -1,0 +1,113 @@
+//! What systemd is told of a server (`sd_notify(3)`): that it is ready, reads its configuration again, stops, and lives.
+//!
+//! *Watchdog.* Where the unit asks for it (`WatchdogSec=`), a sign of life is sent at half its time, but only if every reactor that is awake has gone
+//! around its loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pilotlight_plant::CoreState;
+use pilotlight_reactor::{RuntimeStats, keep_off};
+use sd_notify::NotifyState;
+use tracing::{debug, error};
+
+use super::station::Station;
+
+/// Hosts can connect.
+pub(super) fn ready() {
+    tell(&[NotifyState::Ready]);
+}
+
+/// The configuration is read again; [`ready`] says when that is over.
+pub(super) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => debug!("systemd is not told of a reload: {error}"),
+    }
+}
+
+/// The server stops, and may take so long.
+pub(super) fn stopping(within: Duration) {
+    let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
+    tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(us)]);
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        debug!("systemd cannot be told: {error}");
+    }
+}
+
+/// Signs of life until the end of this.
+pub(super) struct Watchdog {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Sends signs of life if the unit asks for them; `None` if it does not.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub(super) fn start(station: &Arc<Station>, reactors: &[Option<u32>]) -> io::Result<Option<Self>> {
+        let Some(limit) = sd_notify::watchdog_enabled() else { return Ok(None) };
+        let (stop, stopped) = channel::<()>();
+        let (station, cpus) = (Arc::clone(station), reactors.iter().flatten().copied().collect::<Vec<u32>>());
+        let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
+            keep_off(&cpus);
+            let mut before = station.runtime_stats();
+            while stopped.recv_timeout(limit / 2) == Err(RecvTimeoutError::Timeout) {
+                let now = station.runtime_stats();
+                match stuck(&before, &now) {
+                    None => tell(&[NotifyState::Watchdog]),
+                    Some(reactor) => error!(reactor, "it is awake and does nothing; systemd gets no sign of life"),
+                }
+                before = now;
+            }
+        })?;
+        Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A reactor that was awake both times and has not gone around its loop in between.
+fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
+    let is_stuck = |(was, is): (&pilotlight_reactor::ReactorStats, &pilotlight_reactor::ReactorStats)| {
+        was.state == CoreState::Awake && is.state == CoreState::Awake && was.loops == is.loops
+    };
+    before.reactors.iter().zip(&now.reactors).position(is_stuck)
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::Depth;
+    use pilotlight_reactor::ReactorStats;
+
+    use super::*;
+
+    fn stats(reactors: [(CoreState, u64); 2]) -> RuntimeStats {
+        let one = |(state, loops)| ReactorStats { state, loops, ..crate::status::measure::none_yet() };
+        RuntimeStats { reactors: reactors.map(one).to_vec(), ..RuntimeStats::default() }
+    }
+
+    #[test]
+    fn who_is_awake_has_to_go_around_and_who_sleeps_has_not() {
+        let (awake, asleep) = (CoreState::Awake, CoreState::Asleep(Depth::MonitorWait));
+        let before = stats([(awake, 5), (asleep, 7)]);
+        assert_eq!(stuck(&before, &stats([(awake, 6), (asleep, 7)])), None);
+        assert_eq!(stuck(&before, &stats([(awake, 6), (awake, 7)])), None, "it has just woken");
+        assert_eq!(stuck(&before, &stats([(asleep, 5), (asleep, 7)])), None, "it has just fallen asleep");
+        assert_eq!(stuck(&before, &stats([(awake, 5), (awake, 8)])), Some(0));
+    }
+}
