@@ -23,6 +23,8 @@ use pilotlight_target::ServerStats;
 use serde::{Deserialize, Serialize};
 
 use crate::status::report::{BudgetReport, GoalsReport};
+#[cfg(test)]
+pub(crate) use table::BUDGET_STATES;
 pub(crate) use table::FAMILIES;
 
 /// What metrics are computed from: a server at a moment.

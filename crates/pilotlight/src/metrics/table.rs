@@ -11,6 +11,10 @@ use super::family::{Family, Kind, Samples};
 
 use Kind::{Counter, Gauge, Histogram, Info};
 
+/// States of a budget, as the status has them.
+pub(crate) const BUDGET_STATES: [&str; 7] =
+    ["off", "not used by the policy", "not measured", "settling", "held", "exceeded", "unreachable"];
+
 const fn family(
     name: &'static str,
     (kind, unit): (Kind, &'static str),
@@ -176,12 +180,8 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_budget_state",
         (Gauge, ""),
         &["state"],
-        "1 for the state that the budget is in (docs/budget.md).",
-        |facts, out| {
-            if let Some(budget) = &facts.budget {
-                out.put([("state", &budget.state)], 1.0);
-            }
-        },
+        "1 for the state that the budget is in, 0 for the others (docs/budget.md).",
+        budget_states,
     ),
     family(
         "pilotlight_tolerance_ratio",
@@ -203,13 +203,6 @@ pub(crate) static FAMILIES: &[Family] = &[
         &["subsystem", "namespace", "host", "by"],
         "Caps of bandwidth of namespaces and of hosts that the configuration lists, by who set them.",
         caps,
-    ),
-    family(
-        "pilotlight_capped_bytes",
-        (Counter, "bytes"),
-        &["subsystem", "namespace", "host"],
-        "Bytes of commands that were admitted while a cap held.",
-        |facts, out| capped(facts, out, |stats| stats.bytes as f64),
     ),
     family(
         "pilotlight_throttled_commands",
@@ -330,6 +323,13 @@ fn watts(facts: &Facts, out: &mut Samples) {
     let Some(power) = facts.power.as_ref().filter(|power| power.gives_watts) else { return };
     for zone in &power.zones {
         out.put_some([("zone", &*zone.name), ("sensor", &*power.sensor)], zone.power_uw.map(millionths));
+    }
+}
+
+fn budget_states(facts: &Facts, out: &mut Samples) {
+    let Some(budget) = &facts.budget else { return };
+    for state in BUDGET_STATES {
+        out.put([("state", state)], f64::from(u8::from(budget.state == state)));
     }
 }
 

@@ -185,6 +185,13 @@ mod tests {
     }
 
     #[test]
+    fn metrics_have_every_state() {
+        use Verdict::{Exceeded, Held, NotMeasured, NotUsed, Off, Settling, Unreachable};
+        let all = [Off, NotUsed, NotMeasured, Settling, Held, Exceeded, Unreachable(1)];
+        assert_eq!(all.map(Verdict::name), crate::metrics::BUDGET_STATES);
+    }
+
+    #[test]
     fn a_budget_is_held_once_a_window_after_it_is_within() {
         let mut judge = Judge::default();
         let verdicts = look(&mut judge, 10, 300, &[Some(290), Some(400), Some(320), Some(306), Some(307), Some(300)]);
