@@ -64,13 +64,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     // before anything is started, so that a signal during the start is not lost
     let mut orders = Orders::install().context("cannot handle signals")?;
     let control = control(loaded.operation.admin_socket.as_ref())?;
+    let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
     let (server, in_charge) = server::start(&loaded.config, &operation)?;
-    let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine));
+    let shown = metrics.as_ref().map(TcpListener::local_addr).transpose().context("the address of metrics")?;
+    let shown = Operation { metrics: shown, ..loaded.operation.clone() }; // with the port that port 0 became
     let http = metrics.map(|listener| serve_metrics(listener, &station, &loaded.operation)).transpose()?;
     let watchdog = Watchdog::start(&station, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
-    announce(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
+    announce(&banner::serving(&loaded.config, &shown, station.listening(), args.json));
     notify::ready();
     let overdue = obey(&mut orders, args, &machine, &station, control.as_ref())?;
     drop(control); // a server that leaves takes no orders

@@ -99,6 +99,11 @@ impl Failures {
         self.places().map(new).filter(|new| new.count.commands > 0).collect()
     }
 
+    /// Every status that is counted by itself, and what stands for all others; none has failed with any.
+    pub fn none() -> impl Iterator<Item = FailureCount> {
+        (0..=CAUSES.len()).map(|at| count(at, 0))
+    }
+
     fn places(&self) -> impl Iterator<Item = (usize, &Place)> {
         self.0.iter().enumerate()
     }

@@ -10,15 +10,28 @@ pub(crate) enum Kind {
     /// Never falls while a server runs.
     Counter,
     Gauge,
-    /// In seconds, with the buckets of [`BUCKETS_S`].
+    /// In seconds, with the buckets of [`BUCKETS`].
     Histogram,
     /// Always 1; its labels are what it says.
     Info,
 }
 
-/// Upper ends of buckets, in seconds: the few by which alerts tell slow from fast.
-pub(crate) const BUCKETS_S: [f64; 12] =
-    [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 200e-3, 1.0];
+/// Upper ends of buckets, in seconds and in nanoseconds: the few by which alerts tell slow from fast. Written as OpenMetrics 1.0 (section
+/// 4.4.5) writes numbers, so that the series have one name in every format.
+pub(crate) const BUCKETS: [(&str, u64); 12] = [
+    ("2e-05", 20_000),
+    ("5e-05", 50_000),
+    ("0.0001", 100_000),
+    ("0.0002", 200_000),
+    ("0.0005", 500_000),
+    ("0.001", 1_000_000),
+    ("0.002", 2_000_000),
+    ("0.005", 5_000_000),
+    ("0.01", 10_000_000),
+    ("0.05", 50_000_000),
+    ("0.2", 200_000_000),
+    ("1.0", 1_000_000_000),
+];
 
 /// A metric. Its name lacks `_total` and `_info`.
 pub(crate) struct Family {
@@ -94,9 +107,9 @@ impl Samples {
     ) {
         let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
         let count = durations.count() as f64;
-        for end_s in BUCKETS_S {
-            let labels = [&labels[..], &[("le", end_s.to_string())]].concat();
-            let value = durations.count_up_to((end_s * 1e9) as u64) as f64;
+        for (end, end_ns) in BUCKETS {
+            let labels = [&labels[..], &[("le", end.to_owned())]].concat();
+            let value = durations.count_up_to(end_ns) as f64;
             self.all.push(Sample { suffix: "_bucket", labels, value });
         }
         let labels_of_all = [&labels[..], &[("le", "+Inf".to_owned())]].concat();

@@ -31,7 +31,7 @@ const CONNECTIONS: usize = 32;
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
 /// How long a connection is kept.
-const LONGEST: Duration = Duration::from_secs(600);
+const LONGEST: Duration = Duration::from_secs(30);
 /// How long to wait where the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -56,7 +56,6 @@ impl Http {
     /// # Errors
     /// If the system has no thread or no way to wait left.
     pub(crate) fn start(listener: TcpListener, source: Source, reactors: &[Option<u32>]) -> io::Result<Self> {
-        let is_loopback = listener.local_addr()?.ip().is_loopback();
         listener.set_nonblocking(true)?;
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -64,7 +63,7 @@ impl Http {
         let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             keep_off(&cpus);
             runtime.block_on(async move {
-                let accepting = tokio::spawn(accept(listener, router(Page { source, is_loopback })));
+                let accepting = tokio::spawn(accept(listener, source));
                 let _ = stopped.await;
                 accepting.abort();
             });
@@ -86,7 +85,7 @@ fn router(page: Page) -> Router {
     Router::new().route("/metrics", get(metrics)).with_state(page)
 }
 
-async fn accept(listener: TcpListener, router: Router) {
+async fn accept(listener: TcpListener, source: Source) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::warn!("metrics are not served: {error}"),
@@ -96,13 +95,14 @@ async fn accept(listener: TcpListener, router: Router) {
         match listener.accept().await {
             Ok((stream, peer)) => match Arc::clone(&places).try_acquire_owned() {
                 Ok(place) => {
-                    let router = router.clone();
+                    let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+                    let page = Page { source: Arc::clone(&source), is_loopback };
                     tokio::spawn(async move {
-                        serve(stream, peer, router).await;
+                        serve(stream, peer, router(page)).await;
                         drop(place);
                     });
                 }
-                Err(_) => debug!(%peer, "metrics: too many connections; this one is closed"),
+                Err(_) => tracing::warn!(%peer, "metrics: {CONNECTIONS} connections are open; this one is closed"),
             },
             Err(error) => {
                 debug!("metrics: {error}");

@@ -51,9 +51,7 @@ pub(crate) struct NamespaceFacts {
     pub(crate) nqn: String,
     pub(crate) nsid: u32,
     pub(crate) bytes: u64,
-    /// The file that it is in, until it is known how much is free there.
-    pub(crate) path: Option<std::path::PathBuf>,
-    /// What is free where its storage is; `None` where that is not a file system.
+    /// What is free where its storage is; `None` where that is not a file system, or not known yet.
     pub(crate) free_bytes: Option<u64>,
 }
 

@@ -4,7 +4,8 @@ use std::iter::zip;
 
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::cells::SLEEPS;
-use pilotlight_target::{Capped, TargetThreadStats};
+use pilotlight_target::failures::Failures;
+use pilotlight_target::{Capped, NamespaceFailures, TargetThreadStats};
 
 use super::Facts;
 use super::family::{Family, Kind, Samples};
@@ -272,17 +273,17 @@ fn sum(facts: &Facts, of: fn(&TargetThreadStats) -> &HistogramSnapshot) -> Histo
     sum
 }
 
+/// Every status of every namespace: a series that begins above 0 would hide its first failures from `increase`.
 fn failed_commands(facts: &Facts, out: &mut Samples) {
-    for namespace in &facts.stats.failures {
+    for namespace in &facts.namespaces {
+        let same = |failed: &&NamespaceFailures| (&failed.nqn, failed.nsid) == (&namespace.nqn, namespace.nsid);
+        let failed = facts.stats.failures.iter().find(same).map_or(&[][..], |failed| &failed.counts);
         let nsid = namespace.nsid.to_string();
-        for count in &namespace.counts {
-            let labels = [
-                ("subsystem", &*namespace.nqn),
-                ("namespace", &*nsid),
-                ("status", count.status),
-                ("cause", count.cause),
-            ];
-            out.put(labels, count.commands as f64);
+        for none in Failures::none() {
+            let count = failed.iter().find(|count| (count.status, count.cause) == (none.status, none.cause));
+            let labels =
+                [("subsystem", &*namespace.nqn), ("namespace", &*nsid), ("status", none.status), ("cause", none.cause)];
+            out.put(labels, count.map_or(0, |count| count.commands) as f64);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What systemd is told of a server (`sd_notify(3)`): that it is ready, reads its configuration again, stops, and lives.
+//! What systemd is told of a server (`sd_notify(3)`): that it is ready, reads its configuration again, stops, and works.
 //!
-//! *Watchdog.* Where the unit asks for it (`WatchdogSec=`), a sign of life is sent at half its time, but only if every reactor that is awake has gone
+//! *Watchdog.* Where the unit asks for it (`WatchdogSec=`), a keep-alive is sent four times in its time, but only if every reactor that is awake has gone
 //! around its loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent.
 
 use std::io;
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pilotlight_plant::CoreState;
-use pilotlight_reactor::{RuntimeStats, keep_off};
+use pilotlight_reactor::{ReactorStats, RuntimeStats, keep_off};
 use sd_notify::NotifyState;
 use tracing::{debug, error};
 
@@ -41,29 +41,29 @@ fn tell(state: &[NotifyState<'_>]) {
     }
 }
 
-/// Signs of life until the end of this.
+/// Keep-alives until the end of this.
 pub(super) struct Watchdog {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Sends signs of life if the unit asks for them; `None` if it does not.
+    /// Sends keep-alives if the unit asks for them; `None` if it does not.
     ///
     /// # Errors
     /// If the system has no thread left.
     pub(super) fn start(station: &Arc<Station>, reactors: &[Option<u32>]) -> io::Result<Option<Self>> {
-        let Some(limit) = sd_notify::watchdog_enabled() else { return Ok(None) };
+        let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return Ok(None) };
         let (stop, stopped) = channel::<()>();
         let (station, cpus) = (Arc::clone(station), reactors.iter().flatten().copied().collect::<Vec<u32>>());
         let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
             keep_off(&cpus);
             let mut before = station.runtime_stats();
-            while stopped.recv_timeout(limit / 2) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(limit / 4) == Err(RecvTimeoutError::Timeout) {
                 let now = station.runtime_stats();
                 match stuck(&before, &now) {
                     None => tell(&[NotifyState::Watchdog]),
-                    Some(reactor) => error!(reactor, "it is awake and does nothing; systemd gets no sign of life"),
+                    Some(reactor) => error!(reactor, "a reactor is awake and does nothing; systemd gets no keep-alive"),
                 }
                 before = now;
             }
@@ -81,10 +81,12 @@ impl Drop for Watchdog {
     }
 }
 
-/// A reactor that was awake both times and has not gone around its loop in between.
+/// A reactor that was awake both times, and has neither gone around its loop nor slept in between.
 fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
-    let is_stuck = |(was, is): (&pilotlight_reactor::ReactorStats, &pilotlight_reactor::ReactorStats)| {
-        was.state == CoreState::Awake && is.state == CoreState::Awake && was.loops == is.loops
+    let is_stuck = |(was, is): (&ReactorStats, &ReactorStats)| {
+        let wakes = |stats: &ReactorStats| stats.asleep.each_ref().map(|sleep| sleep.wakes);
+        let is_awake = was.state == CoreState::Awake && is.state == CoreState::Awake;
+        is_awake && was.loops == is.loops && wakes(was) == wakes(is)
     };
     before.reactors.iter().zip(&now.reactors).position(is_stuck)
 }
@@ -92,7 +94,6 @@ fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use pilotlight_plant::Depth;
-    use pilotlight_reactor::ReactorStats;
 
     use super::*;
 
@@ -108,6 +109,9 @@ mod tests {
         assert_eq!(stuck(&before, &stats([(awake, 6), (asleep, 7)])), None);
         assert_eq!(stuck(&before, &stats([(awake, 6), (awake, 7)])), None, "it has just woken");
         assert_eq!(stuck(&before, &stats([(asleep, 5), (asleep, 7)])), None, "it has just fallen asleep");
-        assert_eq!(stuck(&before, &stats([(awake, 5), (awake, 8)])), Some(0));
+        let mut after = stats([(awake, 5), (awake, 8)]);
+        assert_eq!(stuck(&before, &after), Some(0));
+        after.reactors[0].asleep[1].wakes = 1;
+        assert_eq!(stuck(&before, &after), None, "it slept in between");
     }
 }

@@ -177,7 +177,7 @@ impl Meter {
         }
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
         let energy_uj: Arc<[AtomicU64]> = self.parts.iter().map(|_| AtomicU64::new(0)).collect();
-        let gives_watts = self.sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
+        let gives_watts = self.gives_watts();
         let ((stop, stopped), written, spent) = (channel(), Arc::clone(&board), Arc::clone(&energy_uj));
         let thread = std::thread::Builder::new().name("power".into()).spawn(move || {
             keep_off(&cpus);
@@ -186,7 +186,12 @@ impl Meter {
         Ok(Power { board, energy_uj, gives_watts, sensor, modelled, floor_uw, stop: Some(stop), thread: Some(thread) })
     }
 
+    fn gives_watts(&self) -> bool {
+        self.sensor.domains().iter().any(|domain| domain.kind == Kind::Power)
+    }
+
     fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard, energy_uj: &[AtomicU64]) {
+        let gives_watts = self.gives_watts();
         let mut live = Live::of(vec![self.sensor]);
         let mut fails = false;
         let mut last_ns = clock::now_ns();
@@ -196,7 +201,10 @@ impl Meter {
                 failed.iter().for_each(|why| warn!("power cannot be read: {why}"));
                 fails = said.values.is_err();
                 let now_ns = clock::now_ns();
-                let elapsed_ns = now_ns.saturating_sub(std::mem::replace(&mut last_ns, now_ns));
+                let elapsed_ns = now_ns.saturating_sub(last_ns);
+                if said.values.is_ok() || gives_watts {
+                    last_ns = now_ns; // after a failed reading the growth of a counter is of all the time since the last good one
+                }
                 put(board, &self.parts, &said, (energy_uj, elapsed_ns));
             }
             if stopped.recv_timeout(WINDOW) != Err(RecvTimeoutError::Timeout) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreachable, Unsupported, View};
-use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use pilotlight_target::background::control::Class;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
@@ -38,6 +38,10 @@ pub(super) trait Running: Send + Sync {
     fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError>;
     /// What it has counted.
     fn stats(&self) -> ServerStats;
+    /// What its reactors have counted.
+    fn runtime_stats(&self) -> RuntimeStats {
+        self.stats().runtime
+    }
     /// Lets this policy decide from now on.
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
     /// Asks this of it, and of policies after it.
@@ -170,6 +174,10 @@ impl Running for Served {
 
     fn stats(&self) -> ServerStats {
         self.server.stats()
+    }
+
+    fn runtime_stats(&self) -> RuntimeStats {
+        self.server.runtime_stats()
     }
 
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {

@@ -16,6 +16,7 @@ mod facts;
 mod goals;
 mod namespaces;
 mod priorities;
+mod volumes;
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,6 +34,7 @@ use crate::metrics::ReloadFacts;
 use crate::policies::PolicyChoice;
 use goals::Watch;
 pub(super) use goals::{refresh, tolerance_of};
+use volumes::Volumes;
 
 /// A server and its state.
 pub(super) struct Station {
@@ -45,6 +47,9 @@ pub(super) struct Station {
     watch: Watch,
     /// The last time the configuration was read again.
     reloaded: Mutex<ReloadFacts>,
+    /// When it was started, in seconds since 1970.
+    started_s: f64,
+    volumes: Volumes,
     state: Mutex<State>,
 }
 
@@ -125,6 +130,8 @@ impl Station {
             store: Store::at(loaded.operation.state_file.clone()),
             watch: Watch::default(),
             reloaded: Mutex::new(ReloadFacts { is_good: true, taken_s: facts::unix_s() }),
+            started_s: facts::unix_s(),
+            volumes: Volumes::default(),
             state: Mutex::new(state),
         }
     }
@@ -136,7 +143,7 @@ impl Station {
 
     /// What reactors have counted.
     pub(super) fn runtime_stats(&self) -> RuntimeStats {
-        self.server.stats().runtime
+        self.server.runtime_stats()
     }
 
     /// Makes the server into what the configuration now says.

@@ -117,6 +117,12 @@ impl Server {
         self.shared.latencies.watch_until(clock::now_ns() + WATCHED_NS);
     }
 
+    /// What its reactors have done so far; takes no lock of the server's.
+    #[must_use]
+    pub fn runtime_stats(&self) -> RuntimeStats {
+        self.runtime.stats()
+    }
+
     /// What the server has done so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {

@@ -1,10 +1,9 @@
 //! What metrics are computed from, of a running server.
 
-use std::path::Path;
 use std::sync::PoisonError;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pilotlight_target::ServerStats;
+use pilotlight_target::{Capped, NamespaceConfig, ServerStats, SubsystemConfig};
 
 use super::{State, Station};
 use crate::metrics::{Facts, NamespaceFacts, ReloadFacts};
@@ -25,24 +24,37 @@ impl Station {
             &state.in_charge,
             self.server.unreachable(),
         );
-        let facts = Facts {
-            started_s: (unix_s() - self.started.elapsed().as_secs_f64()).max(0.0),
+        let names_host = |of: &Capped| {
+            let caps = state.caps_read.iter().chain(&state.operation.caps).map(|(of, _)| of);
+            caps.chain(state.operation.priorities.iter().map(|(of, _)| of)).any(|named| named == of)
+        };
+        let mut stats = stats;
+        // A host's name is the host's own choice: only those that the operator names become series.
+        stats.caps.retain(|cap| matches!(cap.of, Capped::Namespace { .. }) || names_host(&cap.of));
+        Facts {
+            started_s: self.started_s,
             stats,
             cpus: state.operation.reactors.cores.clone(),
-            namespaces: namespaces(&state),
+            namespaces: self.namespaces(&state),
             policy: state.in_charge.name.clone(),
             goals,
             budget: self.budget_status(&state),
             power: self.server.power_facts(),
             reload: *self.reloaded.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    fn namespaces(&self, state: &State) -> Vec<NamespaceFacts> {
+        let of_subsystem = |subsystem: &SubsystemConfig| {
+            let one = |namespace: &NamespaceConfig| NamespaceFacts {
+                nqn: subsystem.nqn.clone(),
+                nsid: namespace.nsid,
+                bytes: state.blocks(&subsystem.nqn, namespace.nsid) * u64::from(namespace.block_size),
+                free_bytes: namespace.backend.path().and_then(|path| self.volumes.free_bytes(path)),
+            };
+            subsystem.namespaces.iter().map(one).collect::<Vec<_>>()
         };
-        drop(state);
-        let free = |namespace: &mut NamespaceFacts| {
-            namespace.free_bytes = namespace.path.take().and_then(|path| free_bytes(&path));
-        };
-        let mut facts = facts;
-        facts.namespaces.iter_mut().for_each(free); // a file system may take its time
-        facts
+        state.config.subsystems.iter().flat_map(of_subsystem).collect()
     }
 
     /// A configuration was read again, and taken if it was good.
@@ -55,25 +67,4 @@ impl Station {
 /// The time, in seconds since 1970.
 pub(super) fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64()
-}
-
-fn namespaces(state: &State) -> Vec<NamespaceFacts> {
-    let mut all = Vec::new();
-    for subsystem in &state.config.subsystems {
-        all.extend(subsystem.namespaces.iter().map(|namespace| NamespaceFacts {
-            nqn: subsystem.nqn.clone(),
-            nsid: namespace.nsid,
-            bytes: state.blocks(&subsystem.nqn, namespace.nsid) * u64::from(namespace.block_size),
-            path: namespace.backend.path().map(Path::to_owned),
-            free_bytes: None,
-        }));
-    }
-    all
-}
-
-/// What is free in the file system of a regular file.
-fn free_bytes(path: &Path) -> Option<u64> {
-    let is_file = std::fs::metadata(path).ok()?.is_file();
-    let volume = rustix::fs::statvfs(path).ok().filter(|_| is_file)?;
-    Some(volume.f_bavail * volume.f_frsize)
 }
