@@ -1,5 +1,6 @@
 //! Metrics as text: Prometheus's format 0.0.4, or OpenMetrics 1.0.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::family::{Family, Kind, Sample};
@@ -36,7 +37,8 @@ pub(crate) fn text(facts: &Facts, format: Format) -> String {
         let samples = family.samples(facts);
         if !samples.is_empty() {
             head(&mut out, family, format);
-            samples.iter().for_each(|one| sample(&mut out, family, one));
+            let name = family.sample_name();
+            samples.iter().for_each(|one| sample(&mut out, &name, one));
         }
     }
     if format == Format::OpenMetrics {
@@ -61,18 +63,21 @@ fn head(out: &mut String, family: &Family, format: Format) {
     }
 }
 
-fn sample(out: &mut String, family: &Family, sample: &Sample) {
-    let _ = write!(out, "{}{}", family.sample_name(), sample.suffix);
-    for (index, (name, value)) in sample.labels.iter().enumerate() {
-        let before = if index == 0 { '{' } else { ',' };
-        let _ = write!(out, "{before}{name}=\"{}\"", escaped(value, true));
+fn sample(out: &mut String, name: &str, sample: &Sample) {
+    out.extend([name, sample.suffix]);
+    for (index, (label, value)) in sample.labels.iter().enumerate() {
+        out.push(if index == 0 { '{' } else { ',' });
+        out.extend([*label, "=\"", &escaped(value, true), "\""]);
     }
     let end = if sample.labels.is_empty() { "" } else { "}" };
     let _ = writeln!(out, "{end} {}", sample.value);
 }
 
 /// Backslashes and ends of lines as both formats have them; quotation marks too in values of labels, and in OpenMetrics' help.
-fn escaped(text: &str, quotes: bool) -> String {
+fn escaped(text: &str, quotes: bool) -> Cow<'_, str> {
+    if !text.contains(['\\', '\n', '"']) {
+        return text.into(); // of a thousand namespaces there are tens of thousands of labels
+    }
     let text = text.replace('\\', "\\\\").replace('\n', "\\n");
-    if quotes { text.replace('"', "\\\"") } else { text }
+    if quotes { text.replace('"', "\\\"").into() } else { text.into() }
 }
