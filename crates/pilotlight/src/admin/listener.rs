@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
 use tracing::{debug, warn};
 
 use super::socket::ControlSocket;
@@ -27,7 +27,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What is done with lines.
 pub(crate) trait Answering {
     /// What is remembered of one connection.
-    type Session: Default;
+    type Session;
+
+    /// What is remembered of a new connection of the user with this number.
+    fn session(&self, uid: u32) -> Self::Session;
 
     /// The answer to a line, without its end.
     fn answer(&self, line: &[u8], session: &mut Self::Session) -> String;
@@ -109,9 +112,10 @@ impl Listener {
                 return std::thread::sleep(PAUSE);
             }
         };
-        let mut client =
-            Client { stream, input: Vec::new(), output: Vec::new(), ending: false, session: A::Session::default() };
-        if !is_owner(&client.stream) {
+        let uid = socket_peercred(&stream).map(|peer| peer.uid).ok();
+        let session = answering.session(uid.map_or(u32::MAX, |uid| uid.as_raw()));
+        let mut client = Client { stream, input: Vec::new(), output: Vec::new(), ending: false, session };
+        if !uid.is_some_and(is_owner) {
             warn!("control socket: a connection of another user was refused");
             client.end_with(&answering.refusal("only the user that runs the server, and root, may ask it anything"));
         } else if clients.len() >= MAX_CLIENTS {
@@ -124,8 +128,8 @@ impl Listener {
 }
 
 /// Whether the peer is who runs this process, or root (unix(7), `SO_PEERCRED`).
-fn is_owner(stream: &UnixStream) -> bool {
-    socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid() || peer.uid.is_root())
+fn is_owner(uid: Uid) -> bool {
+    uid == geteuid() || uid.is_root()
 }
 
 impl<S> Client<S> {
@@ -208,6 +212,9 @@ mod tests {
 
     impl Answering for Echo {
         type Session = u32;
+        fn session(&self, _: u32) -> u32 {
+            0
+        }
         fn answer(&self, line: &[u8], session: &mut u32) -> String {
             *session += 1;
             format!("{session} {}", String::from_utf8_lossy(line))

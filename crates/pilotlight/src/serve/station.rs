@@ -12,6 +12,7 @@
 //! What *runs* is true now; what was *read* is what the configuration said last.
 
 mod answers;
+mod audit;
 mod facts;
 mod goals;
 mod namespaces;

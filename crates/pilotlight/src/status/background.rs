@@ -2,7 +2,7 @@
 
 use pilotlight_target::ServerStats;
 use pilotlight_target::backend::format_size;
-use pilotlight_target::background::control::{Class, ClassStats};
+use pilotlight_target::background::control::ClassStats;
 use pilotlight_target::background::upkeep::UpkeepStats;
 use serde::{Deserialize, Serialize};
 
@@ -73,12 +73,8 @@ pub(crate) fn background(stats: &ServerStats) -> BackgroundReport {
 }
 
 fn class(stats: &ClassStats) -> ClassReport {
-    let class = match stats.class {
-        Class::Scrub => "scrub",
-        Class::Trim => "trim",
-    };
     ClassReport {
-        class: class.to_owned(),
+        class: stats.class.name().to_owned(),
         highest_bytes_per_s: stats.highest_bytes_per_s,
         rate_ppm: stats.rate_ppm,
         paused: stats.is_paused,

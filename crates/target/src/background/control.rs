@@ -31,6 +31,17 @@ pub enum Class {
 /// Both classes, by number.
 pub const CLASSES: [Class; 2] = [Class::Scrub, Class::Trim];
 
+impl Class {
+    /// Its name, as operators write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scrub => "scrub",
+            Self::Trim => "trim",
+        }
+    }
+}
+
 /// Which namespaces are scrubbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scrubbed {

@@ -2,16 +2,17 @@
 
 use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::Station;
+use super::audit;
 use super::namespaces::capped;
 use super::priorities::priorities;
 use crate::admin::answer::{Refusal, to_line};
 use crate::admin::background::BackgroundRequest;
 use crate::admin::listener::Answering;
 use crate::admin::request::{CapRequest, Request};
-use crate::config::{format_cap, name_of, parse_cap};
+use crate::config::parse_cap;
 use crate::metrics;
 use crate::policies::{Part, PolicyChoice, Unfit};
 use crate::serve::holder::choose;
@@ -20,25 +21,50 @@ use crate::status::measure::{self, Look};
 use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
 
 impl Answering for Station {
-    /// The counters when this connection last asked for the status.
-    type Session = Look;
+    type Session = Session;
 
-    fn answer(&self, line: &[u8], session: &mut Look) -> String {
-        match Request::parse(line) {
-            Ok(Request::Status) => to_line(Ok(self.status(session))),
-            Ok(Request::SetPolicy(choice)) => log("set-policy", self.set_policy(&choice)),
-            Ok(Request::SetGoals(goals)) => log("set-goals", self.set_goals(&goals)),
-            Ok(Request::SetCap(cap)) => log("set-cap", self.set_cap(&cap)),
-            Ok(Request::SetPriority(priority)) => log("set-priority", self.set_priority(&priority)),
-            Ok(Request::SetMinimum(minimum)) => log("set-minimum", self.set_minimum(&minimum)),
-            Ok(Request::SetBackground(request)) => log("set-background", self.set_background(&request)),
-            Ok(Request::Namespace(nqn, request)) => log("namespace", self.namespace(nqn.as_deref(), request)),
-            Err(refusal) => to_line::<()>(Err(refusal)),
-        }
+    fn session(&self, uid: u32) -> Session {
+        Session { uid, look: Look::default() }
+    }
+
+    fn answer(&self, line: &[u8], session: &mut Session) -> String {
+        let request = match Request::parse(line) {
+            Ok(Request::Status) => return to_line(Ok(self.status(&mut session.look))),
+            Ok(request) => request,
+            Err(refusal) => return to_line::<()>(Err(refusal)),
+        };
+        let before = self.values();
+        let answer = self.carry_out(request);
+        audit::log(session.uid, &before, &self.values());
+        answer
     }
 
     fn refusal(&self, what: &str) -> String {
         to_line::<()>(Err(Refusal::new(what)))
+    }
+}
+
+/// A connection to the control socket.
+pub(in crate::serve) struct Session {
+    /// The user's number.
+    uid: u32,
+    /// The counters when it last asked for the status.
+    look: Look,
+}
+
+impl Station {
+    /// The answer to a request that may change something.
+    fn carry_out(&self, request: Request) -> String {
+        match request {
+            Request::Status => to_line(Ok(self.status(&mut Look::default()))),
+            Request::SetPolicy(choice) => log("set-policy", self.set_policy(&choice)),
+            Request::SetGoals(goals) => log("set-goals", self.set_goals(&goals)),
+            Request::SetCap(cap) => log("set-cap", self.set_cap(&cap)),
+            Request::SetPriority(priority) => log("set-priority", self.set_priority(&priority)),
+            Request::SetMinimum(minimum) => log("set-minimum", self.set_minimum(&minimum)),
+            Request::SetBackground(request) => log("set-background", self.set_background(&request)),
+            Request::Namespace(nqn, request) => log("namespace", self.namespace(nqn.as_deref(), request)),
+        }
     }
 }
 
@@ -91,7 +117,6 @@ impl Station {
         let mut state = self.state();
         choice.build().map_err(refusal)?;
         choose(&mut state, choice, self.server.as_ref()).map_err(|why| Refusal::of("policy", why))?;
-        info!("policy {} was set over the control socket", choice.name);
         let in_charge = state.in_charge.clone();
         drop(state);
         self.goals_have_changed();
@@ -107,7 +132,6 @@ impl Station {
             return Err(Refusal::of("class", what).help("docs/background.md says how a namespace gets it"));
         }
         self.server.set_paused(class, paused);
-        info!("{}: {} over the control socket", request.class, if paused { "paused" } else { "resumed" });
         Ok(background(&self.server.stats()))
     }
 
@@ -116,7 +140,6 @@ impl Station {
         let rate = parse_cap(&wanted.max_bytes_per_s).map_err(|what| Refusal::of("max_bytes_per_s", what))?;
         let of = capped(&self.state(), &wanted.of)?;
         self.server.set_cap(&of, rate).map_err(|error| Refusal::new(error.to_string()))?;
-        info!("cap of {}, set over the control socket: {}", name_of(&of), format_cap(rate));
         let caps = self.server.stats().caps;
         let stats = caps.into_iter().find(|cap| cap.of == of).map(|cap| cap.stats);
         Ok(measure::cap(&CapStats { of, stats: stats.unwrap_or_default() }))

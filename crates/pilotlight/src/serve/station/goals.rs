@@ -249,12 +249,6 @@ impl Station {
         if asked.budget.is_some() {
             state.strict_before = asked.strict.then_some(before);
         }
-        let goals = &state.operation.goals;
-        let (budget, tolerance) = (format_budget(goals.budget_uw), tolerance_of(goals));
-        info!("goals, set over the control socket: budget {budget}, tolerance {tolerance}");
-        for (of, bound) in &state.operation.tolerances {
-            info!("tolerance of {}: {bound}", name_of(of));
-        }
         self.keep(state);
         self.judge(state);
         self.goals_have_changed();

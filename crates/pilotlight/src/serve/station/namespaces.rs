@@ -3,7 +3,6 @@
 use pilotlight_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_target::config::{MAX_NSID, NamespaceConfig};
 use pilotlight_target::{Capped, ServerError};
-use tracing::info;
 
 use super::{State, Station};
 use crate::admin::answer::Refusal;
@@ -64,7 +63,6 @@ impl Station {
         let others = state.config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
         let (namespace, notes) = check_namespace(new, nsid, others, &self.machine)?;
         self.server.add_namespace(nqn, &namespace).map_err(|error| refusal(&error))?;
-        info!("namespace {} of {nqn}, {}, was added over the control socket", namespace.nsid, namespace.backend);
         state.note_size(nqn, &namespace, None);
         if let Some(namespaces) = state.namespaces(nqn) {
             namespaces.push(namespace.clone());
@@ -77,7 +75,6 @@ impl Station {
         let namespace = find(state, nqn, nsid)?;
         let report = self.describe(state, nqn, &namespace);
         self.server.remove_namespace(nqn, namespace.nsid).map_err(|error| refusal(&error))?;
-        info!("namespace {nsid} of {nqn} was removed over the control socket");
         if let Some(namespaces) = state.namespaces(nqn) {
             namespaces.retain(|other| other.nsid != namespace.nsid);
         }
@@ -106,7 +103,6 @@ impl Station {
         }
         let blocks = size.map(|size| size / u64::from(namespace.block_size));
         let blocks = self.server.resize_namespace(nqn, namespace.nsid, blocks).map_err(|error| refusal(&error))?;
-        info!("namespace {} of {nqn} was resized over the control socket; it has {blocks} blocks", namespace.nsid);
         let bytes = blocks * u64::from(namespace.block_size);
         let notes = outdated(&namespace.backend, bytes);
         namespace.backend.set_size(bytes);

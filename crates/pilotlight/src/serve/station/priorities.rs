@@ -1,13 +1,12 @@
 //! Priorities and minimums of a running server, set over the control socket.
 
 use pilotlight_target::Capped;
-use tracing::info;
 
 use super::namespaces::capped;
 use super::{State, Station};
 use crate::admin::answer::Refusal;
 use crate::admin::request::{CapTarget, MinimumRequest, PriorityRequest};
-use crate::config::{name_of, parse_minimum, parse_priority};
+use crate::config::{parse_minimum, parse_priority};
 use crate::serve::budget::{self, Named};
 use crate::status::measure;
 use crate::status::report::PrioritiesReport;
@@ -21,7 +20,6 @@ impl Station {
         let priority = parsed(&wanted.priority, parse_priority).map_err(|what| Refusal::of("priority", what))?;
         let mut state = self.state();
         let of = capped(&state, &wanted.of).or_else(|refusal| known(&state, &wanted.of).ok_or(refusal))?;
-        info!("priority of {}, set over the control socket: {}", name_of(&of), wanted.priority);
         put(&mut state.by_hand_goals.priorities, &Named::from(of), priority);
         Ok(self.priorities_have_changed(&mut state))
     }
@@ -33,7 +31,6 @@ impl Station {
         let class = u8::try_from(wanted.priority).map_err(|_| {
             Refusal::of("priority", format!("{} is not a priority", wanted.priority)).help("use 0 to 255")
         })?;
-        info!("minimum of priority {class}, set over the control socket: {}", wanted.min_bytes_per_s);
         let mut state = self.state();
         put(&mut state.by_hand_goals.minimums, &class, minimum);
         Ok(self.priorities_have_changed(&mut state))

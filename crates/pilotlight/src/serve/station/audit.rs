@@ -1,0 +1,86 @@
+//! Who changed what over the control socket: one line of the log for each value that is another afterwards, with the user's number, the old
+//! value and the new one. Values are compared as a whole, so that no kind of request can be left out.
+
+use std::collections::BTreeMap;
+
+use tracing::info;
+
+use super::Station;
+use crate::config::{format_budget, format_cap, name_of};
+use crate::policies::PolicyChoice;
+use crate::status::measure;
+
+/// What a request can change, by name.
+pub(super) type Values = BTreeMap<String, String>;
+
+impl Station {
+    /// The values that are in force.
+    pub(super) fn values(&self) -> Values {
+        let stats = self.server.stats();
+        let state = self.state();
+        let operation = &state.operation;
+        let mut values = Values::from([
+            ("policy".to_owned(), choice(&operation.policy)),
+            ("budget".to_owned(), format_budget(operation.goals.budget_uw)),
+            ("domain of the budget".to_owned(), format!("{:?}", operation.domain)),
+        ]);
+        let goals = measure::goals(&operation.goals, &operation.tolerances, &operation.policy, None);
+        values.extend(goals.tolerances.into_iter().map(|tolerance| {
+            let of = tolerance.nqn.zip(tolerance.nsid).map(|(nqn, nsid)| format!(" of namespace {nsid} of {nqn}"));
+            (format!("tolerance{}", of.unwrap_or_default()), tolerance.text)
+        }));
+        let caps = stats.caps.iter().filter(|cap| cap.stats.operator.is_some());
+        values.extend(caps.map(|cap| (format!("cap of {}", name_of(&cap.of)), format_cap(cap.stats.operator))));
+        let priorities = operation.priorities.iter();
+        values.extend(priorities.map(|(of, class)| (format!("priority of {}", name_of(of)), class.to_string())));
+        let minimums = operation.goals.minimums.iter();
+        values.extend(minimums.map(|(class, rate)| (format!("minimum of priority {class}"), format_cap(Some(*rate)))));
+        let classes = stats.background.iter();
+        values.extend(classes.map(|class| (format!("{} paused", class.class.name()), class.is_paused.to_string())));
+        for subsystem in &state.config.subsystems {
+            let (nqn, namespaces) = (&subsystem.nqn, subsystem.namespaces.iter());
+            values.extend(namespaces.map(|namespace| {
+                let blocks = state.blocks(nqn, namespace.nsid);
+                (format!("namespace {} of {nqn}", namespace.nsid), format!("{}, {blocks} blocks", namespace.backend))
+            }));
+        }
+        values
+    }
+}
+
+fn choice(policy: &PolicyChoice) -> String {
+    let set = policy.parameters.iter().map(|(key, value)| format!(" {key}={value}"));
+    set.fold(policy.name.clone(), |text, set| text + &set)
+}
+
+/// Names of values that differ, each with the old and the new one; `none` where there is none.
+fn changes(before: &Values, after: &Values) -> Vec<(String, String, String)> {
+    let value = |of: &Values, name: &String| of.get(name).cloned().unwrap_or_else(|| "none".to_owned());
+    let names: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let all = names.into_iter().map(|name| (name.clone(), value(before, name), value(after, name)));
+    all.filter(|(_, old, new)| old != new).collect()
+}
+
+/// Writes what a user has changed into the log.
+pub(super) fn log(uid: u32, before: &Values, after: &Values) {
+    for (name, old, new) in changes(before, after) {
+        info!(uid, %old, %new, "{name} was changed over the control socket");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_a_change() {
+        let values = |all: &[(&str, &str)]| -> Values {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let before = values(&[("budget", "off"), ("policy", "sandman"), ("cap of a", "1MB/s")]);
+        let after = values(&[("budget", "300W"), ("policy", "sandman"), ("priority of b", "3")]);
+        let found = changes(&before, &after);
+        let found: Vec<_> = found.iter().map(|(name, old, new)| (name.as_str(), old.as_str(), new.as_str())).collect();
+        assert_eq!(found, [("budget", "off", "300W"), ("cap of a", "1MB/s", "none"), ("priority of b", "none", "3")]);
+    }
+}
