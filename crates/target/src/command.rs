@@ -8,6 +8,7 @@ use pilotlight_nvme::{Sqe, Status};
 
 use crate::buffer::MAX_BUFFER;
 use crate::namespaces::Namespaces;
+use crate::usage::Operation;
 
 /// Most ranges of one Dataset Management command (NVM 3.2.3).
 pub const MAX_DSM_RANGES: u32 = 256;
@@ -93,6 +94,21 @@ pub enum Work {
 }
 
 impl Work {
+    /// What a command of an I/O queue does on one namespace.
+    #[must_use]
+    pub fn operation(&self) -> Option<Operation> {
+        match self {
+            Self::Read(_) => Some(Operation::Read),
+            Self::Write { .. } => Some(Operation::Write),
+            Self::Compare(_) => Some(Operation::Compare),
+            Self::Verify { .. } => Some(Operation::Verify),
+            Self::Flush { .. } => Some(Operation::Flush),
+            Self::Zero { .. } => Some(Operation::WriteZeroes),
+            Self::Deallocate { .. } => Some(Operation::Deallocate),
+            _ => None,
+        }
+    }
+
     /// Index of the namespace that a command of an I/O queue is about, and its first LBA where it has one.
     #[must_use]
     pub fn place(&self) -> Option<(u32, Option<u64>)> {

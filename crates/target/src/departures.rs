@@ -4,9 +4,12 @@
 //! The clock is read once, at the end of a poll in which answers have left. Most of them belong to commands that came
 //! together, in this poll or in an earlier one; so they are counted in groups, and each group is recorded at once.
 
+use std::sync::Arc;
+
 use pilotlight_reactor::clock;
 
-use crate::latency::Arrival;
+use crate::latency::coarse::Pair;
+use crate::latency::{Arrival, Sample};
 use crate::namespaces::Namespaces;
 use crate::stats::Counters;
 
@@ -28,13 +31,24 @@ pub struct Departures {
     clock: Clock,
     groups: [(Arrival, u64); GROUPS],
     used: usize,
+    /// Where latencies are counted by subsystem, by its index, for those that hosts of this I/O thread have connected to.
+    subsystems: Vec<Option<Arc<Pair>>>,
 }
 
 impl Departures {
     /// None yet.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { clock, groups: [(Arrival::NONE, 0); GROUPS], used: 0 }
+        Self { clock, groups: [(Arrival::NONE, 0); GROUPS], used: 0, subsystems: Vec::new() }
+    }
+
+    /// A host has connected to this subsystem: its latencies are counted.
+    pub(crate) fn open(&mut self, subsystem: usize, counters: &Counters) {
+        let index = Sample::of_subsystem(subsystem, false).subsystem();
+        if self.subsystems.len() <= index {
+            self.subsystems.resize(index + 1, None);
+        }
+        self.subsystems[index].get_or_insert_with(|| counters.by_subsystem.open(index));
     }
 
     /// The answers to `count` commands that came at `arrival` have left, in the poll that began at `now_ns`. What came at 0 does not
@@ -62,7 +76,8 @@ impl Departures {
             Clock::Handed => now_ns,
         };
         for &(arrival, count) in &self.groups[..self.used] {
-            arrival.record(count, end_ns, into, namespaces);
+            let pair = self.subsystems.get(arrival.sample.subsystem()).and_then(Option::as_deref);
+            arrival.record(count, end_ns, into, pair, namespaces);
         }
         self.used = 0;
     }
@@ -71,7 +86,6 @@ impl Departures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::Sample;
 
     #[test]
     fn every_answer_is_counted_once_in_whatever_groups() {

@@ -38,11 +38,12 @@ pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod thread;
+pub mod usage;
 pub mod wait;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;
 pub use server::{
-    CapStats, Capped, DrainError, Leftover, NamespaceFailures, Server, ServerError, ServerStats, StartError,
-    TargetThreadStats,
+    CapStats, Capped, DrainError, Leftover, NamespaceFailures, NamespaceUsage, Server, ServerError, ServerStats,
+    StartError, TargetThreadStats,
 };

@@ -38,6 +38,7 @@ use crate::reaper::Reaper;
 use crate::register::Register;
 use crate::stats::Counters;
 use crate::subsystem::{NamespaceInfo, Subsystem};
+use crate::usage::ListedHosts;
 pub(crate) use assemble::{Assembled, announce};
 use assemble::{discovery_log, open_all};
 pub use caps::{CapStats, Capped};
@@ -47,7 +48,7 @@ use failure_log::{FailureBell, FailureLog};
 pub(crate) use notices::Bell;
 use notices::Notices;
 use priorities::Priorities;
-pub use stats::{NamespaceFailures, ServerStats, TargetThreadStats};
+pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
 use stop::Ending;
 use utilization::UtilizationReader;
 pub use utilization::{UtilizationRequest, UtilizationRequests};
@@ -97,6 +98,8 @@ pub struct Shared {
     pub latencies: Latencies,
     /// Background work.
     pub background: Background,
+    /// The hosts that are counted by themselves.
+    pub listed_hosts: ListedHosts,
     priorities: Priorities,
     config: ServerConfig,
     /// The subsystems, which stay as long as the server runs.
@@ -155,6 +158,7 @@ impl Shared {
             caps: Caps::default(),
             latencies: Latencies::default(),
             background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
+            listed_hosts: ListedHosts::default(),
             priorities: Priorities::default(),
             identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
             discovery,
@@ -168,6 +172,8 @@ impl Shared {
             started: Instant::now(),
             config,
         };
+        let hosts = shared.config.subsystems.iter().flat_map(|subsystem| &subsystem.allowed_hosts);
+        hosts.for_each(|host| shared.listed_hosts.add(host));
         shared.add_configured_limits();
         shared.update_classes(&[]);
         Ok(shared)

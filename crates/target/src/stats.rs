@@ -1,7 +1,9 @@
 //! What an I/O thread counts. Written by the thread that owns it with plain loads and stores, read by anyone.
 
 use crate::latency::SocketLatency;
+use crate::latency::coarse::BySubsystem;
 use crate::moves::MoveCounters;
+use crate::usage::Rows;
 use pilotlight_reactor::{Histogram, cells::add};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -24,6 +26,10 @@ pub struct Counters {
     pub cap_waits: Histogram,
     /// Moves to other reactors.
     pub moves: MoveCounters,
+    /// Requests and bytes by host, namespace and operation.
+    pub usage: Rows,
+    /// `latency` by subsystem and operation.
+    pub by_subsystem: BySubsystem,
 }
 
 /// A copy of [`Counters`], or a sum of several.

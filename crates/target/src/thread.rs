@@ -241,7 +241,7 @@ impl TargetThread {
                 self.with(asker, now_ns, |link, _| link.conn.pair.on_barrier_passed());
             }
             Message::Namespace { subsystem, nsid, change, applied } => {
-                self.on_namespace(subsystem, nsid, change);
+                self.on_namespace(subsystem, nsid, change, now_ns);
                 drop(applied);
             }
             Message::Listed { list, changed, applied } => {
@@ -273,10 +273,13 @@ impl TargetThread {
         self.resources.out.send(asker.thread, Message::BarrierPassed(asker));
     }
 
-    fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange) {
+    fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, now_ns: u64) {
         let namespaces = &mut self.resources.namespaces;
         match change {
-            NamespaceChange::Added(geometry, leased) => namespaces.add(subsystem, nsid, geometry, leased),
+            NamespaceChange::Added(geometry, leased) => {
+                namespaces.add(subsystem, nsid, geometry, leased);
+                self.each(now_ns, |link, cx| link.conn.pair.count_on(subsystem, nsid, cx));
+            }
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
             NamespaceChange::Removed => {
                 if let Some(index) = namespaces.index_of(subsystem, nsid) {

@@ -19,6 +19,7 @@
 //! A thread of its own (`meter.rs`) makes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace of which a policy
 //! wants them. Memory is fixed: a histogram for each I/O thread, and one for each of those namespaces.
 
+pub mod coarse;
 mod meter;
 mod sample;
 mod sampler;
@@ -40,6 +41,7 @@ pub(crate) use stamp::{receive_stamped, set_stamping};
 use crate::caps::Limit;
 use crate::namespaces::Namespaces;
 use crate::stats::Counters;
+use coarse::Pair;
 
 /// When a command came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,11 +57,22 @@ impl Arrival {
     pub const NONE: Self = Self { poll_ns: 0, sample: Sample::NONE };
 
     /// Counts `count` commands whose answers the socket took at `end_ns`.
-    pub(crate) fn record(self, count: u64, end_ns: u64, into: &Counters, namespaces: &Namespaces) {
+    pub(crate) fn record(
+        self,
+        count: u64,
+        end_ns: u64,
+        into: &Counters,
+        of_subsystem: Option<&Pair>,
+        namespaces: &Namespaces,
+    ) {
         let polled_ns = end_ns.saturating_sub(self.poll_ns);
         into.latency.record(polled_ns, count);
-        if self.sample.is_some() {
-            let limit = self.sample.namespace().and_then(|namespace| namespaces.limit(namespace));
+        if let Some(pair) = of_subsystem {
+            pair[usize::from(self.sample.is_write())].record(polled_ns, count);
+        }
+        if self.sample.is_sampled() {
+            let index = |nsid| namespaces.index_of(self.sample.subsystem(), nsid);
+            let limit = self.sample.namespace().and_then(index).and_then(|index| namespaces.limit(index));
             self.sample.record(count, polled_ns, into, limit.map(|limit| &**limit));
         }
     }

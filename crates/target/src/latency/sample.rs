@@ -1,27 +1,36 @@
-//! What an answer carries about a sampled receive: one word, so that answers to commands that are not sampled stay small.
+//! What an answer carries about its command and, where its receive was sampled, about that: one word, so that answers stay small.
 //!
 //! | bits | what |
 //! |---|---|
 //! | 0-31 | time from the socket to the poll, in nanoseconds |
-//! | 32-57 | 1 + index of the namespace; 0 for none |
+//! | 32-42 | number of the namespace, where the receive is sampled; 0 for none |
+//! | 43-56 | index of the subsystem |
+//! | 57 | whether the command is a write, not a read |
 //! | 58-61 | binary logarithm of the number of receives that it stands for |
 //! | 62 | whether the kernel has stamped it |
-//! | 63 | set |
+//! | 63 | whether the receive is sampled |
+
+use crate::config::MAX_NSID;
 
 const WAITED: u64 = u32::MAX as u64;
 const NAMESPACE_AT: u32 = 32;
-/// Namespaces of a higher index have no latency of their own.
-const NAMESPACES: u32 = (1 << 26) - 1;
+const NAMESPACES: u64 = (1 << 11) - 1;
+const SUBSYSTEM_AT: u32 = 43;
+/// Subsystems of a higher index are counted with this one.
+const SUBSYSTEMS: u64 = (1 << 14) - 1;
+const WRITE_AT: u32 = 57;
 const WEIGHT_AT: u32 = 58;
 const STAMPED: u64 = 1 << 62;
 const SAMPLED: u64 = 1 << 63;
 
-/// A sampled receive.
+const _: () = assert!(MAX_NSID as u64 <= NAMESPACES);
+
+/// See the head of the file.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample(u64);
 
 impl Sample {
-    /// Of a receive that is not sampled.
+    /// Of a receive that is not sampled, and of a command that is neither a read nor a write.
     pub const NONE: Self = Self(0);
 
     /// One that stands for 2^`weight_log2` receives (at most 2^15). `waited_ns`: for how long its bytes were at the socket before the poll (4.3 s
@@ -33,24 +42,50 @@ impl Sample {
         Self(SAMPLED | stamped | weight | waited_ns.unwrap_or(0).min(WAITED))
     }
 
-    /// Whether there is one.
+    /// Whether the receive is sampled.
     #[inline]
     #[must_use]
-    pub fn is_some(self) -> bool {
-        self.0 != 0
+    pub fn is_sampled(self) -> bool {
+        self.0 & SAMPLED != 0
     }
 
-    /// The same for a command to the namespace at this index.
+    /// What reads of a subsystem carry, or writes.
     #[must_use]
-    pub fn of_namespace(self, index: u32) -> Self {
-        let number = if index < NAMESPACES { u64::from(index + 1) } else { 0 };
-        Self(self.0 & !(u64::from(NAMESPACES) << NAMESPACE_AT) | number << NAMESPACE_AT)
+    pub fn of_subsystem(index: usize, is_write: bool) -> Self {
+        Self((index as u64).min(SUBSYSTEMS) << SUBSYSTEM_AT | u64::from(is_write) << WRITE_AT)
     }
 
-    /// Index of the namespace of the command.
+    /// The same for a command of which [`Sample::of_subsystem`] says what it is.
+    #[inline]
+    #[must_use]
+    pub fn of_command(self, command: Self) -> Self {
+        Self(self.0 | command.0)
+    }
+
+    /// The same for a command to this namespace.
+    #[must_use]
+    pub fn of_namespace(self, nsid: u32) -> Self {
+        Self(self.0 | u64::from(nsid).min(NAMESPACES) << NAMESPACE_AT)
+    }
+
+    /// Number of the namespace of the command, where that is known.
     #[must_use]
     pub fn namespace(self) -> Option<u32> {
-        ((self.0 >> NAMESPACE_AT) as u32 & NAMESPACES).checked_sub(1)
+        Some((self.0 >> NAMESPACE_AT & NAMESPACES) as u32).filter(|&nsid| nsid != 0)
+    }
+
+    /// Index of the subsystem of the command.
+    #[inline]
+    #[must_use]
+    pub fn subsystem(self) -> usize {
+        (self.0 >> SUBSYSTEM_AT & SUBSYSTEMS) as usize
+    }
+
+    /// Whether the command is a write, not a read.
+    #[inline]
+    #[must_use]
+    pub fn is_write(self) -> bool {
+        self.0 >> WRITE_AT & 1 == 1
     }
 
     /// Time from the socket to the poll, in nanoseconds.
@@ -74,12 +109,12 @@ impl Sample {
 
 impl std::fmt::Debug for Sample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if !self.is_some() {
-            return f.write_str("Sample::NONE");
-        }
         f.debug_struct("Sample")
             .field("waited_ns", &self.waited_ns())
+            .field("subsystem", &self.subsystem())
             .field("namespace", &self.namespace())
+            .field("is_write", &self.is_write())
+            .field("is_sampled", &self.is_sampled())
             .field("weight", &self.weight())
             .field("is_stamped", &self.is_stamped())
             .finish()
@@ -97,11 +132,17 @@ mod tests {
         fn what_is_put_in_comes_out(
             weight_log2 in 0..16_u32,
             waited_ns in prop::option::of(0..1_u64 << 34),
-            index in prop_oneof![0..4_u32, Just(NAMESPACES - 1), Just(NAMESPACES), any::<u32>()],
+            nsid in 1..=MAX_NSID,
+            subsystem in prop_oneof![0..4_usize, Just(SUBSYSTEMS as usize), any::<usize>()],
+            is_write: bool,
         ) {
-            let sample = Sample::new(weight_log2, waited_ns).of_namespace(7).of_namespace(index);
-            prop_assert!(sample.is_some() && Sample::new(weight_log2, waited_ns).namespace().is_none());
-            prop_assert_eq!(sample.namespace(), Some(index).filter(|&index| index < NAMESPACES));
+            let received = Sample::new(weight_log2, waited_ns);
+            prop_assert!(received.is_sampled() && received.namespace().is_none());
+            let command = Sample::of_subsystem(subsystem, is_write);
+            let sample = received.of_command(command).of_namespace(nsid);
+            prop_assert!(sample.is_sampled() && !command.is_sampled());
+            prop_assert_eq!(sample.namespace(), Some(nsid));
+            prop_assert_eq!((sample.subsystem(), sample.is_write()), (subsystem.min(SUBSYSTEMS as usize), is_write));
             prop_assert_eq!(sample.weight(), 1_u16 << weight_log2);
             prop_assert_eq!(sample.is_stamped(), waited_ns.is_some());
             prop_assert_eq!(sample.waited_ns(), waited_ns.unwrap_or(0).min(WAITED));

@@ -251,7 +251,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// The connection is a queue pair from now on.
-    fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, admission: Admission, cx: &Cx) {
+    fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, admission: Admission, cx: &mut Cx) {
         let size = cmd.sqsize + 1;
         let flow_control = cmd.cattr & ConnectCmd::DISABLE_SQ_FLOW == 0;
         self.queue = Some(Queue {
@@ -266,6 +266,7 @@ impl<T: Transport> QueuePair<T> {
             share: Share::default(),
             in_device: 0,
             undrained: false,
+            counted: self.counted(admission.host(), cx),
             admission,
         });
         self.transport.reserve(size, Slots::count(size));

@@ -16,8 +16,9 @@ use super::slots::{Charged, NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
 use crate::command::{Direction, Place, Plan, Work, check_sgl, decode_io};
-use crate::latency::Arrival;
+use crate::latency::{Arrival, Sample};
 use crate::payload::Payload;
+use crate::usage::Operation;
 
 /// Bytes waiting to be sent above which no read is started. More in one call is faster (128 KiB reads, depth 16, one connection:
 /// 22 k with 256 KiB, 34 k with 512 KiB, 37 k with 768 KiB and with 1 MiB) and holds up everyone else on the core for longer.
@@ -83,6 +84,7 @@ impl<T: Transport> QueuePair<T> {
         let checked = plan.and_then(|plan| Ok((plan, check_sgl(sqe, &plan, capsule.bytes.len())?)));
         let slot = queue.slots.get(index);
         slot.len = 0;
+        slot.nsid = sqe.nsid.get();
         slot.missing = false;
         slot.expected = false;
         slot.work = Work::None;
@@ -199,16 +201,22 @@ impl<T: Transport> QueuePair<T> {
         }
         let to_host =
             matches!(slot.work, Work::Read(_) | Work::Admin(_) | Work::Utilization(_)) && slot.status.is_success();
-        let mut arrival = Arrival { poll_ns: slot.arrived_ns, sample: slot.sample };
+        let mut arrival = Arrival { poll_ns: slot.arrived_ns, sample: Sample::NONE };
         match &slot.work {
-            Work::Read(_) => cx.counters.add_read(u64::from(slot.len)),
-            Work::Write { .. } => cx.counters.add_write(u64::from(slot.len)),
-            _ => arrival = Arrival::NONE,
-        }
-        if arrival.sample.is_some()
-            && let Some((namespace, _)) = slot.work.place()
-        {
-            arrival.sample = arrival.sample.of_namespace(namespace);
+            Work::Read(_) => {
+                cx.counters.add_read(u64::from(slot.len));
+                arrival.sample = queue.counted.count(slot, Operation::Read);
+            }
+            Work::Write { .. } => {
+                cx.counters.add_write(u64::from(slot.len));
+                arrival.sample = queue.counted.count(slot, Operation::Write);
+            }
+            work => {
+                arrival = Arrival::NONE;
+                if let Some(operation) = work.operation() {
+                    queue.counted.row.count_other(slot.nsid, operation);
+                }
+            }
         }
         match slot.buffer.take() {
             Some(buffer) if to_host && !slot.missing && slot.len > 0 => {

@@ -28,6 +28,7 @@
 
 mod admin;
 mod connect;
+mod counted;
 mod cx;
 mod expect;
 mod hand_over;
@@ -59,6 +60,7 @@ use crate::wait::{BUSY_RETRY_NS, Wait};
 use admin::AdminQueue;
 pub use admin::GONE;
 use connect::Connecting;
+use counted::Counted;
 pub use cx::Cx;
 use hand_over::HandOver;
 use slots::{Slot, Slots, State};
@@ -126,6 +128,8 @@ struct Queue {
     in_device: usize,
     /// The queue is lost, has requests in the backends, and the register knows.
     undrained: bool,
+    /// Where its commands are counted.
+    counted: Counted,
     /// Its place and its memory, which come back when everything above is gone.
     admission: Admission,
 }
@@ -390,7 +394,10 @@ impl<T: Transport> QueuePair<T> {
     fn end_slot(&mut self, index: u16, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
         let slot = queue.slots.get(index);
-        for buffer in [slot.buffer.take(), slot.aux.take()].into_iter().flatten() {
+        if let Some(buffer) = slot.buffer.take() {
+            cx.memory.give_back(&mut queue.share, buffer);
+        }
+        if let Some(buffer) = slot.aux.take() {
             cx.memory.give_back(&mut queue.share, buffer);
         }
         if std::mem::take(&mut slot.missing) {

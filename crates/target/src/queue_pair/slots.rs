@@ -63,6 +63,8 @@ pub struct Slot {
     pub work: Work,
     /// Bytes of data between host and controller.
     pub len: u32,
+    /// Number of its namespace, where it has one.
+    pub nsid: u32,
     /// That data.
     pub buffer: Option<Buffer>,
     /// A second buffer (what Compare reads, the ranges of Dataset Management).
@@ -95,6 +97,7 @@ impl Slot {
             status: Status::SUCCESS,
             work: Work::None,
             len: 0,
+            nsid: 0,
             buffer: None,
             aux: None,
             loan: None,

@@ -1,5 +1,6 @@
 //! What a server has counted so far, as numbers for those who ask.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilotlight_reactor::{HistogramSnapshot, RuntimeStats, clock};
@@ -8,9 +9,11 @@ use super::{CapStats, Capped, Entry, Namespace, Server, Shared};
 use crate::background::control::ClassStats;
 use crate::background::upkeep::UpkeepStats;
 use crate::failures::{FailureCount, Failures};
+use crate::latency::coarse::CoarseSnapshot;
 use crate::latency::{LatencyWindow, SocketLatencyStats};
 use crate::moves::Moves;
 use crate::stats::{Counters, Totals};
+use crate::usage::{Counts, Operation};
 
 /// How long latencies are sampled after someone has read the status, in nanoseconds.
 const WATCHED_NS: u64 = 30_000_000_000;
@@ -60,6 +63,25 @@ pub struct ServerStats {
     pub background_overlaps: HistogramSnapshot,
     /// The background work of each namespace that has any.
     pub upkeeps: Vec<UpkeepStats>,
+    /// Requests and bytes by host and namespace, where there were any.
+    pub usages: Vec<NamespaceUsage>,
+    /// Hosts that are counted by themselves in `usages`.
+    pub listed_hosts: Vec<String>,
+    /// Latencies as in [`TargetThreadStats::latency`], by subsystem and operation, of subsystems that hosts have connected to.
+    pub by_subsystem: Vec<(String, Operation, CoarseSnapshot)>,
+}
+
+/// What a host has asked of a namespace since the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceUsage {
+    /// The subsystem.
+    pub nqn: String,
+    /// The namespace; it may be gone.
+    pub nsid: u32,
+    /// The host, where it is listed ([`crate::usage`]); `None`: all others.
+    pub host: Option<String>,
+    /// Commands and bytes.
+    pub counts: Counts,
 }
 
 /// Failed commands of a namespace.
@@ -97,6 +119,35 @@ impl Shared {
             moves: counters.moves.snapshot(),
         };
         (0..).zip(&self.counters).map(one).collect()
+    }
+
+    /// Requests and bytes by host and namespace, summed over I/O threads.
+    fn usages(&self) -> Vec<NamespaceUsage> {
+        let mut sums = BTreeMap::<(usize, u32, u32), Counts>::new();
+        for usage in self.counters.iter().flat_map(|counters| counters.usage.usages()) {
+            *sums.entry((usage.subsystem, usage.nsid, usage.host)).or_default() += usage.counts;
+        }
+        let hosts = self.listed_hosts.names();
+        let named = |((subsystem, nsid, host), counts): ((usize, u32, u32), Counts)| NamespaceUsage {
+            nqn: self.name_of(subsystem),
+            nsid,
+            host: (host as usize).checked_sub(1).and_then(|at| hosts.get(at).cloned()),
+            counts,
+        };
+        sums.into_iter().map(named).collect()
+    }
+
+    /// Latencies by subsystem and operation, summed over I/O threads.
+    fn by_subsystem(&self) -> Vec<(String, Operation, CoarseSnapshot)> {
+        let mut sums = BTreeMap::<(usize, usize), (Operation, CoarseSnapshot)>::new();
+        for (subsystem, operation, coarse) in self.counters.iter().flat_map(|it| it.by_subsystem.snapshot()) {
+            sums.entry((subsystem, operation as usize)).or_insert((operation, CoarseSnapshot::default())).1 += coarse;
+        }
+        sums.into_iter().map(|((subsystem, _), (operation, sum))| (self.name_of(subsystem), operation, sum)).collect()
+    }
+
+    fn name_of(&self, subsystem: usize) -> String {
+        self.identities.get(subsystem).map_or(String::new(), |subsystem| subsystem.nqn().to_owned())
     }
 
     /// Each namespace with its failed commands.
@@ -139,6 +190,9 @@ impl Server {
             background: self.shared.background.stats(),
             background_overlaps: self.shared.background.overlaps(),
             upkeeps: self.shared.background.upkeeps().iter().filter_map(|upkeep| upkeep.stats()).collect(),
+            usages: self.shared.usages(),
+            listed_hosts: self.shared.listed_hosts.names(),
+            by_subsystem: self.shared.by_subsystem(),
         }
     }
 

@@ -72,19 +72,21 @@ pub struct TxQueue {
 impl Entry {
     fn new(header: &[u8], header_digest: bool) -> Self {
         let mut head = [0; HEAD];
-        let head_len = put(&mut head, 0, header, header_digest);
-        Self {
-            head,
-            tail: [0; TAIL],
-            head_len: head_len as u8,
-            pad_len: 0,
-            tail_len: 0,
-            ends_command: true,
-            payload: None,
-            since_ns: 0,
-            arrival: Arrival::NONE,
-        }
+        let head_len = put(&mut head, 0, header, header_digest) as u8;
+        Self { head, head_len, ..Self::EMPTY }
     }
+
+    const EMPTY: Self = Self {
+        head: [0; HEAD],
+        tail: [0; TAIL],
+        head_len: 0,
+        pad_len: 0,
+        tail_len: 0,
+        ends_command: true,
+        payload: None,
+        since_ns: 0,
+        arrival: Arrival::NONE,
+    };
 
     fn parts<'a>(&'a self, loans: &'a Loans) -> [&'a [u8]; PARTS] {
         [
@@ -178,7 +180,11 @@ impl TxQueue {
         let mut flags = Flags::LAST_PDU;
         flags.set(Flags::SUCCESS, cqe.is_none());
         let header = C2HData::new(cid, 0, payload.len(), pdo, flags, digests);
-        let mut entry = Entry::new(header.as_bytes(), digests.header);
+        // filled in where it lies: one that is built elsewhere is copied twice, 38 instructions
+        let at = self.entries.len();
+        self.entries.push_back(Entry::EMPTY);
+        let entry = &mut self.entries[at];
+        entry.head_len = put(&mut entry.head, 0, header.as_bytes(), digests.header) as u8;
         entry.pad_len = pdo - entry.head_len;
         let mut tail_len = 0;
         if digests.data {
@@ -192,7 +198,8 @@ impl TxQueue {
         entry.payload = Some(payload);
         entry.since_ns = now_ns;
         entry.arrival = arrival;
-        self.push(entry);
+        self.queued += entry.len();
+        self.answers += 1;
     }
 
     /// Since when the oldest data has been waiting, in nanoseconds; `u64::MAX` if none does.

@@ -1,0 +1,288 @@
+//! Requests and bytes by host, namespace and operation: I/O threads count, ordinary OS threads read.
+//!
+//! # The problem
+//! The totals of a thread do not say who asks for what. A counter for each host would, but a host chooses its own name: whoever may connect could make as
+//! many as it likes. And the request path may neither allocate nor lock.
+//!
+//! # The words
+//! A host is *listed* if the operator names it. A *row* is what one I/O thread counts for one listed host on one subsystem; all other hosts share a row. In a
+//! row each namespace has a *cell*.
+//!
+//! # The properties
+//! - The number of rows is bounded by the configuration: I/O threads, subsystems, listed hosts.
+//! - A host that is listed stays listed for as long as the server runs, and a namespace that is gone keeps its cells: no counter ever falls.
+//! - Rows and cells are set aside at Connect and when a namespace is added, by the thread that counts in them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pilotlight_reactor::cells::add;
+
+use crate::config::MAX_NSID;
+
+/// What a command of an I/O queue does (NVM 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Flush.
+    Flush,
+    /// Compare.
+    Compare,
+    /// Verify.
+    Verify,
+    /// Write Zeroes.
+    WriteZeroes,
+    /// Dataset Management with the attribute Deallocate.
+    Deallocate,
+}
+
+impl Operation {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 7] =
+        [Self::Read, Self::Write, Self::Flush, Self::Compare, Self::Verify, Self::WriteZeroes, Self::Deallocate];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Compare => "compare",
+            Self::Verify => "verify",
+            Self::WriteZeroes => "write-zeroes",
+            Self::Deallocate => "deallocate",
+        }
+    }
+}
+
+/// Operations that move data between the host and the namespace: the first two of [`Operation::ALL`].
+const MOVING: usize = 2;
+const CHUNK: usize = 32;
+
+/// The counters of a namespace in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Cell {
+    /// By [`Operation`].
+    requests: [AtomicU64; Operation::ALL.len()],
+    bytes: [AtomicU64; MOVING],
+}
+
+/// The counters of one I/O thread for one host on [`CHUNK`] namespaces of one subsystem that follow each other. One thread writes.
+pub(crate) type Chunk = [Cell; CHUNK];
+
+/// The chunk of a namespace, and its place there.
+#[inline]
+fn place(nsid: u32) -> (usize, usize) {
+    let at = (nsid as usize).wrapping_sub(1);
+    (at / CHUNK, at % CHUNK)
+}
+
+/// Where one queue counts: a row, as far as it is used.
+#[derive(Debug, Default)]
+pub struct Row {
+    host: u32,
+    subsystem: usize,
+    chunks: Vec<Arc<Chunk>>,
+}
+
+impl Row {
+    /// Of a host on a subsystem, with room for these namespaces.
+    pub(crate) fn new(host: u32, subsystem: usize, nsids: impl Iterator<Item = u32>, rows: &Rows) -> Self {
+        let mut row = Self { host, subsystem, chunks: Vec::new() };
+        nsids.for_each(|nsid| row.prepare(nsid, rows));
+        row
+    }
+
+    /// Sets aside what counting on namespace `nsid` needs.
+    pub(crate) fn prepare(&mut self, nsid: u32, rows: &Rows) {
+        let (last, _) = place(nsid.clamp(1, MAX_NSID));
+        for at in self.chunks.len()..=last {
+            self.chunks.push(rows.chunk(self.host, self.subsystem, at));
+        }
+    }
+
+    /// Counts an answered Read or Write of `bytes` bytes on namespace `nsid`.
+    #[inline]
+    pub(crate) fn count_data(&self, nsid: u32, operation: Operation, bytes: u64) {
+        let Some(cell) = self.cell(nsid) else { return };
+        add(&cell.requests[operation as usize], 1);
+        if let Some(total) = cell.bytes.get(operation as usize) {
+            add(total, bytes);
+        }
+    }
+
+    /// Counts an answered command that moves no data to or from its host.
+    #[cold]
+    pub(crate) fn count_other(&self, nsid: u32, operation: Operation) {
+        if let Some(cell) = self.cell(nsid) {
+            add(&cell.requests[operation as usize], 1);
+        }
+    }
+
+    #[inline]
+    fn cell(&self, nsid: u32) -> Option<&Cell> {
+        let (chunk, at) = place(nsid);
+        Some(&self.chunks.get(chunk)?[at])
+    }
+}
+
+/// Counters of a host on a namespace, or a sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Commands answered, by [`Operation`].
+    pub requests: [u64; Operation::ALL.len()],
+    /// Bytes of reads and of writes answered.
+    pub bytes: [u64; MOVING],
+}
+
+impl Counts {
+    fn of(cell: &Cell) -> Self {
+        Self {
+            requests: cell.requests.each_ref().map(|count| count.load(Relaxed)),
+            bytes: cell.bytes.each_ref().map(|count| count.load(Relaxed)),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.requests.iter_mut().zip(other.requests).for_each(|(sum, count)| *sum += count);
+        self.bytes.iter_mut().zip(other.bytes).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+/// What a thread counts for a listed host (by number; 0 for all others) on a namespace of a subsystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// 1 + the place in the list of [`ListedHosts`]; 0 for hosts that are not listed.
+    pub host: u32,
+    /// Index of the subsystem.
+    pub subsystem: usize,
+    /// The namespace.
+    pub nsid: u32,
+    /// The counters.
+    pub counts: Counts,
+}
+
+/// All rows of an I/O thread. The lock is for Connect, new namespaces and readers.
+#[derive(Debug, Default)]
+pub struct Rows(Mutex<Vec<Part>>);
+
+/// A part of a row.
+#[derive(Clone, Debug)]
+struct Part {
+    host: u32,
+    subsystem: usize,
+    at: usize,
+    cells: Arc<Chunk>,
+}
+
+impl Rows {
+    /// A part of a row, made where there is none.
+    fn chunk(&self, host: u32, subsystem: usize, at: usize) -> Arc<Chunk> {
+        let mut parts = self.lock();
+        let same = |part: &&Part| (part.host, part.subsystem, part.at) == (host, subsystem, at);
+        if let Some(part) = parts.iter().find(same) {
+            return Arc::clone(&part.cells);
+        }
+        let cells = Arc::<Chunk>::default();
+        parts.push(Part { host, subsystem, at, cells: Arc::clone(&cells) });
+        cells
+    }
+
+    /// What has been counted so far.
+    pub(crate) fn usages(&self) -> Vec<Usage> {
+        let parts = self.lock().clone();
+        let of_part = |part: &Part| {
+            let (host, subsystem, first) = (part.host, part.subsystem, (part.at * CHUNK) as u32 + 1);
+            let usage = |(nsid, cell)| Usage { host, subsystem, nsid, counts: Counts::of(cell) };
+            (first..).zip(part.cells.iter()).map(usage).filter(|it| it.counts != Counts::default()).collect::<Vec<_>>()
+        };
+        parts.iter().flat_map(of_part).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Part>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The hosts that the operator has named since the start.
+#[derive(Debug, Default)]
+pub struct ListedHosts(Mutex<Vec<String>>);
+
+impl ListedHosts {
+    /// Lists a host, if it is not yet.
+    pub(crate) fn add(&self, nqn: &str) {
+        let mut names = self.lock();
+        if !nqn.is_empty() && !names.iter().any(|name| name == nqn) {
+            names.push(nqn.to_owned());
+        }
+    }
+
+    /// The number of a host in [`Usage`].
+    pub(crate) fn number_of(&self, nqn: &str) -> u32 {
+        self.lock().iter().position(|name| name == nqn).map_or(0, |at| at as u32 + 1)
+    }
+
+    /// The names, that of number 1 first.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a map: requests and bytes by host, subsystem and namespace.
+        #[test]
+        fn requests_are_counted_as_in_a_map(
+            events in prop::collection::vec((0..3_u32, 0..2_usize, 1..=MAX_NSID, 0..7_usize, 0..9_u64), 0..60),
+        ) {
+            let (rows, mut expected) = (Rows::default(), BTreeMap::<(u32, usize, u32), Counts>::new());
+            for (host, subsystem, nsid, operation, bytes) in events {
+                let row = Row::new(host, subsystem, std::iter::once(nsid), &rows);
+                let counts = expected.entry((host, subsystem, nsid)).or_default();
+                counts.requests[operation] += 1;
+                match Operation::ALL[operation] {
+                    moving @ (Operation::Read | Operation::Write) => {
+                        row.count_data(nsid, moving, bytes);
+                        counts.bytes[operation] += bytes;
+                    }
+                    other => row.count_other(nsid, other),
+                }
+            }
+            let counted = rows.usages().into_iter().map(|it| ((it.host, it.subsystem, it.nsid), it.counts)).collect();
+            prop_assert_eq!(expected, counted);
+        }
+    }
+
+    #[test]
+    fn a_listed_host_keeps_its_number() {
+        let hosts = ListedHosts::default();
+        ["a", "b", "", "a"].into_iter().for_each(|name| hosts.add(name));
+        assert_eq!(["a", "b", "", "c"].map(|name| hosts.number_of(name)), [1, 2, 0, 0]);
+        assert_eq!(hosts.names(), ["a", "b"]);
+    }
+
+    #[test]
+    fn numbers_that_no_namespace_has_are_left_out() {
+        let rows = Rows::default();
+        let row = Row::new(0, 0, [0, MAX_NSID, u32::MAX].into_iter(), &rows);
+        [0, MAX_NSID + 1, u32::MAX].into_iter().for_each(|nsid| row.count_data(nsid, Operation::Read, 1));
+        assert!(rows.usages().is_empty());
+    }
+}
