@@ -124,6 +124,22 @@ impl Work {
     }
 }
 
+/// What a command of an I/O queue is to do, before anything else of it is looked at.
+#[must_use]
+pub fn operation_of(sqe: &Sqe) -> Option<Operation> {
+    use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
+    match sqe.opcode {
+        READ => Some(Operation::Read),
+        WRITE => Some(Operation::Write),
+        FLUSH => Some(Operation::Flush),
+        COMPARE => Some(Operation::Compare),
+        VERIFY => Some(Operation::Verify),
+        WRITE_ZEROES => Some(Operation::WriteZeroes),
+        DATASET_MANAGEMENT => Some(Operation::Deallocate),
+        _ => None,
+    }
+}
+
 /// Which way a command's data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {

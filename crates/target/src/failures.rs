@@ -1,4 +1,4 @@
-//! Failed commands of a namespace, counted by status: I/O threads count, ordinary OS threads read.
+//! Failed commands of a namespace, counted by status and by operation: I/O threads count, ordinary OS threads read.
 //!
 //! The table has a place for each status that a command on a namespace can fail with, so that counting neither allocates nor locks. A
 //! status without a place counts as "another status". Compare Failure and aborted commands are results that the host expects: they
@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pilotlight_nvme::Status;
+
+use crate::usage::Operation;
 
 /// What has a place of its own.
 const CAUSES: [(Status, &str); 11] = [
@@ -33,7 +35,14 @@ const NONE: u64 = u64::MAX;
 
 /// Failed commands of one namespace. Clones count together.
 #[derive(Clone, Default)]
-pub struct Failures(Arc<[Place; CAUSES.len() + 1]>);
+pub struct Failures(Arc<Tables>);
+
+#[derive(Default)]
+struct Tables {
+    places: [Place; CAUSES.len() + 1],
+    /// By [`Operation`]; those whose operation is not known are in none.
+    operations: [AtomicU64; Operation::ALL.len()],
+}
 
 #[derive(Default)]
 struct Place {
@@ -65,15 +74,18 @@ pub struct NewFailures {
 }
 
 impl Failures {
-    /// Notes a command that failed with `status`, at `lba` where it has one.
+    /// Notes a command with this operation that failed with `status`, at `lba` where it has one.
     /// `is_short`: the command was within the namespace and not within its medium. Returns whether it counts.
-    pub(crate) fn note(&self, status: Status, is_short: bool, lba: Option<u64>) -> bool {
+    pub(crate) fn note(&self, operation: Option<Operation>, status: Status, is_short: bool, lba: Option<u64>) -> bool {
         let status = status.code();
         if matches!(status, Status::COMPARE_FAILURE | Status::ABORT_REQUESTED | Status::ABORTED_SQ_DELETION) {
             return false;
         }
         let same = |cause: &(Status, &str)| cause.0 == status && is_short != cause.1.is_empty();
-        let place = &self.0[CAUSES.iter().position(same).unwrap_or(CAUSES.len())];
+        if let Some(operation) = operation {
+            self.0.operations[operation as usize].fetch_add(1, Relaxed);
+        }
+        let place = &self.0.places[CAUSES.iter().position(same).unwrap_or(CAUSES.len())];
         let first = lba.filter(|&lba| lba < NONE).map_or(0, |lba| lba + 1);
         let _ = place.first.compare_exchange(0, first, Relaxed, Relaxed);
         place.commands.fetch_add(1, Relaxed);
@@ -84,6 +96,12 @@ impl Failures {
     #[must_use]
     pub fn counts(&self) -> Vec<FailureCount> {
         self.places().map(|(at, place)| count(at, place.commands.load(Relaxed))).filter(|it| it.commands > 0).collect()
+    }
+
+    /// Failed commands by operation, as [`Operation::ALL`] has them.
+    #[must_use]
+    pub fn by_operation(&self) -> [u64; Operation::ALL.len()] {
+        self.0.operations.each_ref().map(|count| count.load(Relaxed))
     }
 
     /// What has failed since the last call. For one thread at a time.
@@ -105,7 +123,7 @@ impl Failures {
     }
 
     fn places(&self) -> impl Iterator<Item = (usize, &Place)> {
-        self.0.iter().enumerate()
+        self.0.places.iter().enumerate()
     }
 }
 
@@ -159,7 +177,7 @@ mod tests {
             for event in events.into_iter().chain([None]) {
                 if let Some((status, is_short, lba)) = event {
                     let is_short = is_short && status == Status::LBA_OUT_OF_RANGE;
-                    if failures.note(status.dnr(), is_short, lba) {
+                    if failures.note(Some(Operation::Read), status.dnr(), is_short, lba) {
                         let known = CAUSES.iter().any(|cause| cause.0 == status);
                         let key = match status.name() {
                             Some(name) if known => (name, if is_short { SHORT } else { "" }),
@@ -189,8 +207,18 @@ mod tests {
     fn a_compare_that_found_a_difference_and_an_aborted_command_are_no_failures() {
         let failures = Failures::default();
         for status in [Status::COMPARE_FAILURE, Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION] {
-            assert!(!failures.note(status.dnr(), false, Some(0)));
+            assert!(!failures.note(Some(Operation::Compare), status.dnr(), false, Some(0)));
         }
-        assert!(failures.counts().is_empty());
+        assert!(failures.counts().is_empty() && failures.by_operation() == [0; Operation::ALL.len()]);
+    }
+
+    #[test]
+    fn failures_are_counted_by_operation_too() {
+        let failures = Failures::default();
+        for operation in [Some(Operation::Write), Some(Operation::Write), Some(Operation::Flush), None] {
+            assert!(failures.note(operation, Status::WRITE_FAULT, false, None));
+        }
+        let count = |operation: Operation| failures.by_operation()[operation as usize];
+        assert_eq!([Operation::Read, Operation::Write, Operation::Flush].map(count), [0, 2, 1]);
     }
 }

@@ -30,6 +30,7 @@ pub mod namespaces;
 pub mod payload;
 pub mod queue_pair;
 pub mod reaper;
+pub mod refusals;
 pub mod register;
 pub mod server;
 pub mod stats;

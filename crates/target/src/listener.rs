@@ -13,6 +13,7 @@ use pilotlight_reactor::Sender;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::message::Message;
+use crate::refusals::RefusalReason;
 use crate::server::Shared;
 
 /// A running acceptor; dropped, it stops accepting.
@@ -105,6 +106,7 @@ impl Dealer {
 
     fn deal(&mut self, socket: OwnedFd, peer: SocketAddr) {
         if !self.shared.connection_opened() {
+            self.shared.refusals.note(RefusalReason::TooManyConnections);
             tracing::warn!(%peer, "too many connections; this one is closed (limits.max_connections)");
             return;
         }
@@ -118,6 +120,7 @@ impl Dealer {
             }
         }
         self.shared.connection_closed();
+        self.shared.refusals.note(RefusalReason::TooManyConnections);
         tracing::warn!(%peer, "every I/O thread is behind; the connection is closed");
     }
 }

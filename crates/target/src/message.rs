@@ -17,6 +17,7 @@ use crate::association::HostKey;
 use crate::backend::Geometry;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
+use crate::refusals::RefusalReason;
 use crate::tcp::Connection;
 
 /// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
@@ -39,6 +40,8 @@ pub struct ConnectRefusal {
     pub parameter: u32,
     /// What the operator is told: the name of the parameter first, where it is one.
     pub reason: &'static str,
+    /// What it counts as.
+    pub counts_as: RefusalReason,
 }
 
 /// A change of a namespace.

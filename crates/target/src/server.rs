@@ -35,6 +35,7 @@ use crate::listener::Acceptor;
 use crate::listing::NamespaceList;
 use crate::message::{Message, NamespaceChange};
 use crate::reaper::Reaper;
+use crate::refusals::Refusals;
 use crate::register::Register;
 use crate::stats::Counters;
 use crate::subsystem::{NamespaceInfo, Subsystem};
@@ -98,6 +99,8 @@ pub struct Shared {
     pub latencies: Latencies,
     /// Background work.
     pub background: Background,
+    /// Connections and Connect commands that were refused.
+    pub refusals: Refusals,
     /// The hosts that are counted by themselves.
     pub listed_hosts: ListedHosts,
     priorities: Priorities,
@@ -158,6 +161,7 @@ impl Shared {
             caps: Caps::default(),
             latencies: Latencies::default(),
             background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
+            refusals: Refusals::default(),
             listed_hosts: ListedHosts::default(),
             priorities: Priorities::default(),
             identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),

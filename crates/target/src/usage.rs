@@ -5,12 +5,13 @@
 //! many as it likes. And the request path may neither allocate nor lock.
 //!
 //! # The words
-//! A host is *listed* if the operator names it. A *row* is what one I/O thread counts for one listed host on one subsystem; all other hosts share a row. In a
+//! A host is *listed* if the operator names it: as one that may connect, or with a cap or a priority. A *row* is what one I/O thread counts for one listed host on one subsystem; all other hosts share a row. In a
 //! row each namespace has a *cell*.
 //!
 //! # The properties
 //! - The number of rows is bounded by the configuration: I/O threads, subsystems, listed hosts.
 //! - A host that is listed stays listed for as long as the server runs, and a namespace that is gone keeps its cells: no counter ever falls.
+//! - What a host did before it was listed, or on a connection from before, is counted with all others.
 //! - Rows and cells are set aside at Connect and when a namespace is added, by the thread that counts in them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -23,6 +23,7 @@ use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_target::backend::{Backend, DelayBackend, Delays, MemoryBackend, MemoryBudget};
 use pilotlight_target::failures::FailureCount;
+use pilotlight_target::usage::Operation;
 use pilotlight_target::{Capped, NamespaceFailures};
 
 /// Counts the calls of reactor threads.
@@ -160,7 +161,9 @@ fn failed_commands_are_counted_without_allocation() {
     assert_eq!(calls, 0, "failed writes: {calls} allocations on reactor threads");
     let failures = full.server.stats().failures;
     let counted = FailureCount { status: "Capacity Exceeded", cause: "", commands: FAILED };
-    assert_eq!(failures, [NamespaceFailures { nqn: NQN.into(), nsid: 1, counts: vec![counted] }]);
+    let mut by_operation = [0; Operation::ALL.len()];
+    by_operation[Operation::Write as usize] = FAILED;
+    assert_eq!(failures, [NamespaceFailures { nqn: NQN.into(), nsid: 1, counts: vec![counted], by_operation }]);
     drop((queue, host));
     full.stop();
 }

@@ -1,6 +1,7 @@
 //! Families and samples of metrics.
 
 use pilotlight_reactor::HistogramSnapshot;
+use pilotlight_target::latency::coarse::{BOUNDS_NS, CoarseSnapshot};
 
 use super::Facts;
 
@@ -32,6 +33,14 @@ pub(crate) const BUCKETS: [(&str, u64); 12] = [
     ("0.2", 200_000_000),
     ("1.0", 1_000_000_000),
 ];
+
+const _: () = {
+    let mut at = 0;
+    while at < BUCKETS.len() {
+        assert!(BUCKETS[at].1 == BOUNDS_NS[at]);
+        at += 1;
+    }
+};
 
 /// A metric. Its name lacks `_total` and `_info`.
 pub(crate) struct Family {
@@ -99,22 +108,43 @@ impl Samples {
         }
     }
 
-    /// Durations.
+    /// Durations in the buckets of [`BUCKETS`].
     pub(crate) fn durations<const N: usize>(
         &mut self,
         labels: [(&'static str, &str); N],
         durations: &HistogramSnapshot,
     ) {
-        let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
-        let count = durations.count() as f64;
-        for (end, end_ns) in BUCKETS {
-            let labels = [&labels[..], &[("le", end.to_owned())]].concat();
-            let value = durations.count_up_to(end_ns) as f64;
-            self.all.push(Sample { suffix: "_bucket", labels, value });
+        let up_to = BUCKETS.map(|(_, end_ns)| durations.count_up_to(end_ns));
+        self.histogram(labels, up_to, durations.count(), durations.sum_ns());
+    }
+
+    /// Durations that were counted in few buckets.
+    pub(crate) fn coarse<const N: usize>(&mut self, labels: [(&'static str, &str); N], durations: &CoarseSnapshot) {
+        let mut count = 0;
+        let mut up_to = [0; BUCKETS.len()];
+        for (bucket, up_to) in durations.counts.iter().zip(&mut up_to) {
+            count += bucket;
+            *up_to = count;
         }
+        self.histogram(labels, up_to, durations.counts.iter().sum(), durations.sum_ns);
+    }
+
+    fn histogram<const N: usize>(
+        &mut self,
+        labels: [(&'static str, &str); N],
+        up_to: [u64; BUCKETS.len()],
+        count: u64,
+        sum_ns: u64,
+    ) {
+        let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
+        for ((end, _), up_to) in BUCKETS.into_iter().zip(up_to) {
+            let labels = [&labels[..], &[("le", end.to_owned())]].concat();
+            self.all.push(Sample { suffix: "_bucket", labels, value: up_to as f64 });
+        }
+        let count = count as f64;
         let labels_of_all = [&labels[..], &[("le", "+Inf".to_owned())]].concat();
         self.all.push(Sample { suffix: "_bucket", labels: labels_of_all, value: count });
         self.all.push(Sample { suffix: "_count", labels: labels.clone(), value: count });
-        self.all.push(Sample { suffix: "_sum", labels, value: durations.sum_ns() as f64 / 1e9 });
+        self.all.push(Sample { suffix: "_sum", labels, value: sum_ns as f64 / 1e9 });
     }
 }

@@ -175,10 +175,10 @@ mod tests {
         };
         let plain = get("/metrics", "Host: localhost\r\n");
         assert!(plain.starts_with("HTTP/1.1 200") && plain.contains("text/plain; version=0.0.4"), "{plain}");
-        assert!(plain.contains("# TYPE pilotlight_io_requests_total counter") && !plain.contains("# EOF"));
+        assert!(plain.contains("# TYPE pilotlight_thread_moves_total counter") && !plain.contains("# EOF"));
         let open =
             get("/metrics", "Host: 127.0.0.1\r\nAccept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n");
-        assert!(open.contains("# TYPE pilotlight_io_requests counter") && open.ends_with("# EOF\n"), "{open}");
+        assert!(open.contains("# TYPE pilotlight_thread_moves counter") && open.ends_with("# EOF\n"), "{open}");
         assert!(get("/metrics", "Host: example.com\r\n").starts_with("HTTP/1.1 421"));
         assert!(get("/", "Host: localhost\r\n").starts_with("HTTP/1.1 404"));
         let post = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";

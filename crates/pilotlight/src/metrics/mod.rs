@@ -19,7 +19,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use pilotlight_target::ServerStats;
+use pilotlight_target::usage::Counts;
+use pilotlight_target::{NamespaceFailures, ServerStats};
 use serde::{Deserialize, Serialize};
 
 use crate::status::report::{BudgetReport, GoalsReport};
@@ -37,6 +38,8 @@ pub(crate) struct Facts {
     /// The CPU of each reactor.
     pub(crate) cpus: Vec<Option<u32>>,
     pub(crate) namespaces: Vec<NamespaceFacts>,
+    /// What listed hosts have asked for, and the others together.
+    pub(crate) hosts: Vec<HostFacts>,
     /// The policy in charge.
     pub(crate) policy: String,
     pub(crate) goals: GoalsReport,
@@ -53,7 +56,23 @@ pub(crate) struct NamespaceFacts {
     pub(crate) bytes: u64,
     /// What is free where its storage is; `None` where that is not a file system, or not known yet.
     pub(crate) free_bytes: Option<u64>,
+    /// What hosts have asked of it.
+    pub(crate) counts: Counts,
+    /// Commands that failed, by status and by operation.
+    pub(crate) failures: Option<NamespaceFailures>,
 }
+
+/// A host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostFacts {
+    /// Its NQN, or `other` for all that are not listed.
+    pub(crate) name: String,
+    /// What it has asked for.
+    pub(crate) counts: Counts,
+}
+
+/// What hosts that are not listed are called together. No NQN is like this.
+pub(crate) const OTHER_HOSTS: &str = "other";
 
 /// What is known of power.
 #[derive(Clone, Debug, Default)]

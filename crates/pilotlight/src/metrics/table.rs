@@ -5,10 +5,11 @@ use std::iter::zip;
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_target::failures::Failures;
-use pilotlight_target::{Capped, NamespaceFailures, TargetThreadStats};
+use pilotlight_target::usage::{Counts, Operation};
+use pilotlight_target::{Capped, TargetThreadStats};
 
-use super::Facts;
 use super::family::{Family, Kind, Samples};
+use super::{Facts, NamespaceFacts};
 
 use Kind::{Counter, Gauge, Histogram, Info};
 
@@ -40,26 +41,54 @@ pub(crate) static FAMILIES: &[Family] = &[
             out.put([], facts.started_s);
         },
     ),
-    family("pilotlight_io_requests", (Counter, ""), &["operation"], "Reads and writes answered.", |facts, out| {
-        out.put([("operation", "read")], facts.stats.totals.reads as f64);
-        out.put([("operation", "write")], facts.stats.totals.writes as f64);
-    }),
+    family(
+        "pilotlight_io_requests",
+        (Counter, ""),
+        &["subsystem", "namespace", "operation"],
+        "Commands of I/O queues answered, of each namespace.",
+        |facts, out| by_namespace(facts, out, |namespace| namespace.counts.requests),
+    ),
     family(
         "pilotlight_io_bytes",
         (Counter, "bytes"),
-        &["operation"],
-        "Bytes of reads and writes answered.",
+        &["subsystem", "namespace", "operation"],
+        "Bytes of reads and writes answered, of each namespace.",
+        |facts, out| by_namespace(facts, out, |namespace| namespace.counts.bytes),
+    ),
+    family(
+        "pilotlight_io_errors",
+        (Counter, ""),
+        &["subsystem", "namespace", "operation"],
+        "Commands of I/O queues that failed, of each namespace; `pilotlight_failed_commands_total` says with which status.",
         |facts, out| {
-            out.put([("operation", "read")], facts.stats.totals.read_bytes as f64);
-            out.put([("operation", "write")], facts.stats.totals.written_bytes as f64);
+            let failed = |it: &NamespaceFacts| it.failures.as_ref().map_or_else(Default::default, |it| it.by_operation);
+            by_namespace(facts, out, failed);
         },
+    ),
+    family(
+        "pilotlight_host_io_requests",
+        (Counter, ""),
+        &["host", "operation"],
+        "Commands of I/O queues answered, of each host that the operator names and of all others together.",
+        |facts, out| by_host(facts, out, |counts| counts.requests),
+    ),
+    family(
+        "pilotlight_host_io_bytes",
+        (Counter, "bytes"),
+        &["host", "operation"],
+        "Bytes of reads and writes answered, of each host that the operator names and of all others together.",
+        |facts, out| by_host(facts, out, |counts| counts.bytes),
     ),
     family(
         "pilotlight_io_duration_seconds",
         (Histogram, "seconds"),
-        &[],
+        &["subsystem", "operation"],
         "Time of reads and writes in the target, from the poll that read the command until the socket took the answer.",
-        |facts, out| out.durations([], &sum(facts, |thread| &thread.latency)),
+        |facts, out| {
+            for (nqn, operation, durations) in &facts.stats.by_subsystem {
+                out.coarse([("subsystem", nqn), ("operation", operation.name())], durations);
+            }
+        },
     ),
     family(
         "pilotlight_failed_commands",
@@ -81,6 +110,16 @@ pub(crate) static FAMILIES: &[Family] = &[
         "Connections that a fault of the peer ended.",
         |facts, out| {
             out.put([], facts.stats.totals.faults as f64);
+        },
+    ),
+    family(
+        "pilotlight_refused_connections",
+        (Counter, ""),
+        &["reason"],
+        "Connections and Connect commands that were refused; the log says of whom.",
+        |facts, out| {
+            let refusals = &facts.stats.refusals;
+            refusals.iter().for_each(|(reason, count)| out.put([("reason", reason.name())], *count as f64));
         },
     ),
     family(
@@ -213,6 +252,13 @@ pub(crate) static FAMILIES: &[Family] = &[
         |facts, out| capped(facts, out, |stats| stats.throttled as f64),
     ),
     family(
+        "pilotlight_throttled_bytes",
+        (Counter, "bytes"),
+        &["subsystem", "namespace", "host"],
+        "Bytes of those commands.",
+        |facts, out| capped(facts, out, |stats| stats.throttled_bytes as f64),
+    ),
+    family(
         "pilotlight_cap_wait_seconds",
         (Histogram, "seconds"),
         &[],
@@ -273,11 +319,30 @@ fn sum(facts: &Facts, of: fn(&TargetThreadStats) -> &HistogramSnapshot) -> Histo
     sum
 }
 
+/// A value for each namespace and operation.
+fn by_namespace<const N: usize>(facts: &Facts, out: &mut Samples, values: fn(&NamespaceFacts) -> [u64; N]) {
+    for namespace in &facts.namespaces {
+        let nsid = namespace.nsid.to_string();
+        for (operation, value) in zip(Operation::ALL, values(namespace)) {
+            let labels = [("subsystem", &*namespace.nqn), ("namespace", &*nsid), ("operation", operation.name())];
+            out.put(labels, value as f64);
+        }
+    }
+}
+
+/// A value for each host and operation.
+fn by_host<const N: usize>(facts: &Facts, out: &mut Samples, values: fn(&Counts) -> [u64; N]) {
+    for host in &facts.hosts {
+        for (operation, value) in zip(Operation::ALL, values(&host.counts)) {
+            out.put([("host", &*host.name), ("operation", operation.name())], value as f64);
+        }
+    }
+}
+
 /// Every status of every namespace: a series that begins above 0 would hide its first failures from `increase`.
 fn failed_commands(facts: &Facts, out: &mut Samples) {
     for namespace in &facts.namespaces {
-        let same = |failed: &&NamespaceFailures| (&failed.nqn, failed.nsid) == (&namespace.nqn, namespace.nsid);
-        let failed = facts.stats.failures.iter().find(same).map_or(&[][..], |failed| &failed.counts);
+        let failed = namespace.failures.as_ref().map_or(&[][..], |failed| &failed.counts);
         let nsid = namespace.nsid.to_string();
         for none in Failures::none() {
             let count = failed.iter().find(|count| (count.status, count.cause) == (none.status, none.cause));

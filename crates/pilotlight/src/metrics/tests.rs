@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use pilotlight_reactor::Histogram;
+use pilotlight_target::latency::coarse::CoarseSnapshot;
+use pilotlight_target::usage::Operation;
 use pilotlight_target::{CapStats, Capped, TargetThreadStats};
 
 use super::family::Kind;
@@ -14,11 +15,14 @@ use crate::status::report::ToleranceReport;
 
 /// A server of which everything is known.
 fn facts() -> Facts {
-    let latency = Histogram::default();
-    [10_000, 30_000, 30_000, 3_000_000_000].iter().for_each(|&ns| latency.record(ns, 1));
-    let thread = TargetThreadStats { latency: latency.snapshot(), ..TargetThreadStats::default() };
-    let mut stats = ServerStats { threads: vec![thread], ..ServerStats::default() };
-    stats.totals.reads = 3;
+    let mut latency = CoarseSnapshot { sum_ns: 3_000_070_000, ..CoarseSnapshot::default() };
+    (latency.counts[0], latency.counts[1], latency.counts[12]) = (1, 2, 1);
+    let by_subsystem = vec![("nqn.a".to_owned(), Operation::Read, latency)];
+    let threads = vec![TargetThreadStats::default()];
+    let mut stats = ServerStats { threads, by_subsystem, ..ServerStats::default() };
+    let counts = Counts { requests: [3, 2, 1, 0, 0, 0, 0], bytes: [12_288, 8192] };
+    let failures =
+        NamespaceFailures { nqn: "nqn.a".to_owned(), nsid: 1, counts: Vec::new(), by_operation: [0, 1, 0, 0, 0, 0, 0] };
     let host = Capped::Host { nqn: "nqn.2014-08.org:\"quoted\"\\\n".to_owned() };
     stats.caps = vec![CapStats { of: host, stats: Default::default() }];
     stats.caps[0].stats.operator = Some(1_000_000);
@@ -28,7 +32,15 @@ fn facts() -> Facts {
         stats,
         policy: "sandman".to_owned(),
         cpus: vec![Some(3)],
-        namespaces: vec![NamespaceFacts { nqn: "nqn.a".to_owned(), nsid: 1, bytes: 4096, free_bytes: Some(7) }],
+        namespaces: vec![NamespaceFacts {
+            nqn: "nqn.a".to_owned(),
+            nsid: 1,
+            bytes: 4096,
+            free_bytes: Some(7),
+            counts,
+            failures: Some(failures),
+        }],
+        hosts: vec![HostFacts { name: OTHER_HOSTS.to_owned(), counts }],
         power: Some(PowerFacts { sensor: "hwmon".to_owned(), model: None, gives_watts: true, zones: vec![zone] }),
         goals: GoalsReport { budget_uw: Some(300_000_000), tolerances: vec![tolerance], ..GoalsReport::default() },
         ..Facts::default()
@@ -70,13 +82,16 @@ fn both_formats_say_the_same() {
     let prometheus = text(&facts, Format::Prometheus);
     for line in [
         "# TYPE pilotlight_io_requests_total counter",
-        "pilotlight_io_requests_total{operation=\"read\"} 3",
-        "pilotlight_io_duration_seconds_bucket{le=\"2e-05\"} 1",
-        "pilotlight_io_duration_seconds_bucket{le=\"5e-05\"} 3",
-        "pilotlight_io_duration_seconds_bucket{le=\"1.0\"} 3",
-        "pilotlight_io_duration_seconds_bucket{le=\"+Inf\"} 4",
-        "pilotlight_io_duration_seconds_count 4",
-        "pilotlight_io_duration_seconds_sum 3.00007",
+        "pilotlight_io_requests_total{subsystem=\"nqn.a\",namespace=\"1\",operation=\"read\"} 3",
+        "pilotlight_io_bytes_total{subsystem=\"nqn.a\",namespace=\"1\",operation=\"write\"} 8192",
+        "pilotlight_io_errors_total{subsystem=\"nqn.a\",namespace=\"1\",operation=\"write\"} 1",
+        "pilotlight_host_io_requests_total{host=\"other\",operation=\"flush\"} 1",
+        "pilotlight_io_duration_seconds_bucket{subsystem=\"nqn.a\",operation=\"read\",le=\"2e-05\"} 1",
+        "pilotlight_io_duration_seconds_bucket{subsystem=\"nqn.a\",operation=\"read\",le=\"5e-05\"} 3",
+        "pilotlight_io_duration_seconds_bucket{subsystem=\"nqn.a\",operation=\"read\",le=\"1.0\"} 3",
+        "pilotlight_io_duration_seconds_bucket{subsystem=\"nqn.a\",operation=\"read\",le=\"+Inf\"} 4",
+        "pilotlight_io_duration_seconds_count{subsystem=\"nqn.a\",operation=\"read\"} 4",
+        "pilotlight_io_duration_seconds_sum{subsystem=\"nqn.a\",operation=\"read\"} 3.00007",
         "pilotlight_energy_joules_total{zone=\"package-0\",sensor=\"hwmon\",model=\"\"} 1.5",
         "pilotlight_power_watts{zone=\"package-0\",sensor=\"hwmon\"} 2.5",
         "pilotlight_budget_watts 300",

@@ -447,7 +447,8 @@ mod tests {
     #[test]
     fn failures_are_counted_in_the_window_and_since_the_start() {
         let failed = |status, commands| FailureCount { status, cause: "", commands };
-        let at = |nsid, counts| NamespaceFailures { nqn: "a".to_owned(), nsid, counts };
+        let at =
+            |nsid, counts| NamespaceFailures { nqn: "a".to_owned(), nsid, counts, by_operation: Default::default() };
         let (mut before, mut now) = (look(1, 0), look(2, 0));
         before.stats.failures = vec![at(1, vec![failed("Write Fault", 3)]), at(3, vec![failed("Write Fault", 7)])];
         let all = vec![failed("Write Fault", 5), failed("Capacity Exceeded", 1)];

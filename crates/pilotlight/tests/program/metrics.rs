@@ -9,11 +9,15 @@ use super::process::{Server, run, text};
 
 /// A server with metrics, and where they are.
 fn serve(args: &[&str]) -> (Server, SocketAddr) {
-    let server = Server::start(&[&["--listen", "127.0.0.1:0", "--metrics", "0"], args].concat());
+    let server = Server::start(&[&["--listen", "127.0.0.1:0", "--metrics", "0", "--nqn", NQN], args].concat());
     let line = server.expect_log("metrics: http://");
     let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
     (server, address)
 }
+
+const NQN: &str = "nqn.2024-05.com.example:metrics";
+/// The namespace that a server exports by default, as labels.
+const NAMESPACE: &str = "subsystem=\"nqn.2024-05.com.example:metrics\",namespace=\"1\"";
 
 fn scrape(address: SocketAddr, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -35,15 +39,21 @@ fn value(text: &str, series: &str) -> f64 {
 #[test]
 fn counters_rise_with_what_hosts_do_and_agree_with_the_status() {
     let (server, address) = serve(&["--sensor", "modelled"]);
-    let reads = |text: &str| value(text, "pilotlight_io_requests_total{operation=\"read\"}");
+    let reads = |text: &str| value(text, &format!("pilotlight_io_requests_total{{{NAMESPACE},operation=\"read\"}}"));
     assert_eq!(reads(&scrape(address, "*/*")), 0.0);
     let target = server.address().to_string();
     let loaded = run(&["load", "--yield", "--target", &target, "--rw", "randread", "--number_ios", "500"]);
     assert_eq!(loaded.status.code(), Some(0), "{}", text(&loaded.stderr));
     let after = scrape(address, "*/*");
     assert_eq!(reads(&after), 500.0);
-    assert_eq!(value(&after, "pilotlight_io_duration_seconds_count"), 500.0);
-    assert_eq!(value(&after, "pilotlight_io_duration_seconds_bucket{le=\"+Inf\"}"), 500.0);
+    assert_eq!(value(&after, &format!("pilotlight_io_bytes_total{{{NAMESPACE},operation=\"read\"}}")), 500.0 * 4096.0);
+    assert_eq!(value(&after, "pilotlight_host_io_requests_total{host=\"other\",operation=\"read\"}"), 500.0);
+    let duration = |suffix: &str| {
+        let series = "subsystem=\"nqn.2024-05.com.example:metrics\",operation=\"read\"";
+        value(&after, &format!("pilotlight_io_duration_seconds_{}", suffix.replace("{", &format!("{{{series}"))))
+    };
+    assert_eq!(duration("count{}"), 500.0);
+    assert_eq!(duration("bucket{,le=\"+Inf\"}"), 500.0);
     let status = server.ask(&["status"]);
     let metrics = status["metrics"].as_array().unwrap();
     let read = metrics
@@ -56,6 +66,26 @@ fn counters_rise_with_what_hosts_do_and_agree_with_the_status() {
     while value(&now, joules) <= 0.0 {
         now = scrape(address, "*/*"); // the model is read twice a second
     }
+}
+
+#[test]
+fn a_host_that_the_operator_names_is_counted_by_itself_and_a_refused_one_is_counted() {
+    let (server, address) = serve(&["--allow-host", "nqn.2014-08.org.example:a"]);
+    let target = server.address().to_string();
+    let load = |host: &str| {
+        let io = ["--rw", "randwrite", "--number_ios", "20"];
+        run(&[&["load", "--yield", "--target", &target, "--nqn", NQN, "--hostnqn", host][..], &io].concat())
+            .status
+            .code()
+    };
+    assert_eq!(load("nqn.2014-08.org.example:a"), Some(0));
+    assert_ne!(load("nqn.2014-08.org.example:b"), Some(0));
+    let scraped = scrape(address, "*/*");
+    let writes = |host: &str| {
+        value(&scraped, &format!("pilotlight_host_io_requests_total{{host=\"{host}\",operation=\"write\"}}"))
+    };
+    assert_eq!((writes("nqn.2014-08.org.example:a"), writes("other")), (20.0, 0.0));
+    assert!(value(&scraped, "pilotlight_refused_connections_total{reason=\"host-not-allowed\"}") >= 1.0);
 }
 
 #[test]

@@ -42,6 +42,7 @@ pub struct Limit {
     bytes: AtomicU64,
     throttled: AtomicU64,
     throttled_now: AtomicU64,
+    throttled_bytes: AtomicU64,
     wait_ns: AtomicU64,
     metered: Metered,
     latency: LatencyReading,
@@ -60,6 +61,8 @@ pub struct LimitStats {
     pub throttled_now: u64,
     /// Commands that were throttled and then admitted.
     pub throttled: u64,
+    /// Bytes of those.
+    pub throttled_bytes: u64,
     /// How long those waited, in nanoseconds, all together.
     pub wait_ns: u64,
 }
@@ -84,6 +87,7 @@ impl Limit {
             bytes: AtomicU64::new(0),
             throttled: AtomicU64::new(0),
             throttled_now: AtomicU64::new(0),
+            throttled_bytes: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
             metered: Metered::default(),
             latency: LatencyReading::default(),
@@ -207,11 +211,12 @@ impl Limit {
         self.throttled_now.fetch_add(1, Relaxed);
     }
 
-    /// A throttled command waits no longer; it was admitted after `waited_ns` nanoseconds, or given up.
-    pub(crate) fn end_wait(&self, waited_ns: Option<u64>) {
+    /// A throttled command waits no longer; it was admitted after so many nanoseconds, with so many bytes, or given up.
+    pub(crate) fn end_wait(&self, admitted: Option<(u64, u64)>) {
         self.throttled_now.fetch_sub(1, Relaxed);
-        if let Some(waited_ns) = waited_ns {
+        if let Some((waited_ns, bytes)) = admitted {
             self.throttled.fetch_add(1, Relaxed);
+            self.throttled_bytes.fetch_add(bytes, Relaxed);
             self.wait_ns.fetch_add(waited_ns, Relaxed);
         }
     }
@@ -225,6 +230,7 @@ impl Limit {
             bytes: self.bytes.load(Relaxed),
             throttled_now: self.throttled_now.load(Relaxed),
             throttled: self.throttled.load(Relaxed),
+            throttled_bytes: self.throttled_bytes.load(Relaxed),
             wait_ns: self.wait_ns.load(Relaxed),
         }
     }

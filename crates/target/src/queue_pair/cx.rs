@@ -12,6 +12,7 @@ use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
 use crate::server::Shared;
 use crate::stats::Counters;
+use crate::usage::Operation;
 
 /// See the head of the file.
 pub struct Cx<'a> {
@@ -39,9 +40,15 @@ pub struct Cx<'a> {
 
 impl Cx<'_> {
     /// Counts a failed command of the namespace at this index, at this LBA where it has one; `is_short`: its medium ends before it.
-    pub(super) fn note_failure(&self, (namespace, lba): (u32, Option<u64>), status: Status, is_short: bool) {
+    pub(super) fn note_failure(
+        &self,
+        operation: Option<Operation>,
+        (namespace, lba): (u32, Option<u64>),
+        status: Status,
+        is_short: bool,
+    ) {
         let Some(failures) = self.namespaces.failures(namespace) else { return };
-        if failures.note(status, is_short, lba) {
+        if failures.note(operation, status, is_short, lba) {
             self.shared.failure_bell.ring();
         }
     }

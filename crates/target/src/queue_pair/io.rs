@@ -15,7 +15,7 @@ use zerocopy::little_endian::U16;
 use super::slots::{Charged, NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
-use crate::command::{Direction, Place, Plan, Work, check_sgl, decode_io};
+use crate::command::{Direction, Place, Plan, Work, check_sgl, decode_io, operation_of};
 use crate::latency::{Arrival, Sample};
 use crate::payload::Payload;
 use crate::usage::Operation;
@@ -50,7 +50,7 @@ impl<T: Transport> QueuePair<T> {
         if let Err(status) = plan
             && let Some(namespace) = cx.namespaces.index_of(subsystem, sqe.nsid.get())
         {
-            cx.note_failure((namespace, Some(sqe.slba())), status, false);
+            cx.note_failure(operation_of(sqe), (namespace, Some(sqe.slba())), status, false);
         }
         self.accept(sqe, plan, capsule, cx);
     }

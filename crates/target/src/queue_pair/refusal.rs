@@ -6,6 +6,7 @@ use pilotlight_nvme::fabrics::nqn_from_field;
 use super::{Cx, QueuePair, Transport};
 use crate::admission::Full;
 use crate::message::ConnectRefusal;
+use crate::refusals::RefusalReason;
 
 /// Offsets of Connect's parameters in the command and, with bit 16 set, in its data.
 mod offset {
@@ -21,17 +22,22 @@ mod offset {
 impl ConnectRefusal {
     /// A parameter that is not valid.
     const fn parameter(parameter: u32, reason: &'static str) -> Self {
-        Self { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), parameter, reason }
+        let status = Status::CONNECT_INVALID_PARAMETERS.dnr();
+        Self { status, parameter, reason, counts_as: RefusalReason::InvalidConnect }
     }
 
     /// A status that names no parameter.
     pub(super) const fn status(status: Status, reason: &'static str) -> Self {
-        Self { status, parameter: 0, reason }
+        Self { status, parameter: 0, reason, counts_as: RefusalReason::InvalidConnect }
     }
 
     /// The target cannot take one more queue now; the host may try again.
     pub(super) const fn busy(reason: &'static str) -> Self {
-        Self::status(Status::CONNECT_BUSY, reason)
+        Self::status(Status::CONNECT_BUSY, reason).as_reason(RefusalReason::Busy)
+    }
+
+    const fn as_reason(self, counts_as: RefusalReason) -> Self {
+        Self { counts_as, ..self }
     }
 
     pub(super) const OTHER_COMMAND: Self =
@@ -54,7 +60,8 @@ impl ConnectRefusal {
         Self::parameter(offset::CNTLID, "CNTLID: controllers are dynamic, an admin queue has to ask for FFFFh");
     pub(super) const CNTLID_UNKNOWN: Self =
         Self::parameter(offset::CNTLID, "CNTLID: no controller has this identifier, or it has ended");
-    pub(super) const SUBNQN: Self = Self::parameter(offset::SUBNQN, "SUBNQN: there is no such subsystem");
+    pub(super) const SUBNQN: Self =
+        Self::parameter(offset::SUBNQN, "SUBNQN: there is no such subsystem").as_reason(RefusalReason::NoSuchSubsystem);
     pub(super) const SUBNQN_OTHER: Self =
         Self::parameter(offset::SUBNQN, "SUBNQN: the controller belongs to another subsystem");
     pub(super) const HOSTNQN: Self =
@@ -66,18 +73,22 @@ impl ConnectRefusal {
     pub(super) const HOST_NOT_ALLOWED: Self = Self::status(
         Status::CONNECT_INVALID_HOST.dnr(),
         "HOSTNQN: this host is not on the subsystem's list (allowed_hosts, --allow-host)",
-    );
+    )
+    .as_reason(RefusalReason::HostNotAllowed);
     pub(super) const NO_CNTLID_LEFT: Self = Self::busy("every controller identifier is in use");
     pub(super) const NO_ANSWER: Self = Self::busy("an I/O thread has not answered for too long");
     pub(super) const NOT_DRAINED: Self =
-        Self::busy("requests of the host's earlier queues were in the backends for too long");
+        Self::busy("requests of the host's earlier queues were in the backends for too long")
+            .as_reason(RefusalReason::NotDrained);
 }
 
 impl From<Full> for ConnectRefusal {
     fn from(full: Full) -> Self {
         match full {
-            Full::Host => Self::busy("the host has as many queues as it may have (limits.max_host_queues)"),
-            Full::Memory => Self::busy("the memory for queues is used up (limits.queue_memory)"),
+            Full::Host => Self::busy("the host has as many queues as it may have (limits.max_host_queues)")
+                .as_reason(RefusalReason::TooManyQueues),
+            Full::Memory => Self::busy("the memory for queues is used up (limits.queue_memory)")
+                .as_reason(RefusalReason::NoQueueMemory),
         }
     }
 }
@@ -91,7 +102,8 @@ pub(super) fn hostnqn_from_field(field: &[u8; 256]) -> Option<&str> {
 impl<T: Transport> QueuePair<T> {
     /// Answers a Connect that is refused, and says why in the log.
     pub(super) fn refuse_connect(&mut self, cid: u16, refusal: ConnectRefusal, hostnqn: &str, cx: &Cx) {
-        let ConnectRefusal { status, parameter, reason } = refusal;
+        let ConnectRefusal { status, parameter, reason, counts_as } = refusal;
+        cx.shared.refusals.note(counts_as);
         tracing::warn!(peer = %self.peer, host = ?hostnqn, thread = cx.me.thread, %status, "Connect refused: {reason}");
         self.refuse(cid, status, u64::from(parameter));
     }

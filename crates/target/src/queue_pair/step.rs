@@ -10,6 +10,7 @@ use super::{Cx, QueuePair, Role, Transport};
 use crate::backend::Op;
 use crate::buffer::MAX_BUFFER;
 use crate::command::{Range, Work};
+use crate::usage::Operation;
 
 /// Bytes that one step of Write Zeroes sets, so that a reactor is not held up.
 pub(super) const ZERO_STEP: u64 = 1 << 20;
@@ -140,7 +141,7 @@ impl<T: Transport> QueuePair<T> {
         let Some(table) = slot.buffer.as_deref() else { return self.complete(index, 0, cx) };
         if done == 0 && offset == 0 && !ranges_fit(table, ranges, blocks) {
             slot.fail(Status::LBA_OUT_OF_RANGE.dnr());
-            cx.note_failure((namespace, None), Status::LBA_OUT_OF_RANGE, false);
+            cx.note_failure(Some(Operation::Deallocate), (namespace, None), Status::LBA_OUT_OF_RANGE, false);
             return self.complete(index, 0, cx);
         }
         if done == ranges {

@@ -9,6 +9,7 @@ use super::{Cx, Phase, QueuePair, Transport};
 use crate::backend::{Completion, IoError, Op, Request, Submitted, Tag};
 use crate::buffer::{Buffer, MAX_BUFFER};
 use crate::command::{Range, Work};
+use crate::usage::Operation;
 
 impl<T: Transport> QueuePair<T> {
     /// Hands a request to the backend. Nothing is submitted for an association that has ended.
@@ -92,7 +93,7 @@ impl<T: Transport> QueuePair<T> {
         if let Work::FlushAll { next, failed } = slot.work {
             let status = completion.result.err().map_or(Status::SUCCESS, |error| status_of(error, &slot.work));
             if !status.is_success() {
-                cx.note_failure((next, None), status, false);
+                cx.note_failure(Some(Operation::Flush), (next, None), status, false);
             }
             let failed = if failed.is_success() { status } else { failed };
             slot.work = Work::FlushAll { next: next + 1, failed };
@@ -102,7 +103,7 @@ impl<T: Transport> QueuePair<T> {
             let status = status_of(error, &slot.work);
             slot.fail(status);
             if let Some(place) = slot.work.place() {
-                cx.note_failure(place, status, error == IoError::OutOfRange);
+                cx.note_failure(slot.work.operation(), place, status, error == IoError::OutOfRange);
             }
             if let Some(buffer) = completion.buffer {
                 cx.memory.give_back(&mut queue.share, buffer);

@@ -187,7 +187,8 @@ fn admit(queue: &mut Queue, index: u16, cx: &mut Cx) {
     let waited_ns = cx.now_ns.saturating_sub(slot.arrived_ns);
     slot.arrived_ns = cx.now_ns;
     cx.counters.cap_waits.record(waited_ns, 1);
-    limit_of(queue, index, cx, |limit| limit.end_wait(Some(waited_ns)));
+    let bytes = bytes_of(slot, cx).map_or(0, |(_, bytes)| bytes);
+    limit_of(queue, index, cx, |limit| limit.end_wait(Some((waited_ns, bytes))));
     queue.make_wait(index, false);
 }
 

@@ -108,7 +108,10 @@ impl Server {
                 let namespace = subsystem.namespaces.get(nsid).ok_or_else(|| no_namespace(nqn, *nsid))?;
                 Arc::clone(&namespace.info.limit)
             }
-            Capped::Host { nqn } => self.shared.host_limit(nqn),
+            Capped::Host { nqn } => {
+                self.shared.listed_hosts.add(nqn);
+                self.shared.host_limit(nqn)
+            }
         };
         self.shared.caps.set(&limit, Setter::Operator, bytes_per_s, clock::now_ns());
         self.runtime.plant_changed(); // a policy is not to exceed it

@@ -123,6 +123,11 @@ impl Server {
     /// Gives these namespaces and hosts these priorities from now on, and all others none. They need not be there yet. Connections that
     /// are there stay on their I/O threads; new ones are placed by class.
     pub fn set_priorities(&self, named: Vec<(Capped, u8)>) {
+        for (of, _) in &named {
+            if let Capped::Host { nqn } = of {
+                self.shared.listed_hosts.add(nqn);
+            }
+        }
         let mut state = self.shared.priorities.state();
         state.named = named;
         self.follow_priorities(&mut state);

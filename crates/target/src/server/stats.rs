@@ -12,6 +12,7 @@ use crate::failures::{FailureCount, Failures};
 use crate::latency::coarse::CoarseSnapshot;
 use crate::latency::{LatencyWindow, SocketLatencyStats};
 use crate::moves::Moves;
+use crate::refusals::RefusalReason;
 use crate::stats::{Counters, Totals};
 use crate::usage::{Counts, Operation};
 
@@ -63,6 +64,8 @@ pub struct ServerStats {
     pub background_overlaps: HistogramSnapshot,
     /// The background work of each namespace that has any.
     pub upkeeps: Vec<UpkeepStats>,
+    /// Connections and Connect commands that were refused, by reason.
+    pub refusals: Vec<(RefusalReason, u64)>,
     /// Requests and bytes by host and namespace, where there were any.
     pub usages: Vec<NamespaceUsage>,
     /// Hosts that are counted by themselves in `usages`.
@@ -93,6 +96,8 @@ pub struct NamespaceFailures {
     pub nsid: u32,
     /// How many failed, by status; since the namespace was added.
     pub counts: Vec<FailureCount>,
+    /// How many failed, by operation ([`Operation::ALL`]).
+    pub by_operation: [u64; Operation::ALL.len()],
 }
 
 impl Shared {
@@ -190,6 +195,7 @@ impl Server {
             background: self.shared.background.stats(),
             background_overlaps: self.shared.background.overlaps(),
             upkeeps: self.shared.background.upkeeps().iter().filter_map(|upkeep| upkeep.stats()).collect(),
+            refusals: self.shared.refusals.counts().to_vec(),
             usages: self.shared.usages(),
             listed_hosts: self.shared.listed_hosts.names(),
             by_subsystem: self.shared.by_subsystem(),
@@ -197,8 +203,10 @@ impl Server {
     }
 
     fn failures(&self) -> Vec<NamespaceFailures> {
-        let counted =
-            |(nqn, nsid, failures): (String, u32, Failures)| NamespaceFailures { nqn, nsid, counts: failures.counts() };
+        let counted = |(nqn, nsid, failures): (String, u32, Failures)| {
+            let (counts, by_operation) = (failures.counts(), failures.by_operation());
+            NamespaceFailures { nqn, nsid, counts, by_operation }
+        };
         self.shared.failures().into_iter().map(counted).filter(|namespace| !namespace.counts.is_empty()).collect()
     }
 }

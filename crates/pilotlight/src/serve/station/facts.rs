@@ -1,12 +1,14 @@
 //! What metrics are computed from, of a running server.
 
+use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use pilotlight_target::usage::Counts;
 use pilotlight_target::{Capped, NamespaceConfig, ServerStats, SubsystemConfig};
 
 use super::{State, Station};
-use crate::metrics::{Facts, NamespaceFacts, ReloadFacts};
+use crate::metrics::{Facts, HostFacts, NamespaceFacts, OTHER_HOSTS, ReloadFacts};
 use crate::status::measure;
 
 impl Station {
@@ -31,11 +33,14 @@ impl Station {
         let mut stats = stats;
         // A host's name is the host's own choice: only those that the operator names become series.
         stats.caps.retain(|cap| matches!(cap.of, Capped::Namespace { .. }) || names_host(&cap.of));
+        let namespaces = self.namespaces(&state, &stats);
+        let hosts = hosts(&stats);
         Facts {
             started_s: self.started_s,
             stats,
             cpus: state.operation.reactors.cores.clone(),
-            namespaces: self.namespaces(&state),
+            namespaces,
+            hosts,
             policy: state.in_charge.name.clone(),
             goals,
             budget: self.budget_status(&state),
@@ -44,13 +49,20 @@ impl Station {
         }
     }
 
-    fn namespaces(&self, state: &State) -> Vec<NamespaceFacts> {
+    fn namespaces(&self, state: &State, stats: &ServerStats) -> Vec<NamespaceFacts> {
+        let mut counts = HashMap::<(&str, u32), Counts>::new();
+        for usage in &stats.usages {
+            *counts.entry((&usage.nqn, usage.nsid)).or_default() += usage.counts;
+        }
+        let failures: HashMap<_, _> = stats.failures.iter().map(|it| ((&*it.nqn, it.nsid), it)).collect();
         let of_subsystem = |subsystem: &SubsystemConfig| {
             let one = |namespace: &NamespaceConfig| NamespaceFacts {
                 nqn: subsystem.nqn.clone(),
                 nsid: namespace.nsid,
                 bytes: state.blocks(&subsystem.nqn, namespace.nsid) * u64::from(namespace.block_size),
                 free_bytes: namespace.backend.path().and_then(|path| self.volumes.free_bytes(path)),
+                counts: counts.get(&(&*subsystem.nqn, namespace.nsid)).copied().unwrap_or_default(),
+                failures: failures.get(&(&*subsystem.nqn, namespace.nsid)).copied().cloned(),
             };
             subsystem.namespaces.iter().map(one).collect::<Vec<_>>()
         };
@@ -62,6 +74,16 @@ impl Station {
         let mut last = self.reloaded.lock().unwrap_or_else(PoisonError::into_inner);
         *last = ReloadFacts { is_good, taken_s: if is_good { unix_s() } else { last.taken_s } };
     }
+}
+
+/// What each listed host has asked for, and the others together.
+fn hosts(stats: &ServerStats) -> Vec<HostFacts> {
+    let mut sums = HashMap::<&str, Counts>::new();
+    for usage in &stats.usages {
+        *sums.entry(usage.host.as_deref().unwrap_or(OTHER_HOSTS)).or_default() += usage.counts;
+    }
+    let names = stats.listed_hosts.iter().map(String::as_str).chain([OTHER_HOSTS]);
+    names.map(|name| HostFacts { name: name.to_owned(), counts: sums.remove(name).unwrap_or_default() }).collect()
 }
 
 /// The time, in seconds since 1970.
