@@ -78,7 +78,7 @@ mod tests {
 
     fn subsystem(allowed: &[&str]) -> SubsystemConfig {
         let allowed_hosts = allowed.iter().map(ToString::to_string).collect();
-        SubsystemConfig { nqn: "nqn".into(), serial: None, allowed_hosts, namespaces: Vec::new() }
+        SubsystemConfig { nqn: "nqn".into(), serial: None, allowed_hosts, controller_ids: None, namespaces: Vec::new() }
     }
 
     fn classes(hosts: &[(&str, u8)], namespaces: &[Option<u8>], io_threads: usize) -> Classes {

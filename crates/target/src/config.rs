@@ -72,6 +72,8 @@ pub struct SubsystemConfig {
     pub serial: Option<String>,
     /// NQNs of the hosts that may connect; empty admits any.
     pub allowed_hosts: Vec<String>,
+    /// The identifiers that its controllers may have; `None`: any that no other subsystem has for itself.
+    pub controller_ids: Option<ControllerIds>,
     /// What it exports; may be empty, namespaces can be added later.
     pub namespaces: Vec<NamespaceConfig>,
 }
@@ -81,6 +83,29 @@ impl SubsystemConfig {
     #[must_use]
     pub fn allows(&self, hostnqn: &str) -> bool {
         allows(&self.allowed_hosts, hostnqn)
+    }
+}
+
+/// The highest identifier that a controller can have: those above are reserved (Base 6.3).
+pub const MAX_CNTLID: u16 = 0xffef;
+
+/// A range of controller identifiers, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ControllerIds {
+    /// The lowest.
+    pub first: u16,
+    /// The highest.
+    pub last: u16,
+}
+
+impl ControllerIds {
+    /// Every identifier that there is.
+    pub const ALL: Self = Self { first: 1, last: MAX_CNTLID };
+
+    /// Whether the range has this identifier.
+    #[must_use]
+    pub fn contains(self, id: u16) -> bool {
+        (self.first..=self.last).contains(&id)
     }
 }
 
@@ -102,6 +127,8 @@ pub struct NamespaceConfig {
     pub block_size: u32,
     /// UUID that hosts know the namespace by; for `None` one that follows from the NQN and the NSID.
     pub uuid: Option<[u8; 16]>,
+    /// NQNs of the hosts to which it is attached; empty: every host that may connect.
+    pub hosts: Vec<String>,
 }
 
 /// Bounds that keep one host, or many, from taking all there is.

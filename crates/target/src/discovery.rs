@@ -108,7 +108,7 @@ mod tests {
 
     fn subsystem(nqn: &str, allowed: &[&str]) -> SubsystemConfig {
         let allowed_hosts = allowed.iter().map(ToString::to_string).collect();
-        SubsystemConfig { nqn: nqn.into(), serial: None, allowed_hosts, namespaces: Vec::new() }
+        SubsystemConfig { nqn: nqn.into(), serial: None, allowed_hosts, controller_ids: None, namespaces: Vec::new() }
     }
 
     fn log() -> DiscoveryLog {

@@ -13,7 +13,7 @@ use pilotlight_nvme::Status;
 use pilotlight_reactor::Sender;
 
 use crate::acks::Ack;
-use crate::association::HostKey;
+use crate::association::{Association, HostKey};
 use crate::backend::Geometry;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
@@ -88,6 +88,13 @@ pub enum Message {
     },
     /// The connection at `queue` is to end: its association has.
     Terminate(ConnAddr),
+    /// End every connection of these associations.
+    End {
+        /// The associations.
+        associations: Arc<[Arc<Association>]>,
+        /// Dropped once this I/O thread submits nothing more for them.
+        applied: Ack,
+    },
     /// Abort command `cid` of the queue at `queue`; the answer goes to `admin`, for the command in `slot`.
     Abort {
         /// The queue's connection.

@@ -3,6 +3,7 @@
 mod assemble;
 mod caps;
 mod changes;
+mod connections;
 mod error;
 mod failure_log;
 mod notices;
@@ -26,7 +27,7 @@ use crate::backend::{Backend, MemoryBudget, OpenError};
 use crate::background::control::{Background, Class};
 use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
 use crate::caps::{CapKnobs, Caps, Meter};
-use crate::config::{NamespaceConfig, ServerConfig};
+use crate::config::{ControllerIds, NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
 use crate::latency::{Latencies, LatencyMeter};
@@ -42,6 +43,7 @@ pub(crate) use assemble::{Assembled, announce};
 use assemble::{discovery_log, open_all};
 pub use caps::{CapStats, Capped};
 pub use changes::Changes;
+pub use connections::{AssociationStats, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::{FailureBell, FailureLog};
 pub(crate) use notices::Bell;
@@ -168,6 +170,7 @@ impl Shared {
             started: Instant::now(),
             config,
         };
+        shared.register.reserve(shared.identities.iter().filter_map(|subsystem| subsystem.controller_ids()).collect());
         shared.add_configured_limits();
         shared.update_classes(&[]);
         Ok(shared)
@@ -235,6 +238,11 @@ impl Shared {
     pub fn allows(&self, subsystem: usize, hostnqn: &str) -> bool {
         let Some(subsystem) = self.config.subsystems.get(subsystem) else { return subsystem == DISCOVERY };
         subsystem.allows(hostnqn)
+    }
+
+    /// The identifiers that controllers of a subsystem have for themselves.
+    pub(crate) fn controller_ids(&self, subsystem: usize) -> Option<ControllerIds> {
+        self.identities.get(subsystem)?.controller_ids()
     }
 
     /// A controller for `association`.

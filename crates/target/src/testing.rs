@@ -70,9 +70,14 @@ impl Bench {
     ) -> io::Result<Self> {
         let block_size = backend.geometry().block_size;
         let spec = "null:4KiB".parse().map_err(|_| io::ErrorKind::InvalidInput)?; // never opened
-        let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None };
-        let subsystem =
-            SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+        let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None, hosts: Vec::new() };
+        let subsystem = SubsystemConfig {
+            nqn: NQN.into(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            controller_ids: None,
+            namespaces: vec![namespace],
+        };
         let config =
             ServerConfig { subsystems: vec![subsystem], limits, io_threads: threads, ..ServerConfig::default() };
         let backend = Arc::clone(backend);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use pilotlight_reactor::{Completions, Inbox, IoThread, Polled};
 use rustix::event::epoll;
 
-use crate::association::HostKey;
+use crate::association::{Association, HostKey};
 use crate::backend::Completion;
 use crate::background::tasks::Tasks;
 use crate::buffer::BufferPool;
@@ -227,6 +227,10 @@ impl TargetThread {
             Message::Terminate(queue) => {
                 self.with(queue, now_ns, |link, cx| link.conn.pair.lost(cx));
             }
+            Message::End { associations, applied } => {
+                self.end_connections(&associations, now_ns);
+                drop(applied);
+            }
             Message::Abort { queue, cid, admin, slot } => {
                 let stopped = self.with(queue, now_ns, |link, cx| link.conn.pair.abort(cid, cx)).unwrap_or(false);
                 // The aborted command's answer is sent before the Abort command's.
@@ -344,6 +348,15 @@ impl TargetThread {
         let result = f(link, &mut self.resources.cx(now_ns, address));
         self.settle(address.index, now_ns);
         Some(result)
+    }
+
+    /// Ends every connection of these associations.
+    fn end_connections(&mut self, associations: &[Arc<Association>], now_ns: u64) {
+        let is_of = |link: &&Box<Link>| link.conn.pair.is_of(associations);
+        let ended: Vec<ConnAddr> = self.links.iter().flatten().filter(is_of).map(|link| link.address).collect();
+        for address in ended {
+            self.with(address, now_ns, |link, cx| link.conn.pair.lost(cx));
+        }
     }
 
     /// Calls `f` on every connection.

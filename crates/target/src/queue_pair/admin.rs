@@ -51,7 +51,8 @@ impl AdminQueue {
 
     /// Bytes that an admin queue takes beside what every queue does, at most, of a controller of `max_io_queues` I/O queues.
     pub(super) const fn bytes(max_io_queues: u16) -> usize {
-        size_of::<Self>() + max_io_queues as usize * size_of::<Option<ConnAddr>>() + Controller::HEAP_BYTES
+        let per_queue = size_of::<Option<ConnAddr>>() + 2 * size_of::<ConnAddr>(); // the association's list doubles as it grows
+        size_of::<Self>() + max_io_queues as usize * per_queue + Controller::HEAP_BYTES
     }
 
     pub(super) fn is_alone(&self) -> bool {
@@ -81,6 +82,16 @@ impl<T: Transport> QueuePair<T> {
             Role::Admin(admin) => Some(&admin.association.host),
             Role::None => None,
         }
+    }
+
+    /// Whether this connection belongs to one of these associations.
+    pub(crate) fn is_of(&self, associations: &[Arc<Association>]) -> bool {
+        let of = match &self.role {
+            Role::Io(association) => association,
+            Role::Admin(admin) => &admin.association,
+            Role::None => return false,
+        };
+        associations.iter().any(|association| Arc::ptr_eq(association, of))
     }
 
     /// A command on the admin queue.
@@ -334,6 +345,7 @@ impl<T: Transport> QueuePair<T> {
             return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr(), "QID: this queue is connected already"));
         }
         admin.queues[at] = Some(queue);
+        admin.association.note_queue(queue);
         admin.controller.io_queue_connected();
         admin.controller.traffic(cx.now_ns);
         Ok(())
@@ -345,6 +357,7 @@ impl<T: Transport> QueuePair<T> {
         if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
         {
             *slot = None;
+            admin.association.forget_queue(queue);
         }
         self.queues_changed(cx);
     }

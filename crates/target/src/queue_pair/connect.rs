@@ -23,7 +23,7 @@ use super::slots::Slots;
 use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
-use crate::association::{Association, HostKey};
+use crate::association::{Association, HostKey, Origin};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::latency::Arrival;
 use crate::memory::Share;
@@ -216,7 +216,9 @@ impl<T: Transport> QueuePair<T> {
     }
 
     fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: Admission, cx: &mut Cx) {
-        let Some(association) = cx.shared.register.begin(admission.host().clone(), cx.me) else {
+        let origin = Origin { peer: self.peer, began_ns: cx.now_ns };
+        let ids = cx.shared.controller_ids(admission.host().subsystem);
+        let Some(association) = cx.shared.register.begin(admission.host().clone(), cx.me, origin, ids) else {
             return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, &admission.host().hostnqn, cx);
         };
         let cntlid = association.cntlid;

@@ -33,7 +33,7 @@ const CLOSING: Duration = Duration::from_secs(10);
 
 /// Changes the namespaces of a server.
 pub struct Changes {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     threads: Arc<[Sender<Message>]>,
     opener: Box<Opener>,
     /// Held during a change: the storage of namespaces that were removed, until it is closed.
@@ -171,7 +171,7 @@ impl Changes {
     }
 
     /// Sends every I/O thread a message, and waits until each has acted on its own.
-    fn round(&self, mut message: impl FnMut(Ack) -> Message) {
+    pub(super) fn round(&self, mut message: impl FnMut(Ack) -> Message) {
         let acks = Acks::new();
         for thread in self.threads.iter() {
             send(thread, message(acks.expect()));

@@ -20,7 +20,13 @@ fn without_arguments_one_subsystem_with_a_gibibyte_of_memory() {
     let [subsystem] = config.subsystems.as_slice() else { panic!("{:?}", config.subsystems) };
     assert_eq!(nqn::check(&subsystem.nqn), Ok(()));
     assert_eq!(subsystem.allowed_hosts, [""; 0]);
-    let memory = NamespaceConfig { nsid: 1, backend: "mem:1GiB".parse().unwrap(), block_size: 4096, uuid: None };
+    let memory = NamespaceConfig {
+        nsid: 1,
+        backend: "mem:1GiB".parse().unwrap(),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
     assert_eq!(subsystem.namespaces, [memory]);
 }
 
@@ -44,8 +50,13 @@ fn flags_say_everything_that_they_can() {
     ])
     .unwrap()
     .config;
-    let namespace =
-        |nsid, backend: &str| NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 512, uuid: None };
+    let namespace = |nsid, backend: &str| NamespaceConfig {
+        nsid,
+        backend: backend.parse().unwrap(),
+        block_size: 512,
+        uuid: None,
+        hosts: Vec::new(),
+    };
     let expected = ServerConfig {
         listeners: vec!["0.0.0.0:4420".parse().unwrap(), "[::1]:4421".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
@@ -53,6 +64,7 @@ fn flags_say_everything_that_they_can() {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: None,
             allowed_hosts: vec!["nqn.2024-05.com.example:host".to_owned()],
+            controller_ids: None,
             namespaces: vec![namespace(1, "mem:1GiB"), namespace(2, "null:2GiB")],
         }],
         cores: vec![0, 1, 6],
@@ -193,10 +205,17 @@ fn a_file_says_everything() {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: Some("PL0001".to_owned()),
             allowed_hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
+            controller_ids: None,
             namespaces: vec![
-                NamespaceConfig { nsid: 1, backend: disk, block_size: 512, uuid: Some(uuid) },
-                NamespaceConfig { nsid: 7, backend: "mem:1GiB".parse().unwrap(), block_size: 4096, uuid: None },
-                NamespaceConfig { nsid: 9, backend: archive, block_size: 4096, uuid: None },
+                NamespaceConfig { nsid: 1, backend: disk, block_size: 512, uuid: Some(uuid), hosts: Vec::new() },
+                NamespaceConfig {
+                    nsid: 7,
+                    backend: "mem:1GiB".parse().unwrap(),
+                    block_size: 4096,
+                    uuid: None,
+                    hosts: Vec::new(),
+                },
+                NamespaceConfig { nsid: 9, backend: archive, block_size: 4096, uuid: None, hosts: Vec::new() },
             ],
         }],
         cores: vec![0, 1, 2, 3],

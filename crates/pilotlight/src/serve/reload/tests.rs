@@ -81,11 +81,11 @@ impl Running for Recorder {
 }
 
 fn namespace(nsid: u32, backend: &str) -> NamespaceConfig {
-    NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 4096, uuid: None }
+    NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 4096, uuid: None, hosts: Vec::new() }
 }
 
 fn subsystem(nqn: &str, namespaces: Vec<NamespaceConfig>) -> SubsystemConfig {
-    SubsystemConfig { nqn: nqn.to_owned(), serial: None, allowed_hosts: Vec::new(), namespaces }
+    SubsystemConfig { nqn: nqn.to_owned(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces }
 }
 
 fn server(namespaces: Vec<NamespaceConfig>) -> ServerConfig {
