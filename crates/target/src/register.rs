@@ -123,6 +123,14 @@ impl Register {
         queues.iter().filter(|queue| queue.thread == thread).copied().collect()
     }
 
+    /// The queues of the hosts that `chosen` names, those included that wait in Connect.
+    #[must_use]
+    pub fn queues_where(&self, chosen: impl Fn(&HostKey) -> bool) -> Vec<ConnAddr> {
+        let inner = self.lock();
+        let hosts = inner.hosts.iter().filter(|(host, _)| chosen(host));
+        hosts.flat_map(|(_, held)| held.queues.iter().copied()).collect()
+    }
+
     /// Begins an association; `None` when every controller identifier is taken.
     #[must_use]
     pub fn begin(&self, host: HostKey, admin: ConnAddr) -> Option<Arc<Association>> {
