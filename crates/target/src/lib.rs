@@ -16,6 +16,7 @@ pub mod command;
 pub mod config;
 pub mod controller;
 pub mod departures;
+pub mod directory;
 pub mod discovery;
 pub mod failures;
 pub mod latency;

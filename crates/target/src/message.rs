@@ -135,9 +135,10 @@ pub enum Message {
         /// Dropped once it is applied.
         applied: Ack,
     },
-    /// Every I/O thread has applied what was changed: Identify shows this list from now on, and hosts are told.
+    /// Every I/O thread has applied what was changed: Connect, Identify and the discovery log go by this list from now on, and
+    /// hosts are told.
     Listed {
-        /// The namespaces of every subsystem.
+        /// The subsystems and their namespaces.
         list: Arc<NamespaceList>,
         /// Subsystem and NSID of each that has changed.
         changed: Arc<[(usize, u32)]>,
@@ -153,8 +154,6 @@ pub enum Message {
         /// The slot's generation.
         generation: u8,
     },
-    /// What the discovery log says has changed.
-    DiscoveryChanged,
     /// Finish what is in progress, take nothing new, and end.
     Drain,
 }

@@ -12,6 +12,7 @@ use pilotlight_reactor::Completions;
 use crate::backend::{Bell, Channel, Completion, Geometry};
 use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
+use crate::directory::Directory;
 use crate::failures::Failures;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
@@ -117,6 +118,12 @@ impl Namespaces {
     #[must_use]
     pub fn listed(&self, subsystem: usize) -> &[(u32, NamespaceInfo)] {
         self.list.of(subsystem)
+    }
+
+    /// What hosts can connect to.
+    #[must_use]
+    pub fn directory(&self) -> &Arc<Directory> {
+        self.list.directory()
     }
 
     /// From now on hosts are told what `list` says.

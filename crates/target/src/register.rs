@@ -124,6 +124,14 @@ impl Register {
         queues.iter().filter(|queue| queue.thread == thread).copied().collect()
     }
 
+    /// The queues of the hosts that `chosen` names, those included that wait in Connect.
+    #[must_use]
+    pub fn queues_where(&self, chosen: impl Fn(&HostKey) -> bool) -> Vec<ConnAddr> {
+        let inner = self.lock();
+        let hosts = inner.hosts.iter().filter(|(host, _)| chosen(host));
+        hosts.flat_map(|(_, held)| held.queues.iter().copied()).collect()
+    }
+
     /// From now on only the subsystems that have these ranges give identifiers of them.
     pub(crate) fn reserve(&self, ranges: Vec<ControllerIds>) {
         self.lock().reserved = ranges;

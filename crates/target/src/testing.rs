@@ -20,7 +20,7 @@ use crate::backend::Backend;
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::departures::Clock;
-use crate::message::{Message, Outbox};
+use crate::message::{ConnAddr, Message, Outbox};
 use crate::server::{Changes, Opener, Shared, announce};
 use crate::thread::{TargetThread, ThreadParts, Usage};
 use pilotlight_reactor::HistogramSnapshot;
@@ -246,7 +246,8 @@ impl Bench {
 
     /// Sends the I/O thread a message that is nothing to it.
     pub fn ring(&self) {
-        let _ = self.inbox.send(Message::DiscoveryChanged);
+        let nobody = ConnAddr { thread: 0, index: u32::MAX, serial: 0 };
+        let _ = self.inbox.send(Message::BarrierPassed(nobody));
     }
 
     /// What the I/O thread holds; panics if that is more than it may be.

@@ -255,7 +255,6 @@ impl TargetThread {
             Message::Utilization { admin, slot, generation } => {
                 self.with(admin, now_ns, |link, cx| link.conn.pair.on_utilization(slot, generation, cx));
             }
-            Message::DiscoveryChanged => self.each(now_ns, |link, cx| link.conn.pair.on_discovery_changed(cx)),
             Message::Drain => {
                 self.draining = true;
                 self.each(now_ns, |link, _| link.conn.pair.drain());
@@ -293,7 +292,11 @@ impl TargetThread {
 
     /// Every I/O thread has applied a change: hosts see it from now on.
     fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(usize, u32)], now_ns: u64) {
+        let before = Arc::clone(self.resources.namespaces.directory());
         self.resources.namespaces.set_list(list);
+        if !Arc::ptr_eq(&before, self.resources.namespaces.directory()) {
+            self.each(now_ns, |link, cx| link.conn.pair.on_directory_changed(before.log(), cx));
+        }
         self.update_tasks(now_ns);
         for &(subsystem, nsid) in changed {
             self.each(now_ns, |link, cx| link.conn.pair.on_namespace_changed(subsystem, nsid, cx));

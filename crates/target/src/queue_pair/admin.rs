@@ -15,8 +15,9 @@ use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
 use crate::association::{Association, HostKey};
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
+use crate::discovery::DiscoveryLog;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
-use crate::server::UtilizationRequest;
+use crate::server::{DISCOVERY, UtilizationRequest};
 
 /// The answer to an I/O queue whose controller is gone.
 pub const GONE: ConnectRefusal =
@@ -43,7 +44,8 @@ enum AfterQueues {
 
 impl AdminQueue {
     pub(super) fn new(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx) -> Self {
-        let controller = cx.shared.controller(&association, cmd.kato_ms, cx.now_ns);
+        let identity = cx.namespaces.directory().subsystem(association.host.subsystem);
+        let controller = cx.shared.controller(&association, identity, cmd.kato_ms, cx.now_ns);
         association.note_power_state(controller.power_state());
         let queues = Vec::with_capacity(usize::from(cx.shared.limits.max_io_queues));
         Self { association, controller, queues, after_queues: AfterQueues::Nothing, is_flushing: false }
@@ -254,9 +256,10 @@ impl<T: Transport> QueuePair<T> {
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
         admin.hear(cx.now_ns);
         let namespaces = cx.namespaces.listed(admin.association.host.subsystem);
+        let log = cx.namespaces.directory().log();
         let outcome = cx
             .shared
-            .with_env(namespaces, self.reached, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
+            .with_env(namespaces, (log, self.reached), |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
         admin.association.note_power_state(admin.controller.power_state());
         if let Some(buffer) = from_host {
             cx.memory.give_back(&mut queue.share, buffer);
@@ -380,10 +383,13 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// The discovery log has changed.
-    pub fn on_discovery_changed(&mut self, cx: &mut Cx) {
+    /// What hosts can connect to has changed; before, the discovery log was this one. A discovery controller notes whether its
+    /// host sees a difference.
+    pub fn on_directory_changed(&mut self, before: &DiscoveryLog, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
-        if matches!(self.phase, Phase::Ready) {
+        let HostKey { subsystem, hostnqn, .. } = &admin.association.host;
+        let is_seen = || cx.namespaces.directory().log().differs_for(hostnqn, before);
+        if *subsystem == DISCOVERY && matches!(self.phase, Phase::Ready) && is_seen() {
             admin.controller.discovery_changed();
             self.deliver_events(cx);
         }

@@ -12,7 +12,6 @@ use crate::acks::Acks;
 use crate::background::upkeep::Upkeep;
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::departures::Clock;
-use crate::discovery::DiscoveryLog;
 use crate::message::{Message, Outbox};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::thread::{TargetThread, ThreadParts};
@@ -124,14 +123,4 @@ pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, storage
     let info = NamespaceInfo { upkeep, ..NamespaceInfo::new(subsystem, config, storage.backend.geometry()) };
     info.allocated_bytes.set(storage.backend.allocated_bytes().ok());
     Namespace { info, storage }
-}
-
-pub(super) fn discovery_log(config: &ServerConfig, addresses: &[SocketAddr]) -> DiscoveryLog {
-    let mut log = DiscoveryLog::default();
-    for &address in addresses {
-        for subsystem in &config.subsystems {
-            log.add(subsystem, address, config.advertise.as_ref());
-        }
-    }
-    log
 }

@@ -15,6 +15,7 @@ use pilotlight_reactor::clock;
 
 use super::{Changes, Server, Shared};
 use crate::association::{Association, HostKey};
+use crate::directory::Directory;
 use crate::message::Message;
 
 /// How long requests that are in the backends are waited for.
@@ -52,12 +53,12 @@ pub struct Ended {
     pub undrained: usize,
 }
 
-impl Shared {
-    fn describe(&self, association: &Association, now_ns: u64) -> AssociationStats {
+impl AssociationStats {
+    fn of(association: &Association, directory: &Directory, now_ns: u64) -> Self {
         let HostKey { subsystem, hostid, hostnqn } = &association.host;
         let (io_queues, io_threads) = association.queues();
-        AssociationStats {
-            nqn: self.identities.get(*subsystem).map(|subsystem| subsystem.nqn().to_owned()),
+        Self {
+            nqn: directory.subsystem(*subsystem).map(|subsystem| subsystem.nqn().to_owned()),
             cntlid: association.cntlid,
             hostnqn: hostnqn.clone(),
             hostid: *hostid,
@@ -67,11 +68,14 @@ impl Shared {
             io_threads,
         }
     }
+}
 
+impl Shared {
     fn describe_all(&self, associations: &[Arc<Association>]) -> Vec<AssociationStats> {
         let now_ns = clock::now_ns();
         let living = associations.iter().filter(|association| !association.is_dead());
-        living.map(|association| self.describe(association, now_ns)).collect()
+        let directory = Arc::clone(&self.state().directory);
+        living.map(|association| AssociationStats::of(association, &directory, now_ns)).collect()
     }
 }
 
