@@ -5,10 +5,11 @@
 //! object: an identity, a flag that says it is over, and a flag that says something has been heard.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::message::ConnAddr;
+use crate::views::ViewId;
 
 /// Who a host is, to a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +44,8 @@ pub struct Association {
     pub origin: Origin,
     /// The connections of its I/O queues. Locked when a queue comes or goes, and by those who ask from outside.
     io_queues: Mutex<Vec<ConnAddr>>,
+    /// Which namespaces the host sees.
+    view: AtomicUsize,
     dead: AtomicBool,
     traffic: AtomicBool,
     /// [`NO_POWER_STATES`] or the controller's power state.
@@ -54,8 +57,9 @@ const NO_POWER_STATES: u8 = u8::MAX;
 
 impl Association {
     /// A new association, for [`Register::begin`](crate::register::Register::begin).
-    pub(crate) fn new(cntlid: u16, host: HostKey, admin: ConnAddr, origin: Origin) -> Self {
+    pub(crate) fn new(cntlid: u16, host: HostKey, admin: ConnAddr, origin: Origin, view: ViewId) -> Self {
         Self {
+            view: AtomicUsize::new(view.number()),
             cntlid,
             host,
             admin,
@@ -76,6 +80,17 @@ impl Association {
     /// Ends it; returns whether it was alive. Each queue notices in its next poll; `Detached` messages say when.
     pub(crate) fn kill(&self) -> bool {
         !self.dead.swap(true, Relaxed)
+    }
+
+    /// Which namespaces the host sees.
+    #[must_use]
+    pub fn view(&self) -> ViewId {
+        ViewId::from_number(self.view.load(Relaxed))
+    }
+
+    /// From now on the host sees these. I/O threads know them already.
+    pub(crate) fn set_view(&self, view: ViewId) {
+        self.view.store(view.number(), Relaxed);
     }
 
     /// Notes a new I/O queue.

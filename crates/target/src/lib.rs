@@ -39,6 +39,7 @@ pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod thread;
+pub mod views;
 pub mod wait;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};

@@ -9,19 +9,33 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::directory::Directory;
 use crate::subsystem::NamespaceInfo;
+use crate::views::{ViewId, Views};
 
 /// The subsystems, and the namespaces of each.
 #[derive(Clone, Debug, Default)]
 pub struct NamespaceList {
     directory: Arc<Directory>,
     subsystems: Vec<Vec<(u32, NamespaceInfo)>>,
+    /// What each view shows.
+    views: Vec<Vec<(u32, NamespaceInfo)>>,
 }
 
 impl NamespaceList {
-    /// The list of the namespaces of each subsystem of `directory`, by ascending NSID.
+    /// The list of the namespaces of each subsystem of `directory`, by ascending NSID, and what of them hosts see.
     #[must_use]
-    pub fn new(directory: Arc<Directory>, subsystems: Vec<Vec<(u32, NamespaceInfo)>>) -> Self {
-        Self { directory, subsystems }
+    pub fn new(directory: Arc<Directory>, subsystems: Vec<Vec<(u32, NamespaceInfo)>>, views: &Views) -> Self {
+        let seen = |(view, subsystem): (ViewId, usize)| {
+            let all = subsystems.get(subsystem).into_iter().flatten();
+            all.filter(|(nsid, _)| views.shows(view, *nsid)).cloned().collect()
+        };
+        let views = views.subsystems().map(seen).collect();
+        Self { directory, subsystems, views }
+    }
+
+    /// The number of subsystems, those that are removed included.
+    #[must_use]
+    pub fn subsystems(&self) -> usize {
+        self.subsystems.len()
     }
 
     /// What hosts can connect to.
@@ -30,10 +44,14 @@ impl NamespaceList {
         &self.directory
     }
 
-    /// The namespaces of `subsystem` by ascending NSID; none if there is no such subsystem.
+    /// The namespaces that hosts with this view see, by ascending NSID; none if there is no such subsystem.
     #[must_use]
-    pub fn of(&self, subsystem: usize) -> &[(u32, NamespaceInfo)] {
-        self.subsystems.get(subsystem).map_or(&[], Vec::as_slice)
+    pub fn of(&self, view: ViewId) -> &[(u32, NamespaceInfo)] {
+        let found = match view.index() {
+            Ok(view) => self.views.get(view),
+            Err(subsystem) => self.subsystems.get(subsystem),
+        };
+        found.map_or(&[], Vec::as_slice)
     }
 }
 

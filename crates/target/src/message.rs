@@ -18,6 +18,7 @@ use crate::backend::Geometry;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
 use crate::tcp::Connection;
+use crate::views::{ViewId, Views};
 
 /// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,13 +136,20 @@ pub enum Message {
         /// Dropped once it is applied.
         applied: Ack,
     },
+    /// Hosts see other namespaces: apply it. They are not told yet, and are not to see it in Identify.
+    Views {
+        /// Which namespaces each host sees.
+        views: Arc<Views>,
+        /// Dropped once it is applied.
+        applied: Ack,
+    },
     /// Every I/O thread has applied what was changed: Connect, Identify and the discovery log go by this list from now on, and
     /// hosts are told.
     Listed {
         /// The subsystems and their namespaces.
         list: Arc<NamespaceList>,
-        /// Subsystem and NSID of each that has changed.
-        changed: Arc<[(usize, u32)]>,
+        /// NSID of each that has changed, and to whom.
+        changed: Arc<[(ViewId, u32)]>,
         /// Dropped once that is done.
         applied: Ack,
     },

@@ -26,6 +26,7 @@ use crate::association::{Association, HostKey, Origin};
 use crate::config::ControllerIds;
 use crate::message::ConnAddr;
 use crate::server::Bell;
+use crate::views::Views;
 
 /// Every association of the server, and every queue of a host.
 #[derive(Debug, Default)]
@@ -37,6 +38,8 @@ pub struct Register {
 struct Inner {
     associations: HashMap<u16, Arc<Association>>,
     hosts: HashMap<HostKey, Host>,
+    /// Which namespaces each host sees.
+    views: Arc<Views>,
     /// Ranges that subsystems have for themselves.
     reserved: Vec<ControllerIds>,
     /// The identifier that was given last, of each range.
@@ -132,6 +135,15 @@ impl Register {
         hosts.flat_map(|(_, held)| held.queues.iter().copied()).collect()
     }
 
+    /// From now on hosts see the namespaces of these views, which every I/O thread knows already.
+    pub(crate) fn set_views(&self, views: Arc<Views>) {
+        let mut inner = self.lock();
+        for association in inner.associations.values() {
+            association.set_view(views.of(association.host.subsystem, &association.host.hostnqn));
+        }
+        inner.views = views;
+    }
+
     /// From now on only the subsystems that have these ranges give identifiers of them.
     pub(crate) fn reserve(&self, ranges: Vec<ControllerIds>) {
         self.lock().reserved = ranges;
@@ -149,7 +161,8 @@ impl Register {
     ) -> Option<Arc<Association>> {
         let mut inner = self.lock();
         let cntlid = inner.free_id(ids)?;
-        let association = Arc::new(Association::new(cntlid, host, admin, origin));
+        let view = inner.views.of(host.subsystem, &host.hostnqn);
+        let association = Arc::new(Association::new(cntlid, host, admin, origin, view));
         inner.associations.insert(cntlid, Arc::clone(&association));
         Some(association)
     }

@@ -11,6 +11,7 @@ mod priorities;
 mod stats;
 mod stop;
 mod utilization;
+mod visibility;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -39,6 +40,7 @@ use crate::reaper::Reaper;
 use crate::register::Register;
 use crate::stats::Counters;
 use crate::subsystem::{NamespaceInfo, Subsystem};
+use crate::views::Views;
 use assemble::open_all;
 pub(crate) use assemble::{Assembled, announce};
 pub use caps::{CapStats, Capped};
@@ -112,6 +114,8 @@ pub struct Shared {
 struct State {
     /// What hosts can connect to.
     directory: Arc<Directory>,
+    /// Which namespaces each host sees.
+    views: Arc<Views>,
     /// By their places in the directory. A removed one has no namespaces.
     subsystems: Vec<Entry>,
 }
@@ -124,6 +128,8 @@ struct Entry {
 struct Namespace {
     info: NamespaceInfo,
     storage: Storage,
+    /// The hosts to which it is attached; empty: all.
+    hosts: Vec<String>,
 }
 
 /// A namespace's backend and its lease, in the order in which they are dropped.
@@ -143,6 +149,7 @@ impl Shared {
     fn new(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> Result<Self, StartError> {
         let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
         let directory = Arc::new(Directory::new(&config, &identities, addresses));
+        let views = Arc::new(visibility::views_of(&subsystems));
         let limits = ThreadLimits {
             max_queue_depth: config.limits.max_queue_depth,
             max_io_queues: config.limits.max_io_queues,
@@ -159,7 +166,7 @@ impl Shared {
             latencies: Latencies::default(),
             background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
             priorities: Priorities::default(),
-            state: Mutex::new(State { directory, subsystems }),
+            state: Mutex::new(State { directory, views, subsystems }),
             reaper: Reaper::start()?,
             ending: Ending::default(),
             queue_memory: MemoryBudget::new(config.limits.queue_memory),
@@ -169,6 +176,7 @@ impl Shared {
             started: Instant::now(),
             config,
         };
+        shared.register.set_views(Arc::clone(&shared.state().views));
         shared.register.reserve(shared.state().directory.reserved_ids());
         shared.add_configured_limits();
         shared.update_classes(&[]);
@@ -190,7 +198,8 @@ impl Shared {
     fn list(&self) -> Arc<NamespaceList> {
         let state = self.state();
         let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
-        Arc::new(NamespaceList::new(Arc::clone(&state.directory), state.subsystems.iter().map(listed).collect()))
+        let subsystems = state.subsystems.iter().map(listed).collect();
+        Arc::new(NamespaceList::new(Arc::clone(&state.directory), subsystems, &state.views))
     }
 
     /// The storage of a namespace.

@@ -36,6 +36,7 @@ use crate::queue_pair::{Cx, GONE};
 use crate::server::Shared;
 use crate::stats::Counters;
 use crate::tcp::Connection;
+use crate::views::ViewId;
 use link::{Link, Resources, SCRATCH, readable};
 
 /// Completions collected in one poll.
@@ -248,6 +249,10 @@ impl TargetThread {
                 self.on_namespace(subsystem, nsid, change);
                 drop(applied);
             }
+            Message::Views { views, applied } => {
+                self.resources.namespaces.set_views(views);
+                drop(applied);
+            }
             Message::Listed { list, changed, applied } => {
                 self.on_listed(list, &changed, now_ns);
                 drop(applied);
@@ -282,7 +287,7 @@ impl TargetThread {
             NamespaceChange::Added(geometry, leased) => namespaces.add(subsystem, nsid, geometry, leased),
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
             NamespaceChange::Removed => {
-                if let Some(index) = namespaces.index_of(subsystem, nsid) {
+                if let Some(index) = namespaces.index_of(ViewId::whole(subsystem), nsid) {
                     self.resources.caps.remove(index);
                 }
                 namespaces.remove(subsystem, nsid);
@@ -291,15 +296,15 @@ impl TargetThread {
     }
 
     /// Every I/O thread has applied a change: hosts see it from now on.
-    fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(usize, u32)], now_ns: u64) {
+    fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(ViewId, u32)], now_ns: u64) {
         let before = Arc::clone(self.resources.namespaces.directory());
         self.resources.namespaces.set_list(list);
         if !Arc::ptr_eq(&before, self.resources.namespaces.directory()) {
             self.each(now_ns, |link, cx| link.conn.pair.on_directory_changed(before.log(), cx));
         }
         self.update_tasks(now_ns);
-        for &(subsystem, nsid) in changed {
-            self.each(now_ns, |link, cx| link.conn.pair.on_namespace_changed(subsystem, nsid, cx));
+        for &(view, nsid) in changed {
+            self.each(now_ns, |link, cx| link.conn.pair.on_namespace_changed(view, nsid, cx));
         }
     }
 

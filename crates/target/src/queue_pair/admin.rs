@@ -18,6 +18,7 @@ use crate::controller::{Controller, Effect, Outcome, reports_utilization};
 use crate::discovery::DiscoveryLog;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::server::{DISCOVERY, UtilizationRequest};
+use crate::views::ViewId;
 
 /// The answer to an I/O queue whose controller is gone.
 pub const GONE: ConnectRefusal =
@@ -214,7 +215,7 @@ impl<T: Transport> QueuePair<T> {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &self.role) else { return false };
         let subsystem = admin.association.host.subsystem;
         let Some(nsid) = reports_utilization(sqe).filter(|_| admin.controller.is_ready()) else { return false };
-        if cx.namespaces.listed(subsystem).iter().all(|(listed, _)| *listed != nsid) {
+        if cx.namespaces.listed(admin.association.view()).iter().all(|(listed, _)| *listed != nsid) {
             return false;
         }
         let slot = queue.slots.get(index);
@@ -255,7 +256,7 @@ impl<T: Transport> QueuePair<T> {
         let data = from_host.as_deref().unwrap_or(&[]);
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
         admin.hear(cx.now_ns);
-        let namespaces = cx.namespaces.listed(admin.association.host.subsystem);
+        let namespaces = cx.namespaces.listed(admin.association.view());
         let log = cx.namespaces.directory().log();
         let outcome = cx
             .shared
@@ -374,10 +375,10 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// A namespace has been added, resized or removed.
-    pub fn on_namespace_changed(&mut self, subsystem: usize, nsid: u32, cx: &mut Cx) {
+    /// A namespace has been added, resized, removed, shown or hidden: to hosts with this view.
+    pub fn on_namespace_changed(&mut self, view: ViewId, nsid: u32, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
-        if admin.association.host.subsystem == subsystem && matches!(self.phase, Phase::Ready) {
+        if admin.association.view() == view && matches!(self.phase, Phase::Ready) {
             admin.controller.namespace_changed(nsid);
             self.deliver_events(cx);
         }

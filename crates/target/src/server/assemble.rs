@@ -65,7 +65,7 @@ impl Shared {
     pub(crate) fn announcements(&self) -> Result<Vec<Message>, StartError> {
         let acks = Acks::new(); // nobody waits: connections come after these messages
         let state = self.state();
-        let mut messages = Vec::new();
+        let mut messages = vec![Message::Views { views: Arc::clone(&state.views), applied: acks.expect() }];
         for (subsystem, entry) in state.subsystems.iter().enumerate() {
             for (&nsid, namespace) in &entry.namespaces {
                 let change = added(&namespace.storage, nsid).map_err(|source| StartError::Namespace {
@@ -122,5 +122,5 @@ pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, storage
     let upkeep = Arc::new(Upkeep::new(storage.backend.tracker().cloned()));
     let info = NamespaceInfo { upkeep, ..NamespaceInfo::new(subsystem, config, storage.backend.geometry()) };
     info.allocated_bytes.set(storage.backend.allocated_bytes().ok());
-    Namespace { info, storage }
+    Namespace { info, storage, hosts: config.hosts.clone() }
 }

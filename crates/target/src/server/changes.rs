@@ -31,6 +31,7 @@ use crate::directory::{Directory, MAX_PLACES};
 use crate::lease::Closed;
 use crate::message::{Message, NamespaceChange};
 use crate::subsystem::Subsystem;
+use crate::views::ViewId;
 
 /// How long the storage of removed namespaces is waited for where another one cannot be opened.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -63,6 +64,7 @@ impl Changes {
         self.refuse_existing(nqn, index, config.nsid)?;
         let storage = Storage::new(self.open(config, &closing)?);
         let changes = self.channels(&storage, config.nsid)?;
+        self.restrict(index, config.nsid, &config.hosts);
         self.apply((index, config.nsid), changes);
         let added = namespace(&self.identity(index), config, storage);
         self.shared.add_limit(&added.info, (nqn, config.nsid), &config.backend);
@@ -86,6 +88,7 @@ impl Changes {
         self.apply((index, nsid), self.threads.iter().map(|_| NamespaceChange::Removed));
         let removed = self.change_state(|state| state.subsystems[index].namespaces.remove(&nsid));
         self.publish(&[(index, nsid)]);
+        self.restrict(index, nsid, &[]);
         removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info));
         drop(removed);
         Ok(())
@@ -183,6 +186,7 @@ impl Changes {
             });
         }
         let changes = self.channels(&storage, new.1)?;
+        self.restrict(new.0, new.1, &config.hosts);
         self.apply(new, changes);
         self.apply(old, self.threads.iter().map(|_| NamespaceChange::Removed));
         let moved = namespace(&self.identity(new.0), config, storage);
@@ -192,12 +196,13 @@ impl Changes {
             state.subsystems[old.0].namespaces.remove(&old.1)
         });
         self.publish(&[old, new]);
+        self.restrict(old.0, old.1, &[]);
         removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info));
         Ok(())
     }
 
     /// Begins a change; returns the storage of removed namespaces that is not closed yet.
-    fn begin(&self) -> MutexGuard<'_, Vec<Arc<Closed>>> {
+    pub(super) fn begin(&self) -> MutexGuard<'_, Vec<Arc<Closed>>> {
         let mut closing = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         closing.retain(|storage| !storage.wait(Instant::now()));
         closing
@@ -245,7 +250,17 @@ impl Changes {
 
     /// Second round: Identify shows the state as it is now, and hosts are told that `changed` have changed.
     fn publish(&self, changed: &[Key]) {
-        let (list, changed) = (self.shared.list(), Arc::<[Key]>::from(changed));
+        let views = Arc::clone(&self.shared.state().views);
+        let seen = |&(subsystem, nsid): &Key| {
+            let views: Vec<ViewId> = views.of_subsystem(subsystem).filter(|&view| views.shows(view, nsid)).collect();
+            std::iter::once(ViewId::whole(subsystem)).chain(views).map(move |view| (view, nsid))
+        };
+        self.publish_to(&changed.iter().flat_map(seen).collect::<Vec<_>>());
+    }
+
+    /// The same for hosts with these views.
+    pub(super) fn publish_to(&self, changed: &[(ViewId, u32)]) {
+        let (list, changed) = (self.shared.list(), Arc::<[_]>::from(changed));
         self.round(|applied| Message::Listed { list: Arc::clone(&list), changed: Arc::clone(&changed), applied });
     }
 
@@ -260,7 +275,7 @@ impl Changes {
         });
     }
 
-    fn change_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn change_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         change(&mut self.shared.state())
     }
 
@@ -269,7 +284,7 @@ impl Changes {
     }
 
     /// The storage of a namespace. The state is not held while it is used: a backend may wait for requests of I/O threads.
-    fn storage(&self, nqn: &str, index: usize, nsid: u32) -> Result<Storage, ServerError> {
+    pub(super) fn storage(&self, nqn: &str, index: usize, nsid: u32) -> Result<Storage, ServerError> {
         let found = self.shared.storage(index, nsid);
         found.ok_or_else(|| no_namespace(nqn, nsid))
     }
@@ -281,7 +296,7 @@ impl Changes {
         }
     }
 
-    fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
+    pub(super) fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
         self.shared.index_of(nqn)
     }
 }
