@@ -22,15 +22,13 @@ pub struct Classes {
     io_threads: usize,
 }
 
+/// The hosts that may use a subsystem, an empty list admitting any; `None`: it is removed.
+type AllowedHosts<'a> = Option<&'a [String]>;
+
 impl Classes {
-    /// Of these subsystems, each with the hosts that may use it (none: any; `None`: it is removed) and the priorities of its
-    /// namespaces, and of the hosts that have one.
+    /// Of these subsystems with the priorities of their namespaces, and of the hosts that have one.
     #[must_use]
-    pub fn new(
-        hosts: HashMap<String, u8>,
-        subsystems: &[(Option<&[String]>, Vec<Option<u8>>)],
-        io_threads: usize,
-    ) -> Self {
+    pub fn new(hosts: HashMap<String, u8>, subsystems: &[(AllowedHosts, Vec<Option<u8>>)], io_threads: usize) -> Self {
         let mut classes = Self { hosts, subsystems: Vec::new(), all: Vec::new(), io_threads: io_threads.max(1) };
         classes.subsystems = subsystems.iter().map(|(_, namespaces)| namespaces.clone()).collect();
         let mut all = Vec::new();

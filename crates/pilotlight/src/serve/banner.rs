@@ -242,6 +242,7 @@ mod tests {
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
             metrics: None,
+            mdns: false,
             state_file: None,
         }
     }

@@ -60,6 +60,7 @@ fn flags_say_everything_that_they_can() {
     let expected = ServerConfig {
         listeners: vec!["0.0.0.0:4420".parse().unwrap(), "[::1]:4421".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
+        referrals: Vec::new(),
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: None,
@@ -112,6 +113,12 @@ state = "/var/lib/pilotlight/disks.json"
 
 [metrics]
 listen = "9808"
+
+[discovery]
+mdns = true
+
+[[discovery.referral]]
+address = "192.0.2.8:8009"
 
 [limits]
 max_memory = "4GiB"
@@ -194,6 +201,7 @@ fn a_file_says_everything() {
     assert_eq!(loaded.operation.priorities, [(namespace, 5), (host, 9)]);
     assert_eq!(loaded.operation.goals.minimums, [(5, 50_000_000)]);
     assert_eq!(loaded.may_shrink, []);
+    assert!(loaded.operation.mdns);
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
     let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };
     let dir = bench.dir.path().display();
@@ -201,6 +209,7 @@ fn a_file_says_everything() {
     let expected = ServerConfig {
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
+        referrals: vec![("192.0.2.8".to_owned(), 8009)],
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: Some("PL0001".to_owned()),
@@ -267,7 +276,7 @@ fn the_example_uses_and_the_reference_explains_every_key() {
     let reference = include_str!("../../../../../docs/configuration.md");
     assert!(reference.contains(EVERY_KEY.trim()), "docs/configuration.md does not show the example of this test");
     for (section, keys) in section::SCHEMA.iter().filter(|(section, _)| !section.is_empty()) {
-        for key in keys.iter().filter(|key| **key != "namespace") {
+        for key in keys.iter().filter(|key| !["namespace", "referral"].contains(key)) {
             let excluded = *key == "reactors"; // by `cores`
             assert!(excluded || EVERY_KEY.contains(&format!("\n{key} = ")), "{section}.{key} is not in the example");
             assert!(reference.contains(&format!("| `{key}` |")), "{section}.{key} is not in docs/configuration.md");
