@@ -102,8 +102,8 @@ Examples:
 Signals:
   SIGTERM, Ctrl-C   stop accepting, finish what is in flight, flush (at most --drain-timeout in
                     all), leave; a second one leaves at once
-  SIGHUP            read the configuration and the files' sizes again; namespaces come, go and
-                    grow, the policy changes
+  SIGHUP            read the configuration and the files' sizes again; subsystems and namespaces
+                    come, go and grow, allowed hosts and the policy change
 
 Exit codes:
   0  stopped as asked, everything finished and flushed
@@ -125,6 +125,10 @@ pub(crate) struct ServeArgs {
     /// Address that hosts are told, where it differs from the one they reach (address translation)
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
     pub(crate) advertise: Option<String>,
+
+    /// Announce the discovery service by multicast DNS (_nvme-disc._tcp), so that hosts such as nvme-stas find it
+    #[arg(long, help_heading = "Network")]
+    pub(crate) mdns: bool,
 
     /// What to export: mem:SIZE, mem:SIZE,hugepages (allocated at start), file:PATH (a file or a block device),
     /// file:PATH?size=SIZE (created where missing) or null:SIZE; repeatable, numbered from 1 [default: mem:1GiB]

@@ -6,6 +6,7 @@ mod descriptors;
 mod drives;
 mod holder;
 pub(crate) mod knobs;
+mod mdns;
 mod notify;
 mod overdue;
 pub(crate) mod power;
@@ -34,6 +35,7 @@ use crate::exit::Exit;
 use crate::log;
 use crate::metrics::http::Http;
 use budget::{ByHand, Configured, Store};
+use mdns::Announcer;
 use notify::Watchdog;
 use overdue::Overdue;
 use server::Running;
@@ -72,11 +74,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let shown = Operation { metrics: shown, ..loaded.operation.clone() }; // with the port that port 0 became
     let http = metrics.map(|listener| serve_metrics(listener, &station, &loaded.operation)).transpose()?;
     let watchdog = Watchdog::start(&station, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
+    let announcer = Announcer::new(station.listening(), &loaded.operation.reactors.cores);
+    announcer.follow(loaded.operation.mdns);
     announce(&banner::serving(&loaded.config, &shown, station.listening(), args.json));
     notify::ready();
-    let overdue = obey(&mut orders, args, &machine, &station, control.as_ref())?;
+    let overdue = obey(&mut orders, args, &machine, (&station, &announcer), control.as_ref())?;
     drop(control); // a server that leaves takes no orders
-    drop((http, watchdog));
+    drop((http, watchdog, announcer));
     let station = Arc::into_inner(station).context("metrics are still being read")?;
     let (server, config) = station.close();
     let exit = stop(server, &config);
@@ -128,7 +132,7 @@ fn obey(
     orders: &mut Orders,
     args: &ServeArgs,
     machine: &Machine,
-    station: &Station,
+    (station, announcer): (&Station, &Announcer),
     control: Option<&Listener>,
 ) -> anyhow::Result<Overdue> {
     thread::scope(|scope| {
@@ -143,7 +147,7 @@ fn obey(
         let answering = answering.transpose().context("cannot start a thread for the control socket")?;
         let watching = thread::Builder::new().name("budget".to_owned()).spawn_scoped(scope, || station.watch_budget());
         let watching = watching.context("cannot start a thread that watches the power budget")?;
-        let reloading = obey_signals(scope, || orders.next(), || reload(args, machine, station));
+        let reloading = obey_signals(scope, || orders.next(), || reload(args, machine, station, announcer));
         let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
         notify::stopping(station.drain_timeout() + overdue::GRACE);
         let overdue = Overdue::arm(station.drain_timeout() + overdue::GRACE, overdue::leave);
@@ -175,12 +179,13 @@ fn obey_signals<'scope>(
 }
 
 /// Reads the configuration again and applies it.
-fn reload(args: &ServeArgs, machine: &Machine, station: &Station) {
+fn reload(args: &ServeArgs, machine: &Machine, station: &Station, announcer: &Announcer) {
     notify::reloading();
     match config::load(args, machine) {
         Ok(loaded) => {
             console::tell(loaded.warnings(log::colour()));
             station.reload(&loaded);
+            announcer.follow(loaded.operation.mdns);
             station.note_reload(true);
         }
         Err(refused) => {

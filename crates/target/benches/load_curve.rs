@@ -154,9 +154,20 @@ impl Point {
 }
 
 fn serve(contender: &Contender) -> Result<Server, String> {
-    let namespace = NamespaceConfig { nsid: 1, backend: BackendSpec::Memory(256 << 20), block_size: 4096, uuid: None };
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+    let namespace = NamespaceConfig {
+        nsid: 1,
+        backend: BackendSpec::Memory(256 << 20),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: vec![namespace],
+    };
     let config = ServerConfig {
         listeners: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         subsystems: vec![subsystem],

@@ -22,9 +22,14 @@ const CLIENT_CPU: usize = 1;
 
 fn serve(io_threads: u32) -> Server {
     let backend = "mem:64MiB".parse().expect("a backend");
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: vec![namespace],
+    };
     Server::start(ServerConfig {
         listeners: vec![([127, 0, 0, 1], 0).into()],
         subsystems: vec![subsystem],

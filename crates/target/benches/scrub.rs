@@ -63,10 +63,11 @@ fn serve() -> Server {
     let file = format!("checked:file:{}?size={BYTES}B", path().display());
     let namespace = |(nsid, backend): (u32, &str)| {
         let backend = backend.parse().unwrap_or_else(|error| fail(&format!("{error}")));
-        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None }
+        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
     };
     let namespaces = [(1, file.as_str()), (2, "mem:256MiB")].map(namespace).to_vec();
-    let subsystem = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces };
+    let subsystem =
+        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
     let config = ServerConfig {
         listeners: vec![([127, 0, 0, 1], 0).into()],
         subsystems: vec![subsystem],

@@ -4,9 +4,12 @@
 //! down or reset, or the host falls silent. Its I/O queues may live on other I/O threads; what they share is this small
 //! object: an identity, a flag that says it is over, and a flag that says something has been heard.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::message::ConnAddr;
+use crate::views::ViewId;
 
 /// Who a host is, to a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +22,15 @@ pub struct HostKey {
     pub hostnqn: String,
 }
 
+/// Where an association comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The host's address, as the admin queue's connection has it.
+    pub peer: SocketAddr,
+    /// When the association began, in nanoseconds of the reactors' clock.
+    pub began_ns: u64,
+}
+
 /// One host's tie to one controller.
 #[derive(Debug)]
 pub struct Association {
@@ -28,6 +40,12 @@ pub struct Association {
     pub host: HostKey,
     /// The admin queue's connection.
     pub admin: ConnAddr,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The connections of its I/O queues. Locked when a queue comes or goes, and by those who ask from outside.
+    io_queues: Mutex<Vec<ConnAddr>>,
+    /// Which namespaces the host sees.
+    view: AtomicUsize,
     dead: AtomicBool,
     traffic: AtomicBool,
     /// [`NO_POWER_STATES`] or the controller's power state.
@@ -39,11 +57,14 @@ const NO_POWER_STATES: u8 = u8::MAX;
 
 impl Association {
     /// A new association, for [`Register::begin`](crate::register::Register::begin).
-    pub(crate) fn new(cntlid: u16, host: HostKey, admin: ConnAddr) -> Self {
+    pub(crate) fn new(cntlid: u16, host: HostKey, admin: ConnAddr, origin: Origin, view: ViewId) -> Self {
         Self {
+            view: AtomicUsize::new(view.number()),
             cntlid,
             host,
             admin,
+            origin,
+            io_queues: Mutex::default(),
             dead: AtomicBool::new(false),
             traffic: AtomicBool::new(false),
             power_state: AtomicU8::new(NO_POWER_STATES),
@@ -59,6 +80,43 @@ impl Association {
     /// Ends it; returns whether it was alive. Each queue notices in its next poll; `Detached` messages say when.
     pub(crate) fn kill(&self) -> bool {
         !self.dead.swap(true, Relaxed)
+    }
+
+    /// Which namespaces the host sees.
+    #[must_use]
+    pub fn view(&self) -> ViewId {
+        ViewId::from_number(self.view.load(Relaxed))
+    }
+
+    /// From now on the host sees these. I/O threads know them already.
+    pub(crate) fn set_view(&self, view: ViewId) {
+        self.view.store(view.number(), Relaxed);
+    }
+
+    /// Notes a new I/O queue.
+    pub(crate) fn note_queue(&self, queue: ConnAddr) {
+        self.io_queues().push(queue);
+    }
+
+    /// Notes the end of an I/O queue.
+    pub(crate) fn forget_queue(&self, queue: ConnAddr) {
+        self.io_queues().retain(|other| *other != queue);
+    }
+
+    /// The number of its I/O queues, and the I/O threads that serve them in ascending order.
+    #[must_use]
+    pub fn queues(&self) -> (usize, Vec<u16>) {
+        let queues = self.io_queues();
+        let mut threads: Vec<u16> = queues.iter().map(|queue| queue.thread).collect();
+        let number = queues.len();
+        drop(queues);
+        threads.sort_unstable();
+        threads.dedup();
+        (number, threads)
+    }
+
+    fn io_queues(&self) -> MutexGuard<'_, Vec<ConnAddr>> {
+        self.io_queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the controller's power state, for whoever looks from outside.

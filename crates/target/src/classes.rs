@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::config::SubsystemConfig;
+use crate::config::allows;
 
 /// Priorities by name, and what follows from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,23 +22,23 @@ pub struct Classes {
     io_threads: usize,
 }
 
+/// The hosts that may use a subsystem, an empty list admitting any; `None`: it is removed.
+type AllowedHosts<'a> = Option<&'a [String]>;
+
 impl Classes {
     /// Of these subsystems with the priorities of their namespaces, and of the hosts that have one.
     #[must_use]
-    pub fn new(
-        hosts: HashMap<String, u8>,
-        subsystems: &[(&SubsystemConfig, Vec<Option<u8>>)],
-        io_threads: usize,
-    ) -> Self {
+    pub fn new(hosts: HashMap<String, u8>, subsystems: &[(AllowedHosts, Vec<Option<u8>>)], io_threads: usize) -> Self {
         let mut classes = Self { hosts, subsystems: Vec::new(), all: Vec::new(), io_threads: io_threads.max(1) };
         classes.subsystems = subsystems.iter().map(|(_, namespaces)| namespaces.clone()).collect();
         let mut all = Vec::new();
-        for (at, (config, _)) in subsystems.iter().enumerate() {
-            let others = config.allowed_hosts.iter().any(|host| !classes.hosts.contains_key(host));
-            if others || config.allowed_hosts.is_empty() {
+        for (at, (allowed, _)) in subsystems.iter().enumerate() {
+            let Some(allowed) = allowed else { continue };
+            let others = allowed.iter().any(|host| !classes.hosts.contains_key(host));
+            if others || allowed.is_empty() {
                 all.extend(classes.of_priority(None, at));
             }
-            let named = classes.hosts.iter().filter(|(host, _)| config.allows(host));
+            let named = classes.hosts.iter().filter(|(host, _)| allows(allowed, host));
             all.extend(named.filter_map(|(_, &priority)| classes.of_priority(Some(priority), at)));
         }
         all.sort_unstable();
@@ -76,14 +76,9 @@ impl Classes {
 mod tests {
     use super::*;
 
-    fn subsystem(allowed: &[&str]) -> SubsystemConfig {
-        let allowed_hosts = allowed.iter().map(ToString::to_string).collect();
-        SubsystemConfig { nqn: "nqn".into(), serial: None, allowed_hosts, namespaces: Vec::new() }
-    }
-
     fn classes(hosts: &[(&str, u8)], namespaces: &[Option<u8>], io_threads: usize) -> Classes {
         let hosts = hosts.iter().map(|&(host, priority)| (host.to_owned(), priority)).collect();
-        Classes::new(hosts, &[(&subsystem(&[]), namespaces.to_vec())], io_threads)
+        Classes::new(hosts, &[(Some(&[]), namespaces.to_vec())], io_threads)
     }
 
     #[test]
@@ -114,9 +109,12 @@ mod tests {
     #[test]
     fn a_class_that_nobody_can_have_gets_no_io_thread() {
         let hosts = || [("a".to_owned(), 5)].into();
-        let closed = Classes::new(hosts(), &[(&subsystem(&["a"]), vec![None])], 4);
+        let names = ["a".to_owned(), "b".to_owned()];
+        let closed = Classes::new(hosts(), &[(Some(&names[..1]), vec![None])], 4);
         assert_eq!(closed.threads(5), 0..4);
-        let open = Classes::new(hosts(), &[(&subsystem(&["a", "b"]), vec![None])], 4);
+        let open = Classes::new(hosts(), &[(Some(&names), vec![None])], 4);
         assert_eq!([0, 5].map(|class| open.threads(class)), [0..2, 2..4]);
+        let removed = Classes::new(hosts(), &[(Some(&names[..1]), vec![None]), (None, vec![])], 4);
+        assert_eq!(removed.threads(5), 0..4);
     }
 }

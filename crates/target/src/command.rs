@@ -9,6 +9,7 @@ use pilotlight_nvme::{Sqe, Status};
 use crate::buffer::MAX_BUFFER;
 use crate::namespaces::Namespaces;
 use crate::usage::Operation;
+use crate::views::ViewId;
 
 /// Most ranges of one Dataset Management command (NVM 3.2.3).
 pub const MAX_DSM_RANGES: u32 = 256;
@@ -162,11 +163,11 @@ pub struct Plan {
     pub direction: Direction,
 }
 
-/// Decodes a command that arrived on an I/O queue of `subsystem`.
+/// Decodes a command that arrived on an I/O queue of a host with this view.
 ///
 /// # Errors
 /// The status to complete it with.
-pub fn decode_io(sqe: &Sqe, subsystem: usize, namespaces: &Namespaces) -> Result<Plan, Status> {
+pub fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &Namespaces) -> Result<Plan, Status> {
     use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
     if !matches!(sqe.opcode, FLUSH | WRITE | READ | COMPARE | WRITE_ZEROES | DATASET_MANAGEMENT | VERIFY) {
         return Err(Status::INVALID_OPCODE.dnr());
@@ -178,7 +179,7 @@ pub fn decode_io(sqe: &Sqe, subsystem: usize, namespaces: &Namespaces) -> Result
     if sqe.opcode == FLUSH && nsid == u32::MAX {
         return Ok(Plan::without_data(Work::FlushAll { next: 0, failed: Status::SUCCESS }));
     }
-    let namespace = namespaces.index_of(subsystem, nsid).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    let namespace = namespaces.index_of(view, nsid).ok_or(Status::INVALID_NAMESPACE.dnr())?;
     match sqe.opcode {
         FLUSH => Ok(Plan::without_data(Work::Flush { namespace })),
         DATASET_MANAGEMENT => decode_dsm(sqe, namespace),
@@ -304,11 +305,12 @@ mod tests {
         use opcode::io::{COMPARE, READ, VERIFY, WRITE, WRITE_ZEROES};
         let large = namespaces(4096);
         for (opcode, most) in [(READ, 32), (WRITE, 32), (COMPARE, 32), (WRITE_ZEROES, 8192), (VERIFY, 8192)] {
-            assert!(decode_io(&Sqe::block_io(opcode, 1, 0, most), 0, &large).is_ok());
-            let refused = decode_io(&Sqe::block_io(opcode, 1, 0, most + 1), 0, &large).expect_err("over the limit");
+            assert!(decode_io(&Sqe::block_io(opcode, 1, 0, most), ViewId::whole(0), &large).is_ok());
+            let refused = decode_io(&Sqe::block_io(opcode, 1, 0, most + 1), ViewId::whole(0), &large)
+                .expect_err("over the limit");
             assert_eq!(refused, Status::INVALID_FIELD.dnr());
         }
         let longest = Sqe::block_io(WRITE_ZEROES, 1, 0, 65_536);
-        assert!(decode_io(&longest, 0, &namespaces(512)).is_ok(), "as many as a command can count");
+        assert!(decode_io(&longest, ViewId::whole(0), &namespaces(512)).is_ok(), "as many as a command can count");
     }
 }

@@ -20,6 +20,8 @@ pub const MAX_QUEUE_DEPTH: u16 = 1024;
 pub const MAX_SERIAL: usize = 20;
 /// The port that IANA has assigned to NVMe over TCP.
 pub const DEFAULT_PORT: u16 = 4420;
+/// The port that IANA has assigned to the discovery service over TCP.
+pub const DISCOVERY_PORT: u16 = 8009;
 
 /// A server: where it listens, what it exports, which cores it runs on and how far it may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct ServerConfig {
     /// Address (IP or name) and port that the discovery log gives instead of the one a host connected to: for servers
     /// behind address translation.
     pub advertise: Option<(String, u16)>,
+    /// Other discovery services (address or name, and port) to which the discovery log refers hosts.
+    pub referrals: Vec<(String, u16)>,
     /// What hosts can connect to.
     pub subsystems: Vec<SubsystemConfig>,
     /// CPUs to run on, one reactor pinned to each.
@@ -52,6 +56,7 @@ impl Default for ServerConfig {
         Self {
             listeners: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))],
             advertise: None,
+            referrals: Vec::new(),
             subsystems: Vec::new(),
             cores: vec![0],
             main_core: 0,
@@ -72,15 +77,32 @@ pub struct SubsystemConfig {
     pub serial: Option<String>,
     /// NQNs of the hosts that may connect; empty admits any.
     pub allowed_hosts: Vec<String>,
+    /// The identifiers that its controllers may have; `None`: any that no other subsystem has for itself.
+    pub controller_ids: Option<ControllerIds>,
     /// What it exports; may be empty, namespaces can be added later.
     pub namespaces: Vec<NamespaceConfig>,
 }
 
-impl SubsystemConfig {
-    /// Whether the host named `hostnqn` may use the subsystem; an empty name belongs to a host that has none.
+/// The highest identifier that a controller can have: those above are reserved (Base 6.3).
+pub const MAX_CNTLID: u16 = 0xffef;
+
+/// A range of controller identifiers, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ControllerIds {
+    /// The lowest.
+    pub first: u16,
+    /// The highest.
+    pub last: u16,
+}
+
+impl ControllerIds {
+    /// Every identifier that there is.
+    pub const ALL: Self = Self { first: 1, last: MAX_CNTLID };
+
+    /// Whether the range has this identifier.
     #[must_use]
-    pub fn allows(&self, hostnqn: &str) -> bool {
-        allows(&self.allowed_hosts, hostnqn)
+    pub fn contains(self, id: u16) -> bool {
+        (self.first..=self.last).contains(&id)
     }
 }
 
@@ -102,6 +124,8 @@ pub struct NamespaceConfig {
     pub block_size: u32,
     /// UUID that hosts know the namespace by; for `None` one that follows from the NQN and the NSID.
     pub uuid: Option<[u8; 16]>,
+    /// NQNs of the hosts to which it is attached; empty: every host that may connect.
+    pub hosts: Vec<String>,
 }
 
 /// Bounds that keep one host, or many, from taking all there is.

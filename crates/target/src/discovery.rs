@@ -1,15 +1,15 @@
 //! The discovery log: which subsystems a host may connect to, and where (Base 5.16.1.23).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use pilotlight_nvme::fabrics::nqn_field;
+use pilotlight_nvme::fabrics::{DISCOVERY_NQN, nqn_field};
 use pilotlight_nvme::le::{U16, U64};
 use pilotlight_nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use zerocopy::IntoBytes;
 
-use crate::config::SubsystemConfig;
-
 const TRTYPE_TCP: u8 = 3;
+/// A referral to another discovery service.
+const SUBTYPE_REFERRAL: u8 = 1;
 const SUBTYPE_NVM: u8 = 2;
 /// "Not required" would be 2; older nvme-cli fails on it, and nothing is said about security here either way.
 const TREQ_NOT_SPECIFIED: u8 = 0;
@@ -33,39 +33,50 @@ struct Record {
 }
 
 impl DiscoveryLog {
-    /// Adds `subsystem` as reached at `address`, or at the address and port that are advertised instead.
-    pub fn add(&mut self, subsystem: &SubsystemConfig, address: SocketAddr, advertise: Option<&(String, u16)>) {
+    /// Adds the subsystem `nqn` as reached at `address`, or at the address and port that are advertised instead.
+    pub fn add(&mut self, nqn: &str, allowed_hosts: &[String], address: SocketAddr, advertise: Option<&(String, u16)>) {
         let (traddr, family, port) = match advertise {
             Some((host, port)) => (host.clone(), host.parse().unwrap_or(address.ip()), *port),
             None => (address.ip().to_string(), address.ip(), address.port()),
         };
-        let entry = DiscoveryEntry {
-            trtype: TRTYPE_TCP,
-            adrfam: adrfam(family),
-            subtype: SUBTYPE_NVM,
-            treq: TREQ_NOT_SPECIFIED,
-            portid: U16::new(port),
-            cntlid: U16::new(CNTLID_DYNAMIC),
-            asqsz: U16::new(ADMIN_QUEUE_ENTRIES),
-            trsvcid: padded(&port.to_string()),
-            subnqn: nqn_field(&subsystem.nqn),
-            traddr: padded(&traddr),
-            ..DiscoveryEntry::default()
-        };
+        let entry = entry(SUBTYPE_NVM, nqn, (&traddr, family, port));
         let known = |record: &Record| record.entry.as_bytes() == entry.as_bytes();
         if self.records.iter().any(known) {
             return; // several listeners behind one advertised address
         }
         let wildcard = advertise.is_none() && address.ip().is_unspecified();
-        self.records.push(Record { entry, wildcard, allowed_hosts: subsystem.allowed_hosts.clone() });
-        self.generation += 1;
+        self.records.push(Record { entry, wildcard, allowed_hosts: allowed_hosts.to_vec() });
+    }
+
+    /// Adds another discovery service, an address or a name and a port: every host is told of it. The family of a name is not
+    /// known here, and hosts that look names up go by the address that they find.
+    pub fn add_referral(&mut self, (host, port): &(String, u16)) {
+        let family = host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let entry = entry(SUBTYPE_REFERRAL, DISCOVERY_NQN, (host, family, *port));
+        self.records.push(Record { entry, wildcard: false, allowed_hosts: Vec::new() });
+    }
+
+    /// This log as the one that comes after `before`: of the same generation if it says the same, else of the next.
+    #[must_use]
+    pub fn after(self, before: &Self) -> Self {
+        let is_same = self.records.iter().eq(&before.records);
+        Self { generation: before.generation + u64::from(!is_same), ..self }
+    }
+
+    /// Whether `hostnqn` sees other records here than in `other`.
+    #[must_use]
+    pub fn differs_for(&self, hostnqn: &str, other: &Self) -> bool {
+        !self.seen_by(hostnqn).map(Record::content).eq(other.seen_by(hostnqn).map(Record::content))
+    }
+
+    fn seen_by<'a>(&'a self, hostnqn: &'a str) -> impl Iterator<Item = &'a Record> {
+        self.records.iter().filter(move |record| crate::config::allows(&record.allowed_hosts, hostnqn))
     }
 
     /// The log page as `hostnqn` may see it, who has reached the server at `reached`.
     #[must_use]
     pub fn page(&self, hostnqn: &str, reached: Option<IpAddr>) -> Vec<u8> {
-        let admits = |record: &&Record| crate::config::allows(&record.allowed_hosts, hostnqn);
-        let records: Vec<&Record> = self.records.iter().filter(admits).collect();
+        let records: Vec<&Record> = self.seen_by(hostnqn).collect();
         let header = DiscoveryHeader {
             genctr: U64::new(self.generation),
             numrec: U64::new(records.len() as u64),
@@ -79,7 +90,35 @@ impl DiscoveryLog {
     }
 }
 
+/// A record of what is reached at this address, family and port.
+fn entry(subtype: u8, nqn: &str, (traddr, family, port): (&str, IpAddr, u16)) -> DiscoveryEntry {
+    DiscoveryEntry {
+        trtype: TRTYPE_TCP,
+        adrfam: adrfam(family),
+        subtype,
+        treq: TREQ_NOT_SPECIFIED,
+        portid: U16::new(port),
+        cntlid: U16::new(CNTLID_DYNAMIC),
+        asqsz: U16::new(ADMIN_QUEUE_ENTRIES),
+        trsvcid: padded(&port.to_string()),
+        subnqn: nqn_field(nqn),
+        traddr: padded(traddr),
+        ..DiscoveryEntry::default()
+    }
+}
+
+impl PartialEq for Record {
+    fn eq(&self, other: &Self) -> bool {
+        self.content() == other.content() && self.allowed_hosts == other.allowed_hosts
+    }
+}
+
 impl Record {
+    /// What a host that sees it is told.
+    fn content(&self) -> (&[u8], bool) {
+        (self.entry.as_bytes(), self.wildcard)
+    }
+
     fn entry_for(&self, reached: Option<IpAddr>) -> DiscoveryEntry {
         let mut entry = self.entry.clone();
         if let Some(address) = reached.filter(|_| self.wildcard) {
@@ -106,16 +145,11 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
 mod tests {
     use super::*;
 
-    fn subsystem(nqn: &str, allowed: &[&str]) -> SubsystemConfig {
-        let allowed_hosts = allowed.iter().map(ToString::to_string).collect();
-        SubsystemConfig { nqn: nqn.into(), serial: None, allowed_hosts, namespaces: Vec::new() }
-    }
-
     fn log() -> DiscoveryLog {
         let mut log = DiscoveryLog::default();
         let address = "192.0.2.7:4420".parse().expect("an address");
-        log.add(&subsystem("nqn.2014-08.org.example:open", &[]), address, None);
-        log.add(&subsystem("nqn.2014-08.org.example:closed", &["nqn.2014-08.org.example:friend"]), address, None);
+        log.add("nqn.2014-08.org.example:open", &[], address, None);
+        log.add("nqn.2014-08.org.example:closed", &["nqn.2014-08.org.example:friend".into()], address, None);
         log
     }
 
@@ -141,20 +175,18 @@ mod tests {
     #[test]
     fn a_wildcard_listener_gives_the_address_that_the_host_has_reached() {
         let mut log = DiscoveryLog::default();
-        log.add(&subsystem("nqn.2014-08.org.example:a", &[]), "[::]:4420".parse().expect("an address"), None);
+        log.add("nqn.2014-08.org.example:a", &[], "[::]:4420".parse().expect("an address"), None);
         let page = log.page("h", Some("::ffff:192.0.2.9".parse().expect("an address")));
         assert_eq!(page[1024 + 1], 1, "IPv4");
         assert_eq!(&page[1024 + 512..1024 + 522], b"192.0.2.9\0");
     }
 
     #[test]
-    fn the_generation_grows_and_the_advertised_address_replaces_the_real_one() {
+    fn the_advertised_address_replaces_the_real_one() {
         let mut log = log();
-        let before = log.page("h", None)[0];
         let address = "10.0.0.1:4420".parse().expect("an address");
-        log.add(&subsystem("nqn.2014-08.org.example:c", &[]), address, Some(&("storage.example".into(), 14420)));
+        log.add("nqn.2014-08.org.example:c", &[], address, Some(&("storage.example".into(), 14420)));
         let page = log.page("h", None);
-        assert!(page[0] > before);
         let record = &page[2048..];
         assert_eq!(&record[512..528], b"storage.example\0");
         assert_eq!(&record[32..38], b"14420\0");
@@ -165,10 +197,30 @@ mod tests {
         let mut log = DiscoveryLog::default();
         for listener in ["10.0.0.1:4420", "10.0.0.2:4420"] {
             let address = listener.parse().expect("an address");
-            log.add(&subsystem("nqn.2014-08.org.example:a", &[]), address, Some(&("2001:db8::1".into(), 4420)));
+            log.add("nqn.2014-08.org.example:a", &[], address, Some(&("2001:db8::1".into(), 4420)));
         }
         let page = log.page("h", None);
         assert_eq!(page.len(), 2048);
         assert_eq!(page[1024 + 1], 2, "IPv6");
+    }
+
+    /// Offsets by hand, from the table of the specification (Base 5.1.12.3.1).
+    #[test]
+    fn a_referral_names_another_discovery_service_to_every_host() {
+        let mut log = DiscoveryLog::default();
+        log.add_referral(&("10.0.0.2".into(), 8009));
+        log.add_referral(&("2001:db8::2".into(), 4420));
+        log.add_referral(&("discovery.example.com".into(), 8009));
+        let page = log.page("", None);
+        assert_eq!((page.len(), page[8]), (4096, 3));
+        let record = &page[1024..2048];
+        assert_eq!(record[..4], [3, 1, 1, 0], "TCP, IPv4, a referral, no requirement");
+        assert_eq!(record[4..10], [0x49, 0x1f, 0xff, 0xff, 128, 0], "PORTID, CNTLID, ASQSZ");
+        assert_eq!(record[10..12], [0, 0], "EFLAGS: nothing is known of the other service");
+        assert_eq!(&record[32..37], b"8009\0");
+        assert_eq!(&record[256..293], b"nqn.2014-08.org.nvmexpress.discovery\0");
+        assert_eq!(&record[512..521], b"10.0.0.2\0");
+        assert_eq!((page[2048 + 1], &page[2048 + 512..2048 + 524]), (2, &b"2001:db8::2\0"[..]));
+        assert_eq!(&page[3072 + 512..3072 + 534], b"discovery.example.com\0");
     }
 }

@@ -16,6 +16,7 @@ pub mod command;
 pub mod config;
 pub mod controller;
 pub mod departures;
+pub mod directory;
 pub mod discovery;
 pub mod failures;
 pub mod latency;
@@ -40,6 +41,7 @@ pub mod tcp;
 pub mod testing;
 pub mod thread;
 pub mod usage;
+pub mod views;
 pub mod wait;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};

@@ -13,12 +13,13 @@ use pilotlight_nvme::Status;
 use pilotlight_reactor::Sender;
 
 use crate::acks::Ack;
-use crate::association::HostKey;
+use crate::association::{Association, HostKey};
 use crate::backend::Geometry;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
 use crate::refusals::RefusalReason;
 use crate::tcp::Connection;
+use crate::views::{ViewId, Views};
 
 /// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,13 @@ pub enum Message {
     },
     /// The connection at `queue` is to end: its association has.
     Terminate(ConnAddr),
+    /// End every connection of these associations.
+    End {
+        /// The associations.
+        associations: Arc<[Arc<Association>]>,
+        /// Dropped once this I/O thread submits nothing more for them.
+        applied: Ack,
+    },
     /// Abort command `cid` of the queue at `queue`; the answer goes to `admin`, for the command in `slot`.
     Abort {
         /// The queue's connection.
@@ -131,12 +139,20 @@ pub enum Message {
         /// Dropped once it is applied.
         applied: Ack,
     },
-    /// Every I/O thread has applied what was changed: Identify shows this list from now on, and hosts are told.
+    /// Hosts see other namespaces: apply it. They are not told yet, and are not to see it in Identify.
+    Views {
+        /// Which namespaces each host sees.
+        views: Arc<Views>,
+        /// Dropped once it is applied.
+        applied: Ack,
+    },
+    /// Every I/O thread has applied what was changed: Connect, Identify and the discovery log go by this list from now on, and
+    /// hosts are told.
     Listed {
-        /// The namespaces of every subsystem.
+        /// The subsystems and their namespaces.
         list: Arc<NamespaceList>,
-        /// Subsystem and NSID of each that has changed.
-        changed: Arc<[(usize, u32)]>,
+        /// NSID of each that has changed, and to whom.
+        changed: Arc<[(ViewId, u32)]>,
         /// Dropped once that is done.
         applied: Ack,
     },
@@ -149,8 +165,6 @@ pub enum Message {
         /// The slot's generation.
         generation: u8,
     },
-    /// What the discovery log says has changed.
-    DiscoveryChanged,
     /// Finish what is in progress, take nothing new, and end.
     Drain,
 }

@@ -12,12 +12,14 @@ use pilotlight_reactor::Completions;
 use crate::backend::{Bell, Channel, Completion, Geometry};
 use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
+use crate::directory::Directory;
 use crate::failures::Failures;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
 use crate::payload::{LoanId, Loans};
 use crate::reaper::Reaper;
 use crate::subsystem::NamespaceInfo;
+use crate::views::{ViewId, Views};
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// A namespace as this I/O thread uses it.
@@ -50,8 +52,10 @@ pub struct Namespaces {
     how: Completions,
     bell: Arc<Bell>,
     entries: Vec<Entry>,
-    /// For each subsystem, by NSID less one, the index of the entry plus one; 0 for none.
+    /// For each subsystem and each view, by NSID less one, the index of the entry plus one; 0 for none.
     by_nsid: Vec<Vec<u32>>,
+    /// Which namespaces each host sees.
+    views: Arc<Views>,
     /// What hosts are told. Changes after the entries of every I/O thread have.
     list: Arc<NamespaceList>,
     loans: Loans,
@@ -71,6 +75,7 @@ impl Namespaces {
             bell,
             entries: Vec::new(),
             by_nsid: Vec::new(),
+            views: Arc::default(),
             list: Arc::default(),
             loans: Loans::default(),
             unsettled: false,
@@ -106,17 +111,23 @@ impl Namespaces {
         self.entries.iter().map(one).min().unwrap_or(Wait::Event)
     }
 
-    /// The index of namespace `nsid` of `subsystem`.
+    /// The index of namespace `nsid`, if hosts with this view see it.
     #[must_use]
-    pub fn index_of(&self, subsystem: usize, nsid: u32) -> Option<u32> {
-        let by_nsid = self.by_nsid.get(subsystem)?;
+    pub fn index_of(&self, view: ViewId, nsid: u32) -> Option<u32> {
+        let by_nsid = self.by_nsid.get(view.number())?;
         by_nsid.get((nsid as usize).wrapping_sub(1))?.checked_sub(1)
     }
 
-    /// The namespaces of `subsystem` as hosts are told of them.
+    /// The namespaces as hosts with this view are told of them.
     #[must_use]
-    pub fn listed(&self, subsystem: usize) -> &[(u32, NamespaceInfo)] {
-        self.list.of(subsystem)
+    pub fn listed(&self, view: ViewId) -> &[(u32, NamespaceInfo)] {
+        self.list.of(view)
+    }
+
+    /// What hosts can connect to.
+    #[must_use]
+    pub fn directory(&self) -> &Arc<Directory> {
+        self.list.directory()
     }
 
     /// From now on hosts are told what `list` says.
@@ -124,11 +135,11 @@ impl Namespaces {
         self.list = list;
     }
 
-    /// The first namespace of `subsystem` at or after index `from`.
+    /// The first namespace at or after index `from` that hosts with this view see.
     #[must_use]
-    pub fn next_of(&self, subsystem: usize, from: u32) -> Option<u32> {
-        let live = |entry: &Entry| entry.subsystem == subsystem && !entry.removed;
-        (from as usize..self.entries.len()).find(|&index| live(&self.entries[index])).map(|index| index as u32)
+    pub fn next_of(&self, view: ViewId, from: u32) -> Option<u32> {
+        let is_seen = |index: &u32| self.index_of(view, self.entries[*index as usize].nsid) == Some(*index);
+        (from..self.entries.len() as u32).find(is_seen)
     }
 
     /// Geometry of the namespace at `index`.
@@ -182,13 +193,14 @@ impl Namespaces {
 
     /// The background work of every namespace that hosts are told of, by index.
     pub fn upkeeps(&self) -> impl Iterator<Item = (u32, &Arc<Upkeep>)> {
-        let subsystems = (0..self.by_nsid.len()).flat_map(|at| self.listed(at).iter().map(move |one| (at, one)));
-        subsystems.filter_map(|(at, (nsid, info))| Some((self.index_of(at, *nsid)?, &info.upkeep)))
+        let subsystems = (0..self.list.subsystems()).map(ViewId::whole);
+        let all = subsystems.flat_map(|whole| self.listed(whole).iter().map(move |one| (whole, one)));
+        all.filter_map(|(at, (nsid, info))| Some((self.index_of(at, *nsid)?, &info.upkeep)))
     }
 
     fn info(&self, index: u32) -> Option<&NamespaceInfo> {
         let entry = self.entries.get(index as usize).filter(|entry| !entry.removed)?;
-        let listed = self.listed(entry.subsystem);
+        let listed = self.listed(ViewId::whole(entry.subsystem));
         let at = listed.binary_search_by_key(&entry.nsid, |(nsid, _)| *nsid).ok()?;
         Some(&listed[at].1)
     }
@@ -198,27 +210,59 @@ impl Namespaces {
         leased.channel.set_completions(self.how, &self.bell);
         self.remove(subsystem, nsid);
         self.entries.push(Entry { subsystem, nsid, geometry, leased: Some(leased), removed: false });
-        if self.by_nsid.len() <= subsystem {
-            self.by_nsid.resize_with(subsystem + 1, Vec::new);
-        }
-        let by_nsid = &mut self.by_nsid[subsystem];
+        let entries = self.entries.len() as u32;
+        let by_nsid = self.table(ViewId::whole(subsystem));
         if by_nsid.len() < nsid as usize {
             by_nsid.resize(nsid as usize, 0);
         }
-        by_nsid[nsid as usize - 1] = self.entries.len() as u32;
+        by_nsid[nsid as usize - 1] = entries;
+        self.follow(subsystem);
+    }
+
+    /// From now on hosts see the namespaces of these views.
+    pub fn set_views(&mut self, views: &Arc<Views>) {
+        self.views = Arc::clone(views);
+        for (view, subsystem) in views.subsystems() {
+            self.fill(view, subsystem);
+        }
+    }
+
+    /// Brings the views of a subsystem up to date.
+    fn follow(&mut self, subsystem: usize) {
+        let views = Arc::clone(&self.views);
+        for view in views.of_subsystem(subsystem) {
+            self.fill(view, subsystem);
+        }
+    }
+
+    /// Makes the table of a view from that of its subsystem.
+    fn fill(&mut self, view: ViewId, subsystem: usize) {
+        let shown = |(nsid, &index): (u32, &u32)| if self.views.shows(view, nsid) { index } else { 0 };
+        let whole = self.by_nsid.get(ViewId::whole(subsystem).number()).map_or(&[][..], Vec::as_slice);
+        let table: Vec<u32> = (1..).zip(whole).map(shown).collect();
+        *self.table(view) = table;
+    }
+
+    fn table(&mut self, view: ViewId) -> &mut Vec<u32> {
+        let at = view.number();
+        if self.by_nsid.len() <= at {
+            self.by_nsid.resize_with(at + 1, Vec::new);
+        }
+        &mut self.by_nsid[at]
     }
 
     /// Notes a namespace's new geometry.
     pub fn resize(&mut self, subsystem: usize, nsid: u32, geometry: Geometry) {
-        if let Some(index) = self.index_of(subsystem, nsid) {
+        if let Some(index) = self.index_of(ViewId::whole(subsystem), nsid) {
             self.entries[index as usize].geometry = geometry;
         }
     }
 
     /// Removes a namespace: no request is submitted to it any more.
     pub fn remove(&mut self, subsystem: usize, nsid: u32) {
-        let Some(index) = self.index_of(subsystem, nsid) else { return };
-        self.by_nsid[subsystem][nsid as usize - 1] = 0;
+        let Some(index) = self.index_of(ViewId::whole(subsystem), nsid) else { return };
+        self.table(ViewId::whole(subsystem))[nsid as usize - 1] = 0;
+        self.follow(subsystem);
         self.entries[index as usize].removed = true;
         self.unsettled = true;
     }

@@ -22,9 +22,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::association::{Association, HostKey};
+use crate::association::{Association, HostKey, Origin};
+use crate::config::ControllerIds;
 use crate::message::ConnAddr;
 use crate::server::Bell;
+use crate::views::Views;
 
 /// Every association of the server, and every queue of a host.
 #[derive(Debug, Default)]
@@ -36,7 +38,12 @@ pub struct Register {
 struct Inner {
     associations: HashMap<u16, Arc<Association>>,
     hosts: HashMap<HostKey, Host>,
-    last: u16,
+    /// Which namespaces each host sees.
+    views: Arc<Views>,
+    /// Ranges that subsystems have for themselves.
+    reserved: Vec<ControllerIds>,
+    /// The identifier that was given last, of each range.
+    last: HashMap<ControllerIds, u16>,
     /// Rung when queues come and go.
     on_queue: Option<Bell>,
 }
@@ -61,9 +68,6 @@ impl Host {
         self.queues.is_empty() && !self.is_draining()
     }
 }
-
-/// Controller identifiers above this are reserved (Base 6.3).
-const MAX_CNTLID: u16 = 0xffef;
 
 impl Register {
     /// Notes a queue of `host`; `false`, and nothing is noted, if the host has `most` queues already.
@@ -123,14 +127,42 @@ impl Register {
         queues.iter().filter(|queue| queue.thread == thread).copied().collect()
     }
 
-    /// Begins an association; `None` when every controller identifier is taken.
+    /// The queues of the hosts that `chosen` names, those included that wait in Connect.
     #[must_use]
-    pub fn begin(&self, host: HostKey, admin: ConnAddr) -> Option<Arc<Association>> {
+    pub fn queues_where(&self, chosen: impl Fn(&HostKey) -> bool) -> Vec<ConnAddr> {
+        let inner = self.lock();
+        let hosts = inner.hosts.iter().filter(|(host, _)| chosen(host));
+        hosts.flat_map(|(_, held)| held.queues.iter().copied()).collect()
+    }
+
+    /// From now on hosts see the namespaces of these views, which every I/O thread knows already.
+    pub(crate) fn set_views(&self, views: Arc<Views>) {
         let mut inner = self.lock();
-        let free = |id: &u16| !inner.associations.contains_key(id);
-        let cntlid = (inner.last + 1..=MAX_CNTLID).chain(1..=inner.last).find(free)?;
-        inner.last = cntlid % MAX_CNTLID;
-        let association = Arc::new(Association::new(cntlid, host, admin));
+        for association in inner.associations.values() {
+            association.set_view(views.of(association.host.subsystem, &association.host.hostnqn));
+        }
+        inner.views = views;
+    }
+
+    /// From now on only the subsystems that have these ranges give identifiers of them.
+    pub(crate) fn reserve(&self, ranges: Vec<ControllerIds>) {
+        self.lock().reserved = ranges;
+    }
+
+    /// Begins an association whose controller has an identifier of `ids`, or for `None` one that nobody has reserved; `None` when every
+    /// one is taken.
+    #[must_use]
+    pub fn begin(
+        &self,
+        host: HostKey,
+        admin: ConnAddr,
+        origin: Origin,
+        ids: Option<ControllerIds>,
+    ) -> Option<Arc<Association>> {
+        let mut inner = self.lock();
+        let cntlid = inner.free_id(ids)?;
+        let view = inner.views.of(host.subsystem, &host.hostnqn);
+        let association = Arc::new(Association::new(cntlid, host, admin, origin, view));
         inner.associations.insert(cntlid, Arc::clone(&association));
         Some(association)
     }
@@ -184,6 +216,22 @@ impl Register {
         states
     }
 
+    /// The associations of the hosts that `chosen` names, in the order of their identifiers.
+    #[must_use]
+    pub fn associations(&self, chosen: impl Fn(&HostKey) -> bool) -> Vec<Arc<Association>> {
+        let inner = self.lock();
+        let found = inner.associations.values().filter(|association| chosen(&association.host));
+        let mut found: Vec<_> = found.cloned().collect();
+        found.sort_unstable_by_key(|association| association.cntlid);
+        found
+    }
+
+    /// Whether an association has not left the register: something of it may be in flight.
+    #[must_use]
+    pub fn holds(&self, association: &Arc<Association>) -> bool {
+        self.get(association.cntlid).is_some_and(|held| Arc::ptr_eq(&held, association))
+    }
+
     /// Number of associations.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -208,6 +256,17 @@ impl Register {
 }
 
 impl Inner {
+    /// An identifier that no controller has: the next one, so that none is used again at once.
+    fn free_id(&mut self, ids: Option<ControllerIds>) -> Option<u16> {
+        let range = ids.unwrap_or(ControllerIds::ALL);
+        let last = self.last.get(&range).copied().unwrap_or(range.first - 1);
+        let is_reserved = |id| ids.is_none() && self.reserved.iter().any(|range| range.contains(id));
+        let is_free = |id: &u16| !self.associations.contains_key(id) && !is_reserved(*id);
+        let id = (last + 1..=range.last).chain(range.first..=last).find(is_free)?;
+        self.last.insert(range, id);
+        Some(id)
+    }
+
     fn host(&mut self, host: &HostKey) -> &mut Host {
         self.hosts.entry(host.clone()).or_default()
     }
@@ -230,6 +289,11 @@ mod tests {
         HostKey { subsystem: 0, hostid: [id; 16], hostnqn: "nqn.2014-08.org.example:h".into() }
     }
 
+    fn begin(register: &Register, id: u8, admin: ConnAddr) -> Arc<Association> {
+        let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), began_ns: 0 };
+        register.begin(host(id), admin, origin, None).expect("free")
+    }
+
     fn queue(thread: u16, index: u32) -> ConnAddr {
         ConnAddr { thread, index, serial: index }
     }
@@ -237,8 +301,8 @@ mod tests {
     #[test]
     fn a_host_is_draining_until_its_dead_associations_end() {
         let register = Register::default();
-        let first = register.begin(host(1), queue(0, 0)).expect("free");
-        let second = register.begin(host(1), queue(0, 1)).expect("free");
+        let first = begin(&register, 1, queue(0, 0));
+        let second = begin(&register, 1, queue(0, 1));
         assert_ne!(first.cntlid, second.cntlid);
         assert!(!register.is_draining(&host(1)));
         register.kill(&first);
@@ -253,7 +317,7 @@ mod tests {
     #[test]
     fn a_host_is_draining_until_its_lost_queues_are_drained() {
         let register = Register::default();
-        let association = register.begin(host(1), queue(0, 0)).expect("free");
+        let association = begin(&register, 1, queue(0, 0));
         assert!(register.enter(&host(1), queue(0, 0), 3) && register.enter(&host(1), queue(1, 0), 3));
         assert!(!register.is_draining(&host(1)), "queues in use do not count");
         register.queue_lost(&host(1));
@@ -285,8 +349,21 @@ mod tests {
     #[test]
     fn identifiers_are_not_reused_at_once() {
         let register = Register::default();
-        let first = register.begin(host(1), queue(0, 0)).expect("free").cntlid;
+        let first = begin(&register, 1, queue(0, 0)).cntlid;
         register.end(first);
-        assert_ne!(register.begin(host(1), queue(0, 0)).expect("free").cntlid, first);
+        assert_ne!(begin(&register, 1, queue(0, 0)).cntlid, first);
+    }
+
+    #[test]
+    fn a_range_of_identifiers_is_one_subsystems_alone_and_ends() {
+        let register = Register::default();
+        let ids = ControllerIds { first: 1, last: 3 };
+        register.reserve(vec![ids]);
+        let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), began_ns: 0 };
+        let of_range = || register.begin(host(2), queue(0, 0), origin, Some(ids)).map(|association| association.cntlid);
+        assert_eq!(begin(&register, 1, queue(0, 0)).cntlid, 4, "of the others");
+        assert_eq!([of_range(), of_range(), of_range(), of_range()], [Some(1), Some(2), Some(3), None]);
+        register.end(2);
+        assert_eq!((of_range(), of_range()), (Some(2), None));
     }
 }

@@ -3,6 +3,7 @@
 mod assemble;
 mod caps;
 mod changes;
+mod connections;
 mod error;
 mod failure_log;
 mod notices;
@@ -10,6 +11,7 @@ mod priorities;
 mod stats;
 mod stop;
 mod utilization;
+mod visibility;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 
@@ -26,8 +27,9 @@ use crate::backend::{Backend, MemoryBudget, OpenError};
 use crate::background::control::{Background, Class};
 use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
 use crate::caps::{CapKnobs, Caps, Meter};
-use crate::config::{NamespaceConfig, ServerConfig};
+use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
+use crate::directory::Directory;
 use crate::discovery::DiscoveryLog;
 use crate::latency::{Latencies, LatencyMeter};
 use crate::lease::{Lease, Leased};
@@ -40,10 +42,12 @@ use crate::register::Register;
 use crate::stats::Counters;
 use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::usage::ListedHosts;
+use crate::views::Views;
+use assemble::open_all;
 pub(crate) use assemble::{Assembled, announce};
-use assemble::{discovery_log, open_all};
 pub use caps::{CapStats, Capped};
 pub use changes::Changes;
+pub use connections::{AssociationStats, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::{FailureBell, FailureLog};
 pub(crate) use notices::Bell;
@@ -105,9 +109,6 @@ pub struct Shared {
     pub listed_hosts: ListedHosts,
     priorities: Priorities,
     config: ServerConfig,
-    /// The subsystems, which stay as long as the server runs.
-    identities: Vec<Arc<Subsystem>>,
-    discovery: DiscoveryLog,
     state: Mutex<State>,
     counters: Vec<Arc<Counters>>,
     connections: AtomicU32,
@@ -117,6 +118,11 @@ pub struct Shared {
 
 /// What exists, and how it looks to hosts. Only ordinary OS threads look here.
 struct State {
+    /// What hosts can connect to.
+    directory: Arc<Directory>,
+    /// Which namespaces each host sees.
+    views: Arc<Views>,
+    /// By their places in the directory. A removed one has no namespaces.
     subsystems: Vec<Entry>,
 }
 
@@ -128,6 +134,8 @@ struct Entry {
 struct Namespace {
     info: NamespaceInfo,
     storage: Storage,
+    /// The hosts to which it is attached; empty: all.
+    hosts: Vec<String>,
 }
 
 /// A namespace's backend and its lease, in the order in which they are dropped.
@@ -145,7 +153,9 @@ impl Storage {
 
 impl Shared {
     fn new(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> Result<Self, StartError> {
-        let discovery = discovery_log(&config, addresses);
+        let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
+        let directory = Arc::new(Directory::new(&config, &identities, addresses));
+        let views = Arc::new(visibility::views_of(&subsystems));
         let limits = ThreadLimits {
             max_queue_depth: config.limits.max_queue_depth,
             max_io_queues: config.limits.max_io_queues,
@@ -164,9 +174,7 @@ impl Shared {
             refusals: Refusals::default(),
             listed_hosts: ListedHosts::default(),
             priorities: Priorities::default(),
-            identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
-            discovery,
-            state: Mutex::new(State { subsystems }),
+            state: Mutex::new(State { directory, views, subsystems }),
             reaper: Reaper::start()?,
             ending: Ending::default(),
             queue_memory: MemoryBudget::new(config.limits.queue_memory),
@@ -178,6 +186,8 @@ impl Shared {
         };
         let hosts = shared.config.subsystems.iter().flat_map(|subsystem| &subsystem.allowed_hosts);
         hosts.for_each(|host| shared.listed_hosts.add(host));
+        shared.register.set_views(Arc::clone(&shared.state().views));
+        shared.register.reserve(shared.state().directory.reserved_ids());
         shared.add_configured_limits();
         shared.update_classes(&[]);
         Ok(shared)
@@ -198,7 +208,8 @@ impl Shared {
     fn list(&self) -> Arc<NamespaceList> {
         let state = self.state();
         let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
-        Arc::new(NamespaceList::new(state.subsystems.iter().map(listed).collect()))
+        let subsystems = state.subsystems.iter().map(listed).collect();
+        Arc::new(NamespaceList::new(Arc::clone(&state.directory), subsystems, &state.views))
     }
 
     /// The storage of a namespace.
@@ -225,32 +236,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The index of the subsystem named `nqn`; [`DISCOVERY`] for the discovery service.
-    #[must_use]
-    pub fn find_subsystem(&self, nqn: &str) -> Option<usize> {
-        if nqn == DISCOVERY_NQN {
-            return Some(DISCOVERY);
-        }
-        self.config.subsystems.iter().position(|subsystem| subsystem.nqn == nqn)
-    }
-
     fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
-        let found = self.identities.iter().position(|subsystem| subsystem.nqn() == nqn);
-        found.ok_or_else(|| ServerError::NoSubsystem(nqn.into()))
+        index_in(&self.state().directory, nqn)
     }
 
-    /// Whether the host may use the subsystem. Anyone may ask what there is: the discovery log shows a host only what it
-    /// may use.
+    /// A controller for `association`, of this subsystem or, for `None`, of the discovery service.
     #[must_use]
-    pub fn allows(&self, subsystem: usize, hostnqn: &str) -> bool {
-        let Some(subsystem) = self.config.subsystems.get(subsystem) else { return subsystem == DISCOVERY };
-        subsystem.allows(hostnqn)
-    }
-
-    /// A controller for `association`.
-    #[must_use]
-    pub fn controller(&self, association: &Association, kato_ms: u32, now_ns: u64) -> Controller {
-        let kind = match self.identities.get(association.host.subsystem) {
+    pub fn controller(
+        &self,
+        association: &Association,
+        subsystem: Option<&Arc<Subsystem>>,
+        kato_ms: u32,
+        now_ns: u64,
+    ) -> Controller {
+        let kind = match subsystem {
             Some(subsystem) => ControllerKind::Io(Arc::clone(subsystem)),
             None => ControllerKind::Discovery,
         };
@@ -268,20 +267,15 @@ impl Shared {
         })
     }
 
-    /// Calls `f` with what an admin command may look at, `namespaces` being those of its subsystem. Takes no lock.
+    /// Calls `f` with what an admin command may look at: the namespaces of its subsystem, the discovery log, and the address at which
+    /// the host has reached the server. Takes no lock.
     pub fn with_env<R>(
         &self,
         namespaces: &[(u32, NamespaceInfo)],
-        reached: Option<IpAddr>,
+        (discovery, reached): (&DiscoveryLog, Option<IpAddr>),
         f: impl FnOnce(&AdminEnv) -> R,
     ) -> R {
-        f(&AdminEnv {
-            namespaces,
-            counters: &self.totals(),
-            power_on: self.started.elapsed(),
-            discovery: &self.discovery,
-            reached,
-        })
+        f(&AdminEnv { namespaces, counters: &self.totals(), power_on: self.started.elapsed(), discovery, reached })
     }
 
     /// Whether I/O threads look at what is in progress when they are moved: for tests.
@@ -484,6 +478,44 @@ impl Server {
         Ok(())
     }
 
+    /// Adds a subsystem without namespaces. Hosts that ask for events of the discovery log are told where they see it.
+    ///
+    /// # Errors
+    /// If there is one of this name, or the server has had too many.
+    pub fn add_subsystem(&self, config: &SubsystemConfig) -> Result<(), ServerError> {
+        self.changes.add_subsystem(config)?;
+        self.note_namespaces();
+        Ok(())
+    }
+
+    /// Removes a subsystem: no host gets in any more, the connections of those that are there end, and its namespaces are
+    /// removed. Requests in the backends are finished.
+    ///
+    /// # Errors
+    /// If there is no such subsystem.
+    pub fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError> {
+        self.changes.remove_subsystem(nqn)?;
+        self.note_namespaces();
+        Ok(())
+    }
+
+    /// From now on these hosts may connect to the subsystem; none named: any. Associations of hosts that are no longer named end, as
+    /// [`Server::disconnect`] ends them. Hosts that ask for events of the discovery log are told where they see a difference.
+    ///
+    /// # Errors
+    /// If there is no such subsystem.
+    pub fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError> {
+        let ended = self.changes.set_allowed_hosts(nqn, allowed_hosts)?;
+        self.note_namespaces();
+        Ok(ended)
+    }
+
+    /// From now on the discovery log gives hosts this address instead of the one that they have reached, and refers them to
+    /// these discovery services.
+    pub fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
+        self.changes.set_discovery(advertise, referrals);
+    }
+
     /// Changes a namespace's size to `blocks`, or for `None` to what its medium has become. Hosts are told if it differs,
     /// once every I/O thread knows. Returns the size in blocks that holds from now on.
     ///
@@ -510,6 +542,10 @@ fn send(thread: &Sender<Message>, mut message: Message) {
         message = back;
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+fn index_in(directory: &Directory, nqn: &str) -> Result<usize, ServerError> {
+    directory.find(nqn).ok_or_else(|| ServerError::NoSubsystem(nqn.into()))
 }
 
 fn no_namespace(nqn: &str, nsid: u32) -> ServerError {

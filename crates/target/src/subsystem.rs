@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::backend::Geometry;
 use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
-use crate::config::{MAX_SERIAL, NamespaceConfig, SubsystemConfig};
+use crate::config::{ControllerIds, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use crate::failures::Failures;
 use crate::listing::AllocatedBytes;
 
@@ -23,6 +23,7 @@ const NAME_SPACE: Uuid = Uuid::from_u128(0x6f0c_3f2e_93a5_4c1b_8d54_1f6a_5f0e_7a
 pub struct Subsystem {
     nqn: String,
     serial: String,
+    controller_ids: Option<ControllerIds>,
 }
 
 impl Subsystem {
@@ -30,7 +31,7 @@ impl Subsystem {
     #[must_use]
     pub fn new(config: &SubsystemConfig) -> Self {
         let serial = config.serial.clone().unwrap_or_else(|| derived_serial(&config.nqn));
-        Self { nqn: config.nqn.clone(), serial }
+        Self { nqn: config.nqn.clone(), serial, controller_ids: config.controller_ids }
     }
 
     /// NVMe qualified name.
@@ -43,6 +44,12 @@ impl Subsystem {
     #[must_use]
     pub fn serial(&self) -> &str {
         &self.serial
+    }
+
+    /// The identifiers that its controllers have; `None`: any that no other subsystem has for itself.
+    #[must_use]
+    pub fn controller_ids(&self) -> Option<ControllerIds> {
+        self.controller_ids
     }
 }
 
@@ -102,13 +109,14 @@ mod tests {
             nqn: nqn.into(),
             serial: None,
             allowed_hosts: Vec::new(),
+            controller_ids: None,
             namespaces: Vec::new(),
         })
     }
 
     fn info(nqn: &str, nsid: u32, uuid: Option<[u8; 16]>) -> NamespaceInfo {
         let backend = "mem:1MiB".parse().expect("a valid backend");
-        let config = NamespaceConfig { nsid, backend, block_size: 512, uuid };
+        let config = NamespaceConfig { nsid, backend, block_size: 512, uuid, hosts: Vec::new() };
         let geometry =
             Geometry { block_size: 512, blocks: 2048, volatile_write_cache: false, deallocated_reads_zero: true };
         NamespaceInfo::new(&subsystem(nqn), &config, geometry)

@@ -20,7 +20,7 @@ use crate::backend::Backend;
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::departures::Clock;
-use crate::message::{Message, Outbox};
+use crate::message::{ConnAddr, Message, Outbox};
 use crate::server::{Changes, Opener, Shared, announce};
 use crate::thread::{TargetThread, ThreadParts, Usage};
 use pilotlight_reactor::HistogramSnapshot;
@@ -70,9 +70,14 @@ impl Bench {
     ) -> io::Result<Self> {
         let block_size = backend.geometry().block_size;
         let spec = "null:4KiB".parse().map_err(|_| io::ErrorKind::InvalidInput)?; // never opened
-        let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None };
-        let subsystem =
-            SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+        let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None, hosts: Vec::new() };
+        let subsystem = SubsystemConfig {
+            nqn: NQN.into(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            controller_ids: None,
+            namespaces: vec![namespace],
+        };
         let config =
             ServerConfig { subsystems: vec![subsystem], limits, io_threads: threads, ..ServerConfig::default() };
         let backend = Arc::clone(backend);
@@ -241,7 +246,8 @@ impl Bench {
 
     /// Sends the I/O thread a message that is nothing to it.
     pub fn ring(&self) {
-        let _ = self.inbox.send(Message::DiscoveryChanged);
+        let nobody = ConnAddr { thread: 0, index: u32::MAX, serial: 0 };
+        let _ = self.inbox.send(Message::BarrierPassed(nobody));
     }
 
     /// What the I/O thread holds; panics if that is more than it may be.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use pilotlight_reactor::{Completions, Inbox, IoThread, Polled};
 use rustix::event::epoll;
 
-use crate::association::HostKey;
+use crate::association::{Association, HostKey};
 use crate::backend::Completion;
 use crate::background::tasks::Tasks;
 use crate::buffer::BufferPool;
@@ -36,6 +36,7 @@ use crate::queue_pair::{Cx, GONE};
 use crate::server::Shared;
 use crate::stats::Counters;
 use crate::tcp::Connection;
+use crate::views::ViewId;
 use link::{Link, Resources, SCRATCH, readable};
 
 /// Completions collected in one poll.
@@ -227,6 +228,10 @@ impl TargetThread {
             Message::Terminate(queue) => {
                 self.with(queue, now_ns, |link, cx| link.conn.pair.lost(cx));
             }
+            Message::End { associations, applied } => {
+                self.end_connections(&associations, now_ns);
+                drop(applied);
+            }
             Message::Abort { queue, cid, admin, slot } => {
                 let stopped = self.with(queue, now_ns, |link, cx| link.conn.pair.abort(cid, cx)).unwrap_or(false);
                 // The aborted command's answer is sent before the Abort command's.
@@ -244,6 +249,10 @@ impl TargetThread {
                 self.on_namespace(subsystem, nsid, change, now_ns);
                 drop(applied);
             }
+            Message::Views { views, applied } => {
+                self.resources.namespaces.set_views(&views);
+                drop(applied);
+            }
             Message::Listed { list, changed, applied } => {
                 self.on_listed(list, &changed, now_ns);
                 drop(applied);
@@ -251,7 +260,6 @@ impl TargetThread {
             Message::Utilization { admin, slot, generation } => {
                 self.with(admin, now_ns, |link, cx| link.conn.pair.on_utilization(slot, generation, cx));
             }
-            Message::DiscoveryChanged => self.each(now_ns, |link, cx| link.conn.pair.on_discovery_changed(cx)),
             Message::Drain => {
                 self.draining = true;
                 self.each(now_ns, |link, _| link.conn.pair.drain());
@@ -282,7 +290,7 @@ impl TargetThread {
             }
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
             NamespaceChange::Removed => {
-                if let Some(index) = namespaces.index_of(subsystem, nsid) {
+                if let Some(index) = namespaces.index_of(ViewId::whole(subsystem), nsid) {
                     self.resources.caps.remove(index);
                 }
                 namespaces.remove(subsystem, nsid);
@@ -291,11 +299,15 @@ impl TargetThread {
     }
 
     /// Every I/O thread has applied a change: hosts see it from now on.
-    fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(usize, u32)], now_ns: u64) {
+    fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(ViewId, u32)], now_ns: u64) {
+        let before = Arc::clone(self.resources.namespaces.directory());
         self.resources.namespaces.set_list(list);
+        if !Arc::ptr_eq(&before, self.resources.namespaces.directory()) {
+            self.each(now_ns, |link, cx| link.conn.pair.on_directory_changed(before.log(), cx));
+        }
         self.update_tasks(now_ns);
-        for &(subsystem, nsid) in changed {
-            self.each(now_ns, |link, cx| link.conn.pair.on_namespace_changed(subsystem, nsid, cx));
+        for &(view, nsid) in changed {
+            self.each(now_ns, |link, cx| link.conn.pair.on_namespace_changed(view, nsid, cx));
         }
     }
 
@@ -347,6 +359,15 @@ impl TargetThread {
         let result = f(link, &mut self.resources.cx(now_ns, address));
         self.settle(address.index, now_ns);
         Some(result)
+    }
+
+    /// Ends every connection of these associations.
+    fn end_connections(&mut self, associations: &[Arc<Association>], now_ns: u64) {
+        let of = self.links.iter().flatten().filter(|link| link.conn.pair.is_of(associations));
+        let ended: Vec<ConnAddr> = of.map(|link| link.address).collect();
+        for address in ended {
+            self.with(address, now_ns, |link, cx| link.conn.pair.lost(cx));
+        }
     }
 
     /// Calls `f` on every connection.

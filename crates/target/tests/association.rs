@@ -321,7 +321,13 @@ fn the_end_of_the_admin_queue_ends_the_io_queues() {
 
 #[test]
 fn the_power_state_that_a_host_has_set_is_told_and_goes_with_its_controller() {
-    let subsystem = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![] };
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: vec![],
+    };
     let serve = |power_states| {
         let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
         let subsystems = vec![subsystem.clone()];
@@ -384,7 +390,13 @@ fn hosts_hear_of_namespaces_that_come_grow_and_go() {
         assert_eq!(&listed[..changed.len()], changed);
         assert_eq!(listed[changed.len()], 0);
     };
-    let config = NamespaceConfig { nsid: 5, backend: "mem:1MiB".parse().expect("valid"), block_size: 4096, uuid: None };
+    let config = NamespaceConfig {
+        nsid: 5,
+        backend: "mem:1MiB".parse().expect("valid"),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
     target.server.add_namespace(NQN, &config).expect("added");
     wait_for_event(&mut controller, &[5]);
     assert_eq!(controller.active_namespaces().expect("a list"), [1, 5]);
@@ -444,8 +456,20 @@ fn a_namespace_that_an_io_thread_cannot_reach_is_refused() {
         let memory = pilotlight_target::backend::open(&ns.backend, ns.block_size, &budget)?;
         Ok(Arc::new(Unreachable(memory)) as Arc<dyn Backend>)
     };
-    let config = NamespaceConfig { nsid: 2, backend: "mem:1MiB".parse().expect("valid"), block_size: 4096, uuid: None };
-    let subsystem = |namespaces| SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: vec![], namespaces };
+    let config = NamespaceConfig {
+        nsid: 2,
+        backend: "mem:1MiB".parse().expect("valid"),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
+    let subsystem = |namespaces| SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: vec![],
+        controller_ids: None,
+        namespaces,
+    };
     let start = |namespaces| {
         let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
         let config = ServerConfig { listeners, subsystems: vec![subsystem(namespaces)], ..ServerConfig::default() };

@@ -36,8 +36,9 @@ fn folder() -> tempfile::TempDir {
 /// A server with the file `disk` of `folder`, on two reactors that share CPUs.
 fn server(folder: &Path, kind: &str, background: BackgroundConfig) -> Server {
     let backend = format!("{kind}file:{}?size=8MiB", folder.join("disk").display()).parse().expect("valid");
-    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None }];
-    let subsystem = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces };
+    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() }];
+    let subsystem =
+        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
         subsystems: vec![subsystem],
@@ -270,7 +271,7 @@ fn a_policy_that_sets_a_rate_of_zero_does_not_keep_a_pass_from_its_days() {
     let rates = || server.stats().background.iter().map(|class| class.rate_ppm).collect::<Vec<_>>();
     eventually(&server, "a rate of zero", |_| rates().iter().all(|&ppm| ppm == 0));
     let backend = format!("checked:file:{}?size=8MiB", second.path().join("disk").display()).parse().expect("valid");
-    let overdue = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None };
+    let overdue = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
     server.add_namespace(NQN, &overdue).expect("it is added");
     let done = || server.stats().upkeeps.iter().any(|now| now.nsid == 2 && now.passes == 1 && now.read_bytes >= BYTES);
     eventually(&server, "a pass", |_| done());
@@ -284,7 +285,7 @@ fn nothing_begins_while_a_request_is_in_progress() {
     let server = server(folder.path(), "checked:", fast());
     server.set_paused(Class::Scrub, true);
     let backend = "delay:3s-3s:mem:1MiB".parse().expect("valid");
-    let slow = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None };
+    let slow = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
     server.add_namespace(NQN, &slow).expect("it is added");
     let (_controller, mut queue) = queue(&server);
     let long = queue.submit(Sqe::block_io(io::READ, 2, 0, 1), &[], BLOCK as u32).expect("a read");

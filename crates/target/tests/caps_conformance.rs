@@ -23,8 +23,9 @@ struct Live;
 /// A namespace in memory, on two reactors that share CPUs.
 fn server() -> Server {
     let backend = BackendSpec::Memory(64 << 20);
-    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None }];
-    let subsystem = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces };
+    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() }];
+    let subsystem =
+        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
     let listeners = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     let config = ServerConfig { listeners, subsystems: vec![subsystem], io_threads: 2, ..ServerConfig::default() };
     Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")

@@ -28,9 +28,20 @@ const LARGEST: u64 = 128 << 10;
 /// Two namespaces in memory, on two reactors that share CPUs.
 fn server() -> Server {
     let backend = || BackendSpec::Memory(64 << 20);
-    let namespaces = [1, 2].map(|nsid| NamespaceConfig { nsid, backend: backend(), block_size: 4096, uuid: None });
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: namespaces.into() };
+    let namespaces = [1, 2].map(|nsid| NamespaceConfig {
+        nsid,
+        backend: backend(),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    });
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: namespaces.into(),
+    };
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
         subsystems: vec![subsystem],
@@ -299,11 +310,12 @@ fn a_policy_knows_which_namespaces_share_a_drive() {
     let file = |nsid: u32, drive: &str| {
         let path = folder.path().join(drive).join(nsid.to_string());
         let backend = BackendSpec::File { path, size: Some(1 << 20) };
-        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None }
+        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
     };
     let memory = NamespaceConfig { backend: BackendSpec::Memory(1 << 20), ..file(1, "") };
     let namespaces = vec![memory, file(2, "3"), file(3, "3"), file(4, "8")];
-    let subsystem = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces };
+    let subsystem =
+        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
     let listeners = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     let config = ServerConfig { listeners, subsystems: vec![subsystem], ..ServerConfig::default() };
     let options = RuntimeOptions { knobs: Some(Arc::new(Drives)), ..RuntimeOptions::new(vec![None], Idle::Yield) };

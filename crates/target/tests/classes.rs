@@ -16,14 +16,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const QUEUES: u16 = 4;
 
 fn namespace(nsid: u32) -> NamespaceConfig {
-    NamespaceConfig { nsid, backend: BackendSpec::Memory(1 << 20), block_size: 4096, uuid: None }
+    NamespaceConfig { nsid, backend: BackendSpec::Memory(1 << 20), block_size: 4096, uuid: None, hosts: Vec::new() }
 }
 
 fn server(io_threads: u32) -> Server {
     let namespaces = vec![namespace(1), namespace(2)];
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces }],
+        subsystems: vec![SubsystemConfig {
+            nqn: NQN.into(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            controller_ids: None,
+            namespaces,
+        }],
         io_threads,
         ..ServerConfig::default()
     };

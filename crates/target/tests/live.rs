@@ -34,9 +34,20 @@ struct Live {
 }
 
 fn serve(cores: u16, settings: &[(&str, &str)]) -> Live {
-    let namespace = NamespaceConfig { nsid: 1, backend: BackendSpec::Memory(64 << 20), block_size: 4096, uuid: None };
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+    let namespace = NamespaceConfig {
+        nsid: 1,
+        backend: BackendSpec::Memory(64 << 20),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: vec![namespace],
+    };
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
         subsystems: vec![subsystem],

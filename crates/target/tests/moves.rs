@@ -76,11 +76,13 @@ fn late() -> Arc<dyn Backend> {
 /// A main core, and two workers for the two I/O threads to go to and fro.
 fn start(path: &Path) -> Server {
     let spec: pilotlight_target::backend::BackendSpec = "null:4KiB".parse().expect("a backend"); // never opened
-    let namespace = |nsid| NamespaceConfig { nsid, backend: spec.clone(), block_size: BLOCK, uuid: None };
+    let namespace =
+        |nsid| NamespaceConfig { nsid, backend: spec.clone(), block_size: BLOCK, uuid: None, hosts: Vec::new() };
     let subsystem = SubsystemConfig {
         nqn: NQN.into(),
         serial: None,
         allowed_hosts: Vec::new(),
+        controller_ids: None,
         namespaces: vec![namespace(FILE), namespace(LATE)],
     };
     let config = ServerConfig {

@@ -29,9 +29,14 @@ struct Live {
 /// Four reactors on as many CPUs as there are, before this backend.
 fn serve(backend: &str) -> Live {
     let backend = backend.parse().expect("a backend");
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: vec![namespace],
+    };
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
         subsystems: vec![subsystem],

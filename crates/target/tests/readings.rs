@@ -21,12 +21,23 @@ const NQN: &str = "nqn.2026-01.test:readings";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> Server {
-    let namespace =
-        |nsid| NamespaceConfig { nsid, backend: BackendSpec::Memory(16 << 20), block_size: 4096, uuid: None };
+    let namespace = |nsid| NamespaceConfig {
+        nsid,
+        backend: BackendSpec::Memory(16 << 20),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
     let namespaces = [1, 2].map(namespace).into();
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces }],
+        subsystems: vec![SubsystemConfig {
+            nqn: NQN.into(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            controller_ids: None,
+            namespaces,
+        }],
         io_threads: 2,
         ..ServerConfig::default()
     };
@@ -190,7 +201,13 @@ fn sources_keep_their_numbers_while_hosts_and_namespaces_come_and_go() {
     let of: Vec<_> = first.iter().map(|source| source.of).collect();
     let namespaces = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1].map(Of::Namespace);
     assert_eq!(of, [&[Of::Server; 3][..], &namespaces].concat());
-    let namespace = |nsid| NamespaceConfig { nsid, backend: BackendSpec::Null(1 << 20), block_size: 4096, uuid: None };
+    let namespace = |nsid| NamespaceConfig {
+        nsid,
+        backend: BackendSpec::Null(1 << 20),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
     server.add_namespace(NQN, &namespace(3)).expect("a namespace");
     eventually("its sources", || sources().len() == 18);
     server.remove_namespace(NQN, 1).expect("it was there");

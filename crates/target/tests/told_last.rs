@@ -25,7 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 type Identified = (u32, Option<u64>);
 
 fn namespace(nsid: u32) -> NamespaceConfig {
-    NamespaceConfig { nsid, backend: "mem:4MiB".parse().expect("valid"), block_size: BLOCK, uuid: None }
+    NamespaceConfig {
+        nsid,
+        backend: "mem:4MiB".parse().expect("valid"),
+        block_size: BLOCK,
+        uuid: None,
+        hosts: Vec::new(),
+    }
 }
 
 /// A host that wants to hear of namespaces and has one Async Event Request outstanding.

@@ -15,6 +15,9 @@ pub(crate) type Number = Located<i64>;
 pub(crate) struct Draft {
     pub(crate) listen: Vec<Text>,
     pub(crate) advertise: Option<Text>,
+    /// Whether the discovery service is announced by multicast DNS.
+    pub(crate) mdns: bool,
+    pub(crate) referrals: Vec<ReferralDraft>,
     pub(crate) cores: Vec<Number>,
     pub(crate) main_core: Option<Number>,
     pub(crate) reactors: Option<Number>,
@@ -36,6 +39,14 @@ pub(crate) struct Draft {
     pub(crate) hosts: Vec<HostDraft>,
     pub(crate) classes: Vec<ClassDraft>,
     pub(crate) subsystems: Vec<SubsystemDraft>,
+}
+
+/// Another discovery service as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct ReferralDraft {
+    /// Where the referral as a whole stands.
+    pub(crate) at: Origin,
+    pub(crate) address: Option<Text>,
 }
 
 /// A policy as it was written.

@@ -3,7 +3,8 @@
 use toml::de::DeTable;
 
 use super::draft::{
-    BackgroundDraft, ClassDraft, Draft, GoalsDraft, HostDraft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft,
+    BackgroundDraft, ClassDraft, Draft, GoalsDraft, HostDraft, LimitsDraft, NamespaceDraft, PolicyDraft, ReferralDraft,
+    SubsystemDraft,
 };
 use super::problem::{Origin, Problem};
 use super::section::{Problems, Section};
@@ -44,6 +45,10 @@ fn server(root: &Section<'_>) -> Draft {
     if let Some(section) = root.section("metrics") {
         draft.metrics = section.text("listen");
     }
+    if let Some(section) = root.section("discovery") {
+        draft.mdns = section.switch("mdns").unwrap_or(false);
+        draft.referrals = section.sections("referral").iter().map(referral).collect();
+    }
     if let Some(section) = root.section("server") {
         draft.listen = section.texts("listen");
         draft.advertise = section.text("advertise");
@@ -57,6 +62,10 @@ fn server(root: &Section<'_>) -> Draft {
         draft.sensor = section.text("sensor");
     }
     draft
+}
+
+fn referral(section: &Section<'_>) -> ReferralDraft {
+    ReferralDraft { at: section.at(), address: section.text("address") }
 }
 
 fn policy(section: &Section<'_>) -> PolicyDraft {

@@ -15,6 +15,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
     let draft = Draft {
         listen: texts("--listen", &args.listen),
         advertise: text("--advertise", args.advertise.as_ref()),
+        mdns: args.mdns,
         cores: cores(args.cores.as_ref(), &mut problems),
         main_core: number("--main-core", args.main_core),
         reactors: number("--reactors", args.reactors),
@@ -48,9 +49,10 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 26] = [
+    let stated: [(&'static str, bool, &str); 27] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
+        ("--mdns", args.mdns, "`mdns = true` in [discovery]"),
         ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
         ("--block-size", args.block_size.is_some(), "`block_size = ...` in [[subsystem.namespace]]"),
         ("--cores", args.cores.is_some(), "`cores = \"...\"` in [server]"),

@@ -45,6 +45,8 @@ pub(crate) struct Operation {
     pub(crate) admin_socket: Option<AdminSocket>,
     /// Where metrics are served over HTTP; `None`: nowhere.
     pub(crate) metrics: Option<SocketAddr>,
+    /// Whether the discovery service is announced by multicast DNS.
+    pub(crate) mdns: bool,
 }
 
 /// How long after the last request the whole server waits in the kernel, if the policy lets it.

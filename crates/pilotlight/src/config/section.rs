@@ -10,8 +10,23 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 12] = [
-    ("", &["server", "policy", "goals", "limits", "admin", "metrics", "subsystem", "host", "class", "background"]),
+pub(crate) const SCHEMA: [(&str, &[&str]); 14] = [
+    (
+        "",
+        &[
+            "server",
+            "policy",
+            "goals",
+            "limits",
+            "admin",
+            "metrics",
+            "discovery",
+            "subsystem",
+            "host",
+            "class",
+            "background",
+        ],
+    ),
     (
         "server",
         &[
@@ -31,6 +46,8 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 12] = [
     ("goals", &["budget", "domain", "schedule", "profile", "tolerance"]),
     ("admin", &["socket", "state"]),
     ("metrics", &["listen"]),
+    ("discovery", &["mdns", "referral"]),
+    ("discovery.referral", &["address"]),
     (
         "limits",
         &[
@@ -309,7 +326,9 @@ fn join(path: &str, key: &str) -> String {
 fn place_of(section: &str) -> String {
     match section {
         "" => "at the top of the file".to_owned(),
-        list if list.starts_with("subsystem") || ["host", "class"].contains(&list) => format!("in [[{list}]]"),
+        list if list.starts_with("subsystem") || ["host", "class", "discovery.referral"].contains(&list) => {
+            format!("in [[{list}]]")
+        }
         table => format!("in [{table}]"),
     }
 }

@@ -203,11 +203,13 @@ mod tests {
             backend: backend.parse().unwrap(),
             block_size: 4096,
             uuid: None,
+            hosts: Vec::new(),
         };
         let subsystem = |nqn: &str, hosts: &[&str], namespaces| SubsystemConfig {
             nqn: nqn.to_owned(),
             serial: None,
             allowed_hosts: hosts.iter().map(ToString::to_string).collect(),
+            controller_ids: None,
             namespaces,
         };
         ServerConfig {
@@ -240,6 +242,7 @@ mod tests {
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
             metrics: None,
+            mdns: false,
             state_file: None,
         }
     }

@@ -195,11 +195,12 @@ mod tests {
     #[test]
     fn nothing_is_preallocated_by_the_check() {
         let backend = "mem:4MiB,hugepages".parse().unwrap();
-        let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
+        let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
         let subsystem = SubsystemConfig {
             nqn: "nqn.2024-05.com.example:a".to_owned(),
             serial: None,
             allowed_hosts: Vec::new(),
+            controller_ids: None,
             namespaces: vec![namespace],
         };
         let limits = Limits { max_memory: 1 << 20, ..Limits::default() };

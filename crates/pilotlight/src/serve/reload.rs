@@ -1,7 +1,7 @@
 //! SIGHUP: from what runs to the configuration that was just read.
 //!
-//! Namespaces come, go and change their size while the server runs, and so does the policy; every other difference is named
-//! and waits for a restart. [`plan`] decides and touches nothing; [`apply`] carries out and keeps account of what has become
+//! Subsystems and namespaces come and go while the server runs, namespaces change their size, and allowed hosts, what the
+//! discovery service tells, and the policy change; every other difference is named and waits for a restart. [`plan`] decides and touches nothing; [`apply`] carries out and keeps account of what has become
 //! true, so that what fails is tried again at the next SIGHUP.
 //!
 //! What was changed by hand stays until the configuration says something else about it (`station`).
@@ -29,6 +29,23 @@ use shrink::Shrink;
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
+    /// What the discovery service tells beside subsystems.
+    Discovery {
+        advertise: Option<(String, u16)>,
+        referrals: Vec<(String, u16)>,
+    },
+    /// Which hosts may connect to a subsystem.
+    AllowHosts {
+        nqn: String,
+        allowed_hosts: Vec<String>,
+    },
+    /// A subsystem without its namespaces: they are changes of their own.
+    AddSubsystem {
+        subsystem: SubsystemConfig,
+    },
+    RemoveSubsystem {
+        nqn: String,
+    },
     Remove {
         nqn: String,
         nsid: u32,
@@ -80,7 +97,7 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
         warn!("{difference}");
     }
     for change in plan.changes {
-        apply_change(state, change, read.may_shrink, server);
+        apply_change(state, change, &wanted, read.may_shrink, server);
     }
     state.read = read.config.clone();
     apply_goals(state, read.operation, server);
@@ -89,7 +106,19 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
     info!("configuration read again");
 }
 
-fn apply_change(state: &mut State, change: Change, may_shrink: &[NamespaceName], server: &dyn Running) {
+fn apply_change(
+    state: &mut State,
+    change: Change,
+    wanted: &ServerConfig,
+    may_shrink: &[NamespaceName],
+    server: &dyn Running,
+) {
+    if let Change::RemoveSubsystem { nqn } = &change
+        && let Some(staying) = moves::find(&state.config, wanted).iter().find(|one| one.from.nqn == nqn)
+    {
+        let nsid = staying.from.namespace.nsid;
+        return warn!("subsystem {nqn} stays: the storage of its namespace {nsid} could not be moved");
+    }
     if let Change::Resize { nqn, to, blocks } = &change {
         if said(&state.config, nqn, to.nsid).is_none() {
             return; // it could not be moved there
@@ -216,21 +245,31 @@ fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
     for subsystem in &running.subsystems {
         match wanted.subsystems.iter().find(|other| other.nqn == subsystem.nqn) {
             Some(other) => plan_subsystem(&mut plan, subsystem, other, &moves),
-            None => plan.waiting.push(format!("subsystem {} is removed by a restart only", subsystem.nqn)),
+            None => plan_removal(&mut plan, &subsystem.nqn, &moves),
         }
     }
     let is_new = |other: &&SubsystemConfig| running.subsystems.iter().all(|subsystem| subsystem.nqn != other.nqn);
     for subsystem in wanted.subsystems.iter().filter(is_new) {
-        plan.waiting.push(format!("subsystem {} is added by a restart only", subsystem.nqn));
+        let empty = SubsystemConfig { namespaces: Vec::new(), ..subsystem.clone() };
+        plan_namespaces(&mut plan, &empty, subsystem, &moves);
+        plan.changes.push(Change::AddSubsystem { subsystem: empty });
+    }
+    if (&running.advertise, &running.referrals) != (&wanted.advertise, &wanted.referrals) {
+        let (advertise, referrals) = (wanted.advertise.clone(), wanted.referrals.clone());
+        plan.changes.push(Change::Discovery { advertise, referrals });
     }
     plan.waiting.extend(moves.iter().filter_map(Move::refusal));
     plan.changes.extend(moves.iter().filter(|one| one.obstacle.is_none()).flat_map(plan_move));
     // stable, so that within each kind the order of the file holds
     plan.changes.sort_by_key(|change| match change {
-        Change::Remove { .. } => 0,
-        Change::Move { .. } => 1,
-        Change::Resize { .. } => 2,
-        Change::Add { .. } => 3,
+        Change::AllowHosts { .. } => 0, // first, as a host may have lost its permission
+        Change::Discovery { .. } => 1,
+        Change::AddSubsystem { .. } => 2,
+        Change::Remove { .. } => 3,
+        Change::Move { .. } => 4,
+        Change::RemoveSubsystem { .. } => 5,
+        Change::Resize { .. } => 6,
+        Change::Add { .. } => 7,
     });
     plan
 }
@@ -247,7 +286,6 @@ fn plan_move(one: &Move) -> [Change; 2] {
 fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
     let differs = [
         ("server.listen", running.listeners != wanted.listeners),
-        ("server.advertise", running.advertise != wanted.advertise),
         ("server.cores", running.cores != wanted.cores),
         ("server.main_core", running.main_core != wanted.main_core),
         ("server.io_threads", running.io_threads != wanted.io_threads),
@@ -259,10 +297,26 @@ fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
 }
 
 fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {
-    if running.serial != wanted.serial || running.allowed_hosts != wanted.allowed_hosts {
-        let text = format!("serial or allowed_hosts of {} have changed; a restart brings it about", running.nqn);
-        plan.waiting.push(text);
+    if running.serial != wanted.serial {
+        plan.waiting.push(format!("serial of {} has changed; a restart brings it about", running.nqn));
     }
+    if running.allowed_hosts != wanted.allowed_hosts {
+        let allowed_hosts = wanted.allowed_hosts.clone();
+        plan.changes.push(Change::AllowHosts { nqn: running.nqn.clone(), allowed_hosts });
+    }
+    plan_namespaces(plan, running, wanted, moves);
+}
+
+/// A subsystem goes with its namespaces, unless the storage of one is to be moved and cannot be.
+fn plan_removal(plan: &mut Plan, nqn: &str, moves: &[Move]) {
+    if moves.iter().any(|one| one.from.nqn == nqn && one.obstacle.is_some()) {
+        plan.waiting.push(format!("subsystem {nqn} stays, as the storage of a namespace cannot be moved"));
+    } else {
+        plan.changes.push(Change::RemoveSubsystem { nqn: nqn.to_owned() });
+    }
+}
+
+fn plan_namespaces(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {
     let nqn = || running.nqn.clone();
     for namespace in &running.namespaces {
         match wanted.namespaces.iter().find(|other| other.nsid == namespace.nsid) {
@@ -297,6 +351,13 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
 /// Makes a change; the blocks of a namespace that was resized.
 fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, ServerError> {
     match change {
+        Change::Discovery { advertise, referrals } => {
+            server.set_discovery(advertise.clone(), referrals.clone());
+            Ok(None)
+        }
+        Change::AllowHosts { nqn, allowed_hosts } => server.set_allowed_hosts(nqn, allowed_hosts).map(|()| None),
+        Change::AddSubsystem { subsystem } => server.add_subsystem(subsystem).map(|()| None),
+        Change::RemoveSubsystem { nqn } => server.remove_subsystem(nqn).map(|()| None),
         Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid).map(|()| None),
         Change::Add { nqn, namespace } => server.add_namespace(nqn, namespace).map(|()| None),
         Change::Resize { nqn, to, blocks } => server.resize_namespace(nqn, to.nsid, *blocks).map(Some),
@@ -315,6 +376,19 @@ fn done(change: &Change, blocks: Option<u64>) -> String {
 /// Notes that a change has been made.
 fn record(state: &mut State, change: Change, blocks: Option<u64>) {
     match change {
+        Change::Discovery { advertise, referrals } => {
+            (state.config.advertise, state.config.referrals) = (advertise, referrals);
+        }
+        Change::AllowHosts { nqn, allowed_hosts } => {
+            let known = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == nqn);
+            known.for_each(|subsystem| subsystem.allowed_hosts.clone_from(&allowed_hosts));
+        }
+        Change::AddSubsystem { subsystem } => state.config.subsystems.push(subsystem),
+        Change::RemoveSubsystem { nqn } => {
+            state.config.subsystems.retain(|subsystem| subsystem.nqn != nqn);
+            state.blocks.retain(|(of, _, _)| *of != nqn);
+            state.by_hand.retain(|hand| hand.nqn != nqn);
+        }
         Change::Remove { nqn, nsid } => {
             state.forget_size(&nqn, nsid);
             state.namespaces(&nqn).into_iter().for_each(|all| all.retain(|namespace| namespace.nsid != nsid));
@@ -339,6 +413,10 @@ fn record(state: &mut State, change: Change, blocks: Option<u64>) {
 
 fn describe(change: &Change) -> String {
     match change {
+        Change::Discovery { .. } => "changing the advertised address and referrals".to_owned(),
+        Change::AllowHosts { nqn, .. } => format!("changing the allowed hosts of {nqn}"),
+        Change::AddSubsystem { subsystem } => format!("adding subsystem {}", subsystem.nqn),
+        Change::RemoveSubsystem { nqn } => format!("removing subsystem {nqn}"),
         Change::Remove { nqn, nsid } => format!("removing namespace {nsid} of {nqn}"),
         Change::Add { nqn, namespace } => {
             format!("adding namespace {} of {nqn}, {},", namespace.nsid, namespace.backend)

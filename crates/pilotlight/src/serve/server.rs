@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow};
 use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use pilotlight_target::background::control::Class;
-use pilotlight_target::config::{NamespaceConfig, ServerConfig};
+use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
 
 use super::knobs::{self, Reach, Settings};
@@ -24,6 +24,15 @@ use crate::status::report::{NameAndValue, PowerReport};
 pub(super) trait Running: Send + Sync {
     /// Addresses it listens on, with the ports that port 0 became.
     fn local_addrs(&self) -> Vec<SocketAddr>;
+    /// Adds a subsystem without namespaces.
+    fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError>;
+    /// Removes a subsystem with its namespaces and ends its connections.
+    fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError>;
+    /// Says which hosts may connect to a subsystem from now on; none named: any.
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<(), ServerError>;
+    /// Says which address hosts are told instead of the one that they have reached, and to which discovery services they are
+    /// referred.
+    fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>);
     /// Adds a namespace to the subsystem `nqn` and tells its hosts.
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError>;
     /// Removes a namespace from the subsystem `nqn` and tells its hosts.
@@ -150,6 +159,22 @@ pub(super) fn options(operation: &Operation) -> RuntimeOptions {
 impl Running for Served {
     fn local_addrs(&self) -> Vec<SocketAddr> {
         self.server.local_addrs().to_vec()
+    }
+
+    fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError> {
+        self.server.add_subsystem(subsystem)
+    }
+
+    fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError> {
+        self.server.remove_subsystem(nqn)
+    }
+
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<(), ServerError> {
+        self.server.set_allowed_hosts(nqn, allowed_hosts).map(drop)
+    }
+
+    fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
+        self.server.set_discovery(advertise, referrals);
     }
 
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {

@@ -5,6 +5,7 @@ mod background;
 mod budget;
 mod check;
 mod demo;
+mod discovery;
 mod durability;
 mod errors;
 mod failures;

@@ -102,9 +102,14 @@ pub(crate) fn has_two_cpus() -> bool {
 /// A target on [`SERVER_CPU`], which polls.
 pub(crate) fn serve(backend: &str, io_threads: u32) -> Server {
     let backend = backend.parse().unwrap_or_else(|error| fail(&format!("{error}")));
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: vec![namespace],
+    };
     let config = ServerConfig {
         listeners: vec![([127, 0, 0, 1], 0).into()],
         subsystems: vec![subsystem],

@@ -26,7 +26,13 @@ fn controller(kind: ControllerKind) -> Controller {
 }
 
 fn io_controller() -> Controller {
-    let config = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: vec![], namespaces: vec![] };
+    let config = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: vec![],
+        controller_ids: None,
+        namespaces: vec![],
+    };
     let mut controller = controller(ControllerKind::Io(Arc::new(Subsystem::new(&config))));
     enable(&mut controller);
     controller

@@ -41,6 +41,7 @@ pub(crate) use stamp::{receive_stamped, set_stamping};
 use crate::caps::Limit;
 use crate::namespaces::Namespaces;
 use crate::stats::Counters;
+use crate::views::ViewId;
 use coarse::Pair;
 
 /// When a command came.
@@ -71,7 +72,7 @@ impl Arrival {
             pair[usize::from(self.sample.is_write())].record(polled_ns, count);
         }
         if self.sample.is_sampled() {
-            let index = |nsid| namespaces.index_of(self.sample.subsystem(), nsid);
+            let index = |nsid| namespaces.index_of(ViewId::whole(self.sample.subsystem()), nsid);
             let limit = self.sample.namespace().and_then(index).and_then(|index| namespaces.limit(index));
             self.sample.record(count, polled_ns, into, limit.map(|limit| &**limit));
         }

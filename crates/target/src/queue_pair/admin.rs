@@ -15,8 +15,10 @@ use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
 use crate::association::{Association, HostKey};
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
+use crate::discovery::DiscoveryLog;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
-use crate::server::UtilizationRequest;
+use crate::server::{DISCOVERY, UtilizationRequest};
+use crate::views::ViewId;
 
 /// The answer to an I/O queue whose controller is gone.
 pub const GONE: ConnectRefusal =
@@ -43,7 +45,8 @@ enum AfterQueues {
 
 impl AdminQueue {
     pub(super) fn new(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx) -> Self {
-        let controller = cx.shared.controller(&association, cmd.kato_ms, cx.now_ns);
+        let identity = cx.namespaces.directory().subsystem(association.host.subsystem);
+        let controller = cx.shared.controller(&association, identity, cmd.kato_ms, cx.now_ns);
         association.note_power_state(controller.power_state());
         let queues = Vec::with_capacity(usize::from(cx.shared.limits.max_io_queues));
         Self { association, controller, queues, after_queues: AfterQueues::Nothing, is_flushing: false }
@@ -51,7 +54,8 @@ impl AdminQueue {
 
     /// Bytes that an admin queue takes beside what every queue does, at most, of a controller of `max_io_queues` I/O queues.
     pub(super) const fn bytes(max_io_queues: u16) -> usize {
-        size_of::<Self>() + max_io_queues as usize * size_of::<Option<ConnAddr>>() + Controller::HEAP_BYTES
+        let per_queue = size_of::<Option<ConnAddr>>() + 2 * size_of::<ConnAddr>(); // the association's list doubles as it grows
+        size_of::<Self>() + max_io_queues as usize * per_queue + Controller::HEAP_BYTES
     }
 
     pub(super) fn is_alone(&self) -> bool {
@@ -81,6 +85,16 @@ impl<T: Transport> QueuePair<T> {
             Role::Admin(admin) => Some(&admin.association.host),
             Role::None => None,
         }
+    }
+
+    /// Whether this connection belongs to one of these associations.
+    pub(crate) fn is_of(&self, associations: &[Arc<Association>]) -> bool {
+        let of = match &self.role {
+            Role::Io(association) => association,
+            Role::Admin(admin) => &admin.association,
+            Role::None => return false,
+        };
+        associations.iter().any(|association| Arc::ptr_eq(association, of))
     }
 
     /// A command on the admin queue.
@@ -201,7 +215,7 @@ impl<T: Transport> QueuePair<T> {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &self.role) else { return false };
         let subsystem = admin.association.host.subsystem;
         let Some(nsid) = reports_utilization(sqe).filter(|_| admin.controller.is_ready()) else { return false };
-        if cx.namespaces.listed(subsystem).iter().all(|(listed, _)| *listed != nsid) {
+        if cx.namespaces.listed(admin.association.view()).iter().all(|(listed, _)| *listed != nsid) {
             return false;
         }
         let slot = queue.slots.get(index);
@@ -242,10 +256,11 @@ impl<T: Transport> QueuePair<T> {
         let data = from_host.as_deref().unwrap_or(&[]);
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
         admin.hear(cx.now_ns);
-        let namespaces = cx.namespaces.listed(admin.association.host.subsystem);
+        let namespaces = cx.namespaces.listed(admin.association.view());
+        let log = cx.namespaces.directory().log();
         let outcome = cx
             .shared
-            .with_env(namespaces, self.reached, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
+            .with_env(namespaces, (log, self.reached), |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
         admin.association.note_power_state(admin.controller.power_state());
         if let Some(buffer) = from_host {
             cx.memory.give_back(&mut queue.share, buffer);
@@ -334,6 +349,7 @@ impl<T: Transport> QueuePair<T> {
             return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr(), "QID: this queue is connected already"));
         }
         admin.queues[at] = Some(queue);
+        admin.association.note_queue(queue);
         admin.controller.io_queue_connected();
         admin.controller.traffic(cx.now_ns);
         Ok(())
@@ -345,6 +361,7 @@ impl<T: Transport> QueuePair<T> {
         if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
         {
             *slot = None;
+            admin.association.forget_queue(queue);
         }
         self.queues_changed(cx);
     }
@@ -358,19 +375,22 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// A namespace has been added, resized or removed.
-    pub fn on_namespace_changed(&mut self, subsystem: usize, nsid: u32, cx: &mut Cx) {
+    /// A namespace has been added, resized, removed, shown or hidden: to hosts with this view.
+    pub fn on_namespace_changed(&mut self, view: ViewId, nsid: u32, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
-        if admin.association.host.subsystem == subsystem && matches!(self.phase, Phase::Ready) {
+        if admin.association.view() == view && matches!(self.phase, Phase::Ready) {
             admin.controller.namespace_changed(nsid);
             self.deliver_events(cx);
         }
     }
 
-    /// The discovery log has changed.
-    pub fn on_discovery_changed(&mut self, cx: &mut Cx) {
+    /// What hosts can connect to has changed; before, the discovery log was this one. A discovery controller notes whether its
+    /// host sees a difference.
+    pub fn on_directory_changed(&mut self, before: &DiscoveryLog, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
-        if matches!(self.phase, Phase::Ready) {
+        let HostKey { subsystem, hostnqn, .. } = &admin.association.host;
+        let is_seen = || cx.namespaces.directory().log().differs_for(hostnqn, before);
+        if *subsystem == DISCOVERY && matches!(self.phase, Phase::Ready) && is_seen() {
             admin.controller.discovery_changed();
             self.deliver_events(cx);
         }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pilotlight_nvme::command::{Sgl, opcode};
-use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, fctype, nqn_from_field};
+use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, fctype, nqn_from_field};
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U16;
@@ -23,11 +23,12 @@ use super::slots::Slots;
 use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
-use crate::association::{Association, HostKey};
+use crate::association::{Association, HostKey, Origin};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::latency::Arrival;
 use crate::memory::Share;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
+use crate::server::DISCOVERY;
 use crate::wait::Wait;
 
 /// A Connect command that waits for others.
@@ -85,6 +86,20 @@ fn connect_data(sqe: &Sqe, capsule: &InCapsule) -> Result<ConnectData, ConnectRe
     if capsule.intact { Ok(data) } else { Err(ConnectRefusal::DATA_DIGEST) }
 }
 
+/// The place of the subsystem named `nqn`; [`DISCOVERY`] for the discovery service.
+pub(super) fn find_subsystem(nqn: &str, cx: &Cx) -> Option<usize> {
+    if nqn == DISCOVERY_NQN { Some(DISCOVERY) } else { cx.namespaces.directory().find(nqn) }
+}
+
+/// Whether the host may connect to the subsystem.
+fn admit(subsystem: usize, hostnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal> {
+    let directory = cx.namespaces.directory();
+    if !directory.exists(subsystem) {
+        return Err(ConnectRefusal::SUBNQN);
+    }
+    if directory.allows(subsystem, hostnqn) { Ok(()) } else { Err(ConnectRefusal::HOST_NOT_ALLOWED) }
+}
+
 impl<T: Transport> QueuePair<T> {
     /// Acts on the first command.
     pub(super) fn first_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
@@ -119,10 +134,8 @@ impl<T: Transport> QueuePair<T> {
         }
         let subnqn = nqn_from_field(&data.subnqn).ok_or(ConnectRefusal::SUBNQN)?;
         let hostnqn = hostnqn_from_field(&data.hostnqn).ok_or(ConnectRefusal::HOSTNQN)?;
-        let subsystem = cx.shared.find_subsystem(subnqn).ok_or(ConnectRefusal::SUBNQN)?;
-        if !cx.shared.allows(subsystem, hostnqn) {
-            return Err(ConnectRefusal::HOST_NOT_ALLOWED);
-        }
+        let subsystem = find_subsystem(subnqn, cx).ok_or(ConnectRefusal::SUBNQN)?;
+        admit(subsystem, hostnqn, cx)?;
         let host = HostKey { subsystem, hostid: data.hostid, hostnqn: hostnqn.to_owned() };
         if cmd.qid == 0 {
             self.connect_admin(cid, cmd, host, data.cntlid.get(), cx)
@@ -215,8 +228,14 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
+    /// What hosts can connect to may have changed since the Connect came, and was checked.
     fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: Admission, cx: &mut Cx) {
-        let Some(association) = cx.shared.register.begin(admission.host().clone(), cx.me) else {
+        if let Err(refusal) = admit(admission.host().subsystem, &admission.host().hostnqn, cx) {
+            return self.refuse_connect(cid, refusal, &admission.host().hostnqn, cx);
+        }
+        let origin = Origin { peer: self.peer, began_ns: cx.now_ns };
+        let ids = cx.namespaces.directory().subsystem(admission.host().subsystem).and_then(|one| one.controller_ids());
+        let Some(association) = cx.shared.register.begin(admission.host().clone(), cx.me, origin, ids) else {
             return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, &admission.host().hostnqn, cx);
         };
         let cntlid = association.cntlid;

@@ -5,6 +5,7 @@ use super::{Cx, QueuePair, Role, Transport};
 use crate::association::HostKey;
 use crate::latency::Sample;
 use crate::usage::{Operation, Row};
+use crate::views::ViewId;
 
 /// See the head of the file.
 pub(super) struct Counted {
@@ -30,7 +31,7 @@ impl<T: Transport> QueuePair<T> {
         let subsystem = [false, true].map(|is_write| Sample::of_subsystem(host.subsystem, is_write));
         let Role::Io(_) = &self.role else { return Counted { row: Row::default(), subsystem } };
         cx.departures.open(host.subsystem, cx.counters);
-        let nsids = cx.namespaces.listed(host.subsystem).iter().map(|(nsid, _)| *nsid);
+        let nsids = cx.namespaces.listed(ViewId::whole(host.subsystem)).iter().map(|(nsid, _)| *nsid);
         let number = cx.shared.listed_hosts.number_of(&host.hostnqn);
         Counted { row: Row::new(number, host.subsystem, nsids, &cx.counters.usage), subsystem }
     }

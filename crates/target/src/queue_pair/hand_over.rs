@@ -5,6 +5,7 @@
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::fabrics::{ConnectData, nqn_from_field};
 
+use super::connect::find_subsystem;
 use super::refusal::hostnqn_from_field;
 use super::{Cx, Phase, QueuePair, Transport};
 
@@ -21,9 +22,8 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn hands_over(&mut self, sqe: &Sqe, data: &ConnectData, cx: &Cx) -> bool {
         let names = nqn_from_field(&data.subnqn).zip(hostnqn_from_field(&data.hostnqn));
         let Some((subnqn, hostnqn)) = names.filter(|_| self.transport.unsent_bytes() == 0) else { return false };
-        let Some(subsystem) = cx.shared.find_subsystem(subnqn).filter(|&at| cx.shared.allows(at, hostnqn)) else {
-            return false;
-        };
+        let allowed = |at: &usize| cx.namespaces.directory().allows(*at, hostnqn);
+        let Some(subsystem) = find_subsystem(subnqn, cx).filter(allowed) else { return false };
         let Some(to) = cx.shared.other_thread(hostnqn, subsystem, cx.me.thread) else { return false };
         self.phase = Phase::HandingOver(Box::new(HandOver { to, sqe: *sqe, data: *data }));
         true

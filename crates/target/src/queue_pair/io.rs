@@ -45,10 +45,10 @@ impl<T: Transport> QueuePair<T> {
             self.fabrics_on_io_queue(sqe, cx);
             return;
         }
-        let subsystem = association.host.subsystem;
-        let plan = decode_io(sqe, subsystem, cx.namespaces);
+        let view = association.view();
+        let plan = decode_io(sqe, view, cx.namespaces);
         if let Err(status) = plan
-            && let Some(namespace) = cx.namespaces.index_of(subsystem, sqe.nsid.get())
+            && let Some(namespace) = cx.namespaces.index_of(view, sqe.nsid.get())
         {
             cx.note_failure(operation_of(sqe), (namespace, Some(sqe.slba())), status, false);
         }

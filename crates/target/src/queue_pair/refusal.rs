@@ -75,7 +75,8 @@ impl ConnectRefusal {
         "HOSTNQN: this host is not on the subsystem's list (allowed_hosts, --allow-host)",
     )
     .as_reason(RefusalReason::HostNotAllowed);
-    pub(super) const NO_CNTLID_LEFT: Self = Self::busy("every controller identifier is in use");
+    pub(super) const NO_CNTLID_LEFT: Self =
+        Self::busy("every controller identifier is in use (controller_ids of the subsystem)");
     pub(super) const NO_ANSWER: Self = Self::busy("an I/O thread has not answered for too long");
     pub(super) const NOT_DRAINED: Self =
         Self::busy("requests of the host's earlier queues were in the backends for too long")

@@ -11,6 +11,7 @@ use crate::backend::Op;
 use crate::buffer::MAX_BUFFER;
 use crate::command::{Range, Work};
 use crate::usage::Operation;
+use crate::views::ViewId;
 
 /// Bytes that one step of Write Zeroes sets, so that a reactor is not held up.
 pub(super) const ZERO_STEP: u64 = 1 << 20;
@@ -111,14 +112,15 @@ impl<T: Transport> QueuePair<T> {
 
     /// Flushes the next namespace; after the last, answers with the first failure.
     fn flush_all_step(&mut self, index: u16, next: u32, failed: Status, cx: &mut Cx) -> Step {
-        let subsystem = match &self.role {
-            Role::Io(association) => association.host.subsystem,
-            Role::Admin(admin) => admin.association.host.subsystem,
+        let view = match &self.role {
+            Role::Io(association) => association.view(),
+            // at a shutdown also those that its host sees no longer, and may have written to
+            Role::Admin(admin) => ViewId::whole(admin.association.host.subsystem),
             Role::None => return Step::Gone,
         };
         let Some(queue) = &mut self.queue else { return Step::Gone };
         let slot = queue.slots.get(index);
-        let Some(namespace) = cx.namespaces.next_of(subsystem, next) else {
+        let Some(namespace) = cx.namespaces.next_of(view, next) else {
             slot.fail(failed);
             return self.complete(index, 0, cx);
         };

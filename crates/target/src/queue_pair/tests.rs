@@ -105,9 +105,15 @@ impl ThreadState {
     /// A subsystem whose namespace 1 is in `backend`.
     fn new(backend: Arc<dyn Backend>) -> Self {
         let spec = "null:4KiB".parse().expect("a backend"); // never opened
-        let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size: BLOCK as u32, uuid: None };
-        let subsystem =
-            SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+        let namespace =
+            NamespaceConfig { nsid: 1, backend: spec, block_size: BLOCK as u32, uuid: None, hosts: Vec::new() };
+        let subsystem = SubsystemConfig {
+            nqn: NQN.into(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            controller_ids: None,
+            namespaces: vec![namespace],
+        };
         let config = ServerConfig { subsystems: vec![subsystem], io_threads: 1, ..ServerConfig::default() };
         let shared = Arc::new(Shared::for_tests(config, &move |_| Ok(Arc::clone(&backend))).expect("a server's"));
         let mut namespaces = Namespaces::new().expect("a bell");

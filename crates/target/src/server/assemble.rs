@@ -12,7 +12,6 @@ use crate::acks::Acks;
 use crate::background::upkeep::Upkeep;
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::departures::Clock;
-use crate::discovery::DiscoveryLog;
 use crate::message::{Message, Outbox};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::thread::{TargetThread, ThreadParts};
@@ -66,7 +65,7 @@ impl Shared {
     pub(crate) fn announcements(&self) -> Result<Vec<Message>, StartError> {
         let acks = Acks::new(); // nobody waits: connections come after these messages
         let state = self.state();
-        let mut messages = Vec::new();
+        let mut messages = vec![Message::Views { views: Arc::clone(&state.views), applied: acks.expect() }];
         for (subsystem, entry) in state.subsystems.iter().enumerate() {
             for (&nsid, namespace) in &entry.namespaces {
                 let change = added(&namespace.storage, nsid).map_err(|source| StartError::Namespace {
@@ -123,15 +122,5 @@ pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, storage
     let upkeep = Arc::new(Upkeep::new(storage.backend.tracker().cloned()));
     let info = NamespaceInfo { upkeep, ..NamespaceInfo::new(subsystem, config, storage.backend.geometry()) };
     info.allocated_bytes.set(storage.backend.allocated_bytes().ok());
-    Namespace { info, storage }
-}
-
-pub(super) fn discovery_log(config: &ServerConfig, addresses: &[SocketAddr]) -> DiscoveryLog {
-    let mut log = DiscoveryLog::default();
-    for &address in addresses {
-        for subsystem in &config.subsystems {
-            log.add(subsystem, address, config.advertise.as_ref());
-        }
-    }
-    log
+    Namespace { info, storage, hosts: config.hosts.clone() }
 }

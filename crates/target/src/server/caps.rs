@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pilotlight_reactor::clock;
 
-use super::{Server, ServerError, Shared, no_namespace};
+use super::{Server, ServerError, Shared, index_in, no_namespace};
 use crate::backend::BackendSpec;
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::latency::LatencyWindow;
@@ -104,7 +104,7 @@ impl Server {
         let limit = match of {
             Capped::Namespace { nqn, nsid } => {
                 let state = self.shared.state();
-                let subsystem = &state.subsystems[self.shared.index_of(nqn)?];
+                let subsystem = &state.subsystems[index_in(&state.directory, nqn)?];
                 let namespace = subsystem.namespaces.get(nsid).ok_or_else(|| no_namespace(nqn, *nsid))?;
                 Arc::clone(&namespace.info.limit)
             }

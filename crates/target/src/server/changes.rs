@@ -1,4 +1,4 @@
-//! Namespaces that come, go, change their size or their number while the server runs.
+//! Namespaces that come, go, change their size or their number while the server runs, and subsystems that come and go.
 //!
 //! # The problem
 //! I/O threads learn of a change one by one. A host that one of them has told at once could meet another that does not know
@@ -7,7 +7,8 @@
 //! # The algorithm
 //! Two rounds of messages, each of which waits for the acknowledgement of every I/O thread. In the first, I/O threads apply
 //! the change; nothing that a host can ask for shows it yet. In the second, they get the new list of namespaces for
-//! Identify and send the asynchronous events.
+//! Identify and send the asynchronous events. The list has the directory of subsystems too (`directory.rs`), whose changes need
+//! the second round only: once it is over no host gets in that is not to, and those that are in can be found in the register.
 //!
 //! # The properties
 //! - A host that has been told of a change, or sees it in Identify, meets it on every I/O thread.
@@ -15,25 +16,29 @@
 //! - What fails, fails before the first message: then nothing has changed.
 //! - Requests in progress are finished, those of a removed namespace included.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_reactor::Sender;
 
 use super::assemble::namespace;
-use super::{Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
+use super::{Ended, Entry, Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
 use crate::acks::{Ack, Acks};
 use crate::backend::{Backend, Geometry};
-use crate::config::NamespaceConfig;
+use crate::config::{NamespaceConfig, SubsystemConfig, allows};
+use crate::directory::{Directory, MAX_PLACES};
 use crate::lease::Closed;
 use crate::message::{Message, NamespaceChange};
+use crate::subsystem::Subsystem;
+use crate::views::ViewId;
 
 /// How long the storage of removed namespaces is waited for where another one cannot be opened.
 const CLOSING: Duration = Duration::from_secs(10);
 
 /// Changes the namespaces of a server.
 pub struct Changes {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     threads: Arc<[Sender<Message>]>,
     opener: Box<Opener>,
     /// Held during a change: the storage of namespaces that were removed, until it is closed.
@@ -59,8 +64,9 @@ impl Changes {
         self.refuse_existing(nqn, index, config.nsid)?;
         let storage = Storage::new(self.open(config, &closing)?);
         let changes = self.channels(&storage, config.nsid)?;
+        self.restrict(index, config.nsid, &config.hosts);
         self.apply((index, config.nsid), changes);
-        let added = namespace(&self.shared.identities[index], config, storage);
+        let added = namespace(&self.identity(index), config, storage);
         self.shared.add_limit(&added.info, (nqn, config.nsid), &config.backend);
         self.change_state(|state| state.subsystems[index].namespaces.insert(config.nsid, added));
         self.publish(&[(index, config.nsid)]);
@@ -74,13 +80,74 @@ impl Changes {
     pub fn remove(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
         let mut closing = self.begin();
         let index = self.index_of(nqn)?;
+        self.remove_at(nqn, (index, nsid), &mut closing)
+    }
+
+    fn remove_at(&self, nqn: &str, (index, nsid): Key, closing: &mut Vec<Arc<Closed>>) -> Result<(), ServerError> {
         closing.push(self.storage(nqn, index, nsid)?.lease.closed());
         self.apply((index, nsid), self.threads.iter().map(|_| NamespaceChange::Removed));
         let removed = self.change_state(|state| state.subsystems[index].namespaces.remove(&nsid));
         self.publish(&[(index, nsid)]);
+        self.restrict(index, nsid, &[]);
         removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info));
         drop(removed);
         Ok(())
+    }
+
+    /// As [`super::Server::add_subsystem`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_subsystem(&self, config: &SubsystemConfig) -> Result<(), ServerError> {
+        let _one_at_a_time = self.begin();
+        let directory = self.directory();
+        if directory.find(&config.nqn).is_some() {
+            return Err(ServerError::SubsystemExists(config.nqn.clone()));
+        }
+        let place = directory.place_for(&config.nqn).ok_or(ServerError::TooManySubsystems(MAX_PLACES))?;
+        let subsystem = Arc::new(Subsystem::new(config));
+        let entry = Entry { subsystem: Arc::clone(&subsystem), namespaces: BTreeMap::new() };
+        self.change_state(|state| match state.subsystems.get_mut(place) {
+            Some(known) => *known = entry,
+            None => state.subsystems.push(entry),
+        });
+        config.allowed_hosts.iter().for_each(|host| self.shared.listed_hosts.add(host));
+        self.change_directory(|directory| directory.with(place, subsystem, config.allowed_hosts.clone()));
+        Ok(())
+    }
+
+    /// As [`super::Server::remove_subsystem`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError> {
+        let mut closing = self.begin();
+        let place = self.index_of(nqn)?;
+        self.change_directory(|directory| directory.without(place));
+        // An I/O thread ends these before it hears that the namespaces are gone: hosts lose a connection, and no commands fail.
+        for queue in self.shared.register.queues_where(|host| host.subsystem == place) {
+            send(&self.threads[usize::from(queue.thread)], Message::Terminate(queue));
+        }
+        let nsids: Vec<u32> = self.change_state(|state| state.subsystems[place].namespaces.keys().copied().collect());
+        nsids.into_iter().try_for_each(|nsid| self.remove_at(nqn, (place, nsid), &mut closing))
+    }
+
+    /// As [`super::Server::set_allowed_hosts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError> {
+        let _one_at_a_time = self.begin();
+        let place = self.index_of(nqn)?;
+        allowed_hosts.iter().for_each(|host| self.shared.listed_hosts.add(host));
+        self.change_directory(|directory| directory.with_allowed_hosts(place, allowed_hosts));
+        Ok(self.end_associations(|host| host.subsystem == place && !allows(allowed_hosts, &host.hostnqn)))
+    }
+
+    /// As [`super::Server::set_discovery`].
+    pub fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
+        let _one_at_a_time = self.begin();
+        self.change_directory(|directory| directory.with_reach(advertise, referrals));
     }
 
     /// As [`super::Server::resize_namespace`].
@@ -121,21 +188,23 @@ impl Changes {
             });
         }
         let changes = self.channels(&storage, new.1)?;
+        self.restrict(new.0, new.1, &config.hosts);
         self.apply(new, changes);
         self.apply(old, self.threads.iter().map(|_| NamespaceChange::Removed));
-        let moved = namespace(&self.shared.identities[new.0], config, storage);
+        let moved = namespace(&self.identity(new.0), config, storage);
         self.shared.add_limit(&moved.info, (to, config.nsid), &config.backend);
         let removed = self.change_state(|state| {
             state.subsystems[new.0].namespaces.insert(new.1, moved);
             state.subsystems[old.0].namespaces.remove(&old.1)
         });
         self.publish(&[old, new]);
+        self.restrict(old.0, old.1, &[]);
         removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info));
         Ok(())
     }
 
     /// Begins a change; returns the storage of removed namespaces that is not closed yet.
-    fn begin(&self) -> MutexGuard<'_, Vec<Arc<Closed>>> {
+    pub(super) fn begin(&self) -> MutexGuard<'_, Vec<Arc<Closed>>> {
         let mut closing = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         closing.retain(|storage| !storage.wait(Instant::now()));
         closing
@@ -164,14 +233,41 @@ impl Changes {
         });
     }
 
+    /// Changes what hosts can connect to, and returns when every I/O thread goes by it. Who asked for events of the discovery log
+    /// is told.
+    fn change_directory(&self, change: impl FnOnce(Directory) -> Directory) {
+        let changed = Arc::new(change((*self.directory()).clone()));
+        self.shared.register.reserve(changed.reserved_ids());
+        self.change_state(|state| state.directory = changed);
+        self.publish(&[]);
+    }
+
+    fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&self.shared.state().directory)
+    }
+
+    fn identity(&self, index: usize) -> Arc<Subsystem> {
+        Arc::clone(&self.shared.state().subsystems[index].subsystem)
+    }
+
     /// Second round: Identify shows the state as it is now, and hosts are told that `changed` have changed.
     fn publish(&self, changed: &[Key]) {
-        let (list, changed) = (self.shared.list(), Arc::<[Key]>::from(changed));
+        let views = Arc::clone(&self.shared.state().views);
+        let seen = |&(subsystem, nsid): &Key| {
+            let views: Vec<ViewId> = views.of_subsystem(subsystem).filter(|&view| views.shows(view, nsid)).collect();
+            std::iter::once(ViewId::whole(subsystem)).chain(views).map(move |view| (view, nsid))
+        };
+        self.publish_to(&changed.iter().flat_map(seen).collect::<Vec<_>>());
+    }
+
+    /// The same for hosts with these views.
+    pub(super) fn publish_to(&self, changed: &[(ViewId, u32)]) {
+        let (list, changed) = (self.shared.list(), Arc::<[_]>::from(changed));
         self.round(|applied| Message::Listed { list: Arc::clone(&list), changed: Arc::clone(&changed), applied });
     }
 
     /// Sends every I/O thread a message, and waits until each has acted on its own.
-    fn round(&self, mut message: impl FnMut(Ack) -> Message) {
+    pub(super) fn round(&self, mut message: impl FnMut(Ack) -> Message) {
         let acks = Acks::new();
         for thread in self.threads.iter() {
             send(thread, message(acks.expect()));
@@ -181,7 +277,7 @@ impl Changes {
         });
     }
 
-    fn change_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn change_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         change(&mut self.shared.state())
     }
 
@@ -190,7 +286,7 @@ impl Changes {
     }
 
     /// The storage of a namespace. The state is not held while it is used: a backend may wait for requests of I/O threads.
-    fn storage(&self, nqn: &str, index: usize, nsid: u32) -> Result<Storage, ServerError> {
+    pub(super) fn storage(&self, nqn: &str, index: usize, nsid: u32) -> Result<Storage, ServerError> {
         let found = self.shared.storage(index, nsid);
         found.ok_or_else(|| no_namespace(nqn, nsid))
     }
@@ -202,7 +298,7 @@ impl Changes {
         }
     }
 
-    fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
+    pub(super) fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
         self.shared.index_of(nqn)
     }
 }

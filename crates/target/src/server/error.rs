@@ -48,6 +48,12 @@ pub enum ServerError {
     /// No such subsystem.
     #[error("there is no subsystem {0}")]
     NoSubsystem(String),
+    /// There is one of this name.
+    #[error("there is a subsystem {0} already")]
+    SubsystemExists(String),
+    /// Too many names of subsystems.
+    #[error("the server has had {0} subsystems of different names, the most that it can have: restart it")]
+    TooManySubsystems(usize),
     /// No such namespace.
     #[error("subsystem {nqn} has no namespace {nsid}")]
     NoNamespace {

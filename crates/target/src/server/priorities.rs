@@ -75,11 +75,11 @@ impl Shared {
             })
             .collect();
         let state = self.state();
-        let namespaces = |entry: &super::Entry| {
+        let one = |(at, entry): (usize, &super::Entry)| {
             let of = |&nsid| Capped::Namespace { nqn: entry.subsystem.nqn().to_owned(), nsid };
-            entry.namespaces.keys().map(|nsid| priority(&of(nsid))).collect()
+            (state.directory.allowed_hosts(at), entry.namespaces.keys().map(|nsid| priority(&of(nsid))).collect())
         };
-        let subsystems: Vec<_> = self.config.subsystems.iter().zip(state.subsystems.iter().map(namespaces)).collect();
+        let subsystems: Vec<_> = state.subsystems.iter().enumerate().map(one).collect();
         Classes::new(hosts, &subsystems, self.counters.len())
     }
 

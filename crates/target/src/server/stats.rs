@@ -152,7 +152,8 @@ impl Shared {
     }
 
     fn name_of(&self, subsystem: usize) -> String {
-        self.identities.get(subsystem).map_or(String::new(), |subsystem| subsystem.nqn().to_owned())
+        let state = self.state();
+        state.directory.subsystem(subsystem).map_or(String::new(), |subsystem| subsystem.nqn().to_owned())
     }
 
     /// Each namespace with its failed commands.

@@ -134,7 +134,8 @@ impl Shared {
     /// What I/O threads have left behind.
     fn left_behind(&self) -> Vec<Leftover> {
         let left = self.ending.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let nqn = |subsystem: usize| self.config.subsystems.get(subsystem).map_or("", |s| &s.nqn).to_owned();
+        let directory = Arc::clone(&self.state().directory);
+        let nqn = |at: usize| directory.subsystem(at).map_or("", |subsystem| subsystem.nqn()).to_owned();
         let abandoned = left.abandoned.iter();
         let mut leftovers: Vec<Leftover> = abandoned
             .map(|&(subsystem, nsid, requests)| Leftover::Requests { nqn: nqn(subsystem), nsid, requests })

@@ -42,9 +42,14 @@ pub(crate) fn target_with(
     wrap: impl Fn(Arc<dyn Backend>) -> Arc<dyn Backend> + Send + Sync + 'static,
 ) -> Target {
     let backend = BackendSpec::Memory(blocks * u64::from(block_size));
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size, uuid: None };
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+    let namespace = NamespaceConfig { nsid: 1, backend, block_size, uuid: None, hosts: Vec::new() };
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: vec![namespace],
+    };
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
         subsystems: vec![subsystem],

@@ -47,12 +47,13 @@ pub(crate) const BOTH: Digests = Digests { header: true, data: true };
 pub(crate) fn server(limits: Limits) -> Server {
     let namespace = |nsid, block_size, backend: &str| {
         let backend = backend.parse().expect("a backend");
-        NamespaceConfig { nsid, backend, block_size, uuid: None }
+        NamespaceConfig { nsid, backend, block_size, uuid: None, hosts: Vec::new() }
     };
     let subsystem = |nqn: &str, allowed: &[&str], namespaces| SubsystemConfig {
         nqn: nqn.into(),
         serial: None,
         allowed_hosts: allowed.iter().map(ToString::to_string).collect(),
+        controller_ids: None,
         namespaces,
     };
     let config = ServerConfig {

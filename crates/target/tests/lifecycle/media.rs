@@ -138,16 +138,18 @@ pub(crate) struct Target {
 /// A namespace of 64 blocks in a file, which is made.
 pub(crate) fn in_file(nsid: u32, path: &Path) -> NamespaceConfig {
     let backend = BackendSpec::File { path: path.to_owned(), size: Some(64 * 4096) };
-    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None }
+    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
 }
 
 /// A server of one reactor and one I/O thread with so many namespaces of 64 blocks.
 pub(crate) fn target(namespaces: u32) -> Target {
     let media: Vec<Arc<Medium>> = (0..namespaces).map(|_| Arc::default()).collect();
     let backend = BackendSpec::Memory(64 * 4096);
-    let namespace = |nsid| NamespaceConfig { nsid, backend: backend.clone(), block_size: 4096, uuid: None };
+    let namespace =
+        |nsid| NamespaceConfig { nsid, backend: backend.clone(), block_size: 4096, uuid: None, hosts: Vec::new() };
     let namespaces = (1..=namespaces).map(namespace).collect();
-    let subsystem = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces };
+    let subsystem =
+        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
         subsystems: vec![subsystem],

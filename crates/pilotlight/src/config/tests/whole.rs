@@ -20,7 +20,13 @@ fn without_arguments_one_subsystem_with_a_gibibyte_of_memory() {
     let [subsystem] = config.subsystems.as_slice() else { panic!("{:?}", config.subsystems) };
     assert_eq!(nqn::check(&subsystem.nqn), Ok(()));
     assert_eq!(subsystem.allowed_hosts, [""; 0]);
-    let memory = NamespaceConfig { nsid: 1, backend: "mem:1GiB".parse().unwrap(), block_size: 4096, uuid: None };
+    let memory = NamespaceConfig {
+        nsid: 1,
+        backend: "mem:1GiB".parse().unwrap(),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
     assert_eq!(subsystem.namespaces, [memory]);
 }
 
@@ -44,15 +50,22 @@ fn flags_say_everything_that_they_can() {
     ])
     .unwrap()
     .config;
-    let namespace =
-        |nsid, backend: &str| NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 512, uuid: None };
+    let namespace = |nsid, backend: &str| NamespaceConfig {
+        nsid,
+        backend: backend.parse().unwrap(),
+        block_size: 512,
+        uuid: None,
+        hosts: Vec::new(),
+    };
     let expected = ServerConfig {
         listeners: vec!["0.0.0.0:4420".parse().unwrap(), "[::1]:4421".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
+        referrals: Vec::new(),
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: None,
             allowed_hosts: vec!["nqn.2024-05.com.example:host".to_owned()],
+            controller_ids: None,
             namespaces: vec![namespace(1, "mem:1GiB"), namespace(2, "null:2GiB")],
         }],
         cores: vec![0, 1, 6],
@@ -100,6 +113,12 @@ state = "/var/lib/pilotlight/disks.json"
 
 [metrics]
 listen = "9808"
+
+[discovery]
+mdns = true
+
+[[discovery.referral]]
+address = "192.0.2.8:8009"
 
 [limits]
 max_memory = "4GiB"
@@ -182,6 +201,7 @@ fn a_file_says_everything() {
     assert_eq!(loaded.operation.priorities, [(namespace, 5), (host, 9)]);
     assert_eq!(loaded.operation.goals.minimums, [(5, 50_000_000)]);
     assert_eq!(loaded.may_shrink, []);
+    assert!(loaded.operation.mdns);
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
     let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };
     let dir = bench.dir.path().display();
@@ -189,14 +209,22 @@ fn a_file_says_everything() {
     let expected = ServerConfig {
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
+        referrals: vec![("192.0.2.8".to_owned(), 8009)],
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: Some("PL0001".to_owned()),
             allowed_hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
+            controller_ids: None,
             namespaces: vec![
-                NamespaceConfig { nsid: 1, backend: disk, block_size: 512, uuid: Some(uuid) },
-                NamespaceConfig { nsid: 7, backend: "mem:1GiB".parse().unwrap(), block_size: 4096, uuid: None },
-                NamespaceConfig { nsid: 9, backend: archive, block_size: 4096, uuid: None },
+                NamespaceConfig { nsid: 1, backend: disk, block_size: 512, uuid: Some(uuid), hosts: Vec::new() },
+                NamespaceConfig {
+                    nsid: 7,
+                    backend: "mem:1GiB".parse().unwrap(),
+                    block_size: 4096,
+                    uuid: None,
+                    hosts: Vec::new(),
+                },
+                NamespaceConfig { nsid: 9, backend: archive, block_size: 4096, uuid: None, hosts: Vec::new() },
             ],
         }],
         cores: vec![0, 1, 2, 3],
@@ -248,7 +276,7 @@ fn the_example_uses_and_the_reference_explains_every_key() {
     let reference = include_str!("../../../../../docs/configuration.md");
     assert!(reference.contains(EVERY_KEY.trim()), "docs/configuration.md does not show the example of this test");
     for (section, keys) in section::SCHEMA.iter().filter(|(section, _)| !section.is_empty()) {
-        for key in keys.iter().filter(|key| **key != "namespace") {
+        for key in keys.iter().filter(|key| !["namespace", "referral"].contains(key)) {
             let excluded = *key == "reactors"; // by `cores`
             assert!(excluded || EVERY_KEY.contains(&format!("\n{key} = ")), "{section}.{key} is not in the example");
             assert!(reference.contains(&format!("| `{key}` |")), "{section}.{key} is not in docs/configuration.md");

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use pilotlight_target::config::DEFAULT_PORT;
+use pilotlight_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
 
 use super::Checker;
-use crate::config::draft::Text;
+use crate::config::draft::{ReferralDraft, Text};
 use crate::config::problem::{Located, Problem};
 
 /// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
@@ -65,6 +65,36 @@ impl Checker<'_> {
         Some(address)
     }
 
+    /// Other discovery services that hosts are told of. One of this server itself would lead hosts in a circle.
+    pub(super) fn referrals(&mut self, written: &[ReferralDraft], listeners: &[SocketAddr]) -> Vec<(String, u16)> {
+        let mut referrals: Vec<(String, u16)> = Vec::new();
+        for draft in written {
+            let Some(text) = &draft.address else {
+                let help = "write `address = \"ADDRESS:PORT\"`, such as 192.0.2.8:8009 or discovery.example.com";
+                self.problem(Problem::error(&draft.at, "`address` is missing").help(help));
+                continue;
+            };
+            match parse_referral(&text.value) {
+                Err(what) => {
+                    let help = "write an IP address or a name, and a port where it is not 8009, such as 192.0.2.8:4420";
+                    self.problem(Problem::error(&text.at, what).help(help));
+                }
+                Ok(referral) if referrals.contains(&referral) => {
+                    self.error(&text.at, format!("{} is given twice", text.value));
+                }
+                Ok((host, port))
+                    if listeners.iter().any(|own| (own.ip().to_string(), own.port()) == (host.clone(), port)) =>
+                {
+                    let what = format!("{} is this server itself", text.value);
+                    let help = "name the discovery services of other servers: hosts follow a referral, and would come back here";
+                    self.problem(Problem::error(&text.at, what).help(help));
+                }
+                Ok(referral) => referrals.push(referral),
+            }
+        }
+        referrals
+    }
+
     /// The address that the discovery log gives.
     pub(super) fn advertise(&mut self, written: Option<&Text>) -> Option<(String, u16)> {
         let text = written?;
@@ -96,6 +126,17 @@ fn parse_listener(text: &str) -> Result<SocketAddr, (String, String)> {
         return Err((wrong, format!("names are not looked up: {example}")));
     }
     Err((wrong, example.to_owned()))
+}
+
+/// Address or name, and a port that is not needed.
+fn parse_referral(text: &str) -> Result<(String, u16), String> {
+    let wrong = |_| format!("`{text}` is not the address of a discovery service");
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return parse_advertised(&SocketAddr::new(ip, DISCOVERY_PORT).to_string()).map_err(wrong);
+    }
+    let has_port = text.contains(':');
+    let text = if has_port { text.to_owned() } else { format!("{text}:{DISCOVERY_PORT}") };
+    parse_advertised(&text).map_err(wrong)
 }
 
 /// Address or name, and port.
@@ -147,6 +188,24 @@ mod tests {
         assert_eq!(parse_advertised("[2001:db8::1]:1"), Ok(("2001:db8::1".to_owned(), 1)));
         for text in ["0.0.0.0:4420", "192.0.2.1:0", "192.0.2.1", "name", "name:0", "na me:1", "300.0.2.1:1", ":4420"] {
             assert!(parse_advertised(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn referrals_have_a_port_of_their_own_only_where_it_is_written() {
+        for (text, host, port) in [
+            ("10.0.0.2:4420", "10.0.0.2", 4420),
+            ("10.0.0.2", "10.0.0.2", 8009),
+            ("2001:db8::2", "2001:db8::2", 8009),
+            ("[2001:db8::2]", "2001:db8::2", 8009),
+            ("[2001:db8::2]:4420", "2001:db8::2", 4420),
+            ("discovery.example.com", "discovery.example.com", 8009),
+            ("discovery.example.com:4420", "discovery.example.com", 4420),
+        ] {
+            assert_eq!(parse_referral(text), Ok((host.to_owned(), port)), "{text}");
+        }
+        for text in ["", ":8009", "0.0.0.0", "::", "10.0.0.2:0", "10.0.0.300", "a b", "name:"] {
+            assert!(parse_referral(text).is_err(), "{text}");
         }
     }
 }

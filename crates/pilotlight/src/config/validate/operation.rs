@@ -77,6 +77,7 @@ impl Checker<'_> {
             admin_socket: self.admin_socket(draft.admin_socket.as_ref()),
             state_file: self.state_file(draft.state_file.as_ref()),
             metrics: draft.metrics.as_ref().and_then(|text| self.metrics(text)),
+            mdns: draft.mdns,
         };
         self.unused_goals(&draft.goals, &operation);
         operation

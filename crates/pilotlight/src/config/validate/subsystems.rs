@@ -59,6 +59,7 @@ impl Checker<'_> {
             nqn: self.subsystem_nqn(written, listener),
             serial: written.serial.as_ref().map(|serial| self.serial(serial)),
             allowed_hosts: written.allowed_hosts.iter().map(|host| host.value.clone()).collect(),
+            controller_ids: None,
             namespaces: written.namespaces.iter().filter_map(|namespace| self.namespace(namespace, once)).collect(),
         }
     }
@@ -126,7 +127,7 @@ impl Checker<'_> {
         let block_size = self.block_size(written);
         let uuid = written.uuid.as_ref().and_then(|uuid| self.uuid(uuid, once));
         let backend = self.backend(written, block_size, once)?;
-        Some(NamespaceConfig { nsid, backend, block_size, uuid })
+        Some(NamespaceConfig { nsid, backend, block_size, uuid, hosts: Vec::new() })
     }
 
     fn nsid(&mut self, written: &NamespaceDraft) -> u32 {

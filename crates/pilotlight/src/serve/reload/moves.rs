@@ -76,14 +76,7 @@ fn shares_medium(a: &Place, b: &Place) -> bool {
 
 /// What keeps storage from being moved.
 fn obstacle(from: &Place, to: &Place, running: &ServerConfig, wanted: &ServerConfig) -> Option<String> {
-    let lacks = |config: &ServerConfig, nqn: &str| config.subsystems.iter().all(|subsystem| subsystem.nqn != nqn);
     let has = |config, place: &Place| places(config).any(|other| other.is(place.nqn, place.namespace.nsid));
-    if lacks(running, to.nqn) {
-        return Some(format!("subsystem {} is added by a restart only", to.nqn));
-    }
-    if lacks(wanted, from.nqn) {
-        return Some(format!("subsystem {} is removed by a restart only", from.nqn));
-    }
     if has(running, to) {
         return Some("that number is in use".to_owned());
     }

@@ -35,6 +35,19 @@ impl Running for Recorder {
     fn local_addrs(&self) -> Vec<SocketAddr> {
         Vec::new()
     }
+    fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError> {
+        assert_eq!(subsystem.namespaces, [], "they are added one by one");
+        self.note(format!("add subsystem {}", subsystem.nqn))
+    }
+    fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError> {
+        self.note(format!("remove subsystem {nqn}"))
+    }
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<(), ServerError> {
+        self.note(format!("allow {nqn} {allowed_hosts:?}"))
+    }
+    fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
+        let _ = self.note(format!("discovery {advertise:?} {referrals:?}"));
+    }
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
         self.note(format!("add {nqn} {}", namespace.nsid))
     }
@@ -81,11 +94,11 @@ impl Running for Recorder {
 }
 
 fn namespace(nsid: u32, backend: &str) -> NamespaceConfig {
-    NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 4096, uuid: None }
+    NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 4096, uuid: None, hosts: Vec::new() }
 }
 
 fn subsystem(nqn: &str, namespaces: Vec<NamespaceConfig>) -> SubsystemConfig {
-    SubsystemConfig { nqn: nqn.to_owned(), serial: None, allowed_hosts: Vec::new(), namespaces }
+    SubsystemConfig { nqn: nqn.to_owned(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces }
 }
 
 fn server(namespaces: Vec<NamespaceConfig>) -> ServerConfig {
@@ -109,6 +122,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         sensor: SensorChoice::Auto,
         admin_socket: None,
         metrics: None,
+        mdns: false,
         state_file: None,
     }
 }
@@ -189,7 +203,8 @@ fn what_was_refused_is_tried_again() {
 #[test]
 fn the_rest_waits_for_a_restart() {
     let from = server(vec![]);
-    let mut to = ServerConfig { subsystems: vec![subsystem("b", vec![])], cores: vec![0, 1], ..from.clone() };
+    let mut to = ServerConfig { cores: vec![0, 1], ..from.clone() };
+    to.subsystems[0].serial = Some("1".to_owned());
     to.limits.max_connections = 7;
     to.listeners.clear();
     let plan = plan(&from, &to);
@@ -200,16 +215,61 @@ fn the_rest_waits_for_a_restart() {
             "server.listen has changed; a restart brings it about",
             "server.cores has changed; a restart brings it about",
             "limits has changed; a restart brings it about",
-            "subsystem a is removed by a restart only",
-            "subsystem b is added by a restart only",
+            "serial of a has changed; a restart brings it about",
         ]
     );
     let sleepy = Operation { sleep_after: SleepAfter::Time(Duration::from_secs(1)), ..operation("static") };
     let differences = settled_operation(&operation("static"), &sleepy);
     assert_eq!(differences, ["server.sleep_after has changed; a restart brings it about"]);
-    let mut guarded = from.clone();
-    guarded.subsystems[0].allowed_hosts.push("host".to_owned());
-    assert_eq!(super::plan(&from, &guarded).waiting.len(), 1);
+}
+
+#[test]
+fn subsystems_hosts_and_referrals_change_while_the_server_runs() {
+    let mut from = server(vec![namespace(1, "mem:1GiB")]);
+    from.subsystems.push(subsystem("old", vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB")]));
+    let mut to = server(vec![]);
+    to.subsystems[0].allowed_hosts.push("host".to_owned());
+    to.subsystems.push(subsystem("new", vec![namespace(1, "mem:1GiB")]));
+    to.referrals.push(("10.0.0.2".to_owned(), 8009));
+    let (asked, running) = reload(&from, &to, Recorder::default());
+    let expected = [
+        r#"allow a ["host"]"#,
+        r#"discovery None [("10.0.0.2", 8009)]"#,
+        "add subsystem new",
+        "remove a 1",
+        "remove subsystem old",
+        "add new 1",
+    ];
+    assert_eq!(asked, expected);
+    assert_eq!(running, to);
+    assert_eq!(reload(&running, &to, Recorder::default()).0, [""; 0]);
+}
+
+#[test]
+fn a_subsystem_that_cannot_be_added_or_removed_is_tried_again() {
+    let from = server(vec![]);
+    let mut to = from.clone();
+    to.subsystems.push(subsystem("new", vec![]));
+    let (_, running) = reload(&from, &to, Recorder { refuse: Some("add subsystem"), ..Recorder::default() });
+    assert_eq!(running, from);
+    assert_eq!(reload(&running, &to, Recorder::default()).1, to);
+    let (_, running) = reload(&to, &from, Recorder { refuse: Some("remove subsystem"), ..Recorder::default() });
+    assert_eq!(running, to);
+    assert_eq!(reload(&running, &from, Recorder::default()).1, from);
+}
+
+/// What an operator has added to a subsystem goes with it, and does not come back with it.
+#[test]
+fn what_was_added_by_hand_goes_with_its_subsystem() {
+    let read = server(vec![]);
+    let mut state = state(&read);
+    state.config = server(vec![namespace(5, "mem:1GiB")]);
+    state.note_by_hand("a", 5);
+    let none = ServerConfig { subsystems: Vec::new(), ..read.clone() };
+    assert_eq!(reload_state(&mut state, &none, Recorder::default()), ["remove subsystem a"]);
+    assert_eq!(state.by_hand, [] as [ByHand; 0]);
+    assert_eq!(reload_state(&mut state, &read, Recorder::default()), ["add subsystem a"]);
+    assert_eq!(state.config, read);
 }
 
 #[test]

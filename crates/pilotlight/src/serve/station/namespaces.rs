@@ -190,7 +190,7 @@ fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
 /// What the server refused, with the field that it was about.
 fn refusal(error: &ServerError) -> Refusal {
     let field = match error {
-        ServerError::NoSubsystem(_) => "nqn",
+        ServerError::NoSubsystem(_) | ServerError::SubsystemExists(_) | ServerError::TooManySubsystems(_) => "nqn",
         ServerError::NoNamespace { .. } | ServerError::Exists { .. } => "nsid",
         ServerError::OtherBlockSize { .. } => "block_size",
         ServerError::Open(_) | ServerError::Closing(_) => "backend",

@@ -27,23 +27,27 @@ fn a_file_moves_between_subsystems() {
 
 /// Both subsystems change at a restart only; until then the file stays where it is.
 #[test]
-fn a_file_stays_until_the_restart_that_its_subsystem_needs() {
+fn a_file_moves_to_a_new_subsystem_and_out_of_one_that_goes() {
     let from = server(vec![namespace(1, "file:/disk")]);
-    let mut to = server(vec![]);
-    to.subsystems.push(subsystem("new", vec![namespace(1, "file:/disk")]));
+    let to = ServerConfig { subsystems: vec![subsystem("new", vec![namespace(1, "file:/disk")])], ..from.clone() };
     let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!((asked.as_slice(), &running), (&[][..] as &[String], &from));
-    assert!(plan(&from, &to).waiting.contains(
-        &"namespace 1 of a stays: its storage is configured as namespace 1 of new, but subsystem new is added by a restart \
-          only; a restart brings it about"
-            .to_owned()
-    ));
-    let from = ServerConfig {
-        subsystems: vec![subsystem("old", vec![namespace(1, "file:/disk")]), subsystem("a", vec![])],
-        ..ServerConfig::default()
-    };
-    let (asked, running) = reload(&from, &server(vec![namespace(1, "file:/disk")]), Recorder::default());
-    assert_eq!((asked.as_slice(), &running), (&[][..] as &[String], &from));
+    assert_eq!(asked, ["add subsystem new", "move a 1 to new 1", "remove subsystem a", "resize new 1 None"]);
+    assert_eq!(running, to);
+}
+
+/// Its storage would be closed, and the data in it unavailable until it can be opened under its new number.
+#[test]
+fn a_subsystem_stays_while_storage_cannot_be_moved_out_of_it() {
+    let from = server(vec![namespace(1, "file:/disk")]);
+    let to = |namespace| ServerConfig { subsystems: vec![subsystem("new", vec![namespace])], ..from.clone() };
+    let small = to(NamespaceConfig { block_size: 512, ..namespace(1, "file:/disk") });
+    let (asked, running) = reload(&from, &small, Recorder::default());
+    assert_eq!(asked, ["add subsystem new"]);
+    assert_eq!(running.subsystems[0], from.subsystems[0]);
+    let refusing = Recorder { refuse: Some("move"), ..Recorder::default() };
+    let (asked, running) = reload(&from, &to(namespace(1, "file:/disk")), refusing);
+    assert_eq!(asked, ["add subsystem new", "move a 1 to new 1"]);
+    assert_eq!(running.subsystems[0], from.subsystems[0]);
 }
 
 #[test]
@@ -112,6 +116,16 @@ fn files(config: &ServerConfig) -> BTreeMap<u32, String> {
 }
 
 impl Running for Model {
+    fn add_subsystem(&self, _subsystem: &SubsystemConfig) -> Result<(), ServerError> {
+        refused()
+    }
+    fn remove_subsystem(&self, _nqn: &str) -> Result<(), ServerError> {
+        refused()
+    }
+    fn set_allowed_hosts(&self, _nqn: &str, _allowed_hosts: &[String]) -> Result<(), ServerError> {
+        refused()
+    }
+    fn set_discovery(&self, _advertise: Option<(String, u16)>, _referrals: Vec<(String, u16)>) {}
     fn add_namespace(&self, _nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
         let (mut serves, file) = (self.serves.lock().unwrap(), namespace.backend.to_string());
         let is_open = serves.values().any(|open| *open == file) || self.closing.lock().unwrap().contains(&file);

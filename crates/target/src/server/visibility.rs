@@ -1,0 +1,85 @@
+//! Hosts that see other namespaces from now on, while the server runs.
+//!
+//! # The algorithm
+//! First every view that is needed exists on every I/O thread and shows what its hosts saw before; then associations change over to it. After
+//! that the change is one like any other (`changes.rs`): I/O threads apply it in a first round, hosts are told in a second one.
+
+use std::sync::Arc;
+
+use super::{Changes, Entry, Server, ServerError, no_namespace};
+use crate::message::Message;
+use crate::views::{Restricted, Views};
+
+/// Namespaces that only some hosts see.
+fn restricted(entry: &Entry) -> Vec<Restricted> {
+    let of = |(&nsid, namespace): (&u32, &super::Namespace)| Restricted { nsid, hosts: namespace.hosts.clone() };
+    entry.namespaces.iter().map(of).filter(|one| !one.hosts.is_empty()).collect()
+}
+
+/// The views of the subsystems of a server that starts.
+pub(super) fn views_of(subsystems: &[Entry]) -> Views {
+    let with = |views: Views, (at, entry): (usize, &Entry)| {
+        let restricted = restricted(entry);
+        views.prepared(at, &restricted).restricted_to(at, &restricted)
+    };
+    subsystems.iter().enumerate().fold(Views::default(), with)
+}
+
+impl Changes {
+    /// As [`Server::set_namespace_hosts`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError> {
+        let _one_at_a_time = self.begin();
+        let index = self.index_of(nqn)?;
+        let change = |namespace: &mut super::Namespace| hosts.clone_into(&mut namespace.hosts);
+        let found = self.change_state(|state| state.subsystems[index].namespaces.get_mut(&nsid).map(change));
+        found.ok_or_else(|| no_namespace(nqn, nsid))?;
+        self.restrict(index, nsid, hosts);
+        Ok(())
+    }
+
+    /// From now on these hosts see namespace `nsid`, or for none every host, whether or not it exists. Hosts are told where it does.
+    pub(super) fn restrict(&self, subsystem: usize, nsid: u32, hosts: &[String]) {
+        let (before, mut all) = self.change_state(|state| {
+            let all = state.subsystems.get(subsystem).map(restricted).unwrap_or_default();
+            (Arc::clone(&state.views), all)
+        });
+        all.retain(|one| one.nsid != nsid);
+        if !hosts.is_empty() {
+            all.push(Restricted { nsid, hosts: hosts.to_vec() });
+        }
+        let prepared = Arc::new(before.prepared(subsystem, &all));
+        if prepared != before {
+            self.apply_views(&prepared);
+            self.publish_to(&[]);
+            self.shared.register.set_views(Arc::clone(&prepared));
+        }
+        let next = Arc::new(prepared.restricted_to(subsystem, &all));
+        if next != prepared {
+            self.apply_views(&next);
+            let changed: Vec<_> = prepared.changed(&next, nsid).into_iter().map(|view| (view, nsid)).collect();
+            let exists = self.shared.storage(subsystem, nsid).is_some();
+            self.publish_to(if exists { &changed } else { &[] });
+            self.shared.register.set_views(next);
+        }
+    }
+
+    /// Every I/O thread knows these views afterwards.
+    fn apply_views(&self, views: &Arc<Views>) {
+        self.round(|applied| Message::Views { views: Arc::clone(views), applied });
+        self.change_state(|state| state.views = Arc::clone(views));
+    }
+}
+
+impl Server {
+    /// From now on these hosts see a namespace, or for none every host that may connect. For all others it is inactive: commands that came
+    /// before are finished. Hosts for which that is a change are told once every I/O thread knows it.
+    ///
+    /// # Errors
+    /// If there is no such subsystem or namespace.
+    pub fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError> {
+        self.changes.set_namespace_hosts(nqn, nsid, hosts)
+    }
+}
