@@ -61,6 +61,7 @@ pub(crate) struct Cli {
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(ServeArgs),
@@ -231,6 +232,11 @@ pub(crate) struct ServeArgs {
     /// systemd gives a service that has StateDirectory=, else none]
     #[arg(long, value_name = "PATH", help_heading = "Administration")]
     pub(crate) state: Option<String>,
+
+    /// Divide energy among hosts and namespaces, once a second, by the CPU time of their requests; idle energy stays `unassigned`, or is shared `equal` or
+    /// `proportional`; or `off` [default: off]
+    #[arg(long, value_name = "IDLE", help_heading = "Power")]
+    pub(crate) energy_shares: Option<String>,
 
     /// Where metrics are served over HTTP for Prometheus: a port of 127.0.0.1 or an address; or none [default: none]
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]

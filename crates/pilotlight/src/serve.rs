@@ -147,6 +147,10 @@ fn obey(
         let answering = answering.transpose().context("cannot start a thread for the control socket")?;
         let watching = thread::Builder::new().name("budget".to_owned()).spawn_scoped(scope, || station.watch_budget());
         let watching = watching.context("cannot start a thread that watches the power budget")?;
+        let dividing = station
+            .divides_energy()
+            .then(|| thread::Builder::new().name("energy".to_owned()).spawn_scoped(scope, || station.watch_energy()));
+        let dividing = dividing.transpose().context("cannot start a thread that divides energy among hosts")?;
         let reloading = obey_signals(scope, || orders.next(), || reload(args, machine, station, announcer));
         let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
         notify::stopping(station.drain_timeout() + overdue::GRACE);
@@ -158,6 +162,7 @@ fn obey(
         station.stop_watching();
         let _ = reloading.join();
         let _ = watching.join();
+        dividing.into_iter().for_each(|dividing| _ = dividing.join());
         overdue.context("cannot start a thread for the end of the server")
     })
 }

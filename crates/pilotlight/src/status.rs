@@ -2,6 +2,7 @@
 
 pub(crate) mod background;
 pub(crate) mod caps;
+pub(crate) mod energy;
 pub(crate) mod goals;
 pub(crate) mod measure;
 pub(crate) mod priorities;

@@ -32,6 +32,8 @@ pub(crate) struct Draft {
     pub(crate) policy: PolicyDraft,
     pub(crate) admin_socket: Option<Text>,
     pub(crate) state_file: Option<Text>,
+    /// Who gets idle energy, where energy is divided among hosts.
+    pub(crate) energy_shares: Option<Text>,
     /// Where metrics are served.
     pub(crate) metrics: Option<Text>,
     pub(crate) limits: LimitsDraft,

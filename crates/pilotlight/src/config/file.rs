@@ -57,6 +57,7 @@ fn server(root: &Section<'_>) -> Draft {
         draft.reactors = section.number("reactors");
         draft.io_threads = section.number("io_threads");
         draft.sleep_after = section.text("sleep_after");
+        draft.energy_shares = section.text("energy_shares");
         draft.hotplug = section.switch("hotplug").unwrap_or(false);
         draft.power_states = section.switch("power_states").unwrap_or(false);
         draft.sensor = section.text("sensor");

@@ -29,7 +29,9 @@ pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minim
 pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
 pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
-pub(crate) use power::{BudgetDomain, BudgetRequest, SensorChoice, format_budget, parse_budget_request};
+pub(crate) use power::{
+    BudgetDomain, BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares,
+};
 pub(crate) use problem::Problem;
 use problem::{Located, Origin, Severity, Source};
 pub(crate) use schedule::Schedule;

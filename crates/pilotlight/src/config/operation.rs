@@ -1,5 +1,6 @@
 //! How the program runs a server: what a [`pilotlight_target::config::ServerConfig`] does not say.
 
+use pilotlight_power::shares::Idle;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub(crate) struct Operation {
     pub(crate) sensor: SensorChoice,
     /// The control socket; `None`: there is none.
     pub(crate) admin_socket: Option<AdminSocket>,
+    /// Who gets idle energy, where energy is divided among hosts; `None`: it is not divided.
+    pub(crate) energy_shares: Option<Idle>,
     /// Where metrics are served over HTTP; `None`: nowhere.
     pub(crate) metrics: Option<SocketAddr>,
     /// Whether the discovery service is announced by multicast DNS.

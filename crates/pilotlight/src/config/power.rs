@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use pilotlight_input::quantity::{self, POWERS};
+use pilotlight_power::shares::Idle;
 use serde::{Deserialize, Serialize};
 
 /// What takes a goal away.
@@ -42,6 +43,25 @@ impl SensorChoice {
                 "there is no sensor `{text}`: use auto, none, rapl, hwmon, hwmon:CHIP, modelled or modelled:PROFILE.toml"
             )),
         }
+    }
+}
+
+/// Reads who gets idle energy where energy is divided among hosts; `None`: it is not divided.
+pub(crate) fn parse_energy_shares(text: &str) -> Result<Option<Idle>, String> {
+    if text == OFF {
+        return Ok(None);
+    }
+    let found = [Idle::Unassigned, Idle::Equal, Idle::Proportional].into_iter().find(|idle| format_idle(*idle) == text);
+    let wrong = || format!("`{text}` says nothing about idle energy: use off, unassigned, equal or proportional");
+    found.map(Some).ok_or_else(wrong)
+}
+
+/// Who gets idle energy, as it is written.
+pub(crate) fn format_idle(idle: Idle) -> &'static str {
+    match idle {
+        Idle::Unassigned => "unassigned",
+        Idle::Equal => "equal",
+        Idle::Proportional => "proportional",
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 14] = [
             "hotplug",
             "power_states",
             "sensor",
+            "energy_shares",
         ],
     ),
     ("policy", &["name"]),

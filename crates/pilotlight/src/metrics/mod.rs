@@ -23,7 +23,7 @@ use pilotlight_target::usage::Counts;
 use pilotlight_target::{NamespaceFailures, ServerStats};
 use serde::{Deserialize, Serialize};
 
-use crate::status::report::{BudgetReport, GoalsReport};
+use crate::status::report::{BudgetReport, EnergySharesReport, GoalsReport};
 #[cfg(test)]
 pub(crate) use table::BUDGET_STATES;
 pub(crate) use table::FAMILIES;
@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) goals: GoalsReport,
     pub(crate) budget: Option<BudgetReport>,
     pub(crate) power: Option<PowerFacts>,
+    /// Which hosts and namespaces energy was for, where that is on.
+    pub(crate) energy: Option<EnergySharesReport>,
     pub(crate) reload: ReloadFacts,
 }
 

@@ -1,5 +1,6 @@
 //! Every metric of the server, defined once.
 
+use std::collections::BTreeMap;
 use std::iter::zip;
 
 use pilotlight_reactor::HistogramSnapshot;
@@ -197,6 +198,20 @@ pub(crate) static FAMILIES: &[Family] = &[
         energy,
     ),
     family(
+        "pilotlight_host_energy_joules",
+        (Counter, "joules"),
+        &["zone", "sensor", "model", "host"],
+        "Energy since the start by the host that it was for (energy_shares); of no host where that is `unassigned`.",
+        host_energy,
+    ),
+    family(
+        "pilotlight_namespace_energy_joules",
+        (Counter, "joules"),
+        &["zone", "sensor", "model", "subsystem", "namespace"],
+        "Energy since the start by the namespace that it was for (energy_shares); of none where that is `unassigned`.",
+        namespace_energy,
+    ),
+    family(
         "pilotlight_power_watts",
         (Gauge, "watts"),
         &["zone", "sensor"],
@@ -382,6 +397,36 @@ fn energy(facts: &Facts, out: &mut Samples) {
         let labels =
             [("zone", &*zone.name), ("sensor", &*power.sensor), ("model", power.model.as_deref().unwrap_or_default())];
         out.put(labels, millionths(zone.energy_uj));
+    }
+}
+
+/// What no host has caused is its own series, so that they add up.
+const UNASSIGNED: &str = "unassigned";
+
+fn host_energy(facts: &Facts, out: &mut Samples) {
+    let Some(energy) = &facts.energy else { return };
+    for zone in &energy.zones {
+        let mut sums: BTreeMap<&str, u64> = facts.hosts.iter().map(|host| (&*host.name, 0)).collect();
+        zone.users.iter().for_each(|user| *sums.entry(&user.host).or_default() += user.energy_uj);
+        for (host, uj) in sums.into_iter().chain([(UNASSIGNED, zone.unassigned_uj)]) {
+            let model = energy.modelled.as_deref().unwrap_or_default();
+            let labels = [("zone", &*zone.of), ("sensor", &*energy.sensor), ("model", model), ("host", host)];
+            out.put(labels, millionths(uj));
+        }
+    }
+}
+
+fn namespace_energy(facts: &Facts, out: &mut Samples) {
+    let Some(energy) = &facts.energy else { return };
+    for zone in &energy.zones {
+        let mut sums: BTreeMap<(&str, u32), u64> = facts.namespaces.iter().map(|it| ((&*it.nqn, it.nsid), 0)).collect();
+        zone.users.iter().for_each(|user| *sums.entry((&user.nqn, user.nsid)).or_default() += user.energy_uj);
+        let named = sums.into_iter().map(|((nqn, nsid), uj)| (nqn, nsid.to_string(), uj));
+        for (nqn, nsid, uj) in named.chain([("", UNASSIGNED.to_owned(), zone.unassigned_uj)]) {
+            let model = energy.modelled.as_deref().unwrap_or_default();
+            let of = [("zone", &*zone.of), ("sensor", &*energy.sensor), ("model", model)];
+            out.put([of[0], of[1], of[2], ("subsystem", nqn), ("namespace", &nsid)], millionths(uj));
+        }
     }
 }
 

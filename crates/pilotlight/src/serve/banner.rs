@@ -241,6 +241,7 @@ mod tests {
             profile: None,
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
+            energy_shares: None,
             metrics: None,
             mdns: false,
             state_file: None,

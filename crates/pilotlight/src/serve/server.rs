@@ -10,7 +10,7 @@ use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreacha
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use pilotlight_target::background::control::Class;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
+use pilotlight_target::{Capped, DrainError, NamespaceUsage, Server, ServerError, ServerStats};
 
 use super::knobs::{self, Reach, Settings};
 use super::power::{self, Power};
@@ -67,6 +67,10 @@ pub(super) trait Running: Send + Sync {
     fn set_paused(&self, _class: Class, _paused: bool) {}
     /// What is known of power; `None` without a sensor.
     fn power(&self) -> Option<PowerReport>;
+    /// Requests and bytes by host and namespace, of each I/O thread.
+    fn usages_by_thread(&self) -> Vec<Vec<NamespaceUsage>> {
+        Vec::new()
+    }
     /// What is known of power and energy, for metrics; `None` without a sensor.
     fn power_facts(&self) -> Option<PowerFacts> {
         None
@@ -235,6 +239,10 @@ impl Running for Served {
 
     fn power(&self) -> Option<PowerReport> {
         self.power.as_ref().map(Power::report)
+    }
+
+    fn usages_by_thread(&self) -> Vec<Vec<NamespaceUsage>> {
+        self.server.usages_by_thread()
     }
 
     fn power_facts(&self) -> Option<PowerFacts> {

@@ -13,6 +13,7 @@
 
 mod answers;
 mod audit;
+mod energy;
 mod facts;
 mod goals;
 mod namespaces;
@@ -46,6 +47,8 @@ pub(super) struct Station {
     drain_timeout: Duration,
     store: Store,
     watch: Watch,
+    energy_watch: Watch,
+    energy: energy::Energy,
     /// The last time the configuration was read again.
     reloaded: Mutex<ReloadFacts>,
     /// When it was started, in seconds since 1970.
@@ -130,6 +133,8 @@ impl Station {
             drain_timeout: loaded.config.limits.drain_timeout,
             store: Store::at(loaded.operation.state_file.clone()),
             watch: Watch::default(),
+            energy_watch: Watch::default(),
+            energy: energy::Energy::default(),
             reloaded: Mutex::new(ReloadFacts { is_good: true, taken_s: facts::unix_s() }),
             started_s: facts::unix_s(),
             volumes: Volumes::default(),

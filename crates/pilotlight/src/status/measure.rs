@@ -68,6 +68,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
     let window = Window { ns: now.uptime_ns.saturating_sub(before.uptime_ns).max(1) };
     let (was, is) = (&before.stats.runtime, &now.stats.runtime);
     Report {
+        energy_shares: None,
         format: FORMAT,
         server: facts,
         window_ns: window.ns,

@@ -10,7 +10,7 @@ use super::report::{
     Count, Distribution, FailureReport, IoReport, OrdersReport, PowerStateReport, ReactorReport, Report,
     SocketLatencyReport,
 };
-use super::{background, caps, goals, priorities};
+use super::{background, caps, energy, goals, priorities};
 use crate::config::{SleepAfter, format_cores};
 use crate::table::Table;
 
@@ -30,6 +30,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     let _ = write!(out, "{}", priorities::priorities(&report.priorities, &report.policy.name));
     report.budget.iter().for_each(|budget| out += &goals::budget(budget, report.power.as_ref()));
     report.power.iter().for_each(|known| line(&mut out, "power", &goals::power(known)));
+    report.energy_shares.iter().for_each(|shares| out += &energy::shares(shares));
     let _ = write!(out, "{}{}{}", io(&report.io), caps::caps(report), power_states(&report.power_states));
     out += &background::text(&report.background);
     let _ = writeln!(out, "{}", failures(&report.failures, colour));

@@ -55,6 +55,9 @@ pub(crate) struct Report {
     pub(crate) orders: OrdersReport,
     /// Wake-ups by what was woken from, over all reactors.
     pub(crate) wake_ups: Vec<WakeUpReport>,
+    /// Which hosts and namespaces energy was for, where that is on.
+    #[serde(default)]
+    pub(crate) energy_shares: Option<EnergySharesReport>,
     /// What is served as metrics: counters since the start, under the names of docs/metrics-server.md.
     #[serde(default)]
     pub(crate) metrics: Vec<JsonSample>,
@@ -219,6 +222,42 @@ pub(crate) struct PowerReport {
     /// Nothing was measured: the power profile of the model.
     pub(crate) modelled: Option<String>,
     pub(crate) readings: Vec<PowerReading>,
+}
+
+/// Energy since the start by host and namespace. Where `modelled` is set nothing was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EnergySharesReport {
+    /// The sensor.
+    pub(crate) sensor: String,
+    /// The power profile of the model.
+    pub(crate) modelled: Option<String>,
+    /// Who gets idle energy: `unassigned`, `equal` or `proportional`.
+    pub(crate) idle: String,
+    pub(crate) zones: Vec<EnergyZoneReport>,
+}
+
+/// Energy of a zone; its parts add up to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EnergyZoneReport {
+    /// Of what.
+    pub(crate) of: String,
+    /// As of the last second.
+    pub(crate) energy_uj: u64,
+    /// Of no host.
+    pub(crate) unassigned_uj: u64,
+    pub(crate) users: Vec<EnergyUserReport>,
+}
+
+/// What a host has taken for a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EnergyUserReport {
+    /// Its NQN, or `other` for all that the operator does not name.
+    pub(crate) host: String,
+    /// The subsystem.
+    pub(crate) nqn: String,
+    /// The namespace.
+    pub(crate) nsid: u32,
+    pub(crate) energy_uj: u64,
 }
 
 /// Mean power over the last window.

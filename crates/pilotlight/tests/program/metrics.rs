@@ -89,6 +89,33 @@ fn a_host_that_the_operator_names_is_counted_by_itself_and_a_refused_one_is_coun
 }
 
 #[test]
+fn energy_is_divided_among_hosts_and_adds_up_to_the_microjoule() {
+    let (server, address) = serve(&["--sensor", "modelled", "--energy-shares", "unassigned"]);
+    let target = server.address().to_string();
+    let zone = loop {
+        let loaded = run(&["load", "--yield", "--target", &target, "--rw", "randread", "--number_ios", "500"]);
+        assert_eq!(loaded.status.code(), Some(0), "{}", text(&loaded.stderr));
+        let status = server.ask(&["status"]);
+        let shares = &status["energy_shares"];
+        assert_eq!(
+            (shares["sensor"].as_str(), shares["modelled"].as_str()),
+            (Some("modelled"), Some("sandman-epyc-9454p"))
+        );
+        let zone = shares["zones"][0].clone();
+        if zone["users"].as_array().is_some_and(|users| users.iter().any(|user| user["energy_uj"] != 0)) {
+            break zone; // it is divided once a second
+        }
+    };
+    let uj = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap();
+    let parts: u64 = zone["users"].as_array().unwrap().iter().map(|user| uj(user, "energy_uj")).sum();
+    assert_eq!(parts + uj(&zone, "unassigned_uj"), uj(&zone, "energy_uj"));
+    let joules = "zone=\"CPU packages\",sensor=\"modelled\",model=\"sandman-epyc-9454p\"";
+    let scraped = scrape(address, "*/*");
+    assert!(value(&scraped, &format!("pilotlight_host_energy_joules_total{{{joules},host=\"other\"}}")) > 0.0);
+    assert!(value(&scraped, &format!("pilotlight_namespace_energy_joules_total{{{joules},{NAMESPACE}}}")) > 0.0);
+}
+
+#[test]
 fn a_refused_configuration_is_seen() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.toml");

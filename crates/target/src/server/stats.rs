@@ -14,7 +14,7 @@ use crate::latency::{LatencyWindow, SocketLatencyStats};
 use crate::moves::Moves;
 use crate::refusals::RefusalReason;
 use crate::stats::{Counters, Totals};
-use crate::usage::{Counts, Operation};
+use crate::usage::{Counts, Operation, Usage};
 
 /// How long latencies are sampled after someone has read the status, in nanoseconds.
 const WATCHED_NS: u64 = 30_000_000_000;
@@ -142,6 +142,18 @@ impl Shared {
         sums.into_iter().map(named).collect()
     }
 
+    /// The same of each I/O thread.
+    fn usages_by_thread(&self) -> Vec<Vec<NamespaceUsage>> {
+        let hosts = self.listed_hosts.names();
+        let named = |usage: Usage| NamespaceUsage {
+            nqn: self.name_of(usage.subsystem),
+            nsid: usage.nsid,
+            host: (usage.host as usize).checked_sub(1).and_then(|at| hosts.get(at).cloned()),
+            counts: usage.counts,
+        };
+        self.counters.iter().map(|counters| counters.usage.usages().into_iter().map(named).collect()).collect()
+    }
+
     /// Latencies by subsystem and operation, summed over I/O threads.
     fn by_subsystem(&self) -> Vec<(String, Operation, CoarseSnapshot)> {
         let mut sums = BTreeMap::<(usize, usize), (Operation, CoarseSnapshot)>::new();
@@ -172,6 +184,12 @@ impl Server {
     /// Samples latencies from the socket on for a while, so that the next [`Server::stats`] has some.
     pub fn watch_latency(&self) {
         self.shared.latencies.watch_until(clock::now_ns() + WATCHED_NS);
+    }
+
+    /// Requests and bytes by host and namespace, of each I/O thread.
+    #[must_use]
+    pub fn usages_by_thread(&self) -> Vec<Vec<NamespaceUsage>> {
+        self.shared.usages_by_thread()
     }
 
     /// What its reactors have done so far; takes no lock of the server's.

@@ -95,6 +95,7 @@ sleep_after = "5ms"
 hotplug = true
 power_states = true
 sensor = "auto"
+energy_shares = "unassigned"
 
 [policy]
 name = "sandman"

@@ -13,6 +13,7 @@ use crate::admin::NONE;
 use crate::config::caps::{Cap, Priority, parse_cap, parse_minimum};
 use crate::config::draft::{ClassDraft, Draft, GoalsDraft, Number, PolicyDraft, Text};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
+use crate::config::parse_energy_shares;
 use crate::config::power::{BudgetDomain, SensorChoice, parse_budget};
 use crate::config::problem::{Origin, Problem};
 use crate::config::schedule::Schedule;
@@ -76,6 +77,7 @@ impl Checker<'_> {
             },
             admin_socket: self.admin_socket(draft.admin_socket.as_ref()),
             state_file: self.state_file(draft.state_file.as_ref()),
+            energy_shares: self.parsed(draft.energy_shares.as_ref(), parse_energy_shares).flatten(),
             metrics: draft.metrics.as_ref().and_then(|text| self.metrics(text)),
             mdns: draft.mdns,
         };

@@ -121,6 +121,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         profile: None,
         sensor: SensorChoice::Auto,
         admin_socket: None,
+        energy_shares: None,
         metrics: None,
         mdns: false,
         state_file: None,

@@ -107,7 +107,15 @@ impl Station {
         let report = measure::report(session, &now, facts, policy, &operation.reactors);
         let goals = measure::goals(&operation.goals, &operation.tolerances, &in_charge, unreachable);
         let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
-        let report = Report { goals, priorities, budget, power: self.server.power(), metrics, ..report };
+        let report = Report {
+            goals,
+            priorities,
+            budget,
+            power: self.server.power(),
+            energy_shares: self.energy_shares(),
+            metrics,
+            ..report
+        };
         *session = now;
         report
     }

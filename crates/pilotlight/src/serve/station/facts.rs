@@ -19,6 +19,7 @@ impl Station {
 
     /// The same with counters that were read before.
     pub(super) fn facts_with(&self, stats: ServerStats) -> Facts {
+        let energy = self.energy_shares();
         let state = self.state();
         let goals = measure::goals(
             &state.operation.goals,
@@ -45,6 +46,7 @@ impl Station {
             goals,
             budget: self.budget_status(&state),
             power: self.server.power_facts(),
+            energy,
             reload: *self.reloaded.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }

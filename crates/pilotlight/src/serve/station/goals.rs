@@ -48,7 +48,7 @@ impl Watch {
     }
 
     /// Waits so long, or until goals have changed; whether to go on.
-    fn wait(&self, longest: Option<Duration>) -> bool {
+    pub(super) fn wait(&self, longest: Option<Duration>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.is_stopped && !state.is_changed {
             state = match longest {
@@ -76,9 +76,10 @@ impl Station {
         while self.watch.wait(self.look_at_budget()) {}
     }
 
-    /// Ends [`Station::watch_budget`].
+    /// Ends [`Station::watch_budget`] and [`Station::watch_energy`].
     pub(in crate::serve) fn stop_watching(&self) {
         self.watch.note(|state| state.is_stopped = true);
+        self.energy_watch.note(|state| state.is_stopped = true);
     }
 
     /// Lets the thread that watches look at once.

@@ -40,6 +40,7 @@ fn report() -> Report {
     let parameter =
         |key: &str, value: &str, is_set| ParameterReport { key: key.to_owned(), value: value.to_owned(), is_set };
     Report {
+        energy_shares: None,
         format: FORMAT,
         server: ServerFacts {
             version: "0.1.0".to_owned(),

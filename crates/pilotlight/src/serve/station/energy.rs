@@ -1,0 +1,220 @@
+//! Which host and which namespace the energy was for: once a second, what each zone has taken since the last look is divided among those
+//! who used the CPUs (`pilotlight_power::shares`).
+//!
+//! *CPU time of a user.* An I/O thread counts its own time, polls that find nothing included, and the requests and bytes of each host on each namespace.
+//! Its time in a window goes to its users in proportion to [`cost`]; of a thread that served nobody it stays unassigned. *Idle power* is what the model has for
+//! a machine at rest, or else the lowest power of any window so far. *Privacy.* RAPL readings tell secrets of code that runs beside (CVE-2020-8694): this is off by
+//! default, and no finer than a second.
+//!
+//! *Property* (tests): in each zone hosts and what is unassigned add up to the energy, to the microjoule.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pilotlight_power::shares::{Idle, Rule, Use, deal, divide};
+use pilotlight_reactor::clock;
+use pilotlight_target::NamespaceUsage;
+use pilotlight_target::usage::Counts;
+
+use super::Station;
+use crate::config::{BudgetDomain, format_idle};
+use crate::metrics::{OTHER_HOSTS, PowerFacts};
+use crate::status::report::{EnergySharesReport, EnergyUserReport, EnergyZoneReport};
+
+/// Time between two looks.
+const WINDOW: Duration = Duration::from_secs(1);
+/// A request takes as much CPU time as moving so many bytes (docs/operating.md says how it was measured).
+const REQUEST_BYTES: u64 = 32 * 1024;
+
+/// A host on a namespace: its NQN or [`OTHER_HOSTS`], the subsystem and the number.
+type User = (String, String, u32);
+
+/// What has been divided so far.
+#[derive(Debug, Default)]
+pub(super) struct Energy(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    zones: BTreeMap<String, Zone>,
+    before: Look,
+}
+
+/// A zone.
+#[derive(Debug, Default)]
+struct Zone {
+    /// Its counter at the last look.
+    energy_uj: u64,
+    unassigned_uj: u64,
+    users_uj: BTreeMap<User, u64>,
+    /// The lowest power of a window, in microwatts.
+    lowest_uw: Option<u64>,
+}
+
+/// What was read at once.
+#[derive(Debug, Default)]
+struct Look {
+    at_ns: u64,
+    /// By I/O thread, in nanoseconds.
+    cpu_ns: Vec<u64>,
+    counts: Vec<BTreeMap<User, Counts>>,
+}
+
+impl Station {
+    /// Divides energy once a second until [`Station::stop_watching`].
+    pub(in crate::serve) fn watch_energy(&self) {
+        self.energy.lock().before.at_ns = clock::now_ns();
+        while self.energy_watch.wait(Some(WINDOW)) {
+            self.divide_energy();
+        }
+    }
+
+    /// Whether energy is to be divided. A change needs a restart.
+    pub(in crate::serve) fn divides_energy(&self) -> bool {
+        self.state().operation.energy_shares.is_some()
+    }
+
+    fn divide_energy(&self) {
+        let Some(power) = self.server.power_facts() else { return };
+        let threads = self.server.runtime_stats().threads;
+        let look = Look {
+            at_ns: clock::now_ns(),
+            cpu_ns: threads.iter().map(|thread| thread.busy_ns + thread.idle_ns).collect(),
+            counts: self.server.usages_by_thread().into_iter().map(by_user).collect(),
+        };
+        let idle = self.state().operation.energy_shares.unwrap_or_default();
+        self.energy.lock().add(look, &power, self.server.floor_uw(BudgetDomain::Cpu), idle);
+    }
+
+    /// What has been divided so far; `None` where it is off, or nothing measures power.
+    pub(super) fn energy_shares(&self) -> Option<EnergySharesReport> {
+        let idle = self.state().operation.energy_shares?;
+        let power = self.server.power_facts()?;
+        Some(self.energy.lock().report(&power, idle))
+    }
+}
+
+impl Energy {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn by_user(usages: Vec<NamespaceUsage>) -> BTreeMap<User, Counts> {
+    let user = |it: NamespaceUsage| ((it.host.unwrap_or_else(|| OTHER_HOSTS.to_owned()), it.nqn, it.nsid), it.counts);
+    usages.into_iter().map(user).collect()
+}
+
+/// What commands cost a CPU, in bytes moved.
+fn cost(counts: &Counts) -> u64 {
+    counts.requests.iter().sum::<u64>() * REQUEST_BYTES + counts.bytes.iter().sum::<u64>()
+}
+
+impl State {
+    /// Ends a window.
+    fn add(&mut self, look: Look, power: &PowerFacts, floor_uw: Option<u64>, idle: Idle) {
+        let elapsed_ns = look.at_ns.saturating_sub(self.before.at_ns);
+        let (users, nobody) = uses(&self.before, &look);
+        let uses: Vec<Use> = users.values().copied().collect();
+        for zone in &power.zones {
+            let known = self.zones.entry(zone.name.clone()).or_default();
+            let energy_uj = zone.energy_uj.saturating_sub(known.energy_uj);
+            known.energy_uj = known.energy_uj.max(zone.energy_uj);
+            if let Some(uw) = zone.power_uw {
+                known.lowest_uw = Some(known.lowest_uw.map_or(uw, |lowest| lowest.min(uw)));
+            }
+            let idle_uw = floor_uw.or(known.lowest_uw).unwrap_or(0);
+            let idle_uj = (u128::from(idle_uw) * u128::from(elapsed_ns) / 1_000_000_000) as u64;
+            let division = divide(energy_uj, idle_uj, &uses, nobody, Rule { idle, ..Rule::CPU });
+            known.unassigned_uj += division.unassigned_uj;
+            for (user, part_uj) in users.keys().zip(division.parts_uj) {
+                *known.users_uj.entry(user.clone()).or_default() += part_uj;
+            }
+        }
+        self.before = look;
+    }
+
+    fn report(&self, power: &PowerFacts, idle: Idle) -> EnergySharesReport {
+        let user = |((host, nqn, nsid), energy_uj): (&User, &u64)| EnergyUserReport {
+            host: host.clone(),
+            nqn: nqn.clone(),
+            nsid: *nsid,
+            energy_uj: *energy_uj,
+        };
+        let zone = |(of, zone): (&String, &Zone)| EnergyZoneReport {
+            of: of.clone(),
+            energy_uj: zone.energy_uj,
+            unassigned_uj: zone.unassigned_uj,
+            users: zone.users_uj.iter().map(user).collect(),
+        };
+        EnergySharesReport {
+            sensor: power.sensor.clone(),
+            modelled: power.model.clone(),
+            idle: format_idle(idle).to_owned(),
+            zones: self.zones.iter().map(zone).collect(),
+        }
+    }
+}
+
+/// What each user has used between two looks, and what was used for nobody.
+fn uses(before: &Look, now: &Look) -> (BTreeMap<User, Use>, Use) {
+    let (mut users, mut nobody) = (BTreeMap::<User, Use>::new(), Use::default());
+    for (at, (cpu_ns, counts)) in now.cpu_ns.iter().zip(&now.counts).enumerate() {
+        let cpu_ns = cpu_ns.saturating_sub(before.cpu_ns.get(at).copied().unwrap_or(0));
+        let known = |user: &User| before.counts.get(at).and_then(|counts| counts.get(user)).map_or(0, cost);
+        let costs: Vec<u64> = counts.iter().map(|(user, counts)| cost(counts).saturating_sub(known(user))).collect();
+        let parts_ns = deal(cpu_ns, &costs);
+        nobody.cpu_ns += cpu_ns - parts_ns.iter().sum::<u64>();
+        for (user, part_ns) in counts.keys().zip(parts_ns).filter(|(_, part_ns)| *part_ns > 0) {
+            users.entry(user.clone()).or_default().cpu_ns += part_ns;
+        }
+    }
+    (users, nobody)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::ZoneFacts;
+
+    fn user(host: &str) -> User {
+        (host.to_owned(), "nqn.a".to_owned(), 1)
+    }
+
+    fn look(at_s: u64, cpu_s: &[u64], reads: &[&[(&str, u64)]]) -> Look {
+        let counts = |reads: u64| {
+            let mut counts = Counts { bytes: [reads * 4096, 0], ..Counts::default() };
+            counts.requests[0] = reads;
+            counts
+        };
+        let of_thread =
+            |hosts: &&[(&str, u64)]| hosts.iter().map(|(host, reads)| (user(host), counts(*reads))).collect();
+        Look {
+            at_ns: at_s * 1_000_000_000,
+            cpu_ns: cpu_s.iter().map(|s| s * 1_000_000_000).collect(),
+            counts: reads.iter().map(of_thread).collect(),
+        }
+    }
+
+    fn power(energy_uj: u64) -> PowerFacts {
+        let zone = ZoneFacts { name: "package 0".to_owned(), energy_uj, power_uw: None };
+        PowerFacts { sensor: "rapl".to_owned(), zones: vec![zone], ..PowerFacts::default() }
+    }
+
+    #[test]
+    fn energy_above_idle_goes_to_those_whose_requests_the_threads_served() {
+        let mut state = State::default();
+        state.add(look(1, &[0, 0, 0], &[&[], &[], &[]]), &power(0), Some(10), Idle::Unassigned);
+        let now = look(2, &[4, 2, 2], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);
+        state.add(now, &power(90), Some(10), Idle::Unassigned);
+        let zone = &state.zones["package 0"];
+        // 80 of 8 s: thread 0 has 40 (a 30, b 10), thread 1 has 20, and nobody has the 20 of thread 2 and 10 idle
+        assert_eq!(zone.users_uj, BTreeMap::from([(user("a"), 30), (user("b"), 30)]));
+        assert_eq!(zone.unassigned_uj, 30);
+        let quiet = look(3, &[5, 3, 3], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);
+        state.add(quiet, &power(101), Some(10), Idle::Unassigned);
+        let zone = &state.zones["package 0"];
+        assert_eq!(zone.users_uj.values().sum::<u64>() + zone.unassigned_uj, 101);
+        assert_eq!(zone.unassigned_uj, 41, "nobody was served");
+    }
+}

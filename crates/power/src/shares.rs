@@ -1,0 +1,171 @@
+//! Energy of a part of the machine, divided among those who used it.
+//!
+//! # The problem
+//! A sensor tells the energy of a whole CPU package, and an operator asks which host it was for. No measurement answers that: hosts share cores, and power
+//! is not linear in time. What is fair in the sense of Shapley (1953) needs the machine to run with each set of hosts; a server runs with one.
+//!
+//! # The words
+//! A *user* is a host on a namespace. *Idle* energy is what the part takes without load. What is above it is divided in proportion to a *measure*: CPU time,
+//! time of requests in devices, or bytes. What belongs to no user is *unassigned*.
+//!
+//! # The algorithm
+//! Energy above idle goes to the measures by the weights of the [`Rule`]; a measure that nobody has any of leaves its part to the others. Each measure is then
+//! divided in proportion. Idle energy stays unassigned, unless the rule says who gets it. Whole microjoules are dealt by largest remainder.
+//!
+//! # The properties
+//! - All parts and what is unassigned add up to the energy, exactly.
+//! - Who used nothing gets nothing of what is above idle; who used more gets no less.
+
+/// What one user has used in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// CPU time in nanoseconds.
+    pub cpu_ns: u64,
+    /// Time of its requests in devices, in nanoseconds.
+    pub device_ns: u64,
+    /// Bytes that it has read and written.
+    pub bytes: u64,
+}
+
+/// Who gets idle energy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// Nobody.
+    #[default]
+    Unassigned,
+    /// Each user the same.
+    Equal,
+    /// Users in the proportion of what is above idle.
+    Proportional,
+}
+
+/// How energy is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Weights of CPU time, of time in devices and of bytes.
+    pub weights: [u32; 3],
+    /// Who gets idle energy.
+    pub idle: Idle,
+}
+
+impl Rule {
+    /// By CPU time alone: for the power of CPU packages.
+    pub const CPU: Self = Self { weights: [1, 0, 0], idle: Idle::Unassigned };
+}
+
+/// Energy in microjoules, divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Division {
+    /// Of each user, in the order of their uses.
+    pub parts_uj: Vec<u64>,
+    /// Of nobody.
+    pub unassigned_uj: u64,
+}
+
+/// Divides `energy_uj`, of which `idle_uj` were idle, among users; `nobody` is what was used for none of them.
+#[must_use]
+pub fn divide(energy_uj: u64, idle_uj: u64, uses: &[Use], nobody: Use, rule: Rule) -> Division {
+    let idle_uj = idle_uj.min(energy_uj);
+    let mut parts = vec![0; uses.len() + 1]; // the last is nobody's
+    let measures: [fn(&Use) -> u64; 3] = [|it| it.cpu_ns, |it| it.device_ns, |it| it.bytes];
+    let all = || uses.iter().chain([&nobody]);
+    let is_used = measures.map(|measure| all().any(|it| measure(it) > 0));
+    let weights: Vec<u64> =
+        is_used.iter().zip(rule.weights).map(|(used, weight)| if *used { weight.into() } else { 0 }).collect();
+    let above_uj = energy_uj - idle_uj;
+    for (measure, measure_uj) in measures.iter().zip(deal(above_uj, &weights)) {
+        let amounts: Vec<u64> = all().map(measure).collect();
+        parts.iter_mut().zip(deal(measure_uj, &amounts)).for_each(|(part, dealt)| *part += dealt);
+    }
+    let idle_weights: Vec<u64> = match rule.idle {
+        Idle::Unassigned => Vec::new(),
+        Idle::Equal => vec![1; uses.len()],
+        Idle::Proportional => parts[..uses.len()].to_vec(),
+    };
+    parts.iter_mut().zip(deal(idle_uj, &idle_weights)).for_each(|(part, dealt)| *part += dealt);
+    parts.pop();
+    let assigned: u64 = parts.iter().sum();
+    Division { parts_uj: parts, unassigned_uj: energy_uj - assigned }
+}
+
+/// Deals whole units in proportion to weights by largest remainder, all of them; none where every weight is 0.
+#[must_use]
+pub fn deal(units: u64, weights: &[u64]) -> Vec<u64> {
+    let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
+    if sum == 0 {
+        return vec![0; weights.len()];
+    }
+    let exact = |&weight: &u64| u128::from(units) * u128::from(weight);
+    let mut dealt: Vec<u64> = weights.iter().map(|weight| (exact(weight) / sum) as u64).collect();
+    let left = units - dealt.iter().sum::<u64>();
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(exact(&weights[at]) % sum)); // stable: the first of equals
+    order.iter().take(left as usize).for_each(|&at| dealt[at] += 1);
+    dealt
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn uses() -> impl Strategy<Value = Vec<Use>> {
+        let one = (0..3_000_000_000_u64, 0..3_u64, 0..1_u64 << 40);
+        prop::collection::vec(one.prop_map(|(cpu_ns, device_ns, bytes)| Use { cpu_ns, device_ns, bytes }), 0..6)
+    }
+
+    fn rule() -> impl Strategy<Value = Rule> {
+        let idle = prop_oneof![Just(Idle::Unassigned), Just(Idle::Equal), Just(Idle::Proportional)];
+        (prop::array::uniform3(0..4_u32), idle).prop_map(|(weights, idle)| Rule { weights, idle })
+    }
+
+    proptest! {
+        #[test]
+        fn parts_add_up_to_the_microjoule(energy_uj in 0..1_u64 << 50, idle_uj in 0..1_u64 << 50, uses in uses(), nobody in uses(), rule in rule()) {
+            let nobody = nobody.first().copied().unwrap_or_default();
+            let division = divide(energy_uj, idle_uj, &uses, nobody, rule);
+            prop_assert_eq!(division.parts_uj.len(), uses.len());
+            prop_assert_eq!(division.parts_uj.iter().sum::<u64>() + division.unassigned_uj, energy_uj);
+        }
+
+        #[test]
+        fn who_used_more_gets_no_less(energy_uj in 0..1_u64 << 50, uses in uses(), rule in rule()) {
+            let division = divide(energy_uj, 0, &uses, Use::default(), rule);
+            for (one, one_uj) in uses.iter().zip(&division.parts_uj) {
+                for (other, other_uj) in uses.iter().zip(&division.parts_uj) {
+                    let is_less = one.cpu_ns <= other.cpu_ns && one.device_ns <= other.device_ns && one.bytes <= other.bytes;
+                    // of equal remainders the first gets the microjoule, once for each measure
+                    prop_assert!(!is_less || *one_uj <= other_uj + 3, "{one:?} {one_uj}, {other:?} {other_uj}");
+                }
+                prop_assert!(*one != Use::default() || *one_uj == 0);
+            }
+        }
+    }
+
+    #[test]
+    fn idle_energy_is_nobodys_unless_the_rule_says_whose() {
+        let uses = [Use { cpu_ns: 3, ..Use::default() }, Use { cpu_ns: 1, ..Use::default() }];
+        let parts = |idle| {
+            let division = divide(100, 60, &uses, Use::default(), Rule { idle, ..Rule::CPU });
+            (division.parts_uj, division.unassigned_uj)
+        };
+        assert_eq!(parts(Idle::Unassigned), (vec![30, 10], 60));
+        assert_eq!(parts(Idle::Equal), (vec![60, 40], 0));
+        assert_eq!(parts(Idle::Proportional), (vec![75, 25], 0));
+    }
+
+    #[test]
+    fn a_measure_that_nobody_has_leaves_its_part_to_the_others() {
+        let uses = [Use { cpu_ns: 1, bytes: 0, ..Use::default() }, Use { cpu_ns: 1, bytes: 9, ..Use::default() }];
+        let rule = Rule { weights: [1, 7, 1], idle: Idle::Unassigned };
+        assert_eq!(divide(100, 0, &uses, Use::default(), rule).parts_uj, [25, 75]);
+        assert_eq!(divide(100, 0, &[], Use::default(), rule).unassigned_uj, 100);
+    }
+
+    #[test]
+    fn what_was_used_for_nobody_stays_unassigned() {
+        let (one, nobody) = (Use { cpu_ns: 1, ..Use::default() }, Use { cpu_ns: 3, ..Use::default() });
+        assert_eq!(divide(40, 0, &[one], nobody, Rule::CPU), Division { parts_uj: vec![10], unassigned_uj: 30 });
+    }
+}
