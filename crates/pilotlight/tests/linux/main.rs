@@ -77,6 +77,7 @@ cases! {
     namespaces: "namespaces", "6.12";
     discovery: "discovery", "6.12";
     referral: "referral", "6.12";
+    hosts: "hosts", "6.12";
     digests: "digests", "6.12";
     queues: "queues", "6.12";
     disconnect: "disconnect", "6.12";
