@@ -92,7 +92,7 @@ impl NamespaceInfo {
 pub struct DiscoveryEntry {
     /// Transport type; 3 is TCP.
     pub trtype: u8,
-    /// Subsystem type; 2 is an NVM subsystem.
+    /// Subsystem type; 2 is an NVM subsystem, 1 a referral to another discovery service.
     pub subtype: u8,
     /// Transport service identifier: the port.
     pub trsvcid: String,
@@ -168,5 +168,22 @@ mod tests {
         d[132] = 8; // metadata
         assert_eq!(NamespaceInfo::decode(1, &d), None);
         assert_eq!(NamespaceInfo::decode(1, &[0; 4096]), None);
+    }
+
+    #[test]
+    fn a_discovery_entry_is_read_where_the_specification_puts_its_fields() {
+        let mut d = [0u8; 1024];
+        d[..4].copy_from_slice(&[3, 1, 1, 0]);
+        d[32..36].copy_from_slice(b"8009");
+        d[256..275].copy_from_slice(b"nqn.2024-05.example");
+        d[512..520].copy_from_slice(b"10.0.0.2");
+        let expected = DiscoveryEntry {
+            trtype: 3,
+            subtype: 1,
+            trsvcid: "8009".to_owned(),
+            traddr: "10.0.0.2".to_owned(),
+            subnqn: "nqn.2024-05.example".to_owned(),
+        };
+        assert_eq!(DiscoveryEntry::decode(&d), expected);
     }
 }

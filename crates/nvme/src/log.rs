@@ -152,7 +152,7 @@ pub struct DiscoveryEntry {
     pub trtype: u8,
     /// Address family: 1 for IPv4, 2 for IPv6.
     pub adrfam: u8,
-    /// Subsystem type: 2 for an NVM subsystem, 3 for the discovery subsystem that answers.
+    /// Subsystem type: 1 for a referral to another discovery service, 2 for an NVM subsystem, 3 for the discovery subsystem that answers.
     pub subtype: u8,
     /// Transport requirements: 0 for "secure channel not specified".
     pub treq: u8,

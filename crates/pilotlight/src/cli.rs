@@ -98,6 +98,7 @@ Examples:
       --allow-host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
   pilotlight serve --cores 0-7 --policy sandman --policy-set window=64 --sleep-after 5ms
   pilotlight serve --policy static                  every core polls all the time
+  pilotlight serve --listen 192.0.2.7:8009 --mdns   hosts on the local network find it
   pilotlight serve --config pilotlight.toml --check
 
 Signals:

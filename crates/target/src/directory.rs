@@ -203,8 +203,14 @@ mod tests {
         assert_eq!(referring.log().page("h", None).len(), 3072);
         let closed = referring.clone().with_allowed_hosts(0, &["other".into()]);
         assert_eq!(generation(&closed), generation(&referring) + 1);
-        assert!(closed.log().differs_for("h", referring.log()), "it sees one less");
-        assert!(!closed.log().differs_for("other", referring.log()), "it sees what it saw");
-        assert!(!closed.clone().without(0).log().differs_for("h", closed.log()), "it did not see it before");
+        assert!(closed.log().is_news_to("h"), "it sees one less");
+        assert!(!closed.log().is_news_to("other"), "it sees what it saw");
+        let removed = closed.without(0);
+        assert!(!removed.log().is_news_to("h"), "it did not see it before");
+        assert!(removed.log().is_news_to("other"));
+        assert!(
+            !removed.with_reach(None, vec![("192.0.2.9".into(), 8009)]).log().is_news_to("other"),
+            "nothing is new"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! The discovery log: which subsystems a host may connect to, and where (Base 5.16.1.23).
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use pilotlight_nvme::fabrics::{DISCOVERY_NQN, nqn_field};
@@ -22,6 +23,10 @@ pub(crate) const ADMIN_QUEUE_ENTRIES: u16 = 128;
 pub struct DiscoveryLog {
     generation: u64,
     records: Vec<Record>,
+    /// What the log before had and this one has not, and the other way round. They are found once, as I/O threads look at them for
+    /// each discovery controller.
+    gone: Vec<Record>,
+    new: Vec<Record>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,27 +61,25 @@ impl DiscoveryLog {
         self.records.push(Record { entry, wildcard: false, allowed_hosts: Vec::new() });
     }
 
-    /// This log as the one that comes after `before`: of the same generation if it says the same, else of the next.
+    /// This log as the one that comes after `before`: of the same generation if it says the same in the same
+    /// order, else of the next.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
-        let is_same = self.records.iter().eq(&before.records);
-        Self { generation: before.generation + u64::from(!is_same), ..self }
+        let (gone, new) = (only_in(&before.records, &self.records), only_in(&self.records, &before.records));
+        let is_changed = !self.records.iter().map(Record::whole).eq(before.records.iter().map(Record::whole));
+        Self { generation: before.generation + u64::from(is_changed), gone, new, ..self }
     }
 
-    /// Whether `hostnqn` sees other records here than in `other`.
+    /// Whether `hostnqn` sees other records than in the log before.
     #[must_use]
-    pub fn differs_for(&self, hostnqn: &str, other: &Self) -> bool {
-        !self.seen_by(hostnqn).map(Record::content).eq(other.seen_by(hostnqn).map(Record::content))
-    }
-
-    fn seen_by<'a>(&'a self, hostnqn: &'a str) -> impl Iterator<Item = &'a Record> {
-        self.records.iter().filter(move |record| crate::config::allows(&record.allowed_hosts, hostnqn))
+    pub fn is_news_to(&self, hostnqn: &str) -> bool {
+        !seen_by(hostnqn, &self.gone).map(Record::content).eq(seen_by(hostnqn, &self.new).map(Record::content))
     }
 
     /// The log page as `hostnqn` may see it, who has reached the server at `reached`.
     #[must_use]
     pub fn page(&self, hostnqn: &str, reached: Option<IpAddr>) -> Vec<u8> {
-        let records: Vec<&Record> = self.seen_by(hostnqn).collect();
+        let records: Vec<&Record> = seen_by(hostnqn, &self.records).collect();
         let header = DiscoveryHeader {
             genctr: U64::new(self.generation),
             numrec: U64::new(records.len() as u64),
@@ -88,6 +91,16 @@ impl DiscoveryLog {
         }
         page
     }
+}
+
+fn seen_by<'a>(hostnqn: &'a str, records: &'a [Record]) -> impl Iterator<Item = &'a Record> {
+    records.iter().filter(move |record| crate::config::allows(&record.allowed_hosts, hostnqn))
+}
+
+/// The records of one log that another one has not.
+fn only_in(one: &[Record], other: &[Record]) -> Vec<Record> {
+    let known: HashSet<_> = other.iter().map(Record::whole).collect();
+    one.iter().filter(|record| !known.contains(&record.whole())).cloned().collect()
 }
 
 /// A record of what is reached at this address, family and port.
@@ -107,16 +120,14 @@ fn entry(subtype: u8, nqn: &str, (traddr, family, port): (&str, IpAddr, u16)) ->
     }
 }
 
-impl PartialEq for Record {
-    fn eq(&self, other: &Self) -> bool {
-        self.content() == other.content() && self.allowed_hosts == other.allowed_hosts
-    }
-}
-
 impl Record {
     /// What a host that sees it is told.
     fn content(&self) -> (&[u8], bool) {
         (self.entry.as_bytes(), self.wildcard)
+    }
+
+    fn whole(&self) -> (&[u8], bool, &[String]) {
+        (self.entry.as_bytes(), self.wildcard, &self.allowed_hosts)
     }
 
     fn entry_for(&self, reached: Option<IpAddr>) -> DiscoveryEntry {

@@ -303,7 +303,7 @@ impl TargetThread {
         let before = Arc::clone(self.resources.namespaces.directory());
         self.resources.namespaces.set_list(list);
         if !Arc::ptr_eq(&before, self.resources.namespaces.directory()) {
-            self.each(now_ns, |link, cx| link.conn.pair.on_directory_changed(before.log(), cx));
+            self.each(now_ns, |link, cx| link.conn.pair.on_directory_changed(cx));
         }
         self.update_tasks(now_ns);
         for &(view, nsid) in changed {

@@ -208,6 +208,40 @@ fn a_host_that_comes_back_waits_for_what_it_had_submitted() {
     }
 }
 
+/// Who may connect is looked at when Connect comes, and once more when it has waited.
+#[test]
+fn a_host_that_loses_its_permission_while_its_connect_waits_is_refused() {
+    for is_removed in [false, true] {
+        let (target, gate) = gated(2);
+        let first = Controller::connect(target.options()).expect("a controller");
+        let mut io = queue(&first, 1);
+        gate.shut.store(true, SeqCst);
+        write(&mut io, 7, 0x11);
+        until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+        drop((first, io));
+        let options = target.options();
+        let waiting = std::thread::spawn(move || Controller::connect(options).map(drop));
+        until("it waits", || target.server.stats().totals.connections == 2);
+        std::thread::sleep(WATCH);
+        assert!(!waiting.is_finished(), "connected over a write in flight");
+        if is_removed {
+            let server = &target.server;
+            std::thread::scope(|scope| {
+                let removing = scope.spawn(|| server.remove_subsystem(NQN));
+                until("its connection has ended", || waiting.is_finished());
+                gate.shut.store(false, SeqCst);
+                removing.join().expect("no panic").expect("removed");
+            });
+        } else {
+            target.server.set_allowed_hosts(NQN, &["nqn.2026-01.test:other".into()]).expect("changed");
+            gate.shut.store(false, SeqCst);
+        }
+        let refused = waiting.join().expect("no panic");
+        assert!(refused.is_err(), "removed: {is_removed}");
+        target.stop();
+    }
+}
+
 /// A network that drops the packets of one connection: the FINs of the host's I/O queues arrive, that of its admin queue does
 /// not, so the old association still looks alive.
 #[test]

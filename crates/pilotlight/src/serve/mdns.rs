@@ -146,7 +146,7 @@ fn instances(addresses: &[SocketAddr], machine: &str) -> Vec<Instance> {
         };
         Instance {
             name: format!("pilotlight {port} on {machine}"),
-            host: format!("{machine}-nvme-{port}.local."),
+            host: format!("nvme-{port}-{machine}.local."), // where it is in use, a number is appended
             port,
             addresses: if all.is_empty() { addresses } else { Vec::new() },
             interfaces,
@@ -259,7 +259,7 @@ mod tests {
         let address = "192.0.2.7:8009".parse().unwrap();
         let service = instances(&[address], "m")[0].service().unwrap();
         assert_eq!(service.get_fullname(), "pilotlight 8009 on m._nvme-disc._tcp.local.");
-        assert_eq!((service.get_hostname(), service.get_port()), ("m-nvme-8009.local.", 8009));
+        assert_eq!((service.get_hostname(), service.get_port()), ("nvme-8009-m.local.", 8009));
         assert_eq!(service.get_property_val_str("p"), Some("tcp"));
         assert_eq!(service.get_property_val_str("NQN"), Some("nqn.2014-08.org.nvmexpress.discovery"));
     }

@@ -76,6 +76,8 @@ cases! {
     rescan: "rescan", "6.12";
     namespaces: "namespaces", "6.12";
     discovery: "discovery", "6.12";
+    referral: "referral", "6.12";
+    hosts: "hosts", "6.12";
     digests: "digests", "6.12";
     queues: "queues", "6.12";
     disconnect: "disconnect", "6.12";

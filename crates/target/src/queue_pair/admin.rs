@@ -15,7 +15,6 @@ use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
 use crate::association::{Association, HostKey};
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
-use crate::discovery::DiscoveryLog;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::server::{DISCOVERY, UtilizationRequest};
 use crate::views::ViewId;
@@ -384,12 +383,11 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// What hosts can connect to has changed; before, the discovery log was this one. A discovery controller notes whether its
-    /// host sees a difference.
-    pub fn on_directory_changed(&mut self, before: &DiscoveryLog, cx: &mut Cx) {
+    /// What hosts can connect to has changed. A discovery controller notes whether its host sees a difference.
+    pub fn on_directory_changed(&mut self, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         let HostKey { subsystem, hostnqn, .. } = &admin.association.host;
-        let is_seen = || cx.namespaces.directory().log().differs_for(hostnqn, before);
+        let is_seen = || cx.namespaces.directory().log().is_news_to(hostnqn);
         if *subsystem == DISCOVERY && matches!(self.phase, Phase::Ready) && is_seen() {
             admin.controller.discovery_changed();
             self.deliver_events(cx);
