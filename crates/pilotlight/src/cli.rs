@@ -68,8 +68,14 @@ pub(crate) enum Command {
     Status(crate::status::StatusArgs),
     /// Change a running server's policy
     Set(crate::set::SetArgs),
-    /// Add, remove, resize and list namespaces of a running server
+    /// Add, remove, resize, show, hide and list namespaces of a running server
     Namespace(crate::namespace::NamespaceArgs),
+    /// Say which hosts may connect to a running server
+    Host(crate::host::HostArgs),
+    /// List the hosts that are connected to a running server
+    Connections(crate::connections::ConnectionsArgs),
+    /// End the connections of a host, which may come back
+    Disconnect(crate::connections::DisconnectArgs),
 
     /// Serve, connect, write, verify and measure, all in under a minute
     Demo(crate::demo::DemoArgs),
@@ -226,6 +232,10 @@ pub(crate) struct ServeArgs {
     /// $XDG_RUNTIME_DIR/pilotlight.sock, for root /run/pilotlight/pilotlight.sock]
     #[arg(long, value_name = "PATH", help_heading = "Administration")]
     pub(crate) admin_socket: Option<String>,
+
+    /// Group whose members may use --admin-socket to read (status, lists, connections), and not to change anything [default: none]
+    #[arg(long, value_name = "GROUP", help_heading = "Administration")]
+    pub(crate) admin_read_group: Option<String>,
 
     /// Where goals that `pilotlight set` sets are kept over a restart, or none [default: $STATE_DIRECTORY/goals.json, which
     /// systemd gives a service that has StateDirectory=, else none]

@@ -116,7 +116,7 @@ fn serve_metrics(listener: TcpListener, station: &Arc<Station>, operation: &Oper
 /// The control socket. Where the system has no place for one that was not asked for the server goes without.
 fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
     let Some(wanted) = wanted else { return Ok(None) };
-    match ControlSocket::bind(&wanted.path) {
+    match ControlSocket::bind(&wanted.path, wanted.read_group.as_ref()) {
         Ok(socket) => Listener::new(socket).map(Some).context("cannot serve the control socket"),
         Err(error @ BindError::System { .. }) if !wanted.asked => {
             warn!("{error}; `status`, `set` and `namespace` will not reach this server");

@@ -45,6 +45,6 @@ pub mod wait;
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;
 pub use server::{
-    CapStats, Capped, DrainError, Leftover, NamespaceFailures, Server, ServerError, ServerStats, StartError,
-    TargetThreadStats,
+    AssociationStats, CapStats, Capped, DrainError, Ended, Leftover, NamespaceFailures, Server, ServerError,
+    ServerStats, StartError, TargetThreadStats,
 };

@@ -34,6 +34,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         },
         policy: policy(args, &mut problems),
         admin_socket: text("--admin-socket", args.admin_socket.as_ref()),
+        read_group: text("--admin-read-group", args.admin_read_group.as_ref()),
         state_file: text("--state", args.state.as_ref()),
         metrics: text("--metrics", args.metrics.as_ref()),
         limits: LimitsDraft {
@@ -49,7 +50,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 27] = [
+    let stated: [(&'static str, bool, &str); 28] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--mdns", args.mdns, "`mdns = true` in [discovery]"),
@@ -71,6 +72,7 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--budget-profile", args.budget_profile.is_some(), "`profile = \"...\"` in [goals]"),
         ("--tolerance", args.tolerance.is_some(), "`tolerance = \"...\"` in [goals]"),
         ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
+        ("--admin-read-group", args.admin_read_group.is_some(), "`read_group = \"...\"` in [admin]"),
         ("--state", args.state.is_some(), "`state = \"...\"` in [admin]"),
         ("--metrics", args.metrics.is_some(), "`listen = \"...\"` in [metrics]"),
         ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
@@ -100,9 +102,9 @@ fn subsystem(args: &ServeArgs) -> SubsystemDraft {
     SubsystemDraft {
         at: Origin::Default,
         nqn: text("--nqn", args.nqn.as_ref()),
-        serial: None,
         allowed_hosts: texts("--allow-host", &args.allow_host),
         namespaces: backends.into_iter().enumerate().map(namespace).collect(),
+        ..SubsystemDraft::default()
     }
 }
 

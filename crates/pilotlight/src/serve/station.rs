@@ -15,6 +15,7 @@ mod answers;
 mod audit;
 mod facts;
 mod goals;
+mod hosts;
 mod namespaces;
 mod priorities;
 mod volumes;
@@ -95,6 +96,8 @@ pub(super) struct State {
     pub(super) judge: Judge,
     /// Namespaces that were changed by hand.
     pub(super) by_hand: Vec<ByHand>,
+    /// Subsystems whose allowed hosts were changed by hand.
+    pub(super) hosts_by_hand: Vec<HostsByHand>,
     /// Blocks of each namespace.
     pub(super) blocks: Vec<(String, u32, u64)>,
 }
@@ -108,6 +111,15 @@ pub(super) struct ByHand {
     pub(super) nsid: u32,
     /// What the configuration said of it at that time.
     pub(super) said: Option<NamespaceConfig>,
+}
+
+/// A subsystem whose allowed hosts were changed by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostsByHand {
+    /// The subsystem.
+    pub(super) nqn: String,
+    /// The hosts that the configuration named at that time.
+    pub(super) said: Vec<String>,
 }
 
 impl Station {
@@ -193,6 +205,7 @@ impl State {
             floor: None,
             judge: Judge::default(),
             by_hand: Vec::new(),
+            hosts_by_hand: Vec::new(),
             blocks: Vec::new(),
         };
         for subsystem in &config.subsystems {
@@ -238,6 +251,11 @@ impl State {
         let found = self.blocks.iter().find(|(other, id, _)| (other.as_str(), *id) == (nqn, nsid));
         found.map_or(0, |(_, _, blocks)| *blocks)
     }
+}
+
+/// The hosts that a configuration lets connect to a subsystem.
+pub(super) fn allowed_hosts<'a>(config: &'a ServerConfig, nqn: &str) -> Option<&'a Vec<String>> {
+    config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn).map(|subsystem| &subsystem.allowed_hosts)
 }
 
 /// What a configuration says about a namespace.

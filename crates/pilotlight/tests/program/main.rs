@@ -10,6 +10,7 @@ mod durability;
 mod errors;
 mod failures;
 mod host_load;
+mod hosts;
 mod log;
 mod machine;
 mod metrics;
