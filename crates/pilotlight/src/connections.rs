@@ -190,8 +190,15 @@ mod tests {
         };
         let discovery =
             ConnectionReport { nqn: None, host: String::new(), io_queues: 0, io_threads: vec![], ..one.clone() };
-        expect![[""]].assert_eq(&table(&[one.clone(), discovery]));
+        expect![[r#"
+            host                       address          subsystem                      controller  I/O queues  I/O threads  connected for  host identifier
+            nqn.2024-05.com.example:h  192.0.2.9:40000  nqn.2024-05.com.example:disks           7           3  0,2                   125s  f81d4fae-7dec-11d0-a765-00a0c91e6bf6
+            -                          192.0.2.9:40000  discovery                               7           0  -                     125s  f81d4fae-7dec-11d0-a765-00a0c91e6bf6
+        "#]].assert_eq(&table(&[one.clone(), discovery]));
         let ended = EndedReport { ended: vec![one.clone(), one], undrained: 1 };
-        expect![[""]].assert_eq(&ended.sentence());
+        expect![[r#"
+            2 associations are ended
+            note: 1 of them have requests that their storage has not returned; these may still be carried out
+        "#]].assert_eq(&ended.sentence());
     }
 }

@@ -158,6 +158,11 @@ mod tests {
             hosts: vec![host("nqn.2024-05.com.example:h1", 2), host("nqn.2024-05.com.example:h2", 0)],
             configured: false,
         };
-        expect![[""]].assert_eq(&table(&[open, closed]));
+        expect![[r#"
+            subsystem                  host                        associations
+            nqn.2024-05.com.example:a  any host                               -
+            nqn.2024-05.com.example:b  nqn.2024-05.com.example:h1             2  not as configured
+            nqn.2024-05.com.example:b  nqn.2024-05.com.example:h2             0  not as configured
+        "#]].assert_eq(&table(&[open, closed]));
     }
 }
