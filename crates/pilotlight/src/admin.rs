@@ -11,6 +11,7 @@ pub(crate) mod hosts;
 pub(crate) mod listener;
 mod place;
 pub(crate) mod request;
+pub(crate) mod save;
 pub(crate) mod socket;
 
 pub(crate) use place::{NONE, default_path};

@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Namespace(crate::namespace::NamespaceArgs),
     /// Say which hosts may connect to a running server
     Host(crate::host::HostArgs),
+    /// Keep what was changed in a running server: write it to its configuration file
+    Config(crate::save::ConfigArgs),
     /// List the hosts that are connected to a running server
     Connections(crate::connections::ConnectionsArgs),
     /// End the connections of a host, which may come back

@@ -199,6 +199,7 @@ mod tests {
         expect![[r#"
             2 associations are ended
             note: 1 of them have requests that their storage has not returned; these may still be carried out
-        "#]].assert_eq(&ended.sentence());
+        "#]]
+        .assert_eq(&ended.sentence());
     }
 }

@@ -163,6 +163,7 @@ mod tests {
             nqn.2024-05.com.example:a  any host                               -
             nqn.2024-05.com.example:b  nqn.2024-05.com.example:h1             2  not as configured
             nqn.2024-05.com.example:b  nqn.2024-05.com.example:h2             0  not as configured
-        "#]].assert_eq(&table(&[open, closed]));
+        "#]]
+        .assert_eq(&table(&[open, closed]));
     }
 }

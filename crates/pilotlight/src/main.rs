@@ -14,6 +14,8 @@ mod load;
 mod metrics;
 mod namespace;
 mod policies;
+mod replace;
+mod save;
 mod serve;
 mod set;
 mod status;
@@ -36,6 +38,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Host(args) => host::run(args).map(ExitCode::from),
         Command::Connections(args) => connections::list(args).map(ExitCode::from),
         Command::Disconnect(args) => connections::disconnect(args).map(ExitCode::from),
+        Command::Config(args) => save::run(args).map(ExitCode::from),
         Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
     let (server, in_charge) = server::start(&loaded.config, &operation)?;
-    let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine));
+    let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine, args));
     let shown = metrics.as_ref().map(TcpListener::local_addr).transpose().context("the address of metrics")?;
     let shown = Operation { metrics: shown, ..loaded.operation.clone() }; // with the port that port 0 became
     let http = metrics.map(|listener| serve_metrics(listener, &station, &loaded.operation)).transpose()?;

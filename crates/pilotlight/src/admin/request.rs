@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::answer::Refusal;
 use super::background::BackgroundRequest;
 use super::hosts::{DisconnectRequest, HostRequest, ShowRequest};
+use super::save::SaveRequest;
 use crate::policies::{PolicyChoice, key_and_value};
 
 /// The version of requests and answers that this program speaks.
@@ -32,6 +33,8 @@ pub(crate) enum Request {
     SetBackground(BackgroundRequest),
     /// Something about the hosts that may connect to this subsystem; `None`: the only one.
     Hosts(Option<String>, HostRequest),
+    /// Write what was changed to the configuration file.
+    Save(SaveRequest),
     /// Every association.
     Connections,
     /// End the associations of a host.
@@ -176,6 +179,7 @@ impl Request {
             "host-list" => Self::Hosts(fields.text("nqn")?, HostRequest::List),
             "host-add" => Self::Hosts(fields.text("nqn")?, fields.host_add()?),
             "host-remove" => Self::Hosts(fields.text("nqn")?, fields.host_remove()?),
+            "config-save" => Self::Save(fields.save()?),
             "connections" => Self::Connections,
             "disconnect" => Self::Disconnect(fields.disconnect()?),
             "namespace-show" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Show(fields.show()?)),
@@ -194,7 +198,7 @@ impl Request {
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
-                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, host-list, host-add, host-remove, connections, disconnect, namespace-list, namespace-add, namespace-remove, namespace-resize, namespace-show, namespace-hide",
+                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, config-save, host-list, host-add, host-remove, connections, disconnect, namespace-list, namespace-add, namespace-remove, namespace-resize, namespace-show, namespace-hide",
                 ));
             }
         };
@@ -226,6 +230,7 @@ impl Request {
                 object["nqn"] = json!(nqn);
                 object
             }
+            Self::Save(request) => request.to_json(),
             Self::Connections => json!({ "command": "connections" }),
             Self::Disconnect(request) => request.to_json(),
             Self::SetGoals(goals) => {
@@ -484,6 +489,7 @@ mod tests {
             Request::Hosts(None, HostRequest::List),
             Request::Hosts(Some("nqn".to_owned()), HostRequest::Add { host: "h".to_owned(), only: true }),
             Request::Hosts(None, HostRequest::Remove { host: "h".to_owned(), allow_any: false }),
+            Request::Save(SaveRequest { to: Some("/a".to_owned()), force: true }),
             Request::Connections,
             Request::Disconnect(DisconnectRequest { host: "h".to_owned(), nqn: Some("nqn".to_owned()) }),
             Request::Namespace(None, NamespaceRequest::Show(ShowRequest { nsid: 7, to: Audience::All })),

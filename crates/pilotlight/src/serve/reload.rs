@@ -372,6 +372,17 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
     }
 }
 
+/// What a reload of this configuration would change in what runs; not that files may have grown, and goals.
+pub(super) fn differences(state: &State, config: &ServerConfig, operation: &Operation) -> Vec<String> {
+    let Plan { changes, .. } = plan(&state.config, config);
+    let follows_file = |change: &&Change| !matches!(change, Change::Resize { blocks: None, .. });
+    let mut differences: Vec<String> = changes.iter().filter(follows_file).map(describe).collect();
+    if operation.policy != state.operation.policy {
+        differences.push(format!("policy {} instead of {}", operation.policy.name, state.operation.policy.name));
+    }
+    differences
+}
+
 /// Makes a change; the blocks of a namespace that was resized.
 fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, ServerError> {
     match change {

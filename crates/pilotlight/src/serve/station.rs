@@ -18,6 +18,7 @@ mod goals;
 mod hosts;
 mod namespaces;
 mod priorities;
+mod save;
 mod volumes;
 
 use std::net::SocketAddr;
@@ -31,6 +32,7 @@ use super::budget::{ByHand as GoalsByHand, Configured, Judge, Store};
 use super::holder;
 use super::reload::{self, Wanted};
 use super::server::Running;
+use crate::cli::ServeArgs;
 use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::metrics::ReloadFacts;
 use crate::policies::PolicyChoice;
@@ -52,6 +54,8 @@ pub(super) struct Station {
     /// When it was started, in seconds since 1970.
     started_s: f64,
     volumes: Volumes,
+    /// How it was started.
+    args: ServeArgs,
     state: Mutex<State>,
 }
 
@@ -98,6 +102,8 @@ pub(super) struct State {
     pub(super) by_hand: Vec<ByHand>,
     /// Subsystems whose allowed hosts were changed by hand.
     pub(super) hosts_by_hand: Vec<HostsByHand>,
+    /// The text of the configuration file that was read last.
+    pub(super) text_read: Option<String>,
     /// Blocks of each namespace.
     pub(super) blocks: Vec<(String, u32, u64)>,
 }
@@ -129,8 +135,10 @@ impl Station {
         loaded: &Loaded,
         Started { operation, by_hand, in_charge }: Started,
         machine: &Machine,
+        args: &ServeArgs,
     ) -> Self {
         let mut state = State::new(&loaded.config, &loaded.operation);
+        state.text_read = loaded.text().map(str::to_owned);
         (state.operation, state.by_hand_goals) = (operation, by_hand);
         state.candidates = holder::candidates_for(&state.operation, server.as_ref());
         state.in_charge = in_charge;
@@ -145,6 +153,7 @@ impl Station {
             reloaded: Mutex::new(ReloadFacts { is_good: true, taken_s: facts::unix_s() }),
             started_s: facts::unix_s(),
             volumes: Volumes::default(),
+            args: args.clone(),
             state: Mutex::new(state),
         }
     }
@@ -165,6 +174,7 @@ impl Station {
         let mut state = self.state();
         let by_hand = state.by_hand_goals.clone();
         reload::apply(&mut state, Wanted { config, operation, may_shrink }, self.server.as_ref());
+        state.text_read = loaded.text().map(str::to_owned);
         if state.by_hand_goals != by_hand {
             self.keep(&state); // or they come back at a restart, once the configuration says again what it said before
         }
@@ -206,6 +216,7 @@ impl State {
             judge: Judge::default(),
             by_hand: Vec::new(),
             hosts_by_hand: Vec::new(),
+            text_read: None,
             blocks: Vec::new(),
         };
         for subsystem in &config.subsystems {

@@ -18,6 +18,7 @@ mod notify;
 mod policies;
 mod priorities;
 mod process;
+mod save;
 mod signals;
 mod streams;
 mod trace;

@@ -219,7 +219,13 @@ fn a_file_says_everything() {
             allowed_hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
             controller_ids: Some(pilotlight_target::config::ControllerIds { first: 1, last: 1000 }),
             namespaces: vec![
-                NamespaceConfig { nsid: 1, backend: disk, block_size: 512, uuid: Some(uuid), hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()] },
+                NamespaceConfig {
+                    nsid: 1,
+                    backend: disk,
+                    block_size: 512,
+                    uuid: Some(uuid),
+                    hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
+                },
                 NamespaceConfig {
                     nsid: 7,
                     backend: "mem:1GiB".parse().unwrap(),

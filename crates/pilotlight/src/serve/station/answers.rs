@@ -40,6 +40,9 @@ impl Answering for Station {
         if !session.user.may_change {
             return log::<()>("a change by a user that may only read", Err(read_only()));
         }
+        if let Request::Save(_) = &request {
+            info!(uid = session.user.uid, "the configuration is saved over the control socket");
+        }
         if let Request::Disconnect(DisconnectRequest { host, nqn }) = &request {
             let uid = session.user.uid;
             info!(uid, host, nqn = nqn.as_deref().unwrap_or("any"), "host is disconnected over the control socket");
@@ -74,6 +77,7 @@ impl Station {
             Request::SetMinimum(minimum) => log("set-minimum", self.set_minimum(&minimum)),
             Request::SetBackground(request) => log("set-background", self.set_background(&request)),
             Request::Hosts(nqn, request) => log("host", self.hosts(nqn.as_deref(), &request)),
+            Request::Save(request) => log("config save", self.save(&request)),
             Request::Connections => to_line(Ok(self.connections())),
             Request::Disconnect(request) => log("disconnect", self.disconnect(&request)),
             Request::Namespace(nqn, request) => log("namespace", self.namespace(nqn.as_deref(), request)),
