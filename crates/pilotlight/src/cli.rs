@@ -63,7 +63,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// What a running server is and does
     Status(crate::status::StatusArgs),
     /// Change a running server's policy
@@ -82,7 +82,7 @@ pub(crate) enum Command {
     /// Serve, connect, write, verify and measure, all in under a minute
     Demo(crate::demo::DemoArgs),
     /// Drive a target over NVMe/TCP: measure it, or verify every block
-    Load(LoadArgs),
+    Load(Box<LoadArgs>),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
     /// Put back what a killed run has changed on this machine
@@ -270,7 +270,7 @@ mod tests {
     fn serve(args: &[&str]) -> Result<ServeArgs, clap::Error> {
         let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(args))?;
         let Command::Serve(serve) = cli.command else { panic!("not serve") };
-        Ok(serve)
+        Ok(*serve)
     }
 
     #[test]

@@ -220,8 +220,8 @@ impl Namespaces {
     }
 
     /// From now on hosts see the namespaces of these views.
-    pub fn set_views(&mut self, views: Arc<Views>) {
-        self.views = Arc::clone(&views);
+    pub fn set_views(&mut self, views: &Arc<Views>) {
+        self.views = Arc::clone(views);
         for (view, subsystem) in views.subsystems() {
             self.fill(view, subsystem);
         }

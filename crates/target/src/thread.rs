@@ -250,7 +250,7 @@ impl TargetThread {
                 drop(applied);
             }
             Message::Views { views, applied } => {
-                self.resources.namespaces.set_views(views);
+                self.resources.namespaces.set_views(&views);
                 drop(applied);
             }
             Message::Listed { list, changed, applied } => {
@@ -360,8 +360,8 @@ impl TargetThread {
 
     /// Ends every connection of these associations.
     fn end_connections(&mut self, associations: &[Arc<Association>], now_ns: u64) {
-        let is_of = |link: &&Box<Link>| link.conn.pair.is_of(associations);
-        let ended: Vec<ConnAddr> = self.links.iter().flatten().filter(is_of).map(|link| link.address).collect();
+        let of_these = self.links.iter().flatten().filter(|link| link.conn.pair.is_of(associations));
+        let ended: Vec<ConnAddr> = of_these.map(|link| link.address).collect();
         for address in ended {
             self.with(address, now_ns, |link, cx| link.conn.pair.lost(cx));
         }

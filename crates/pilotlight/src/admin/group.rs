@@ -88,7 +88,8 @@ mod tests {
         let (one, _other) = UnixStream::pair().unwrap();
         let mut own: Vec<u32> = rustix::process::getgroups().unwrap().iter().map(|group| group.as_raw()).collect();
         let mut found = of_peer(one.as_fd()).unwrap();
-        (own.sort_unstable(), found.sort_unstable());
+        own.sort_unstable();
+        found.sort_unstable();
         assert_eq!(found, own);
     }
 }

@@ -80,7 +80,9 @@ impl Edit {
     pub(crate) fn set_in_namespace(&mut self, (nqn, nsid): (&str, u32), key: &str, to: Option<Value>) {
         self.note(format!("{key} of namespace {nsid} of {nqn}"));
         let found = self.namespaces(nqn).and_then(|all| all.iter_mut().find(|table| is_numbered(table, nsid)));
-        found.into_iter().for_each(|table| put(table, key, to.clone()));
+        if let Some(table) = found {
+            put(table, key, to);
+        }
     }
 
     /// Changes the text that a namespace has under `backend`.

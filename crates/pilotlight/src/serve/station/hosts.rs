@@ -24,9 +24,9 @@ impl Station {
         let now = allowed_hosts(&state.config, &nqn).cloned().unwrap_or_default();
         let ended = match request {
             HostRequest::List => None,
-            HostRequest::Add { host, only } => Some(self.allow(&mut state, &nqn, with(&nqn, now, host, *only)?)?),
+            HostRequest::Add { host, only } => Some(self.allow(&mut state, &nqn, &with(&nqn, now, host, *only)?)?),
             HostRequest::Remove { host, allow_any } => {
-                let ended = self.allow(&mut state, &nqn, without(&nqn, now, host, *allow_any)?)?;
+                let ended = self.allow(&mut state, &nqn, &without(&nqn, now, host, *allow_any)?)?;
                 Some(ended)
             }
         };
@@ -34,10 +34,10 @@ impl Station {
     }
 
     /// From now on these hosts may connect; none named: any.
-    fn allow(&self, state: &mut State, nqn: &str, hosts: Vec<String>) -> Result<Ended, Refusal> {
-        let ended = self.server.set_allowed_hosts(nqn, &hosts).map_err(|error| refusal(&error))?;
+    fn allow(&self, state: &mut State, nqn: &str, hosts: &[String]) -> Result<Ended, Refusal> {
+        let ended = self.server.set_allowed_hosts(nqn, hosts).map_err(|error| refusal(&error))?;
         let found = state.config.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn);
-        found.into_iter().for_each(|subsystem| subsystem.allowed_hosts.clone_from(&hosts));
+        found.into_iter().for_each(|subsystem| hosts.clone_into(&mut subsystem.allowed_hosts));
         let said = allowed_hosts(&state.read, nqn).cloned().unwrap_or_default();
         state.hosts_by_hand.retain(|hand| hand.nqn != nqn);
         state.hosts_by_hand.push(HostsByHand { nqn: nqn.to_owned(), said });
