@@ -64,18 +64,26 @@ pub(crate) struct Cli {
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// What a running server is and does
     Status(crate::status::StatusArgs),
     /// Change a running server's policy
     Set(crate::set::SetArgs),
-    /// Add, remove, resize and list namespaces of a running server
+    /// Add, remove, resize, show, hide and list namespaces of a running server
     Namespace(crate::namespace::NamespaceArgs),
+    /// Say which hosts may connect to a running server
+    Host(crate::host::HostArgs),
+    /// Keep what was changed in a running server: write it to its configuration file
+    Config(crate::save::ConfigArgs),
+    /// List the hosts that are connected to a running server
+    Connections(crate::connections::ConnectionsArgs),
+    /// End the connections of a host, which may come back
+    Disconnect(crate::connections::DisconnectArgs),
 
     /// Serve, connect, write, verify and measure, all in under a minute
     Demo(crate::demo::DemoArgs),
     /// Drive a target over NVMe/TCP: measure it, or verify every block
-    Load(LoadArgs),
+    Load(Box<LoadArgs>),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
     /// Put back what a killed run has changed on this machine
@@ -229,6 +237,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", help_heading = "Administration")]
     pub(crate) admin_socket: Option<String>,
 
+    /// Group whose members may use --admin-socket to read (status, lists, connections), and not to change anything [default: none]
+    #[arg(long, value_name = "GROUP", help_heading = "Administration")]
+    pub(crate) admin_read_group: Option<String>,
+
     /// Where goals that `pilotlight set` sets are kept over a restart, or none [default: $STATE_DIRECTORY/goals.json, which
     /// systemd gives a service that has StateDirectory=, else none]
     #[arg(long, value_name = "PATH", help_heading = "Administration")]
@@ -265,7 +277,7 @@ mod tests {
     fn serve(args: &[&str]) -> Result<ServeArgs, clap::Error> {
         let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(args))?;
         let Command::Serve(serve) = cli.command else { panic!("not serve") };
-        Ok(serve)
+        Ok(*serve)
     }
 
     #[test]

@@ -6,12 +6,16 @@
 mod admin;
 mod cli;
 mod config;
+mod connections;
 mod demo;
 mod doctor;
+mod host;
 mod load;
 mod metrics;
 mod namespace;
 mod policies;
+mod replace;
+mod save;
 mod serve;
 mod set;
 mod status;
@@ -31,6 +35,10 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
         Command::Status(args) => status::run(args).map(ExitCode::from),
         Command::Set(args) => set::run(args).map(ExitCode::from),
+        Command::Host(args) => host::run(args).map(ExitCode::from),
+        Command::Connections(args) => connections::list(args).map(ExitCode::from),
+        Command::Disconnect(args) => connections::disconnect(args).map(ExitCode::from),
+        Command::Config(args) => save::run(args).map(ExitCode::from),
         Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),

@@ -1,4 +1,4 @@
-//! `pilotlight namespace`: adds, removes, resizes and lists the namespaces of a running server.
+//! `pilotlight namespace`: adds, removes, resizes, shows, hides and lists the namespaces of a running server.
 
 use std::env;
 
@@ -8,13 +8,14 @@ use pilotlight_target::backend::{BackendSpec, format_size};
 use serde::{Deserialize, Serialize};
 
 use crate::admin::client::{Client, SocketArgs, tell};
+use crate::admin::hosts::{Audience, ShowRequest};
 use crate::admin::request::{NamespaceRequest, NewNamespace, Request, Resize};
 use crate::console;
 use crate::exit::Exit;
 use crate::table::Table;
 
 const ABOUT: &str = "\
-Add, remove, resize and list the namespaces of a running server. Connected hosts are told at once.
+Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are told at once.
 
 What is changed so is gone after a restart, and stays at a reload (SIGHUP) until the configuration says something else \
 about that namespace.";
@@ -27,6 +28,9 @@ Examples:
   pilotlight namespace resize 7 2GiB --shrink
   pilotlight namespace resize 1                     the size that its file or device has become
   pilotlight namespace remove 7 --nqn nqn.2024-05.com.example:disks
+  pilotlight namespace show 7 --host nqn.2024-05.com.example:host --only
+  pilotlight namespace hide 7 --host nqn.2024-05.com.example:host
+  pilotlight namespace show 7 --all                 every host that may connect sees it
 
 Exit codes:
   0  done
@@ -70,6 +74,19 @@ enum What {
     /// Another size
     #[command(after_long_help = EXAMPLES)]
     Resize(ResizeArgs),
+    /// More hosts that see it; for all others it does not exist
+    #[command(after_long_help = EXAMPLES)]
+    Show(ShowArgs),
+    /// Hosts that see it no longer; commands that they have sent are finished
+    #[command(after_long_help = EXAMPLES)]
+    Hide {
+        /// The namespace's number
+        nsid: u32,
+
+        /// The host, by its NQN; repeatable
+        #[arg(long, value_name = "NQN", required = true)]
+        host: Vec<String>,
+    },
 }
 
 #[derive(Args, Clone, Debug)]
@@ -104,6 +121,34 @@ struct ResizeArgs {
     shrink: bool,
 }
 
+#[derive(Args, Clone, Debug)]
+struct ShowArgs {
+    /// The namespace's number
+    nsid: u32,
+
+    /// The host, by its NQN; repeatable
+    #[arg(long, value_name = "NQN", required_unless_present = "all")]
+    host: Vec<String>,
+
+    /// To these hosts and no others
+    #[arg(long, conflicts_with = "all")]
+    only: bool,
+
+    /// To every host that may connect
+    #[arg(long, conflicts_with = "host")]
+    all: bool,
+}
+
+impl ShowArgs {
+    fn audience(&self) -> Audience {
+        match (self.all, self.only) {
+            (true, _) => Audience::All,
+            (false, true) => Audience::Only(self.host.clone()),
+            (false, false) => Audience::More(self.host.clone()),
+        }
+    }
+}
+
 /// Namespaces that a request was about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listing {
@@ -126,6 +171,9 @@ pub(crate) struct NamespaceReport {
     pub(crate) size_bytes: u64,
     /// Bytes that hold data; `None` where the storage does not say.
     pub(crate) allocated_bytes: Option<u64>,
+    /// The hosts that see it; none: every one that may connect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hosts: Vec<String>,
     /// Whether the configuration says the same of it.
     pub(crate) configured: bool,
 }
@@ -141,6 +189,7 @@ pub(crate) fn run(args: &NamespaceArgs) -> anyhow::Result<Exit> {
         }
         listing.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
         Ok(match (done, listing.namespaces.as_slice()) {
+            (Some("shown" | "hidden"), [namespace]) => format!("{}\n", seen_by(namespace)),
             (Some(done), [namespace]) => format!("{}\n", sentence(namespace, done)),
             (_, []) => "no namespaces\n".to_owned(),
             (_, namespaces) => table(namespaces),
@@ -167,6 +216,14 @@ impl What {
                 let resize = Resize { nsid: i64::from(*nsid), size: size.clone(), shrink: *shrink };
                 (NamespaceRequest::Resize(resize), Some("resized"))
             }
+            Self::Show(args) => {
+                let show = ShowRequest { nsid: i64::from(args.nsid), to: args.audience() };
+                (NamespaceRequest::Show(show), Some("shown"))
+            }
+            Self::Hide { nsid, host } => {
+                let hide = ShowRequest { nsid: i64::from(*nsid), to: Audience::Less(host.clone()) };
+                (NamespaceRequest::Show(hide), Some("hidden"))
+            }
         })
     }
 }
@@ -187,8 +244,24 @@ fn sentence(namespace: &NamespaceReport, done: &str) -> String {
     )
 }
 
+fn seen_by(NamespaceReport { nsid, nqn, hosts, .. }: &NamespaceReport) -> String {
+    if hosts.is_empty() {
+        return format!("every host that may connect sees namespace {nsid} of {nqn}");
+    }
+    format!("hosts that see namespace {nsid} of {nqn}: {}", hosts.join(", "))
+}
+
+fn seen_by_column(hosts: &[String]) -> String {
+    match hosts.len() {
+        0 => "all".to_owned(),
+        1 => "1 host".to_owned(),
+        more => format!("{more} hosts"),
+    }
+}
+
 fn table(namespaces: &[NamespaceReport]) -> String {
-    let mut table = Table::new(&["<subsystem", "namespace", "<storage", "size", "blocks", "block bytes", "holds", "<"]);
+    let mut table =
+        Table::new(&["<subsystem", "namespace", "<storage", "size", "blocks", "block bytes", "holds", "seen by", "<"]);
     for namespace in namespaces {
         let holds = namespace.allocated_bytes.map_or("-".to_owned(), format_size);
         table.row([
@@ -199,6 +272,7 @@ fn table(namespaces: &[NamespaceReport]) -> String {
             namespace.blocks.to_string(),
             namespace.block_bytes.to_string(),
             holds,
+            seen_by_column(&namespace.hosts),
             if namespace.configured { "" } else { "not as configured" }.to_owned(),
         ]);
     }
@@ -220,6 +294,7 @@ mod tests {
             blocks: 256,
             size_bytes: 1 << 20,
             allocated_bytes: configured.then_some(8192),
+            hosts: if configured { Vec::new() } else { vec!["nqn.2024-05.com.example:h".to_owned()] },
             configured,
         }
     }
@@ -228,9 +303,9 @@ mod tests {
     fn what_a_person_reads() {
         let list = [namespace(1, "mem:1MiB", true), namespace(12, "file:/srv/disk.img", false)];
         expect![[r#"
-            subsystem                  namespace  storage             size  blocks  block bytes  holds
-            nqn.2024-05.com.example:a          1  mem:1MiB            1MiB     256         4096   8KiB
-            nqn.2024-05.com.example:a         12  file:/srv/disk.img  1MiB     256         4096      -  not as configured
+            subsystem                  namespace  storage             size  blocks  block bytes  holds  seen by
+            nqn.2024-05.com.example:a          1  mem:1MiB            1MiB     256         4096   8KiB      all
+            nqn.2024-05.com.example:a         12  file:/srv/disk.img  1MiB     256         4096      -   1 host  not as configured
         "#]].assert_eq(&table(&list));
         expect!["namespace 1 of nqn.2024-05.com.example:a is added: mem:1MiB, 1MiB (256 blocks of 4096 bytes)"]
             .assert_eq(&sentence(&list[0], "added"));

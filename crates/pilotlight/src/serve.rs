@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
     let (server, in_charge) = server::start(&loaded.config, &operation)?;
-    let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine));
+    let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine, args));
     let shown = metrics.as_ref().map(TcpListener::local_addr).transpose().context("the address of metrics")?;
     let shown = Operation { metrics: shown, ..loaded.operation.clone() }; // with the port that port 0 became
     let http = metrics.map(|listener| serve_metrics(listener, &station, &loaded.operation)).transpose()?;
@@ -116,7 +116,7 @@ fn serve_metrics(listener: TcpListener, station: &Arc<Station>, operation: &Oper
 /// The control socket. Where the system has no place for one that was not asked for the server goes without.
 fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
     let Some(wanted) = wanted else { return Ok(None) };
-    match ControlSocket::bind(&wanted.path) {
+    match ControlSocket::bind(&wanted.path, wanted.read_group.as_ref()) {
         Ok(socket) => Listener::new(socket).map(Some).context("cannot serve the control socket"),
         Err(error @ BindError::System { .. }) if !wanted.asked => {
             warn!("{error}; `status`, `set` and `namespace` will not reach this server");

@@ -67,6 +67,7 @@ impl Departures {
     }
 
     /// The poll that began at `now_ns` ends.
+    #[inline]
     pub fn record(&mut self, now_ns: u64, into: &Counters, namespaces: &Namespaces) {
         if self.used == 0 {
             return;

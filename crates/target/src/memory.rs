@@ -122,6 +122,7 @@ impl Memory {
     }
 
     /// Takes a buffer of `share` back.
+    #[inline]
     pub fn give_back(&mut self, share: &mut Share, buffer: Buffer) {
         self.release(share, buffer.capacity());
         self.pool.free(buffer);

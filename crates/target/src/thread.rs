@@ -363,8 +363,8 @@ impl TargetThread {
 
     /// Ends every connection of these associations.
     fn end_connections(&mut self, associations: &[Arc<Association>], now_ns: u64) {
-        let of = self.links.iter().flatten().filter(|link| link.conn.pair.is_of(associations));
-        let ended: Vec<ConnAddr> = of.map(|link| link.address).collect();
+        let of_these = self.links.iter().flatten().filter(|link| link.conn.pair.is_of(associations));
+        let ended: Vec<ConnAddr> = of_these.map(|link| link.address).collect();
         for address in ended {
             self.with(address, now_ns, |link, cx| link.conn.pair.lost(cx));
         }

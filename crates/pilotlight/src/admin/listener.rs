@@ -15,6 +15,7 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Uid, geteuid};
 use tracing::{debug, warn};
 
+use super::group;
 use super::socket::ControlSocket;
 
 /// Longest line of a request, in bytes.
@@ -29,14 +30,23 @@ pub(crate) trait Answering {
     /// What is remembered of one connection.
     type Session;
 
-    /// What is remembered of a new connection of the user with this number.
-    fn session(&self, uid: u32) -> Self::Session;
+    /// What is remembered of a new connection of this user.
+    fn session(&self, user: User) -> Self::Session;
 
     /// The answer to a line, without its end.
     fn answer(&self, line: &[u8], session: &mut Self::Session) -> String;
 
     /// The answer to what is not a line that can be answered.
     fn refusal(&self, what: &str) -> String;
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    /// The user's number.
+    pub(crate) uid: u32,
+    /// Whether it may change something.
+    pub(crate) may_change: bool,
 }
 
 /// A control socket that can be told to stop.
@@ -112,18 +122,41 @@ impl Listener {
                 return std::thread::sleep(PAUSE);
             }
         };
-        let uid = socket_peercred(&stream).map(|peer| peer.uid).ok();
-        let session = answering.session(uid.map_or(u32::MAX, |uid| uid.as_raw()));
+        let user = self.user(&stream);
+        let session = answering.session(user.unwrap_or(User { uid: u32::MAX, may_change: false }));
         let mut client = Client { stream, input: Vec::new(), output: Vec::new(), ending: false, session };
-        if !uid.is_some_and(is_owner) {
+        if user.is_none() {
             warn!("control socket: a connection of another user was refused");
-            client.end_with(&answering.refusal("only the user that runs the server, and root, may ask it anything"));
+            client.end_with(&answering.refusal(&self.who_may()));
         } else if clients.len() >= MAX_CLIENTS {
             client.end_with(&answering.refusal("too many control connections; end one of the others"));
         } else {
             return clients.push(client);
         }
         let _ = client.send(); // what does not go at once is not worth waiting for
+    }
+}
+
+impl Listener {
+    /// Who has connected; `None` where it may not.
+    fn user(&self, stream: &UnixStream) -> Option<User> {
+        let peer = socket_peercred(stream).ok()?;
+        let may_change = is_owner(peer.uid);
+        let may_read = |gid: u32| {
+            peer.gid.as_raw() == gid || group::of_peer(stream.as_fd()).is_ok_and(|groups| groups.contains(&gid))
+        };
+        let is_known = may_change || self.socket.read_group().is_some_and(|group| may_read(group.gid));
+        is_known.then_some(User { uid: peer.uid.as_raw(), may_change })
+    }
+
+    fn who_may(&self) -> String {
+        match self.socket.read_group() {
+            None => "only the user that runs the server, and root, may ask it anything".to_owned(),
+            Some(group) => format!(
+                "only the user that runs the server, root, and to read members of the group {} may ask it anything",
+                group.name
+            ),
+        }
     }
 }
 
@@ -212,7 +245,7 @@ mod tests {
 
     impl Answering for Echo {
         type Session = u32;
-        fn session(&self, _: u32) -> u32 {
+        fn session(&self, _: User) -> u32 {
             0
         }
         fn answer(&self, line: &[u8], session: &mut u32) -> String {
@@ -228,7 +261,7 @@ mod tests {
     fn beside(test: impl FnOnce(&Path)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
-        let listener = Listener::new(ControlSocket::bind(&path).unwrap()).unwrap();
+        let listener = Listener::new(ControlSocket::bind(&path, None).unwrap()).unwrap();
         thread::scope(|scope| {
             let run = scope.spawn(|| listener.run(&Echo).unwrap());
             let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&path)));

@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::answer::Refusal;
 use super::background::BackgroundRequest;
+use super::hosts::{DisconnectRequest, HostRequest, ShowRequest};
+use super::save::SaveRequest;
 use crate::policies::{PolicyChoice, key_and_value};
 
 /// The version of requests and answers that this program speaks.
@@ -29,6 +31,14 @@ pub(crate) enum Request {
     SetMinimum(MinimumRequest),
     /// Pause a class of background work, or resume it.
     SetBackground(BackgroundRequest),
+    /// Something about the hosts that may connect to this subsystem; `None`: the only one.
+    Hosts(Option<String>, HostRequest),
+    /// Write what was changed to the configuration file.
+    Save(SaveRequest),
+    /// Every association.
+    Connections,
+    /// End the associations of a host.
+    Disconnect(DisconnectRequest),
     /// Something about namespaces, in this subsystem; `None`: the only one.
     Namespace(Option<String>, NamespaceRequest),
 }
@@ -107,6 +117,8 @@ pub(crate) enum NamespaceRequest {
     },
     /// Another size.
     Resize(Resize),
+    /// Other hosts that see it.
+    Show(ShowRequest),
 }
 
 /// A namespace's size that is to change.
@@ -134,6 +146,17 @@ pub(crate) struct NewNamespace {
 }
 
 impl Request {
+    /// Whether it changes nothing.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(
+            self,
+            Self::Status
+                | Self::Connections
+                | Self::Hosts(_, HostRequest::List)
+                | Self::Namespace(_, NamespaceRequest::List)
+        )
+    }
+
     /// Reads a line.
     ///
     /// # Errors
@@ -153,6 +176,14 @@ impl Request {
                 class: fields.required("class", Fields::text)?,
                 state: fields.required("state", Fields::text)?,
             }),
+            "host-list" => Self::Hosts(fields.text("nqn")?, HostRequest::List),
+            "host-add" => Self::Hosts(fields.text("nqn")?, fields.host_add()?),
+            "host-remove" => Self::Hosts(fields.text("nqn")?, fields.host_remove()?),
+            "config-save" => Self::Save(fields.save()?),
+            "connections" => Self::Connections,
+            "disconnect" => Self::Disconnect(fields.disconnect()?),
+            "namespace-show" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Show(fields.show()?)),
+            "namespace-hide" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Show(fields.hide()?)),
             "namespace-list" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::List),
             "namespace-add" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Add(fields.namespace()?)),
             "namespace-remove" => {
@@ -167,7 +198,7 @@ impl Request {
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
-                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, namespace-list, namespace-add, namespace-remove, namespace-resize",
+                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, config-save, host-list, host-add, host-remove, connections, disconnect, namespace-list, namespace-add, namespace-remove, namespace-resize, namespace-show, namespace-hide",
                 ));
             }
         };
@@ -194,6 +225,14 @@ impl Request {
                 json!({ "command": "set-minimum", "priority": priority, "min_bytes_per_s": min_bytes_per_s })
             }
             Self::SetBackground(request) => request.to_json(),
+            Self::Hosts(nqn, request) => {
+                let mut object = request.to_json();
+                object["nqn"] = json!(nqn);
+                object
+            }
+            Self::Save(request) => request.to_json(),
+            Self::Connections => json!({ "command": "connections" }),
+            Self::Disconnect(request) => request.to_json(),
             Self::SetGoals(goals) => {
                 let object = json!({
                     "command": "set-goals",
@@ -246,12 +285,13 @@ impl NamespaceRequest {
             Self::Resize(Resize { nsid, size, shrink }) => {
                 json!({ "command": "namespace-resize", "nsid": nsid, "size": size, "shrink": shrink })
             }
+            Self::Show(request) => request.to_json(),
         }
     }
 }
 
 /// The fields of a request that have not been looked at yet.
-struct Fields(Map<String, Value>);
+pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
     fn of(line: &[u8]) -> Result<Self, Refusal> {
@@ -338,7 +378,7 @@ impl Fields {
         })
     }
 
-    fn required<T>(
+    pub(super) fn required<T>(
         &mut self,
         key: &str,
         read: impl Fn(&mut Self, &str) -> Result<Option<T>, Refusal>,
@@ -346,7 +386,7 @@ impl Fields {
         read(self, key)?.ok_or_else(|| Refusal::of(key, format!("`{key}` is missing")))
     }
 
-    fn text(&mut self, key: &str) -> Result<Option<String>, Refusal> {
+    pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, Refusal> {
         match self.0.remove(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -354,12 +394,12 @@ impl Fields {
         }
     }
 
-    fn number(&mut self, key: &str) -> Result<Option<i64>, Refusal> {
+    pub(super) fn number(&mut self, key: &str) -> Result<Option<i64>, Refusal> {
         let Some(value) = self.0.remove(key) else { return Ok(None) };
         value.as_i64().map(Some).ok_or_else(|| mismatch(key, "a whole number", &value))
     }
 
-    fn switch(&mut self, key: &str) -> Result<bool, Refusal> {
+    pub(super) fn switch(&mut self, key: &str) -> Result<bool, Refusal> {
         match self.0.remove(key) {
             None => Ok(false),
             Some(Value::Bool(switch)) => Ok(switch),
@@ -367,7 +407,7 @@ impl Fields {
         }
     }
 
-    fn texts(&mut self, key: &str) -> Result<Vec<String>, Refusal> {
+    pub(super) fn texts(&mut self, key: &str) -> Result<Vec<String>, Refusal> {
         let Some(value) = self.0.remove(key) else { return Ok(Vec::new()) };
         let Value::Array(entries) = value else { return Err(mismatch(key, "a list of strings", &value)) };
         let text = |(at, entry): (usize, Value)| match entry {
@@ -404,6 +444,7 @@ fn kind(value: &Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hosts::Audience;
     use super::*;
 
     #[test]
@@ -414,6 +455,7 @@ mod tests {
         let resize = |size: Option<&str>, shrink| {
             NamespaceRequest::Resize(Resize { nsid: 7, size: size.map(str::to_owned), shrink })
         };
+        let hosts = || vec!["a".to_owned(), "b".to_owned()];
         for request in [
             Request::Status,
             Request::SetPolicy(PolicyChoice { name: "sandman".to_owned(), parameters }),
@@ -444,6 +486,16 @@ mod tests {
             Request::Namespace(None, NamespaceRequest::List),
             Request::Namespace(Some("nqn".to_owned()), NamespaceRequest::Add(add)),
             Request::Namespace(None, NamespaceRequest::Remove { nsid: 7 }),
+            Request::Hosts(None, HostRequest::List),
+            Request::Hosts(Some("nqn".to_owned()), HostRequest::Add { host: "h".to_owned(), only: true }),
+            Request::Hosts(None, HostRequest::Remove { host: "h".to_owned(), allow_any: false }),
+            Request::Save(SaveRequest { to: Some("/a".to_owned()), force: true }),
+            Request::Connections,
+            Request::Disconnect(DisconnectRequest { host: "h".to_owned(), nqn: Some("nqn".to_owned()) }),
+            Request::Namespace(None, NamespaceRequest::Show(ShowRequest { nsid: 7, to: Audience::All })),
+            Request::Namespace(None, NamespaceRequest::Show(ShowRequest { nsid: 7, to: Audience::Only(hosts()) })),
+            Request::Namespace(None, NamespaceRequest::Show(ShowRequest { nsid: 7, to: Audience::More(hosts()) })),
+            Request::Namespace(None, NamespaceRequest::Show(ShowRequest { nsid: 7, to: Audience::Less(hosts()) })),
             Request::Namespace(None, resize(Some("2GiB"), true)),
             Request::Namespace(Some("nqn".to_owned()), resize(None, false)),
         ] {
@@ -482,6 +534,10 @@ mod tests {
             (r#"{"version":1,"command":"namespace-add","nsid":1.5,"backend":"mem:1GiB"}"#, "nsid", "with a fraction"),
             (r#"{"version":1,"command":"namespace-add","nsdi":1,"backend":"mem:1GiB"}"#, "nsdi", "no field `nsdi`"),
             (r#"{"version":1,"command":"namespace-add","nsid":1}"#, "backend", "`backend` is missing"),
+            (r#"{"version":1,"command":"host-add"}"#, "host", "is missing"),
+            (r#"{"version":1,"command":"namespace-show","nsid":1}"#, "hosts", "no host is named"),
+            (r#"{"version":1,"command":"namespace-show","nsid":1,"all":true,"only":true}"#, "only", "together with"),
+            (r#"{"version":1,"command":"namespace-hide","nsid":1,"hosts":[]}"#, "hosts", "no host is named"),
             (r#"{"version":1,"command":"set-goals"}"#, "budget", "neither `budget` nor `tolerance`"),
             (r#"{"version":1,"command":"set-goals","budget":300}"#, "budget", "expected a string"),
             (r#"{"version":1,"command":"set-goals","budget":"off","nsid":1}"#, "nsid", "about a `tolerance`"),

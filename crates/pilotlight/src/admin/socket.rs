@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::group::Group;
 use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -33,6 +34,8 @@ pub(crate) struct ControlSocket {
     path: PathBuf,
     /// Device and inode of the file.
     file: (u64, u64),
+    /// The group whose members may read.
+    read_group: Option<Group>,
 }
 
 /// Why there is no control socket.
@@ -73,18 +76,23 @@ fn process(pid: Option<i32>) -> String {
 }
 
 impl ControlSocket {
-    /// Makes the socket. What a dead server left there is replaced.
+    /// The group whose members may read.
+    pub(crate) fn read_group(&self) -> Option<&Group> {
+        self.read_group.as_ref()
+    }
+
+    /// Makes the socket. What a dead server left there is replaced. Members of `read_group` can connect too.
     ///
     /// # Errors
     /// If a server answers there, or the place is not fit for it.
-    pub(crate) fn bind(path: &Path) -> Result<Self, BindError> {
+    pub(crate) fn bind(path: &Path, read_group: Option<&Group>) -> Result<Self, BindError> {
         let refused = |source: io::Error| BindError::System { path: path.display().to_string(), source };
         let parent = parent(path);
-        make_directory(parent).map_err(refused)?;
+        make_directory(parent, read_group).map_err(refused)?;
         check_directory(&fs::metadata(parent).map_err(refused)?, parent)?;
         let _turn = take_turn(parent).map_err(refused)?;
         clear(path)?;
-        Self::listen_at(path).map_err(refused)
+        Self::listen_at(path, read_group).map_err(refused)
     }
 
     /// Looks whether [`Self::bind`] would succeed, and changes nothing.
@@ -111,16 +119,17 @@ impl ControlSocket {
         is_dead(path).map(drop)
     }
 
-    fn listen_at(path: &Path) -> io::Result<Self> {
+    fn listen_at(path: &Path, read_group: Option<&Group>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         bind(&fd, &SocketAddrUnix::new(path)?)?;
         let narrowed = fs::set_permissions(path, Permissions::from_mode(0o600)).and_then(|()| {
+            read_group.map_or(Ok(()), |group| give_to(path, group, 0o660))?;
             listen(&fd, BACKLOG)?;
             fs::symlink_metadata(path)
         });
         match narrowed {
-            Ok(meta) => Ok(Self { fd, path: path.to_owned(), file: identity(&meta) }),
+            Ok(meta) => Ok(Self { fd, path: path.to_owned(), file: identity(&meta), read_group: read_group.cloned() }),
             Err(error) => {
                 let _ = fs::remove_file(path);
                 Err(error)
@@ -148,12 +157,22 @@ fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// Makes what is missing of a directory, for its owner alone.
-fn make_directory(path: &Path) -> io::Result<()> {
+/// Makes what is missing of a directory, for its owner alone; its last part is for the group too.
+fn make_directory(path: &Path, read_group: Option<&Group>) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    read_group.map_or(Ok(()), |group| give_to(path, group, 0o750))
+}
+
+/// Gives a file to a group, with this mode.
+fn give_to(path: &Path, group: &Group, mode: u32) -> io::Result<()> {
+    std::os::unix::fs::chown(path, None, Some(group.gid)).map_err(|error| {
+        let what = format!("it cannot be given to the group {} ({error}): only root, and its members, can", group.name);
+        io::Error::new(error.kind(), what)
+    })?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// Whether only we (or root) decide what stands in a directory.
@@ -223,7 +242,7 @@ mod tests {
     fn only_the_owner_may_connect_and_the_file_goes_with_the_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/a.sock");
-        let socket = ControlSocket::bind(&path).unwrap();
+        let socket = ControlSocket::bind(&path, None).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o7777, 0o700);
         assert!(UnixStream::connect(&path).is_ok());
@@ -235,8 +254,8 @@ mod tests {
     fn a_living_socket_is_left_alone_and_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
-        let socket = ControlSocket::bind(&path).unwrap();
-        let error = ControlSocket::bind(&path).unwrap_err().to_string();
+        let socket = ControlSocket::bind(&path, None).unwrap();
+        let error = ControlSocket::bind(&path, None).unwrap_err().to_string();
         assert!(error.contains(&format!("(process {})", std::process::id())) && error.contains("a.sock"), "{error}");
         assert!(UnixStream::connect(&path).is_ok());
         drop(socket);
@@ -248,9 +267,9 @@ mod tests {
         let path = dir.path().join("a.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "the file outlives its listener");
-        drop(ControlSocket::bind(&path).unwrap());
+        drop(ControlSocket::bind(&path, None).unwrap());
         fs::write(&path, "text").unwrap();
-        assert!(matches!(ControlSocket::bind(&path), Err(BindError::NotASocket(_))));
+        assert!(matches!(ControlSocket::bind(&path, None), Err(BindError::NotASocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");
     }
 
@@ -267,7 +286,7 @@ mod tests {
         assert!(matches!(ControlSocket::check(&file.join("a.sock")), Err(BindError::System { .. })));
         assert!(matches!(ControlSocket::check(&file.join("deep/a.sock")), Err(BindError::System { .. })));
         assert!(matches!(ControlSocket::check(&dir.path().join("a".repeat(200))), Err(BindError::System { .. })));
-        let socket = ControlSocket::bind(&path).unwrap();
+        let socket = ControlSocket::bind(&path, None).unwrap();
         assert!(matches!(ControlSocket::check(&path), Err(BindError::Live { .. })));
         drop(socket);
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
@@ -278,7 +297,7 @@ mod tests {
     fn a_file_that_has_taken_the_sockets_place_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
-        let socket = ControlSocket::bind(&path).unwrap();
+        let socket = ControlSocket::bind(&path, None).unwrap();
         fs::rename(&path, dir.path().join("elsewhere")).unwrap();
         fs::write(&path, "text").unwrap();
         drop(socket);
@@ -291,8 +310,8 @@ mod tests {
         let path = dir.path().join("a.sock");
         let set = |mode| fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
         set(0o777);
-        assert!(matches!(ControlSocket::bind(&path), Err(BindError::OpenDirectory(_))));
+        assert!(matches!(ControlSocket::bind(&path, None), Err(BindError::OpenDirectory(_))));
         set(0o1777);
-        assert!(ControlSocket::bind(&path).is_ok());
+        assert!(ControlSocket::bind(&path, None).is_ok());
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Draft {
     pub(crate) goals: GoalsDraft,
     pub(crate) policy: PolicyDraft,
     pub(crate) admin_socket: Option<Text>,
+    /// The group whose members may read over the control socket.
+    pub(crate) read_group: Option<Text>,
     pub(crate) state_file: Option<Text>,
     /// Who gets idle energy, where energy is divided among hosts.
     pub(crate) energy_shares: Option<Text>,
@@ -93,6 +95,8 @@ pub(crate) struct SubsystemDraft {
     pub(crate) nqn: Option<Text>,
     pub(crate) serial: Option<Text>,
     pub(crate) allowed_hosts: Vec<Text>,
+    /// Identifiers that its controllers have, such as `1-1000`.
+    pub(crate) controller_ids: Option<Text>,
     pub(crate) namespaces: Vec<NamespaceDraft>,
 }
 
@@ -105,6 +109,8 @@ pub(crate) struct NamespaceDraft {
     pub(crate) backend: Option<Text>,
     pub(crate) block_size: Option<Number>,
     pub(crate) uuid: Option<Text>,
+    /// The hosts that see it.
+    pub(crate) hosts: Vec<Text>,
     /// Whether it may become smaller while the server runs.
     pub(crate) shrink: bool,
     pub(crate) max_bytes_per_s: Option<Text>,

@@ -41,6 +41,7 @@ fn server(root: &Section<'_>) -> Draft {
     if let Some(section) = root.section("admin") {
         draft.admin_socket = section.text("socket");
         draft.state_file = section.text("state");
+        draft.read_group = section.text("read_group");
     }
     if let Some(section) = root.section("metrics") {
         draft.metrics = section.text("listen");
@@ -103,6 +104,7 @@ fn subsystem(section: &Section<'_>) -> SubsystemDraft {
         nqn: section.text("nqn"),
         serial: section.text("serial"),
         allowed_hosts: section.texts("allowed_hosts"),
+        controller_ids: section.text("controller_ids"),
         namespaces: section.sections("namespace").iter().map(namespace).collect(),
     }
 }
@@ -114,6 +116,7 @@ fn namespace(section: &Section<'_>) -> NamespaceDraft {
         backend: section.text("backend"),
         block_size: section.number("block_size"),
         uuid: section.text("uuid"),
+        hosts: section.texts("hosts"),
         shrink: section.switch("shrink").unwrap_or(false),
         max_bytes_per_s: section.text("max_bytes_per_s"),
         priority: section.number("priority"),

@@ -34,6 +34,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         },
         policy: policy(args, &mut problems),
         admin_socket: text("--admin-socket", args.admin_socket.as_ref()),
+        read_group: text("--admin-read-group", args.admin_read_group.as_ref()),
         state_file: text("--state", args.state.as_ref()),
         metrics: text("--metrics", args.metrics.as_ref()),
         energy_shares: text("--energy-shares", args.energy_shares.as_ref()),
@@ -72,6 +73,7 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--budget-profile", args.budget_profile.is_some(), "`profile = \"...\"` in [goals]"),
         ("--tolerance", args.tolerance.is_some(), "`tolerance = \"...\"` in [goals]"),
         ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
+        ("--admin-read-group", args.admin_read_group.is_some(), "`read_group = \"...\"` in [admin]"),
         ("--state", args.state.is_some(), "`state = \"...\"` in [admin]"),
         ("--metrics", args.metrics.is_some(), "`listen = \"...\"` in [metrics]"),
         ("--energy-shares", args.energy_shares.is_some(), "`energy_shares = \"...\"` in [server]"),
@@ -102,9 +104,9 @@ fn subsystem(args: &ServeArgs) -> SubsystemDraft {
     SubsystemDraft {
         at: Origin::Default,
         nqn: text("--nqn", args.nqn.as_ref()),
-        serial: None,
         allowed_hosts: texts("--allow-host", &args.allow_host),
         namespaces: backends.into_iter().enumerate().map(namespace).collect(),
+        ..SubsystemDraft::default()
     }
 }
 

@@ -4,11 +4,13 @@
 
 mod caps;
 mod draft;
+mod edit;
 mod file;
 mod flags;
 mod machine;
 mod moment;
 pub(crate) mod nqn;
+mod of_flags;
 mod operation;
 mod power;
 mod problem;
@@ -26,8 +28,10 @@ use std::path::{Path, PathBuf};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minimum, parse_priority};
+pub(crate) use edit::Edit;
 pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
+pub(crate) use of_flags::of_flags;
 pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
 pub(crate) use power::{
     BudgetDomain, BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares,
@@ -61,6 +65,11 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// The text of the file that it was read from.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.source.as_ref().map(|source| source.text.as_str())
+    }
+
     /// What is worth saying, as text for a terminal; empty if nothing is.
     pub(crate) fn warnings(&self, colour: bool) -> String {
         self.render(&self.warnings, colour)
@@ -108,14 +117,18 @@ fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded,
         let help = "without --config the server needs no file at all; docs/configuration.md has one to start from";
         Refused { problems: vec![problem.help(help)], source: None }
     })?;
+    load_text(args, path, text, machine)
+}
+
+/// Checks a text that is to stand in this file.
+pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &Machine) -> Result<Loaded, Refused> {
     let (mut draft, problems) = file::read(&text);
     draft.roots.clone_from(&args.roots);
-    let base = directory_of(path);
-    check(&draft, problems, machine, &base, Some(Source { name, text }))
+    check(&draft, problems, machine, &directory_of(path), Some(Source { name: path.display().to_string(), text }))
 }
 
 /// The text of a regular file. A pipe could keep the server waiting for ever, and has nothing left when SIGHUP asks again.
-fn text_of(path: &Path) -> Result<String, String> {
+pub(crate) fn text_of(path: &Path) -> Result<String, String> {
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32; // opening a FIFO would wait for its writer
     let told = |error: std::io::Error| cause(&error);
     let file = fs::File::options().read(true).custom_flags(nonblock).open(path).map_err(told)?;

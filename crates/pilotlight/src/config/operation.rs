@@ -9,6 +9,7 @@ use pilotlight_plant::{CoreId, Goals, Topology};
 use pilotlight_reactor::QuietTime;
 
 use super::{BudgetDomain, Cap, NamespaceTolerance, Priority, Schedule, SensorChoice, format_duration};
+use crate::admin::group::Group;
 use crate::policies::PolicyChoice;
 
 /// Reactors, what decides over them, and where the program takes orders.
@@ -100,6 +101,8 @@ pub(crate) struct AdminSocket {
     pub(crate) path: PathBuf,
     /// Whether it was asked for. A server goes without one that was not, where the system has no place for it.
     pub(crate) asked: bool,
+    /// The group whose members may read what the server is and does.
+    pub(crate) read_group: Option<Group>,
 }
 
 /// What reactors run on.

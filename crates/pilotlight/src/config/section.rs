@@ -45,7 +45,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 14] = [
     ),
     ("policy", &["name"]),
     ("goals", &["budget", "domain", "schedule", "profile", "tolerance"]),
-    ("admin", &["socket", "state"]),
+    ("admin", &["socket", "read_group", "state"]),
     ("metrics", &["listen"]),
     ("discovery", &["mdns", "referral"]),
     ("discovery.referral", &["address"]),
@@ -63,7 +63,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 14] = [
             "drain_timeout",
         ],
     ),
-    ("subsystem", &["nqn", "serial", "allowed_hosts", "namespace"]),
+    ("subsystem", &["nqn", "serial", "allowed_hosts", "controller_ids", "namespace"]),
     (
         "subsystem.namespace",
         &[
@@ -71,6 +71,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 14] = [
             "backend",
             "block_size",
             "uuid",
+            "hosts",
             "shrink",
             "max_bytes_per_s",
             "priority",

@@ -240,7 +240,11 @@ mod tests {
             schedule: None,
             profile: None,
             sensor: SensorChoice::Auto,
-            admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
+            admin_socket: Some(AdminSocket {
+                path: "/run/pilotlight/pilotlight.sock".into(),
+                asked: false,
+                read_group: None,
+            }),
             energy_shares: None,
             metrics: None,
             mdns: false,

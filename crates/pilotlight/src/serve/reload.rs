@@ -13,14 +13,14 @@
 mod moves;
 mod shrink;
 
-use pilotlight_target::ServerError;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_target::{AssociationStats, Ended, ServerError};
 use tracing::{info, warn};
 
 use super::budget::{self, ByHand, Configured};
 use super::holder;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
-use super::station::{State, refresh, said, tolerance_of};
+use super::station::{HostsByHand, State, allowed_hosts, refresh, said, tolerance_of};
 use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
 use moves::Move;
@@ -38,6 +38,12 @@ enum Change {
     AllowHosts {
         nqn: String,
         allowed_hosts: Vec<String>,
+    },
+    /// Which hosts see a namespace.
+    Show {
+        nqn: String,
+        nsid: u32,
+        hosts: Vec<String>,
     },
     /// A subsystem without its namespaces: they are changes of their own.
     AddSubsystem {
@@ -161,6 +167,15 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
         subsystem.namespaces.retain(|namespace| namespace.nsid != nsid);
         subsystem.namespaces.extend(runs);
     }
+    state.hosts_by_hand.retain(|hand| allowed_hosts(read, &hand.nqn) == Some(&hand.said));
+    for HostsByHand { nqn, said } in &state.hosts_by_hand {
+        let runs = allowed_hosts(&state.config, nqn).cloned().unwrap_or_default();
+        if runs != *said {
+            words.push(format!("the allowed hosts of {nqn} stay as they are: they were changed by hand"));
+        }
+        let subsystem = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn);
+        subsystem.into_iter().for_each(|subsystem| subsystem.allowed_hosts.clone_from(&runs));
+    }
     (wanted, words)
 }
 
@@ -262,7 +277,7 @@ fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
     plan.changes.extend(moves.iter().filter(|one| one.obstacle.is_none()).flat_map(plan_move));
     // stable, so that within each kind the order of the file holds
     plan.changes.sort_by_key(|change| match change {
-        Change::AllowHosts { .. } => 0, // first, as a host may have lost its permission
+        Change::AllowHosts { .. } | Change::Show { .. } => 0, // first, as a host may have lost its permission
         Change::Discovery { .. } => 1,
         Change::AddSubsystem { .. } => 2,
         Change::Remove { .. } => 3,
@@ -297,9 +312,13 @@ fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
 }
 
 fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {
-    if running.serial != wanted.serial {
-        plan.waiting.push(format!("serial of {} has changed; a restart brings it about", running.nqn));
-    }
+    let differs = [
+        ("serial", running.serial != wanted.serial),
+        ("controller_ids", running.controller_ids != wanted.controller_ids),
+    ];
+    let waiting = differs.iter().filter(|(_, differs)| *differs);
+    plan.waiting
+        .extend(waiting.map(|(key, _)| format!("{key} of {} has changed; a restart brings it about", running.nqn)));
     if running.allowed_hosts != wanted.allowed_hosts {
         let allowed_hosts = wanted.allowed_hosts.clone();
         plan.changes.push(Change::AllowHosts { nqn: running.nqn.clone(), allowed_hosts });
@@ -332,6 +351,11 @@ fn plan_namespaces(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsyste
 }
 
 fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
+    if running.hosts != wanted.hosts {
+        let hosts = wanted.hosts.clone();
+        plan.changes.push(Change::Show { nqn: nqn.to_owned(), nsid: running.nsid, hosts });
+    }
+    let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ..running.clone() };
     let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
     if !same_otherwise || !running.backend.is_same_storage(&wanted.backend) {
         let nsid = running.nsid;
@@ -348,6 +372,17 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
     }
 }
 
+/// What a reload of this configuration would change in what runs; not that files may have grown, and goals.
+pub(super) fn differences(state: &State, config: &ServerConfig, operation: &Operation) -> Vec<String> {
+    let Plan { changes, .. } = plan(&state.config, config);
+    let follows_file = |change: &&Change| !matches!(change, Change::Resize { blocks: None, .. });
+    let mut differences: Vec<String> = changes.iter().filter(follows_file).map(describe).collect();
+    if operation.policy != state.operation.policy {
+        differences.push(format!("policy {} instead of {}", operation.policy.name, state.operation.policy.name));
+    }
+    differences
+}
+
 /// Makes a change; the blocks of a namespace that was resized.
 fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, ServerError> {
     match change {
@@ -355,13 +390,28 @@ fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, Serve
             server.set_discovery(advertise.clone(), referrals.clone());
             Ok(None)
         }
-        Change::AllowHosts { nqn, allowed_hosts } => server.set_allowed_hosts(nqn, allowed_hosts).map(|()| None),
+        Change::AllowHosts { nqn, allowed_hosts } => {
+            say_ended(nqn, &server.set_allowed_hosts(nqn, allowed_hosts)?);
+            Ok(None)
+        }
+        Change::Show { nqn, nsid, hosts } => server.set_namespace_hosts(nqn, *nsid, hosts).map(|()| None),
         Change::AddSubsystem { subsystem } => server.add_subsystem(subsystem).map(|()| None),
         Change::RemoveSubsystem { nqn } => server.remove_subsystem(nqn).map(|()| None),
         Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid).map(|()| None),
         Change::Add { nqn, namespace } => server.add_namespace(nqn, namespace).map(|()| None),
         Change::Resize { nqn, to, blocks } => server.resize_namespace(nqn, to.nsid, *blocks).map(Some),
         Change::Move { from: (from, nsid), nqn, to } => server.move_namespace((from, *nsid), nqn, to).map(|()| None),
+    }
+}
+
+/// Which hosts have lost their connections, as they may no longer connect.
+fn say_ended(nqn: &str, ended: &Ended) {
+    for association in &ended.associations {
+        let AssociationStats { hostnqn, peer, cntlid, .. } = association;
+        info!(host = hostnqn, %peer, cntlid, "the host may no longer connect to {nqn}: its association is ended");
+    }
+    if ended.undrained > 0 {
+        warn!("{} of these associations have requests that their backends have not returned", ended.undrained);
     }
 }
 
@@ -383,11 +433,16 @@ fn record(state: &mut State, change: Change, blocks: Option<u64>) {
             let known = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == nqn);
             known.for_each(|subsystem| subsystem.allowed_hosts.clone_from(&allowed_hosts));
         }
+        Change::Show { nqn, nsid, hosts } => {
+            let found = state.namespaces(&nqn).and_then(|all| all.iter_mut().find(|namespace| namespace.nsid == nsid));
+            found.into_iter().for_each(|namespace| namespace.hosts.clone_from(&hosts));
+        }
         Change::AddSubsystem { subsystem } => state.config.subsystems.push(subsystem),
         Change::RemoveSubsystem { nqn } => {
             state.config.subsystems.retain(|subsystem| subsystem.nqn != nqn);
             state.blocks.retain(|(of, _, _)| *of != nqn);
             state.by_hand.retain(|hand| hand.nqn != nqn);
+            state.hosts_by_hand.retain(|hand| hand.nqn != nqn);
         }
         Change::Remove { nqn, nsid } => {
             state.forget_size(&nqn, nsid);
@@ -415,6 +470,7 @@ fn describe(change: &Change) -> String {
     match change {
         Change::Discovery { .. } => "changing the advertised address and referrals".to_owned(),
         Change::AllowHosts { nqn, .. } => format!("changing the allowed hosts of {nqn}"),
+        Change::Show { nqn, nsid, .. } => format!("changing the hosts that see namespace {nsid} of {nqn}"),
         Change::AddSubsystem { subsystem } => format!("adding subsystem {}", subsystem.nqn),
         Change::RemoveSubsystem { nqn } => format!("removing subsystem {nqn}"),
         Change::Remove { nqn, nsid } => format!("removing namespace {nsid} of {nqn}"),

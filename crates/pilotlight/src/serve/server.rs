@@ -10,7 +10,9 @@ use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreacha
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use pilotlight_target::background::control::Class;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use pilotlight_target::{Capped, DrainError, NamespaceUsage, Server, ServerError, ServerStats};
+use pilotlight_target::{
+    AssociationStats, Capped, DrainError, Ended, NamespaceUsage, Server, ServerError, ServerStats,
+};
 
 use super::knobs::{self, Reach, Settings};
 use super::power::{self, Power};
@@ -28,8 +30,18 @@ pub(super) trait Running: Send + Sync {
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError>;
     /// Removes a subsystem with its namespaces and ends its connections.
     fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError>;
-    /// Says which hosts may connect to a subsystem from now on; none named: any.
-    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<(), ServerError>;
+    /// Says which hosts may connect to a subsystem from now on; none named: any. Associations of others end.
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError>;
+    /// Says which hosts see a namespace from now on; none named: every one that may connect.
+    fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError>;
+    /// Every association.
+    fn associations(&self) -> Vec<AssociationStats> {
+        Vec::new()
+    }
+    /// Ends the associations of a host with this subsystem, or with every one.
+    fn disconnect(&self, _host: &str, _nqn: Option<&str>) -> Result<Ended, ServerError> {
+        Ok(Ended::default())
+    }
     /// Says which address hosts are told instead of the one that they have reached, and to which discovery services they are
     /// referred.
     fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>);
@@ -173,8 +185,20 @@ impl Running for Served {
         self.server.remove_subsystem(nqn)
     }
 
-    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<(), ServerError> {
-        self.server.set_allowed_hosts(nqn, allowed_hosts).map(drop)
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError> {
+        self.server.set_allowed_hosts(nqn, allowed_hosts)
+    }
+
+    fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError> {
+        self.server.set_namespace_hosts(nqn, nsid, hosts)
+    }
+
+    fn associations(&self) -> Vec<AssociationStats> {
+        self.server.associations()
+    }
+
+    fn disconnect(&self, host: &str, nqn: Option<&str>) -> Result<Ended, ServerError> {
+        self.server.disconnect(host, nqn)
     }
 
     fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {

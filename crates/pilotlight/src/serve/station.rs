@@ -16,8 +16,10 @@ mod audit;
 mod energy;
 mod facts;
 mod goals;
+mod hosts;
 mod namespaces;
 mod priorities;
+mod save;
 mod volumes;
 
 use std::net::SocketAddr;
@@ -31,6 +33,7 @@ use super::budget::{ByHand as GoalsByHand, Configured, Judge, Store};
 use super::holder;
 use super::reload::{self, Wanted};
 use super::server::Running;
+use crate::cli::ServeArgs;
 use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::metrics::ReloadFacts;
 use crate::policies::PolicyChoice;
@@ -54,6 +57,8 @@ pub(super) struct Station {
     /// When it was started, in seconds since 1970.
     started_s: f64,
     volumes: Volumes,
+    /// How it was started.
+    args: ServeArgs,
     state: Mutex<State>,
 }
 
@@ -98,6 +103,10 @@ pub(super) struct State {
     pub(super) judge: Judge,
     /// Namespaces that were changed by hand.
     pub(super) by_hand: Vec<ByHand>,
+    /// Subsystems whose allowed hosts were changed by hand.
+    pub(super) hosts_by_hand: Vec<HostsByHand>,
+    /// The text of the configuration file that was read last.
+    pub(super) text_read: Option<String>,
     /// Blocks of each namespace.
     pub(super) blocks: Vec<(String, u32, u64)>,
 }
@@ -113,6 +122,15 @@ pub(super) struct ByHand {
     pub(super) said: Option<NamespaceConfig>,
 }
 
+/// A subsystem whose allowed hosts were changed by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostsByHand {
+    /// The subsystem.
+    pub(super) nqn: String,
+    /// The hosts that the configuration named at that time.
+    pub(super) said: Vec<String>,
+}
+
 impl Station {
     /// Takes charge of a server that was started from this configuration.
     pub(super) fn new(
@@ -120,8 +138,10 @@ impl Station {
         loaded: &Loaded,
         Started { operation, by_hand, in_charge }: Started,
         machine: &Machine,
+        args: &ServeArgs,
     ) -> Self {
         let mut state = State::new(&loaded.config, &loaded.operation);
+        state.text_read = loaded.text().map(str::to_owned);
         (state.operation, state.by_hand_goals) = (operation, by_hand);
         state.candidates = holder::candidates_for(&state.operation, server.as_ref());
         state.in_charge = in_charge;
@@ -138,6 +158,7 @@ impl Station {
             reloaded: Mutex::new(ReloadFacts { is_good: true, taken_s: facts::unix_s() }),
             started_s: facts::unix_s(),
             volumes: Volumes::default(),
+            args: args.clone(),
             state: Mutex::new(state),
         }
     }
@@ -158,6 +179,7 @@ impl Station {
         let mut state = self.state();
         let by_hand = state.by_hand_goals.clone();
         reload::apply(&mut state, Wanted { config, operation, may_shrink }, self.server.as_ref());
+        state.text_read = loaded.text().map(str::to_owned);
         if state.by_hand_goals != by_hand {
             self.keep(&state); // or they come back at a restart, once the configuration says again what it said before
         }
@@ -198,6 +220,8 @@ impl State {
             floor: None,
             judge: Judge::default(),
             by_hand: Vec::new(),
+            hosts_by_hand: Vec::new(),
+            text_read: None,
             blocks: Vec::new(),
         };
         for subsystem in &config.subsystems {
@@ -243,6 +267,11 @@ impl State {
         let found = self.blocks.iter().find(|(other, id, _)| (other.as_str(), *id) == (nqn, nsid));
         found.map_or(0, |(_, _, blocks)| *blocks)
     }
+}
+
+/// The hosts that a configuration lets connect to a subsystem.
+pub(super) fn allowed_hosts<'a>(config: &'a ServerConfig, nqn: &str) -> Option<&'a Vec<String>> {
+    config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn).map(|subsystem| &subsystem.allowed_hosts)
 }
 
 /// What a configuration says about a namespace.

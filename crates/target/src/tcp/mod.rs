@@ -202,6 +202,7 @@ impl Connection {
     }
 
     /// Notes bytes that the socket has taken.
+    #[inline]
     pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
         let left = |arrival, count| cx.departures.left(arrival, count, cx.now_ns, cx.counters, cx.namespaces);
         let freed = self.pair.transport.tx.advance(bytes, &mut cx.memory.pool, left);

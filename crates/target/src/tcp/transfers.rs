@@ -176,6 +176,7 @@ impl Transfers {
     }
 
     /// The next R2T of a transfer, if one may be sent now.
+    #[inline]
     pub(super) fn next_request(&mut self, at: u16) -> Option<Request> {
         let max_r2t = self.max_r2t;
         let transfer = &mut self.list[usize::from(at)];
@@ -226,6 +227,7 @@ impl Transfers {
     }
 
     /// How transfer `at` stands now that no PDU of it is being received. One that is over is free from now on.
+    #[inline]
     pub(super) fn progress(&mut self, at: u16) -> Progress {
         let transfer = &self.list[usize::from(at)];
         if transfer.outstanding() > 0 {

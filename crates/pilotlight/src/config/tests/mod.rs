@@ -73,7 +73,7 @@ impl Bench {
 fn args(line: &[&str]) -> ServeArgs {
     let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(line)).unwrap();
     let Command::Serve(args) = cli.command else { panic!("not serve") };
-    args
+    *args
 }
 
 fn flags(line: &[&str]) -> Result<Loaded, Refused> {

@@ -46,7 +46,7 @@ fn a_server_that_was_told_nothing_sleeps_by_sandman() {
     let operation = flags(&[]).unwrap().operation;
     assert_eq!(operation.policy, PolicyChoice { name: "sandman".to_owned(), parameters: Vec::new() });
     assert_eq!(operation.sleep_after, SleepAfter::Policy);
-    let socket = AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false };
+    let socket = AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false, read_group: None };
     assert_eq!(operation.admin_socket, Some(socket));
     assert_eq!(operation.reactors.cores, [Some(0)]);
 }
@@ -89,7 +89,10 @@ fn parameters_are_set_in_the_order_of_the_file() {
 fn a_socket_stands_beside_its_file_or_nowhere() {
     let bench = Bench::new();
     let loaded = bench.load(&format!("[admin]\nsocket = \"a.sock\"\n{SUBSYSTEM}")).unwrap();
-    assert_eq!(loaded.operation.admin_socket, Some(AdminSocket { path: bench.path().join("a.sock"), asked: true }));
+    assert_eq!(
+        loaded.operation.admin_socket,
+        Some(AdminSocket { path: bench.path().join("a.sock"), asked: true, read_group: None })
+    );
     assert_eq!(flags(&["--admin-socket=none"]).unwrap().operation.admin_socket, None);
 }
 

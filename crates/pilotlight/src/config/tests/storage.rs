@@ -352,3 +352,28 @@ fn a_block_larger_than_a_sector_is_worth_a_warning() {
     assert_eq!(size, 4096);
     assert!(warning.contains("blocks of 4096 bytes on sectors of 1024"), "{warning}");
 }
+
+#[test]
+fn ranges_of_controller_identifiers() {
+    let two = |first: &str, second: &str| {
+        format!(
+            "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\ncontroller_ids = \"{first}\"\n\n\
+             [[subsystem]]\nnqn = \"nqn.2024-05.com.example:b\"\ncontroller_ids = \"{second}\"\n"
+        )
+    };
+    let bench = Bench::new();
+    for (first, second, key, says) in [
+        ("0-5", "6-9", "subsystem[0].controller_ids", "`0-5` is not a range"),
+        ("5-1", "6-9", "subsystem[0].controller_ids", "`5-1` is not a range"),
+        ("7", "8-9", "subsystem[0].controller_ids", "`7` is not a range"),
+        ("1-5", "6-65520", "subsystem[1].controller_ids", "both from 1 to 65519"),
+        ("1-5", "5-9", "subsystem[1].controller_ids", "overlaps 1-5"),
+        ("1-5", "6-65519", "subsystem[1].controller_ids", "left for the discovery service"),
+    ] {
+        let told = bench.told(&two(first, second));
+        assert!(told.contains(&format!("error: {key}")) && told.contains(says), "{first} {second}: {told}");
+    }
+    let loaded = bench.load(&two("1-5", "6-65518")).unwrap();
+    let ids = loaded.config.subsystems[1].controller_ids.unwrap();
+    assert_eq!((ids.first, ids.last), (6, 65518));
+}

@@ -84,7 +84,7 @@ fn unknown_keys() {
             3 | cores = [0]
               | ^^^^^
               = `cores` belongs in [server]
-              = valid in [[subsystem]]: nqn, serial, allowed_hosts, namespace
+              = valid in [[subsystem]]: nqn, serial, allowed_hosts, controller_ids, namespace
         "#]],
     );
     refused(
@@ -95,7 +95,7 @@ fn unknown_keys() {
               |
             6 | zzz = 1
               | ^^^
-              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, shrink, max_bytes_per_s, priority, tolerance, checksums, checksums_file, trim
+              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, hosts, shrink, max_bytes_per_s, priority, tolerance, checksums, checksums_file, trim
         "#]],
     );
     refused(

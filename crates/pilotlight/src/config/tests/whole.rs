@@ -110,6 +110,7 @@ tolerance = 0.2
 
 [admin]
 socket = "/run/pilotlight/disks.sock"
+read_group = "root"
 state = "/var/lib/pilotlight/disks.json"
 
 [metrics]
@@ -142,10 +143,12 @@ trim_rate = "500MB/s"
 nqn = "nqn.2024-05.com.example:disks"
 serial = "PL0001"
 allowed_hosts = ["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"]
+controller_ids = "1-1000"
 
 [[subsystem.namespace]]
 nsid = 1
 backend = "file:disk.img"
+hosts = ["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"]
 block_size = 512
 uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
 
@@ -215,9 +218,15 @@ fn a_file_says_everything() {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: Some("PL0001".to_owned()),
             allowed_hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
-            controller_ids: None,
+            controller_ids: Some(pilotlight_target::config::ControllerIds { first: 1, last: 1000 }),
             namespaces: vec![
-                NamespaceConfig { nsid: 1, backend: disk, block_size: 512, uuid: Some(uuid), hosts: Vec::new() },
+                NamespaceConfig {
+                    nsid: 1,
+                    backend: disk,
+                    block_size: 512,
+                    uuid: Some(uuid),
+                    hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
+                },
                 NamespaceConfig {
                     nsid: 7,
                     backend: "mem:1GiB".parse().unwrap(),

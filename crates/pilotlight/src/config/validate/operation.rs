@@ -10,6 +10,7 @@ use pilotlight_target::config::SubsystemConfig;
 
 use super::Checker;
 use crate::admin::NONE;
+use crate::admin::group::Group;
 use crate::config::caps::{Cap, Priority, parse_cap, parse_minimum};
 use crate::config::draft::{ClassDraft, Draft, GoalsDraft, Number, PolicyDraft, Text};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
@@ -75,7 +76,7 @@ impl Checker<'_> {
                 let base = self.base;
                 self.parsed(draft.sensor.as_ref(), |text| SensorChoice::parse(text, base)).unwrap_or_default()
             },
-            admin_socket: self.admin_socket(draft.admin_socket.as_ref()),
+            admin_socket: self.admin_socket(draft.admin_socket.as_ref(), draft.read_group.as_ref()),
             state_file: self.state_file(draft.state_file.as_ref()),
             energy_shares: self.parsed(draft.energy_shares.as_ref(), parse_energy_shares).flatten(),
             metrics: draft.metrics.as_ref().and_then(|text| self.metrics(text)),
@@ -246,7 +247,8 @@ impl Checker<'_> {
         }
     }
 
-    fn admin_socket(&mut self, written: Option<&Text>) -> Option<AdminSocket> {
+    fn admin_socket(&mut self, written: Option<&Text>, group: Option<&Text>) -> Option<AdminSocket> {
+        let read_group = group.and_then(|name| self.group(name));
         let (path, at) = match written {
             Some(text) if text.value == NONE => return None,
             Some(text) => (self.base.join(&text.value), text.at.clone()),
@@ -263,7 +265,20 @@ impl Checker<'_> {
                 Problem::error(&at, what).help(format!("write a path such as /run/pilotlight/a.sock, or {NONE}")),
             );
         }
-        Some(AdminSocket { path, asked: written.is_some() })
+        Some(AdminSocket { path, asked: written.is_some(), read_group })
+    }
+
+    fn group(&mut self, name: &Text) -> Option<Group> {
+        let found = Group::named(&name.value);
+        let wrong = match found {
+            Ok(Some(group)) => return Some(group),
+            Ok(None) => format!("there is no group `{}`", name.value),
+            Err(error) => format!("the group `{}` is not known: {}", name.value, cause(&error)),
+        };
+        self.problem(
+            Problem::error(&name.at, wrong).help("`getent group` lists them, `groupadd --system NAME` makes one"),
+        );
+        None
     }
 }
 

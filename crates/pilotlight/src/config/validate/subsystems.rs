@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use pilotlight_target::backend::BackendSpec;
-use pilotlight_target::config::{MAX_NSID, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
+use pilotlight_target::config::{ControllerIds, MAX_CNTLID, MAX_NSID, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use uuid::Uuid;
 
 use super::Checker;
@@ -23,6 +23,7 @@ const DEFAULT_BLOCK_SIZE: u32 = 4096;
 struct Once {
     uuids: Vec<Located<Uuid>>,
     media: Vec<(Medium, Origin)>,
+    controller_ids: Vec<(ControllerIds, Origin)>,
 }
 
 impl Checker<'_> {
@@ -55,11 +56,12 @@ impl Checker<'_> {
         for host in &written.allowed_hosts {
             self.nqn(host);
         }
+        let controller_ids = written.controller_ids.as_ref().and_then(|ids| self.controller_ids(ids, once));
         SubsystemConfig {
             nqn: self.subsystem_nqn(written, listener),
             serial: written.serial.as_ref().map(|serial| self.serial(serial)),
             allowed_hosts: written.allowed_hosts.iter().map(|host| host.value.clone()).collect(),
-            controller_ids: None,
+            controller_ids,
             namespaces: written.namespaces.iter().filter_map(|namespace| self.namespace(namespace, once)).collect(),
         }
     }
@@ -84,6 +86,37 @@ impl Checker<'_> {
         if let Err(what) = nqn::check(&written.value) {
             self.problem(Problem::error(&written.at, what).help(nqn::FORMS));
         }
+    }
+
+    /// A range of identifiers that no other subsystem has.
+    fn controller_ids(&mut self, written: &Text, once: &mut Once) -> Option<ControllerIds> {
+        let help = format!("write the lowest and the highest, both from 1 to {MAX_CNTLID}, such as 1-1000");
+        let number = |text: &str| text.trim().parse::<u16>().ok().filter(|id| (1..=MAX_CNTLID).contains(id));
+        let ends = written.value.split_once('-').and_then(|(first, last)| number(first).zip(number(last)));
+        let Some((first, last)) = ends.filter(|(first, last)| first <= last) else {
+            let what = format!("`{}` is not a range of controller identifiers", written.value);
+            self.problem(Problem::error(&written.at, what).help(help));
+            return None;
+        };
+        let ids = ControllerIds { first, last };
+        if let Some((other, at)) =
+            once.controller_ids.iter().find(|(other, _)| first <= other.last && other.first <= last)
+        {
+            let what = format!("{first}-{last} overlaps {}-{}, which another subsystem has", other.first, other.last);
+            let problem = Problem::error(&written.at, what);
+            self.problem(match at {
+                Origin::File { key, .. } => problem.help(format!("see {key}")),
+                _ => problem,
+            });
+            return None;
+        }
+        once.controller_ids.push((ids, written.at.clone()));
+        let taken: u32 = once.controller_ids.iter().map(|(ids, _)| u32::from(ids.last - ids.first) + 1).sum();
+        if taken == u32::from(MAX_CNTLID) {
+            let what = "no controller identifier is left for the discovery service";
+            self.problem(Problem::error(&written.at, what).help(help));
+        }
+        Some(ids)
     }
 
     fn serial(&mut self, written: &Text) -> String {
@@ -127,7 +160,10 @@ impl Checker<'_> {
         let block_size = self.block_size(written);
         let uuid = written.uuid.as_ref().and_then(|uuid| self.uuid(uuid, once));
         let backend = self.backend(written, block_size, once)?;
-        Some(NamespaceConfig { nsid, backend, block_size, uuid, hosts: Vec::new() })
+        self.no_duplicates(&written.hosts);
+        written.hosts.iter().for_each(|host| self.nqn(host));
+        let hosts = written.hosts.iter().map(|host| host.value.clone()).collect();
+        Some(NamespaceConfig { nsid, backend, block_size, uuid, hosts })
     }
 
     fn nsid(&mut self, written: &NamespaceDraft) -> u32 {

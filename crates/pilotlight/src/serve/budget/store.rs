@@ -3,8 +3,8 @@
 //! One JSON object, replaced as a whole. It holds what the configuration said at that time too: once that says something else, the
 //! configuration is in force again, as it is at SIGHUP.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use pilotlight_plant::Of;
@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::{ByHand, Configured, Named};
 use crate::config::{BudgetDomain, LatencyBound};
+use crate::replace::replace;
 
 const VERSION: u32 = 1;
 
@@ -118,15 +119,9 @@ impl Store {
     pub(in crate::serve) fn save(&self, by_hand: &ByHand, configured: &Configured) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
         let contents = Contents { version: VERSION, by_hand: by_hand.clone(), configured: Digest::of(configured) };
-        let write = || -> io::Result<()> {
-            let draft = path.with_extension("new");
-            let mut file = File::create(&draft)?;
-            file.write_all((serde_json::to_string(&contents)? + "\n").as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&draft, path)?;
-            path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-        };
-        write().map_err(|error| format!("cannot write {}: {error}", path.display()))
+        let text = serde_json::to_string(&contents).map_err(io::Error::from);
+        text.and_then(|text| replace(path, (text + "\n").as_bytes()))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
-use pilotlight_target::{Capped, DrainError, ServerStats};
+use pilotlight_target::{Capped, DrainError, Ended, ServerStats};
 
 use super::*;
 use crate::config::{BudgetDomain, NamespaceTolerance, Priority, Reactors, SensorChoice, SleepAfter};
@@ -42,8 +42,11 @@ impl Running for Recorder {
     fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError> {
         self.note(format!("remove subsystem {nqn}"))
     }
-    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<(), ServerError> {
-        self.note(format!("allow {nqn} {allowed_hosts:?}"))
+    fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError> {
+        self.note(format!("show {nqn} {nsid} {hosts:?}"))
+    }
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError> {
+        self.note(format!("allow {nqn} {allowed_hosts:?}")).map(|()| Ended::default())
     }
     fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
         let _ = self.note(format!("discovery {advertise:?} {referrals:?}"));

@@ -2,7 +2,7 @@
 
 use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::Station;
 use super::audit;
@@ -10,7 +10,8 @@ use super::namespaces::capped;
 use super::priorities::priorities;
 use crate::admin::answer::{Refusal, to_line};
 use crate::admin::background::BackgroundRequest;
-use crate::admin::listener::Answering;
+use crate::admin::hosts::DisconnectRequest;
+use crate::admin::listener::{Answering, User};
 use crate::admin::request::{CapRequest, Request};
 use crate::config::parse_cap;
 use crate::metrics;
@@ -23,8 +24,8 @@ use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
 impl Answering for Station {
     type Session = Session;
 
-    fn session(&self, uid: u32) -> Session {
-        Session { uid, look: Look::default() }
+    fn session(&self, user: User) -> Session {
+        Session { user, look: Look::default() }
     }
 
     fn answer(&self, line: &[u8], session: &mut Session) -> String {
@@ -33,9 +34,22 @@ impl Answering for Station {
             Ok(request) => request,
             Err(refusal) => return to_line::<()>(Err(refusal)),
         };
+        if request.is_read_only() {
+            return self.carry_out(request);
+        }
+        if !session.user.may_change {
+            return log::<()>("a change by a user that may only read", Err(read_only()));
+        }
+        if let Request::Save(_) = &request {
+            info!(uid = session.user.uid, "the configuration is saved over the control socket");
+        }
+        if let Request::Disconnect(DisconnectRequest { host, nqn }) = &request {
+            let uid = session.user.uid;
+            info!(uid, host, nqn = nqn.as_deref().unwrap_or("any"), "host is disconnected over the control socket");
+        }
         let before = self.values();
         let answer = self.carry_out(request);
-        audit::log(session.uid, &before, &self.values());
+        audit::log(session.user.uid, &before, &self.values());
         answer
     }
 
@@ -46,8 +60,7 @@ impl Answering for Station {
 
 /// A connection to the control socket.
 pub(in crate::serve) struct Session {
-    /// The user's number.
-    uid: u32,
+    user: User,
     /// The counters when it last asked for the status.
     look: Look,
 }
@@ -63,9 +76,19 @@ impl Station {
             Request::SetPriority(priority) => log("set-priority", self.set_priority(&priority)),
             Request::SetMinimum(minimum) => log("set-minimum", self.set_minimum(&minimum)),
             Request::SetBackground(request) => log("set-background", self.set_background(&request)),
+            Request::Hosts(nqn, request) => log("host", self.hosts(nqn.as_deref(), &request)),
+            Request::Save(request) => log("config save", self.save(&request)),
+            Request::Connections => to_line(Ok(self.connections())),
+            Request::Disconnect(request) => log("disconnect", self.disconnect(&request)),
             Request::Namespace(nqn, request) => log("namespace", self.namespace(nqn.as_deref(), request)),
         }
     }
+}
+
+/// What a user is told who may read alone.
+fn read_only() -> Refusal {
+    Refusal::new("you may read (status, lists, connections), and change nothing")
+        .help("the user that runs the server, and root, may")
 }
 
 /// The answer's line; what was refused stands in the server's log too.

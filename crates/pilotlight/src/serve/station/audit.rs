@@ -39,6 +39,11 @@ impl Station {
         values.extend(classes.map(|class| (format!("{} paused", class.class.name()), class.is_paused.to_string())));
         for subsystem in &state.config.subsystems {
             let (nqn, namespaces) = (&subsystem.nqn, subsystem.namespaces.iter());
+            values.insert(format!("allowed hosts of {nqn}"), list(&subsystem.allowed_hosts));
+            let restricted = subsystem.namespaces.iter().filter(|namespace| !namespace.hosts.is_empty());
+            values.extend(restricted.map(|namespace| {
+                (format!("hosts that see namespace {} of {nqn}", namespace.nsid), list(&namespace.hosts))
+            }));
             values.extend(namespaces.map(|namespace| {
                 let blocks = state.blocks(nqn, namespace.nsid);
                 (format!("namespace {} of {nqn}", namespace.nsid), format!("{}, {blocks} blocks", namespace.backend))
@@ -46,6 +51,10 @@ impl Station {
         }
         values
     }
+}
+
+fn list(hosts: &[String]) -> String {
+    if hosts.is_empty() { "any".to_owned() } else { hosts.join(" ") }
 }
 
 fn choice(policy: &PolicyChoice) -> String {

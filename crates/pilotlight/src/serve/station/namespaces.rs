@@ -6,6 +6,7 @@ use pilotlight_target::{Capped, ServerError};
 
 use super::{State, Station};
 use crate::admin::answer::Refusal;
+use crate::admin::hosts::{Audience, ShowRequest};
 use crate::admin::request::{CapTarget, NamespaceRequest, NewNamespace, Resize};
 use crate::config::{check_namespace, nqn, size_of};
 use crate::namespace::{Listing, NamespaceReport};
@@ -25,6 +26,7 @@ impl Station {
             NamespaceRequest::Add(new) => self.add(&mut state, &nqn, &new),
             NamespaceRequest::Remove { nsid } => self.remove(&mut state, &nqn, nsid),
             NamespaceRequest::Resize(resize) => self.resize(&mut state, &nqn, &resize),
+            NamespaceRequest::Show(show) => self.show(&mut state, &nqn, &show),
         }
     }
 
@@ -46,6 +48,7 @@ impl Station {
             blocks,
             size_bytes: blocks * u64::from(namespace.block_size),
             allocated_bytes: self.server.allocated_bytes(nqn, namespace.nsid).ok(),
+            hosts: namespace.hosts.clone(),
             configured: state.said(nqn, namespace.nsid) == Some(namespace),
         }
     }
@@ -116,8 +119,56 @@ impl Station {
     }
 }
 
+impl Station {
+    /// Other hosts see a namespace from now on.
+    fn show(&self, state: &mut State, nqn: &str, show: &ShowRequest) -> Result<Listing, Refusal> {
+        let mut namespace = find(state, nqn, show.nsid)?;
+        namespace.hosts = seen_by(&namespace, &show.to)?;
+        let changed = self.server.set_namespace_hosts(nqn, namespace.nsid, &namespace.hosts);
+        changed.map_err(|error| refusal(&error))?;
+        let running = state.namespaces(nqn).and_then(|all| all.iter_mut().find(|other| other.nsid == namespace.nsid));
+        running.into_iter().for_each(|running| running.clone_from(&namespace));
+        state.note_by_hand(nqn, namespace.nsid);
+        Ok(Listing { namespaces: vec![self.describe(state, nqn, &namespace)], notes: Vec::new() })
+    }
+}
+
+/// The hosts that see a namespace once this is done; none: all.
+fn seen_by(namespace: &NamespaceConfig, to: &Audience) -> Result<Vec<String>, Refusal> {
+    let (nsid, known) = (namespace.nsid, &namespace.hosts);
+    let (Audience::Only(named) | Audience::More(named) | Audience::Less(named)) = to else { return Ok(Vec::new()) };
+    for host in named {
+        nqn::check(host).map_err(|what| Refusal::of("hosts", what).help(nqn::FORMS))?;
+    }
+    if known.is_empty() && !matches!(to, Audience::Only(_)) {
+        let what = format!("every host that may connect sees namespace {nsid}");
+        let help = format!("name those that are to see it: `pilotlight namespace show {nsid} --host HOST --only`");
+        return Err(Refusal::of("hosts", what).help(help));
+    }
+    let mut hosts: Vec<String> = match to {
+        Audience::Less(_) => known.iter().filter(|host| !named.contains(host)).cloned().collect(),
+        Audience::Only(_) => named.clone(),
+        _ => known.iter().chain(named).cloned().collect(),
+    };
+    let mut seen = Vec::new();
+    hosts.retain(|host| {
+        !seen.contains(host) && {
+            seen.push(host.clone());
+            true
+        }
+    });
+    if hosts.is_empty() {
+        let what = format!("no host would see namespace {nsid}, and a list without a host is one for all");
+        let help = format!(
+            "`pilotlight namespace show {nsid} --all` shows it to every host, `namespace remove {nsid}` to none"
+        );
+        return Err(Refusal::of("hosts", what).help(help));
+    }
+    Ok(hosts)
+}
+
 /// The subsystem that is meant.
-fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refusal> {
+pub(super) fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refusal> {
     let subsystems = &state.config.subsystems;
     let there_are = || {
         let names: Vec<_> = subsystems.iter().map(|subsystem| subsystem.nqn.as_str()).collect();
@@ -188,7 +239,7 @@ fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
 }
 
 /// What the server refused, with the field that it was about.
-fn refusal(error: &ServerError) -> Refusal {
+pub(super) fn refusal(error: &ServerError) -> Refusal {
     let field = match error {
         ServerError::NoSubsystem(_) | ServerError::SubsystemExists(_) | ServerError::TooManySubsystems(_) => "nqn",
         ServerError::NoNamespace { .. } | ServerError::Exists { .. } => "nsid",
@@ -197,4 +248,30 @@ fn refusal(error: &ServerError) -> Refusal {
         ServerError::Backend(_) => "size",
     };
     Refusal::of(field, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "nqn.2024-05.com.example:a";
+    const B: &str = "nqn.2024-05.com.example:b";
+
+    #[test]
+    fn who_sees_a_namespace_is_said_in_full_or_not_at_all() {
+        let list = |hosts: &[&str]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let next = |hosts: &[&str], to: Audience| {
+            let backend = "mem:1MiB".parse().unwrap();
+            seen_by(&NamespaceConfig { nsid: 3, backend, block_size: 4096, uuid: None, hosts: list(hosts) }, &to)
+        };
+        assert_eq!(next(&[], Audience::Only(list(&[A, A]))), Ok(list(&[A])));
+        assert_eq!(next(&[A], Audience::Only(list(&[B]))), Ok(list(&[B])));
+        assert_eq!(next(&[A], Audience::More(list(&[A, B]))), Ok(list(&[A, B])));
+        assert_eq!(next(&[A, B], Audience::Less(list(&[A]))), Ok(list(&[B])));
+        assert_eq!(next(&[A], Audience::All), Ok(Vec::new()));
+        assert!(next(&[], Audience::More(list(&[A]))).unwrap_err().help[0].contains("--only"));
+        assert!(next(&[], Audience::Less(list(&[A]))).unwrap_err().help[0].contains("--only"));
+        assert!(next(&[A], Audience::Less(list(&[A]))).unwrap_err().help[0].contains("--all"));
+        assert_eq!(next(&[A], Audience::More(list(&["x"]))).unwrap_err().field.as_deref(), Some("hosts"));
+    }
 }

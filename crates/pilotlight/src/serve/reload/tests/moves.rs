@@ -122,7 +122,10 @@ impl Running for Model {
     fn remove_subsystem(&self, _nqn: &str) -> Result<(), ServerError> {
         refused()
     }
-    fn set_allowed_hosts(&self, _nqn: &str, _allowed_hosts: &[String]) -> Result<(), ServerError> {
+    fn set_allowed_hosts(&self, _nqn: &str, _allowed_hosts: &[String]) -> Result<Ended, ServerError> {
+        refused().map(|()| Ended::default())
+    }
+    fn set_namespace_hosts(&self, _nqn: &str, _nsid: u32, _hosts: &[String]) -> Result<(), ServerError> {
         refused()
     }
     fn set_discovery(&self, _advertise: Option<(String, u16)>, _referrals: Vec<(String, u16)>) {}

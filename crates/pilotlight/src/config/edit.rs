@@ -1,0 +1,360 @@
+//! A configuration file with other values: comments, order and everything that is not changed stay as they are.
+
+use pilotlight_target::Capped;
+use pilotlight_target::config::NamespaceConfig;
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
+
+use crate::policies::PolicyChoice;
+
+/// A configuration file that is being changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Edit {
+    document: DocumentMut,
+    /// What has been changed, for people.
+    changes: Vec<String>,
+}
+
+impl Edit {
+    /// Of this text, which has been read as a configuration before.
+    ///
+    /// # Errors
+    /// Why it is not TOML.
+    pub(crate) fn of(text: &str) -> Result<Self, String> {
+        let document = text.parse::<DocumentMut>().map_err(|error| error.to_string())?;
+        Ok(Self { document, changes: Vec::new() })
+    }
+
+    /// The text, and what has been changed in it.
+    pub(crate) fn finish(self) -> (String, Vec<String>) {
+        (self.document.to_string(), self.changes)
+    }
+
+    /// Sets a key of a section such as `goals`; `None`: it is not there.
+    pub(crate) fn set(&mut self, section: &str, key: &str, to: Option<Value>) {
+        self.note(format!("{key} in [{section}]"));
+        let Some(table) = self.document.entry(section).or_insert_with(new_table).as_table_like_mut() else { return };
+        put(table, key, to);
+    }
+
+    /// Another policy, with these parameters alone.
+    pub(crate) fn set_policy(&mut self, policy: &PolicyChoice) {
+        self.note("[policy]".to_owned());
+        let Some(table) = self.document.entry("policy").or_insert_with(new_table).as_table_like_mut() else { return };
+        let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
+        let stays = |key: &String| key == "name" || policy.parameters.iter().any(|(known, _)| known == key);
+        for key in keys.iter().filter(|key| !stays(key)) {
+            table.remove(key);
+        }
+        put(table, "name", Some(policy.name.as_str().into()));
+        for (key, to) in &policy.parameters {
+            put(table, key, Some(to.as_str().into()));
+        }
+    }
+
+    /// Sets a key of a namespace or a host; `None`: it is not there. A host that is not written about comes in.
+    pub(crate) fn set_of(&mut self, of: &Capped, key: &str, to: Option<Value>) {
+        match of {
+            Capped::Namespace { nqn, nsid } => self.set_in_namespace((nqn, *nsid), key, to),
+            Capped::Host { nqn } => {
+                self.note(format!("{key} of host {nqn}"));
+                let is_meant = |table: &Table| text(table, "nqn") == Some(nqn);
+                let new = || with_key("nqn", nqn.as_str().into());
+                set_in(self.array("host"), is_meant, new, key, to);
+            }
+        }
+    }
+
+    /// Sets the minimum of a priority; `None`: there is none.
+    pub(crate) fn set_minimum(&mut self, priority: u8, to: Option<Value>) {
+        self.note(format!("min_bytes_per_s of priority {priority}"));
+        let is_meant = |table: &Table| integer(table, "priority") == Some(i64::from(priority));
+        let new = || with_key("priority", i64::from(priority).into());
+        let Some(to) = to else {
+            self.array("class").into_iter().for_each(|all| all.retain(|table| !is_meant(table)));
+            return;
+        };
+        set_in(self.array("class"), is_meant, new, "min_bytes_per_s", Some(to));
+    }
+
+    /// Sets a key of a namespace.
+    pub(crate) fn set_in_namespace(&mut self, (nqn, nsid): (&str, u32), key: &str, to: Option<Value>) {
+        self.note(format!("{key} of namespace {nsid} of {nqn}"));
+        let found = self.namespaces(nqn).and_then(|all| all.iter_mut().find(|table| is_numbered(table, nsid)));
+        if let Some(table) = found {
+            put(table, key, to);
+        }
+    }
+
+    /// Changes the text that a namespace has under `backend`.
+    pub(crate) fn change_backend(&mut self, (nqn, nsid): (&str, u32), change: impl FnOnce(&str) -> String) {
+        let found = self.namespaces(nqn).and_then(|all| all.iter_mut().find(|table| is_numbered(table, nsid)));
+        let Some(table) = found else { return };
+        let before = text(table, "backend").unwrap_or_default().to_owned();
+        let after = change(&before);
+        if after != before {
+            put(table, "backend", Some(after.into()));
+            self.note(format!("backend of namespace {nsid} of {nqn}"));
+        }
+    }
+
+    /// The hosts that may connect to a subsystem; none: any.
+    pub(crate) fn set_allowed_hosts(&mut self, nqn: &str, hosts: &[String]) {
+        self.note(format!("allowed_hosts of {nqn}"));
+        let found = self.subsystem(nqn);
+        found.into_iter().for_each(|table| put(table, "allowed_hosts", list(hosts)));
+    }
+
+    /// One more namespace.
+    pub(crate) fn add_namespace(&mut self, nqn: &str, namespace: &NamespaceConfig) {
+        self.note(format!("namespace {} of {nqn}", namespace.nsid));
+        let Some(subsystem) = self.subsystem(nqn) else { return };
+        let all = subsystem.entry("namespace").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+        let mut table = with_key("nsid", i64::from(namespace.nsid).into());
+        put(&mut table, "backend", Some(namespace.backend.to_string().into()));
+        put(&mut table, "block_size", Some(i64::from(namespace.block_size).into()));
+        put(&mut table, "uuid", namespace.uuid.map(|uuid| uuid::Uuid::from_bytes(uuid).to_string().into()));
+        put(&mut table, "hosts", list(&namespace.hosts));
+        all.as_array_of_tables_mut().into_iter().for_each(|all| all.push(table.clone()));
+    }
+
+    /// A namespace no longer.
+    pub(crate) fn remove_namespace(&mut self, nqn: &str, nsid: u32) {
+        self.note(format!("namespace {nsid} of {nqn}"));
+        self.namespaces(nqn).into_iter().for_each(|all| all.retain(|table| !is_numbered(table, nsid)));
+    }
+
+    /// One more subsystem.
+    pub(crate) fn add_subsystem(&mut self, nqn: &str) {
+        let table = with_key("nqn", nqn.into());
+        self.array("subsystem").into_iter().for_each(|all| all.push(table.clone()));
+    }
+
+    fn note(&mut self, what: String) {
+        if !self.changes.contains(&what) {
+            self.changes.push(what);
+        }
+    }
+
+    fn array(&mut self, key: &str) -> Option<&mut ArrayOfTables> {
+        in_full(self.document.as_table_mut(), key);
+        let item = self.document.entry(key).or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+        item.as_array_of_tables_mut()
+    }
+
+    fn subsystem(&mut self, nqn: &str) -> Option<&mut Table> {
+        self.array("subsystem")?.iter_mut().find(|table| text(table, "nqn") == Some(nqn))
+    }
+
+    fn namespaces(&mut self, nqn: &str) -> Option<&mut ArrayOfTables> {
+        let subsystem = self.subsystem(nqn)?;
+        in_full(subsystem, "namespace");
+        subsystem.get_mut("namespace")?.as_array_of_tables_mut()
+    }
+}
+
+/// Writes a list of inline tables as tables of their own, which can be added to.
+fn in_full(table: &mut Table, key: &str) {
+    let Some(item) = table.get_mut(key).filter(|item| item.is_array()) else { return };
+    let written = std::mem::take(item);
+    *item = match written.into_array_of_tables() {
+        Ok(tables) => Item::ArrayOfTables(tables),
+        Err(other) => other,
+    };
+}
+
+fn new_table() -> Item {
+    Item::Table(Table::new())
+}
+
+fn with_key(key: &str, to: Value) -> Table {
+    let mut table = Table::new();
+    table.insert(key, Item::Value(to));
+    table
+}
+
+fn set_in(
+    all: Option<&mut ArrayOfTables>,
+    is_meant: impl Fn(&Table) -> bool,
+    new: impl FnOnce() -> Table,
+    key: &str,
+    to: Option<Value>,
+) {
+    let Some(all) = all else { return };
+    if let Some(table) = all.iter_mut().find(|table| is_meant(table)) {
+        return put(table, key, to);
+    }
+    if to.is_some() {
+        let mut table = new();
+        put(&mut table, key, to);
+        all.push(table);
+    }
+}
+
+/// Sets a key and leaves the comment behind it where it is.
+fn put(table: &mut (impl toml_edit::TableLike + ?Sized), key: &str, to: Option<Value>) {
+    let Some(mut to) = to else {
+        table.remove(key);
+        return;
+    };
+    match table.get_mut(key).and_then(Item::as_value_mut) {
+        Some(known) => {
+            *to.decor_mut() = known.decor().clone();
+            *known = to;
+        }
+        None => {
+            table.insert(key, value(to));
+        }
+    }
+}
+
+/// A list of hosts; `None` where there are none.
+fn list(hosts: &[String]) -> Option<Value> {
+    (!hosts.is_empty()).then(|| Value::Array(hosts.iter().map(String::as_str).collect::<Array>()))
+}
+
+fn text<'a>(table: &'a Table, key: &str) -> Option<&'a str> {
+    table.get(key)?.as_str()
+}
+
+fn integer(table: &Table, key: &str) -> Option<i64> {
+    table.get(key)?.as_integer()
+}
+
+fn is_numbered(table: &Table, nsid: u32) -> bool {
+    integer(table, "nsid") == Some(i64::from(nsid))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    const NQN: &str = "nqn.2024-05.com.example:a";
+    const FILE: &str = r#"# The disks of rack 7.
+[server]
+listen = "192.0.2.7:4420" # the storage network
+
+[policy]
+name = "sandman" # saves
+window = "64"
+floor = "3"
+
+[[subsystem]]
+nqn = "nqn.2024-05.com.example:a"
+allowed_hosts = ["nqn.2024-05.com.example:h"] # the database
+
+# scratch
+[[subsystem.namespace]]
+nsid = 1
+backend = "mem:1GiB" # grows
+
+[[subsystem.namespace]]
+nsid = 2
+backend = "file:disk.img"
+"#;
+
+    #[test]
+    fn comments_and_order_stay() {
+        let mut edit = Edit::of(FILE).unwrap();
+        let floor = vec![("floor".to_owned(), "4".to_owned()), ("spread".to_owned(), "deviation".to_owned())];
+        edit.set_policy(&PolicyChoice { name: "sandman".to_owned(), parameters: floor });
+        edit.set("goals", "budget", Some("300W".into()));
+        edit.set_allowed_hosts(NQN, &["nqn.2024-05.com.example:h".to_owned(), "nqn.2024-05.com.example:i".to_owned()]);
+        edit.change_backend((NQN, 1), |_| "mem:2GiB".to_owned());
+        edit.remove_namespace(NQN, 2);
+        let namespace = NamespaceConfig {
+            nsid: 3,
+            backend: "file:/disk".parse().unwrap(),
+            block_size: 512,
+            uuid: Some([7; 16]),
+            hosts: vec!["nqn.2024-05.com.example:i".to_owned()],
+        };
+        edit.add_namespace(NQN, &namespace);
+        let of = Capped::Namespace { nqn: NQN.to_owned(), nsid: 1 };
+        edit.set_of(&of, "max_bytes_per_s", Some("100MB/s".into()));
+        edit.set_of(&Capped::Host { nqn: "nqn.2024-05.com.example:h".to_owned() }, "priority", Some(5.into()));
+        edit.set_minimum(5, Some("1GB/s".into()));
+        let (text, changes) = edit.finish();
+        expect![[r##"
+            # The disks of rack 7.
+            [server]
+            listen = "192.0.2.7:4420" # the storage network
+
+            [policy]
+            name = "sandman" # saves
+            floor = "4"
+            spread = "deviation"
+
+            [[subsystem]]
+            nqn = "nqn.2024-05.com.example:a"
+            allowed_hosts = ["nqn.2024-05.com.example:h", "nqn.2024-05.com.example:i"] # the database
+
+            # scratch
+            [[subsystem.namespace]]
+            nsid = 1
+            backend = "mem:2GiB" # grows
+            max_bytes_per_s = "100MB/s"
+
+            [[subsystem.namespace]]
+            nsid = 3
+            backend = "file:/disk"
+            block_size = 512
+            uuid = "07070707-0707-0707-0707-070707070707"
+            hosts = ["nqn.2024-05.com.example:i"]
+
+            [goals]
+            budget = "300W"
+
+            [[host]]
+            nqn = "nqn.2024-05.com.example:h"
+            priority = 5
+
+            [[class]]
+            priority = 5
+            min_bytes_per_s = "1GB/s"
+        "##]]
+        .assert_eq(&text);
+        expect![[r#"
+            [policy]
+            budget in [goals]
+            allowed_hosts of nqn.2024-05.com.example:a
+            backend of namespace 1 of nqn.2024-05.com.example:a
+            namespace 2 of nqn.2024-05.com.example:a
+            namespace 3 of nqn.2024-05.com.example:a
+            max_bytes_per_s of namespace 1 of nqn.2024-05.com.example:a
+            priority of host nqn.2024-05.com.example:h
+            min_bytes_per_s of priority 5"#]]
+        .assert_eq(&changes.join("\n"));
+    }
+
+    #[test]
+    fn inline_tables_are_written_in_full_where_something_is_added() {
+        let text =
+            format!("subsystem = [{{ nqn = \"{NQN}\", namespace = [{{ nsid = 1, backend = \"mem:1GiB\" }}] }}]\n");
+        let mut edit = Edit::of(&text).unwrap();
+        edit.set_allowed_hosts(NQN, &["h".to_owned()]);
+        edit.change_backend((NQN, 1), |_| "mem:2GiB".to_owned());
+        expect![[r#"
+            [[subsystem ]]
+            nqn = "nqn.2024-05.com.example:a"
+            allowed_hosts = ["h"]
+
+            [[subsystem.namespace]]
+            nsid = 1
+            backend = "mem:2GiB"
+        "#]]
+        .assert_eq(&edit.finish().0);
+    }
+
+    #[test]
+    fn what_is_taken_away_leaves_no_key() {
+        let mut edit = Edit::of(FILE).unwrap();
+        edit.set_allowed_hosts(NQN, &[]);
+        edit.set("goals", "tolerance", None);
+        edit.set_minimum(5, None);
+        edit.set_of(&Capped::Host { nqn: "h".to_owned() }, "priority", None);
+        let (text, _) = edit.finish();
+        assert!(!text.contains("allowed_hosts") && !text.contains("tolerance") && !text.contains("priority"), "{text}");
+    }
+}

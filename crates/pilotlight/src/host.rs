@@ -1,0 +1,169 @@
+//! `pilotlight host`: which hosts may connect to a running server.
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+
+use crate::admin::client::{Client, SocketArgs, tell};
+use crate::admin::hosts::HostRequest;
+use crate::admin::request::Request;
+use crate::connections::EndedReport;
+use crate::exit::Exit;
+use crate::table::Table;
+
+const ABOUT: &str = "\
+Say which hosts may connect to a subsystem of a running server.
+
+A host that is removed is disconnected at once: when the command returns, nothing of it can be written any more. While no host is named, any \
+host may connect; so the first one is added with --only, and the last one is removed with --allow-any.
+
+What is changed so is gone after a restart (`pilotlight config save` keeps it), and stays at a reload (SIGHUP) until the configuration says \
+something else about the allowed hosts of that subsystem.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight host list
+  pilotlight host add nqn.2024-05.com.example:host
+  pilotlight host add nqn.2024-05.com.example:host --only
+  pilotlight host remove nqn.2024-05.com.example:host --nqn nqn.2024-05.com.example:disks
+  pilotlight host remove nqn.2024-05.com.example:host --allow-any
+
+Exit codes:
+  0  done
+  1  no server answers
+  2  the server refused; nothing has been changed";
+
+/// Options of `pilotlight host`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+#[command(arg_required_else_help = true)]
+pub(crate) struct HostArgs {
+    #[command(subcommand)]
+    what: What,
+
+    /// The subsystem; may be left out where there is only one
+    #[arg(long, value_name = "NQN", global = true)]
+    nqn: Option<String>,
+
+    #[command(flatten)]
+    socket: SocketArgs,
+
+    /// Print the hosts as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum What {
+    /// Hosts that may connect, and whether they are connected
+    #[command(after_long_help = EXAMPLES)]
+    List,
+    /// One more host that may connect
+    #[command(after_long_help = EXAMPLES)]
+    Add {
+        /// The host's NQN, such as the one in its /etc/nvme/hostnqn
+        host: String,
+
+        /// This host and no other; others are disconnected
+        #[arg(long)]
+        only: bool,
+    },
+    /// A host that may connect no longer; it is disconnected at once
+    #[command(after_long_help = EXAMPLES)]
+    Remove {
+        /// The host's NQN
+        host: String,
+
+        /// Where it is the last one: any host may connect from now on
+        #[arg(long)]
+        allow_any: bool,
+    },
+}
+
+/// Hosts that may connect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HostsReport {
+    pub(crate) subsystems: Vec<SubsystemHosts>,
+    /// What a change has ended.
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ended: Option<EndedReport>,
+}
+
+/// Hosts that may connect to a subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SubsystemHosts {
+    /// The subsystem.
+    pub(crate) nqn: String,
+    /// Whether any host may.
+    pub(crate) any: bool,
+    pub(crate) hosts: Vec<HostReport>,
+    /// Whether the configuration says the same.
+    pub(crate) configured: bool,
+}
+
+/// A host that may connect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HostReport {
+    pub(crate) host: String,
+    /// Its associations now.
+    pub(crate) associations: usize,
+}
+
+/// Asks the server and prints what came of it.
+pub(crate) fn run(args: &HostArgs) -> anyhow::Result<Exit> {
+    let request = match &args.what {
+        What::List => HostRequest::List,
+        What::Add { host, only } => HostRequest::Add { host: host.clone(), only: *only },
+        What::Remove { host, allow_any } => HostRequest::Remove { host: host.clone(), allow_any: *allow_any },
+    };
+    let request = Request::Hosts(args.nqn.clone(), request);
+    let answer = Client::connect(&args.socket)?.ask::<HostsReport>(&request);
+    tell(answer, |report| {
+        if args.json {
+            return Ok(serde_json::to_string(report)? + "\n");
+        }
+        let ended = report.ended.as_ref().filter(|ended| !ended.ended.is_empty()).map(EndedReport::sentence);
+        Ok(table(&report.subsystems) + &ended.unwrap_or_default())
+    })
+}
+
+fn table(subsystems: &[SubsystemHosts]) -> String {
+    let mut table = Table::new(&["<subsystem", "<host", "associations", "<"]);
+    for subsystem in subsystems {
+        let note = if subsystem.configured { "" } else { "not as configured" };
+        let mut row = |host: &str, associations: String| {
+            table.row([subsystem.nqn.clone(), host.to_owned(), associations, note.to_owned()]);
+        };
+        if subsystem.any {
+            row("any host", "-".to_owned());
+        }
+        subsystem.hosts.iter().for_each(|host| row(&host.host, host.associations.to_string()));
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn what_a_person_reads() {
+        let host = |host: &str, associations| HostReport { host: host.to_owned(), associations };
+        let open =
+            SubsystemHosts { nqn: "nqn.2024-05.com.example:a".to_owned(), any: true, hosts: vec![], configured: true };
+        let closed = SubsystemHosts {
+            nqn: "nqn.2024-05.com.example:b".to_owned(),
+            any: false,
+            hosts: vec![host("nqn.2024-05.com.example:h1", 2), host("nqn.2024-05.com.example:h2", 0)],
+            configured: false,
+        };
+        expect![[r#"
+            subsystem                  host                        associations
+            nqn.2024-05.com.example:a  any host                               -
+            nqn.2024-05.com.example:b  nqn.2024-05.com.example:h1             2  not as configured
+            nqn.2024-05.com.example:b  nqn.2024-05.com.example:h2             0  not as configured
+        "#]]
+        .assert_eq(&table(&[open, closed]));
+    }
+}

@@ -1,0 +1,89 @@
+//! Files of the server's own that are replaced as a whole: whoever reads one, also after `kill -9` or a crash at any moment, finds the old
+//! contents or the new ones.
+//!
+//! A draft is written beside the file, synchronised, and takes the file's name; then the folder is synchronised. A draft that a killed
+//! process left is replaced by the next one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+/// Mode of a new file, less the umask.
+const MODE: u32 = 0o644;
+
+/// Replaces what a file holds, or makes it. A link is followed; the mode and the owner of the file stay.
+///
+/// # Errors
+/// If it cannot be written: then the file is as it was.
+pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let path = &match fs::canonicalize(path) {
+        Ok(path) => path,
+        Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
+        Err(error) => return Err(error),
+    };
+    let draft = draft(path);
+    let written = write(&draft, path, contents).and_then(|()| fs::rename(&draft, path));
+    if let Err(error) = written {
+        let _ = fs::remove_file(&draft); // where it was not made there is nothing to remove
+        return Err(error);
+    }
+    File::open(folder(path))?.sync_all()
+}
+
+/// Where the new contents are until they are complete.
+fn draft(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+fn write(draft: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
+    match fs::remove_file(draft) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let before = fs::metadata(path).ok();
+    let mode = if before.is_some() { 0o600 } else { MODE };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(draft)?;
+    if let Some(before) = before {
+        let owner = fchown(&file, Some(before.uid()), Some(before.gid()));
+        let mode = before.permissions().mode();
+        // a file that would belong to someone else is not to have rights that were meant for its owner and group
+        file.set_permissions(fs::Permissions::from_mode(if owner.is_ok() { mode } else { mode & 0o700 }))?;
+    }
+    file.write_all(contents)?;
+    file.sync_all()
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_replaced_and_keeps_its_mode_also_behind_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("a.toml"), dir.path().join("link"));
+        replace(&path, b"one").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        fs::write(draft(&path), "left by a killed process").unwrap();
+        replace(&link, b"two").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+        assert!(link.is_symlink() && fs::read_dir(dir.path()).unwrap().count() == 2, "and nothing is left beside it");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error_and_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(replace(&dir.path().join("none/a"), b"x").is_err());
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        assert!(replace(&dir.path().join("folder"), b"x").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

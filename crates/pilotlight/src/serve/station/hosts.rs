@@ -1,0 +1,151 @@
+//! Hosts by hand: who may connect, who is connected, and whose associations end.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pilotlight_target::{AssociationStats, Ended};
+
+use super::namespaces::{refusal, subsystem};
+use super::{HostsByHand, State, Station, allowed_hosts};
+use crate::admin::answer::Refusal;
+use crate::admin::hosts::{DisconnectRequest, HostRequest};
+use crate::config::nqn;
+use crate::connections::{ConnectionReport, Connections, EndedReport};
+use crate::host::{HostReport, HostsReport, SubsystemHosts};
+
+impl Station {
+    /// Carries out a request about the hosts that may connect.
+    pub(super) fn hosts(&self, nqn: Option<&str>, request: &HostRequest) -> Result<HostsReport, Refusal> {
+        let mut state = self.state();
+        if let (None, HostRequest::List) = (nqn, request) {
+            let all = state.config.subsystems.iter().map(|one| self.hosts_of(&state, &one.nqn)).collect();
+            return Ok(HostsReport { subsystems: all, ended: None });
+        }
+        let nqn = subsystem(&state, nqn)?;
+        let now = allowed_hosts(&state.config, &nqn).cloned().unwrap_or_default();
+        let ended = match request {
+            HostRequest::List => None,
+            HostRequest::Add { host, only } => Some(self.allow(&mut state, &nqn, &with(&nqn, now, host, *only)?)?),
+            HostRequest::Remove { host, allow_any } => {
+                let ended = self.allow(&mut state, &nqn, &without(&nqn, now, host, *allow_any)?)?;
+                Some(ended)
+            }
+        };
+        Ok(HostsReport { subsystems: vec![self.hosts_of(&state, &nqn)], ended: ended.as_ref().map(ended_report) })
+    }
+
+    /// From now on these hosts may connect; none named: any.
+    fn allow(&self, state: &mut State, nqn: &str, hosts: &[String]) -> Result<Ended, Refusal> {
+        let ended = self.server.set_allowed_hosts(nqn, hosts).map_err(|error| refusal(&error))?;
+        let found = state.config.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn);
+        found.into_iter().for_each(|subsystem| hosts.clone_into(&mut subsystem.allowed_hosts));
+        let said = allowed_hosts(&state.read, nqn).cloned().unwrap_or_default();
+        state.hosts_by_hand.retain(|hand| hand.nqn != nqn);
+        state.hosts_by_hand.push(HostsByHand { nqn: nqn.to_owned(), said });
+        Ok(ended)
+    }
+
+    fn hosts_of(&self, state: &State, nqn: &str) -> SubsystemHosts {
+        let associations = self.server.associations();
+        let number = |host: &str| {
+            associations.iter().filter(|one| one.nqn.as_deref() == Some(nqn) && one.hostnqn == host).count()
+        };
+        let allowed = allowed_hosts(&state.config, nqn);
+        let hosts = allowed.into_iter().flatten();
+        SubsystemHosts {
+            nqn: nqn.to_owned(),
+            any: allowed.is_some_and(Vec::is_empty),
+            hosts: hosts.map(|host| HostReport { host: host.clone(), associations: number(host) }).collect(),
+            configured: allowed_hosts(&state.read, nqn) == allowed,
+        }
+    }
+
+    /// Every association.
+    pub(super) fn connections(&self) -> Connections {
+        Connections { connections: self.server.associations().iter().map(connection).collect() }
+    }
+
+    /// Ends the associations of a host; it may come back.
+    pub(super) fn disconnect(&self, request: &DisconnectRequest) -> Result<EndedReport, Refusal> {
+        let DisconnectRequest { host, nqn } = request;
+        if !host.is_empty() {
+            nqn::check(host).map_err(|what| Refusal::of("host", what).help(nqn::FORMS))?;
+        }
+        let ended = self.server.disconnect(host, nqn.as_deref()).map_err(|error| refusal(&error))?;
+        Ok(ended_report(&ended))
+    }
+}
+
+fn with(nqn: &str, mut hosts: Vec<String>, host: &str, only: bool) -> Result<Vec<String>, Refusal> {
+    nqn::check(host).map_err(|what| Refusal::of("host", what).help(nqn::FORMS))?;
+    if only {
+        return Ok(vec![host.to_owned()]);
+    }
+    if hosts.is_empty() {
+        let what = format!("any host may connect to {nqn} already");
+        return Err(Refusal::of("host", what)
+            .help("--only (\"only\": true) lets this host alone connect from now on, and disconnects all others"));
+    }
+    if !hosts.iter().any(|known| known == host) {
+        hosts.push(host.to_owned());
+    }
+    Ok(hosts)
+}
+
+fn without(nqn: &str, mut hosts: Vec<String>, host: &str, allow_any: bool) -> Result<Vec<String>, Refusal> {
+    if !hosts.iter().any(|known| known == host) {
+        let there_are = match hosts.as_slice() {
+            [] => "any host may connect to it: `pilotlight host add HOST --only` names those who may".to_owned(),
+            hosts => format!("hosts that may: {}", hosts.join(", ")),
+        };
+        return Err(Refusal::of("host", format!("{host} is not on the list of {nqn}")).help(there_are));
+    }
+    hosts.retain(|known| known != host);
+    if hosts.is_empty() && !allow_any {
+        let what = format!("{host} is the last host on the list of {nqn}: without it any host could connect");
+        return Err(Refusal::of("host", what).help(
+            "add another host first, or say that any host may connect from now on (--allow-any, \"allow_any\": true)",
+        ));
+    }
+    Ok(hosts)
+}
+
+pub(super) fn ended_report(ended: &Ended) -> EndedReport {
+    EndedReport { ended: ended.associations.iter().map(connection).collect(), undrained: ended.undrained }
+}
+
+fn connection(association: &AssociationStats) -> ConnectionReport {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    ConnectionReport {
+        nqn: association.nqn.clone(),
+        host: association.hostnqn.clone(),
+        hostid: uuid::Uuid::from_bytes(association.hostid).to_string(),
+        address: association.peer.to_string(),
+        cntlid: association.cntlid,
+        io_queues: association.io_queues,
+        io_threads: association.io_threads.clone(),
+        age_ns: association.age_ns,
+        since_unix_s: now_s.saturating_sub(association.age_ns / 1_000_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "nqn.2024-05.com.example:a";
+    const B: &str = "nqn.2024-05.com.example:b";
+
+    #[test]
+    fn a_list_neither_opens_nor_closes_a_subsystem_unasked() {
+        let list = |hosts: &[&str]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(with("s", list(&[A]), B, false), Ok(list(&[A, B])));
+        assert_eq!(with("s", list(&[A]), A, false), Ok(list(&[A])));
+        assert!(with("s", list(&[]), A, false).unwrap_err().help[0].contains("--only"));
+        assert_eq!(with("s", list(&[]), A, true), Ok(list(&[A])));
+        assert_eq!(with("s", list(&[B]), "x", false).unwrap_err().field.as_deref(), Some("host"));
+        assert_eq!(without("s", list(&[A, B]), A, false), Ok(list(&[B])));
+        assert!(without("s", list(&[A]), A, false).unwrap_err().help[0].contains("--allow-any"));
+        assert_eq!(without("s", list(&[A]), A, true), Ok(list(&[])));
+        assert!(without("s", list(&[A]), B, true).unwrap_err().help[0].contains(A));
+    }
+}
