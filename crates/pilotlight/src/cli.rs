@@ -17,6 +17,7 @@ Examples:
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
   pilotlight status --watch                         what the server does, every second
+  pilotlight top                                    the same live in a terminal, with keys
   pilotlight set policy static                      another policy, under load too
   pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// What a running server is and does
     Status(crate::status::StatusArgs),
+    /// The same live in a terminal, with keys for policy, budget and tolerance
+    Top(crate::top::TopArgs),
     /// Change a running server's policy
     Set(crate::set::SetArgs),
     /// Add, remove, resize and list namespaces of a running server

@@ -15,6 +15,7 @@ mod policies;
 mod serve;
 mod set;
 mod status;
+mod top;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
         Command::Status(args) => status::run(args).map(ExitCode::from),
+        Command::Top(args) => top::run(args).map(ExitCode::from),
         Command::Set(args) => set::run(args).map(ExitCode::from),
         Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),

@@ -5,7 +5,7 @@ pub(crate) mod caps;
 pub(crate) mod goals;
 pub(crate) mod measure;
 pub(crate) mod priorities;
-mod render;
+pub(crate) mod render;
 pub(crate) mod report;
 
 use std::io::{self, IsTerminal as _};
@@ -65,7 +65,8 @@ pub(crate) struct StatusArgs {
     socket: SocketArgs,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Seconds between two looks.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "write seconds, from 0.1 to 86400".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if (0.1..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }

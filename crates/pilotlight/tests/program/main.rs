@@ -18,4 +18,5 @@ mod priorities;
 mod process;
 mod signals;
 mod streams;
+mod top;
 mod trace;
