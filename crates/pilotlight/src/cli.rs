@@ -62,6 +62,7 @@ pub(crate) struct Cli {
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one, in main")]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(ServeArgs),
@@ -234,6 +235,10 @@ pub(crate) struct ServeArgs {
     /// Where metrics are served over HTTP for Prometheus: a port of 127.0.0.1 or an address; or none [default: none]
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
     pub(crate) metrics: Option<String>,
+
+    /// How the log on standard error is written: text or json, an object a line [default: text]
+    #[arg(long, value_name = "FORMAT", help_heading = "Administration")]
+    pub(crate) log_format: Option<String>,
 
     /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]

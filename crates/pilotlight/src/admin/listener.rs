@@ -116,7 +116,8 @@ impl Listener {
         let session = answering.session(uid.map_or(u32::MAX, |uid| uid.as_raw()));
         let mut client = Client { stream, input: Vec::new(), output: Vec::new(), ending: false, session };
         if !uid.is_some_and(is_owner) {
-            warn!("control socket: a connection of another user was refused");
+            let uid = uid.map(|uid| uid.as_raw());
+            warn!(uid, reason = "only the server's user and root may connect", "control connection refused");
             client.end_with(&answering.refusal("only the user that runs the server, and root, may ask it anything"));
         } else if clients.len() >= MAX_CLIENTS {
             client.end_with(&answering.refusal("too many control connections; end one of the others"));

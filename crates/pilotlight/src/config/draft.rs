@@ -31,6 +31,7 @@ pub(crate) struct Draft {
     pub(crate) state_file: Option<Text>,
     /// Where metrics are served.
     pub(crate) metrics: Option<Text>,
+    pub(crate) log_format: Option<Text>,
     pub(crate) limits: LimitsDraft,
     pub(crate) background: BackgroundDraft,
     pub(crate) hosts: Vec<HostDraft>,

@@ -44,6 +44,9 @@ fn server(root: &Section<'_>) -> Draft {
     if let Some(section) = root.section("metrics") {
         draft.metrics = section.text("listen");
     }
+    if let Some(section) = root.section("log") {
+        draft.log_format = section.text("format");
+    }
     if let Some(section) = root.section("server") {
         draft.listen = section.texts("listen");
         draft.advertise = section.text("advertise");

@@ -35,6 +35,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         admin_socket: text("--admin-socket", args.admin_socket.as_ref()),
         state_file: text("--state", args.state.as_ref()),
         metrics: text("--metrics", args.metrics.as_ref()),
+        log_format: text("--log-format", args.log_format.as_ref()),
         limits: LimitsDraft {
             max_memory: text("--max-memory", args.max_memory.as_ref()),
             drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
@@ -48,7 +49,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 26] = [
+    let stated: [(&'static str, bool, &str); 27] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
@@ -71,6 +72,7 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
         ("--state", args.state.is_some(), "`state = \"...\"` in [admin]"),
         ("--metrics", args.metrics.is_some(), "`listen = \"...\"` in [metrics]"),
+        ("--log-format", args.log_format.is_some(), "`format = \"...\"` in [log]"),
         ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
         ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),
         ("--max-memory", args.max_memory.is_some(), "`max_memory = \"...\"` in [limits]"),

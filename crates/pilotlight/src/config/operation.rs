@@ -8,6 +8,7 @@ use pilotlight_plant::{CoreId, Goals, Topology};
 use pilotlight_reactor::QuietTime;
 
 use super::{BudgetDomain, Cap, NamespaceTolerance, Priority, Schedule, SensorChoice, format_duration};
+use crate::log;
 use crate::policies::PolicyChoice;
 
 /// Reactors, what decides over them, and where the program takes orders.
@@ -45,6 +46,8 @@ pub(crate) struct Operation {
     pub(crate) admin_socket: Option<AdminSocket>,
     /// Where metrics are served over HTTP; `None`: nowhere.
     pub(crate) metrics: Option<SocketAddr>,
+    /// How the log is written.
+    pub(crate) log_format: log::Format,
 }
 
 /// How long after the last request the whole server waits in the kernel, if the policy lets it.

@@ -240,6 +240,7 @@ mod tests {
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
             metrics: None,
+            log_format: crate::log::Format::default(),
             state_file: None,
         }
     }

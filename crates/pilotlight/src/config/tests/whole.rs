@@ -101,6 +101,9 @@ state = "/var/lib/pilotlight/disks.json"
 [metrics]
 listen = "9808"
 
+[log]
+format = "json"
+
 [limits]
 max_memory = "4GiB"
 buffer_memory = "512MiB"

@@ -19,6 +19,7 @@ use crate::config::schedule::Schedule;
 use crate::config::storage::cause;
 use crate::config::tolerance::{NamespaceTolerance, parse_tolerance};
 use crate::config::units::{format_duration, parse_duration};
+use crate::log;
 use crate::policies::{Part, PolicyChoice, Unfit, users_of};
 
 /// The most reactors of a test.
@@ -76,6 +77,7 @@ impl Checker<'_> {
             },
             admin_socket: self.admin_socket(draft.admin_socket.as_ref()),
             state_file: self.state_file(draft.state_file.as_ref()),
+            log_format: self.parsed(draft.log_format.as_ref(), log::Format::parse).unwrap_or_default(),
             metrics: draft.metrics.as_ref().and_then(|text| self.metrics(text)),
         };
         self.unused_goals(&draft.goals, &operation);

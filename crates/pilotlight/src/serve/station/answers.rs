@@ -71,7 +71,7 @@ impl Station {
 /// The answer's line; what was refused stands in the server's log too.
 fn log<T: Serialize>(what: &str, outcome: Result<T, Refusal>) -> String {
     if let Err(refusal) = &outcome {
-        warn!("control socket: {what} was refused: {}", refusal.message);
+        warn!(command = what, reason = %refusal.message, "control request refused");
     }
     to_line(outcome)
 }
