@@ -17,6 +17,8 @@ pub(crate) const VERSION: u64 = 1;
 pub(crate) enum Request {
     /// What the server is and does; rates since this connection asked last.
     Status,
+    /// Whether it works; wakes no core.
+    Health,
     /// Let another policy decide, or the same one with other parameters.
     SetPolicy(PolicyChoice),
     /// Ask something else of the policy.
@@ -144,6 +146,7 @@ impl Request {
         let command = fields.required("command", Fields::text)?;
         let request = match command.as_str() {
             "status" => Self::Status,
+            "health" => Self::Health,
             "set-policy" => Self::SetPolicy(fields.policy()?),
             "set-goals" => Self::SetGoals(fields.goals()?),
             "set-cap" => Self::SetCap(fields.cap()?),
@@ -167,7 +170,7 @@ impl Request {
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
-                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, namespace-list, namespace-add, namespace-remove, namespace-resize",
+                    "commands: status, health, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, namespace-list, namespace-add, namespace-remove, namespace-resize",
                 ));
             }
         };
@@ -179,6 +182,7 @@ impl Request {
     pub(crate) fn to_line(&self) -> String {
         let mut object = match self {
             Self::Status => json!({ "command": "status" }),
+            Self::Health => json!({ "command": "health" }),
             Self::SetPolicy(choice) => {
                 let set = |(key, value): &(String, String)| format!("{key}={value}");
                 let parameters: Vec<_> = choice.parameters.iter().map(set).collect();

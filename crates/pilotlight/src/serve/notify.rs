@@ -82,7 +82,7 @@ impl Drop for Watchdog {
 }
 
 /// A reactor that was awake both times, and has neither gone around its loop nor slept in between.
-fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
+pub(super) fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
     let is_stuck = |(was, is): (&ReactorStats, &ReactorStats)| {
         let wakes = |stats: &ReactorStats| stats.asleep.each_ref().map(|sleep| sleep.wakes);
         let is_awake = was.state == CoreState::Awake && is.state == CoreState::Awake;

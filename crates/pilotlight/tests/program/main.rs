@@ -8,6 +8,7 @@ mod demo;
 mod durability;
 mod errors;
 mod failures;
+mod health;
 mod host_load;
 mod log;
 mod machine;
