@@ -17,7 +17,7 @@ use crate::config::parse_cap;
 use crate::metrics;
 use crate::policies::{Part, PolicyChoice, Unfit};
 use crate::serve::holder::choose;
-use crate::serve::notify::stuck;
+use crate::serve::notify;
 use crate::status::background::{BackgroundReport, background};
 use crate::status::health::HealthReport;
 use crate::status::measure::{self, Look};
@@ -122,12 +122,7 @@ impl Station {
     fn health(&self, session: &mut Session) -> HealthReport {
         let now = self.server.runtime_stats();
         let first = session.first.get_or_insert_with(|| now.clone());
-        HealthReport {
-            reactors: now.reactors.len(),
-            reactors_started: now.reactors.iter().filter(|reactor| reactor.loops > 0).count(),
-            addresses: self.listening.len(),
-            stuck_reactor: stuck(first, &now),
-        }
+        notify::health(first, &now, self.listening.len())
     }
 
     /// Lets another policy decide; what is not set has its default.
