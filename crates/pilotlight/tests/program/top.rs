@@ -131,6 +131,8 @@ fn keys_change_a_server_and_a_restart_is_survived() {
     top.expect("policy     static");
     drop(server);
     top.expect("NO CONNECTION");
+    std::fs::remove_file(socket).unwrap();
+    top.expect("no server has a control socket"); // it has tried to connect again
     let _server = Server::start(&args);
     top.expect("policy     sandman");
     top.press("q");
