@@ -92,3 +92,19 @@ fn the_journal_gets_priorities_and_no_time() {
     let _ = child.wait();
     assert!(first.starts_with("<6>INFO pilotlight") || first.starts_with("<4>WARN pilotlight"), "{first}");
 }
+
+#[test]
+fn a_peer_that_says_nothing_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("server.toml");
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = \"a.sock\"\n[limits]\nicreq_timeout = \"100ms\"\n\
+         [log]\nformat = \"json\"\n[[subsystem]]\nnqn = \"{NQN}\"\n[[subsystem.namespace]]\nnsid = 1\nbackend = \"mem:1MiB\"\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let server = Server::start(&["--config", config.to_str().unwrap()]);
+    let silent = TcpStream::connect(server.address()).unwrap();
+    let line: Value = serde_json::from_str(&server.expect_log("connection refused")).unwrap();
+    assert_eq!(line["peer"], silent.local_addr().unwrap().to_string());
+    assert!(line["reason"].as_str().unwrap().contains("icreq_timeout"), "{line}");
+}
