@@ -2,7 +2,10 @@
 //!
 //! A warning or error that repeats is written [`rate::LINES`] times in [`WINDOW_MS`] at each call site; how many more there were is told
 //! when that time is over. So code warns with `tracing::warn!` and need not care how often; lines left out cost it two atomic operations.
+//!
+//! Lines are text, or JSON from [`set_format`] on; the journal of systemd gets their priority.
 
+mod format;
 mod rate;
 mod writer;
 
@@ -16,6 +19,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::{EnvFilter, Layer as _, registry};
 
+pub use format::Format;
+use format::{Layout, Lines};
 use rate::Sites;
 use writer::Queue;
 
@@ -24,8 +29,8 @@ const VARIABLE: &str = "PILOTLIGHT_LOG";
 /// Time in which a call site that warns writes [`rate::LINES`] lines at most.
 const WINDOW_MS: u64 = 10_000;
 
-/// The queue of the program's log.
-static QUEUE: OnceLock<Queue> = OnceLock::new();
+/// The program's log.
+static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Starts logging; `verbose` counts the `-v`s.
 ///
@@ -38,17 +43,29 @@ pub fn start(verbose: u8) -> io::Result<()> {
         _ => LevelFilter::TRACE,
     };
     let filter = EnvFilter::builder().with_default_directive(level.into()).with_env_var(VARIABLE).from_env_lossy();
-    let (log, queue) = Log::start(io::stderr(), WINDOW_MS)?;
-    let _ = QUEUE.set(queue);
+    let log = Log::start(io::stderr(), WINDOW_MS, Layout::of(io::stderr()))?;
+    let _ = LOG.set(log.clone());
     let _ = tracing::subscriber::set_global_default(subscriber(log, colour()).with(filter));
     Ok(())
 }
 
 /// Waits until what was logged is written, before the program says something else or ends.
 pub fn flush() {
-    if let Some(queue) = QUEUE.get() {
-        queue.flush();
+    if let Some(log) = LOG.get() {
+        log.queue.flush();
     }
+}
+
+/// Writes what is logged from now on like this.
+pub fn set_format(format: Format) {
+    if let Some(log) = LOG.get() {
+        log.layout.set(format);
+    }
+}
+
+/// Whether a person reads the log, and no program: text of more than a line is then welcome beside it.
+pub fn is_for_people() -> bool {
+    LOG.get().is_none_or(|log| log.layout.is_for_people())
 }
 
 /// Whether standard error takes colours: it is a terminal, and the user has not asked for none (no-color.org).
@@ -58,7 +75,8 @@ pub fn colour() -> bool {
 
 fn subscriber(log: Log, colour: bool) -> impl Subscriber + for<'a> registry::LookupSpan<'a> + Send + Sync {
     let bounded = log.clone();
-    let lines = tracing_subscriber::fmt::layer().without_time().with_ansi(colour).with_writer(log);
+    let lines = Lines::new(log.layout.clone());
+    let lines = tracing_subscriber::fmt::layer().event_format(lines).with_ansi(colour).with_writer(log);
     registry().with(lines.with_filter(bounded))
 }
 
@@ -66,16 +84,17 @@ fn subscriber(log: Log, colour: bool) -> impl Subscriber + for<'a> registry::Loo
 #[derive(Clone)]
 struct Log {
     queue: Queue,
+    layout: Layout,
     sites: Arc<Sites>,
     begin: Instant,
     window_ms: u64,
 }
 
 impl Log {
-    fn start(out: impl Write + Send + 'static, window_ms: u64) -> io::Result<(Self, Queue)> {
+    fn start(out: impl Write + Send + 'static, window_ms: u64, layout: Layout) -> io::Result<Self> {
         let sites = Arc::<Sites>::default();
-        let queue = Queue::start(out, Arc::clone(&sites), window_ms)?;
-        Ok((Self { queue: queue.clone(), sites, begin: Instant::now(), window_ms }, queue))
+        let queue = Queue::start(out, Arc::clone(&sites), window_ms, layout.clone())?;
+        Ok(Self { queue, layout, sites, begin: Instant::now(), window_ms })
     }
 
     /// The rate that an event counts for; only warnings and errors have one.
@@ -100,23 +119,24 @@ impl<'a> MakeWriter<'a> for Log {
     type Writer = Line<'a>;
 
     fn make_writer(&'a self) -> Line<'a> {
-        Line { queue: &self.queue, site: None }
+        Line { queue: &self.queue, level: Level::INFO, site: None }
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Line<'a> {
-        Line { queue: &self.queue, site: self.site(metadata) }
+        Line { queue: &self.queue, level: *metadata.level(), site: self.site(metadata) }
     }
 }
 
 /// Takes one line in one write.
 struct Line<'a> {
     queue: &'a Queue,
+    level: Level,
     site: Option<usize>,
 }
 
 impl Write for Line<'_> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.queue.line(text, self.site);
+        self.queue.line(text, self.level, self.site);
         Ok(text.len())
     }
 
@@ -133,9 +153,9 @@ mod tests {
     use super::*;
 
     /// Hands each line to a test.
-    struct Lines(Sender<String>);
+    struct Receive(Sender<String>);
 
-    impl Write for Lines {
+    impl Write for Receive {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
             let _ = self.0.send(String::from_utf8(text.to_vec()).unwrap());
             Ok(text.len())
@@ -147,8 +167,13 @@ mod tests {
     }
 
     fn log(window_ms: u64) -> (impl Subscriber + Send + Sync, Receiver<String>) {
+        log_as(window_ms, Format::Text)
+    }
+
+    fn log_as(window_ms: u64, format: Format) -> (impl Subscriber + Send + Sync, Receiver<String>) {
         let (sender, lines) = channel();
-        let (log, _) = Log::start(Lines(sender), window_ms).unwrap();
+        let log = Log::start(Receive(sender), window_ms, Layout::new(false)).unwrap();
+        log.layout.set(format);
         (subscriber(log, false), lines)
     }
 
@@ -197,6 +222,30 @@ mod tests {
     }
 
     #[test]
+    fn json_has_each_field_under_its_key_and_the_count_of_what_was_left_out() {
+        let (subscriber, lines) = log_as(60_000, Format::Json);
+        tracing::subscriber::with_default(subscriber, || {
+            (0..12).for_each(|_| {
+                let peer = std::net::SocketAddr::from(([192, 0, 2, 7], 4));
+                tracing::warn!(host = "h\"\n", nsid = 7_u32, %peer, share = 0.5, is_last = true, "refused: {}", "why");
+            });
+        });
+        let read = |line: &String| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let all: Vec<_> = lines.iter().map(|line| (read(&line), line)).collect();
+        assert_eq!(all.len(), 11);
+        let (first, line) = &all[0];
+        assert!(line.starts_with("{\"time\":\"20") && line.matches('\n').count() == 1, "{line}");
+        let mut expected = serde_json::json!({
+            "time": first["time"], "level": "WARN", "target": "pilotlight_cli::log::tests", "message": "refused: why",
+            "host": "h\"\n", "nsid": 7, "peer": "192.0.2.7:4", "share": 0.5, "is_last": true,
+        });
+        assert_eq!(*first, expected);
+        let (told, _) = all.iter().find(|(value, _)| value.get("left_out").is_some()).unwrap();
+        (expected["time"], expected["left_out"]) = (told["time"].clone(), 2.into());
+        assert_eq!(*told, expected);
+    }
+
+    #[test]
     fn what_is_no_warning_is_not_bounded() {
         let (subscriber, lines) = log(60_000);
         tracing::subscriber::with_default(subscriber, || (0..50).for_each(|_| tracing::info!("an order")));
@@ -220,7 +269,8 @@ mod tests {
         const LINES: usize = 10_000;
         let (release, held) = channel();
         let (sender, lines) = channel();
-        let (log, queue) = Log::start(Stuck(held, sender), WINDOW_MS).unwrap();
+        let log = Log::start(Stuck(held, sender), WINDOW_MS, Layout::default()).unwrap();
+        let queue = log.queue.clone();
         let subscriber = subscriber(log, false);
         tracing::subscriber::with_default(subscriber, || (0..LINES).for_each(|_| tracing::info!("a line")));
         queue.flush();

@@ -17,6 +17,7 @@ Examples:
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
   pilotlight status --watch                         what the server does, every second
+  pilotlight top                                    the same live in a terminal, with keys
   pilotlight set policy static                      another policy, under load too
   pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
@@ -61,12 +62,13 @@ pub(crate) struct Cli {
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(Box<ServeArgs>),
     /// What a running server is and does
     Status(crate::status::StatusArgs),
+    /// The same live in a terminal, with keys for policy, budget and tolerance
+    Top(crate::top::TopArgs),
     /// Change a running server's policy
     Set(crate::set::SetArgs),
     /// Add, remove, resize, show, hide and list namespaces of a running server
@@ -254,6 +256,10 @@ pub(crate) struct ServeArgs {
     /// Where metrics are served over HTTP for Prometheus: a port of 127.0.0.1 or an address; or none [default: none]
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
     pub(crate) metrics: Option<String>,
+
+    /// How the log on standard error is written: text or json, an object a line [default: text]
+    #[arg(long, value_name = "FORMAT", help_heading = "Administration")]
+    pub(crate) log_format: Option<String>,
 
     /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]

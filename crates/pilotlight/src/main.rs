@@ -19,6 +19,7 @@ mod save;
 mod serve;
 mod set;
 mod status;
+mod top;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
         Command::Status(args) => status::run(args).map(ExitCode::from),
+        Command::Top(args) => top::run(args).map(ExitCode::from),
         Command::Set(args) => set::run(args).map(ExitCode::from),
         Command::Host(args) => host::run(args).map(ExitCode::from),
         Command::Connections(args) => connections::list(args).map(ExitCode::from),

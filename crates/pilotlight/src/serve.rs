@@ -45,14 +45,19 @@ use station::{Started, Station};
 /// Serves until a signal says stop, or only checks the configuration.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let machine = Machine::this();
+    let format = args.log_format.as_deref().map(log::Format::parse);
+    if let Some(Ok(format)) = format {
+        log::set_format(format); // what is wrong with the rest is told like this too
+    }
     let loaded = match config::load(args, &machine) {
         Ok(loaded) => loaded,
         Err(refused) => {
-            console::tell(refused.render(log::colour()));
+            refused.tell();
             return Ok(Exit::Refused);
         }
     };
-    console::tell(loaded.warnings(log::colour()));
+    log::set_format(loaded.operation.log_format);
+    loaded.tell_warnings();
     if args.check {
         let findings = preflight::look(&loaded.config, &loaded.operation);
         console::tell(loaded.render(&findings, log::colour()));
@@ -188,13 +193,14 @@ fn reload(args: &ServeArgs, machine: &Machine, station: &Station, announcer: &An
     notify::reloading();
     match config::load(args, machine) {
         Ok(loaded) => {
-            console::tell(loaded.warnings(log::colour()));
+            log::set_format(loaded.operation.log_format);
+            loaded.tell_warnings();
             station.reload(&loaded);
             announcer.follow(loaded.operation.mdns);
             station.note_reload(true);
         }
         Err(refused) => {
-            console::tell(refused.render(log::colour()));
+            refused.tell();
             station.note_reload(false);
             warn!("the configuration is refused; what was running goes on unchanged");
         }

@@ -17,6 +17,7 @@ use crate::status::caps::cap_of;
 use crate::status::priorities::priorities;
 use crate::status::report::{CapReport, PolicyReport, PrioritiesReport};
 use goals::{BudgetArgs, ToleranceArgs};
+pub(crate) use goals::{budget_set, tolerance_set};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -280,8 +281,13 @@ fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {
         if policy.json {
             return Ok(serde_json::to_string(report)? + "\n");
         }
-        Ok(format!("policy {} is in charge{}\n", report.name, changed(report)))
+        Ok(policy_set(report))
     })
+}
+
+/// That a policy is in charge, for people.
+pub(crate) fn policy_set(report: &PolicyReport) -> String {
+    format!("policy {} is in charge{}\n", report.name, changed(report))
 }
 
 fn changed(report: &PolicyReport) -> String {

@@ -4,9 +4,10 @@ pub(crate) mod background;
 pub(crate) mod caps;
 pub(crate) mod energy;
 pub(crate) mod goals;
+pub(crate) mod health;
 pub(crate) mod measure;
 pub(crate) mod priorities;
-mod render;
+pub(crate) mod render;
 pub(crate) mod report;
 
 use std::io::{self, IsTerminal as _};
@@ -21,8 +22,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::admin::client::{Client, SocketArgs, tell};
 use crate::admin::request::Request;
+use crate::config::parse_duration;
 use crate::console;
 use crate::exit::Exit;
+use health::Question;
 use report::Report;
 
 /// Time over which rates are taken where nothing else is said.
@@ -42,12 +45,14 @@ Examples:
   pilotlight status --watch                         every second, until Ctrl-C
   pilotlight status --watch 10 --json               a line of JSON every ten seconds
   pilotlight status --socket /run/pilotlight/disks.sock
+  pilotlight status --ready                         for a probe: hosts can connect
+  pilotlight status --healthy --timeout 3s          for a probe: no reactor hangs
 
 docs/operating.md says what each column means.
 
 Exit codes:
   0  told; with --watch also ended by Ctrl-C
-  1  no server answers, or it ended
+  1  no server answers, or it ended; with --ready or --healthy: it is not
   2  the server refused";
 
 /// Options of `pilotlight status`.
@@ -62,11 +67,31 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     json: bool,
 
+    /// Only say whether hosts can connect: it listens, and every reactor has started
+    #[arg(long, conflicts_with_all = ["watch", "json", "healthy"])]
+    ready: bool,
+
+    /// Only say whether it works: every reactor that is awake goes around its loop
+    #[arg(long, conflicts_with_all = ["watch", "json"])]
+    healthy: bool,
+
+    /// How long --ready and --healthy wait for the answer at most
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = timeout)]
+    timeout: Duration,
+
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+fn timeout(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a time from 100ms to 1h, such as 5s".to_owned();
+    let within = parse_duration(text).map_err(|_| wrong())?;
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    Some(within).filter(|within| range.contains(within)).ok_or_else(wrong)
+}
+
+/// Seconds between two looks.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "write seconds, from 0.1 to 86400".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if (0.1..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
@@ -74,6 +99,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Prints the status as asked.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
+    let question = match (args.ready, args.healthy) {
+        (true, _) => Some(Question::Ready),
+        (_, true) => Some(Question::Healthy),
+        _ => None,
+    };
+    if let Some(question) = question {
+        console::line(health::check(question, &args.socket, args.timeout)?)?;
+        return Ok(Exit::Clean);
+    }
     let mut client = Client::connect(&args.socket)?;
     if let Err(refused) = client.ask::<Report>(&Request::Status) {
         return tell(Err::<Report, _>(refused), |_| Ok(String::new()));

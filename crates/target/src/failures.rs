@@ -133,13 +133,6 @@ fn count(at: usize, commands: u64) -> FailureCount {
     FailureCount { status, cause, commands }
 }
 
-impl fmt::Display for FailureCount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let colon = if self.cause.is_empty() { "" } else { ": " };
-        write!(f, "{} with {}{colon}{}", self.commands, self.status, self.cause)
-    }
-}
-
 impl fmt::Debug for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.counts().fmt(f)

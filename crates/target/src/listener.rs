@@ -88,7 +88,8 @@ impl Dealer {
                 Ok((socket, peer)) => {
                     let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
                     if let Err(error) = ready {
-                        tracing::warn!(%peer, %error, "a new connection cannot be set up; it is closed");
+                        let reason = "its socket cannot be set up";
+                        tracing::warn!(%peer, reason, %error, "connection refused");
                         continue;
                     }
                     self.deal(socket.into(), peer);
@@ -107,7 +108,7 @@ impl Dealer {
     fn deal(&mut self, socket: OwnedFd, peer: SocketAddr) {
         if !self.shared.connection_opened() {
             self.shared.refusals.note(RefusalReason::TooManyConnections);
-            tracing::warn!(%peer, "too many connections; this one is closed (limits.max_connections)");
+            tracing::warn!(%peer, reason = "too many connections (limits.max_connections)", "connection refused");
             return;
         }
         let mut message = Message::Accept(socket, peer);
@@ -121,6 +122,6 @@ impl Dealer {
         }
         self.shared.connection_closed();
         self.shared.refusals.note(RefusalReason::TooManyConnections);
-        tracing::warn!(%peer, "every I/O thread is behind; the connection is closed");
+        tracing::warn!(%peer, reason = "every I/O thread is behind", "connection refused");
     }
 }

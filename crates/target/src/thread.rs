@@ -330,7 +330,8 @@ impl TargetThread {
         });
         let data = epoll::EventData::new_u64(u64::from(index));
         if let Err(error) = epoll::add(&self.resources.epoll, &socket, data, readable()) {
-            tracing::warn!(peer = %conn.pair.peer(), %error, "cannot watch a new connection; it is closed");
+            let reason = "its socket cannot be watched";
+            tracing::warn!(peer = %conn.pair.peer(), reason, %error, "connection refused");
             self.free.push(index);
             self.resources.shared.connection_closed();
             return None;

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
+use tracing::Level;
+
+use super::format::Layout;
 use super::rate::Sites;
 
 /// Lines that may wait to be written.
@@ -23,7 +26,7 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 /// What the writing thread gets.
 enum Entry {
     /// A line, when it was made, and the call site whose rate it counts for.
-    Line { time: String, text: Vec<u8>, site: Option<usize> },
+    Line { time: String, level: Level, text: String, site: Option<usize> },
     /// Everything before is to be written, and then this be dropped.
     Flush(#[expect(dead_code, reason = "its end is the signal")] SyncSender<()>),
 }
@@ -37,11 +40,17 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Starts the thread that writes to `out`. Lines of a call site that `sites` leaves out are told `length_ms` later.
-    pub(super) fn start(out: impl Write + Send + 'static, sites: Arc<Sites>, length_ms: u64) -> io::Result<Self> {
+    pub(super) fn start(
+        out: impl Write + Send + 'static,
+        sites: Arc<Sites>,
+        length_ms: u64,
+        layout: Layout,
+    ) -> io::Result<Self> {
         let (entries, receiver) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let mut thread = LogThread {
             out,
+            layout,
             sites,
             length: Duration::from_millis(length_ms),
             last: BTreeMap::new(),
@@ -52,8 +61,9 @@ impl Queue {
     }
 
     /// Hands a line over.
-    pub(super) fn line(&self, text: &[u8], site: Option<usize>) {
-        let line = Entry::Line { time: time(), text: text.to_vec(), site };
+    pub(super) fn line(&self, text: &[u8], level: Level, site: Option<usize>) {
+        let text = String::from_utf8_lossy(text.trim_ascii_end()).into_owned();
+        let line = Entry::Line { time: time(), level, text, site };
         if self.entries.try_send(line).is_err() {
             self.lost.fetch_add(1, Relaxed);
         }
@@ -78,13 +88,15 @@ fn time() -> String {
 
 /// The last line of a call site.
 struct Last {
-    text: Vec<u8>,
+    level: Level,
+    text: String,
     /// When it is looked whether more were left out; the window of the line has ended by then.
     due: Instant,
 }
 
 struct LogThread<W> {
     out: W,
+    layout: Layout,
     sites: Arc<Sites>,
     length: Duration,
     /// Call sites of which lines may have been left out.
@@ -100,26 +112,27 @@ impl<W: Write> LogThread<W> {
                 Some(due) => entries.recv_timeout(due.saturating_duration_since(Instant::now())),
             };
             match entry {
-                Ok(Entry::Line { time, text, site }) => self.line(&time, text.trim_ascii_end(), site),
+                Ok(Entry::Line { time, level, text, site }) => self.line(&time, level, text, site),
                 Ok(Entry::Flush(_)) => self.tell_all(),
                 Err(RecvTimeoutError::Timeout) => self.tell_due(),
                 Err(RecvTimeoutError::Disconnected) => return self.tell_all(),
             }
             let lost = self.lost.swap(0, Relaxed);
             if lost > 0 {
-                let text =
-                    format!(" WARN pilotlight_cli::log: {lost} lines are lost: standard error took them too slowly");
-                self.write(&time(), text.as_bytes());
+                let message = format!("{lost} lines are lost: standard error took them too slowly");
+                self.write(&time(), Level::WARN, &self.layout.own_warning(&message), 0);
             }
         }
     }
 
-    fn line(&mut self, time: &str, text: &[u8], site: Option<usize>) {
+    fn line(&mut self, time: &str, level: Level, text: String, site: Option<usize>) {
         if let Some(site) = site {
             self.tell(site);
-            self.last.insert(site, Last { text: text.to_vec(), due: Instant::now() + self.length });
         }
-        self.write(time, text);
+        self.write(time, level, &text, 0);
+        if let Some(site) = site {
+            self.last.insert(site, Last { level, text, due: Instant::now() + self.length });
+        }
     }
 
     fn tell_all(&mut self) {
@@ -147,15 +160,14 @@ impl<W: Write> LogThread<W> {
         if left_out == 0 {
             return false;
         }
-        let lines = if left_out == 1 { "1 more line" } else { &format!("{left_out} more lines") };
-        let text = [&last.text, format!(" ({lines} like this left out)").as_bytes()].concat();
-        self.write(&time(), &text);
+        let (level, text) = (last.level, last.text.clone());
+        self.write(&time(), level, &text, left_out);
         true
     }
 
     /// A line in one write; that nobody reads it is no reason to end.
-    fn write(&mut self, time: &str, text: &[u8]) {
-        let line = [time.as_bytes(), b" ", text, b"\n"].concat();
-        let _ = self.out.write_all(&line).and_then(|()| self.out.flush());
+    fn write(&mut self, time: &str, level: Level, text: &str, left_out: u64) {
+        let line = self.layout.line(time, level, text, left_out);
+        let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
     }
 }

@@ -126,7 +126,8 @@ impl Listener {
         let session = answering.session(user.unwrap_or(User { uid: u32::MAX, may_change: false }));
         let mut client = Client { stream, input: Vec::new(), output: Vec::new(), ending: false, session };
         if user.is_none() {
-            warn!("control socket: a connection of another user was refused");
+            let uid = socket_peercred(&client.stream).map(|peer| peer.uid.as_raw()).ok();
+            warn!(uid, reason = "the user may neither change nor read", "control connection refused");
             client.end_with(&answering.refusal(&self.who_may()));
         } else if clients.len() >= MAX_CLIENTS {
             client.end_with(&answering.refusal("too many control connections; end one of the others"));

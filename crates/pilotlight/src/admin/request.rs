@@ -19,6 +19,8 @@ pub(crate) const VERSION: u64 = 1;
 pub(crate) enum Request {
     /// What the server is and does; rates since this connection asked last.
     Status,
+    /// Whether it works; wakes no core.
+    Health,
     /// Let another policy decide, or the same one with other parameters.
     SetPolicy(PolicyChoice),
     /// Ask something else of the policy.
@@ -167,6 +169,7 @@ impl Request {
         let command = fields.required("command", Fields::text)?;
         let request = match command.as_str() {
             "status" => Self::Status,
+            "health" => Self::Health,
             "set-policy" => Self::SetPolicy(fields.policy()?),
             "set-goals" => Self::SetGoals(fields.goals()?),
             "set-cap" => Self::SetCap(fields.cap()?),
@@ -198,7 +201,7 @@ impl Request {
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
-                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, config-save, host-list, host-add, host-remove, connections, disconnect, namespace-list, namespace-add, namespace-remove, namespace-resize, namespace-show, namespace-hide",
+                    "commands: status, health, set-policy, set-goals, set-cap, set-priority, set-minimum, set-background, config-save, host-list, host-add, host-remove, connections, disconnect, namespace-list, namespace-add, namespace-remove, namespace-resize, namespace-show, namespace-hide",
                 ));
             }
         };
@@ -210,6 +213,7 @@ impl Request {
     pub(crate) fn to_line(&self) -> String {
         let mut object = match self {
             Self::Status => json!({ "command": "status" }),
+            Self::Health => json!({ "command": "health" }),
             Self::SetPolicy(choice) => {
                 let set = |(key, value): &(String, String)| format!("{key}={value}");
                 let parameters: Vec<_> = choice.parameters.iter().map(set).collect();

@@ -38,6 +38,7 @@ pub(crate) struct Draft {
     pub(crate) energy_shares: Option<Text>,
     /// Where metrics are served.
     pub(crate) metrics: Option<Text>,
+    pub(crate) log_format: Option<Text>,
     pub(crate) limits: LimitsDraft,
     pub(crate) background: BackgroundDraft,
     pub(crate) hosts: Vec<HostDraft>,

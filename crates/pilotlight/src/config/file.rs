@@ -50,6 +50,9 @@ fn server(root: &Section<'_>) -> Draft {
         draft.mdns = section.switch("mdns").unwrap_or(false);
         draft.referrals = section.sections("referral").iter().map(referral).collect();
     }
+    if let Some(section) = root.section("log") {
+        draft.log_format = section.text("format");
+    }
     if let Some(section) = root.section("server") {
         draft.listen = section.texts("listen");
         draft.advertise = section.text("advertise");

@@ -38,6 +38,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         state_file: text("--state", args.state.as_ref()),
         metrics: text("--metrics", args.metrics.as_ref()),
         energy_shares: text("--energy-shares", args.energy_shares.as_ref()),
+        log_format: text("--log-format", args.log_format.as_ref()),
         limits: LimitsDraft {
             max_memory: text("--max-memory", args.max_memory.as_ref()),
             drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
@@ -51,7 +52,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 28] = [
+    let stated: [(&'static str, bool, &str); 30] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--mdns", args.mdns, "`mdns = true` in [discovery]"),
@@ -77,6 +78,7 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--state", args.state.is_some(), "`state = \"...\"` in [admin]"),
         ("--metrics", args.metrics.is_some(), "`listen = \"...\"` in [metrics]"),
         ("--energy-shares", args.energy_shares.is_some(), "`energy_shares = \"...\"` in [server]"),
+        ("--log-format", args.log_format.is_some(), "`format = \"...\"` in [log]"),
         ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
         ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),
         ("--max-memory", args.max_memory.is_some(), "`max_memory = \"...\"` in [limits]"),

@@ -47,6 +47,7 @@ pub(crate) use units::{format_cores, format_duration, parse_duration};
 use crate::admin::answer::Refusal;
 use crate::admin::request::NewNamespace;
 use crate::cli::ServeArgs;
+use crate::{console, log};
 
 /// A namespace by the NQN of its subsystem and its NSID.
 pub(crate) type NamespaceName = (String, u32);
@@ -71,8 +72,14 @@ impl Loaded {
     }
 
     /// What is worth saying, as text for a terminal; empty if nothing is.
+    #[cfg(test)]
     pub(crate) fn warnings(&self, colour: bool) -> String {
         self.render(&self.warnings, colour)
+    }
+
+    /// Says what is worth saying, on standard error.
+    pub(crate) fn tell_warnings(&self) {
+        tell(&self.warnings, self.source.as_ref());
     }
 
     /// Problems that were found with it, as text for a terminal.
@@ -92,6 +99,20 @@ impl Refused {
     /// What is wrong, as text for a terminal.
     pub(crate) fn render(&self, colour: bool) -> String {
         problem::render_all(&self.problems, self.source.as_ref(), colour)
+    }
+
+    /// Says what is wrong, on standard error.
+    pub(crate) fn tell(&self) {
+        tell(&self.problems, self.source.as_ref());
+    }
+}
+
+/// Says problems as text that quotes the file, or as lines of a log that a program reads.
+fn tell(problems: &[Problem], source: Option<&Source>) {
+    if log::is_for_people() {
+        console::tell(problem::render_all(problems, source, log::colour()));
+    } else {
+        problem::log_all(problems, source);
     }
 }
 

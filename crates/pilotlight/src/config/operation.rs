@@ -10,6 +10,7 @@ use pilotlight_reactor::QuietTime;
 
 use super::{BudgetDomain, Cap, NamespaceTolerance, Priority, Schedule, SensorChoice, format_duration};
 use crate::admin::group::Group;
+use crate::log;
 use crate::policies::PolicyChoice;
 
 /// Reactors, what decides over them, and where the program takes orders.
@@ -51,6 +52,8 @@ pub(crate) struct Operation {
     pub(crate) metrics: Option<SocketAddr>,
     /// Whether the discovery service is announced by multicast DNS.
     pub(crate) mdns: bool,
+    /// How the log is written.
+    pub(crate) log_format: log::Format,
 }
 
 /// How long after the last request the whole server waits in the kernel, if the policy lets it.

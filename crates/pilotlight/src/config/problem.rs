@@ -133,6 +133,25 @@ pub(crate) fn render_all(problems: &[Problem], source: Option<&Source>, colour: 
     sorted.iter().map(|problem| render(problem, source, colour)).collect()
 }
 
+/// Each problem as a line of the log.
+pub(crate) fn log_all(problems: &[Problem], source: Option<&Source>) {
+    for Problem { severity, at, what, help } in problems {
+        let (key, span) = match at {
+            Origin::Default => (None, None),
+            Origin::Flag(flag) => (Some(*flag), None),
+            Origin::File { key, span } => (Some(key.as_str()), Some(span)),
+        };
+        let file = source.map(|source| source.name.as_str());
+        let line = source.zip(span).map(|(source, span)| source.place(span).number);
+        let help = (!help.is_empty()).then(|| help.join("; "));
+        let (help, reason) = (help.as_deref(), what.as_str());
+        match severity {
+            Severity::Error => tracing::error!(file, line, key, reason, help, "configuration refused"),
+            Severity::Warning => tracing::warn!(file, line, key, reason, help, "configuration warning"),
+        }
+    }
+}
+
 /// One problem as text for a terminal.
 fn render(problem: &Problem, source: Option<&Source>, colour: bool) -> String {
     let paint = Paint { colour };

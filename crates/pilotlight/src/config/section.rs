@@ -10,7 +10,7 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 14] = [
+pub(crate) const SCHEMA: [(&str, &[&str]); 15] = [
     (
         "",
         &[
@@ -20,6 +20,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 14] = [
             "limits",
             "admin",
             "metrics",
+            "log",
             "discovery",
             "subsystem",
             "host",
@@ -49,6 +50,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 14] = [
     ("metrics", &["listen"]),
     ("discovery", &["mdns", "referral"]),
     ("discovery.referral", &["address"]),
+    ("log", &["format"]),
     (
         "limits",
         &[

@@ -102,7 +102,7 @@ async fn accept(listener: TcpListener, source: Source) {
                         drop(place);
                     });
                 }
-                Err(_) => tracing::warn!(%peer, "metrics: {CONNECTIONS} connections are open; this one is closed"),
+                Err(_) => tracing::warn!(%peer, reason = "too many connections", "metrics connection refused"),
             },
             Err(error) => {
                 debug!("metrics: {error}");

@@ -248,6 +248,7 @@ mod tests {
             energy_shares: None,
             metrics: None,
             mdns: false,
+            log_format: crate::log::Format::default(),
             state_file: None,
         }
     }

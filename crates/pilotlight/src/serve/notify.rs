@@ -15,6 +15,7 @@ use sd_notify::NotifyState;
 use tracing::{debug, error};
 
 use super::station::Station;
+use crate::status::health::HealthReport;
 
 /// Hosts can connect.
 pub(super) fn ready() {
@@ -81,6 +82,16 @@ impl Drop for Watchdog {
     }
 }
 
+/// Whether a server works, from two looks at its counters; the first may be the second.
+pub(super) fn health(first: &RuntimeStats, now: &RuntimeStats, addresses: usize) -> HealthReport {
+    HealthReport {
+        reactors: now.reactors.len(),
+        reactors_started: now.reactors.iter().filter(|reactor| reactor.loops > 0).count(),
+        addresses,
+        stuck_reactor: stuck(first, now),
+    }
+}
+
 /// A reactor that was awake both times, and has neither gone around its loop nor slept in between.
 fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
     let is_stuck = |(was, is): (&ReactorStats, &ReactorStats)| {
@@ -113,5 +124,13 @@ mod tests {
         assert_eq!(stuck(&before, &after), Some(0));
         after.reactors[0].asleep[1].wakes = 1;
         assert_eq!(stuck(&before, &after), None, "it slept in between");
+    }
+
+    #[test]
+    fn a_probe_gets_the_rule_of_the_watchdog_and_who_has_started() {
+        let awake = CoreState::Awake;
+        let (before, now) = (stats([(awake, 5), (awake, 0)]), stats([(awake, 6), (awake, 0)]));
+        let expected = HealthReport { reactors: 2, reactors_started: 1, addresses: 3, stuck_reactor: Some(1) };
+        assert_eq!(health(&before, &now, 3), expected);
     }
 }

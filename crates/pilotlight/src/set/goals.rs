@@ -153,7 +153,8 @@ fn exit_of(answer: &GoalsAnswer, no_wait: bool) -> Exit {
     }
 }
 
-fn tolerance_set(answer: &GoalsAnswer, namespace: Option<i64>) -> String {
+/// The tolerance in force after it was set, for people.
+pub(crate) fn tolerance_set(answer: &GoalsAnswer, namespace: Option<i64>) -> String {
     let GoalsAnswer { policy, goals: in_force, .. } = answer;
     let Some(tolerance) = in_force.tolerances.iter().find(|one| one.nsid.map(i64::from) == namespace) else {
         return "tolerance off: latency is not limited\n".to_owned();
@@ -173,7 +174,7 @@ fn held_by(answer: &GoalsAnswer, goal: Goal, name: &str, policy: &str) -> String
 }
 
 /// What the budget now is, or would be; who holds it, and for how long.
-fn budget_set(answer: &GoalsAnswer) -> String {
+pub(crate) fn budget_set(answer: &GoalsAnswer) -> String {
     let value = format_budget(answer.goals.budget_uw);
     let would = if answer.dry_run { "dry run, nothing is changed: " } else { "" };
     let mut text = format!("{would}budget {value}");

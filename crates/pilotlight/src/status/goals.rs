@@ -30,7 +30,7 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
 }
 
 /// What a policy says of its tolerance ([`TOLERANCE_VIEW`]): `stable, loss 12.3 %, baseline 35 s old`.
-fn tolerance_state(policy: &PolicyReport) -> Option<String> {
+pub(crate) fn tolerance_state(policy: &PolicyReport) -> Option<String> {
     let words = [("", ""), ("loss ", ""), ("baseline ", " old"), ("unreachable: ", ""), ("", "")];
     let value = |name: &str| policy.view.iter().find(|seen| seen.name == name).map(|seen| seen.value.as_str());
     let known = TOLERANCE_VIEW.iter().zip(words);

@@ -261,20 +261,20 @@ fn scaled(value: f64, steps: &[&str]) -> String {
     format!("{value:.digits$} {}", steps[step]).trim_end().to_owned()
 }
 
-fn rate(per_s: f64) -> String {
+pub(crate) fn rate(per_s: f64) -> String {
     scaled(per_s, &["", "k", "M", "G"])
 }
 
-pub(super) fn bytes_per_s(per_s: f64) -> String {
+pub(crate) fn bytes_per_s(per_s: f64) -> String {
     scaled(per_s, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
-pub(super) fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     scaled(ns as f64, &["ns", "us", "ms", "s"])
 }
 
 /// A time that people count in days.
-fn long_time(ns: u64) -> String {
+pub(crate) fn long_time(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
@@ -290,4 +290,4 @@ fn paint(colour: bool, code: &str, text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -38,8 +38,10 @@ fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
     assert_eq!(failed["cause"], "the file or device is shorter than the namespace");
     let shown = text(&server.admin(&["status"]).stdout);
     assert!(shown.contains("failed commands  ") && shown.contains("(100 since start)"), "{shown}");
-    let line = server.expect_log("failed commands on namespace 1");
-    assert!(line.contains("shorter than the namespace; the first at LBA 1280"), "{line}");
+    let line = server.expect_log("commands failed");
+    for field in ["nsid=1", "status=\"LBA Out of Range\"", "shorter than the namespace", "first_lba=1280"] {
+        assert!(line.contains(field), "{field}: {line}");
+    }
 
     let refused = server.admin(&["namespace", "resize", "1"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");

@@ -1,8 +1,13 @@
-//! The log: what repeats is told at a bounded rate, with the count of what was left out.
+//! The log: each event a line, as text, JSON or for the journal. What repeats is told at a bounded rate, with the count of what was left out.
 
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Stdio;
 
-use crate::process::Server;
+use serde_json::Value;
+
+use crate::process::{Server, command, run};
 
 /// Lines that one cause may fill in a window of the log.
 const LINES: usize = 10;
@@ -36,4 +41,70 @@ fn a_warning_that_repeats_fills_ten_lines_and_is_counted() {
     assert_eq!(lines + left_out, REFUSED);
     // a machine so busy that this took longer than a window of ten seconds has more than one of them
     assert!(lines <= 10 * LINES, "{lines} lines");
+}
+
+/// A host that may not connect tries to.
+fn connect_refused(address: &str) {
+    let refused =
+        run(&["load", "--target", address, "--hostnqn", "nqn.2026-01.test:no", "--nqn", NQN, "--number_ios", "1"]);
+    assert_ne!(refused.status.code(), Some(0));
+}
+
+const NQN: &str = "nqn.2024-05.com.example:disks";
+const ARGS: [&str; 6] = ["--listen", "127.0.0.1:0", "--nqn", NQN, "--allow-host", "nqn.2026-01.test:yes"];
+
+#[test]
+fn json_has_an_object_a_line_with_host_peer_and_reason_of_a_refusal() {
+    let server = Server::start(&[&ARGS[..], &["--log-format", "json"]].concat());
+    connect_refused(&server.address().to_string());
+    let line: Value = serde_json::from_str(&server.expect_log("Connect refused")).unwrap();
+    assert_eq!((&line["level"], &line["message"]), (&"WARN".into(), &"Connect refused".into()));
+    assert_eq!((&line["host"], &line["nqn"]), (&"nqn.2026-01.test:no".into(), &NQN.into()));
+    assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    assert!(line["reason"].as_str().unwrap().contains("allowed_hosts"), "{line}");
+    assert!(line["time"].as_str().unwrap().ends_with('Z') && line["target"].is_string(), "{line}");
+}
+
+/// Problems of a configuration that are told as text elsewhere are lines too.
+#[test]
+fn nothing_but_json_is_written_when_json_is_asked_for() {
+    let refused = run(&["serve", "--log-format", "json", "--nqn", "x", "--listen", "y"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let lines: Vec<Value> = refused.stderr.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    let keys: Vec<_> = lines.iter().map(|line| line["key"].as_str().unwrap()).collect();
+    assert!(keys.contains(&"--nqn") && keys.contains(&"--listen"), "{lines:?}");
+}
+
+#[test]
+fn the_journal_gets_priorities_and_no_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("a.sock");
+    let (reader, writer) = std::io::pipe().unwrap();
+    let file = std::fs::File::from(std::os::fd::OwnedFd::from(writer));
+    let meta = file.metadata().unwrap();
+    let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--admin-socket", socket.to_str().unwrap()]);
+    serve.env("JOURNAL_STREAM", format!("{}:{}", meta.dev(), meta.ino())).stdout(Stdio::null()).stderr(file);
+    let mut child = serve.spawn().unwrap();
+    drop(serve); // its end of the pipe
+    let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
+    let first = lines.next().unwrap();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(first.starts_with("<6>INFO pilotlight") || first.starts_with("<4>WARN pilotlight"), "{first}");
+}
+
+#[test]
+fn a_peer_that_says_nothing_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("server.toml");
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = \"a.sock\"\n[limits]\nicreq_timeout = \"100ms\"\n\
+         [log]\nformat = \"json\"\n[[subsystem]]\nnqn = \"{NQN}\"\n[[subsystem.namespace]]\nnsid = 1\nbackend = \"mem:1MiB\"\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let server = Server::start(&["--config", config.to_str().unwrap()]);
+    let silent = TcpStream::connect(server.address()).unwrap();
+    let line: Value = serde_json::from_str(&server.expect_log("connection refused")).unwrap();
+    assert_eq!(line["peer"], silent.local_addr().unwrap().to_string());
+    assert!(line["reason"].as_str().unwrap().contains("icreq_timeout"), "{line}");
 }

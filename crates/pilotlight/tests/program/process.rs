@@ -151,6 +151,7 @@ impl Server {
             "TERM" => signal_hook::consts::SIGTERM,
             "INT" => signal_hook::consts::SIGINT,
             "HUP" => signal_hook::consts::SIGHUP,
+            "STOP" => signal_hook::consts::SIGSTOP,
             _ => panic!("no signal {name}"),
         });
         let pid = rustix::process::Pid::from_child(&self.child);

@@ -400,7 +400,8 @@ impl<T: Transport> QueuePair<T> {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.hear(cx.now_ns);
         if admin.controller.expired(cx.now_ns) {
-            tracing::warn!(host = %admin.association.host.hostnqn, "no keep-alive: the host is silent; its association ends");
+            let host = admin.association.host.hostnqn.as_str();
+            tracing::warn!(host, peer = %self.peer, reason = "no keep-alive: the host is silent", "association ended");
             return self.lost(cx);
         }
         self.renew_keep_alive(cx);

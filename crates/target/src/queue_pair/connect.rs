@@ -106,7 +106,7 @@ impl<T: Transport> QueuePair<T> {
         let cid = sqe.cid.get();
         let data = match connect_data(sqe, &capsule) {
             Ok(data) => data,
-            Err(refusal) => return self.refuse_connect(cid, refusal, "", cx),
+            Err(refusal) => return self.refuse_connect(cid, refusal, ("", None), cx),
         };
         if self.hands_over(sqe, &data, cx) {
             return;
@@ -118,8 +118,8 @@ impl<T: Transport> QueuePair<T> {
         let cid = sqe.cid.get();
         let cmd = ConnectCmd::decode(sqe);
         if let Err(refusal) = self.connect(cid, cmd, data, cx) {
-            let hostnqn = nqn_from_field(&data.hostnqn).unwrap_or_default();
-            self.refuse_connect(cid, refusal, hostnqn, cx);
+            let host = nqn_from_field(&data.hostnqn).unwrap_or_default();
+            self.refuse_connect(cid, refusal, (host, nqn_from_field(&data.subnqn)), cx);
         }
     }
 
@@ -231,12 +231,12 @@ impl<T: Transport> QueuePair<T> {
     /// What hosts can connect to may have changed since the Connect came, and was checked.
     fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: Admission, cx: &mut Cx) {
         if let Err(refusal) = admit(admission.host().subsystem, &admission.host().hostnqn, cx) {
-            return self.refuse_connect(cid, refusal, &admission.host().hostnqn, cx);
+            return self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
         }
         let origin = Origin { peer: self.peer, began_ns: cx.now_ns };
         let ids = cx.namespaces.directory().subsystem(admission.host().subsystem).and_then(|one| one.controller_ids());
         let Some(association) = cx.shared.register.begin(admission.host().clone(), cx.me, origin, ids) else {
-            return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, &admission.host().hostnqn, cx);
+            return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, (&admission.host().hostnqn, None), cx);
         };
         let cntlid = association.cntlid;
         self.role = Role::Admin(Box::new(AdminQueue::new(association, &cmd, cx)));
@@ -263,7 +263,7 @@ impl<T: Transport> QueuePair<T> {
             }
             Err(refusal) => {
                 self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
-                self.refuse_connect(cid, refusal, &admission.host().hostnqn, cx);
+                self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
             }
         }
         true
@@ -324,7 +324,7 @@ impl<T: Transport> QueuePair<T> {
             ConnectStep::Drain => ConnectRefusal::NOT_DRAINED,
             ConnectStep::Barrier(_) | ConnectStep::Attach(_) => ConnectRefusal::NO_ANSWER,
         };
-        self.refuse_connect(cid, refusal, &admission.host().hostnqn, cx);
+        self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
         self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
     }
 }

@@ -446,7 +446,11 @@ impl<T: Transport> QueuePair<T> {
     pub fn on_deadline(&mut self, cx: &mut Cx) {
         match self.phase {
             Phase::Closing => self.deadline_ns = 0,
-            Phase::AwaitConnect | Phase::HandingOver(_) => self.lost(cx),
+            Phase::AwaitConnect | Phase::HandingOver(_) => {
+                let reason = "no Connect in time (limits.icreq_timeout)";
+                tracing::warn!(peer = %self.peer, reason, "connection refused");
+                self.lost(cx);
+            }
             Phase::Connecting(_) => self.connect_timed_out(cx),
             Phase::Ready => self.check_keep_alive(cx),
             Phase::Dead => self.deadline_ns = u64::MAX,

@@ -101,11 +101,17 @@ pub(super) fn hostnqn_from_field(field: &[u8; 256]) -> Option<&str> {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Answers a Connect that is refused, and says why in the log.
-    pub(super) fn refuse_connect(&mut self, cid: u16, refusal: ConnectRefusal, hostnqn: &str, cx: &Cx) {
+    /// Answers a Connect that is refused, and says why in the log. The names are those that the host sent, or empty.
+    pub(super) fn refuse_connect(
+        &mut self,
+        cid: u16,
+        refusal: ConnectRefusal,
+        (host, nqn): (&str, Option<&str>),
+        cx: &Cx,
+    ) {
         let ConnectRefusal { status, parameter, reason, counts_as } = refusal;
         cx.shared.refusals.note(counts_as);
-        tracing::warn!(peer = %self.peer, host = ?hostnqn, thread = cx.me.thread, %status, "Connect refused: {reason}");
+        tracing::warn!(host, nqn, peer = %self.peer, reason, %status, thread = cx.me.thread, "Connect refused");
         self.refuse(cid, status, u64::from(parameter));
     }
 }

@@ -10,6 +10,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use super::Shared;
+use crate::failures::FailureCount;
 
 /// Time between two sets of lines.
 const BETWEEN: Duration = Duration::from_secs(10);
@@ -84,8 +85,9 @@ fn run(shared: &Shared) {
         bell.wait();
         for (nqn, nsid, failures) in shared.failures() {
             for new in failures.take_new() {
-                let first = new.first_lba.map_or(String::new(), |lba| format!("; the first at LBA {lba}"));
-                tracing::warn!("failed commands on namespace {nsid} of {nqn}: {}{first}", new.count);
+                let FailureCount { status, cause, commands } = new.count;
+                let (cause, first_lba) = (Some(cause).filter(|cause| !cause.is_empty()), new.first_lba);
+                tracing::warn!(nqn, nsid, status, cause, commands, first_lba, "commands failed");
             }
         }
         if bell.stop.load(Acquire) {

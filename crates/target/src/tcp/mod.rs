@@ -181,7 +181,9 @@ impl Connection {
     /// Ends the connection with a termination request that carries the header of the offending PDU.
     fn fault(&mut self, fault: Fault, offending: &[u8], cx: &mut Cx) {
         cx.counters.add_fault();
-        tracing::debug!(error = %fault.error, information = fault.information, "peer at fault");
+        let host = self.pair.host().map(|host| host.hostnqn.as_str());
+        let (peer, information) = (self.pair.peer(), fault.information);
+        tracing::warn!(host, %peer, reason = %fault.error, information, "connection ended");
         let copied = offending.len().min(usize::from(offending.get(2).copied().unwrap_or(0))).min(TermReq::MAX_DATA);
         let len = TermReq::LEN + copied;
         let request = TermReq {

@@ -200,8 +200,8 @@ impl TargetThread {
     fn end_stalled(&mut self, now_ns: u64) {
         self.each(now_ns, |link, cx| {
             if link.conn.pair.stalled_since_ns().saturating_add(PATIENCE_NS) < now_ns {
-                let host = link.conn.pair.host().map_or("", |host| &host.hostnqn);
-                tracing::warn!(host, "memory is short and this host takes or sends nothing: its connection ends");
+                let (host, peer) = (link.conn.pair.host().map(|host| host.hostnqn.as_str()), link.conn.pair.peer());
+                tracing::warn!(host, %peer, reason = "memory is short and it takes or sends nothing", "connection ended");
                 link.conn.pair.lost(cx);
             }
         });

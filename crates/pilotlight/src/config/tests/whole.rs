@@ -122,6 +122,9 @@ mdns = true
 [[discovery.referral]]
 address = "192.0.2.8:8009"
 
+[log]
+format = "json"
+
 [limits]
 max_memory = "4GiB"
 buffer_memory = "512MiB"

@@ -21,6 +21,7 @@ use crate::config::schedule::Schedule;
 use crate::config::storage::cause;
 use crate::config::tolerance::{NamespaceTolerance, parse_tolerance};
 use crate::config::units::{format_duration, parse_duration};
+use crate::log;
 use crate::policies::{Part, PolicyChoice, Unfit, users_of};
 
 /// The most reactors of a test.
@@ -79,6 +80,7 @@ impl Checker<'_> {
             admin_socket: self.admin_socket(draft.admin_socket.as_ref(), draft.read_group.as_ref()),
             state_file: self.state_file(draft.state_file.as_ref()),
             energy_shares: self.parsed(draft.energy_shares.as_ref(), parse_energy_shares).flatten(),
+            log_format: self.parsed(draft.log_format.as_ref(), log::Format::parse).unwrap_or_default(),
             metrics: draft.metrics.as_ref().and_then(|text| self.metrics(text)),
             mdns: draft.mdns,
         };

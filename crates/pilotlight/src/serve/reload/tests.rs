@@ -127,6 +127,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         energy_shares: None,
         metrics: None,
         mdns: false,
+        log_format: crate::log::Format::default(),
         state_file: None,
     }
 }

@@ -1,5 +1,6 @@
 //! What requests over the control socket do to a server.
 
+use pilotlight_reactor::RuntimeStats;
 use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
 use tracing::{info, warn};
@@ -17,7 +18,9 @@ use crate::config::parse_cap;
 use crate::metrics;
 use crate::policies::{Part, PolicyChoice, Unfit};
 use crate::serve::holder::choose;
+use crate::serve::notify;
 use crate::status::background::{BackgroundReport, background};
+use crate::status::health::HealthReport;
 use crate::status::measure::{self, Look};
 use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
 
@@ -25,12 +28,13 @@ impl Answering for Station {
     type Session = Session;
 
     fn session(&self, user: User) -> Session {
-        Session { user, look: Look::default() }
+        Session { user, look: Look::default(), first: None }
     }
 
     fn answer(&self, line: &[u8], session: &mut Session) -> String {
         let request = match Request::parse(line) {
             Ok(Request::Status) => return to_line(Ok(self.status(&mut session.look))),
+            Ok(Request::Health) => return to_line(Ok(self.health(session))),
             Ok(request) => request,
             Err(refusal) => return to_line::<()>(Err(refusal)),
         };
@@ -63,13 +67,15 @@ pub(in crate::serve) struct Session {
     user: User,
     /// The counters when it last asked for the status.
     look: Look,
+    /// What reactors had counted when it first asked for their health.
+    first: Option<RuntimeStats>,
 }
 
 impl Station {
     /// The answer to a request that may change something.
     fn carry_out(&self, request: Request) -> String {
         match request {
-            Request::Status => to_line(Ok(self.status(&mut Look::default()))),
+            Request::Status | Request::Health => self.refusal("it changes nothing"), // answered before
             Request::SetPolicy(choice) => log("set-policy", self.set_policy(&choice)),
             Request::SetGoals(goals) => log("set-goals", self.set_goals(&goals)),
             Request::SetCap(cap) => log("set-cap", self.set_cap(&cap)),
@@ -94,7 +100,7 @@ fn read_only() -> Refusal {
 /// The answer's line; what was refused stands in the server's log too.
 fn log<T: Serialize>(what: &str, outcome: Result<T, Refusal>) -> String {
     if let Err(refusal) = &outcome {
-        warn!("control socket: {what} was refused: {}", refusal.message);
+        warn!(command = what, reason = %refusal.message, "control request refused");
     }
     to_line(outcome)
 }
@@ -141,6 +147,13 @@ impl Station {
         };
         *session = now;
         report
+    }
+
+    /// Whether it works, from counters alone: no core is woken.
+    fn health(&self, session: &mut Session) -> HealthReport {
+        let now = self.server.runtime_stats();
+        let first = session.first.get_or_insert_with(|| now.clone());
+        notify::health(first, &now, self.listening.len())
     }
 
     /// Lets another policy decide; what is not set has its default.

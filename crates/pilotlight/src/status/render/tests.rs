@@ -36,7 +36,8 @@ fn reactor(id: u16, state: &str, busy_percent: f64, asleep: f64) -> ReactorRepor
     }
 }
 
-fn report() -> Report {
+/// A report with something of everything.
+pub(crate) fn report() -> Report {
     let parameter =
         |key: &str, value: &str, is_set| ParameterReport { key: key.to_owned(), value: value.to_owned(), is_set };
     Report {

@@ -1,0 +1,128 @@
+//! `pilotlight top`: the status of a running server, live in a terminal, with keys that change policy, budget and tolerance.
+//!
+//! `feed` asks the server on a thread of its own, `keys` and `view` are pure: a key changes [`keys::Ui`], and a screen follows from the last report,
+//! the [`history::History`] and the `Ui`. This file is the loop between them and the terminal.
+
+mod body;
+mod feed;
+mod head;
+mod history;
+mod keys;
+#[cfg(test)]
+mod picture;
+mod popup;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::io::{self, IsTerminal as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::TryRecvError;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::admin::client::{Client, SocketArgs};
+use crate::exit::Exit;
+use feed::{Feed, Update};
+use history::History;
+use keys::{Effect, Ui};
+use view::{Link, Screen};
+
+/// Between two looks for keys and answers.
+const LOOK: Duration = Duration::from_millis(50);
+/// A report that is older than this is shown with its age.
+const OLD: Duration = Duration::from_secs(4);
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight top
+  pilotlight top --interval 5                       figures over five seconds each
+  pilotlight top --socket /run/pilotlight/disks.sock
+
+Keys: p policy, b budget, t tolerance, arrows and Page Up/Down scroll, ? help, q quit.
+
+Exit codes:
+  0  ended by a key or a signal
+  1  no server answers at the start, or there is no terminal";
+
+/// Options of `pilotlight top`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES, after_help = "Run with --help for keys, examples and exit codes.")]
+pub(crate) struct TopArgs {
+    /// Time between two looks at the server, over which rates and percentages are
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::status::seconds)]
+    interval: Duration,
+
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// Shows the server until a key or a signal ends it.
+pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Exit> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        anyhow::bail!(
+            "`pilotlight top` needs a terminal: use `pilotlight status`, or for programs `pilotlight status --json`, with --watch \
+             again and again"
+        );
+    }
+    let client = Client::connect(&args.socket)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot handle signals")?;
+    }
+    let feed = Feed::start(args.socket.clone(), client, args.interval).context("cannot start a thread")?;
+    // its panic hook restores the terminal before it says what has happened
+    let mut terminal = ratatui::try_init().context("cannot set up the terminal")?;
+    let shown = show(&mut terminal, &feed, &ended, args.interval);
+    ratatui::restore();
+    shown.map(|()| Exit::Clean)
+}
+
+/// The loop: takes what the server says and keys, and draws where something has changed.
+fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interval: Duration) -> anyhow::Result<()> {
+    let (mut ui, mut history) = (Ui::default(), History::default());
+    let (mut report, mut link, mut seen) = (None, Link::Asking, Instant::now());
+    let mut changed = true;
+    while !ended.load(Relaxed) {
+        loop {
+            match feed.updates.try_recv() {
+                Ok(Update::Report(new)) => {
+                    history.note(&new);
+                    (report, link, seen) = (Some(new), Link::Up, Instant::now());
+                }
+                Ok(Update::Lost(why)) => link = Link::Lost(why),
+                Ok(Update::Answer(answer)) => ui.answered(answer),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => anyhow::bail!("the thread that asks the server has ended"),
+            }
+            changed = true;
+        }
+        let age = Some(seen.elapsed()).filter(|age| *age > OLD + interval);
+        if changed || age.is_some() {
+            let screen = Screen { report: report.as_deref(), history: &history, link: &link, age, ui: &ui };
+            let mut scroll = 0;
+            terminal.draw(|frame| scroll = view::draw(&screen, frame.area(), frame.buffer_mut()))?;
+            ui.scroll = scroll; // never beyond the last line
+        }
+        changed = event::poll(LOOK).or_else(interrupted)?;
+        if changed && let Event::Key(key) = event::read()? {
+            match ui.press(key) {
+                Effect::None => {}
+                Effect::Quit => break,
+                Effect::Ask(request) => feed.ask(request),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A signal that ends a wait is no failure.
+fn interrupted(error: io::Error) -> io::Result<bool> {
+    if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
+}

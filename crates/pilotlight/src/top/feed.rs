@@ -1,0 +1,119 @@
+//! The thread that asks the server: the status at each interval, and what keys ask for in between. Where the connection breaks it connects again.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::admin::client::{Client, ClientError, SocketArgs};
+use crate::admin::request::Request;
+use crate::set;
+use crate::status::report::{GoalsAnswer, PolicyReport, Report};
+
+/// The window of the first report of a connection, and the time between two tries to connect.
+const FIRST: Duration = Duration::from_millis(500);
+
+/// What the server says.
+pub(super) enum Update {
+    /// A status.
+    Report(Box<Report>),
+    /// There is no connection, and why.
+    Lost(String),
+    /// The answer to a request, for people.
+    Answer(Result<String, String>),
+}
+
+/// Both ends of the thread.
+pub(super) struct Feed {
+    pub(super) updates: Receiver<Update>,
+    requests: SyncSender<Request>,
+}
+
+impl Feed {
+    /// Starts asking, first through this connection.
+    pub(super) fn start(socket: SocketArgs, client: Client, interval: Duration) -> io::Result<Self> {
+        let (update, updates) = channel();
+        let (requests, wanted) = sync_channel(1);
+        let asker = Asker { socket, interval, update };
+        // Nobody waits for its end: the server may not answer.
+        thread::Builder::new().name("feed".to_owned()).spawn(move || asker.run(client, &wanted))?;
+        Ok(Self { updates, requests })
+    }
+
+    /// Asks for a change. One that comes while the server has not answered the one before is left out.
+    pub(super) fn ask(&self, request: Request) {
+        match self.requests.try_send(request) {
+            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+struct Asker {
+    socket: SocketArgs,
+    interval: Duration,
+    update: Sender<Update>,
+}
+
+/// The terminal is no longer there.
+struct Ended;
+
+impl Asker {
+    fn run(self, first: Client, wanted: &Receiver<Request>) {
+        let mut client = Some(first);
+        loop {
+            let why = match client.take().map_or_else(|| Client::connect(&self.socket), Ok) {
+                Ok(mut client) => self.ask_again_and_again(&mut client, wanted),
+                Err(error) => Ok(error),
+            };
+            let Ok(why) = why else { return };
+            if self.update.send(Update::Lost(why.to_string())).is_err() {
+                return;
+            }
+            match wanted.recv_timeout(FIRST) {
+                Ok(_) => drop(self.update.send(Update::Answer(Err("not sent: the server does not answer".to_owned())))),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Asks until the connection breaks; why it did.
+    fn ask_again_and_again(&self, client: &mut Client, wanted: &Receiver<Request>) -> Result<ClientError, Ended> {
+        if let Err(error) = client.ask::<Report>(&Request::Status) {
+            return Ok(error); // its window would be the server's life
+        }
+        let mut due = Instant::now() + FIRST.min(self.interval);
+        loop {
+            match wanted.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(request) => match carry_out(client, &request) {
+                    Err(error) if !matches!(error, ClientError::Refused(_)) => return Ok(error),
+                    answer => self.send(Update::Answer(answer.map_err(|refused| refused.to_string())))?,
+                },
+                Err(RecvTimeoutError::Timeout) => match client.ask(&Request::Status) {
+                    Ok(report) => {
+                        due = Instant::now() + self.interval;
+                        self.send(Update::Report(Box::new(report)))?;
+                    }
+                    Err(error) => return Ok(error),
+                },
+                Err(RecvTimeoutError::Disconnected) => return Err(Ended),
+            }
+        }
+    }
+
+    fn send(&self, update: Update) -> Result<(), Ended> {
+        self.update.send(update).map_err(|_| Ended)
+    }
+}
+
+/// What came of a request, as `pilotlight set` says it.
+fn carry_out(client: &mut Client, request: &Request) -> Result<String, ClientError> {
+    match request {
+        Request::SetPolicy(_) => Ok(set::policy_set(&client.ask::<PolicyReport>(request)?)),
+        Request::SetGoals(goals) => {
+            let answer = client.ask::<GoalsAnswer>(request)?;
+            Ok(if goals.budget.is_some() { set::budget_set(&answer) } else { set::tolerance_set(&answer, None) })
+        }
+        _ => client.ask::<serde_json::Value>(request).map(|_| "done".to_owned()),
+    }
+}

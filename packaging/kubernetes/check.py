@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""Checks the manifests of this folder against the schemas of Kubernetes and models of the Prometheus Operator's definitions.
+
+    pip install kubernetes-validate cloudcoil-models-prometheus-operator && packaging/kubernetes/check.py
+
+Exits with 77 where these packages are missing.
+"""
+import pathlib
+import sys
+
+try:
+    import kubernetes_validate
+    import yaml
+    from cloudcoil.models.prometheus_operator import v1 as operator
+except ImportError as error:
+    print(f"{error}: pip install kubernetes-validate cloudcoil-models-prometheus-operator")
+    sys.exit(77)
+
+
+def documents(name):
+    return [one for one in yaml.safe_load_all((pathlib.Path(__file__).parent / name).read_text()) if one]
+
+
+for document in documents("pilotlight.yaml"):
+    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    print(f"{document['kind']}: as Kubernetes {kubernetes_validate.latest_version()} wants it")
+
+for document in documents("servicemonitor.yaml"):
+    # What the models do not know is lost on the way back.
+    back = operator.ServiceMonitor.model_validate(document).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    assert back == document, f"{document['kind']}: has fields that the definition has not:\n{document}\n{back}"
+    print(f"{document['kind']}: as the Operator's definition wants it")
