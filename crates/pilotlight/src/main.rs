@@ -11,6 +11,8 @@ mod doctor;
 mod load;
 mod metrics;
 mod namespace;
+#[cfg(test)]
+mod pages;
 mod policies;
 mod serve;
 mod set;
