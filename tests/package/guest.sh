@@ -143,6 +143,25 @@ systemctl stop pilotlight.service
 is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'
 [[ -e /var/lib/pilotlight/disk.img ]] || fail 'the file of the namespace is not in the state directory'
 
+step "power.conf: a CPU quota for a budget"
+mkdir -p /etc/systemd/system/pilotlight.service.d
+cp /usr/share/doc/pilotlight/power.conf /etc/systemd/system/pilotlight.service.d/
+sed -i 's/^sensor = .*/&\ncores = "0,1"/' /etc/pilotlight/pilotlight.toml
+systemctl daemon-reload
+systemctl start pilotlight.service
+pilotlight set policy cpu-bandwidth domain=cpu
+pilotlight set budget 5W --no-wait # so little that the quota goes to its lowest value
+workers() { ls -d /sys/fs/cgroup/system.slice/pilotlight.service/pilotlight-workers-*; }
+within 40 'quota of the worker core' eval '[[ $(cat "$(workers)/cpu.max") != max* ]]'
+pilotlight status | grep -E '^(budget|policy) '
+score pilotlight.service 23
+systemctl kill --signal=KILL pilotlight.service
+within 40 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
+pilotlight set budget off
+systemctl stop pilotlight.service
+rm -r /etc/systemd/system/pilotlight.service.d
+systemctl daemon-reload
+
 step "devices"
 disk=/dev/vdb
 echo 'SUBSYSTEM=="block", ENV{ID_SERIAL}=="PACKAGETEST", GROUP="pilotlight", MODE="0660"' >>/etc/udev/rules.d/60-pilotlight.rules
