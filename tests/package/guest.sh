@@ -155,10 +155,11 @@ workers() { ls -d /sys/fs/cgroup/system.slice/pilotlight.service/pilotlight-work
 within 40 'quota of the worker core' eval '[[ $(cat "$(workers)/cpu.max") != max* ]]'
 pilotlight status | grep -E '^(budget|policy) '
 score pilotlight.service 23
-systemctl kill --signal=KILL pilotlight.service
+kill -KILL "$(shown pilotlight.service MainPID)"
 within 40 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
-pilotlight set budget off
 systemctl stop pilotlight.service
+is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'
+! workers 2>/dev/null || fail 'the group of the worker cores is still there'
 rm -r /etc/systemd/system/pilotlight.service.d
 systemctl daemon-reload
 
