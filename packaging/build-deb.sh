@@ -8,6 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 profile=${1:-release}
+compression=(--compress-type xz)
+[[ $profile == release ]] || compression=(--compress-type gz --fast) # for tests: an emulated machine takes long to unpack xz
 tools=$PWD/target/tools
 pages=target/package/pages
 
@@ -18,5 +20,5 @@ cargo build --locked -p pilotlight --profile "$profile" >&2
 rm -rf "$pages"
 mkdir -p "$pages"
 PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked -p pilotlight --bins pages >&2
-PATH=$tools/bin:$PATH cargo-deb --quiet --no-build --strip --no-dbgsym --profile "$profile" -p pilotlight ${VERSION:+--deb-version "$VERSION"} \
+PATH=$tools/bin:$PATH cargo-deb --quiet "${compression[@]}" --no-build --strip --no-dbgsym --profile "$profile" -p pilotlight ${VERSION:+--deb-version "$VERSION"} \
   --output target/debian/

@@ -57,7 +57,7 @@ nvme_device() { # of the subsystem with this name
 }
 connect() {
   nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$1" >/dev/null
-  within 20 "block device of $1" nvme_device "$1"
+  within 100 "block device of $1" nvme_device "$1"
   DEVICE=$(nvme_device "$1")
 }
 write_and_verify() { # DEVICE BLOCK
@@ -114,16 +114,16 @@ scrape | grep -q '^pilotlight_budget_watts.* 300$' || fail "metrics do not have 
 step "reload"
 systemctl reload pilotlight.service
 is 'the main process after the reload' "$(shown pilotlight.service MainPID)" "$PID"
-within 20 'success of the reload in the metrics' eval 'scrape | grep -q "^pilotlight_.*reload.*success.* 1$"'
+within 100 'success of the reload in the metrics' eval 'scrape | grep -q "^pilotlight_.*reload.*success.* 1$"'
 
 step "upgrade, while a host reads and writes"
 write_on() { local block=16; while [[ ! -e /tmp/enough ]]; do write_and_verify "$DEVICE" $block; echo "$((block += 4))" >/tmp/written.blocks; [[ $block -lt 4000 ]] || block=16; done; }
 write_on &
 WRITER=$!
-within 30 'I/O' test -s /tmp/written.blocks
+within 100 'I/O' test -s /tmp/written.blocks
 dpkg -i later.deb | grep -v Reading
 before=$(cat /tmp/written.blocks)
-within 30 'I/O after the upgrade' eval "[[ \$(cat /tmp/written.blocks) != $before ]]"
+within 100 'I/O after the upgrade' eval "[[ \$(cat /tmp/written.blocks) != $before ]]"
 touch /tmp/enough
 wait $WRITER || fail 'I/O failed during the upgrade'
 is 'the main process after the upgrade' "$(shown pilotlight.service MainPID)" "$PID"
@@ -133,7 +133,7 @@ grep -q '^sensor = "modelled"' /etc/pilotlight/pilotlight.toml || fail 'the upgr
 step "watchdog"
 is 'the time of the watchdog' "$(shown pilotlight.service WatchdogUSec)" 30s
 before=$(shown pilotlight.service WatchdogTimestampMonotonic)
-within 40 'keep-alive of the watchdog' eval "[[ \$(shown pilotlight.service WatchdogTimestampMonotonic) != $before ]]"
+within 100 'keep-alive of the watchdog' eval "[[ \$(shown pilotlight.service WatchdogTimestampMonotonic) != $before ]]"
 is 'the number of restarts' "$(shown pilotlight.service NRestarts)" 0
 score pilotlight.service 15
 
@@ -150,13 +150,15 @@ sed -i 's/^sensor = .*/&\ncores = "0,1"/' /etc/pilotlight/pilotlight.toml
 systemctl daemon-reload
 systemctl start pilotlight.service
 pilotlight set policy cpu-bandwidth domain=cpu
-pilotlight set budget 5W --no-wait # so little that the quota goes to its lowest value
+pilotlight set budget 5W for 10s --no-wait # so little that the quota goes to its lowest value
 workers() { ls -d /sys/fs/cgroup/system.slice/pilotlight.service/pilotlight-workers-*; }
-within 40 'quota of the worker core' eval '[[ $(cat "$(workers)/cpu.max") != max* ]]'
+within 100 'quota of the worker core' eval '[[ $(cat "$(workers)/cpu.max") != max* ]]'
 pilotlight status | grep -E '^(budget|policy) '
 score pilotlight.service 23
+step "kill -9 under the quota: systemd starts it again"
 kill -KILL "$(shown pilotlight.service MainPID)"
-within 40 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
+within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
+step "stop"
 systemctl stop pilotlight.service
 is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'
 ! workers 2>/dev/null || fail 'the group of the worker cores is still there'
@@ -180,7 +182,7 @@ score pilotlight-devices.service 20
 nvme disconnect -n "$NQN-devices"
 
 step "purge, while the server runs"
-dpkg --purge pilotlight
+dpkg --purge pilotlight | grep -v Reading
 is 'the result' "$(shown pilotlight-devices.service ActiveState)" inactive
 snapshot /tmp/after
 diff /tmp/before /tmp/after || fail 'the purge has left something behind'

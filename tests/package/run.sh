@@ -13,7 +13,7 @@ DEB=$1
 KERNEL=${2:-6.12}
 OUT=${OUT:-$REPO/target/package/test}
 IMAGE=$CACHE/package-root.ext4
-TIMEOUT_S=${TIMEOUT_S:-300} # for the whole guest
+TIMEOUT_S=${TIMEOUT_S:-600} # for the whole guest
 [[ -e $CACHE/kernel-$KERNEL/.stamp ]] || die "kernel $KERNEL is not prepared: run tests/linux/prepare.sh $KERNEL"
 [[ -e $IMAGE.stamp ]] || die 'no root file system: run tests/package/prepare.sh'
 
