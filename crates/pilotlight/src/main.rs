@@ -13,6 +13,8 @@ mod host;
 mod load;
 mod metrics;
 mod namespace;
+#[cfg(test)]
+mod pages;
 mod policies;
 mod replace;
 mod save;

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds the Debian package and prints its path.
+#
+#   packaging/build-deb.sh [PROFILE]     of cargo: release (default), ci, dev
+#
+# It depends on the C library of the machine that builds it: build on the oldest Debian that has to install it. VERSION in the environment is the
+# package's version (default: the workspace's and revision 1).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+profile=${1:-release}
+compression=(--compress-type xz)
+[[ $profile == release ]] || compression=(--compress-type gz --fast) # for tests: an emulated machine takes long to unpack xz
+tools=$PWD/target/tools
+pages=target/package/pages
+
+if ! command -v cargo-deb >/dev/null && [[ ! -x $tools/bin/cargo-deb ]]; then
+  cargo install cargo-deb --version ^3 --locked --debug --root "$tools" >&2 # --debug: built in a quarter of the time
+fi
+cargo build --locked -p pilotlight --profile "$profile" >&2
+rm -rf "$pages"
+mkdir -p "$pages"
+PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked -p pilotlight --bins pages >&2
+PATH=$tools/bin:$PATH cargo-deb --quiet "${compression[@]}" --no-build --strip --no-dbgsym --profile "$profile" -p pilotlight ${VERSION:+--deb-version "$VERSION"} \
+  --output target/debian/

@@ -1,0 +1,189 @@
+#!/bin/bash
+# What an operator does with the package, in the guest: install, start, connect, scrape, set a budget, reload, upgrade under load, stop, purge.
+# Prints each step; the last line has the status.
+set -euo pipefail
+cd /root/test
+export LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive SYSTEMD_COLORS=0 SYSTEMD_URLIFY=0
+
+step() { printf '[%4s s] %s\n' "$(cut -d. -f1 /proc/uptime)" "$*"; }
+fail() { echo "FAILED: $*"; exit 1; }
+
+# within SECONDS WHAT COMMAND...: waits until the command succeeds.
+within() {
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    ((SECONDS < end)) || fail "no $what within the time"
+    sleep 0.2
+  done
+}
+
+shown() { systemctl show -p "$2" --value "$1"; }
+is() { [[ $2 == "$3" ]] || fail "$1 is '$2', not '$3'"; }
+
+# What a machine consists of. Left out, as dpkg or the system writes it on its own: /var/lib/dpkg, /var/log, /var/cache, /var/lib/systemd (random seed,
+# timers), backups of passwd and group (/etc/*-), the ID of the machine, and of /run all that is not ours.
+files() {
+  find /etc /usr /var -xdev \( -path /var/lib/dpkg -o -path /var/log -o -path /var/cache -o -path /var/lib/systemd -o -path /var/tmp \
+    -o -path '/etc/*-' -o -path /etc/machine-id -o -path /etc/.updated -o -path /var/.updated \) -prune -o -print
+  find /run -name '*pilotlight*'
+  sed 's/^/user /' /etc/passwd
+  sed 's/^/group /' /etc/group
+}
+snapshot() { files | sort >"$1"; }
+
+ended() {
+  local code=$?
+  trap - EXIT
+  if [[ $code != 0 ]]; then
+    echo '--- units, journal, kernel:'
+    systemctl --no-pager --full status pilotlight.service pilotlight-devices.service || true
+    journalctl --no-pager -b -o short-monotonic | grep -v 'kernel:' | tail -40
+    dmesg | grep -v systemd | tail -15
+  fi
+  echo "PACKAGE-TEST-STATUS $code"
+  sync
+  systemctl poweroff --force --force
+}
+trap ended EXIT
+
+nvme_device() { # of the subsystem with this name
+  local dir
+  for dir in /sys/class/nvme-subsystem/*; do
+    [[ $(cat "$dir/subsysnqn" 2>/dev/null) == "$1" ]] || continue
+    for dir in "$dir"/nvme*n1; do [[ -b /dev/${dir##*/} ]] && echo "/dev/${dir##*/}" && return; done
+  done
+  return 1
+}
+connect() {
+  nvme connect -t tcp -a 127.0.0.1 -s 4420 -n "$1" >/dev/null
+  within 100 "block device of $1" nvme_device "$1"
+  DEVICE=$(nvme_device "$1")
+}
+write_and_verify() { # DEVICE BLOCK
+  head -c 262144 /dev/urandom >/tmp/written
+  dd if=/tmp/written of="$1" bs=64k seek="$2" oflag=direct conv=fsync status=none
+  dd if="$1" of=/tmp/read bs=64k skip="$2" count=4 iflag=direct status=none
+  cmp /tmp/written /tmp/read || fail "$1 gives back other bytes than were written"
+}
+scrape() {
+  exec 5<>/dev/tcp/127.0.0.1/9808
+  printf 'GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' >&5
+  cat <&5 | tr -d '\r'
+  exec 5>&-
+}
+metric() { scrape | sed -n "s/^$1 //p"; }
+score() { # UNIT LIMIT in tenths
+  systemd-analyze security --no-pager --threshold="$2" "$1" >/tmp/security || fail "$1: exposure above $2 tenths: $(tail -1 /tmp/security)"
+  tail -1 /tmp/security | tr -cd '\40-\176\n'
+}
+
+modprobe nvme-tcp
+snapshot /tmp/before
+step "install"
+dpkg -i pilotlight.deb | grep -v Reading
+for unit in pilotlight.service pilotlight-devices.service; do
+  is "$unit after the installation" "$(systemctl is-active "$unit" || true)" inactive
+  is "$unit after the installation" "$(systemctl is-enabled "$unit" || true)" disabled
+done
+getent passwd pilotlight >/dev/null || fail 'no user for pilotlight-devices.service'
+[[ ! -s /proc/net/tcp ]] || ! grep -q ':1144 ' /proc/net/tcp || fail 'something listens on port 4420'
+pilotlight --version
+
+step "start: systemctl returns when hosts can connect"
+sed -i 's/^# \[metrics\]/[metrics]/; s/^# listen = "9808"/listen = "9808"/; s/^\[server\]/&\nsensor = "modelled"/' /etc/pilotlight/pilotlight.toml
+systemctl start pilotlight.service
+NQN=nqn.2024-05.org.example:pilotlight
+connect "$NQN" # at once: Type=notify
+PID=$(shown pilotlight.service MainPID)
+[[ $(ps -o user= -p "$PID" 2>/dev/null || stat -c %U "/proc/$PID") != root ]] || fail 'it runs as root'
+
+step "write and read $DEVICE"
+write_and_verify "$DEVICE" 0
+
+step "scrape"
+scrape >/tmp/scrape
+grep -q '^HTTP/1.1 200' /tmp/scrape || fail "no metrics: $(head -3 /tmp/scrape)"
+grep -E '^pilotlight_(build_info|.*connections|budget)' /tmp/scrape | head -8
+
+step "a budget"
+pilotlight set budget 300W --no-wait
+pilotlight status | grep -E '^(budget|power|policy)'
+scrape | grep -q '^pilotlight_budget_watts.* 300$' || fail "metrics do not have the budget: $(scrape | grep budget)"
+
+step "reload"
+systemctl reload pilotlight.service
+is 'the main process after the reload' "$(shown pilotlight.service MainPID)" "$PID"
+within 100 'success of the reload in the metrics' eval 'scrape | grep -q "^pilotlight_.*reload.*success.* 1$"'
+
+step "upgrade, while a host reads and writes"
+write_on() { local block=16; while [[ ! -e /tmp/enough ]]; do write_and_verify "$DEVICE" $block; echo "$((block += 4))" >/tmp/written.blocks; [[ $block -lt 4000 ]] || block=16; done; }
+write_on &
+WRITER=$!
+within 100 'I/O' test -s /tmp/written.blocks
+dpkg -i later.deb | grep -v Reading
+before=$(cat /tmp/written.blocks)
+within 100 'I/O after the upgrade' eval "[[ \$(cat /tmp/written.blocks) != $before ]]"
+touch /tmp/enough
+wait $WRITER || fail 'I/O failed during the upgrade'
+is 'the main process after the upgrade' "$(shown pilotlight.service MainPID)" "$PID"
+is 'the version' "$(dpkg-query -W -f '${Version}' pilotlight | grep -c later)" 1
+grep -q '^sensor = "modelled"' /etc/pilotlight/pilotlight.toml || fail 'the upgrade has overwritten the configuration'
+
+step "watchdog"
+is 'the time of the watchdog' "$(shown pilotlight.service WatchdogUSec)" 30s
+before=$(shown pilotlight.service WatchdogTimestampMonotonic)
+within 100 'keep-alive of the watchdog' eval "[[ \$(shown pilotlight.service WatchdogTimestampMonotonic) != $before ]]"
+is 'the number of restarts' "$(shown pilotlight.service NRestarts)" 0
+score pilotlight.service 15
+
+step "stop"
+nvme disconnect -n "$NQN"
+systemctl stop pilotlight.service
+is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'
+[[ -e /var/lib/pilotlight/disk.img ]] || fail 'the file of the namespace is not in the state directory'
+
+step "power.conf: a CPU quota for a budget"
+mkdir -p /etc/systemd/system/pilotlight.service.d
+cp /usr/share/doc/pilotlight/power.conf /etc/systemd/system/pilotlight.service.d/
+sed -i 's/^sensor = .*/&\ncores = "0,1"/' /etc/pilotlight/pilotlight.toml
+systemctl daemon-reload
+systemctl start pilotlight.service
+pilotlight set policy cpu-bandwidth domain=cpu
+pilotlight set budget 5W for 10s --no-wait # so little that the quota goes to its lowest value
+workers() { ls -d /sys/fs/cgroup/system.slice/pilotlight.service/pilotlight-workers-*; }
+within 100 'quota of the worker core' eval '[[ $(cat "$(workers)/cpu.max") != max* ]]'
+pilotlight status | grep -E '^(budget|policy) '
+score pilotlight.service 23
+step "kill -9 under the quota: systemd starts it again"
+kill -KILL "$(shown pilotlight.service MainPID)"
+within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
+step "stop"
+systemctl stop pilotlight.service
+is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'
+! workers 2>/dev/null || fail 'the group of the worker cores is still there'
+rm -r /etc/systemd/system/pilotlight.service.d
+systemctl daemon-reload
+
+step "devices"
+disk=/dev/vdb
+echo 'SUBSYSTEM=="block", ENV{ID_SERIAL}=="PACKAGETEST", GROUP="pilotlight", MODE="0660"' >>/etc/udev/rules.d/60-pilotlight.rules
+udevadm control --reload
+udevadm trigger --settle "$disk"
+is "the group of $disk" "$(stat -c %G "$disk")" pilotlight
+sed -i 's|/dev/disk/by-id/nvme-NAME|/dev/disk/by-id/virtio-PACKAGETEST|' /etc/pilotlight/devices.toml
+systemctl start pilotlight-devices.service
+connect "$NQN-devices"
+write_and_verify "$DEVICE" 8
+dd if=$disk of=/tmp/read bs=64k skip=8 count=4 iflag=direct status=none
+cmp /tmp/written /tmp/read || fail "$disk does not hold what a host has written"
+is 'the user' "$(stat -c %U "/proc/$(shown pilotlight-devices.service MainPID)")" pilotlight
+score pilotlight-devices.service 20
+nvme disconnect -n "$NQN-devices"
+
+step "purge, while the server runs"
+dpkg --purge pilotlight | grep -v Reading
+is 'the result' "$(shown pilotlight-devices.service ActiveState)" inactive
+snapshot /tmp/after
+diff /tmp/before /tmp/after || fail 'the purge has left something behind'
+step "passed"
