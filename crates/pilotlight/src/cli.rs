@@ -61,11 +61,14 @@ pub(crate) struct Cli {
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(ServeArgs),
     /// What a running server is and does
     Status(crate::status::StatusArgs),
+    /// Where the live page of a running server is, and the token that opens it
+    Page(crate::page::command::PageArgs),
     /// Change a running server's policy
     Set(crate::set::SetArgs),
     /// Add, remove, resize and list namespaces of a running server
@@ -231,6 +234,18 @@ pub(crate) struct ServeArgs {
     /// Where metrics are served over HTTP for Prometheus: a port of 127.0.0.1 or an address; or none [default: none]
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
     pub(crate) metrics: Option<String>,
+
+    /// Where a live page for browsers is served: a port of 127.0.0.1, an address, or unix:PATH; or none [default: none]
+    #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
+    pub(crate) page: Option<String>,
+
+    /// A file with the page's token [default: the server makes one beside its control socket]
+    #[arg(long, value_name = "FILE", help_heading = "Administration")]
+    pub(crate) page_token_file: Option<String>,
+
+    /// For tests: milliseconds between two samples of the page
+    #[arg(long, hide = true, value_name = "MS", help_heading = "Administration")]
+    pub(crate) page_tick: Option<u64>,
 
     /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]

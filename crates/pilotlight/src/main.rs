@@ -8,9 +8,11 @@ mod cli;
 mod config;
 mod demo;
 mod doctor;
+mod http;
 mod load;
 mod metrics;
 mod namespace;
+mod page;
 mod policies;
 mod serve;
 mod set;
@@ -30,6 +32,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
         Command::Status(args) => status::run(args).map(ExitCode::from),
+        Command::Page(args) => page::command::run(args).map(ExitCode::from),
         Command::Set(args) => set::run(args).map(ExitCode::from),
         Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),

@@ -31,11 +31,24 @@ pub(crate) struct Draft {
     pub(crate) state_file: Option<Text>,
     /// Where metrics are served.
     pub(crate) metrics: Option<Text>,
+    pub(crate) page: PageDraft,
     pub(crate) limits: LimitsDraft,
     pub(crate) background: BackgroundDraft,
     pub(crate) hosts: Vec<HostDraft>,
     pub(crate) classes: Vec<ClassDraft>,
     pub(crate) subsystems: Vec<SubsystemDraft>,
+}
+
+/// The page as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct PageDraft {
+    /// Where it is served.
+    pub(crate) listen: Option<Text>,
+    /// Names under which it is asked.
+    pub(crate) hosts: Vec<Text>,
+    pub(crate) token_file: Option<Text>,
+    /// Milliseconds between two samples. As the command line says, beside a file too.
+    pub(crate) tick_ms: Option<u64>,
 }
 
 /// A policy as it was written.

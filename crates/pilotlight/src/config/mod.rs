@@ -28,7 +28,7 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minimum, parse_priority};
 pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
-pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
+pub(crate) use operation::{AdminSocket, Operation, Page, PageAddress, Reactors, SleepAfter, TokenFile};
 pub(crate) use power::{BudgetDomain, BudgetRequest, SensorChoice, format_budget, parse_budget_request};
 pub(crate) use problem::Problem;
 use problem::{Located, Origin, Severity, Source};
@@ -108,6 +108,7 @@ fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded,
     })?;
     let (mut draft, problems) = file::read(&text);
     draft.roots.clone_from(&args.roots);
+    draft.page.tick_ms = args.page_tick;
     let base = directory_of(path);
     check(&draft, problems, machine, &base, Some(Source { name, text }))
 }

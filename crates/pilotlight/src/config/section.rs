@@ -10,8 +10,23 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 12] = [
-    ("", &["server", "policy", "goals", "limits", "admin", "metrics", "subsystem", "host", "class", "background"]),
+pub(crate) const SCHEMA: [(&str, &[&str]); 13] = [
+    (
+        "",
+        &[
+            "server",
+            "policy",
+            "goals",
+            "limits",
+            "admin",
+            "metrics",
+            "page",
+            "subsystem",
+            "host",
+            "class",
+            "background",
+        ],
+    ),
     (
         "server",
         &[
@@ -31,6 +46,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 12] = [
     ("goals", &["budget", "domain", "schedule", "profile", "tolerance"]),
     ("admin", &["socket", "state"]),
     ("metrics", &["listen"]),
+    ("page", &["listen", "hosts", "token_file"]),
     (
         "limits",
         &[

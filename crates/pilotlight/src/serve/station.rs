@@ -16,11 +16,12 @@ mod audit;
 mod facts;
 mod goals;
 mod namespaces;
+mod page;
 mod priorities;
 mod volumes;
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_reactor::RuntimeStats;
@@ -32,6 +33,7 @@ use super::reload::{self, Wanted};
 use super::server::Running;
 use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::metrics::ReloadFacts;
+use crate::page::PageReport;
 use crate::policies::PolicyChoice;
 use goals::Watch;
 pub(super) use goals::{refresh, tolerance_of};
@@ -51,6 +53,10 @@ pub(super) struct Station {
     /// When it was started, in seconds since 1970.
     started_s: f64,
     volumes: Volumes,
+    /// The live page, if one is served.
+    page: OnceLock<PageReport>,
+    /// Held while a request is carried out, so that each change is logged with who made it.
+    turn: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -133,6 +139,8 @@ impl Station {
             reloaded: Mutex::new(ReloadFacts { is_good: true, taken_s: facts::unix_s() }),
             started_s: facts::unix_s(),
             volumes: Volumes::default(),
+            page: OnceLock::new(),
+            turn: Mutex::new(()),
             state: Mutex::new(state),
         }
     }

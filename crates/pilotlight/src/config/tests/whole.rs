@@ -101,6 +101,11 @@ state = "/var/lib/pilotlight/disks.json"
 [metrics]
 listen = "9808"
 
+[page]
+listen = "9809"
+hosts = ["storage1.example.com"]
+token_file = "page-token"
+
 [limits]
 max_memory = "4GiB"
 buffer_memory = "512MiB"

@@ -109,6 +109,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         sensor: SensorChoice::Auto,
         admin_socket: None,
         metrics: None,
+        page: None,
         state_file: None,
     }
 }

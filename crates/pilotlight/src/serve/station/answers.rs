@@ -1,11 +1,14 @@
 //! What requests over the control socket do to a server.
 
+use std::sync::PoisonError;
+
+use pilotlight_plant::View;
 use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
 use tracing::warn;
 
 use super::Station;
-use super::audit;
+use super::audit::{self, Author};
 use super::namespaces::capped;
 use super::priorities::priorities;
 use crate::admin::answer::{Refusal, to_line};
@@ -24,7 +27,7 @@ impl Answering for Station {
     type Session = Session;
 
     fn session(&self, uid: u32) -> Session {
-        Session { uid, look: Look::default() }
+        Session { by: Author::User(uid), look: Look::default() }
     }
 
     fn answer(&self, line: &[u8], session: &mut Session) -> String {
@@ -33,10 +36,7 @@ impl Answering for Station {
             Ok(request) => request,
             Err(refusal) => return to_line::<()>(Err(refusal)),
         };
-        let before = self.values();
-        let answer = self.carry_out(request);
-        audit::log(session.uid, &before, &self.values());
-        answer
+        self.change(request, &session.by)
     }
 
     fn refusal(&self, what: &str) -> String {
@@ -46,32 +46,40 @@ impl Answering for Station {
 
 /// A connection to the control socket.
 pub(in crate::serve) struct Session {
-    /// The user's number.
-    uid: u32,
+    /// Who is at its other end.
+    by: Author,
     /// The counters when it last asked for the status.
     look: Look,
 }
 
 impl Station {
-    /// The answer to a request that may change something.
-    fn carry_out(&self, request: Request) -> String {
+    /// The answer to a request that may change something; what it changes is logged.
+    pub(super) fn change(&self, request: Request, by: &Author) -> String {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.values();
+        let answer = self.carry_out(request, by);
+        audit::log(by, &before, &self.values());
+        answer
+    }
+
+    fn carry_out(&self, request: Request, by: &Author) -> String {
         match request {
             Request::Status => to_line(Ok(self.status(&mut Look::default()))),
-            Request::SetPolicy(choice) => log("set-policy", self.set_policy(&choice)),
-            Request::SetGoals(goals) => log("set-goals", self.set_goals(&goals)),
-            Request::SetCap(cap) => log("set-cap", self.set_cap(&cap)),
-            Request::SetPriority(priority) => log("set-priority", self.set_priority(&priority)),
-            Request::SetMinimum(minimum) => log("set-minimum", self.set_minimum(&minimum)),
-            Request::SetBackground(request) => log("set-background", self.set_background(&request)),
-            Request::Namespace(nqn, request) => log("namespace", self.namespace(nqn.as_deref(), request)),
+            Request::SetPolicy(choice) => log(by, "set-policy", self.set_policy(&choice)),
+            Request::SetGoals(goals) => log(by, "set-goals", self.set_goals(&goals)),
+            Request::SetCap(cap) => log(by, "set-cap", self.set_cap(&cap)),
+            Request::SetPriority(priority) => log(by, "set-priority", self.set_priority(&priority)),
+            Request::SetMinimum(minimum) => log(by, "set-minimum", self.set_minimum(&minimum)),
+            Request::SetBackground(request) => log(by, "set-background", self.set_background(&request)),
+            Request::Namespace(nqn, request) => log(by, "namespace", self.namespace(nqn.as_deref(), request)),
         }
     }
 }
 
 /// The answer's line; what was refused stands in the server's log too.
-fn log<T: Serialize>(what: &str, outcome: Result<T, Refusal>) -> String {
+fn log<T: Serialize>(by: &Author, what: &str, outcome: Result<T, Refusal>) -> String {
     if let Err(refusal) = &outcome {
-        warn!("control socket: {what} was refused: {}", refusal.message);
+        warn!("{}: {what} was refused: {}", by.place(), refusal.message);
     }
     to_line(outcome)
 }
@@ -79,17 +87,30 @@ fn log<T: Serialize>(what: &str, outcome: Result<T, Refusal>) -> String {
 impl Station {
     /// What the server is, and did since this connection asked last.
     fn status(&self, session: &mut Look) -> Report {
-        let uptime_ns = self.started.elapsed().as_nanos() as u64;
         self.server.watch_latency();
-        let stats: ServerStats = self.server.stats();
+        let now = self.look_now();
         // after the counters: asking wakes the main core, and that is not to be seen
+        let report = self.report_of(session, &now, || self.server.view());
+        let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
+        *session = now;
+        Report { metrics, ..report }
+    }
+
+    /// Its counters.
+    pub(super) fn look_now(&self) -> Look {
+        let uptime_ns = self.started.elapsed().as_nanos() as u64;
+        Look { uptime_ns, stats: self.server.stats() }
+    }
+
+    /// What the server is, and did between two looks, without metrics.
+    pub(super) fn report_of(&self, before: &Look, now: &Look, view: impl FnOnce() -> View) -> Report {
         let (operation, in_charge, priorities, view, budget, unreachable) = {
             let state = self.state();
             (
                 state.operation.clone(),
                 state.in_charge.clone(),
                 priorities(&state),
-                self.server.view(),
+                view(),
                 self.budget_status(&state),
                 self.server.unreachable(),
             )
@@ -97,19 +118,16 @@ impl Station {
         let facts = ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            uptime_ns,
+            uptime_ns: now.uptime_ns,
             listening: self.listening.clone(),
             test_mode: operation.reactors.is_test_mode(),
             sleep_after: operation.sleep_after.text(),
         };
         let policy = measure::policy(&in_charge, view);
-        let now = Look { uptime_ns, stats };
-        let report = measure::report(session, &now, facts, policy, &operation.reactors);
+        let report = measure::report(before, now, facts, policy, &operation.reactors);
         let goals = measure::goals(&operation.goals, &operation.tolerances, &in_charge, unreachable);
-        let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
-        let report = Report { goals, priorities, budget, power: self.server.power(), metrics, ..report };
-        *session = now;
-        report
+        let (power, page) = (self.server.power(), self.page.get().cloned());
+        Report { goals, priorities, budget, power, page, ..report }
     }
 
     /// Lets another policy decide; what is not set has its default.

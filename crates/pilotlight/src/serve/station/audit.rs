@@ -1,5 +1,5 @@
-//! Who changed what over the control socket: one line of the log for each value that is another afterwards, with the user's number, the old
-//! value and the new one. Values are compared as a whole, so that no kind of request can be left out.
+//! Who changed what over the control socket or the page: one line of the log for each value that is another afterwards, with the user's number
+//! or the browser's address, the old value and the new one. Values are compared as a whole, so that no kind of request can be left out.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,24 @@ use super::Station;
 use crate::config::{format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
 use crate::status::measure;
+
+/// Who sent a request.
+pub(super) enum Author {
+    /// The user with this number, over the control socket.
+    User(u32),
+    /// A browser at this address, over the page. Who has its token is not known here.
+    Page(String),
+}
+
+impl Author {
+    /// Where the request came in.
+    pub(super) fn place(&self) -> &'static str {
+        match self {
+            Self::User(_) => "control socket",
+            Self::Page(_) => "page",
+        }
+    }
+}
 
 /// What a request can change, by name.
 pub(super) type Values = BTreeMap<String, String>;
@@ -61,10 +79,13 @@ fn changes(before: &Values, after: &Values) -> Vec<(String, String, String)> {
     all.filter(|(_, old, new)| old != new).collect()
 }
 
-/// Writes what a user has changed into the log.
-pub(super) fn log(uid: u32, before: &Values, after: &Values) {
+/// Writes what was changed into the log.
+pub(super) fn log(by: &Author, before: &Values, after: &Values) {
     for (name, old, new) in changes(before, after) {
-        info!(uid, %old, %new, "{name} was changed over the control socket");
+        match by {
+            Author::User(uid) => info!(uid, %old, %new, "{name} was changed over the control socket"),
+            Author::Page(remote) => info!(by = "page", %remote, %old, %new, "{name} was changed over the page"),
+        }
     }
 }
 
