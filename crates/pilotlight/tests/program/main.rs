@@ -13,6 +13,7 @@ mod log;
 mod machine;
 mod metrics;
 mod notify;
+mod page;
 mod policies;
 mod priorities;
 mod process;
