@@ -95,6 +95,7 @@ for (const width of [400, 1600]) {
       });
       assert.ok(painted);
       assert.deepEqual(problems, []);
+      if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/${width}-${colorScheme}.png`, fullPage: true });
       await context.close();
     });
   }

@@ -16,7 +16,8 @@ const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value
 function scaled(value, units, step = 1000) {
   let at = 0;
   while (value >= step && at < units.length - 1) { value /= step; at += 1; }
-  return `${at === 0 && Number.isInteger(value) ? value : digits(value)} ${units[at]}`;
+  const space = units[at].startsWith('/') ? '' : '\u00a0'; // none at which a line may break
+  return `${at === 0 && Number.isInteger(value) ? value : digits(value)}${space}${units[at]}`;
 }
 const perSecond = (value) => scaled(Math.round(value), ['/s', 'k/s', 'M/s']);
 const bytes = (value) => scaled(Math.round(value), ['B/s', 'kB/s', 'MB/s', 'GB/s']);
@@ -49,6 +50,7 @@ function showSample(sample) {
   set('p50', count ? time(p50) : '–');
   set('p99', count ? time(p99) : '–');
   set('policy', sample.policy.name);
+  if (!byId('policies').value) byId('policies').value = sample.policy.name;
   const parameters = sample.policy.parameters.map(({ key, value }) => `${key}=${value}`);
   set('policy-parameters', parameters.join(' ') || 'parameters at their defaults');
   showCores(sample.cores);
@@ -176,7 +178,8 @@ function drawCores() {
 
 // --- charts
 
-function drawChart(name, title, value, text, limit) {
+// A line for `value` of each point, and a dashed one for `limit`.
+function drawChart(name, title, { value, text, limit = () => null, isLogarithmic = false }) {
   const { context, width, height } = pen(byId(`${name}-chart`));
   const shown = span();
   const known = points.filter((point) => Number.isFinite(value(point)));
@@ -185,36 +188,43 @@ function drawChart(name, title, value, text, limit) {
     return;
   }
   const values = known.map(value);
-  const limits = known.map((point) => (limit ? limit(point) : null)).filter((one) => one !== null);
-  const top = Math.max(...values, ...limits) * 1.1 || 1;
-  const y = (one) => height - 2 - (one / top) * (height - 4);
+  const limits = points.map(limit).filter((one) => one !== null);
+  const size = (one) => (isLogarithmic ? Math.log(Math.max(one, 1)) : one);
+  const bottom = isLogarithmic ? size(Math.min(...values)) * 0.9 : 0;
+  const top = size(Math.max(...values, ...limits)) * (isLogarithmic ? 1 : 1.1) || 1;
+  const y = (one) => height - 3 - ((size(one) - bottom) / (top - bottom || 1)) * (height - 6);
   const x = (point) => ((point.unix_ms - shown.from) / shown.length) * width;
-  context.lineWidth = 1.5;
-  line(context, known.map((point) => [x(point), y(value(point))]), colour('--chart'), []);
-  if (limits.length) {
-    const held = known.filter((point) => limit(point) !== null);
-    line(context, held.map((point) => [x(point), y(limit(point))]), colour('--limit'), [4, 3]);
-  }
+  const place = (of) => (point) => (Number.isFinite(of(point) ?? NaN) ? [x(point), y(of(point))] : null);
+  line(context, points.map(place(value)), colour('--chart'), []);
+  line(context, points.map(place(limit)), colour('--limit'), [4, 3]);
   const range = `${text(Math.min(...values))} to ${text(Math.max(...values))}`;
   set(`${name}-range`, range);
   byId(`${name}-chart`).setAttribute('aria-label', `${title} in the last ${ago(shown.length / 1000)}: ${range}`);
 }
 
+// A line through places; it ends where one is unknown.
 function line(context, places, style, dashes) {
+  context.lineWidth = 1.5;
   context.strokeStyle = style;
   context.setLineDash(dashes);
   context.beginPath();
-  places.forEach(([x, y], at) => (at ? context.lineTo(x, y) : context.moveTo(x, y)));
-  if (places.length === 1) context.lineTo(places[0][0] - 3, places[0][1]);
+  places.forEach((place, at) => {
+    if (!place) return;
+    if (places[at - 1]) context.lineTo(...place);
+    else context.moveTo(place[0] - 3, place[1]); // so that a single one is seen
+    context.lineTo(...place);
+  });
   context.stroke();
 }
 
 function draw() {
   drawCores();
-  drawChart('iops', 'Requests per second', (point) => point.iops, perSecond);
-  drawChart('p99', 'Latency p99', (point) => point.p99_ns ?? NaN, time);
-  drawChart('power', `Power of ${zone ?? 'the server'}, ${byId('sensor').textContent}`,
-    (point) => point.power_uw[zone] ?? NaN, watts, (point) => point.budget_uw);
+  drawChart('iops', 'Requests per second', { value: (point) => point.iops, text: perSecond });
+  drawChart('p99', 'Latency p99', { value: (point) => point.p99_ns, text: time, isLogarithmic: true });
+  const title = zone ? `${zone}, ${byId('sensor').textContent}` : '';
+  set('power-title', title);
+  const limit = (point) => point.budget_uw;
+  drawChart('power', `Power of ${title}`, { value: (point) => point.power_uw[zone], text: watts, limit });
 }
 
 // --- events
@@ -229,7 +239,10 @@ function showHistory(history) {
     return item;
   }));
   const select = byId('policies');
-  if (!select.options.length) select.replaceChildren(...history.policies.map((name) => new Option(name, name)));
+  if (!select.options.length) {
+    select.replaceChildren(...history.policies.map((name) => new Option(name, name)));
+    select.selectedIndex = -1; // the first sample says which is in charge
+  }
   draw();
 }
 
