@@ -28,8 +28,8 @@ use crate::admin::socket::ControlSocket;
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
-/// A connection that makes no progress for so long is closed.
-const STALLED: Duration = Duration::from_secs(30);
+/// How long a connection may make no progress, where nothing else is said.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait where the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Most bytes that a connection buffers, each way.
@@ -82,6 +82,8 @@ pub(crate) struct Service<R, B> {
     pub(crate) name: &'static str,
     /// Connections at once; one more is closed.
     pub(crate) connections: usize,
+    /// A connection that makes no progress for so long is closed.
+    pub(crate) patience: Duration,
     /// What answers a connection.
     pub(crate) router: R,
     /// What runs beside.
@@ -107,12 +109,13 @@ impl Http {
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name(service.name.to_owned()).spawn(move || {
             keep_off(&cpus); // threads that this one starts inherit it
-            let Service { name, connections, router, beside } = service;
+            let Service { beside, .. } = service;
+            let accepting = Accepting { name: service.name, router: service.router, patience: service.patience };
             runtime.block_on(async move {
                 let beside = tokio::spawn(beside);
-                let accepting = pin!(accept(listener, name, connections, router));
+                let accepting = pin!(accepting.run(listener, service.connections));
                 if let Either::Left((Err(error), stopped)) = select(accepting, stopped).await {
-                    warn!("{name}: nothing is served: {error}");
+                    warn!("{}: nothing is served: {error}", service.name);
                     let _ = stopped.await;
                 }
                 beside.abort();
@@ -131,79 +134,84 @@ impl Drop for Http {
     }
 }
 
-async fn accept(
-    listener: Listener,
+/// What takes connections.
+struct Accepting<R> {
     name: &'static str,
-    connections: usize,
-    router: impl Fn(Peer) -> Router,
-) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(connections));
-    match listener {
-        Listener::Tcp(listener) => {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            loop {
-                let Some((stream, peer)) = taken(name, listener.accept().await).await else { continue };
-                let Some(place) = place(&places, name, connections) else { continue };
-                let is_local = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
-                let peer = Peer { name: peer.to_string().into(), is_local, progress: Progress::default() };
-                spawn(stream, name, peer.clone(), router(peer), place);
+    router: R,
+    patience: Duration,
+}
+
+impl<R: Fn(Peer) -> Router> Accepting<R> {
+    async fn run(&self, listener: Listener, connections: usize) -> io::Result<()> {
+        let places = Arc::new(Semaphore::new(connections));
+        match listener {
+            Listener::Tcp(listener) => {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                loop {
+                    let Some((stream, peer)) = self.taken(listener.accept().await).await else { continue };
+                    let Some(place) = self.place(&places) else { continue };
+                    let is_local = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+                    self.spawn(stream, &peer.to_string(), is_local, place);
+                }
             }
-        }
-        Listener::Unix(socket) => {
-            let listener = std::os::unix::net::UnixListener::from(socket.as_fd().try_clone_to_owned()?);
-            let listener = tokio::net::UnixListener::from_std(listener)?;
-            loop {
-                let Some((stream, _)) = taken(name, listener.accept().await).await else { continue };
-                let Some(place) = place(&places, name, connections) else { continue };
-                let Some(uid) = owner_at(stream.as_fd()) else {
-                    warn!("{name}: a connection of another user was refused");
-                    continue;
-                };
-                let peer = Peer {
-                    name: format!("unix socket, uid {uid}").into(),
-                    is_local: true,
-                    progress: Progress::default(),
-                };
-                spawn(stream, name, peer.clone(), router(peer), place);
+            Listener::Unix(socket) => {
+                let listener = std::os::unix::net::UnixListener::from(socket.as_fd().try_clone_to_owned()?);
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                loop {
+                    let Some((stream, _)) = self.taken(listener.accept().await).await else { continue };
+                    let Some(place) = self.place(&places) else { continue };
+                    match owner_at(stream.as_fd()) {
+                        Some(uid) => self.spawn(stream, &format!("unix socket, uid {uid}"), true, place),
+                        None => warn!("{}: a connection of another user was refused", self.name),
+                    }
+                }
             }
         }
     }
-}
 
-/// What was accepted. After a failure it waits a little: without descriptors the next one would fail at once.
-async fn taken<T>(name: &str, accepted: io::Result<T>) -> Option<T> {
-    match accepted {
-        Ok(accepted) => Some(accepted),
-        Err(error) => {
-            debug!("{name}: {error}");
-            tokio::time::sleep(PAUSE).await;
-            None
+    /// What was accepted. After a failure it waits a little: without descriptors the next one would fail at once.
+    async fn taken<T>(&self, accepted: io::Result<T>) -> Option<T> {
+        match accepted {
+            Ok(accepted) => Some(accepted),
+            Err(error) => {
+                debug!("{}: {error}", self.name);
+                tokio::time::sleep(PAUSE).await;
+                None
+            }
         }
     }
-}
 
-fn place(places: &Arc<Semaphore>, name: &str, connections: usize) -> Option<OwnedSemaphorePermit> {
-    let place = Arc::clone(places).try_acquire_owned().ok();
-    if place.is_none() {
-        warn!("{name}: {connections} connections are open; one more is closed");
+    fn place(&self, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(places).try_acquire_owned().ok();
+        if place.is_none() {
+            warn!("{}: too many connections are open; one more is closed", self.name);
+        }
+        place
     }
-    place
+
+    fn spawn(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: &str,
+        is_local: bool,
+        place: OwnedSemaphorePermit,
+    ) {
+        let peer = Peer { name: peer.into(), is_local, progress: Progress::default() };
+        let (name, patience, router) = (self.name, self.patience, (self.router)(peer.clone()));
+        tokio::spawn(async move {
+            serve(stream, name, &peer, router, patience).await;
+            drop(place);
+        });
+    }
 }
 
-fn spawn(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    name: &'static str,
-    peer: Peer,
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    name: &str,
+    peer: &Peer,
     router: Router,
-    place: OwnedSemaphorePermit,
+    patience: Duration,
 ) {
-    tokio::spawn(async move {
-        serve(stream, name, peer, router).await;
-        drop(place);
-    });
-}
-
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, name: &str, peer: Peer, router: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
@@ -212,10 +220,12 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, name: &str
     let mut connection = pin!(connection);
     let mut before = peer.progress.count();
     loop {
-        match tokio::time::timeout(STALLED, connection.as_mut()).await {
+        match tokio::time::timeout(patience, connection.as_mut()).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => return debug!(peer = %peer.name, "{name}: {error}"),
-            Err(_) if peer.progress.count() == before => return,
+            Err(_) if peer.progress.count() == before => {
+                return debug!(peer = %peer.name, "{name}: a connection that made no progress is closed");
+            }
             Err(_) => before = peer.progress.count(),
         }
     }
@@ -238,7 +248,50 @@ pub(crate) fn is_this_machine(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+    use std::io::Write as _;
+    use std::net::TcpStream;
+    use std::sync::mpsc::{Sender, channel};
+
+    use axum::body::{Body, Bytes};
+    use axum::routing::get;
+    use futures_util::stream;
+
     use super::*;
+
+    /// Says when it ends.
+    struct Ends(Sender<()>);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+
+    #[test]
+    fn a_connection_that_stops_reading_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (ends, ended) = channel();
+        let router = move |peer: Peer| {
+            let ends = ends.clone();
+            let endless = move || {
+                let body = stream::unfold((peer.progress.clone(), Ends(ends.clone())), |(progress, ends)| async {
+                    progress.made();
+                    Some((Ok::<_, io::Error>(Bytes::from_static(&[0; 16_384])), (progress, ends)))
+                });
+                async move { Body::from_stream(body) }
+            };
+            Router::new().route("/", get(endless))
+        };
+        let patience = Duration::from_millis(50);
+        let service = Service { name: "test", connections: 1, patience, router, beside: pending() };
+        let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        ended.recv_timeout(Duration::from_secs(60)).expect("the body ends with its connection");
+        drop((http, stream));
+    }
 
     #[test]
     fn names_of_other_machines_are_not_this_one() {

@@ -16,7 +16,7 @@ mod guard;
 mod routes;
 mod sample;
 mod session;
-mod token;
+pub(crate) mod token;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{self, PageAddress};
-use crate::http::{Http, Listener, Peer, Service};
+use crate::http::{Http, Listener, PATIENCE, Peer, Service};
 use crate::status::measure::Look;
 use crate::status::report::Report;
 use feed::Feed;
@@ -108,7 +108,7 @@ impl Prepared {
         });
         let router = move |peer: Peer| routes::router(Arc::clone(&app), peer);
         let beside = feed::run(feed, watched, self.page.tick);
-        let service = Service { name: "page", connections: CONNECTIONS, router, beside };
+        let service = Service { name: "page", connections: CONNECTIONS, patience: PATIENCE, router, beside };
         let http = Http::start(self.listener, service, reactors).context("cannot start a thread for the page")?;
         Ok(Page { _http: http, _file: self.file })
     }
@@ -122,7 +122,8 @@ fn tcp(address: SocketAddr) -> anyhow::Result<(Listener, PageAddress)> {
     Ok((Listener::Tcp(listener), PageAddress::Tcp(address)))
 }
 
-fn unix_error(error: &BindError, path: &std::path::Path) -> anyhow::Error {
+/// Why there is no page on a Unix socket.
+pub(crate) fn unix_error(error: &BindError, path: &std::path::Path) -> anyhow::Error {
     let path = path.display();
     let why = match error {
         BindError::Live { .. } => "a server answers there already".to_owned(),

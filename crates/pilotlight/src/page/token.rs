@@ -73,6 +73,17 @@ pub(super) fn open(file: &TokenFile) -> anyhow::Result<(Token, Option<MadeFile>)
     }
 }
 
+/// Looks whether an operator's file holds a token.
+///
+/// # Errors
+/// As of [`read`].
+pub(crate) fn check(file: &TokenFile) -> anyhow::Result<()> {
+    match file {
+        TokenFile::Given(path) => read(path).map(drop),
+        TokenFile::Made(_) => Ok(()),
+    }
+}
+
 /// Reads a token's file.
 ///
 /// # Errors

@@ -303,7 +303,32 @@ fn an_address_in_use_and_a_token_that_others_can_read_say_what_to_do() {
     };
     let port = taken.local_addr().unwrap().port().to_string();
     assert!(serve(&["--page", &port]).contains("--page"));
-    assert!(serve(&["--page", "0", "--page-token-file", token.to_str().unwrap()]).contains("chmod 600"));
+    let open = ["--page", "0", "--page-token-file", token.to_str().unwrap()];
+    assert!(serve(&open).contains("chmod 600"));
+    let checked = run(&[&["serve", "--check", "--admin-socket", socket.to_str().unwrap()], &open[..]].concat());
+    assert_eq!(checked.status.code(), Some(2));
+    assert!(text(&checked.stderr).contains("chmod 600"), "{}", text(&checked.stderr));
+}
+
+#[test]
+fn watching_does_not_wake_a_server_that_sleeps() {
+    const SAMPLES: u64 = 100;
+    let page = Page::start(&["--page-tick", "10", "--metrics", "0"]);
+    let line = page.server.expect_log("metrics: http://");
+    let metrics = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let wake_ups = || {
+        let mut stream = TcpStream::connect(metrics).unwrap();
+        write!(stream, "{}", request("GET /metrics", &["Host: localhost"], "")).unwrap();
+        let lines = Answer::read(stream).body;
+        let of_wakes = lines.lines().filter(|line| line.starts_with("pilotlight_wake_ups_total"));
+        of_wakes.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    let mut events = page.events(&page.login());
+    while events.next_named("sample")["cores"][0]["state"] != "server-sleep" {}
+    let before = wake_ups();
+    (0..SAMPLES).for_each(|_| drop(events.next_named("sample")));
+    let woken = wake_ups() - before;
+    assert!(woken < SAMPLES / 10, "{woken} wake-ups in {SAMPLES} samples");
 }
 
 /// Memory of a process that is in use, in bytes.

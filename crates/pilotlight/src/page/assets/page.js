@@ -231,10 +231,11 @@ function draw() {
 
 function showHistory(history) {
   ({ states, points } = history);
-  byId('legend').replaceChildren(...states.map((name, at) => {
+  // time in a step that has not ended yet is in no state
+  byId('legend').replaceChildren(...[...states, 'not known'].map((name, at) => {
     const item = document.createElement('li');
     const box = document.createElement('i');
-    box.style.background = `var(--state-${at})`;
+    if (at < states.length) box.style.background = `var(--state-${at})`;
     item.append(box, name);
     return item;
   }));

@@ -90,7 +90,7 @@ impl Station {
         self.server.watch_latency();
         let now = self.look_now();
         // after the counters: asking wakes the main core, and that is not to be seen
-        let report = self.report_of(session, &now, || self.server.view());
+        let report = self.report_of(session, &now, true);
         let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
         *session = now;
         Report { metrics, ..report }
@@ -102,17 +102,17 @@ impl Station {
         Look { uptime_ns, stats: self.server.stats() }
     }
 
-    /// What the server is, and did between two looks, without metrics.
-    pub(super) fn report_of(&self, before: &Look, now: &Look, view: impl FnOnce() -> View) -> Report {
+    /// What the server is, and did between two looks, without metrics. What only the main core knows is left out unless that `may_wake`.
+    pub(super) fn report_of(&self, before: &Look, now: &Look, may_wake: bool) -> Report {
         let (operation, in_charge, priorities, view, budget, unreachable) = {
             let state = self.state();
             (
                 state.operation.clone(),
                 state.in_charge.clone(),
                 priorities(&state),
-                view(),
-                self.budget_status(&state),
-                self.server.unreachable(),
+                if may_wake { self.server.view() } else { View::new() },
+                self.budget_status(&state).map(|budget| if may_wake { self.with_bottleneck(budget) } else { budget }),
+                may_wake.then(|| self.server.unreachable()).flatten(),
             )
         };
         let facts = ServerFacts {

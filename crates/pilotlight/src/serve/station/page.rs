@@ -1,7 +1,5 @@
 //! What the live page sees of a running server, and how it changes one.
 
-use pilotlight_plant::View;
-
 use super::Station;
 use super::audit::Author;
 use crate::admin::answer::to_line;
@@ -15,9 +13,8 @@ impl Watched for Station {
         self.look_now()
     }
 
-    /// The policy's own figures are left out: only the main core has them, and asking wakes it.
     fn report(&self, before: &Look, now: &Look) -> Report {
-        self.report_of(before, now, View::new)
+        self.report_of(before, now, false)
     }
 
     fn answer(&self, request: &[u8], remote: &str) -> String {
