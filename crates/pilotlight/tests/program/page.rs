@@ -1,12 +1,12 @@
 //! The live page over HTTP: who sees it, what it tells, what it changes, and that its memory stays flat.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -31,12 +31,19 @@ struct Answer {
 }
 
 impl Answer {
-    fn read(mut stream: impl std::io::Read) -> Self {
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
+    /// Reads it to its end; of a stream of events, which has none, only the head.
+    fn read(stream: impl std::io::Read) -> Self {
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(stream.read_line(&mut head).unwrap(), 0, "no answer: {head}");
+        }
+        let mut body = String::new();
+        if !head.contains("text/event-stream") {
+            stream.read_to_string(&mut body).unwrap();
+        }
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Self { status, head: head.to_owned(), body: body.to_owned() }
+        Self { status, head: head.trim_end().to_owned(), body }
     }
 
     fn json(&self) -> Value {
@@ -101,6 +108,14 @@ impl Page {
         let (host, cookie) = (format!("Host: {}", self.host()), format!("Cookie: {cookie}"));
         write!(stream, "{}", request("GET /events", &[&host, &cookie], "")).unwrap();
         Events(BufReader::new(stream))
+    }
+}
+
+/// Asks until it is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited for {what}");
     }
 }
 
@@ -190,7 +205,7 @@ fn a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get_and_that_ends()
     assert_eq!(events.next_named("sample")["policy"]["name"], "sandman");
     assert_eq!(page.post("/logout", cookie, &json!({})).status, 200);
     assert!(page.get("/", cookie).body.contains("Log in"));
-    while events.next().is_some() {} // its stream ends too
+    until("the end of the stream", || events.next().is_none());
 }
 
 #[test]
@@ -236,7 +251,7 @@ fn a_change_over_the_page_holds_and_is_logged_with_where_it_came_from() {
     for part in ["by=\"page\"", "remote=127.0.0.1:", "old=off", "new=300W"] {
         assert!(line.contains(part), "{line}");
     }
-    while events.next_named("sample")["goals"]["budget_uw"] != 300_000_000 {}
+    until("a sample with the budget", || events.next_named("sample")["goals"]["budget_uw"] == 300_000_000);
     let refused = change(&json!({ "version": 1, "command": "set-goals", "budget": "much" }));
     assert!(refused["error"]["message"].is_string(), "{refused}");
     page.server.expect_log("page: set-goals was refused");
@@ -263,7 +278,7 @@ fn what_was_before_is_there_after_a_reload_and_there_is_a_most_of_readers() {
     let more = page.get("/events", &cookie);
     assert!(more.status == 503 && more.body.contains("close one"), "{}", more.body);
     readers.clear();
-    while places() != 32 {}
+    until("all readers to be gone", || places() == 32);
 }
 
 #[test]
@@ -324,7 +339,7 @@ fn watching_does_not_wake_a_server_that_sleeps() {
         of_wakes.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
     };
     let mut events = page.events(&page.login());
-    while events.next_named("sample")["cores"][0]["state"] != "server-sleep" {}
+    until("the server to sleep", || events.next_named("sample")["cores"][0]["state"] == "server-sleep");
     let before = wake_ups();
     (0..SAMPLES).for_each(|_| drop(events.next_named("sample")));
     let woken = wake_ups() - before;
@@ -353,7 +368,7 @@ fn memory_stays_flat_over_updates_reconnects_and_readers_that_stop() {
     let mut events = page.events(&cookie);
     let stalled: Vec<_> = (0..STALLED).map(|_| page.events(&cookie)).collect(); // never read
     let (mut seen, mut made, mut after_a_tenth) = (0, 0, 0);
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     while seen < updates {
         let (name, _) = events.next().expect("the stream goes on");
         seen += u64::from(name == "sample");

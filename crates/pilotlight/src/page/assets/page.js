@@ -77,6 +77,7 @@ function showGoals({ goals, budget }) {
   if (budget && budget.headroom_uw !== null) {
     parts.push(`${watts(Math.abs(budget.headroom_uw))} ${budget.headroom_uw < 0 ? 'above it' : 'below it'}`);
   }
+  if (budget?.state === 'unreachable' && budget.floor_uw !== null) parts.push(`lowest that was reached: ${watts(budget.floor_uw)}`);
   if (budget && budget.until_unix_s) parts.push(`until ${new Date(budget.until_unix_s * 1000).toLocaleTimeString()}`);
   set('budget-state', parts.join(', '));
   const server = goals.tolerances.find(({ nsid }) => nsid === null);
