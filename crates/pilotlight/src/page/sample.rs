@@ -80,10 +80,12 @@ fn shares(reactor: &ReactorReport) -> Vec<f64> {
 
 /// A sample as JSON on one line.
 pub(super) fn sample(report: &Report, unix_ms: u64) -> String {
-    let core = |reactor: &'_ ReactorReport| (shares(reactor), reactor.id, reactor.core, reactor.main);
-    let cores = report.reactors.iter().map(|reactor| {
-        let (percent, id, number, main) = core(reactor);
-        Core { id, core: number, main, state: &reactor.state, percent }
+    let cores = report.reactors.iter().map(|reactor| Core {
+        id: reactor.id,
+        core: reactor.core,
+        main: reactor.main,
+        state: &reactor.state,
+        percent: shares(reactor),
     });
     let PolicyReport { name, parameters, .. } = &report.policy;
     json(&Sample {
