@@ -62,6 +62,7 @@ pub(crate) struct Cli {
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(Box<ServeArgs>),
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     Status(crate::status::StatusArgs),
     /// The same live in a terminal, with keys for policy, budget and tolerance
     Top(crate::top::TopArgs),
+    /// Where the live page of a running server is, and the token that opens it
+    Page(crate::page::command::PageArgs),
     /// Change a running server's policy
     Set(crate::set::SetArgs),
     /// Add, remove, resize, show, hide and list namespaces of a running server
@@ -260,6 +263,17 @@ pub(crate) struct ServeArgs {
     /// How the log on standard error is written: text or json, an object a line [default: text]
     #[arg(long, value_name = "FORMAT", help_heading = "Administration")]
     pub(crate) log_format: Option<String>,
+    /// Where a live page for browsers is served: a port of 127.0.0.1, an address, or unix:PATH; or none [default: none]
+    #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
+    pub(crate) page: Option<String>,
+
+    /// A file with the page's token [default: the server makes one beside its control socket]
+    #[arg(long, value_name = "FILE", help_heading = "Administration")]
+    pub(crate) page_token_file: Option<String>,
+
+    /// For tests: milliseconds between two samples of the page
+    #[arg(long, hide = true, value_name = "MS", help_heading = "Administration")]
+    pub(crate) page_tick: Option<u64>,
 
     /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]

@@ -10,9 +10,11 @@ mod connections;
 mod demo;
 mod doctor;
 mod host;
+mod http;
 mod load;
 mod metrics;
 mod namespace;
+mod page;
 #[cfg(test)]
 mod pages;
 mod policies;
@@ -38,6 +40,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
         Command::Status(args) => status::run(args).map(ExitCode::from),
         Command::Top(args) => top::run(args).map(ExitCode::from),
+        Command::Page(args) => page::command::run(args).map(ExitCode::from),
         Command::Set(args) => set::run(args).map(ExitCode::from),
         Command::Host(args) => host::run(args).map(ExitCode::from),
         Command::Connections(args) => connections::list(args).map(ExitCode::from),

@@ -32,8 +32,10 @@ use crate::cli::ServeArgs;
 use crate::config::{self, AdminSocket, Machine, Operation, Problem, format_duration};
 use crate::console;
 use crate::exit::Exit;
+use crate::http::Http;
 use crate::log;
-use crate::metrics::http::Http;
+use crate::metrics;
+use crate::page::{Page, Prepared};
 use budget::{ByHand, Configured, Store};
 use mdns::Announcer;
 use notify::Watchdog;
@@ -72,12 +74,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let mut orders = Orders::install().context("cannot handle signals")?;
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
+    let page = loaded.operation.page.as_ref().map(Prepared::new).transpose()?;
     let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
     let (server, in_charge) = server::start(&loaded.config, &operation)?;
     let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine, args));
     let shown = metrics.as_ref().map(TcpListener::local_addr).transpose().context("the address of metrics")?;
-    let shown = Operation { metrics: shown, ..loaded.operation.clone() }; // with the port that port 0 became
+    let shown_page = page.as_ref().map(|page| page.page.clone());
+    let shown = Operation { metrics: shown, page: shown_page, ..loaded.operation.clone() }; // with the port that port 0 became
     let http = metrics.map(|listener| serve_metrics(listener, &station, &loaded.operation)).transpose()?;
+    let page = page.map(|page| serve_page(page, &station, &loaded.operation)).transpose()?;
     let watchdog = Watchdog::start(&station, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
     let announcer = Announcer::new(station.listening(), &loaded.operation.reactors.cores);
     announcer.follow(loaded.operation.mdns);
@@ -85,8 +90,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     notify::ready();
     let overdue = obey(&mut orders, args, &machine, (&station, &announcer), control.as_ref())?;
     drop(control); // a server that leaves takes no orders
-    drop((http, watchdog, announcer));
-    let station = Arc::into_inner(station).context("metrics are still being read")?;
+    drop((http, page, watchdog, announcer));
+    let station = Arc::into_inner(station).context("metrics or the page are still being read")?;
     let (server, config) = station.close();
     let exit = stop(server, &config);
     drop(overdue);
@@ -112,10 +117,19 @@ fn metrics_listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
 fn serve_metrics(listener: TcpListener, station: &Arc<Station>, operation: &Operation) -> anyhow::Result<Http> {
     let address = listener.local_addr().context("the address of metrics")?;
     let source = Arc::clone(station);
-    let http = Http::start(listener, Arc::new(move || source.facts()), &operation.reactors.cores);
+    let http = metrics::http::start(listener, Arc::new(move || source.facts()), &operation.reactors.cores);
     let http = http.context("cannot start a thread for metrics")?;
     info!("metrics: http://{address}/metrics");
     Ok(http)
+}
+
+/// Serves the live page until the end of what it returns.
+fn serve_page(page: Prepared, station: &Arc<Station>, operation: &Operation) -> anyhow::Result<Page> {
+    let report = page.report();
+    info!("page: {}, token in {}", report.address, report.token_file);
+    station.note_page(report);
+    let station: Arc<Station> = Arc::clone(station);
+    page.serve(station, &operation.reactors.cores)
 }
 
 /// The control socket. Where the system has no place for one that was not asked for the server goes without.

@@ -5,7 +5,7 @@
 //! one, and holds up nobody. What a line means is not known here.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -159,6 +159,12 @@ impl Listener {
             ),
         }
     }
+}
+
+/// The number of the user at the other end, if that is who runs this process, or root.
+pub(crate) fn owner_at(stream: BorrowedFd<'_>) -> Option<u32> {
+    let uid = socket_peercred(stream).ok()?.uid;
+    is_owner(uid).then(|| uid.as_raw())
 }
 
 /// Whether the peer is who runs this process, or root (unix(7), `SO_PEERCRED`).

@@ -39,6 +39,7 @@ pub(crate) struct Draft {
     /// Where metrics are served.
     pub(crate) metrics: Option<Text>,
     pub(crate) log_format: Option<Text>,
+    pub(crate) page: PageDraft,
     pub(crate) limits: LimitsDraft,
     pub(crate) background: BackgroundDraft,
     pub(crate) hosts: Vec<HostDraft>,
@@ -52,6 +53,18 @@ pub(crate) struct ReferralDraft {
     /// Where the referral as a whole stands.
     pub(crate) at: Origin,
     pub(crate) address: Option<Text>,
+}
+
+/// The page as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct PageDraft {
+    /// Where it is served.
+    pub(crate) listen: Option<Text>,
+    /// Names under which it is asked.
+    pub(crate) hosts: Vec<Text>,
+    pub(crate) token_file: Option<Text>,
+    /// Milliseconds between two samples. As the command line says, beside a file too.
+    pub(crate) tick_ms: Option<u64>,
 }
 
 /// A policy as it was written.

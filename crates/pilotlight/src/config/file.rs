@@ -53,6 +53,11 @@ fn server(root: &Section<'_>) -> Draft {
     if let Some(section) = root.section("log") {
         draft.log_format = section.text("format");
     }
+    if let Some(section) = root.section("page") {
+        draft.page.listen = section.text("listen");
+        draft.page.hosts = section.texts("hosts");
+        draft.page.token_file = section.text("token_file");
+    }
     if let Some(section) = root.section("server") {
         draft.listen = section.texts("listen");
         draft.advertise = section.text("advertise");

@@ -1,6 +1,8 @@
 //! The command line becomes a draft: one subsystem, its namespaces numbered as they stand.
 
-use super::draft::{Draft, GoalsDraft, LimitsDraft, NamespaceDraft, Number, PolicyDraft, SubsystemDraft, Text};
+use super::draft::{
+    Draft, GoalsDraft, LimitsDraft, NamespaceDraft, Number, PageDraft, PolicyDraft, SubsystemDraft, Text,
+};
 use super::problem::{Located, Origin, Problem};
 use super::units::parse_cores;
 use crate::cli::ServeArgs;
@@ -39,6 +41,12 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         metrics: text("--metrics", args.metrics.as_ref()),
         energy_shares: text("--energy-shares", args.energy_shares.as_ref()),
         log_format: text("--log-format", args.log_format.as_ref()),
+        page: PageDraft {
+            listen: text("--page", args.page.as_ref()),
+            hosts: Vec::new(),
+            token_file: text("--page-token-file", args.page_token_file.as_ref()),
+            tick_ms: args.page_tick,
+        },
         limits: LimitsDraft {
             max_memory: text("--max-memory", args.max_memory.as_ref()),
             drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
@@ -52,7 +60,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 30] = [
+    let stated: [(&'static str, bool, &str); 32] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--mdns", args.mdns, "`mdns = true` in [discovery]"),
@@ -79,6 +87,8 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--metrics", args.metrics.is_some(), "`listen = \"...\"` in [metrics]"),
         ("--energy-shares", args.energy_shares.is_some(), "`energy_shares = \"...\"` in [server]"),
         ("--log-format", args.log_format.is_some(), "`format = \"...\"` in [log]"),
+        ("--page", args.page.is_some(), "`listen = \"...\"` in [page]"),
+        ("--page-token-file", args.page_token_file.is_some(), "`token_file = \"...\"` in [page]"),
         ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
         ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),
         ("--max-memory", args.max_memory.is_some(), "`max_memory = \"...\"` in [limits]"),

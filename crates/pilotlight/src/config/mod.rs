@@ -32,7 +32,7 @@ pub(crate) use edit::Edit;
 pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
 pub(crate) use of_flags::of_flags;
-pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
+pub(crate) use operation::{AdminSocket, Operation, Page, PageAddress, Reactors, SleepAfter, TokenFile};
 pub(crate) use power::{
     BudgetDomain, BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares,
 };
@@ -145,7 +145,9 @@ fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded,
 pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &Machine) -> Result<Loaded, Refused> {
     let (mut draft, problems) = file::read(&text);
     draft.roots.clone_from(&args.roots);
-    check(&draft, problems, machine, &directory_of(path), Some(Source { name: path.display().to_string(), text }))
+    draft.page.tick_ms = args.page_tick;
+    let base = directory_of(path);
+    check(&draft, problems, machine, &base, Some(Source { name: path.display().to_string(), text }))
 }
 
 /// The text of a regular file. A pipe could keep the server waiting for ever, and has nothing left when SIGHUP asks again.

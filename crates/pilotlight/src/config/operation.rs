@@ -54,6 +54,55 @@ pub(crate) struct Operation {
     pub(crate) mdns: bool,
     /// How the log is written.
     pub(crate) log_format: log::Format,
+    /// The live page; `None`: there is none.
+    pub(crate) page: Option<Page>,
+}
+
+/// The live page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// Where it is served.
+    pub(crate) listen: PageAddress,
+    /// Names under which it may be asked, beside `localhost` and addresses.
+    pub(crate) hosts: Vec<String>,
+    /// What lets a browser in.
+    pub(crate) token: TokenFile,
+    /// Time between two samples.
+    pub(crate) tick: Duration,
+}
+
+/// Where the page is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PageAddress {
+    /// Over TCP.
+    Tcp(SocketAddr),
+    /// On a Unix socket of its owner alone.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for PageAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}/"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// The file of the page's token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TokenFile {
+    /// The server makes it, with another token at each start.
+    Made(PathBuf),
+    /// The operator has made it.
+    Given(PathBuf),
+}
+
+impl TokenFile {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        let (Self::Made(path) | Self::Given(path)) = self;
+        path
+    }
 }
 
 /// How long after the last request the whole server waits in the kernel, if the policy lets it.

@@ -10,7 +10,7 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 15] = [
+pub(crate) const SCHEMA: [(&str, &[&str]); 16] = [
     (
         "",
         &[
@@ -22,6 +22,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 15] = [
             "metrics",
             "log",
             "discovery",
+            "page",
             "subsystem",
             "host",
             "class",
@@ -51,6 +52,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 15] = [
     ("discovery", &["mdns", "referral"]),
     ("discovery.referral", &["address"]),
     ("log", &["format"]),
+    ("page", &["listen", "hosts", "token_file"]),
     (
         "limits",
         &[

@@ -8,6 +8,7 @@ mod background;
 mod limits;
 mod network;
 mod operation;
+mod page;
 mod subsystems;
 
 use std::fmt::Display;

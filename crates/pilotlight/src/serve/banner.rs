@@ -78,6 +78,9 @@ fn summary(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr
     if let Some(address) = operation.metrics {
         let _ = writeln!(out, "  metrics http://{address}/metrics");
     }
+    if let Some(page) = &operation.page {
+        let _ = writeln!(out, "  page {} (pilotlight page prints its token)", page.listen);
+    }
     out
 }
 
@@ -181,6 +184,7 @@ fn json_of(
         "sleep_after": operation.sleep_after.text(),
         "admin_socket": operation.admin_socket.as_ref().map(|socket| &socket.path),
         "metrics": operation.metrics,
+        "page": operation.page.as_ref().map(|page| page.listen.to_string()),
     })
 }
 
@@ -249,6 +253,7 @@ mod tests {
             metrics: None,
             mdns: false,
             log_format: crate::log::Format::default(),
+            page: None,
             state_file: None,
         }
     }

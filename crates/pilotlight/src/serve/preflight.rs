@@ -20,7 +20,8 @@ use super::knobs::{self, Reach};
 use super::power;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, options};
 use crate::admin::socket::{BindError, ControlSocket};
-use crate::config::{AdminSocket, BudgetDomain, Operation, Problem};
+use crate::config::{AdminSocket, BudgetDomain, Operation, Page, PageAddress, Problem};
+use crate::page::{token, unix_error};
 use crate::policies::PolicyChoice;
 
 /// What this machine lacks for such a server.
@@ -51,7 +52,21 @@ pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem>
     }
     problems.extend(memory(config));
     problems.extend(operation.admin_socket.as_ref().and_then(control_socket));
+    problems.extend(operation.page.iter().flat_map(page));
     problems
+}
+
+/// Whether the page can be served.
+fn page(page: &Page) -> Vec<Problem> {
+    let place = match &page.listen {
+        PageAddress::Tcp(listen) => address(listen),
+        PageAddress::Unix(path) => ControlSocket::check(path).err().map(|error| {
+            let problem = Problem::of_machine(format!("{:#}", unix_error(&error, path)));
+            if matches!(error, BindError::Live { .. }) { problem.told() } else { problem }
+        }),
+    };
+    let token = token::check(&page.token).err().map(|error| Problem::of_machine(format!("{error:#}")));
+    place.into_iter().chain(token).collect()
 }
 
 /// Whether the control socket can be made.

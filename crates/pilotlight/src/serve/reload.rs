@@ -244,6 +244,7 @@ fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
         ("admin.state", running.state_file != wanted.state_file),
         ("admin.socket", running.admin_socket != wanted.admin_socket),
         ("metrics.listen", running.metrics != wanted.metrics),
+        ("page", running.page != wanted.page),
     ];
     name(&differs)
 }

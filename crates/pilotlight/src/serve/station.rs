@@ -18,12 +18,13 @@ mod facts;
 mod goals;
 mod hosts;
 mod namespaces;
+mod page;
 mod priorities;
 mod save;
 mod volumes;
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_reactor::RuntimeStats;
@@ -36,6 +37,7 @@ use super::server::Running;
 use crate::cli::ServeArgs;
 use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::metrics::ReloadFacts;
+use crate::page::PageReport;
 use crate::policies::PolicyChoice;
 use goals::Watch;
 pub(super) use goals::{refresh, tolerance_of};
@@ -59,6 +61,10 @@ pub(super) struct Station {
     volumes: Volumes,
     /// How it was started.
     args: ServeArgs,
+    /// The live page, if one is served.
+    page: OnceLock<PageReport>,
+    /// Held while a request is carried out, so that each change is logged with who made it.
+    turn: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -159,6 +165,8 @@ impl Station {
             started_s: facts::unix_s(),
             volumes: Volumes::default(),
             args: args.clone(),
+            page: OnceLock::new(),
+            turn: Mutex::new(()),
             state: Mutex::new(state),
         }
     }

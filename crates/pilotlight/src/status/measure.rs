@@ -88,6 +88,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         orders: orders(was, is),
         wake_ups: wake_ups(was, is),
         metrics: Vec::new(),
+        page: None,
     }
 }
 

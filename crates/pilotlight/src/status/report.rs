@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::background::BackgroundReport;
 use crate::metrics::JsonSample;
+use crate::page::PageReport;
 
 /// The version of this form; a field that goes or changes its meaning makes it another.
 pub(crate) const FORMAT: u32 = 1;
@@ -61,6 +62,9 @@ pub(crate) struct Report {
     /// What is served as metrics: counters since the start, under the names of docs/metrics-server.md.
     #[serde(default)]
     pub(crate) metrics: Vec<JsonSample>,
+    /// The live page for browsers, if one is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) page: Option<PageReport>,
 }
 
 /// What does not change while a server runs, but for its age.

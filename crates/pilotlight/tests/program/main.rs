@@ -16,6 +16,7 @@ mod log;
 mod machine;
 mod metrics;
 mod notify;
+mod page;
 mod policies;
 mod priorities;
 mod process;

@@ -97,6 +97,45 @@ fn a_socket_stands_beside_its_file_or_nowhere() {
 }
 
 #[test]
+fn a_page_is_of_this_machine_alone_and_its_token_stands_beside_the_control_socket() {
+    use crate::config::{Page, PageAddress, TokenFile};
+    let page = |line: &[&str]| flags(line).unwrap().operation.page;
+    assert_eq!(page(&[]), None);
+    assert_eq!(page(&["--page=none"]), None);
+    let expected = Page {
+        listen: PageAddress::Tcp("127.0.0.1:9809".parse().unwrap()),
+        hosts: Vec::new(),
+        token: TokenFile::Made("/run/pilotlight/pilotlight.page-token".into()),
+        tick: std::time::Duration::from_secs(1),
+    };
+    assert_eq!(page(&["--page=9809"]), Some(expected.clone()));
+    let unix = Page { listen: PageAddress::Unix("/run/a.sock".into()), ..expected };
+    assert_eq!(page(&["--page=unix:/run/a.sock"]), Some(unix));
+    let given = page(&["--page=9809", "--admin-socket=none", "--page-token-file=/etc/token"]).unwrap();
+    assert_eq!(given.token, TokenFile::Given("/etc/token".into()));
+    let hosts = file("[page]\nlisten = \"9809\"\nhosts = [\"Storage1.example.com\"]\n").operation.page.unwrap().hosts;
+    assert_eq!(hosts, ["storage1.example.com"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_page_is_said() {
+    let told =
+        |line: &[&str]| flags(line).map_or_else(|refused| refused.render(false), |loaded| loaded.warnings(false));
+    for (line, says) in [
+        (&["--page=192.0.2.7:9809"][..], "is not encrypted"),
+        (&["--page=example.com:9809"], "is not an address for the page"),
+        (&["--page=unix:"], "names no socket"),
+        (&["--page=9809", "--admin-socket=none"], "--page-token-file"),
+        (&["--page-token-file=a"], "no page is served"),
+    ] {
+        assert!(told(line).contains(says), "{line:?}: {}", told(line));
+    }
+    let bench = Bench::new();
+    let host = bench.told(&format!("[page]\nlisten = \"9809\"\nhosts = [\"a:80\"]\n{SUBSYSTEM}"));
+    assert!(host.contains("not a name of a machine"), "{host}");
+}
+
+#[test]
 fn reactors_for_tests_are_warned_about_and_have_an_io_thread_each() {
     let loaded = flags(&["--reactors=8"]).unwrap();
     expect![[r#"

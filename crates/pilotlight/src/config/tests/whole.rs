@@ -125,6 +125,11 @@ address = "192.0.2.8:8009"
 [log]
 format = "json"
 
+[page]
+listen = "9809"
+hosts = ["storage1.example.com"]
+token_file = "page-token"
+
 [limits]
 max_memory = "4GiB"
 buffer_memory = "512MiB"

@@ -50,8 +50,7 @@ impl Checker<'_> {
         if written.value == "none" {
             return None;
         }
-        let port = written.value.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let Some(address) = port.or_else(|| written.value.parse().ok()) else {
+        let Some(address) = port_or_address(&written.value) else {
             let what = format!("`{}` is not an address for metrics", written.value);
             let help = "write a port of 127.0.0.1, such as 9808, or an IP address and a port, such as 192.0.2.7:9808";
             self.problem(Problem::error(&written.at, what).help(help));
@@ -108,6 +107,12 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// A port of this machine alone, or an IP address and a port.
+pub(super) fn port_or_address(text: &str) -> Option<SocketAddr> {
+    let port = text.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    port.or_else(|| text.parse().ok())
 }
 
 /// An IP address and a port; otherwise what is wrong and what to write.

@@ -1,7 +1,7 @@
 //! What the program runs a server with: reactors and their siblings, the policy, the control socket.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pilotlight_plant::{Goal, Goals, Of, Tolerance};
@@ -83,7 +83,10 @@ impl Checker<'_> {
             log_format: self.parsed(draft.log_format.as_ref(), log::Format::parse).unwrap_or_default(),
             metrics: draft.metrics.as_ref().and_then(|text| self.metrics(text)),
             mdns: draft.mdns,
+            page: None,
         };
+        let page = self.page(&draft.page, operation.admin_socket.as_ref());
+        let operation = Operation { page, ..operation };
         self.unused_goals(&draft.goals, &operation);
         operation
     }
@@ -256,18 +259,23 @@ impl Checker<'_> {
             Some(text) => (self.base.join(&text.value), text.at.clone()),
             None => (self.machine.socket.clone()?, Origin::Default),
         };
+        self.socket_path(&path, &at);
+        Some(AdminSocket { path, asked: written.is_some(), read_group })
+    }
+
+    /// Checks the path of a Unix socket.
+    pub(super) fn socket_path(&mut self, path: &Path, at: &Origin) {
         let length = path.as_os_str().len();
         if length > MAX_SOCKET_PATH {
             let what = format!("{} has {length} bytes, and a socket's path at most {MAX_SOCKET_PATH}", path.display());
-            self.problem(Problem::error(&at, what).help(format!("choose a shorter path, or {NONE}")));
+            self.problem(Problem::error(at, what).help(format!("choose a shorter path, or {NONE}")));
         }
         if path.file_name().is_none() {
             let what = format!("`{}` names no socket", path.display());
             self.problem(
-                Problem::error(&at, what).help(format!("write a path such as /run/pilotlight/a.sock, or {NONE}")),
+                Problem::error(at, what).help(format!("write a path such as /run/pilotlight/a.sock, or {NONE}")),
             );
         }
-        Some(AdminSocket { path, asked: written.is_some(), read_group })
     }
 
     fn group(&mut self, name: &Text) -> Option<Group> {

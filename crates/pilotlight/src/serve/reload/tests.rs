@@ -128,6 +128,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         metrics: None,
         mdns: false,
         log_format: crate::log::Format::default(),
+        page: None,
         state_file: None,
     }
 }

@@ -1,17 +1,19 @@
 //! What requests over the control socket do to a server.
 
+use std::sync::PoisonError;
+
+use pilotlight_plant::View;
 use pilotlight_reactor::RuntimeStats;
 use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::Station;
-use super::audit;
+use super::audit::{self, Author};
 use super::namespaces::capped;
 use super::priorities::priorities;
 use crate::admin::answer::{Refusal, to_line};
 use crate::admin::background::BackgroundRequest;
-use crate::admin::hosts::DisconnectRequest;
 use crate::admin::listener::{Answering, User};
 use crate::admin::request::{CapRequest, Request};
 use crate::config::parse_cap;
@@ -38,23 +40,14 @@ impl Answering for Station {
             Ok(request) => request,
             Err(refusal) => return to_line::<()>(Err(refusal)),
         };
+        let by = Author::User(session.user.uid);
         if request.is_read_only() {
-            return self.carry_out(request);
+            return self.carry_out(request, &by);
         }
         if !session.user.may_change {
-            return log::<()>("a change by a user that may only read", Err(read_only()));
+            return log::<()>(&by, "a change by a user that may only read", Err(read_only()));
         }
-        if let Request::Save(_) = &request {
-            info!(uid = session.user.uid, "the configuration is saved over the control socket");
-        }
-        if let Request::Disconnect(DisconnectRequest { host, nqn }) = &request {
-            let uid = session.user.uid;
-            info!(uid, host, nqn = nqn.as_deref().unwrap_or("any"), "host is disconnected over the control socket");
-        }
-        let before = self.values();
-        let answer = self.carry_out(request);
-        audit::log(session.user.uid, &before, &self.values());
-        answer
+        self.apply(request, &by)
     }
 
     fn refusal(&self, what: &str) -> String {
@@ -64,6 +57,7 @@ impl Answering for Station {
 
 /// A connection to the control socket.
 pub(in crate::serve) struct Session {
+    /// Who is at its other end.
     user: User,
     /// The counters when it last asked for the status.
     look: Look,
@@ -72,21 +66,30 @@ pub(in crate::serve) struct Session {
 }
 
 impl Station {
-    /// The answer to a request that may change something.
-    fn carry_out(&self, request: Request) -> String {
+    /// The answer to a request that may change something; what it changes is logged.
+    pub(super) fn apply(&self, request: Request, by: &Author) -> String {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        audit::note(by, &request);
+        let before = self.values();
+        let answer = self.carry_out(request, by);
+        audit::log(by, &before, &self.values());
+        answer
+    }
+
+    fn carry_out(&self, request: Request, by: &Author) -> String {
         match request {
             Request::Status | Request::Health => self.refusal("it changes nothing"), // answered before
-            Request::SetPolicy(choice) => log("set-policy", self.set_policy(&choice)),
-            Request::SetGoals(goals) => log("set-goals", self.set_goals(&goals)),
-            Request::SetCap(cap) => log("set-cap", self.set_cap(&cap)),
-            Request::SetPriority(priority) => log("set-priority", self.set_priority(&priority)),
-            Request::SetMinimum(minimum) => log("set-minimum", self.set_minimum(&minimum)),
-            Request::SetBackground(request) => log("set-background", self.set_background(&request)),
-            Request::Hosts(nqn, request) => log("host", self.hosts(nqn.as_deref(), &request)),
-            Request::Save(request) => log("config save", self.save(&request)),
+            Request::SetPolicy(choice) => log(by, "set-policy", self.set_policy(&choice)),
+            Request::SetGoals(goals) => log(by, "set-goals", self.set_goals(&goals)),
+            Request::SetCap(cap) => log(by, "set-cap", self.set_cap(&cap)),
+            Request::SetPriority(priority) => log(by, "set-priority", self.set_priority(&priority)),
+            Request::SetMinimum(minimum) => log(by, "set-minimum", self.set_minimum(&minimum)),
+            Request::SetBackground(request) => log(by, "set-background", self.set_background(&request)),
+            Request::Hosts(nqn, request) => log(by, "host", self.hosts(nqn.as_deref(), &request)),
+            Request::Save(request) => log(by, "config save", self.save(&request)),
             Request::Connections => to_line(Ok(self.connections())),
-            Request::Disconnect(request) => log("disconnect", self.disconnect(&request)),
-            Request::Namespace(nqn, request) => log("namespace", self.namespace(nqn.as_deref(), request)),
+            Request::Disconnect(request) => log(by, "disconnect", self.disconnect(&request)),
+            Request::Namespace(nqn, request) => log(by, "namespace", self.namespace(nqn.as_deref(), request)),
         }
     }
 }
@@ -98,9 +101,9 @@ fn read_only() -> Refusal {
 }
 
 /// The answer's line; what was refused stands in the server's log too.
-fn log<T: Serialize>(what: &str, outcome: Result<T, Refusal>) -> String {
+fn log<T: Serialize>(by: &Author, what: &str, outcome: Result<T, Refusal>) -> String {
     if let Err(refusal) = &outcome {
-        warn!(command = what, reason = %refusal.message, "control request refused");
+        warn!(command = what, reason = %refusal.message, "{} request refused", by.name());
     }
     to_line(outcome)
 }
@@ -108,45 +111,47 @@ fn log<T: Serialize>(what: &str, outcome: Result<T, Refusal>) -> String {
 impl Station {
     /// What the server is, and did since this connection asked last.
     fn status(&self, session: &mut Look) -> Report {
-        let uptime_ns = self.started.elapsed().as_nanos() as u64;
         self.server.watch_latency();
-        let stats: ServerStats = self.server.stats();
+        let now = self.look_now();
         // after the counters: asking wakes the main core, and that is not to be seen
+        let report = self.report_of(session, &now, true);
+        let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
+        *session = now;
+        Report { metrics, ..report }
+    }
+
+    /// Its counters.
+    pub(super) fn look_now(&self) -> Look {
+        let uptime_ns = self.started.elapsed().as_nanos() as u64;
+        Look { uptime_ns, stats: self.server.stats() }
+    }
+
+    /// What the server is, and did between two looks, without metrics. What only the main core knows is left out unless that `may_wake`.
+    pub(super) fn report_of(&self, before: &Look, now: &Look, may_wake: bool) -> Report {
         let (operation, in_charge, priorities, view, budget, unreachable) = {
             let state = self.state();
             (
                 state.operation.clone(),
                 state.in_charge.clone(),
                 priorities(&state),
-                self.server.view(),
-                self.budget_status(&state),
-                self.server.unreachable(),
+                if may_wake { self.server.view() } else { View::new() },
+                self.budget_status(&state).map(|budget| if may_wake { self.with_bottleneck(budget) } else { budget }),
+                may_wake.then(|| self.server.unreachable()).flatten(),
             )
         };
         let facts = ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            uptime_ns,
+            uptime_ns: now.uptime_ns,
             listening: self.listening.clone(),
             test_mode: operation.reactors.is_test_mode(),
             sleep_after: operation.sleep_after.text(),
         };
         let policy = measure::policy(&in_charge, view);
-        let now = Look { uptime_ns, stats };
-        let report = measure::report(session, &now, facts, policy, &operation.reactors);
+        let report = measure::report(before, now, facts, policy, &operation.reactors);
         let goals = measure::goals(&operation.goals, &operation.tolerances, &in_charge, unreachable);
-        let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
-        let report = Report {
-            goals,
-            priorities,
-            budget,
-            power: self.server.power(),
-            energy_shares: self.energy_shares(),
-            metrics,
-            ..report
-        };
-        *session = now;
-        report
+        let (power, page) = (self.server.power(), self.page.get().cloned());
+        Report { goals, priorities, budget, power, page, energy_shares: self.energy_shares(), ..report }
     }
 
     /// Whether it works, from counters alone: no core is woken.

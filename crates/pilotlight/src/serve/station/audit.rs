@@ -1,14 +1,58 @@
-//! Who changed what over the control socket: one line of the log for each value that is another afterwards, with the user's number, the old
-//! value and the new one. Values are compared as a whole, so that no kind of request can be left out.
+//! Who changed what over the control socket or the page: one line of the log for each value that is another afterwards, with the user's number
+//! or the browser's address, the old value and the new one. Values are compared as a whole, so that no kind of request can be left out.
 
 use std::collections::BTreeMap;
 
 use tracing::info;
 
 use super::Station;
+use crate::admin::hosts::DisconnectRequest;
+use crate::admin::request::Request;
 use crate::config::{format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
 use crate::status::measure;
+
+/// Who sent a request.
+pub(super) enum Author {
+    /// The user with this number, over the control socket.
+    User(u32),
+    /// A browser at this address, over the page. Who has its token is not known here.
+    Page(String),
+}
+
+impl Author {
+    /// In the name of an event of the log.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::User(_) => "control",
+            Self::Page(_) => "page",
+        }
+    }
+
+    /// Where the request came in.
+    pub(super) fn place(&self) -> &'static str {
+        match self {
+            Self::User(_) => "control socket",
+            Self::Page(_) => "page",
+        }
+    }
+}
+
+/// Writes into the log what changes no value that stays: a disconnection, and that the configuration is saved.
+pub(super) fn note(by: &Author, request: &Request) {
+    let (uid, remote) = match by {
+        Author::User(uid) => (Some(*uid), None),
+        Author::Page(remote) => (None, Some(remote)),
+    };
+    let place = by.place();
+    match request {
+        Request::Save(_) => info!(uid, remote, "the configuration is saved over the {place}"),
+        Request::Disconnect(DisconnectRequest { host, nqn }) => {
+            info!(uid, remote, host, nqn = nqn.as_deref().unwrap_or("any"), "host is disconnected over the {place}");
+        }
+        _ => {}
+    }
+}
 
 /// What a request can change, by name.
 pub(super) type Values = BTreeMap<String, String>;
@@ -70,10 +114,13 @@ fn changes(before: &Values, after: &Values) -> Vec<(String, String, String)> {
     all.filter(|(_, old, new)| old != new).collect()
 }
 
-/// Writes what a user has changed into the log.
-pub(super) fn log(uid: u32, before: &Values, after: &Values) {
+/// Writes what was changed into the log.
+pub(super) fn log(by: &Author, before: &Values, after: &Values) {
     for (name, old, new) in changes(before, after) {
-        info!(uid, %old, %new, "{name} was changed over the control socket");
+        match by {
+            Author::User(uid) => info!(uid, %old, %new, "{name} was changed over the control socket"),
+            Author::Page(remote) => info!(by = "page", %remote, %old, %new, "{name} was changed over the page"),
+        }
     }
 }
 

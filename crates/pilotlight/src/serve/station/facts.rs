@@ -21,12 +21,7 @@ impl Station {
     pub(super) fn facts_with(&self, stats: ServerStats) -> Facts {
         let energy = self.energy_shares();
         let state = self.state();
-        let goals = measure::goals(
-            &state.operation.goals,
-            &state.operation.tolerances,
-            &state.in_charge,
-            self.server.unreachable(),
-        );
+        let goals = measure::goals(&state.operation.goals, &state.operation.tolerances, &state.in_charge, None);
         let names_host = |of: &Capped| {
             let caps = state.caps_read.iter().chain(&state.operation.caps).map(|(of, _)| of);
             caps.chain(state.operation.priorities.iter().map(|(of, _)| of)).any(|named| named == of)

@@ -153,7 +153,8 @@ impl Station {
         }
         let policy = if asked.dry_run { &planned.policy } else { &state.in_charge };
         let goals = measure::goals(&planned.goals, &planned.tolerances, policy, None);
-        let mut report = self.budget_report(&state, &planned.by_hand, planned.domain, now_s);
+        let report = self.budget_report(&state, &planned.by_hand, planned.domain, now_s);
+        let mut report = report.map(|report| self.with_bottleneck(report));
         if let Some(report) = report.as_mut().filter(|_| asked.dry_run) {
             report.headroom_uw = headroom(planned.goals.budget_uw, report.power_uw);
             report.state = "not set: dry run".to_owned();
@@ -288,6 +289,12 @@ impl Station {
         self.budget_report(state, &state.by_hand_goals, domain, budget::now_s())
     }
 
+    /// Adds the component that limits throughput. Asking wakes the main core.
+    pub(super) fn with_bottleneck(&self, report: BudgetReport) -> BudgetReport {
+        let bottleneck = self.server.bottleneck().map(|component| component.name().to_owned());
+        BudgetReport { bottleneck, ..report }
+    }
+
     fn budget_report(&self, state: &State, by_hand: &ByHand, domain: BudgetDomain, now_s: u64) -> Option<BudgetReport> {
         let in_force = state.configured.budget(by_hand, now_s);
         let next = state.configured.schedule.as_ref().and_then(|schedule| schedule.next(now_s));
@@ -311,7 +318,7 @@ impl Station {
                 .server
                 .power()
                 .map(|power| power.modelled.map_or(power.sensor, |profile| format!("modelled, profile {profile}"))),
-            bottleneck: self.server.bottleneck().map(|component| component.name().to_owned()),
+            bottleneck: None,
             throttled: self.throttled(state),
             withdrawn_uw: state.withdrawn_uw,
         })

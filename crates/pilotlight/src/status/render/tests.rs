@@ -149,6 +149,7 @@ pub(crate) fn report() -> Report {
             WakeUpReport { from: "server-sleep".to_owned(), wakes: count(0, 5), latency: distribution(0, 0) },
         ],
         metrics: Vec::new(),
+        page: None,
     }
 }
 

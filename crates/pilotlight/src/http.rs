@@ -1,0 +1,305 @@
+//! HTTP on a thread of its own that stays off the CPUs of reactors: what metrics and the page share.
+//!
+//! Bounded: connections at once, the time of a request's head, and how long a connection may make no progress. What is answered is not known
+//! here: each connection has a router of its own.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::AsFd as _;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use futures_util::future::{Either, select};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use pilotlight_reactor::keep_off;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tracing::{debug, warn};
+
+use crate::admin::listener::owner_at;
+use crate::admin::socket::ControlSocket;
+
+/// How long the head of a request may take.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long a connection may make no progress, where nothing else is said.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait where the system has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Most bytes that a connection buffers, each way.
+const BUFFER: usize = 64 * 1024;
+/// Threads for work that waits: one that samples, one that answers.
+const WAITING: usize = 2;
+
+/// Where connections come from.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    /// Of its owner alone.
+    Unix(ControlSocket),
+}
+
+/// A connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// Who is at the other end: an address, or a user.
+    pub(crate) name: Arc<str>,
+    /// The server's end is an address of this machine alone.
+    pub(crate) is_local: bool,
+    /// Counts parts of a long answer that were taken.
+    pub(crate) progress: Progress,
+}
+
+/// What tells that a long answer is being read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    /// A part was taken.
+    pub(crate) fn made(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A thread that serves until the end of this.
+pub(crate) struct Http {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is served.
+pub(crate) struct Service<R, B> {
+    /// The thread's name, and what the log calls it.
+    pub(crate) name: &'static str,
+    /// Connections at once; one more is closed.
+    pub(crate) connections: usize,
+    /// A connection that makes no progress for so long is closed.
+    pub(crate) patience: Duration,
+    /// What answers a connection.
+    pub(crate) router: R,
+    /// What runs beside.
+    pub(crate) beside: B,
+}
+
+impl Http {
+    /// Serves who connects to `listener`, on other CPUs than these where it may use any.
+    ///
+    /// # Errors
+    /// If the system has no thread or no way to wait left.
+    pub(crate) fn start<R, B>(listener: Listener, service: Service<R, B>, reactors: &[Option<u32>]) -> io::Result<Self>
+    where
+        R: Fn(Peer) -> Router + Send + 'static,
+        B: Future<Output = ()> + Send + 'static,
+    {
+        if let Listener::Tcp(listener) = &listener {
+            listener.set_nonblocking(true)?;
+        }
+        let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.max_blocking_threads(WAITING).thread_name(service.name).enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name(service.name.to_owned()).spawn(move || {
+            keep_off(&cpus); // threads that this one starts inherit it
+            let Service { beside, .. } = service;
+            let accepting = Accepting { name: service.name, router: service.router, patience: service.patience };
+            runtime.block_on(async move {
+                let beside = tokio::spawn(beside);
+                let accepting = pin!(accepting.run(listener, service.connections));
+                if let Either::Left((Err(error), stopped)) = select(accepting, stopped).await {
+                    warn!("{}: nothing is served: {error}", service.name);
+                    let _ = stopped.await;
+                }
+                beside.abort();
+            });
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What takes connections.
+struct Accepting<R> {
+    name: &'static str,
+    router: R,
+    patience: Duration,
+}
+
+impl<R: Fn(Peer) -> Router> Accepting<R> {
+    async fn run(&self, listener: Listener, connections: usize) -> io::Result<()> {
+        let places = Arc::new(Semaphore::new(connections));
+        match listener {
+            Listener::Tcp(listener) => {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                loop {
+                    let Some((stream, peer)) = self.taken(listener.accept().await).await else { continue };
+                    let Some(place) = self.place(&places) else { continue };
+                    let is_local = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+                    self.spawn(stream, &peer.to_string(), is_local, place);
+                }
+            }
+            Listener::Unix(socket) => {
+                let listener = std::os::unix::net::UnixListener::from(socket.as_fd().try_clone_to_owned()?);
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                loop {
+                    let Some((stream, _)) = self.taken(listener.accept().await).await else { continue };
+                    let Some(place) = self.place(&places) else { continue };
+                    match owner_at(stream.as_fd()) {
+                        Some(uid) => self.spawn(stream, &format!("unix socket, uid {uid}"), true, place),
+                        None => warn!("{}: a connection of another user was refused", self.name),
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was accepted. After a failure it waits a little: without descriptors the next one would fail at once.
+    async fn taken<T>(&self, accepted: io::Result<T>) -> Option<T> {
+        match accepted {
+            Ok(accepted) => Some(accepted),
+            Err(error) => {
+                debug!("{}: {error}", self.name);
+                tokio::time::sleep(PAUSE).await;
+                None
+            }
+        }
+    }
+
+    fn place(&self, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(places).try_acquire_owned().ok();
+        if place.is_none() {
+            warn!("{}: too many connections are open; one more is closed", self.name);
+        }
+        place
+    }
+
+    fn spawn(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: &str,
+        is_local: bool,
+        place: OwnedSemaphorePermit,
+    ) {
+        let peer = Peer { name: peer.into(), is_local, progress: Progress::default() };
+        let (name, patience, router) = (self.name, self.patience, (self.router)(peer.clone()));
+        tokio::spawn(async move {
+            serve(stream, name, &peer, router, patience).await;
+            drop(place);
+        });
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    name: &str,
+    peer: &Peer,
+    router: Router,
+    patience: Duration,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let mut before = peer.progress.count();
+    loop {
+        match tokio::time::timeout(patience, connection.as_mut()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => return debug!(peer = %peer.name, "{name}: {error}"),
+            Err(_) if peer.progress.count() == before => {
+                return debug!(peer = %peer.name, "{name}: a connection that made no progress is closed");
+            }
+            Err(_) => before = peer.progress.count(),
+        }
+    }
+}
+
+/// The name in a `Host`, without its port.
+pub(crate) fn name_in(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.chars().all(|c| c.is_ascii_digit()) && !name.ends_with(':') => name,
+        _ => host,
+    }
+}
+
+/// Whether a `Host` is an address or `localhost`, with or without a port. A page of another name cannot send one of these, whatever its
+/// name resolves to (DNS rebinding).
+pub(crate) fn is_this_machine(host: &str) -> bool {
+    let name = name_in(host);
+    name.eq_ignore_ascii_case("localhost") || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::io::Write as _;
+    use std::net::TcpStream;
+    use std::sync::mpsc::{Sender, channel};
+
+    use axum::body::{Body, Bytes};
+    use axum::routing::get;
+    use futures_util::stream;
+
+    use super::*;
+
+    /// Says when it ends.
+    struct Ends(Sender<()>);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+
+    #[test]
+    fn a_connection_that_stops_reading_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (ends, ended) = channel();
+        let router = move |peer: Peer| {
+            let ends = ends.clone();
+            let endless = move || {
+                let body = stream::unfold((peer.progress.clone(), Ends(ends.clone())), |(progress, ends)| async {
+                    progress.made();
+                    Some((Ok::<_, io::Error>(Bytes::from_static(&[0; 16_384])), (progress, ends)))
+                });
+                async move { Body::from_stream(body) }
+            };
+            Router::new().route("/", get(endless))
+        };
+        let patience = Duration::from_millis(50);
+        let service = Service { name: "test", connections: 1, patience, router, beside: pending() };
+        let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        ended.recv_timeout(Duration::from_secs(60)).expect("the body ends with its connection");
+        drop((http, stream));
+    }
+
+    #[test]
+    fn names_of_other_machines_are_not_this_one() {
+        for host in ["localhost", "LOCALHOST:9808", "127.0.0.1:9808", "[::1]:9808", "::1", "192.0.2.1"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["", "example.com", "example.com:9808", "localhost.example.com", "127.0.0.1.example.com:80"] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Logins and sessions. The time and the random source are handed in.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use subtle::ConstantTimeEq as _;
+
+use super::token::Token;
+
+/// Sessions at once; the one that was not used for longest makes room.
+const MAX_SESSIONS: usize = 64;
+/// A session that is not used for so long ends.
+const UNUSED: Duration = Duration::from_secs(12 * 3600);
+/// Failed logins that are taken in [`WINDOW`]; then none is, right or wrong, until the first of them is over.
+const FAILURES: usize = 10;
+/// Time over which failures count.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Who may see the page.
+pub(super) struct Sessions {
+    token: Token,
+    open: Vec<Session>,
+    failures: VecDeque<Instant>,
+}
+
+struct Session {
+    id: String,
+    used: Instant,
+}
+
+/// Why there is no session.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LoginRefusal {
+    /// Another token.
+    Wrong,
+    /// Too many wrong ones; the next is looked at after this time.
+    TooMany(Duration),
+    /// There are no random numbers.
+    NoRandom,
+}
+
+impl Sessions {
+    pub(super) fn new(token: Token) -> Self {
+        Self { token, open: Vec::new(), failures: VecDeque::new() }
+    }
+
+    /// Opens a session; its name.
+    pub(super) fn login(
+        &mut self,
+        offered: &str,
+        now: Instant,
+        random: impl FnOnce() -> io::Result<String>,
+    ) -> Result<String, LoginRefusal> {
+        let is_over = |failed: &Instant| now.saturating_duration_since(*failed) >= WINDOW;
+        while self.failures.front().is_some_and(is_over) {
+            self.failures.pop_front();
+        }
+        if self.failures.len() >= FAILURES {
+            let first = self.failures.front().copied().unwrap_or(now);
+            return Err(LoginRefusal::TooMany(WINDOW.saturating_sub(now.saturating_duration_since(first))));
+        }
+        if !self.token.is(offered) {
+            self.failures.push_back(now);
+            return Err(LoginRefusal::Wrong);
+        }
+        let id = random().map_err(|_| LoginRefusal::NoRandom)?;
+        self.forget(now);
+        if self.open.len() >= MAX_SESSIONS {
+            let oldest = self.open.iter().enumerate().min_by_key(|(_, session)| session.used).map(|(at, _)| at);
+            oldest.map(|at| self.open.swap_remove(at));
+        }
+        self.open.push(Session { id: id.clone(), used: now });
+        Ok(id)
+    }
+
+    /// Whether there is such a session; it has been used then.
+    pub(super) fn is_open(&mut self, id: &str, now: Instant) -> bool {
+        self.forget(now);
+        let found = self.open.iter_mut().find(|session| is(&session.id, id));
+        found.map(|session| session.used = now).is_some()
+    }
+
+    pub(super) fn end(&mut self, id: &str) {
+        self.open.retain(|session| !is(&session.id, id));
+    }
+
+    fn forget(&mut self, now: Instant) {
+        self.open.retain(|session| now.saturating_duration_since(session.used) < UNUSED);
+    }
+}
+
+fn is(id: &str, offered: &str) -> bool {
+    id.as_bytes().ct_eq(offered.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    fn sessions() -> (Sessions, Instant) {
+        (Sessions::new(Token::of(TOKEN)), Instant::now())
+    }
+
+    fn numbered(number: usize) -> impl FnOnce() -> io::Result<String> {
+        move || Ok(format!("session {number}"))
+    }
+
+    #[test]
+    fn only_the_token_opens_a_session_and_only_its_name_finds_it() {
+        let (mut sessions, now) = sessions();
+        assert_eq!(sessions.login("wrong", now, numbered(0)), Err(LoginRefusal::Wrong));
+        let id = sessions.login(TOKEN, now, numbered(1)).unwrap();
+        assert!(sessions.is_open(&id, now) && !sessions.is_open("session 0", now) && !sessions.is_open("", now));
+        sessions.end("session 0");
+        assert!(sessions.is_open(&id, now));
+        sessions.end(&id);
+        assert!(!sessions.is_open(&id, now));
+        let none = || Err(io::Error::other("none"));
+        assert_eq!(sessions.login(TOKEN, now, none), Err(LoginRefusal::NoRandom));
+    }
+
+    #[test]
+    fn after_ten_wrong_tokens_none_is_looked_at_for_a_minute() {
+        let (mut sessions, start) = sessions();
+        let at = |s| start + Duration::from_secs(s);
+        for second in 0..10 {
+            assert_eq!(sessions.login("wrong", at(second), numbered(0)), Err(LoginRefusal::Wrong));
+        }
+        let refused = Err(LoginRefusal::TooMany(Duration::from_secs(50)));
+        assert_eq!(sessions.login(TOKEN, at(10), numbered(0)), refused);
+        assert!(sessions.login(TOKEN, at(60), numbered(1)).is_ok());
+        assert_eq!(sessions.login("wrong", at(60), numbered(0)), Err(LoginRefusal::Wrong));
+        assert!(matches!(sessions.login("wrong", at(60), numbered(0)), Err(LoginRefusal::TooMany(_))));
+        assert!(sessions.is_open("session 1", at(60)), "sessions are not touched by it");
+    }
+
+    #[test]
+    fn a_session_ends_unused_and_there_is_a_most() {
+        let (mut sessions, start) = sessions();
+        let id = sessions.login(TOKEN, start, numbered(0)).unwrap();
+        let nearly = UNUSED - Duration::from_secs(1);
+        assert!(sessions.is_open(&id, start + nearly) && sessions.is_open(&id, start + nearly + nearly));
+        let later = start + nearly + nearly + UNUSED;
+        assert!(!sessions.is_open(&id, later));
+        for number in 0..=MAX_SESSIONS {
+            sessions.login(TOKEN, later + Duration::from_millis(number as u64), numbered(number)).unwrap();
+        }
+        let now = later + Duration::from_secs(1);
+        assert!(!sessions.is_open("session 0", now) && sessions.is_open("session 1", now));
+        assert_eq!(sessions.open.len(), MAX_SESSIONS);
+    }
+}

@@ -1,0 +1,174 @@
+//! The secret that opens the page, and its file.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
+use subtle::ConstantTimeEq as _;
+
+use crate::config::TokenFile;
+
+/// How long a token of an operator may be: at least 128 bits where its characters are random hexadecimal digits.
+const LENGTH: std::ops::RangeInclusive<usize> = 32..=256;
+/// Bits of the file's mode that let others write it, or everybody read it. A group may read: systemd's credentials have that bit.
+const TOO_OPEN: u32 = 0o027;
+
+/// A secret.
+pub(crate) struct Token(String);
+
+impl Token {
+    /// Whether this is it, in a time that does not depend on where they differ.
+    pub(super) fn is(&self, offered: &str) -> bool {
+        self.0.as_bytes().ct_eq(offered.as_bytes()).into()
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+/// A file that goes with its owner.
+#[derive(Debug)]
+pub(crate) struct MadeFile {
+    path: PathBuf,
+    token: String,
+}
+
+impl Drop for MadeFile {
+    /// Removes the file, unless another server has put its own there.
+    fn drop(&mut self) {
+        if fs::read_to_string(&self.path).is_ok_and(|text| text.trim() == self.token) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// 32 random bytes as hexadecimal digits.
+pub(super) fn random() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The token, and its file where that was made here.
+pub(super) fn open(file: &TokenFile) -> anyhow::Result<(Token, Option<MadeFile>)> {
+    match file {
+        TokenFile::Given(path) => Ok((Token(read(path)?), None)),
+        TokenFile::Made(path) => {
+            let token = random().context("no random numbers for the page's token")?;
+            write(path, &token).with_context(|| {
+                let path = path.display();
+                format!("cannot write the page's token to {path}: name a file of your own with --page-token-file")
+            })?;
+            Ok((Token(token.clone()), Some(MadeFile { path: path.clone(), token })))
+        }
+    }
+}
+
+/// Looks whether an operator's file holds a token.
+///
+/// # Errors
+/// As of [`read`].
+pub(crate) fn check(file: &TokenFile) -> anyhow::Result<()> {
+    match file {
+        TokenFile::Given(path) => read(path).map(drop),
+        TokenFile::Made(_) => Ok(()),
+    }
+}
+
+/// Reads a token's file.
+///
+/// # Errors
+/// If others can read it too, or it holds no token.
+pub(super) fn read(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
+    let how = format!("make one with: (umask 077; openssl rand -hex 32 > {shown})");
+    let meta = fs::metadata(path).with_context(|| format!("the page's token file {shown}; {how}"))?;
+    if !meta.is_file() {
+        bail!("the page's token file {shown} is not a regular file; {how}");
+    }
+    let is_ours = meta.uid() == geteuid().as_raw() || meta.uid() == 0;
+    if !is_ours || meta.mode() & TOO_OPEN != 0 {
+        bail!("others may read or change the page's token file {shown}: chown it to this user, and chmod 600");
+    }
+    let text = fs::read_to_string(path).with_context(|| format!("the page's token file {shown}"))?;
+    let token = text.trim();
+    if !LENGTH.contains(&token.len()) || !token.chars().all(|c| c.is_ascii_graphic()) {
+        let (least, most) = (LENGTH.start(), LENGTH.end());
+        bail!("the page's token file {shown} has to hold {least} to {most} characters of ASCII without spaces; {how}");
+    }
+    Ok(token.to_owned())
+}
+
+/// Writes a token to a file that nobody else can read at any time.
+fn write(path: &Path, token: &str) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let temporary = PathBuf::from(name);
+    let _ = fs::remove_file(&temporary); // of a process with the same number that was killed
+    let written = fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)
+        .and_then(|mut file| writeln!(file, "{token}"))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_made_token_is_its_owners_and_goes_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.page-token");
+        let (token, file) = open(&TokenFile::Made(path.clone())).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert!(token.is(text.trim()) && text.trim().len() == 64);
+        assert!(!token.is("") && !token.is(&text.trim()[1..]) && !token.is(&text));
+        let (other, second) = open(&TokenFile::Made(path.clone())).unwrap();
+        assert!(!other.is(text.trim()), "each start has a token of its own");
+        drop(file);
+        assert!(path.exists(), "it is the second one's by now");
+        drop(second);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_given_file_that_others_can_read_or_that_holds_no_token_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let refused = || open(&TokenFile::Given(path.clone())).map(drop).unwrap_err();
+        assert!(format!("{:#}", refused()).contains("openssl rand"));
+        let token = random().unwrap();
+        fs::write(&path, format!("{token}\n")).unwrap();
+        let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o644, 0o604, 0o620, 0o602] {
+            set(mode);
+            assert!(refused().to_string().contains("others may"), "{mode:o}");
+        }
+        for mode in [0o600, 0o400, 0o440] {
+            set(mode);
+            assert!(open(&TokenFile::Given(path.clone())).unwrap().0.is(&token));
+        }
+        assert!(path.exists());
+        set(0o600);
+        for text in ["", "short", &"x".repeat(257), &format!("{token} {token}")] {
+            fs::write(&path, text).unwrap();
+            assert!(refused().to_string().contains("characters"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+// The live page in headless Chromium: renders, updates, survives a restart, fits narrow and wide screens, and is accessible.
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { chromium } from 'playwright-core';
+import { Server, run } from './server.mjs';
+
+const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
+const PATIENCE = 60_000;
+const ARGS = ['--listen', '127.0.0.1:0', '--reactors', '2', '--sensor', 'modelled', '--page-tick', '200'];
+
+let browser;
+let server;
+before(async () => {
+  server = await Server.start([...ARGS, '--page', '0']);
+  run(['load', '--yield', '--target', server.target, '--runtime', '600', '--iodepth', '4']);
+  const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
+  browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] }); // CI runs as root
+});
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+// A page of its own, what went wrong on it, and a login where that is wanted.
+async function open({ width = 1280, colorScheme = 'light', login = true } = {}) {
+  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, bypassCSP: false });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  const problems = [];
+  page.on('console', (message) => ['error', 'warning'].includes(message.type()) && problems.push(message.text()));
+  page.on('pageerror', (error) => problems.push(error.message));
+  page.on('request', (request) => {
+    if (!request.url().startsWith(server.url) && !request.url().startsWith('data:')) problems.push(request.url());
+  });
+  await page.goto(server.url);
+  if (login) await logIn(page);
+  return { page, problems, context };
+}
+
+async function logIn(page) {
+  await page.getByLabel('Token').fill(server.token);
+  await page.getByRole('button', { name: 'Log in' }).click();
+  await live(page);
+}
+
+const live = (page) => page.waitForFunction(() => document.getElementById('connection')?.textContent.startsWith('live'));
+const drawn = (page) => page.waitForFunction(() =>
+  document.querySelector('#cores canvas')?.getAttribute('aria-label').includes('%')
+  && document.getElementById('power-chart').getAttribute('aria-label').includes('W'));
+
+// Violations of accessibility rules, as text. axe is run past the page's own policy, as an extension would be.
+async function violations(page) {
+  const session = await page.context().newCDPSession(page);
+  const { readFileSync } = await import('node:fs');
+  await session.send('Runtime.evaluate', { expression: readFileSync(axe, 'utf8') });
+  const run = { expression: 'axe.run(document)', awaitPromise: true, returnByValue: true };
+  const { result } = await session.send('Runtime.evaluate', run);
+  assert.ok(result.value.passes.length > 5, 'axe has run');
+  return result.value.violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`);
+}
+
+const scrollsSideways = (page) => page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth);
+
+test('without the token there is only a login, and a wrong one is refused beside the form', async () => {
+  const { page, context } = await open({ login: false });
+  assert.deepEqual(await violations(page), []);
+  await page.getByLabel('Token').fill('wrong');
+  await page.getByRole('button', { name: 'Log in' }).click();
+  await page.getByText('this is not the token').waitFor();
+  assert.equal(await page.getByText('Power budget').count(), 0);
+  await context.close();
+});
+
+for (const width of [400, 1600]) {
+  for (const colorScheme of ['light', 'dark']) {
+    test(`at ${width} pixels, ${colorScheme}: renders, updates, is accessible, and asks nobody else`, async () => {
+      const { page, problems, context } = await open({ width, colorScheme });
+      await drawn(page);
+      assert.equal(await scrollsSideways(page), false);
+      assert.deepEqual(await violations(page), []);
+      assert.match(await page.locator('#power').textContent(), /^\d.* W$/);
+      assert.match(await page.locator('#sensor').textContent(), /modelled with profile .*: not measured/);
+      assert.match(await page.locator('#p99').textContent(), /s$/);
+      const requests = await page.locator('#iops').textContent();
+      assert.match(requests, /\/s$/);
+      await page.waitForFunction((before) => document.getElementById('iops').textContent !== before, requests);
+      const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      assert.equal(back === 'rgb(255, 255, 255)', colorScheme === 'light');
+      // the strips have been painted: a colour of a state is among their pixels
+      const painted = await page.evaluate(() => {
+        const canvas = document.querySelector('#cores canvas');
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        return data.some((value) => value !== 0);
+      });
+      assert.ok(painted);
+      assert.deepEqual(problems, []);
+      if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/${width}-${colorScheme}.png`, fullPage: true });
+      await context.close();
+    });
+  }
+}
+
+test('a budget and a policy are set through their forms, and a refusal stands beside its form', async () => {
+  const { page, problems, context } = await open();
+  const form = page.locator('#set-budget');
+  await form.getByLabel('Most power').fill('250W');
+  await form.getByRole('button').click();
+  await form.getByText('Done').waitFor();
+  await page.waitForFunction(() => document.getElementById('budget').textContent === '250 W');
+  assert.equal(server.ask('status').goals.budget_uw, 250_000_000);
+  await form.getByLabel('Most power').fill('much');
+  await form.getByRole('button').click();
+  await form.getByText('Refused').waitFor();
+  assert.deepEqual(await violations(page), []);
+  await form.getByLabel('Most power').fill('off');
+  await form.getByRole('button').click();
+  await page.waitForFunction(() => document.getElementById('budget').textContent === 'off');
+  const policy = page.locator('#set-policy');
+  await policy.getByLabel('Name').selectOption('static');
+  await policy.getByRole('button').click();
+  await page.waitForFunction(() => document.getElementById('policy').textContent === 'static');
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a reload shows the past, and a logout ends the session', async () => {
+  const { page, problems, context } = await open();
+  await drawn(page);
+  await page.reload();
+  await drawn(page);
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.getByLabel('Token').waitFor();
+  await page.goto(server.url);
+  await page.getByLabel('Token').waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a restart of the server leads to the login, and from there on', async () => {
+  const { page, context } = await open();
+  const port = new URL(server.url).port;
+  await server.stop();
+  await page.getByText('the server does not answer').waitFor();
+  server = await Server.start([...ARGS, '--page', port]);
+  await page.getByLabel('Token').waitFor(); // the session was the old server's
+  await logIn(page);
+  await context.close();
+});

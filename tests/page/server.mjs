@@ -1,0 +1,53 @@
+// Starts `pilotlight serve` with a page, and programs beside it, for tests and for the picture.
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+
+export const program = process.env.PILOTLIGHT ?? new URL('../../target/debug/pilotlight', import.meta.url).pathname;
+
+const children = new Set();
+process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
+
+// Runs a program until this process ends, or longer than that by nothing.
+export function run(args, stdio = 'ignore') {
+  const child = spawn(program, args, { stdio: ['ignore', stdio, process.env.VERBOSE ? 'inherit' : 'ignore'] });
+  children.add(child);
+  child.once('exit', () => children.delete(child));
+  return child;
+}
+
+export const folder = mkdtempSync(join(tmpdir(), 'pilotlight-page-'));
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+const socket = join(folder, 'control.sock');
+
+export class Server {
+  // Starts a server and waits until it serves.
+  static async start(args) {
+    const server = new Server();
+    server.child = run(['serve', '--json', '--admin-socket', socket, ...args], 'pipe');
+    for await (const line of createInterface({ input: server.child.stdout })) {
+      server.told = JSON.parse(line);
+      break;
+    }
+    if (!server.told) throw new Error('the server does not start; VERBOSE=1 shows why');
+    return server;
+  }
+
+  get url() { return this.told.page; }
+  get target() { return this.told.listening[0]; }
+
+  // What a command of the program that asks this server prints as JSON.
+  ask(...args) {
+    return JSON.parse(execFileSync(program, [...args, '--json', '--socket', socket]));
+  }
+
+  get token() { return this.ask('page').token; }
+
+  async stop() {
+    const ended = new Promise((resolve) => this.child.once('exit', resolve));
+    this.child.kill('SIGTERM');
+    await ended;
+  }
+}
