@@ -47,7 +47,7 @@ impl Answering for Station {
         if !session.user.may_change {
             return log::<()>(&by, "a change by a user that may only read", Err(read_only()));
         }
-        self.apply(request, &by)
+        self.carry_out_and_log(request, &by)
     }
 
     fn refusal(&self, what: &str) -> String {
@@ -67,7 +67,7 @@ pub(in crate::serve) struct Session {
 
 impl Station {
     /// The answer to a request that may change something; what it changes is logged.
-    pub(super) fn apply(&self, request: Request, by: &Author) -> String {
+    pub(super) fn carry_out_and_log(&self, request: Request, by: &Author) -> String {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         audit::note(by, &request);
         let before = self.values();

@@ -19,7 +19,7 @@ impl Watched for Station {
 
     fn answer(&self, request: &[u8], remote: &str) -> String {
         match Request::parse(request) {
-            Ok(request) => self.apply(request, &Author::Page(remote.to_owned())),
+            Ok(request) => self.carry_out_and_log(request, &Author::Page(remote.to_owned())),
             Err(refusal) => to_line::<()>(Err(refusal)),
         }
     }
