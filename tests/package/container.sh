@@ -26,8 +26,8 @@ rm -rf "$OUT"
 mkdir -p "$OUT" "$CACHE"
 if [[ ! -e $BASE ]]; then
   say 'base of the container: mmdebstrap, bookworm'
-  mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io --customize-hook='rm -rf "$1"/usr/share/{locale,doc,man,info}/*' \
-    bookworm "$BASE.new" --format=tar "$MIRROR/debian"
+  mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io \
+    --customize-hook='find "$1"/usr/share/locale "$1"/usr/share/doc "$1"/usr/share/man -type f -delete' --format=tar bookworm "$BASE.new" "$MIRROR/debian"
   mv "$BASE.new" "$BASE"
 fi
 base=$(builder from scratch)

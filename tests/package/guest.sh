@@ -48,10 +48,10 @@ ended() {
 trap ended EXIT
 
 nvme_device() { # of the subsystem with this name
-  local dir
+  local dir disk
   for dir in /sys/class/nvme-subsystem/*; do
     [[ $(cat "$dir/subsysnqn" 2>/dev/null) == "$1" ]] || continue
-    for dir in "$dir"/nvme*n1; do [[ -b /dev/${dir##*/} ]] && echo "/dev/${dir##*/}" && return; done
+    for disk in "$dir"/nvme*n1; do [[ -b /dev/${disk##*/} ]] && echo "/dev/${disk##*/}" && return; done
   done
   return 1
 }

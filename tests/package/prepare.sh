@@ -20,9 +20,9 @@ say "root file system: mmdebstrap, bookworm with $PACKAGES"
 work=$CACHE/package-root.work
 rm -rf "$work" "$IMAGE"*
 mkdir -p "$work"
-# Documentation and translations are half of it. Files are not synced: dpkg's write order protects nothing in a tree that is made in one go.
+# Documentation and translations are left out. Files are not synced: dpkg's write order protects nothing in a tree that is made in one go.
 mmdebstrap --quiet --variant=minbase --include="$PACKAGES" --dpkgopt=force-unsafe-io \
-  --customize-hook='rm -rf "$1"/usr/share/{locale,doc,man,info}/* "$1"/var/lib/apt/lists/* "$1"/usr/lib/udev/hwdb.bin "$1"/usr/lib/udev/hwdb.d' \
+  --customize-hook='find "$1"/usr/share/locale "$1"/usr/share/doc "$1"/usr/share/man "$1"/usr/lib/udev/hwdb.d "$1"/usr/lib/udev/hwdb.bin -type f -delete' \
   --customize-hook='echo pilotlight-test >"$1"/etc/hostname' \
   bookworm "$work/root.tar" "$MIRROR/debian"
 # As root or as if: the owners of files are those of the archive.
