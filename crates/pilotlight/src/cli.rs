@@ -62,7 +62,6 @@ pub(crate) struct Cli {
 
 /// What the program can do.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(Box<ServeArgs>),
