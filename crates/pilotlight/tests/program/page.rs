@@ -254,7 +254,7 @@ fn a_change_over_the_page_holds_and_is_logged_with_where_it_came_from() {
     until("a sample with the budget", || events.next_named("sample")["goals"]["budget_uw"] == 300_000_000);
     let refused = change(&json!({ "version": 1, "command": "set-goals", "budget": "much" }));
     assert!(refused["error"]["message"].is_string(), "{refused}");
-    page.server.expect_log("page: set-goals was refused");
+    page.server.expect_log("page request refused");
     for command in ["status", "namespace-list"] {
         let refused = change(&json!({ "version": 1, "command": command }));
         assert_eq!(refused["error"]["field"], "command", "{refused}");
