@@ -26,6 +26,8 @@ use crate::status::report::{PowerReading, PowerReport};
 const WINDOW: Duration = Duration::from_millis(500);
 /// The driver of the firmware's power meter (acpi_power_meter), which measures the whole system.
 const FIRMWARE: &str = "power_meter";
+/// The zone of the whole machine.
+pub(super) const SYSTEM: &str = "system";
 /// The profile that is built in.
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
 
@@ -288,7 +290,7 @@ impl Power {
             let of = match source.of {
                 Of::Package(_) if self.modelled.is_some() => "CPU packages".to_owned(),
                 Of::Package(package) => format!("package {package}"),
-                _ => "system".to_owned(),
+                _ => SYSTEM.to_owned(),
             };
             let age_ns = Some(reading.age_ns).filter(|&age_ns| age_ns != u64::MAX);
             PowerReading { of, power_uw: reading.value, age_ns }

@@ -2,7 +2,8 @@
 //! who used the CPUs (`pilotlight_power::shares`).
 //!
 //! *CPU time of a user.* An I/O thread counts its own time, polls that find nothing included, and the requests and bytes of each host on each namespace.
-//! Its time in a window goes to its users in proportion to [`cost`]; of a thread that served nobody it stays unassigned. *Idle power* is what the model has for
+//! Its time in a window goes to its users in proportion to [`cost`]; of a thread that served nobody it stays unassigned. The power of the whole system goes by CPU
+//! time and bytes. *Idle power* is what the model has for
 //! a machine at rest, or else the lowest power of any window so far. *Privacy.* RAPL readings tell secrets of code that runs beside (CVE-2020-8694): this is off by
 //! default, and no finer than a second.
 //!
@@ -13,13 +14,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pilotlight_power::shares::{Idle, Rule, Use, deal, divide};
-use pilotlight_reactor::clock;
+use pilotlight_reactor::{clock, keep_off};
 use pilotlight_target::NamespaceUsage;
 use pilotlight_target::usage::Counts;
 
 use super::Station;
 use crate::config::{BudgetDomain, format_idle};
 use crate::metrics::{OTHER_HOSTS, PowerFacts};
+use crate::serve::power::SYSTEM;
 use crate::status::report::{EnergySharesReport, EnergyUserReport, EnergyZoneReport};
 
 /// Time between two looks.
@@ -63,6 +65,8 @@ struct Look {
 impl Station {
     /// Divides energy once a second until [`Station::stop_watching`].
     pub(in crate::serve) fn watch_energy(&self) {
+        let cpus: Vec<u32> = self.state().operation.reactors.cores.iter().flatten().copied().collect();
+        keep_off(&cpus);
         self.energy.lock().before.at_ns = clock::now_ns();
         while self.energy_watch.wait(Some(WINDOW)) {
             self.divide_energy();
@@ -107,7 +111,12 @@ fn by_user(usages: Vec<NamespaceUsage>) -> BTreeMap<User, Counts> {
 
 /// What commands cost a CPU, in bytes moved.
 fn cost(counts: &Counts) -> u64 {
-    counts.requests.iter().sum::<u64>() * REQUEST_BYTES + counts.bytes.iter().sum::<u64>()
+    counts.requests.iter().sum::<u64>() * REQUEST_BYTES + moved(counts)
+}
+
+/// Bytes moved.
+fn moved(counts: &Counts) -> u64 {
+    counts.bytes.iter().sum()
 }
 
 impl State {
@@ -125,7 +134,8 @@ impl State {
             }
             let idle_uw = floor_uw.or(known.lowest_uw).unwrap_or(0);
             let idle_uj = (u128::from(idle_uw) * u128::from(elapsed_ns) / 1_000_000_000) as u64;
-            let division = divide(energy_uj, idle_uj, &uses, nobody, Rule { idle, ..Rule::CPU });
+            let rule = if zone.name == SYSTEM { Rule::SYSTEM } else { Rule::CPU };
+            let division = divide(energy_uj, idle_uj, &uses, nobody, Rule { idle, ..rule });
             known.unassigned_uj += division.unassigned_uj;
             for (user, part_uj) in users.keys().zip(division.parts_uj) {
                 *known.users_uj.entry(user.clone()).or_default() += part_uj;
@@ -161,8 +171,15 @@ fn uses(before: &Look, now: &Look) -> (BTreeMap<User, Use>, Use) {
     let (mut users, mut nobody) = (BTreeMap::<User, Use>::new(), Use::default());
     for (at, (cpu_ns, counts)) in now.cpu_ns.iter().zip(&now.counts).enumerate() {
         let cpu_ns = cpu_ns.saturating_sub(before.cpu_ns.get(at).copied().unwrap_or(0));
-        let known = |user: &User| before.counts.get(at).and_then(|counts| counts.get(user)).map_or(0, cost);
-        let costs: Vec<u64> = counts.iter().map(|(user, counts)| cost(counts).saturating_sub(known(user))).collect();
+        let known =
+            |user: &User| before.counts.get(at).and_then(|counts| counts.get(user)).copied().unwrap_or_default();
+        let costs: Vec<u64> = counts.iter().map(|(user, now)| cost(now).saturating_sub(cost(&known(user)))).collect();
+        for (user, now) in counts {
+            let bytes = moved(now).saturating_sub(moved(&known(user)));
+            if bytes > 0 {
+                users.entry(user.clone()).or_default().bytes += bytes;
+            }
+        }
         let parts_ns = deal(cpu_ns, &costs);
         nobody.cpu_ns += cpu_ns - parts_ns.iter().sum::<u64>();
         for (user, part_ns) in counts.keys().zip(parts_ns).filter(|(_, part_ns)| *part_ns > 0) {
@@ -199,6 +216,20 @@ mod tests {
     fn power(energy_uj: u64) -> PowerFacts {
         let zone = ZoneFacts { name: "package 0".to_owned(), energy_uj, power_uw: None };
         PowerFacts { sensor: "rapl".to_owned(), zones: vec![zone], ..PowerFacts::default() }
+    }
+
+    #[test]
+    fn the_power_of_the_system_goes_by_bytes_too() {
+        let mut state = State::default();
+        let system = |energy_uj| {
+            let mut power = power(energy_uj);
+            power.zones[0].name = SYSTEM.to_owned();
+            power
+        };
+        state.add(look(1, &[0, 0], &[&[], &[]]), &system(0), Some(0), Idle::Unassigned);
+        state.add(look(2, &[1, 1], &[&[("a", 100)], &[("b", 300)]]), &system(80), Some(0), Idle::Unassigned);
+        // 40 by CPU time, 20 each; 40 by bytes, 10 and 30
+        assert_eq!(state.zones[SYSTEM].users_uj, BTreeMap::from([(user("a"), 30), (user("b"), 50)]));
     }
 
     #[test]
