@@ -52,7 +52,7 @@ pub(crate) struct Family {
     pub(crate) labels: &'static [&'static str],
     pub(crate) help: &'static str,
     /// Its samples.
-    pub(crate) collect: fn(&Facts, &mut Samples),
+    pub(crate) collect: fn(&Facts, &mut Samples<'_>),
 }
 
 impl Family {
@@ -68,14 +68,18 @@ impl Family {
 
     /// Its samples now.
     pub(crate) fn samples(&self, facts: &Facts) -> Vec<Sample> {
-        let mut samples = Samples::default();
-        (self.collect)(facts, &mut samples);
+        let mut all = Vec::new();
+        let mut put = |suffix, labels: &[(&'static str, &str)], value| {
+            let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+            all.push(Sample { suffix, labels, value });
+        };
+        (self.collect)(facts, &mut Samples::new(&mut put));
         let has_labels = |sample: &Sample| {
             let names = sample.labels.iter().map(|(name, _)| *name).filter(|name| *name != "le");
             names.eq(self.labels.iter().copied())
         };
-        debug_assert!(samples.all.iter().all(has_labels), "{}: {:?}", self.name, self.labels);
-        samples.all
+        debug_assert!(all.iter().all(has_labels), "{}: {:?}", self.name, self.labels);
+        all
     }
 }
 
@@ -88,17 +92,22 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
-/// Samples of one family.
-#[derive(Debug, Default)]
-pub(crate) struct Samples {
-    pub(crate) all: Vec<Sample>,
+/// What takes a sample: its suffix, its labels and its value.
+type Put<'a> = dyn FnMut(&'static str, &[(&'static str, &str)], f64) + 'a;
+
+/// Where samples of one family go. Of a thousand namespaces there are tens of thousands, so that nothing is allocated for one.
+pub(crate) struct Samples<'a> {
+    put: &'a mut Put<'a>,
 }
 
-impl Samples {
+impl<'a> Samples<'a> {
+    pub(crate) fn new(put: &'a mut Put<'a>) -> Self {
+        Self { put }
+    }
+
     /// A value.
     pub(crate) fn put<const N: usize>(&mut self, labels: [(&'static str, &str); N], value: f64) {
-        let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
-        self.all.push(Sample { suffix: "", labels, value });
+        (self.put)("", &labels, value);
     }
 
     /// A value, if there is one.
@@ -136,15 +145,12 @@ impl Samples {
         count: u64,
         sum_ns: u64,
     ) {
-        let labels = labels.map(|(name, value)| (name, value.to_owned())).to_vec();
-        for ((end, _), up_to) in BUCKETS.into_iter().zip(up_to) {
-            let labels = [&labels[..], &[("le", end.to_owned())]].concat();
-            self.all.push(Sample { suffix: "_bucket", labels, value: up_to as f64 });
+        let ends = BUCKETS.map(|(end, _)| end).into_iter().chain(["+Inf"]);
+        for (end, up_to) in ends.zip(up_to.into_iter().chain([count])) {
+            let labels: Vec<_> = labels.into_iter().chain([("le", end)]).collect();
+            (self.put)("_bucket", &labels, up_to as f64);
         }
-        let count = count as f64;
-        let labels_of_all = [&labels[..], &[("le", "+Inf".to_owned())]].concat();
-        self.all.push(Sample { suffix: "_bucket", labels: labels_of_all, value: count });
-        self.all.push(Sample { suffix: "_count", labels: labels.clone(), value: count });
-        self.all.push(Sample { suffix: "_sum", labels, value: sum_ns as f64 / 1e9 });
+        (self.put)("_count", &labels, count as f64);
+        (self.put)("_sum", &labels, sum_ns as f64 / 1e9);
     }
 }

@@ -23,7 +23,7 @@ const fn family(
     (kind, unit): (Kind, &'static str),
     labels: &'static [&'static str],
     help: &'static str,
-    collect: fn(&Facts, &mut Samples),
+    collect: fn(&Facts, &mut Samples<'_>),
 ) -> Family {
     Family { name, kind, unit, labels, help, collect }
 }
@@ -335,7 +335,7 @@ fn sum(facts: &Facts, of: fn(&TargetThreadStats) -> &HistogramSnapshot) -> Histo
 }
 
 /// A value for each namespace and operation.
-fn by_namespace<const N: usize>(facts: &Facts, out: &mut Samples, values: fn(&NamespaceFacts) -> [u64; N]) {
+fn by_namespace<const N: usize>(facts: &Facts, out: &mut Samples<'_>, values: fn(&NamespaceFacts) -> [u64; N]) {
     for namespace in &facts.namespaces {
         let nsid = namespace.nsid.to_string();
         for (operation, value) in zip(Operation::ALL, values(namespace)) {
@@ -346,7 +346,7 @@ fn by_namespace<const N: usize>(facts: &Facts, out: &mut Samples, values: fn(&Na
 }
 
 /// A value for each host and operation.
-fn by_host<const N: usize>(facts: &Facts, out: &mut Samples, values: fn(&Counts) -> [u64; N]) {
+fn by_host<const N: usize>(facts: &Facts, out: &mut Samples<'_>, values: fn(&Counts) -> [u64; N]) {
     for host in &facts.hosts {
         for (operation, value) in zip(Operation::ALL, values(&host.counts)) {
             out.put([("host", &*host.name), ("operation", operation.name())], value as f64);
@@ -355,7 +355,7 @@ fn by_host<const N: usize>(facts: &Facts, out: &mut Samples, values: fn(&Counts)
 }
 
 /// Every status of every namespace: a series that begins above 0 would hide its first failures from `increase`.
-fn failed_commands(facts: &Facts, out: &mut Samples) {
+fn failed_commands(facts: &Facts, out: &mut Samples<'_>) {
     for namespace in &facts.namespaces {
         let failed = namespace.failures.as_ref().map_or(&[][..], |failed| &failed.counts);
         let nsid = namespace.nsid.to_string();
@@ -374,7 +374,7 @@ fn reactors(facts: &Facts) -> impl Iterator<Item = (String, String, &pilotlight_
     named.map(|((id, stats), cpu)| (id.to_string(), cpu.map_or(String::new(), |cpu| cpu.to_string()), stats))
 }
 
-fn core_seconds(facts: &Facts, out: &mut Samples) {
+fn core_seconds(facts: &Facts, out: &mut Samples<'_>) {
     for (reactor, cpu, stats) in reactors(facts) {
         let mut put = |state, ns| out.put([("reactor", &*reactor), ("cpu", &*cpu), ("state", state)], seconds(ns));
         put("busy", stats.busy_ns);
@@ -383,7 +383,7 @@ fn core_seconds(facts: &Facts, out: &mut Samples) {
     }
 }
 
-fn wake_up_durations(facts: &Facts, out: &mut Samples) {
+fn wake_up_durations(facts: &Facts, out: &mut Samples<'_>) {
     for (index, depth) in SLEEPS.iter().enumerate() {
         let mut sum = HistogramSnapshot::default();
         facts.stats.runtime.reactors.iter().for_each(|reactor| sum += &reactor.asleep[index].latency);
@@ -391,7 +391,7 @@ fn wake_up_durations(facts: &Facts, out: &mut Samples) {
     }
 }
 
-fn energy(facts: &Facts, out: &mut Samples) {
+fn energy(facts: &Facts, out: &mut Samples<'_>) {
     let Some(power) = &facts.power else { return };
     for zone in &power.zones {
         let labels =
@@ -403,7 +403,7 @@ fn energy(facts: &Facts, out: &mut Samples) {
 /// What no host has caused is its own series, so that they add up.
 const UNASSIGNED: &str = "unassigned";
 
-fn host_energy(facts: &Facts, out: &mut Samples) {
+fn host_energy(facts: &Facts, out: &mut Samples<'_>) {
     let Some(energy) = &facts.energy else { return };
     for zone in &energy.zones {
         let mut sums: BTreeMap<&str, u64> = facts.hosts.iter().map(|host| (&*host.name, 0)).collect();
@@ -416,7 +416,7 @@ fn host_energy(facts: &Facts, out: &mut Samples) {
     }
 }
 
-fn namespace_energy(facts: &Facts, out: &mut Samples) {
+fn namespace_energy(facts: &Facts, out: &mut Samples<'_>) {
     let Some(energy) = &facts.energy else { return };
     for zone in &energy.zones {
         let mut sums: BTreeMap<(&str, u32), u64> = facts.namespaces.iter().map(|it| ((&*it.nqn, it.nsid), 0)).collect();
@@ -430,21 +430,21 @@ fn namespace_energy(facts: &Facts, out: &mut Samples) {
     }
 }
 
-fn watts(facts: &Facts, out: &mut Samples) {
+fn watts(facts: &Facts, out: &mut Samples<'_>) {
     let Some(power) = facts.power.as_ref().filter(|power| power.gives_watts) else { return };
     for zone in &power.zones {
         out.put_some([("zone", &*zone.name), ("sensor", &*power.sensor)], zone.power_uw.map(millionths));
     }
 }
 
-fn budget_states(facts: &Facts, out: &mut Samples) {
+fn budget_states(facts: &Facts, out: &mut Samples<'_>) {
     let Some(budget) = &facts.budget else { return };
     for state in BUDGET_STATES {
         out.put([("state", state)], f64::from(u8::from(budget.state == state)));
     }
 }
 
-fn tolerances(facts: &Facts, out: &mut Samples, value: fn(&crate::status::report::ToleranceReport) -> Option<f64>) {
+fn tolerances(facts: &Facts, out: &mut Samples<'_>, value: fn(&crate::status::report::ToleranceReport) -> Option<f64>) {
     for tolerance in &facts.goals.tolerances {
         let nsid = tolerance.nsid.map_or(String::new(), |nsid| nsid.to_string());
         let nqn = tolerance.nqn.as_deref().unwrap_or_default();
@@ -460,7 +460,7 @@ fn names(of: &Capped) -> (String, String, String) {
     }
 }
 
-fn caps(facts: &Facts, out: &mut Samples) {
+fn caps(facts: &Facts, out: &mut Samples<'_>) {
     for cap in &facts.stats.caps {
         let (nqn, nsid, host) = names(&cap.of);
         for (by, rate) in [("operator", cap.stats.operator), ("policy", cap.stats.policy)] {
@@ -470,7 +470,7 @@ fn caps(facts: &Facts, out: &mut Samples) {
     }
 }
 
-fn capped(facts: &Facts, out: &mut Samples, value: fn(&pilotlight_target::caps::LimitStats) -> f64) {
+fn capped(facts: &Facts, out: &mut Samples<'_>, value: fn(&pilotlight_target::caps::LimitStats) -> f64) {
     for cap in &facts.stats.caps {
         let (nqn, nsid, host) = names(&cap.of);
         out.put([("subsystem", &*nqn), ("namespace", &*nsid), ("host", &*host)], value(&cap.stats));

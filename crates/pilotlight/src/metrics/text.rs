@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::family::{Family, Kind, Sample};
+use super::family::{Family, Kind, Samples};
 use super::{FAMILIES, Facts};
 
 /// The format of a text.
@@ -34,11 +34,13 @@ impl Format {
 pub(crate) fn text(facts: &Facts, format: Format) -> String {
     let mut out = String::with_capacity(16 * 1024);
     for family in FAMILIES {
-        let samples = family.samples(facts);
-        if !samples.is_empty() {
-            head(&mut out, family, format);
-            let name = family.sample_name();
-            samples.iter().for_each(|one| sample(&mut out, &name, one));
+        let before = out.len();
+        head(&mut out, family, format);
+        let (begun, name) = (out.len(), family.sample_name());
+        let mut put = |suffix: &str, labels: &[(&str, &str)], value| sample(&mut out, &name, suffix, labels, value);
+        (family.collect)(facts, &mut Samples::new(&mut put));
+        if out.len() == begun {
+            out.truncate(before);
         }
     }
     if format == Format::OpenMetrics {
@@ -63,14 +65,18 @@ fn head(out: &mut String, family: &Family, format: Format) {
     }
 }
 
-fn sample(out: &mut String, name: &str, sample: &Sample) {
-    out.extend([name, sample.suffix]);
-    for (index, (label, value)) in sample.labels.iter().enumerate() {
+fn sample(out: &mut String, name: &str, suffix: &str, labels: &[(&str, &str)], value: f64) {
+    out.extend([name, suffix]);
+    for (index, (label, value)) in labels.iter().enumerate() {
         out.push(if index == 0 { '{' } else { ',' });
         out.extend([*label, "=\"", &escaped(value, true), "\""]);
     }
-    let end = if sample.labels.is_empty() { "" } else { "}" };
-    let _ = writeln!(out, "{end} {}", sample.value);
+    let end = if labels.is_empty() { "" } else { "}" };
+    let _ = if value.fract() == 0.0 && value.abs() < 1e15 {
+        writeln!(out, "{end} {}", value as i64) // the same, four times as fast
+    } else {
+        writeln!(out, "{end} {value}")
+    };
 }
 
 /// Backslashes and ends of lines as both formats have them; quotation marks too in values of labels, and in OpenMetrics' help.
