@@ -20,7 +20,7 @@
 //! |---|---|---|---|---|
 //! | 500 k and 50 k IOPS of 4 KiB | - \| 0 \| 0 | -9 \| -1 \| -1 | 41 \| 21 \| 21 | -1 \| 0 \| 0 |
 //! | 200 k steady and 200 k in bursts | - \| 1 \| 1 | 44 \| 16 \| 16 | 0 \| 1 \| 1 | 58 \| 17 \| 17 |
-//! | 200 k of 4 KiB and 20 k of 64 KiB | - \| 40 \| 20 | - \| 40 \| 20 | 14 \| 26 \| 6 | -5 \| 40 \| 20 |
+//! | 200 k of 4 KiB and 20 k of 64 KiB | - \| 16 \| 8 | - \| 16 \| 8 | -11 \| 1 \| -6 | -30 \| 15 \| 7 |
 //!
 //! No proportional rule can do much better where cores wake for one host's bursts, or where the first request of anybody raises a frequency: that energy is caused
 //! by the order of hosts, not by amounts. Where every core polls, load adds nothing to the CPU packages. So shares are for orders of magnitude, not for bills.

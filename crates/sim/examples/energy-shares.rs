@@ -3,7 +3,7 @@
 //!
 //! *Truth.* Of two hosts A and B, the Shapley share of A is half of (energy of A alone less that of none) and (energy of both less that of B alone). Power is
 //! not linear in CPU time here: cores share a package budget, siblings a core, and frequency counts with an exponent; cores that poll are shared by both hosts.
-//! *Rule.* Energy of the run with both, less that of none, divided as `pilotlight_power::shares` does: CPU time in proportion to requests, each like 32 KiB, and
+//! *Rule.* Energy of the run with both, less that of none, divided as `pilotlight_power::shares` does: CPU time in proportion to requests, each like 4 KiB, and
 //! bytes. Connections of both are dealt evenly over all I/O threads, so that time of each thread is divided alike.
 //! *Error.* Share of A by the rule less its Shapley share, in percent of what is divided.
 
@@ -19,7 +19,7 @@ const DRIVES: u16 = 4;
 /// One on each I/O thread.
 const CONNECTIONS: u16 = CORES;
 const DURATION_NS: u64 = 1_000_000_000;
-const REQUEST_BYTES: u64 = 32 * 1024;
+const REQUEST_BYTES: u64 = 4 * 1024;
 const BURSTS: Spacing = Spacing::Mmpp { ratio: 20.0, high_share: 0.1, high_ns: 20_000_000.0 };
 
 struct Host {

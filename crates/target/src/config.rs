@@ -41,6 +41,8 @@ pub struct ServerConfig {
     pub main_core: u32,
     /// Number of I/O threads; they are spread over the cores.
     pub io_threads: u32,
+    /// NQNs of hosts that are counted by themselves from the start on, beside those that may connect ([`crate::usage`]).
+    pub named_hosts: Vec<String>,
     /// How far the server may go.
     pub limits: Limits,
     /// Background work.
@@ -61,6 +63,7 @@ impl Default for ServerConfig {
             cores: vec![0],
             main_core: 0,
             io_threads: 1,
+            named_hosts: Vec::new(),
             limits: Limits::default(),
             background: BackgroundConfig::default(),
             power_states: false,

@@ -185,7 +185,7 @@ impl Shared {
             config,
         };
         let hosts = shared.config.subsystems.iter().flat_map(|subsystem| &subsystem.allowed_hosts);
-        hosts.for_each(|host| shared.listed_hosts.add(host));
+        hosts.chain(&shared.config.named_hosts).for_each(|host| shared.listed_hosts.add(host));
         shared.register.set_views(Arc::clone(&shared.state().views));
         shared.register.reserve(shared.state().directory.reserved_ids());
         shared.add_configured_limits();

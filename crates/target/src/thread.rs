@@ -306,6 +306,10 @@ impl TargetThread {
             self.each(now_ns, |link, cx| link.conn.pair.on_directory_changed(cx));
         }
         self.update_tasks(now_ns);
+        if !changed.is_empty() {
+            // also of queues that have connected since the namespaces were added here
+            self.each(now_ns, |link, cx| link.conn.pair.count_on_listed(cx));
+        }
         for &(view, nsid) in changed {
             self.each(now_ns, |link, cx| link.conn.pair.on_namespace_changed(view, nsid, cx));
         }

@@ -42,6 +42,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
     let (reactors, main_core) = checker.reactors(draft);
     let io_threads = checker.io_threads(draft.io_threads.as_ref(), reactors.len());
     let config = ServerConfig {
+        named_hosts: Vec::new(),
         advertise: checker.advertise(draft.advertise.as_ref()),
         referrals: checker.referrals(&draft.referrals, &listeners),
         subsystems: checker.subsystems(&draft.subsystems, listeners.first().copied()),

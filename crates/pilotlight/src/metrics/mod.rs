@@ -95,6 +95,8 @@ pub(crate) struct ZoneFacts {
     pub(crate) name: String,
     /// Energy since the start of the server, in microjoules.
     pub(crate) energy_uj: u64,
+    /// When that was last read and known ([`pilotlight_reactor::clock`]); 0: never.
+    pub(crate) read_ns: u64,
     /// Power in the last window, in microwatts; `None` where nothing is known, or too old.
     pub(crate) power_uw: Option<u64>,
 }

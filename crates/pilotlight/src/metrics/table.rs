@@ -60,7 +60,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_io_errors",
         (Counter, ""),
         &["subsystem", "namespace", "operation"],
-        "Commands of I/O queues that failed, of each namespace; `pilotlight_failed_commands_total` says with which status.",
+        "Commands that failed since the namespace was added, those that were refused before they began included; `pilotlight_failed_commands_total` says with which status.",
         |facts, out| {
             let failed = |it: &NamespaceFacts| it.failures.as_ref().map_or_else(Default::default, |it| it.by_operation);
             by_namespace(facts, out, failed);
@@ -95,7 +95,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_failed_commands",
         (Counter, ""),
         &["subsystem", "namespace", "status", "cause"],
-        "Commands that failed, by what the NVMe specification calls the status.",
+        "Commands that failed since the namespace was added, by what the NVMe specification calls the status.",
         failed_commands,
     ),
     family("pilotlight_connections", (Gauge, ""), &[], "Connections (queues of hosts) now.", |facts, out| {
@@ -263,7 +263,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_throttled_commands",
         (Counter, ""),
         &["subsystem", "namespace", "host"],
-        "Commands that had to wait for a cap of bandwidth.",
+        "Commands that had to wait for a cap of bandwidth; of a namespace since it was added.",
         |facts, out| capped(facts, out, |stats| stats.throttled as f64),
     ),
     family(

@@ -26,7 +26,7 @@ fn facts() -> Facts {
     let host = Capped::Host { nqn: "nqn.2014-08.org:\"quoted\"\\\n".to_owned() };
     stats.caps = vec![CapStats { of: host, stats: Default::default() }];
     stats.caps[0].stats.operator = Some(1_000_000);
-    let zone = ZoneFacts { name: "package-0".to_owned(), energy_uj: 1_500_000, power_uw: Some(2_500_000) };
+    let zone = ZoneFacts { name: "package-0".to_owned(), energy_uj: 1_500_000, read_ns: 1, power_uw: Some(2_500_000) };
     let tolerance = ToleranceReport { stat: "p99".to_owned(), loss_ppm: Some(200_000), ..ToleranceReport::default() };
     Facts {
         stats,

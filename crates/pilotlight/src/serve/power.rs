@@ -40,11 +40,20 @@ pub(crate) struct Meter {
     floor_uw: Option<u64>,
 }
 
+/// Energy of a source.
+#[derive(Debug, Default)]
+struct Spent {
+    /// In microjoules.
+    energy_uj: AtomicU64,
+    /// When it was last read and known ([`clock`]); 0: never.
+    read_ns: AtomicU64,
+}
+
 /// A sensor that is read again and again, until the end of this.
 pub(crate) struct Power {
     board: Arc<ReadingBoard>,
-    /// Energy of each source since the start, in microjoules.
-    energy_uj: Arc<[AtomicU64]>,
+    /// Energy of each source since the start.
+    spent: Arc<[Spent]>,
     /// The sensor itself gives power.
     gives_watts: bool,
     sensor: String,
@@ -178,21 +187,21 @@ impl Meter {
             None => info!("power is measured by {sensor}"),
         }
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
-        let energy_uj: Arc<[AtomicU64]> = self.parts.iter().map(|_| AtomicU64::new(0)).collect();
+        let spent: Arc<[Spent]> = self.parts.iter().map(|_| Spent::default()).collect();
         let gives_watts = self.gives_watts();
-        let ((stop, stopped), written, spent) = (channel(), Arc::clone(&board), Arc::clone(&energy_uj));
+        let ((stop, stopped), written, counted) = (channel(), Arc::clone(&board), Arc::clone(&spent));
         let thread = std::thread::Builder::new().name("power".into()).spawn(move || {
             keep_off(&cpus);
-            self.read_until(&stopped, &written, &spent);
+            self.read_until(&stopped, &written, &counted);
         })?;
-        Ok(Power { board, energy_uj, gives_watts, sensor, modelled, floor_uw, stop: Some(stop), thread: Some(thread) })
+        Ok(Power { board, spent, gives_watts, sensor, modelled, floor_uw, stop: Some(stop), thread: Some(thread) })
     }
 
     fn gives_watts(&self) -> bool {
         self.sensor.domains().iter().any(|domain| domain.kind == Kind::Power)
     }
 
-    fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard, energy_uj: &[AtomicU64]) {
+    fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard, spent: &[Spent]) {
         let gives_watts = self.gives_watts();
         let mut live = Live::of(vec![self.sensor]);
         let mut fails = false;
@@ -207,7 +216,7 @@ impl Meter {
                 if said.values.is_ok() || gives_watts {
                     last_ns = now_ns; // after a failed reading the growth of a counter is of all the time since the last good one
                 }
-                put(board, &self.parts, &said, (energy_uj, elapsed_ns));
+                put(board, &self.parts, &said, (spent, elapsed_ns));
             }
             if stopped.recv_timeout(WINDOW) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -217,7 +226,7 @@ impl Meter {
 }
 
 /// Writes what was said of each part, and adds its energy over the time since the last reading.
-fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said, (energy_uj, elapsed_ns): (&[AtomicU64], u64)) {
+fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said, (spent, elapsed_ns): (&[Spent], u64)) {
     let ended_ns = clock::now_ns();
     let watts = |domain: &usize| match said.values.as_ref().ok()?.get(*domain)?.1? {
         Value::Watts(watts) => Some(watts),
@@ -227,8 +236,9 @@ fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said, (energy_uj
         let sum: Option<f64> = domains.iter().map(watts).sum();
         let uw = sum.map(|watts| (watts * 1e6).round()).filter(|&uw| uw >= 0.0); // a chip can tell less than nothing
         board.put(id, Window { ended_ns, value: uw.map(|uw| uw as u64) });
-        if let (Some(uw), Some(energy_uj)) = (uw, energy_uj.get(usize::from(id.0))) {
-            energy_uj.fetch_add((uw * elapsed_ns as f64 / 1e9) as u64, Relaxed);
+        if let (Some(uw), Some(spent)) = (uw, spent.get(usize::from(id.0))) {
+            spent.energy_uj.fetch_add((uw * elapsed_ns as f64 / 1e9) as u64, Relaxed);
+            spent.read_ns.store(ended_ns, Relaxed);
         }
     }
 }
@@ -269,13 +279,14 @@ impl Power {
     /// For metrics.
     pub(crate) fn facts(&self) -> PowerFacts {
         let report = self.report();
-        let zone = |(reading, energy_uj): (PowerReading, &AtomicU64)| ZoneFacts {
+        let zone = |(reading, spent): (PowerReading, &Spent)| ZoneFacts {
             name: reading.of,
-            energy_uj: energy_uj.load(Relaxed),
+            read_ns: spent.read_ns.load(Relaxed), // first: energy may be of one reading more, never of one less
+            energy_uj: spent.energy_uj.load(Relaxed),
             power_uw: reading.power_uw,
         };
         PowerFacts {
-            zones: report.readings.into_iter().zip(self.energy_uj.iter()).map(zone).collect(),
+            zones: report.readings.into_iter().zip(self.spent.iter()).map(zone).collect(),
             sensor: report.sensor,
             model: report.modelled,
             gives_watts: self.gives_watts && self.modelled.is_none(),
@@ -401,16 +412,17 @@ mod tests {
             interval_ns: 1,
             values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
         };
-        let energy_uj = [0, 0].map(AtomicU64::new);
+        let spent = [Spent::default(), Spent::default()];
         let read = |said: &Said| {
-            put(&board, &parts, said, (&energy_uj, 2_000_000_000));
+            put(&board, &parts, said, (&spent, 2_000_000_000));
             [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
         };
         assert_eq!(read(&said([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
         assert_eq!(read(&said([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
         assert_eq!(read(&Said { values: Err("unplugged".into()), ..said([None; 3]) }), [None, None]);
         assert_eq!(read(&said([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
-        let energy_uj = energy_uj.map(AtomicU64::into_inner);
+        assert!(spent.iter().all(|spent| spent.read_ns.load(Relaxed) > 0));
+        let energy_uj = spent.map(|spent| spent.energy_uj.into_inner());
         assert_eq!(energy_uj, [44_000_000, 6_000_000], "of two seconds each, where power was known");
     }
 }

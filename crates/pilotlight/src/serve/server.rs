@@ -144,7 +144,13 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     let settings = Settings::default();
     let knobs = Some(knobs::open(config, cores, &reach, &settings));
     let options = RuntimeOptions { knobs, readings, ..options(operation) };
-    let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
+    let named = operation.caps.iter().map(|(of, _)| of).chain(operation.priorities.iter().map(|(of, _)| of));
+    let named_hosts = named.filter_map(|of| match of {
+        Capped::Host { nqn } => Some(nqn.clone()),
+        Capped::Namespace { .. } => None,
+    });
+    let config = ServerConfig { named_hosts: named_hosts.collect(), ..config.clone() };
+    let server = Server::start_on(config, options).context("the server cannot start")?;
     server.set_goals(operation.goals.clone());
     server.set_priorities(operation.priorities.clone());
     server.set_tolerances(by_name(&operation.tolerances));

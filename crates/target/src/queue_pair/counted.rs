@@ -36,6 +36,15 @@ impl<T: Transport> QueuePair<T> {
         Counted { row: Row::new(number, host.subsystem, nsids, &cx.counters.usage), subsystem }
     }
 
+    /// Hosts are told of other namespaces.
+    pub(crate) fn count_on_listed(&mut self, cx: &Cx) {
+        let (Role::Io(association), Some(queue)) = (&self.role, &mut self.queue) else { return };
+        let listed = cx.namespaces.listed(ViewId::whole(association.host.subsystem));
+        if let Some((highest, _)) = listed.last() {
+            queue.counted.row.prepare(*highest, &cx.counters.usage);
+        }
+    }
+
     /// There is another namespace.
     pub(crate) fn count_on(&mut self, subsystem: usize, nsid: u32, cx: &Cx) {
         let (Role::Io(association), Some(queue)) = (&self.role, &mut self.queue) else { return };

@@ -144,14 +144,15 @@ impl Shared {
 
     /// The same of each I/O thread.
     fn usages_by_thread(&self) -> Vec<Vec<NamespaceUsage>> {
-        let hosts = self.listed_hosts.names();
+        let usages: Vec<Vec<Usage>> = self.counters.iter().map(|counters| counters.usage.usages()).collect();
+        let hosts = self.listed_hosts.names(); // afterwards, so that each number has a name
         let named = |usage: Usage| NamespaceUsage {
             nqn: self.name_of(usage.subsystem),
             nsid: usage.nsid,
             host: (usage.host as usize).checked_sub(1).and_then(|at| hosts.get(at).cloned()),
             counts: usage.counts,
         };
-        self.counters.iter().map(|counters| counters.usage.usages().into_iter().map(named).collect()).collect()
+        usages.into_iter().map(|of_thread| of_thread.into_iter().map(named).collect()).collect()
     }
 
     /// Latencies by subsystem and operation, summed over I/O threads.

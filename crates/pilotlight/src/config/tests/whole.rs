@@ -58,6 +58,7 @@ fn flags_say_everything_that_they_can() {
         hosts: Vec::new(),
     };
     let expected = ServerConfig {
+        named_hosts: Vec::new(),
         listeners: vec!["0.0.0.0:4420".parse().unwrap(), "[::1]:4421".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
         referrals: Vec::new(),
@@ -219,6 +220,7 @@ fn a_file_says_everything() {
     let dir = bench.dir.path().display();
     let archive = format!("checked={dir}/archive.sums,trim:file:{dir}/archive.img?size=10GiB").parse().unwrap();
     let expected = ServerConfig {
+        named_hosts: Vec::new(),
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
         referrals: vec![("192.0.2.8".to_owned(), 8009)],

@@ -46,9 +46,15 @@ pub(super) fn note(by: &Author, request: &Request) {
     };
     let place = by.place();
     match request {
-        Request::Save(_) => info!(uid, remote, "the configuration is saved over the {place}"),
+        Request::Save(_) => info!(uid, remote, "saving the configuration was asked for over the {place}"),
         Request::Disconnect(DisconnectRequest { host, nqn }) => {
-            info!(uid, remote, host, nqn = nqn.as_deref().unwrap_or("any"), "host is disconnected over the {place}");
+            info!(
+                uid,
+                remote,
+                host,
+                nqn = nqn.as_deref().unwrap_or("any"),
+                "disconnecting a host was asked for over the {place}"
+            );
         }
         _ => {}
     }

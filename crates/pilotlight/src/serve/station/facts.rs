@@ -22,13 +22,14 @@ impl Station {
         let energy = self.energy_shares();
         let state = self.state();
         let goals = measure::goals(&state.operation.goals, &state.operation.tolerances, &state.in_charge, None);
-        let names_host = |of: &Capped| {
-            let caps = state.caps_read.iter().chain(&state.operation.caps).map(|(of, _)| of);
-            caps.chain(state.operation.priorities.iter().map(|(of, _)| of)).any(|named| named == of)
-        };
         let mut stats = stats;
         // A host's name is the host's own choice: only those that the operator names become series.
-        stats.caps.retain(|cap| matches!(cap.of, Capped::Namespace { .. }) || names_host(&cap.of));
+        let listed = std::mem::take(&mut stats.listed_hosts);
+        stats.caps.retain(|cap| match &cap.of {
+            Capped::Namespace { .. } => true,
+            Capped::Host { nqn } => listed.contains(nqn),
+        });
+        stats.listed_hosts = listed;
         let namespaces = self.namespaces(&state, &stats);
         let hosts = hosts(&stats);
         Facts {
