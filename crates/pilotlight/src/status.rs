@@ -45,6 +45,7 @@ Examples:
   pilotlight status --watch                         every second, until Ctrl-C
   pilotlight status --watch 10 --json               a line of JSON every ten seconds
   pilotlight status --socket /run/pilotlight/disks.sock
+  pilotlight status --metrics io_errors             what is served as metrics, by name
   pilotlight status --ready                         for a probe: hosts can connect
   pilotlight status --healthy --timeout 3s          for a probe: no reactor hangs
 
@@ -66,6 +67,10 @@ pub(crate) struct StatusArgs {
     /// Print JSON: one object, with --watch one on each line
     #[arg(long)]
     json: bool,
+
+    /// Print what is served as metrics instead, all or those whose name has this in it (docs/metrics-server.md says what each is)
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "json")]
+    metrics: Option<String>,
 
     /// Only say whether hosts can connect: it listens, and every reactor has started
     #[arg(long, conflicts_with_all = ["watch", "json", "healthy"])]
@@ -112,7 +117,9 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     if let Err(refused) = client.ask::<Report>(&Request::Status) {
         return tell(Err::<Report, _>(refused), |_| Ok(String::new()));
     }
-    let out = Out { json: args.json, screen: args.watch.is_some() && !args.json && io::stdout().is_terminal() };
+    let metrics = args.metrics.clone();
+    let out =
+        Out { json: args.json, metrics, screen: args.watch.is_some() && !args.json && io::stdout().is_terminal() };
     if args.watch.is_some() {
         ctrl_c_is_the_end().context("cannot handle signals")?;
     }
@@ -138,23 +145,52 @@ fn ctrl_c_is_the_end() -> io::Result<()> {
 /// How reports are printed.
 struct Out {
     json: bool,
+    /// Metrics whose name has this in it, in place of the report.
+    metrics: Option<String>,
     /// Each takes the place of the one before.
     screen: bool,
 }
 
 impl Out {
     fn print(&self, report: &Report) -> anyhow::Result<()> {
-        let text =
-            if self.json { serde_json::to_string(report)? + "\n" } else { render::text(report, console::colour()) };
+        let text = match &self.metrics {
+            Some(name) => metrics(report, name),
+            None if self.json => serde_json::to_string(report)? + "\n",
+            None => render::text(report, console::colour()),
+        };
         let before = if self.screen { CLEAR } else { "" };
         let after = if self.json || self.screen { "" } else { "\n" };
         console::print(format_args!("{before}{text}{after}"))
     }
 }
 
+/// A line for each metric whose name has `part` in it: the name, which ends with the unit, its labels and its value.
+fn metrics(report: &Report, part: &str) -> String {
+    let named = report.metrics.iter().filter(|sample| sample.name.contains(part));
+    let line = |sample: &crate::metrics::JsonSample| {
+        let labels = sample.labels.iter().filter(|(_, value)| !value.is_empty());
+        let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={value:?}")).collect();
+        format!("{}  {}  {}\n", sample.name, sample.value, labels.join(" ")).trim_end().to_owned() + "\n"
+    };
+    named.map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_are_lines_with_their_labels() {
+        let sample = |name: &str, host: &str| crate::metrics::JsonSample {
+            name: name.to_owned(),
+            labels: [("host".to_owned(), host.to_owned())].into(),
+            value: 1.5,
+        };
+        let metrics_of = vec![sample("pilotlight_a_joules_total", "x\u{1b}y"), sample("pilotlight_b_total", "")];
+        let report = Report { metrics: metrics_of, ..render::tests::report() };
+        assert_eq!(metrics(&report, "joules"), "pilotlight_a_joules_total  1.5  host=\"x\\u{1b}y\"\n");
+        assert_eq!(metrics(&report, "").lines().nth(1), Some("pilotlight_b_total  1.5"));
+    }
 
     #[test]
     fn a_watch_has_a_sensible_pace() {

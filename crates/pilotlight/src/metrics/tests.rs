@@ -132,7 +132,7 @@ fn the_page_lists_every_metric() {
         "<!-- Written by `WRITE_DOCS=1 cargo test -p pilotlight the_page_lists_every_metric`. Do not edit. -->\n\n\
          # Metrics of the server\n\n\
          What does `pilotlight serve --metrics 9808` tell Prometheus? `GET /metrics` has these, in Prometheus's text format 0.0.4, or in OpenMetrics 1.0 where\n\
-         `Accept` names it; `pilotlight status --json` has the same under `metrics`. How to scrape them: [operating.md](operating.md#metrics).\n\n\
+         `Accept` names it; `pilotlight status --metrics` prints the same, and its `--json` has it under `metrics`. How to scrape them: [operating.md](operating.md#metrics).\n\n\
          | metric | type | labels | what it is |\n|---|---|---|---|\n",
     );
     for family in FAMILIES {

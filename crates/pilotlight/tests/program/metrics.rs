@@ -56,6 +56,8 @@ fn counters_rise_with_what_hosts_do_and_agree_with_the_status() {
     assert_eq!(duration("bucket{,le=\"+Inf\"}"), 500.0);
     let status = server.ask(&["status"]);
     let metrics = status["metrics"].as_array().unwrap();
+    let printed = text(&server.admin(&["status", "--metrics", "io_requests"]).stdout);
+    assert!(printed.lines().any(|line| line.starts_with("pilotlight_io_requests_total  500 ")), "{printed}");
     let read = metrics
         .iter()
         .find(|one| one["name"] == "pilotlight_io_requests_total" && one["labels"]["operation"] == "read");
