@@ -39,15 +39,24 @@ impl Edit {
     /// Another policy, with these parameters alone.
     pub(crate) fn set_policy(&mut self, policy: &PolicyChoice) {
         self.note("[policy]".to_owned());
-        let Some(table) = self.document.entry("policy").or_insert_with(new_table).as_table_like_mut() else { return };
+        let section = self.document.entry("policy").or_insert_with(new_table);
+        let Some(table) = section.as_table_like_mut() else { return };
         let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
         let stays = |key: &String| key == "name" || policy.parameters.iter().any(|(known, _)| known == key);
         for key in keys.iter().filter(|key| !stays(key)) {
             table.remove(key);
         }
         put(table, "name", Some(policy.name.as_str().into()));
-        for (key, to) in &policy.parameters {
+        let parameters = policy.in_force();
+        for (key, to) in &parameters {
             put(table, key, Some(to.as_str().into()));
+        }
+        // parameters are set in the order of the file; `None`, of the name, goes before all of them
+        let rank = |key: &toml_edit::Key| parameters.iter().position(|(known, _)| known == key.get());
+        match section {
+            Item::Table(table) => table.sort_values_by(|a, _, b, _| rank(a).cmp(&rank(b))),
+            Item::Value(Value::InlineTable(table)) => table.sort_values_by(|a, _, b, _| rank(a).cmp(&rank(b))),
+            _ => {}
         }
     }
 
@@ -326,6 +335,31 @@ backend = "file:disk.img"
             priority of host nqn.2024-05.com.example:h
             min_bytes_per_s of priority 5"#]]
         .assert_eq(&changes.join("\n"));
+    }
+
+    #[test]
+    fn parameters_stand_in_the_order_in_which_they_are_set() {
+        let set = [("floor", "3"), ("window", "8"), ("spread", "error"), ("window", "64")];
+        let parameters = set.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let policy = PolicyChoice { name: "sandman".to_owned(), parameters };
+        let file = "[policy]\nname = \"sandman\"\n# measured\nwindow = \"64\" # blocks\nfloor = 3\n\n[goals]\n";
+        let mut edit = Edit::of(file).unwrap();
+        edit.set_policy(&policy);
+        expect![[r#"
+            [policy]
+            name = "sandman"
+            floor = "3"
+            spread = "error"
+            # measured
+            window = "64" # blocks
+
+            [goals]
+        "#]]
+        .assert_eq(&edit.finish().0);
+        let mut edit = Edit::of("policy = { name = \"sandman\", window = 64, floor = 3 }\n").unwrap();
+        edit.set_policy(&policy);
+        let text = edit.finish().0;
+        assert!(text.find("floor") < text.find("spread") && text.find("spread") < text.find("window"), "{text}");
     }
 
     #[test]
