@@ -215,6 +215,8 @@ fn a_save_that_is_killed_at_any_system_call_leaves_the_old_file_or_the_new_one()
     let Some((calls, new)) = calls_of_a_save(dir.path()) else { return };
     assert_ne!(old, new);
     let renamed = calls.iter().position(|(name, _)| name.starts_with("rename")).expect("it renames");
+    let owner = calls.iter().find(|(name, _)| name.contains("chown"));
+    assert_eq!(owner, None, "the owner is right, and the filter of a service may refuse the call");
     assert!(calls[renamed + 1..].iter().any(|(name, _)| name == "fsync"), "the folder is synchronised: {calls:?}");
     let (mut left_old, mut left_new) = (0, 0);
     for (name, at) in &calls {
