@@ -106,6 +106,24 @@ impl Edit {
         }
     }
 
+    /// Other storage under the number of a namespace. What is written about the number stays: its cap, its priority, its tolerance, and that
+    /// it may shrink. What is written about the old storage goes.
+    pub(crate) fn replace_storage(&mut self, nqn: &str, namespace: &NamespaceConfig) {
+        let of = (nqn, namespace.nsid);
+        for key in ["checksums", "checksums_file", "trim"] {
+            self.set_in_namespace(of, key, None); // as far as they hold they are in the text of the backend
+        }
+        self.set_in_namespace(of, "backend", Some(namespace.backend.to_string().into()));
+        self.set_format(of, namespace);
+        self.set_in_namespace(of, "hosts", list(&namespace.hosts));
+    }
+
+    /// The block size and the UUID of a namespace.
+    pub(crate) fn set_format(&mut self, of: (&str, u32), namespace: &NamespaceConfig) {
+        self.set_in_namespace(of, "block_size", Some(i64::from(namespace.block_size).into()));
+        self.set_in_namespace(of, "uuid", uuid_of(namespace));
+    }
+
     /// The hosts that may connect to a subsystem; none: any.
     pub(crate) fn set_allowed_hosts(&mut self, nqn: &str, hosts: &[String]) {
         self.note(format!("allowed_hosts of {nqn}"));
@@ -121,7 +139,7 @@ impl Edit {
         let mut table = with_key("nsid", i64::from(namespace.nsid).into());
         put(&mut table, "backend", Some(namespace.backend.to_string().into()));
         put(&mut table, "block_size", Some(i64::from(namespace.block_size).into()));
-        put(&mut table, "uuid", namespace.uuid.map(|uuid| uuid::Uuid::from_bytes(uuid).to_string().into()));
+        put(&mut table, "uuid", uuid_of(namespace));
         put(&mut table, "hosts", list(&namespace.hosts));
         all.as_array_of_tables_mut().into_iter().for_each(|all| all.push(table.clone()));
     }
@@ -214,6 +232,10 @@ fn put(table: &mut (impl toml_edit::TableLike + ?Sized), key: &str, to: Option<V
             table.insert(key, value(to));
         }
     }
+}
+
+fn uuid_of(namespace: &NamespaceConfig) -> Option<Value> {
+    namespace.uuid.map(|uuid| uuid::Uuid::from_bytes(uuid).to_string().into())
 }
 
 /// A list of hosts; `None` where there are none.

@@ -10,6 +10,7 @@
 //! write them into whatever stood in its place. Files and devices that get another number are moved while they are open
 //! (`moves`), and no namespace shrinks unless the configuration allows it (`shrink`).
 
+mod differences;
 mod moves;
 mod shrink;
 
@@ -23,6 +24,7 @@ use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
 use super::station::{HostsByHand, State, allowed_hosts, refresh, said, tolerance_of};
 use crate::config::{AdminSocket, Cap, NamespaceName, Operation, Reactors, format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
+pub(super) use differences::{differences, in_full, settled_differences};
 use moves::Move;
 use shrink::Shrink;
 
@@ -399,17 +401,6 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
         let blocks = written.map(|size| size / u64::from(wanted.block_size));
         plan.changes.push(Change::Resize { nqn: nqn.to_owned(), to: wanted.clone(), blocks });
     }
-}
-
-/// What a reload of this configuration would change in what runs; not that files may have grown, and goals.
-pub(super) fn differences(state: &State, config: &ServerConfig, operation: &Operation) -> Vec<String> {
-    let Plan { changes, .. } = plan(&state.config, config);
-    let follows_file = |change: &&Change| !matches!(change, Change::Resize { blocks: None, .. });
-    let mut differences: Vec<String> = changes.iter().filter(follows_file).map(describe).collect();
-    if operation.policy != state.operation.policy {
-        differences.push(format!("policy {} instead of {}", operation.policy.name, state.operation.policy.name));
-    }
-    differences
 }
 
 /// Makes a change; the blocks of a namespace that was resized.
