@@ -33,6 +33,22 @@ impl Table {
     }
 }
 
+/// A name that someone else has chosen, for a terminal: characters that could act on it, or change the order of what is shown, are written
+/// as `\u{1b}`.
+#[must_use]
+pub fn printable(name: &str) -> String {
+    let is_invisible = |c: char| matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let mut text = String::with_capacity(name.len());
+    for character in name.chars() {
+        if character.is_control() || is_invisible(character) {
+            text.extend(character.escape_unicode());
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
+
 /// Characters that are shown: colours are not.
 fn width(text: &str) -> usize {
     let mut count = 0;
@@ -69,6 +85,12 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_cannot_act_on_a_terminal() {
+        assert_eq!(printable("nqn.2024-05.com.example:é"), "nqn.2024-05.com.example:é");
+        assert_eq!(printable("a\x1b]0;b\x07c\r\n\u{9b}2J\u{202e}d"), r"a\u{1b}]0;b\u{7}c\u{d}\u{a}\u{9b}2J\u{202e}d");
+    }
 
     #[test]
     fn columns_are_as_wide_as_what_stands_in_them() {

@@ -11,7 +11,7 @@ use crate::admin::hosts::DisconnectRequest;
 use crate::admin::request::Request;
 use crate::config::format_duration;
 use crate::exit::Exit;
-use crate::table::Table;
+use crate::table::{Table, printable};
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -156,7 +156,7 @@ fn table(connections: &[ConnectionReport]) -> String {
         let threads: Vec<String> = one.io_threads.iter().map(ToString::to_string).collect();
         let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         table.row([
-            or_dash(&one.host),
+            or_dash(&printable(&one.host)),
             one.address.clone(),
             one.nqn.clone().unwrap_or_else(|| "discovery".to_owned()),
             one.cntlid.to_string(),
@@ -195,6 +195,9 @@ mod tests {
             nqn.2024-05.com.example:h  192.0.2.9:40000  nqn.2024-05.com.example:disks           7           3  0,2                   125s  f81d4fae-7dec-11d0-a765-00a0c91e6bf6
             -                          192.0.2.9:40000  discovery                               7           0  -                     125s  f81d4fae-7dec-11d0-a765-00a0c91e6bf6
         "#]].assert_eq(&table(&[one.clone(), discovery]));
+        let hostile = ConnectionReport { host: "nqn.\x1b[2J".to_owned(), ..one.clone() };
+        let shown = table(&[hostile]);
+        assert!(shown.contains(r"nqn.\u{1b}[2J") && !shown.contains('\x1b'), "{shown}");
         let ended = EndedReport { ended: vec![one.clone(), one], undrained: 1 };
         expect![[r#"
             2 associations are ended

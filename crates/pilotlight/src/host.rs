@@ -8,7 +8,7 @@ use crate::admin::hosts::HostRequest;
 use crate::admin::request::Request;
 use crate::connections::EndedReport;
 use crate::exit::Exit;
-use crate::table::Table;
+use crate::table::{Table, printable};
 
 const ABOUT: &str = "\
 Say which hosts may connect to a subsystem of a running server.
@@ -136,7 +136,7 @@ fn table(subsystems: &[SubsystemHosts]) -> String {
         if subsystem.any {
             row("any host", "-".to_owned());
         }
-        subsystem.hosts.iter().for_each(|host| row(&host.host, host.associations.to_string()));
+        subsystem.hosts.iter().for_each(|host| row(&printable(&host.host), host.associations.to_string()));
     }
     table.to_string()
 }
@@ -164,6 +164,8 @@ mod tests {
             nqn.2024-05.com.example:b  nqn.2024-05.com.example:h1             2  not as configured
             nqn.2024-05.com.example:b  nqn.2024-05.com.example:h2             0  not as configured
         "#]]
-        .assert_eq(&table(&[open, closed]));
+        .assert_eq(&table(&[open.clone(), closed]));
+        let hostile = SubsystemHosts { any: false, hosts: vec![host("nqn.\x1b[2J", 0)], ..open };
+        assert!(!table(&[hostile]).contains('\x1b'));
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn users_of(goal: Goal) -> String {
 }
 
 /// A policy and what is set on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Eq)]
 pub(crate) struct PolicyChoice {
     /// Its name.
     pub(crate) name: String,
@@ -32,6 +32,12 @@ pub(crate) struct PolicyChoice {
 impl Default for PolicyChoice {
     fn default() -> Self {
         Self { name: DEFAULT.to_owned(), parameters: Vec::new() }
+    }
+}
+
+impl PartialEq for PolicyChoice {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.in_force() == other.in_force()
     }
 }
 
@@ -63,6 +69,13 @@ impl PolicyChoice {
     /// The policy itself.
     pub(crate) fn build(&self) -> Result<Box<dyn Policy>, Unfit> {
         pilotlight_policy::build(&self.name, &self.pairs()).map_err(|error| self.unfit(error))
+    }
+
+    /// Keys and values in the order in which they are set, without those that a later value of the same key replaces.
+    pub(crate) fn in_force(&self) -> Vec<&(String, String)> {
+        let is_last = |at: usize, key: &String| self.parameters[at + 1..].iter().all(|(other, _)| other != key);
+        let all = self.parameters.iter().enumerate();
+        all.filter(|(at, (key, _))| is_last(*at, key)).map(|(_, parameter)| parameter).collect()
     }
 
     /// With this domain of power budgets, where the policy has one. What was set as a parameter stays, unless `overrides`.
@@ -154,6 +167,14 @@ mod tests {
         assert_eq!(domain(choice("cpu-bandwidth", &[("domain", "server")]), false), Some(BudgetDomain::Server));
         assert_eq!(domain(choice("cpu-bandwidth", &[("domain", "server")]), true), Some(BudgetDomain::Cpu));
         assert_eq!(choice("sandman", &[]).with_domain(BudgetDomain::Cpu, true), choice("sandman", &[]));
+    }
+
+    #[test]
+    fn the_last_value_of_a_key_counts_and_the_order_of_keys() {
+        let twice = choice("sandman", &[("floor", "3"), ("window", "64"), ("floor", "4")]);
+        assert_eq!(twice, choice("sandman", &[("window", "64"), ("floor", "4")]));
+        assert_ne!(twice, choice("sandman", &[("floor", "4"), ("window", "64")]));
+        assert_ne!(twice, choice("sandman", &[("window", "64"), ("floor", "3")]));
     }
 
     #[test]

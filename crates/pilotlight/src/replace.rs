@@ -26,7 +26,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let written = write(&draft, path, contents).and_then(|()| fs::rename(&draft, path));
     if let Err(error) = written {
         let _ = fs::remove_file(&draft); // where it was not made there is nothing to remove
-        return Err(error);
+        return Err(with_remedy(error, folder(path)));
     }
     File::open(folder(path))?.sync_all()
 }
@@ -47,13 +47,39 @@ fn write(draft: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
     let mode = if before.is_some() { 0o600 } else { MODE };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(draft)?;
     if let Some(before) = before {
-        let owner = fchown(&file, Some(before.uid()), Some(before.gid()));
+        let owner = give(&file, (before.uid(), before.gid()));
         let mode = before.permissions().mode();
         // a file that would belong to someone else is not to have rights that were meant for its owner and group
         file.set_permissions(fs::Permissions::from_mode(if owner.is_ok() { mode } else { mode & 0o700 }))?;
     }
     file.write_all(contents)?;
     file.sync_all()
+}
+
+/// Gives a file to this user and group. Where they have it there is no system call, which the filter of a service may refuse.
+fn give(file: &File, to: (u32, u32)) -> io::Result<()> {
+    let meta = file.metadata()?;
+    if (meta.uid(), meta.gid()) == to {
+        return Ok(());
+    }
+    fchown(file, Some(to.0), Some(to.1))
+}
+
+/// An error, and what to do where it is the folder's.
+fn with_remedy(error: io::Error, folder: &Path) -> io::Error {
+    let folder = folder.display();
+    let what = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            format!("{error}: a new file is made in {folder}, so the server's user needs the right to write there")
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            format!(
+                "{error}: a new file is made in {folder}; of a systemd service, ReadWritePaths={folder} allows that"
+            )
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), what)
 }
 
 fn folder(path: &Path) -> &Path {
@@ -85,5 +111,13 @@ mod tests {
         fs::create_dir(dir.path().join("folder")).unwrap();
         assert!(replace(&dir.path().join("folder"), b"x").is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named_with_a_remedy() {
+        let told = |kind: ErrorKind| with_remedy(kind.into(), Path::new("/etc/pilotlight")).to_string();
+        assert!(told(ErrorKind::PermissionDenied).contains("/etc/pilotlight, so the server's user needs"));
+        assert!(told(ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths=/etc/pilotlight"));
+        assert!(!told(ErrorKind::StorageFull).contains("/etc"));
     }
 }

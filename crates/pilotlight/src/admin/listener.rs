@@ -22,6 +22,8 @@ use super::socket::ControlSocket;
 pub(crate) const MAX_LINE: usize = 64 * 1024;
 /// Connections at once.
 const MAX_CLIENTS: usize = 16;
+/// Connections at once of users who may only read; the others are left to those who may change something.
+const MAX_READERS: usize = 8;
 /// How long to leave the socket alone when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -63,6 +65,8 @@ struct Client<S> {
     output: Vec<u8>,
     /// Nothing more is read; it is closed once it has its answer.
     ending: bool,
+    /// Whether its user may change something.
+    may_change: bool,
     session: S,
 }
 
@@ -123,13 +127,15 @@ impl Listener {
             }
         };
         let user = self.user(&stream);
-        let session = answering.session(user.unwrap_or(User { uid: u32::MAX, may_change: false }));
-        let mut client = Client { stream, input: Vec::new(), output: Vec::new(), ending: false, session };
+        let known = user.unwrap_or(User { uid: u32::MAX, may_change: false });
+        let (may_change, session) = (known.may_change, answering.session(known));
+        let mut client = Client { stream, input: Vec::new(), output: Vec::new(), ending: false, may_change, session };
+        let readers = clients.iter().filter(|client| !client.may_change).count();
         if user.is_none() {
             let uid = socket_peercred(&client.stream).map(|peer| peer.uid.as_raw()).ok();
             warn!(uid, reason = "the user may neither change nor read", "control connection refused");
             client.end_with(&answering.refusal(&self.who_may()));
-        } else if clients.len() >= MAX_CLIENTS {
+        } else if clients.len() >= MAX_CLIENTS || (!may_change && readers >= MAX_READERS) {
             client.end_with(&answering.refusal("too many control connections; end one of the others"));
         } else {
             return clients.push(client);
@@ -266,9 +272,14 @@ mod tests {
 
     /// Runs `test` beside a listener.
     fn beside(test: impl FnOnce(&Path)) {
+        beside_with(None, test);
+    }
+
+    /// The same where members of a group may read.
+    fn beside_with(read_group: Option<&group::Group>, test: impl FnOnce(&Path)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
-        let listener = Listener::new(ControlSocket::bind(&path, None).unwrap()).unwrap();
+        let listener = Listener::new(ControlSocket::bind(&path, read_group).unwrap()).unwrap();
         thread::scope(|scope| {
             let run = scope.spawn(|| listener.run(&Echo).unwrap());
             let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&path)));
@@ -377,6 +388,41 @@ mod tests {
             let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NOBODY).output().unwrap();
             let told = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(told.starts_with("no: only the user"), "{output:?}");
+        });
+    }
+
+    #[test]
+    fn those_who_may_only_read_leave_places_to_the_others() {
+        use std::os::unix::fs::PermissionsExt as _;
+        use std::os::unix::process::CommandExt as _;
+        const NOBODY: u32 = 65_534;
+        if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
+            eprintln!("SKIPPED: those_who_may_only_read: needs root and python3, to connect as another user");
+            return;
+        }
+        let readers = group::Group { name: "readers".to_owned(), gid: NOBODY };
+        beside_with(Some(&readers), |path| {
+            std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
+            let script = "import socket,sys\nopen=[]\nwhile True:\n s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.send(b'a\\n')\n \
+                          line=s.makefile().readline(); print(line, end='', flush=True); open.append(s)\n if line.startswith('no'): break\n\
+                          sys.stdin.read()";
+            let mut command = std::process::Command::new("python3");
+            command.args(["-c", script]).arg(path).current_dir("/").uid(NOBODY).gid(NOBODY);
+            let mut child =
+                command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+            let told: Vec<String> = BufReader::new(child.stdout.take().unwrap())
+                .lines()
+                .map(Result::unwrap)
+                .take(MAX_READERS + 1)
+                .collect();
+            let mut own = connect(path);
+            own.get_mut().write_all(b"a\n").unwrap();
+            let answer = line(&mut own);
+            drop(child.stdin.take());
+            let _ = child.wait();
+            assert_eq!(told.iter().filter(|line| *line == "1 a").count(), MAX_READERS, "{told:?}");
+            assert!(told.last().unwrap().starts_with("no: too many"), "{told:?}");
+            assert_eq!(answer, "1 a\n");
         });
     }
 }

@@ -90,6 +90,9 @@ impl ControlSocket {
         let parent = parent(path);
         make_directory(parent, read_group).map_err(refused)?;
         check_directory(&fs::metadata(parent).map_err(refused)?, parent)?;
+        if let Some(closed) = read_group.and_then(|group| closed_to(parent, group)) {
+            tracing::warn!("{closed}");
+        }
         let _turn = take_turn(parent).map_err(refused)?;
         clear(path)?;
         Self::listen_at(path, read_group).map_err(refused)
@@ -164,6 +167,20 @@ fn make_directory(path: &Path, read_group: Option<&Group>) -> io::Result<()> {
     }
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     read_group.map_or(Ok(()), |group| give_to(path, group, 0o750))
+}
+
+/// What to say where members of a group cannot reach files in a directory: it, or one above it, was there before and is closed to them.
+fn closed_to(directory: &Path, group: &Group) -> Option<String> {
+    let directory = fs::canonicalize(directory).ok()?;
+    let is_closed = |folder: &&Path| {
+        let search = |meta: Metadata| meta.mode() & if meta.gid() == group.gid { 0o010 } else { 0o001 };
+        fs::metadata(folder).is_ok_and(|meta| search(meta) == 0)
+    };
+    let (folder, name) = (directory.ancestors().find(is_closed)?.display(), &group.name);
+    Some(format!(
+        "members of the group {name} cannot reach the control socket: they may not search {folder}; \
+         `chgrp {name} {folder} && chmod g+x {folder}` lets them, or choose another directory (--admin-socket PATH)"
+    ))
 }
 
 /// Gives a file to a group, with this mode.
@@ -313,5 +330,30 @@ mod tests {
         assert!(matches!(ControlSocket::bind(&path, None), Err(BindError::OpenDirectory(_))));
         set(0o1777);
         assert!(ControlSocket::bind(&path, None).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_the_group_cannot_search_is_named_with_a_remedy() {
+        const GROUP: u32 = 65_534;
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let (outer, group) = (dir.path().canonicalize().unwrap(), Group { name: "readers".to_owned(), gid: GROUP });
+        let inner = outer.join("run");
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        make_directory(&inner, None).unwrap();
+        let told = || closed_to(&inner, &group).unwrap_or_default();
+        set(&outer, 0o755);
+        assert!(told().contains(&format!("may not search {0}; `chgrp readers {0} && chmod g+x", inner.display())));
+        set(&inner, 0o711);
+        assert_eq!(told(), "");
+        set(&outer, 0o700);
+        assert!(told().contains(&format!("may not search {};", outer.display())), "{}", told());
+        set(&outer, 0o755);
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&inner, None, Some(GROUP)).unwrap();
+            set(&inner, 0o701);
+            assert!(told().contains("may not search"), "the bits of others are not for members");
+            set(&inner, 0o710);
+            assert_eq!(told(), "");
+        }
     }
 }

@@ -39,15 +39,24 @@ impl Edit {
     /// Another policy, with these parameters alone.
     pub(crate) fn set_policy(&mut self, policy: &PolicyChoice) {
         self.note("[policy]".to_owned());
-        let Some(table) = self.document.entry("policy").or_insert_with(new_table).as_table_like_mut() else { return };
+        let section = self.document.entry("policy").or_insert_with(new_table);
+        let Some(table) = section.as_table_like_mut() else { return };
         let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
         let stays = |key: &String| key == "name" || policy.parameters.iter().any(|(known, _)| known == key);
         for key in keys.iter().filter(|key| !stays(key)) {
             table.remove(key);
         }
         put(table, "name", Some(policy.name.as_str().into()));
-        for (key, to) in &policy.parameters {
+        let parameters = policy.in_force();
+        for (key, to) in &parameters {
             put(table, key, Some(to.as_str().into()));
+        }
+        // parameters are set in the order of the file; `None`, of the name, goes before all of them
+        let rank = |key: &toml_edit::Key| parameters.iter().position(|(known, _)| known == key.get());
+        match section {
+            Item::Table(table) => table.sort_values_by(|a, _, b, _| rank(a).cmp(&rank(b))),
+            Item::Value(Value::InlineTable(table)) => table.sort_values_by(|a, _, b, _| rank(a).cmp(&rank(b))),
+            _ => {}
         }
     }
 
@@ -97,6 +106,24 @@ impl Edit {
         }
     }
 
+    /// Other storage under the number of a namespace. What is written about the number stays: its cap, its priority, its tolerance, and that
+    /// it may shrink. What is written about the old storage goes.
+    pub(crate) fn replace_storage(&mut self, nqn: &str, namespace: &NamespaceConfig) {
+        let of = (nqn, namespace.nsid);
+        for key in ["checksums", "checksums_file", "trim"] {
+            self.set_in_namespace(of, key, None); // as far as they hold they are in the text of the backend
+        }
+        self.set_in_namespace(of, "backend", Some(namespace.backend.to_string().into()));
+        self.set_format(of, namespace);
+        self.set_in_namespace(of, "hosts", list(&namespace.hosts));
+    }
+
+    /// The block size and the UUID of a namespace.
+    pub(crate) fn set_format(&mut self, of: (&str, u32), namespace: &NamespaceConfig) {
+        self.set_in_namespace(of, "block_size", Some(i64::from(namespace.block_size).into()));
+        self.set_in_namespace(of, "uuid", uuid_of(namespace));
+    }
+
     /// The hosts that may connect to a subsystem; none: any.
     pub(crate) fn set_allowed_hosts(&mut self, nqn: &str, hosts: &[String]) {
         self.note(format!("allowed_hosts of {nqn}"));
@@ -112,7 +139,7 @@ impl Edit {
         let mut table = with_key("nsid", i64::from(namespace.nsid).into());
         put(&mut table, "backend", Some(namespace.backend.to_string().into()));
         put(&mut table, "block_size", Some(i64::from(namespace.block_size).into()));
-        put(&mut table, "uuid", namespace.uuid.map(|uuid| uuid::Uuid::from_bytes(uuid).to_string().into()));
+        put(&mut table, "uuid", uuid_of(namespace));
         put(&mut table, "hosts", list(&namespace.hosts));
         all.as_array_of_tables_mut().into_iter().for_each(|all| all.push(table.clone()));
     }
@@ -205,6 +232,10 @@ fn put(table: &mut (impl toml_edit::TableLike + ?Sized), key: &str, to: Option<V
             table.insert(key, value(to));
         }
     }
+}
+
+fn uuid_of(namespace: &NamespaceConfig) -> Option<Value> {
+    namespace.uuid.map(|uuid| uuid::Uuid::from_bytes(uuid).to_string().into())
 }
 
 /// A list of hosts; `None` where there are none.
@@ -326,6 +357,31 @@ backend = "file:disk.img"
             priority of host nqn.2024-05.com.example:h
             min_bytes_per_s of priority 5"#]]
         .assert_eq(&changes.join("\n"));
+    }
+
+    #[test]
+    fn parameters_stand_in_the_order_in_which_they_are_set() {
+        let set = [("floor", "3"), ("window", "8"), ("spread", "error"), ("window", "64")];
+        let parameters = set.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let policy = PolicyChoice { name: "sandman".to_owned(), parameters };
+        let file = "[policy]\nname = \"sandman\"\n# measured\nwindow = \"64\" # blocks\nfloor = 3\n\n[goals]\n";
+        let mut edit = Edit::of(file).unwrap();
+        edit.set_policy(&policy);
+        expect![[r#"
+            [policy]
+            name = "sandman"
+            floor = "3"
+            spread = "error"
+            # measured
+            window = "64" # blocks
+
+            [goals]
+        "#]]
+        .assert_eq(&edit.finish().0);
+        let mut edit = Edit::of("policy = { name = \"sandman\", window = 64, floor = 3 }\n").unwrap();
+        edit.set_policy(&policy);
+        let text = edit.finish().0;
+        assert!(text.find("floor") < text.find("spread") && text.find("spread") < text.find("window"), "{text}");
     }
 
     #[test]

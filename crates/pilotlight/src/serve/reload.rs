@@ -10,6 +10,7 @@
 //! write them into whatever stood in its place. Files and devices that get another number are moved while they are open
 //! (`moves`), and no namespace shrinks unless the configuration allows it (`shrink`).
 
+mod differences;
 mod moves;
 mod shrink;
 
@@ -21,8 +22,9 @@ use super::budget::{self, ByHand, Configured};
 use super::holder;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
 use super::station::{HostsByHand, State, allowed_hosts, refresh, said, tolerance_of};
-use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, name_of};
+use crate::config::{AdminSocket, Cap, NamespaceName, Operation, Reactors, format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
+pub(super) use differences::{differences, in_full, settled_differences};
 use moves::Move;
 use shrink::Shrink;
 
@@ -232,19 +234,47 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
     state.policy_read = read.clone();
 }
 
-/// Differences in how the program runs the server that only a start settles.
+/// Differences in how the program runs the server that only a start settles. A new field of [`Operation`] is decided here.
 fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
-    let test_reactors = |operation: &Operation| operation.reactors.is_test_mode().then(|| operation.reactors.len());
+    let Operation {
+        reactors,
+        sleep_after,
+        hotplug,
+        profile,
+        sensor,
+        state_file,
+        admin_socket,
+        energy_shares,
+        metrics,
+        page,
+        // they change while the server runs
+        policy: _,
+        goals: _,
+        caps: _,
+        priorities: _,
+        tolerances: _,
+        domain: _,
+        schedule: _,
+        mdns: _,
+        log_format: _,
+        // the command line alone says it
+        roots: _,
+    } = running;
+    let test_reactors = |reactors: &Reactors| reactors.is_test_mode().then(|| reactors.len());
+    let socket = |socket: &Option<AdminSocket>| socket.as_ref().map(|socket| (socket.path.clone(), socket.asked));
+    let group = |socket: &Option<AdminSocket>| socket.as_ref().and_then(|socket| socket.read_group.clone());
     let differs = [
-        ("server.reactors", test_reactors(running) != test_reactors(wanted)),
-        ("server.sleep_after", running.sleep_after != wanted.sleep_after),
-        ("server.hotplug", running.hotplug != wanted.hotplug),
-        ("server.sensor", running.sensor != wanted.sensor),
-        ("goals.profile", running.profile != wanted.profile),
-        ("admin.state", running.state_file != wanted.state_file),
-        ("admin.socket", running.admin_socket != wanted.admin_socket),
-        ("metrics.listen", running.metrics != wanted.metrics),
-        ("page", running.page != wanted.page),
+        ("server.reactors", test_reactors(reactors) != test_reactors(&wanted.reactors)),
+        ("server.sleep_after", *sleep_after != wanted.sleep_after),
+        ("server.hotplug", *hotplug != wanted.hotplug),
+        ("server.sensor", *sensor != wanted.sensor),
+        ("server.energy_shares", *energy_shares != wanted.energy_shares),
+        ("goals.profile", *profile != wanted.profile),
+        ("admin.state", *state_file != wanted.state_file),
+        ("admin.socket", socket(admin_socket) != socket(&wanted.admin_socket)),
+        ("admin.read_group", group(admin_socket) != group(&wanted.admin_socket)),
+        ("metrics.listen", *metrics != wanted.metrics),
+        ("page", *page != wanted.page),
     ];
     name(&differs)
 }
@@ -371,17 +401,6 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
         let blocks = written.map(|size| size / u64::from(wanted.block_size));
         plan.changes.push(Change::Resize { nqn: nqn.to_owned(), to: wanted.clone(), blocks });
     }
-}
-
-/// What a reload of this configuration would change in what runs; not that files may have grown, and goals.
-pub(super) fn differences(state: &State, config: &ServerConfig, operation: &Operation) -> Vec<String> {
-    let Plan { changes, .. } = plan(&state.config, config);
-    let follows_file = |change: &&Change| !matches!(change, Change::Resize { blocks: None, .. });
-    let mut differences: Vec<String> = changes.iter().filter(follows_file).map(describe).collect();
-    if operation.policy != state.operation.policy {
-        differences.push(format!("policy {} instead of {}", operation.policy.name, state.operation.policy.name));
-    }
-    differences
 }
 
 /// Makes a change; the blocks of a namespace that was resized.

@@ -28,6 +28,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_reactor::RuntimeStats;
+use pilotlight_target::Capped;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 use super::budget::{ByHand as GoalsByHand, Configured, Judge, Store};
@@ -286,4 +287,12 @@ pub(super) fn allowed_hosts<'a>(config: &'a ServerConfig, nqn: &str) -> Option<&
 pub(super) fn said<'a>(config: &'a ServerConfig, nqn: &str, nsid: u32) -> Option<&'a NamespaceConfig> {
     let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)?;
     subsystem.namespaces.iter().find(|namespace| namespace.nsid == nsid)
+}
+
+/// Whether a configuration has what is named: a host need not be written.
+pub(super) fn exists(config: &ServerConfig, of: &Capped) -> bool {
+    match of {
+        Capped::Namespace { nqn, nsid } => said(config, nqn, *nsid).is_some(),
+        Capped::Host { .. } => true,
+    }
 }

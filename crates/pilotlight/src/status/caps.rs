@@ -3,6 +3,7 @@
 use super::render::{bytes_per_s, line, measured, times};
 use super::report::{CapReport, Report};
 use crate::config::format_cap;
+use crate::table::printable;
 
 /// A line for each cap, and one for how long commands have waited; nothing where nothing was ever capped.
 pub(super) fn caps(report: &Report) -> String {
@@ -25,7 +26,7 @@ pub(super) fn caps(report: &Report) -> String {
 /// What is capped, and at how much: `namespace 1 of NQN 100MB/s (policy 50MB/s)`.
 pub(crate) fn cap_of(cap: &CapReport) -> String {
     let of = match (&cap.host, &cap.nqn, cap.nsid) {
-        (Some(host), ..) => format!("host {host}"),
+        (Some(host), ..) => format!("host {}", printable(host)),
         (_, Some(nqn), Some(nsid)) => format!("namespace {nsid} of {nqn}"),
         _ => "unknown".to_owned(),
     };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::render::line;
 use super::report::{EnergySharesReport, EnergyZoneReport};
+use crate::table::printable;
 
 /// Hosts that are listed; of more, those with the most energy. JSON and metrics have all, and namespaces.
 const MOST_HOSTS: usize = 16;
@@ -27,7 +28,7 @@ pub(crate) fn shares(report: &EnergySharesReport) -> String {
         by_host(zone)
             .into_iter()
             .take(MOST_HOSTS)
-            .for_each(|(host, uj)| line(&mut out, &format!("  {}", joules(uj)), &host));
+            .for_each(|(host, uj)| line(&mut out, &format!("  {}", joules(uj)), &printable(&host)));
     }
     out
 }
@@ -58,7 +59,8 @@ mod tests {
             nsid,
             energy_uj,
         };
-        let users = vec![user("x", 1, 1_000_000), user("other", 1, 4_500_000), user("x", 2, 2_000_000)];
+        let users =
+            vec![user("x", 1, 1_000_000), user("other", 1, 4_500_000), user("x", 2, 2_000_000), user("\x1b[2J", 2, 1)];
         let zone = EnergyZoneReport { of: "package 0".to_owned(), energy_uj: 8_000_000, unassigned_uj: 500_000, users };
         let report = EnergySharesReport {
             sensor: "rapl".to_owned(),
@@ -74,6 +76,7 @@ mod tests {
         );
         assert!(lines[1].starts_with("4.500 J") && lines[1].ends_with("other"), "{text}");
         assert!(lines[2].starts_with("3.000 J") && lines[2].ends_with('x'), "{text}");
+        assert!(text.contains(r"\u{1b}[2J") && !text.contains('\x1b'), "{text}");
         let modelled = EnergySharesReport { modelled: Some("p".to_owned()), ..report };
         assert!(shares(&modelled).contains("(modelled, profile p)"));
     }

@@ -3,6 +3,7 @@
 use super::render::line;
 use super::report::{MinimumReport, PrioritiesReport, PriorityReport};
 use crate::config::format_cap;
+use crate::table::printable;
 
 /// A line for the priorities and one for the minimums; nothing where nothing is named.
 pub(crate) fn priorities(report: &PrioritiesReport, policy: &str) -> String {
@@ -21,7 +22,7 @@ pub(crate) fn priorities(report: &PrioritiesReport, policy: &str) -> String {
 
 fn priority(report: &PriorityReport) -> String {
     let of = match (&report.host, &report.nqn, report.nsid) {
-        (Some(host), ..) => format!("host {host}"),
+        (Some(host), ..) => format!("host {}", printable(host)),
         (_, Some(nqn), Some(nsid)) => format!("namespace {nsid} of {nqn}"),
         _ => "unknown".to_owned(),
     };
@@ -48,6 +49,8 @@ mod tests {
         };
         let host = PriorityReport { host: Some("h".to_owned()), priority: 2, ..PriorityReport::default() };
         let minimums = vec![MinimumReport { priority: 5, bytes_per_s: 100_000_000 }];
+        let hostile = PriorityReport { host: Some("\x1b[2J".to_owned()), ..host.clone() };
+        assert!(priority(&hostile).starts_with(r"host \u{1b}[2J"));
         let report = PrioritiesReport { named: vec![namespace, host], minimums, unused: true };
         let text = priorities(&report, "sandman");
         for words in [

@@ -8,10 +8,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
+use pilotlight_power::shares::Idle;
 use pilotlight_target::{Capped, DrainError, Ended, ServerStats};
 
 use super::*;
-use crate::config::{BudgetDomain, NamespaceTolerance, Priority, Reactors, SensorChoice, SleepAfter};
+use crate::admin::group::Group;
+use crate::config::{
+    BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, SensorChoice, SleepAfter, TokenFile,
+};
 use crate::serve::budget::HandBudget;
 use crate::serve::station::ByHand;
 use crate::status::report::PowerReport;
@@ -224,9 +228,30 @@ fn the_rest_waits_for_a_restart() {
             "serial of a has changed; a restart brings it about",
         ]
     );
-    let sleepy = Operation { sleep_after: SleepAfter::Time(Duration::from_secs(1)), ..operation("static") };
-    let differences = settled_operation(&operation("static"), &sleepy);
-    assert_eq!(differences, ["server.sleep_after has changed; a restart brings it about"]);
+}
+
+#[test]
+fn a_changed_key_that_waits_for_a_restart_is_named() {
+    let socket = |read_group: Option<Group>| AdminSocket { path: "/a.sock".into(), asked: true, read_group };
+    let group = Group { name: "readers".to_owned(), gid: 7 };
+    let page = Page {
+        listen: PageAddress::Tcp(([127, 0, 0, 1], 9809).into()),
+        hosts: Vec::new(),
+        token: TokenFile::Given("/token".into()),
+        tick: Duration::from_secs(1),
+    };
+    let from = Operation { admin_socket: Some(socket(None)), ..operation("static") };
+    let changes = [
+        ("server.sleep_after", Operation { sleep_after: SleepAfter::Time(Duration::from_secs(1)), ..from.clone() }),
+        ("server.energy_shares", Operation { energy_shares: Some(Idle::Equal), ..from.clone() }),
+        ("metrics.listen", Operation { metrics: Some(([127, 0, 0, 1], 9808).into()), ..from.clone() }),
+        ("page", Operation { page: Some(page), ..from.clone() }),
+        ("admin.socket", Operation { admin_socket: None, ..from.clone() }),
+        ("admin.read_group", Operation { admin_socket: Some(socket(Some(group))), ..from.clone() }),
+    ];
+    for (key, to) in changes {
+        assert_eq!(settled_operation(&from, &to), [format!("{key} has changed; a restart brings it about")]);
+    }
 }
 
 #[test]

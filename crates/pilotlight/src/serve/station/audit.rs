@@ -8,7 +8,7 @@ use tracing::info;
 use super::Station;
 use crate::admin::hosts::DisconnectRequest;
 use crate::admin::request::Request;
-use crate::config::{format_budget, format_cap, name_of};
+use crate::config::{BudgetDomain, format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
 use crate::status::measure;
 
@@ -72,7 +72,7 @@ impl Station {
         let mut values = Values::from([
             ("policy".to_owned(), choice(&operation.policy)),
             ("budget".to_owned(), format_budget(operation.goals.budget_uw)),
-            ("domain of the budget".to_owned(), format!("{:?}", operation.domain)),
+            ("domain of the budget".to_owned(), domain(operation.domain).to_owned()),
         ]);
         let goals = measure::goals(&operation.goals, &operation.tolerances, &operation.policy, None);
         values.extend(goals.tolerances.into_iter().map(|tolerance| {
@@ -107,6 +107,11 @@ fn list(hosts: &[String]) -> String {
     if hosts.is_empty() { "any".to_owned() } else { hosts.join(" ") }
 }
 
+/// As the configuration has it; where it has none, the server takes what is measured.
+fn domain(domain: Option<BudgetDomain>) -> &'static str {
+    domain.map_or("none", BudgetDomain::name)
+}
+
 fn choice(policy: &PolicyChoice) -> String {
     let set = policy.parameters.iter().map(|(key, value)| format!(" {key}={value}"));
     set.fold(policy.name.clone(), |text, set| text + &set)
@@ -133,6 +138,14 @@ pub(super) fn log(by: &Author, before: &Values, after: &Values) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_domain_is_logged_as_it_is_written() {
+        for text in ["server", "cpu"] {
+            assert_eq!(domain(BudgetDomain::parse(text).ok()), text);
+        }
+        assert_eq!(domain(None), "none");
+    }
 
     #[test]
     fn only_what_differs_is_a_change() {

@@ -15,10 +15,10 @@ use pilotlight_target::Capped;
 use pilotlight_target::config::{NamespaceConfig, SubsystemConfig};
 use toml_edit::Value;
 
-use super::{State, Station, refresh, said};
+use super::{State, Station, exists, refresh, said};
 use crate::admin::answer::Refusal;
 use crate::admin::save::SaveRequest;
-use crate::config::{self, Edit, Loaded, format_budget, format_cap, format_tolerance};
+use crate::config::{self, Cap, Edit, Loaded, format_budget, format_cap, format_tolerance};
 use crate::replace::replace;
 use crate::save::SaveReport;
 use crate::serve::budget::{self, ByHand, Configured};
@@ -47,7 +47,7 @@ impl Station {
         let (text, changes) = edit.finish();
         let file = target.path.display().to_string();
         let mut notes = self.not_saved(&state);
-        let loaded = self.check(&state, &target.path, &text)?;
+        let loaded = self.check(&state, &target, &text)?;
         if target.before.as_ref() != Some(&text) {
             let failed = |error: std::io::Error| Refusal::new(format!("cannot write {file}: {error}"));
             replace(&target.path, text.as_bytes()).map_err(failed)?;
@@ -103,13 +103,15 @@ impl Station {
         self.change_caps(state, edit);
     }
 
-    fn change_caps(&self, state: &State, edit: &mut Edit) {
+    /// Caps in force.
+    fn caps(&self) -> Vec<Cap> {
         let caps = self.server.stats().caps;
-        let set: Vec<(Capped, u64)> = caps.into_iter().filter_map(|cap| Some((cap.of, cap.stats.operator?))).collect();
-        let exists = |of: &Capped| match of {
-            Capped::Namespace { nqn, nsid } => said(&state.config, nqn, *nsid).is_some(),
-            Capped::Host { .. } => true,
-        };
+        caps.into_iter().filter_map(|cap| Some((cap.of, cap.stats.operator?))).collect()
+    }
+
+    fn change_caps(&self, state: &State, edit: &mut Edit) {
+        let set = self.caps();
+        let exists = |of: &Capped| exists(&state.config, of);
         for (of, rate) in set.iter().filter(|cap| !state.caps_read.contains(cap) && exists(&cap.0)) {
             edit.set_of(of, "max_bytes_per_s", Some(format_cap(Some(*rate)).into()));
         }
@@ -131,12 +133,21 @@ impl Station {
     }
 
     /// Reads a text as at SIGHUP, and refuses it unless that would change nothing.
-    fn check(&self, state: &State, path: &Path, text: &str) -> Result<Loaded, Refusal> {
-        let read = config::load_text(&self.args, path, text.to_owned(), &self.machine);
+    fn check(&self, state: &State, target: &Target, text: &str) -> Result<Loaded, Refusal> {
+        let read = config::load_text(&self.args, &target.path, text.to_owned(), &self.machine);
         let loaded = read.map_err(|refused| {
             Refusal::new(format!("what runs is no valid configuration, and is not saved:\n{}", refused.render(false)))
         })?;
-        let differences = reload::differences(state, &loaded.config, &loaded.operation);
+        let (mut config, mut operation) = (state.config.clone(), state.operation.clone());
+        operation.caps = self.caps();
+        if target.before.is_none() {
+            let here = std::env::current_dir().map_err(|error| Refusal::new(error.to_string()))?;
+            reload::in_full(&mut config, &mut operation, &here); // as it is written
+        }
+        let mut differences = reload::differences((&config, &operation), &loaded.config, &loaded.operation);
+        if target.before.is_none() {
+            differences.extend(reload::settled_differences((&config, &operation), &loaded.config, &loaded.operation));
+        }
         if differences.is_empty() {
             return Ok(loaded);
         }
@@ -204,10 +215,7 @@ fn change_subsystem(state: &State, edit: &mut Edit, read: &SubsystemConfig, runn
             Some(known) if known.backend.is_same_storage(&namespace.backend) => {
                 change_namespace(edit, nqn, known, namespace);
             }
-            Some(_) => {
-                edit.remove_namespace(nqn, namespace.nsid);
-                edit.add_namespace(nqn, namespace);
-            }
+            Some(_) => edit.replace_storage(nqn, namespace),
         }
     }
 }
@@ -217,6 +225,9 @@ fn change_namespace(edit: &mut Edit, nqn: &str, read: &NamespaceConfig, running:
         let hosts: toml_edit::Array = running.hosts.iter().map(String::as_str).collect();
         let hosts = (!hosts.is_empty()).then_some(Value::Array(hosts));
         edit.set_in_namespace((nqn, running.nsid), "hosts", hosts);
+    }
+    if (running.block_size, running.uuid) != (read.block_size, read.uuid) {
+        edit.set_format((nqn, running.nsid), running);
     }
     if let Some(bytes) = running.backend.size().filter(|bytes| read.backend.size() != Some(*bytes)) {
         edit.change_backend((nqn, running.nsid), |text| {
