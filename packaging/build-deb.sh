@@ -12,13 +12,20 @@ compression=(--compress-type xz)
 [[ $profile == release ]] || compression=(--compress-type gz --fast) # for tests: an emulated machine takes long to unpack xz
 tools=$PWD/target/tools
 pages=target/package/pages
+docs=target/package/docs
 
 if ! command -v cargo-deb >/dev/null && [[ ! -x $tools/bin/cargo-deb ]]; then
   cargo install cargo-deb --version ^3 --locked --debug --root "$tools" >&2 # --debug: built in a quarter of the time
 fi
 cargo build --locked -p pilotlight --profile "$profile" >&2
-rm -rf "$pages"
-mkdir -p "$pages"
+rm -rf "$pages" "$docs"
+mkdir -p "$pages" "$docs"
 PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked -p pilotlight --bins pages >&2
+# What an operator reads, and what that links to, in the same folders so that the links hold.
+(
+  shopt -s nullglob
+  cd docs
+  cp --parents operating.md operate/*.md configuration.md policies.md budget.md hosts.md background.md metrics-server.md top.svg page.png "../$docs/"
+)
 PATH=$tools/bin:$PATH cargo-deb --quiet "${compression[@]}" --no-build --strip --no-dbgsym --profile "$profile" -p pilotlight ${VERSION:+--deb-version "$VERSION"} \
   --output target/debian/

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the manifests of this folder against the schemas of Kubernetes and models of the Prometheus Operator's definitions.
 
-    pip install kubernetes-validate cloudcoil-models-prometheus-operator && packaging/kubernetes/check.py
+    pip install -r packaging/kubernetes/requirements.txt && packaging/kubernetes/check.py
 
 Exits with 77 where these packages are missing.
 """
@@ -13,7 +13,7 @@ try:
     import yaml
     from cloudcoil.models.prometheus_operator import v1 as operator
 except ImportError as error:
-    print(f"{error}: pip install kubernetes-validate cloudcoil-models-prometheus-operator")
+    print(f"{error}: pip install -r packaging/kubernetes/requirements.txt")
     sys.exit(77)
 
 

@@ -78,7 +78,23 @@ score() { # UNIT LIMIT in tenths
   tail -1 /tmp/security | tr -cd '\40-\176\n'
 }
 
+# ask_page METHOD PATH BODY: what the page answers, with its head.
+ask_page() {
+  local at=${ADDRESS#http://}
+  at=${at%/}
+  exec 6<>"/dev/tcp/${at%:*}/${at##*:}"
+  printf '%s %s HTTP/1.1\r\nHost: %s\r\nOrigin: http://%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' \
+    "$1" "$2" "$at" "$at" "${#3}" "$3" >&6
+  cat <&6 | tr -d '\r'
+  exec 6>&-
+}
+drop_in() { mkdir -p "/etc/systemd/system/$1.d"; cat >"/etc/systemd/system/$1.d/test.conf"; systemctl daemon-reload; }
+no_drop_in() { rm -r "/etc/systemd/system/$1.d"; systemctl daemon-reload; }
+as_watcher() { setpriv --reuid=watcher --regid=watcher --init-groups pilotlight "$@" --socket /run/pilotlight/pilotlight.sock; }
+
 modprobe nvme-tcp
+groupadd --system monitoring
+useradd --system --no-create-home --user-group --groups monitoring watcher
 snapshot /tmp/before
 step "install"
 dpkg -i pilotlight.deb | grep -v Reading
@@ -91,7 +107,7 @@ getent passwd pilotlight >/dev/null || fail 'no user for pilotlight-devices.serv
 pilotlight --version
 
 step "start: systemctl returns when hosts can connect"
-sed -i 's/^# \[metrics\]/[metrics]/; s/^# listen = "9808"/listen = "9808"/; s/^\[server\]/&\nsensor = "modelled"/' /etc/pilotlight/pilotlight.toml
+sed -i 's/^# \[metrics\]/[page]\nlisten = "9809"\n\n[metrics]/; s/^# listen = "9808"/listen = "9808"/; s/^\[server\]/&\nsensor = "modelled"/' /etc/pilotlight/pilotlight.toml
 systemctl start pilotlight.service
 NQN=nqn.2024-05.org.example:pilotlight
 connect "$NQN" # at once: Type=notify
@@ -105,6 +121,13 @@ step "scrape"
 scrape >/tmp/scrape
 grep -q '^HTTP/1.1 200' /tmp/scrape || fail "no metrics: $(head -3 /tmp/scrape)"
 grep -E '^pilotlight_(build_info|.*connections|budget)' /tmp/scrape | head -8
+
+step "page: root gets the token of a server that is another user, and logs in with it"
+pilotlight page --json >/tmp/page
+field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" /tmp/page; }
+ADDRESS=$(field address)
+ask_page POST /login "{\"token\":\"$(field token)\"}" >/tmp/login
+grep -q '^HTTP/1.1 200' /tmp/login && grep -qi '^set-cookie: pilotlight-' /tmp/login || fail "no login: $(head -20 /tmp/login)"
 
 step "a budget"
 pilotlight set budget 300W --no-wait
@@ -143,12 +166,44 @@ systemctl stop pilotlight.service
 is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'
 [[ -e /var/lib/pilotlight/disk.img ]] || fail 'the file of the namespace is not in the state directory'
 
+step "read_group: a member reads, and changes nothing"
+sed 's/GROUP$/monitoring/' /usr/share/doc/pilotlight/read-group.conf | drop_in pilotlight.service
+sed -i 's/^\[admin\]/&\nread_group = "monitoring"/' /etc/pilotlight/pilotlight.toml
+systemctl start pilotlight.service
+is 'the group of the socket' "$(stat -c '%G %a' /run/pilotlight/pilotlight.sock)" 'monitoring 660'
+as_watcher status >/dev/null || fail 'a member of the group cannot read the status'
+if as_watcher set policy static >/tmp/refused 2>&1; then fail 'a member of the group can change the policy'; fi
+head -2 /tmp/refused
+score pilotlight.service 17
+systemctl stop pilotlight.service
+sed -i '/^read_group/d' /etc/pilotlight/pilotlight.toml
+no_drop_in pilotlight.service
+
+step "a configuration that the service may save"
+install -m 644 /etc/pilotlight/pilotlight.toml /var/lib/pilotlight/pilotlight.toml
+drop_in pilotlight.service <<'CONF'
+[Service]
+ExecStart=
+ExecStart=/usr/bin/pilotlight serve --config /var/lib/pilotlight/pilotlight.toml
+CONF
+systemctl start pilotlight.service
+pilotlight set policy static
+pilotlight config save
+systemctl restart pilotlight.service
+pilotlight status | grep -E '^policy +static' || fail "the saved policy is not there after a restart: $(pilotlight status | grep policy)"
+systemctl stop pilotlight.service
+no_drop_in pilotlight.service
+
 step "power.conf: a CPU quota for a budget"
 mkdir -p /etc/systemd/system/pilotlight.service.d
 cp /usr/share/doc/pilotlight/power.conf /etc/systemd/system/pilotlight.service.d/
 sed -i 's/^sensor = .*/&\ncores = "0,1"/' /etc/pilotlight/pilotlight.toml
 systemctl daemon-reload
 systemctl start pilotlight.service
+logged() { journalctl -u pilotlight.service -b -o cat | grep -E "$1"; }
+kill -KILL "$(shown pilotlight.service MainPID)"
+within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
+logged '(nothing to put back|nothing had been changed)' || fail 'pilotlight restore was not run after the server was killed'
 pilotlight set policy cpu-bandwidth domain=cpu
 pilotlight set budget 5W for 10s --no-wait # so little that the quota goes to its lowest value
 workers() { ls -d /sys/fs/cgroup/system.slice/pilotlight.service/pilotlight-workers-*; }
@@ -157,7 +212,8 @@ pilotlight status | grep -E '^(budget|policy) '
 score pilotlight.service 23
 step "kill -9 under the quota: systemd starts it again"
 kill -KILL "$(shown pilotlight.service MainPID)"
-within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
+within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 2 ]] && pilotlight status'
+logged 'left behind by a process that was killed' || fail 'what the killed server had set was not put back'
 step "stop"
 systemctl stop pilotlight.service
 is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'
@@ -181,9 +237,23 @@ is 'the user' "$(stat -c %U "/proc/$(shown pilotlight-devices.service MainPID)")
 score pilotlight-devices.service 20
 nvme disconnect -n "$NQN-devices"
 
-step "purge, while the server runs"
-dpkg --purge pilotlight | grep -v Reading
+step "remove, while an enabled server runs, and another unit cannot be stopped"
+systemctl --quiet enable pilotlight-devices.service
+links() { find /etc/systemd/system -name 'pilotlight*'; }
+[[ -n $(links) ]] || fail 'the unit is not enabled'
+mkdir -p /run/systemd/system/pilotlight.service.d
+printf '[Unit]\nRefuseManualStop=yes\n' >/run/systemd/system/pilotlight.service.d/test.conf
+systemctl daemon-reload
+! systemctl stop pilotlight.service 2>/dev/null || fail 'the unit can be stopped'
+dpkg --remove pilotlight | grep -v Reading
 is 'the result' "$(shown pilotlight-devices.service ActiveState)" inactive
+is 'links of the units after the removal' "$(links)" ''
+[[ -e /etc/pilotlight/pilotlight.toml && -e /var/lib/pilotlight/disk.img ]] || fail 'the removal has taken configuration or data'
+rm -r /run/systemd/system/pilotlight.service.d
+systemctl daemon-reload
+
+step "purge"
+dpkg --purge pilotlight | grep -v Reading
 snapshot /tmp/after
 diff /tmp/before /tmp/after || fail 'the purge has left something behind'
 step "passed"

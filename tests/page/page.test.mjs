@@ -1,9 +1,11 @@
 // The live page in headless Chromium: renders, updates, survives a restart, fits narrow and wide screens, and is accessible.
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium } from 'playwright-core';
-import { Server, run } from './server.mjs';
+import { Server, folder, run } from './server.mjs';
 
 const axe = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const PATIENCE = 60_000;
@@ -23,7 +25,7 @@ after(async () => {
 });
 
 // A page of its own, what went wrong on it, and a login where that is wanted.
-async function open({ width = 1280, colorScheme = 'light', login = true } = {}) {
+async function open({ width = 1280, colorScheme = 'light', login = true, of = server } = {}) {
   const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, bypassCSP: false });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
@@ -31,15 +33,15 @@ async function open({ width = 1280, colorScheme = 'light', login = true } = {}) 
   page.on('console', (message) => ['error', 'warning'].includes(message.type()) && problems.push(message.text()));
   page.on('pageerror', (error) => problems.push(error.message));
   page.on('request', (request) => {
-    if (!request.url().startsWith(server.url) && !request.url().startsWith('data:')) problems.push(request.url());
+    if (!request.url().startsWith(of.url) && !request.url().startsWith('data:')) problems.push(request.url());
   });
-  await page.goto(server.url);
-  if (login) await logIn(page);
+  await page.goto(of.url);
+  if (login) await logIn(page, of);
   return { page, problems, context };
 }
 
-async function logIn(page) {
-  await page.getByLabel('Token').fill(server.token);
+async function logIn(page, of = server) {
+  await page.getByLabel('Token').fill(of.token);
   await page.getByRole('button', { name: 'Log in' }).click();
   await live(page);
 }
@@ -122,6 +124,35 @@ test('a budget and a policy are set through their forms, and a refusal stands be
   await page.waitForFunction(() => document.getElementById('policy').textContent === 'static');
   assert.deepEqual(problems, []);
   await context.close();
+});
+
+test('with two subsystems, caps and tolerances of namespaces are set by NQN', async () => {
+  const config = join(folder, 'two.toml');
+  const nqns = ['nqn.2024-05.com.example:one', 'nqn.2024-05.com.example:two'];
+  const subsystems = nqns.map((nqn) => `[[subsystem]]\nnqn = "${nqn}"\n[[subsystem.namespace]]\nnsid = 1\nbackend = "mem:16MiB"\n`);
+  const socket = join(folder, 'two.sock');
+  writeFileSync(config, `[server]\nlisten = ["127.0.0.1:0"]\n[admin]\nsocket = "${socket}"\n[page]\nlisten = "0"\n${subsystems.join('')}`);
+  const two = await Server.start(['--config', config], { socket, isInConfig: true });
+  try {
+    const { page, problems, context } = await open({ of: two });
+    for (const [id, field, value] of [['set-cap', 'Most data', '100MB/s'], ['set-tolerance', 'Such as', '20%']]) {
+      const form = page.locator(`#${id}`);
+      await form.getByLabel(field).fill(value);
+      await form.getByLabel('Namespace number').fill('1');
+      await form.getByRole('button').click();
+      await form.getByText('Refused').waitFor(); // of which subsystem?
+      await form.getByLabel('NQN').fill(nqns[1]);
+      await form.getByRole('button').click();
+      await form.getByText('Done').waitFor();
+    }
+    const { goals, caps } = two.ask('status');
+    assert.deepEqual(caps.map(({ nqn }) => nqn), [nqns[1]]);
+    assert.ok(goals.tolerances.some(({ nqn, nsid }) => nqn === nqns[1] && nsid === 1));
+    assert.deepEqual(problems, []);
+    await context.close();
+  } finally {
+    await two.stop();
+  }
 });
 
 test('a reload shows the past, and a logout ends the session', async () => {

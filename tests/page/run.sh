@@ -18,8 +18,11 @@ modules=../../target/page
 mkdir -p "$modules"
 cp package.json package-lock.json ./*.mjs "$modules/"
 cd "$modules"
-[[ -d node_modules && node_modules -nt package-lock.json ]] ||
+# by contents: a checkout and a copy change times
+if ! cmp -s package-lock.json node_modules/installed-from.json; then
   npm ci --no-audit --no-fund --ignore-scripts || lacks 'npm ci failed'
+  cp package-lock.json node_modules/installed-from.json
+fi
 if [[ ${1:-} == --picture ]]; then
   exec node picture.mjs "$OLDPWD/../../docs/page.png"
 fi

@@ -20,13 +20,13 @@ export function run(args, stdio = 'ignore') {
 
 export const folder = mkdtempSync(join(tmpdir(), 'pilotlight-page-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
-const socket = join(folder, 'control.sock');
 
 export class Server {
-  // Starts a server and waits until it serves.
-  static async start(args) {
+  // Starts a server and waits until it serves. A configuration file among its arguments names the control socket itself.
+  static async start(args, { socket = join(folder, 'control.sock'), isInConfig = false } = {}) {
     const server = new Server();
-    server.child = run(['serve', '--json', '--admin-socket', socket, ...args], 'pipe');
+    server.socket = socket;
+    server.child = run(['serve', '--json', ...(isInConfig ? [] : ['--admin-socket', socket]), ...args], 'pipe');
     for await (const line of createInterface({ input: server.child.stdout })) {
       server.told = JSON.parse(line);
       break;
@@ -40,7 +40,7 @@ export class Server {
 
   // What a command of the program that asks this server prints as JSON.
   ask(...args) {
-    return JSON.parse(execFileSync(program, [...args, '--json', '--socket', socket]));
+    return JSON.parse(execFileSync(program, [...args, '--json', '--socket', this.socket]));
   }
 
   get token() { return this.ask('page').token; }

@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, TcpListener};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use futures_util::future::{Either, select};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use pilotlight_reactor::keep_off;
+use rustix::net::sockopt::socket_peercred;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::{debug, warn};
@@ -49,18 +53,20 @@ pub(crate) enum Listener {
 pub(crate) struct Peer {
     /// Who is at the other end: an address, or a user.
     pub(crate) name: Arc<str>,
+    /// The same for all connections of one address (without its port; all loopback addresses are one), or of one user.
+    pub(crate) source: Arc<str>,
     /// The server's end is an address of this machine alone.
     pub(crate) is_local: bool,
-    /// Counts parts of a long answer that were taken.
+    /// Counts requests, and parts of a long answer that were taken.
     pub(crate) progress: Progress,
 }
 
-/// What tells that a long answer is being read.
+/// What tells that a connection is in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<AtomicU64>);
 
 impl Progress {
-    /// A part was taken.
+    /// A request came or was answered, or a part was taken.
     pub(crate) fn made(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -149,9 +155,12 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 loop {
                     let Some((stream, peer)) = self.taken(listener.accept().await).await else { continue };
-                    let Some(place) = self.place(&places) else { continue };
+                    let name = peer.to_string();
+                    let Some(place) = self.place(&places, &name) else { continue };
                     let is_local = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
-                    self.spawn(stream, &peer.to_string(), is_local, place);
+                    let peer =
+                        Peer { name: name.into(), source: source(peer.ip()), is_local, progress: Progress::default() };
+                    self.spawn(stream, peer, place);
                 }
             }
             Listener::Unix(socket) => {
@@ -159,11 +168,14 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
                 let listener = tokio::net::UnixListener::from_std(listener)?;
                 loop {
                     let Some((stream, _)) = self.taken(listener.accept().await).await else { continue };
-                    let Some(place) = self.place(&places) else { continue };
-                    match owner_at(stream.as_fd()) {
-                        Some(uid) => self.spawn(stream, &format!("unix socket, uid {uid}"), true, place),
-                        None => warn!("{}: a connection of another user was refused", self.name),
+                    let name: Arc<str> = user_at(stream.as_fd()).into();
+                    let Some(place) = self.place(&places, &name) else { continue };
+                    if owner_at(stream.as_fd()).is_none() {
+                        self.refuse(&name, "the socket is another user's");
+                        continue;
                     }
+                    let peer = Peer { source: Arc::clone(&name), name, is_local: true, progress: Progress::default() };
+                    self.spawn(stream, peer, place);
                 }
             }
         }
@@ -181,28 +193,53 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
         }
     }
 
-    fn place(&self, places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    fn place(&self, places: &Arc<Semaphore>, peer: &str) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(places).try_acquire_owned().ok();
         if place.is_none() {
-            warn!("{}: too many connections are open; one more is closed", self.name);
+            self.refuse(peer, "too many connections");
         }
         place
+    }
+
+    fn refuse(&self, peer: &str, reason: &str) {
+        warn!(peer, reason, "{} connection refused", self.name);
     }
 
     fn spawn(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        peer: &str,
-        is_local: bool,
+        peer: Peer,
         place: OwnedSemaphorePermit,
     ) {
-        let peer = Peer { name: peer.into(), is_local, progress: Progress::default() };
-        let (name, patience, router) = (self.name, self.patience, (self.router)(peer.clone()));
+        let router = (self.router)(peer.clone()).layer(from_fn_with_state(peer.progress.clone(), counted));
+        let (name, patience) = (self.name, self.patience);
         tokio::spawn(async move {
             serve(stream, name, &peer, router, patience).await;
             drop(place);
         });
     }
+}
+
+/// Counts a request when it comes and when its answer begins: a connection that is kept for many of them is in use.
+async fn counted(State(progress): State<Progress>, request: Request, next: Next) -> Response {
+    progress.made();
+    let response = next.run(request).await;
+    progress.made();
+    response
+}
+
+/// Who is at the other end of a Unix socket.
+fn user_at(stream: BorrowedFd<'_>) -> String {
+    socket_peercred(stream).map_or_else(
+        |_| "unix socket, uid unknown".to_owned(),
+        |peer| format!("unix socket, uid {}", peer.uid.as_raw()),
+    )
+}
+
+/// What connections of an address have in common.
+fn source(address: IpAddr) -> Arc<str> {
+    let address = address.to_canonical();
+    if address.is_loopback() { "loopback".into() } else { address.to_string().into() }
 }
 
 async fn serve(
@@ -247,59 +284,4 @@ pub(crate) fn is_this_machine(host: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::pending;
-    use std::io::Write as _;
-    use std::net::TcpStream;
-    use std::sync::mpsc::{Sender, channel};
-
-    use axum::body::{Body, Bytes};
-    use axum::routing::get;
-    use futures_util::stream;
-
-    use super::*;
-
-    /// Says when it ends.
-    struct Ends(Sender<()>);
-
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            let _ = self.0.send(());
-        }
-    }
-
-    #[test]
-    fn a_connection_that_stops_reading_is_closed() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (ends, ended) = channel();
-        let router = move |peer: Peer| {
-            let ends = ends.clone();
-            let endless = move || {
-                let body = stream::unfold((peer.progress.clone(), Ends(ends.clone())), |(progress, ends)| async {
-                    progress.made();
-                    Some((Ok::<_, io::Error>(Bytes::from_static(&[0; 16_384])), (progress, ends)))
-                });
-                async move { Body::from_stream(body) }
-            };
-            Router::new().route("/", get(endless))
-        };
-        let patience = Duration::from_millis(50);
-        let service = Service { name: "test", connections: 1, patience, router, beside: pending() };
-        let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        ended.recv_timeout(Duration::from_secs(60)).expect("the body ends with its connection");
-        drop((http, stream));
-    }
-
-    #[test]
-    fn names_of_other_machines_are_not_this_one() {
-        for host in ["localhost", "LOCALHOST:9808", "127.0.0.1:9808", "[::1]:9808", "::1", "192.0.2.1"] {
-            assert!(is_this_machine(host), "{host}");
-        }
-        for host in ["", "example.com", "example.com:9808", "localhost.example.com", "127.0.0.1.example.com:80"] {
-            assert!(!is_this_machine(host), "{host}");
-        }
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::PageReport;
-use super::token::read;
+use super::token::read_of_server;
 use crate::admin::client::{Client, ClientError, SocketArgs, tell};
 use crate::admin::request::Request;
 use crate::console;
@@ -54,7 +54,8 @@ pub(crate) fn run(args: &PageArgs) -> anyhow::Result<Exit> {
         Err(error) => return Err(error.into()),
     };
     let page = report.page.context("this server has no page: start it with --page 9809, or `listen` in [page]")?;
-    let token = read(Path::new(&page.token_file)).context("only who runs the server, and root, can read the token")?;
+    let token = read_of_server(Path::new(&page.token_file))
+        .context("only who runs the server, and root, can read the token")?;
     let PageReport { address, token_file } = &page;
     console::print(if args.json {
         json!({ "address": address, "token": token, "token_file": token_file }).to_string() + "\n"

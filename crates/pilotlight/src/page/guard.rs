@@ -1,10 +1,10 @@
 //! What each request has to say before it is answered, and what each answer says to the browser.
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use uuid::Uuid;
+use std::io;
 
-use crate::config::PageAddress;
+use super::token;
 use crate::http::{is_this_machine, name_in};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 /// What a browser may do with the page: run and load what comes from here, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
@@ -67,10 +67,14 @@ pub(super) fn check(method: &Method, path: &str, headers: &HeaderMap, hosts: &[S
     Ok(())
 }
 
-/// The name of the session's cookie. Browsers do not tell ports apart in cookies, so that it differs between two servers of a machine.
-pub(super) fn cookie_name(listen: &PageAddress) -> String {
-    let id = Uuid::new_v5(&Uuid::NAMESPACE_URL, listen.to_string().as_bytes()).simple().to_string();
-    format!("pilotlight-{}", &id[..8])
+/// The name of the session's cookie. Browsers do not tell ports apart in cookies, so that each server has a name of its own, also two that are
+/// reached under one address (`ssh -L`).
+///
+/// # Errors
+/// If there are no random numbers.
+pub(super) fn cookie_name() -> io::Result<String> {
+    let id = token::random()?;
+    Ok(format!("pilotlight-{}", &id[..8]))
 }
 
 /// The session that a request names.
@@ -143,8 +147,7 @@ mod tests {
 
     #[test]
     fn the_cookie_is_found_among_others_and_differs_between_servers() {
-        let of = |address: &str| cookie_name(&PageAddress::Tcp(address.parse().unwrap()));
-        assert_ne!(of("127.0.0.1:1"), of("127.0.0.1:2"));
+        assert_ne!(cookie_name().unwrap(), cookie_name().unwrap());
         let all = headers(&[("cookie", "other=1; pilotlight-x=abc; pilotlight-xy=def")]);
         assert_eq!(session(&all, "pilotlight-x"), Some("abc"));
         assert_eq!(session(&all, "pilotlight"), None);

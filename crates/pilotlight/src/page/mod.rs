@@ -43,8 +43,8 @@ pub(crate) trait Watched: Send + Sync + 'static {
     fn look(&self) -> Look;
     /// What it is, and did between two looks; without what only the main core can tell.
     fn report(&self, before: &Look, now: &Look) -> Report;
-    /// The answer to a request of the control socket that came over the page, from `remote`.
-    fn answer(&self, request: &[u8], remote: &str) -> String;
+    /// The answer to a request of the control socket that came over the page, from `peer`.
+    fn answer(&self, request: &[u8], peer: &str) -> String;
 }
 
 /// Where a page is served, and what opens it.
@@ -103,7 +103,7 @@ impl Prepared {
             watched: Arc::clone(&watched),
             feed: Arc::clone(&feed),
             sessions: Mutex::new(Sessions::new(self.token)),
-            cookie: guard::cookie_name(&self.page.listen),
+            cookie: guard::cookie_name().context("no random numbers for the name of the page's cookie")?,
             hosts: self.page.hosts,
         });
         let router = move |peer: Peer| routes::router(Arc::clone(&app), peer);

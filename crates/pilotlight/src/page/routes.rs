@@ -134,15 +134,15 @@ async fn login(State(Of { app, peer }): State<Of>, body: Bytes) -> Response {
     let Ok(Login { token }) = serde_json::from_slice(&body) else {
         return refused(StatusCode::BAD_REQUEST, "send {\"token\": \"...\"}");
     };
-    let outcome = app.sessions().login(token.trim(), Instant::now(), token::random);
+    let outcome = app.sessions().login(token.trim(), &peer.source, Instant::now(), token::random);
     match outcome {
         Ok(id) => {
-            info!(remote = %peer.name, "page: a session was opened");
+            info!(peer = %peer.name, "page: a session was opened");
             let cookie = guard::set_cookie(&app.cookie, Some(&id));
             ([(header::SET_COOKIE, cookie)], typed(JSON, to_line(Ok(true)))).into_response()
         }
         Err(LoginRefusal::Wrong) => {
-            warn!(remote = %peer.name, "page: a wrong token was refused");
+            warn!(peer = %peer.name, "page: a wrong token was refused");
             refused(StatusCode::FORBIDDEN, "this is not the token: `pilotlight page` on the server prints it")
         }
         Err(LoginRefusal::TooMany(time)) => {
@@ -169,11 +169,12 @@ async fn change(State(Of { app, peer }): State<Of>, headers: HeaderMap, body: By
         return no_session();
     }
     match AdminRequest::parse(&body) {
-        Ok(AdminRequest::Status | AdminRequest::Namespace(..)) => {
-            let what = "the page sets policy, goals, caps, priorities and background work: use the control socket for the rest";
+        Ok(request) if is_for_pages(&request) => {}
+        Ok(_) => {
+            let what = "the page sets policy, goals, caps, priorities, minimums and background work: \
+                        use the control socket for other commands";
             return typed(JSON, to_line::<()>(Err(Refusal::of("command", what))));
         }
-        Ok(_) => {}
         Err(refusal) => return typed(JSON, to_line::<()>(Err(refusal))),
     }
     // the server's state can be locked for as long as a device takes to open
@@ -181,5 +182,25 @@ async fn change(State(Of { app, peer }): State<Of>, headers: HeaderMap, body: By
     match answer {
         Ok(answer) => typed(JSON, answer),
         Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer; its log says more"),
+    }
+}
+
+/// Whether the page carries out a request. It changes how the server works, never what it serves, to whom, or a file: whoever has a session
+/// must not get further. Without `_`, so that a new command is decided here too.
+const fn is_for_pages(request: &AdminRequest) -> bool {
+    match request {
+        AdminRequest::SetPolicy(_)
+        | AdminRequest::SetGoals(_)
+        | AdminRequest::SetCap(_)
+        | AdminRequest::SetPriority(_)
+        | AdminRequest::SetMinimum(_)
+        | AdminRequest::SetBackground(_) => true,
+        AdminRequest::Status
+        | AdminRequest::Health
+        | AdminRequest::Hosts(..)
+        | AdminRequest::Save(_)
+        | AdminRequest::Connections
+        | AdminRequest::Disconnect(_)
+        | AdminRequest::Namespace(..) => false,
     }
 }

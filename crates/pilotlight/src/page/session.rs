@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq as _;
@@ -12,8 +13,10 @@ use super::token::Token;
 const MAX_SESSIONS: usize = 64;
 /// A session that is not used for so long ends.
 const UNUSED: Duration = Duration::from_secs(12 * 3600);
-/// Failed logins that are taken in [`WINDOW`]; then none is, right or wrong, until the first of them is over.
+/// Failed logins of one source that are taken in [`WINDOW`]; then none of it is, right or wrong, until the first of them is over.
 const FAILURES: usize = 10;
+/// Failed logins that are remembered, of all sources; one more takes the place of the oldest.
+const MAX_FAILURES: usize = 1024;
 /// Time over which failures count.
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -21,7 +24,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub(super) struct Sessions {
     token: Token,
     open: Vec<Session>,
-    failures: VecDeque<Instant>,
+    /// When a login failed, and where it came from; the oldest first.
+    failures: VecDeque<(Instant, Arc<str>)>,
 }
 
 struct Session {
@@ -45,23 +49,22 @@ impl Sessions {
         Self { token, open: Vec::new(), failures: VecDeque::new() }
     }
 
-    /// Opens a session; its name.
+    /// Opens a session; its name. What fails counts against its `source` alone.
     pub(super) fn login(
         &mut self,
         offered: &str,
+        source: &Arc<str>,
         now: Instant,
         random: impl FnOnce() -> io::Result<String>,
     ) -> Result<String, LoginRefusal> {
-        let is_over = |failed: &Instant| now.saturating_duration_since(*failed) >= WINDOW;
-        while self.failures.front().is_some_and(is_over) {
-            self.failures.pop_front();
-        }
-        if self.failures.len() >= FAILURES {
-            let first = self.failures.front().copied().unwrap_or(now);
-            return Err(LoginRefusal::TooMany(WINDOW.saturating_sub(now.saturating_duration_since(first))));
+        if let Some(time) = self.refused_for(source, now) {
+            return Err(LoginRefusal::TooMany(time));
         }
         if !self.token.is(offered) {
-            self.failures.push_back(now);
+            if self.failures.len() >= MAX_FAILURES {
+                self.failures.pop_front();
+            }
+            self.failures.push_back((now, Arc::clone(source)));
             return Err(LoginRefusal::Wrong);
         }
         let id = random().map_err(|_| LoginRefusal::NoRandom)?;
@@ -72,6 +75,17 @@ impl Sessions {
         }
         self.open.push(Session { id: id.clone(), used: now });
         Ok(id)
+    }
+
+    /// How long no login from there is taken any more, if so.
+    fn refused_for(&mut self, source: &Arc<str>, now: Instant) -> Option<Duration> {
+        let age = |(failed, _): &(Instant, Arc<str>)| now.saturating_duration_since(*failed);
+        while self.failures.front().is_some_and(|failure| age(failure) >= WINDOW) {
+            self.failures.pop_front();
+        }
+        let mut of_source = self.failures.iter().filter(|(_, of)| of == source);
+        let first = of_source.next()?;
+        (of_source.count() + 1 >= FAILURES).then(|| WINDOW.saturating_sub(age(first)))
     }
 
     /// Whether there is such a session; it has been used then.
@@ -104,6 +118,10 @@ mod tests {
         (Sessions::new(Token::of(TOKEN)), Instant::now())
     }
 
+    fn here() -> Arc<str> {
+        "192.0.2.1".into()
+    }
+
     fn numbered(number: usize) -> impl FnOnce() -> io::Result<String> {
         move || Ok(format!("session {number}"))
     }
@@ -111,15 +129,15 @@ mod tests {
     #[test]
     fn only_the_token_opens_a_session_and_only_its_name_finds_it() {
         let (mut sessions, now) = sessions();
-        assert_eq!(sessions.login("wrong", now, numbered(0)), Err(LoginRefusal::Wrong));
-        let id = sessions.login(TOKEN, now, numbered(1)).unwrap();
+        assert_eq!(sessions.login("wrong", &here(), now, numbered(0)), Err(LoginRefusal::Wrong));
+        let id = sessions.login(TOKEN, &here(), now, numbered(1)).unwrap();
         assert!(sessions.is_open(&id, now) && !sessions.is_open("session 0", now) && !sessions.is_open("", now));
         sessions.end("session 0");
         assert!(sessions.is_open(&id, now));
         sessions.end(&id);
         assert!(!sessions.is_open(&id, now));
         let none = || Err(io::Error::other("none"));
-        assert_eq!(sessions.login(TOKEN, now, none), Err(LoginRefusal::NoRandom));
+        assert_eq!(sessions.login(TOKEN, &here(), now, none), Err(LoginRefusal::NoRandom));
     }
 
     #[test]
@@ -127,26 +145,41 @@ mod tests {
         let (mut sessions, start) = sessions();
         let at = |s| start + Duration::from_secs(s);
         for second in 0..10 {
-            assert_eq!(sessions.login("wrong", at(second), numbered(0)), Err(LoginRefusal::Wrong));
+            assert_eq!(sessions.login("wrong", &here(), at(second), numbered(0)), Err(LoginRefusal::Wrong));
         }
         let refused = Err(LoginRefusal::TooMany(Duration::from_secs(50)));
-        assert_eq!(sessions.login(TOKEN, at(10), numbered(0)), refused);
-        assert!(sessions.login(TOKEN, at(60), numbered(1)).is_ok());
-        assert_eq!(sessions.login("wrong", at(60), numbered(0)), Err(LoginRefusal::Wrong));
-        assert!(matches!(sessions.login("wrong", at(60), numbered(0)), Err(LoginRefusal::TooMany(_))));
+        assert_eq!(sessions.login(TOKEN, &here(), at(10), numbered(0)), refused);
+        assert!(sessions.login(TOKEN, &here(), at(60), numbered(1)).is_ok());
+        assert_eq!(sessions.login("wrong", &here(), at(60), numbered(0)), Err(LoginRefusal::Wrong));
+        assert!(matches!(sessions.login("wrong", &here(), at(60), numbered(0)), Err(LoginRefusal::TooMany(_))));
         assert!(sessions.is_open("session 1", at(60)), "sessions are not touched by it");
+    }
+
+    #[test]
+    fn wrong_tokens_count_against_where_they_come_from_and_are_bounded() {
+        let (mut sessions, start) = sessions();
+        let source = |number: usize| -> Arc<str> { number.to_string().into() };
+        for number in 0..MAX_FAILURES {
+            let refused = sessions.login("wrong", &source(number / FAILURES), start, numbered(0));
+            assert_eq!(refused, Err(LoginRefusal::Wrong));
+        }
+        assert_eq!(sessions.login(TOKEN, &source(0), start, numbered(0)), Err(LoginRefusal::TooMany(WINDOW)));
+        assert!(sessions.login(TOKEN, &here(), start, numbered(1)).is_ok());
+        assert_eq!(sessions.login("wrong", &here(), start, numbered(0)), Err(LoginRefusal::Wrong));
+        assert_eq!(sessions.failures.len(), MAX_FAILURES);
+        assert!(sessions.login(TOKEN, &source(0), start, numbered(2)).is_ok(), "its oldest failure has made room");
     }
 
     #[test]
     fn a_session_ends_unused_and_there_is_a_most() {
         let (mut sessions, start) = sessions();
-        let id = sessions.login(TOKEN, start, numbered(0)).unwrap();
+        let id = sessions.login(TOKEN, &here(), start, numbered(0)).unwrap();
         let nearly = UNUSED - Duration::from_secs(1);
         assert!(sessions.is_open(&id, start + nearly) && sessions.is_open(&id, start + nearly + nearly));
         let later = start + nearly + nearly + UNUSED;
         assert!(!sessions.is_open(&id, later));
         for number in 0..=MAX_SESSIONS {
-            sessions.login(TOKEN, later + Duration::from_millis(number as u64), numbered(number)).unwrap();
+            sessions.login(TOKEN, &here(), later + Duration::from_millis(number as u64), numbered(number)).unwrap();
         }
         let now = later + Duration::from_secs(1);
         assert!(!sessions.is_open("session 0", now) && sessions.is_open("session 1", now));

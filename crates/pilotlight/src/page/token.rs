@@ -84,19 +84,30 @@ pub(crate) fn check(file: &TokenFile) -> anyhow::Result<()> {
     }
 }
 
-/// Reads a token's file.
+/// Reads a server's own token file.
 ///
 /// # Errors
-/// If others can read it too, or it holds no token.
-pub(super) fn read(path: &Path) -> anyhow::Result<String> {
+/// If it is neither this user's nor root's, others can read it too, or it holds no token.
+fn read(path: &Path) -> anyhow::Result<String> {
+    read_if(path, |owner| owner == geteuid().as_raw() || owner == 0)
+}
+
+/// Reads the token file of a running server. Root may read that of a server that runs as another user.
+///
+/// # Errors
+/// As of [`read`].
+pub(super) fn read_of_server(path: &Path) -> anyhow::Result<String> {
+    if geteuid().is_root() { read_if(path, |_| true) } else { read(path) }
+}
+
+fn read_if(path: &Path, is_owner: impl Fn(u32) -> bool) -> anyhow::Result<String> {
     let shown = path.display();
     let how = format!("make one with: (umask 077; openssl rand -hex 32 > {shown})");
     let meta = fs::metadata(path).with_context(|| format!("the page's token file {shown}; {how}"))?;
     if !meta.is_file() {
         bail!("the page's token file {shown} is not a regular file; {how}");
     }
-    let is_ours = meta.uid() == geteuid().as_raw() || meta.uid() == 0;
-    if !is_ours || meta.mode() & TOO_OPEN != 0 {
+    if !is_owner(meta.uid()) || meta.mode() & TOO_OPEN != 0 {
         bail!("others may read or change the page's token file {shown}: chown it to this user, and chmod 600");
     }
     let text = fs::read_to_string(path).with_context(|| format!("the page's token file {shown}"))?;
@@ -145,6 +156,23 @@ mod tests {
         assert!(path.exists(), "it is the second one's by now");
         drop(second);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn root_reads_the_token_of_a_server_that_is_another_user() {
+        if !geteuid().is_root() {
+            return eprintln!("skipped: only root can give a file to another user");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        (&file).write_all(&[b'a'; 64]).unwrap();
+        std::os::unix::fs::fchown(&file, Some(12_345), None).unwrap();
+        assert_eq!(read_of_server(&path).unwrap(), "a".repeat(64));
+        let refused = open(&TokenFile::Given(path.clone())).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("others may"), "a server does not trust it: {refused}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(read_of_server(&path).unwrap_err().to_string().contains("others may"));
     }
 
     #[test]

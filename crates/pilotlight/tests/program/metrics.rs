@@ -136,6 +136,18 @@ fn a_refused_configuration_is_seen() {
 }
 
 #[test]
+fn one_connection_too_many_is_logged_with_its_peer_and_the_reason() {
+    const MOST: usize = 32;
+    let (server, address) = serve(&[]);
+    let open: Vec<_> = (0..=MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let line = server.expect_log("metrics connection refused");
+    let refused = open.last().unwrap().local_addr().unwrap();
+    for field in [format!("peer=\"{refused}\""), "reason=\"too many connections\"".to_owned()] {
+        assert!(line.contains(&field), "{line}");
+    }
+}
+
+#[test]
 fn an_address_beyond_this_machine_gets_a_warning_and_one_in_use_says_what_to_do() {
     let checked = run(&["serve", "--check", "--metrics", "192.0.2.7:9808"]);
     assert!(text(&checked.stderr).contains("whoever reaches 192.0.2.7:9808"), "{}", text(&checked.stderr));

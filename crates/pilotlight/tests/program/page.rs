@@ -248,18 +248,61 @@ fn a_change_over_the_page_holds_and_is_logged_with_where_it_came_from() {
     let answer = change(&json!({ "version": 1, "command": "set-goals", "budget": "300W" }));
     assert_eq!(answer["ok"]["budget_uw"], 300_000_000, "{answer}");
     let line = page.server.expect_log("budget was changed over the page");
-    for part in ["by=\"page\"", "remote=127.0.0.1:", "old=off", "new=300W"] {
+    for part in ["by=\"page\"", "peer=127.0.0.1:", "old=off", "new=300W"] {
         assert!(line.contains(part), "{line}");
     }
     until("a sample with the budget", || events.next_named("sample")["goals"]["budget_uw"] == 300_000_000);
     let refused = change(&json!({ "version": 1, "command": "set-goals", "budget": "much" }));
     assert!(refused["error"]["message"].is_string(), "{refused}");
     page.server.expect_log("page request refused");
-    for command in ["status", "namespace-list"] {
-        let refused = change(&json!({ "version": 1, "command": command }));
-        assert_eq!(refused["error"]["field"], "command", "{refused}");
-    }
     assert_eq!(page.server.ask(&["status"])["goals"]["budget_uw"], 300_000_000);
+}
+
+#[test]
+fn the_page_changes_what_its_forms_change_and_nothing_else() {
+    let page = Page::start(&["--sensor", "modelled"]);
+    let cookie = page.login();
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("saved.toml");
+    let before = page.server.ask(&["namespace", "list"]);
+    let change = |fields: Value| {
+        let mut body = json!({ "version": 1 });
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        page.post("/change", &cookie, &body).json()
+    };
+    let host = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+    for fields in [
+        json!({ "command": "status" }),
+        json!({ "command": "health" }),
+        json!({ "command": "config-save", "to": saved }),
+        json!({ "command": "host-list" }),
+        json!({ "command": "host-add", "host": host }),
+        json!({ "command": "host-remove", "host": host, "allow_any": true }),
+        json!({ "command": "connections" }),
+        json!({ "command": "disconnect", "host": host }),
+        json!({ "command": "namespace-list" }),
+        json!({ "command": "namespace-add", "backend": "mem:1MiB" }),
+        json!({ "command": "namespace-remove", "nsid": 1 }),
+        json!({ "command": "namespace-resize", "nsid": 1, "size": "32MiB" }),
+        json!({ "command": "namespace-show", "nsid": 1, "all": true }),
+        json!({ "command": "namespace-hide", "nsid": 1, "hosts": [host] }),
+    ] {
+        let refused = change(fields.clone());
+        assert_eq!(refused["error"]["field"], "command", "{fields}: {refused}");
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("the page sets"), "{fields}: the command itself is known: {refused}");
+    }
+    assert!(!saved.exists());
+    assert_eq!(page.server.ask(&["namespace", "list"]), before);
+    for fields in [
+        json!({ "command": "set-policy", "policy": "static" }),
+        json!({ "command": "set-cap", "nsid": 1, "max_bytes_per_s": "100MB/s" }),
+        json!({ "command": "set-priority", "nsid": 1, "priority": "7" }),
+        json!({ "command": "set-minimum", "priority": 7, "min_bytes_per_s": "1MB/s" }),
+    ] {
+        let done = change(fields.clone());
+        assert!(done["ok"].is_object(), "{fields}: {done}");
+    }
 }
 
 #[test]
@@ -295,7 +338,7 @@ fn a_token_of_the_operator_and_a_unix_socket() {
     let lines = ["Host: localhost:9809", "Origin: http://localhost:9809", "Content-Type: application/json"];
     write!(stream, "{}", request("POST /login", &lines, &json!({ "token": page.token }).to_string())).unwrap();
     assert_eq!(Answer::read(stream).status, 200);
-    page.server.expect_log("remote=unix socket, uid");
+    page.server.expect_log("peer=unix socket, uid");
     let mut server = page.server;
     server.signal("TERM");
     assert_eq!(server.exit_code(), Some(0));

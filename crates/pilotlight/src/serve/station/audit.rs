@@ -40,17 +40,17 @@ impl Author {
 
 /// Writes into the log what changes no value that stays: a disconnection, and that the configuration is saved.
 pub(super) fn note(by: &Author, request: &Request) {
-    let (uid, remote) = match by {
+    let (uid, peer) = match by {
         Author::User(uid) => (Some(*uid), None),
-        Author::Page(remote) => (None, Some(remote)),
+        Author::Page(peer) => (None, Some(peer)),
     };
     let place = by.place();
     match request {
-        Request::Save(_) => info!(uid, remote, "saving the configuration was asked for over the {place}"),
+        Request::Save(_) => info!(uid, peer, "saving the configuration was asked for over the {place}"),
         Request::Disconnect(DisconnectRequest { host, nqn }) => {
             info!(
                 uid,
-                remote,
+                peer,
                 host,
                 nqn = nqn.as_deref().unwrap_or("any"),
                 "disconnecting a host was asked for over the {place}"
@@ -130,7 +130,7 @@ pub(super) fn log(by: &Author, before: &Values, after: &Values) {
     for (name, old, new) in changes(before, after) {
         match by {
             Author::User(uid) => info!(uid, %old, %new, "{name} was changed over the control socket"),
-            Author::Page(remote) => info!(by = "page", %remote, %old, %new, "{name} was changed over the page"),
+            Author::Page(peer) => info!(by = "page", %peer, %old, %new, "{name} was changed over the page"),
         }
     }
 }

@@ -17,9 +17,9 @@ impl Watched for Station {
         self.report_of(before, now, false)
     }
 
-    fn answer(&self, request: &[u8], remote: &str) -> String {
+    fn answer(&self, request: &[u8], peer: &str) -> String {
         match Request::parse(request) {
-            Ok(request) => self.carry_out_and_log(request, &Author::Page(remote.to_owned())),
+            Ok(request) => self.carry_out_and_log(request, &Author::Page(peer.to_owned())),
             Err(refusal) => to_line::<()>(Err(refusal)),
         }
     }

@@ -1,0 +1,89 @@
+//! Connections: which are closed, which go on, and where they come from.
+
+use std::future::pending;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::mpsc::{Sender, channel};
+
+use axum::body::{Body, Bytes};
+use axum::routing::get;
+use futures_util::stream;
+
+use super::*;
+
+/// Says when it ends.
+struct Ends(Sender<()>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn a_connection_that_stops_reading_is_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (ends, ended) = channel();
+    let router = move |peer: Peer| {
+        let ends = ends.clone();
+        let endless = move || {
+            let body = stream::unfold((peer.progress.clone(), Ends(ends.clone())), |(progress, ends)| async {
+                progress.made();
+                Some((Ok::<_, io::Error>(Bytes::from_static(&[0; 16_384])), (progress, ends)))
+            });
+            async move { Body::from_stream(body) }
+        };
+        Router::new().route("/", get(endless))
+    };
+    let patience = Duration::from_millis(50);
+    let service = Service { name: "test", connections: 1, patience, router, beside: pending() };
+    let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    ended.recv_timeout(Duration::from_secs(60)).expect("the body ends with its connection");
+    drop((http, stream));
+}
+
+#[test]
+fn a_connection_that_is_kept_for_many_requests_makes_progress_with_each() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = channel();
+    let router = move |peer: Peer| {
+        tell.send(peer.progress).unwrap();
+        Router::new().route("/", get(|| async { "." }))
+    };
+    let service = Service { name: "test", connections: 1, patience: PATIENCE, router, beside: pending() };
+    let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let progress = told.recv_timeout(Duration::from_secs(60)).unwrap();
+    for path in ["/", "/", "/none"] {
+        let before = progress.count();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = [0; 4096];
+        assert_ne!(stream.read(&mut answer).unwrap(), 0);
+        assert!(progress.count() > before, "{path}");
+    }
+    drop((http, stream));
+}
+
+#[test]
+fn addresses_of_this_machine_are_one_source() {
+    let of = |text: &str| source(text.parse().unwrap());
+    assert_eq!(of("127.0.0.1"), of("127.8.0.9"));
+    assert_eq!(of("127.0.0.1"), of("::1"));
+    assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+    assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+}
+
+#[test]
+fn names_of_other_machines_are_not_this_one() {
+    for host in ["localhost", "LOCALHOST:9808", "127.0.0.1:9808", "[::1]:9808", "::1", "192.0.2.1"] {
+        assert!(is_this_machine(host), "{host}");
+    }
+    for host in ["", "example.com", "example.com:9808", "localhost.example.com", "127.0.0.1.example.com:80"] {
+        assert!(!is_this_machine(host), "{host}");
+    }
+}
