@@ -12,6 +12,7 @@
 
 mod differences;
 mod moves;
+mod order;
 mod shrink;
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
@@ -40,12 +41,16 @@ enum Change {
     AllowHosts {
         nqn: String,
         allowed_hosts: Vec<String>,
+        /// Whether a host may connect that might not before (`order`).
+        admits: bool,
     },
     /// Which hosts see a namespace.
     Show {
         nqn: String,
         nsid: u32,
         hosts: Vec<String>,
+        /// Whether a host sees it that did not before (`order`).
+        admits: bool,
     },
     /// A subsystem without its namespaces: they are changes of their own.
     AddSubsystem {
@@ -104,9 +109,7 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
     for difference in &plan.waiting {
         warn!("{difference}");
     }
-    for change in plan.changes {
-        apply_change(state, change, &wanted, read.may_shrink, server);
-    }
+    apply_changes(state, plan.changes, (&wanted, read.may_shrink), server);
     state.read = read.config.clone();
     apply_goals(state, read.operation, server);
     apply_caps(state, &read.operation.caps, server);
@@ -114,26 +117,49 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
     info!("configuration read again");
 }
 
+/// Makes changes in their order. Where hosts were to see less of a subsystem and that has failed, no host is admitted to it.
+fn apply_changes(
+    state: &mut State,
+    changes: Vec<Change>,
+    (wanted, may_shrink): (&ServerConfig, &[NamespaceName]),
+    server: &dyn Running,
+) {
+    let mut failed = Vec::<String>::new();
+    for change in changes {
+        if order::admits_to(&change).is_some_and(|nqn| failed.iter().any(|other| other == nqn)) {
+            warn!("{} waits for the next reload: what was to be hidden or removed before is not", describe(&change));
+            continue;
+        }
+        let takes_from = order::takes_from(&change).map(str::to_owned);
+        if !apply_change(state, change, wanted, may_shrink, server) {
+            failed.extend(takes_from);
+        }
+    }
+}
+
+/// Makes a change; `false` where that has failed.
 fn apply_change(
     state: &mut State,
     change: Change,
     wanted: &ServerConfig,
     may_shrink: &[NamespaceName],
     server: &dyn Running,
-) {
+) -> bool {
     if let Change::RemoveSubsystem { nqn } = &change
         && let Some(staying) = moves::find(&state.config, wanted).iter().find(|one| one.from.nqn == nqn)
     {
         let nsid = staying.from.namespace.nsid;
-        return warn!("subsystem {nqn} stays: the storage of its namespace {nsid} could not be moved");
+        warn!("subsystem {nqn} stays: the storage of its namespace {nsid} could not be moved");
+        return false;
     }
     if let Change::Resize { nqn, to, blocks } = &change {
         if said(&state.config, nqn, to.nsid).is_none() {
-            return; // it could not be moved there
+            return false; // it could not be moved there
         }
         if let Some(shrink) = Shrink::of(state, nqn, to, *blocks) {
             if !may_shrink.iter().any(|(allowed, nsid)| (allowed, *nsid) == (nqn, to.nsid)) {
-                return warn!("{}", shrink.refusal(nqn, to.nsid));
+                warn!("{}", shrink.refusal(nqn, to.nsid));
+                return false;
             }
             warn!("{}", shrink.notice(nqn, to.nsid));
         }
@@ -142,8 +168,12 @@ fn apply_change(
         Ok(blocks) => {
             info!("{}", done(&change, blocks));
             record(state, change, blocks);
+            true
         }
-        Err(error) => warn!("{} failed: {error}", describe(&change)),
+        Err(error) => {
+            warn!("{} failed: {error}", describe(&change));
+            false
+        }
     }
 }
 
@@ -306,17 +336,7 @@ fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
     }
     plan.waiting.extend(moves.iter().filter_map(Move::refusal));
     plan.changes.extend(moves.iter().filter(|one| one.obstacle.is_none()).flat_map(plan_move));
-    // stable, so that within each kind the order of the file holds
-    plan.changes.sort_by_key(|change| match change {
-        Change::AllowHosts { .. } | Change::Show { .. } => 0, // first, as a host may have lost its permission
-        Change::Discovery { .. } => 1,
-        Change::AddSubsystem { .. } => 2,
-        Change::Remove { .. } => 3,
-        Change::Move { .. } => 4,
-        Change::RemoveSubsystem { .. } => 5,
-        Change::Resize { .. } => 6,
-        Change::Add { .. } => 7,
-    });
+    plan.changes.sort_by_key(order::place); // stable, so that within each kind the order of the file holds
     plan
 }
 
@@ -350,10 +370,12 @@ fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsystem
     let waiting = differs.iter().filter(|(_, differs)| *differs);
     plan.waiting
         .extend(waiting.map(|(key, _)| format!("{key} of {} has changed; a restart brings it about", running.nqn)));
-    if running.allowed_hosts != wanted.allowed_hosts {
-        let allowed_hosts = wanted.allowed_hosts.clone();
-        plan.changes.push(Change::AllowHosts { nqn: running.nqn.clone(), allowed_hosts });
-    }
+    let steps = order::steps(&running.allowed_hosts, &wanted.allowed_hosts).into_iter();
+    plan.changes.extend(steps.map(|(admits, allowed_hosts)| Change::AllowHosts {
+        nqn: running.nqn.clone(),
+        allowed_hosts,
+        admits,
+    }));
     plan_namespaces(plan, running, wanted, moves);
 }
 
@@ -382,10 +404,9 @@ fn plan_namespaces(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsyste
 }
 
 fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
-    if running.hosts != wanted.hosts {
-        let hosts = wanted.hosts.clone();
-        plan.changes.push(Change::Show { nqn: nqn.to_owned(), nsid: running.nsid, hosts });
-    }
+    let steps = order::steps(&running.hosts, &wanted.hosts).into_iter();
+    let show = |(admits, hosts)| Change::Show { nqn: nqn.to_owned(), nsid: running.nsid, hosts, admits };
+    plan.changes.extend(steps.map(show));
     let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ..running.clone() };
     let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
     if !same_otherwise || !running.backend.is_same_storage(&wanted.backend) {
@@ -410,11 +431,11 @@ fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, Serve
             server.set_discovery(advertise.clone(), referrals.clone());
             Ok(None)
         }
-        Change::AllowHosts { nqn, allowed_hosts } => {
+        Change::AllowHosts { nqn, allowed_hosts, .. } => {
             say_ended(nqn, &server.set_allowed_hosts(nqn, allowed_hosts)?);
             Ok(None)
         }
-        Change::Show { nqn, nsid, hosts } => server.set_namespace_hosts(nqn, *nsid, hosts).map(|()| None),
+        Change::Show { nqn, nsid, hosts, .. } => server.set_namespace_hosts(nqn, *nsid, hosts).map(|()| None),
         Change::AddSubsystem { subsystem } => server.add_subsystem(subsystem).map(|()| None),
         Change::RemoveSubsystem { nqn } => server.remove_subsystem(nqn).map(|()| None),
         Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid).map(|()| None),
@@ -449,11 +470,11 @@ fn record(state: &mut State, change: Change, blocks: Option<u64>) {
         Change::Discovery { advertise, referrals } => {
             (state.config.advertise, state.config.referrals) = (advertise, referrals);
         }
-        Change::AllowHosts { nqn, allowed_hosts } => {
+        Change::AllowHosts { nqn, allowed_hosts, .. } => {
             let known = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == nqn);
             known.for_each(|subsystem| subsystem.allowed_hosts.clone_from(&allowed_hosts));
         }
-        Change::Show { nqn, nsid, hosts } => {
+        Change::Show { nqn, nsid, hosts, .. } => {
             let found = state.namespaces(&nqn).and_then(|all| all.iter_mut().find(|namespace| namespace.nsid == nsid));
             found.into_iter().for_each(|namespace| namespace.hosts.clone_from(&hosts));
         }
@@ -475,7 +496,11 @@ fn record(state: &mut State, change: Change, blocks: Option<u64>) {
         Change::Resize { nqn, to, .. } => {
             state.note_size(&nqn, &to, blocks);
             let all = state.namespaces(&nqn).into_iter().flatten();
-            all.filter(|namespace| namespace.nsid == to.nsid).for_each(|namespace| namespace.clone_from(&to));
+            let resized = |namespace: &mut NamespaceConfig| {
+                let hosts = std::mem::take(&mut namespace.hosts); // who sees it is a change of its own, which may come later
+                *namespace = NamespaceConfig { hosts, ..to.clone() };
+            };
+            all.filter(|namespace| namespace.nsid == to.nsid).for_each(resized);
         }
         Change::Move { from: (from, nsid), nqn, to } => {
             let blocks = state.blocks(&from, nsid);

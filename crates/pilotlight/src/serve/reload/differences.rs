@@ -1,5 +1,6 @@
 //! How a configuration that is to be written differs from what runs: in nothing, or it is not written.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use pilotlight_target::Capped;
@@ -19,6 +20,8 @@ pub(in crate::serve) fn differences(
     let Plan { changes, waiting } = plan(config, &with_settled_of(wanted, config));
     let follows_file = |change: &&Change| !matches!(change, Change::Resize { blocks: None, .. });
     let mut differences: Vec<String> = changes.iter().filter(follows_file).map(describe).chain(waiting).collect();
+    let mut seen = HashSet::new();
+    differences.retain(|difference| seen.insert(difference.clone())); // a list of hosts can change in two steps
     if by.policy != operation.policy {
         differences.push(format!("policy {} instead of {}", by.policy.name, operation.policy.name));
     }

@@ -1,6 +1,7 @@
 //! What a reload decides, and what it does to a server that only notes it.
 
 mod moves;
+mod order;
 mod shrink;
 
 use std::net::SocketAddr;

@@ -1,0 +1,71 @@
+//! In which order a reload changes who may see what.
+//!
+//! # The problem
+//! The changes of one reload are made one after the other. A host that is admitted to a subsystem before a namespace is hidden from it, or
+//! removed, can read and write that namespace meanwhile, although neither configuration shows it to this host.
+//!
+//! # The rule
+//! A list of hosts first loses those that the new list does not name, then namespaces are removed and moved, and a list gets its new hosts
+//! last. A list that loses some hosts and gets others is changed in two steps. Until the last namespace is moved every list is a part of
+//! the old one, from then on a part of the new one: at any time a host sees what the old or the new configuration shows it.
+//!
+//! An empty list means any host. So where the old and the new list have no host in common, the first step leaves [`NOBODY`].
+
+use super::Change;
+
+/// On a list of hosts this name lets nobody in: the target never takes a host without a name for one that is listed.
+const NOBODY: &str = "";
+
+/// The steps from one list of hosts to another; `true` with one that admits a host.
+pub(super) fn steps(running: &[String], wanted: &[String]) -> Vec<(bool, Vec<String>)> {
+    let (any_before, any_after) = (running.is_empty(), wanted.is_empty());
+    if running == wanted {
+        return Vec::new();
+    }
+    let admits = !any_before && (any_after || wanted.iter().any(|host| !running.contains(host)));
+    if !admits {
+        return vec![(false, wanted.to_vec())];
+    }
+    let mut kept = running.to_vec();
+    kept.retain(|host| any_after || wanted.contains(host));
+    if kept.is_empty() {
+        kept.push(NOBODY.to_owned());
+    }
+    let mut steps = vec![(false, kept), (true, wanted.to_vec())];
+    steps.retain(|(_, hosts)| hosts != running); // where nobody loses anything, one step is enough
+    steps
+}
+
+/// Changes are made in the order of these numbers.
+pub(super) fn place(change: &Change) -> u8 {
+    match change {
+        Change::AllowHosts { admits: false, .. } | Change::Show { admits: false, .. } => 0,
+        Change::Discovery { .. } => 1,
+        Change::AddSubsystem { .. } => 2,
+        Change::Remove { .. } => 3,
+        Change::Move { .. } => 4,
+        Change::RemoveSubsystem { .. } => 5,
+        Change::Resize { .. } => 6,
+        Change::Add { .. } => 7,
+        Change::AllowHosts { admits: true, .. } | Change::Show { admits: true, .. } => 8,
+    }
+}
+
+/// The subsystem to which this change admits a host, or of which it shows a host more.
+pub(super) fn admits_to(change: &Change) -> Option<&str> {
+    match change {
+        Change::AllowHosts { nqn, admits: true, .. } | Change::Show { nqn, admits: true, .. } => Some(nqn),
+        _ => None,
+    }
+}
+
+/// The subsystem of which this change shows hosts less.
+pub(super) fn takes_from(change: &Change) -> Option<&str> {
+    match change {
+        Change::AllowHosts { nqn, admits: false, .. }
+        | Change::Show { nqn, admits: false, .. }
+        | Change::Remove { nqn, .. }
+        | Change::Move { from: (nqn, _), .. } => Some(nqn),
+        _ => None,
+    }
+}
