@@ -53,7 +53,8 @@ fn a_list_that_loses_some_and_gets_others_is_changed_in_two_steps() {
     ];
     assert_eq!(asked, expected);
     assert_eq!(running, to);
-    let differences = differences(&state(&from), &to, &operation("static"));
+    let operation = operation("static");
+    let differences = differences((&from, &operation), &to, &operation);
     assert_eq!(differences.len(), 3, "each list is named once: {differences:?}");
 }
 
