@@ -1,5 +1,6 @@
 //! What a reload decides, and what it does to a server that only notes it.
 
+mod differences;
 mod moves;
 mod order;
 mod shrink;
