@@ -47,6 +47,6 @@ pub mod wait;
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;
 pub use server::{
-    AssociationStats, CapStats, Capped, DrainError, Ended, Leftover, NamespaceFailures, NamespaceUsage, Server,
-    ServerError, ServerStats, StartError, TargetThreadStats,
+    AssociationStats, CapStats, Capped, DrainError, Draining, Ended, Leftover, NamespaceFailures, NamespaceUsage,
+    Server, ServerError, ServerStats, StartError, TargetThreadStats,
 };

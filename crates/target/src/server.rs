@@ -47,7 +47,7 @@ use assemble::open_all;
 pub(crate) use assemble::{Assembled, announce};
 pub use caps::{CapStats, Capped};
 pub use changes::Changes;
-pub use connections::{AssociationStats, Ended};
+pub use connections::{AssociationStats, Draining, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::{FailureBell, FailureLog};
 pub(crate) use notices::Bell;
@@ -504,10 +504,10 @@ impl Server {
     ///
     /// # Errors
     /// If there is no such subsystem.
-    pub fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError> {
-        let ended = self.changes.set_allowed_hosts(nqn, allowed_hosts)?;
+    pub fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError> {
+        let ending = self.changes.set_allowed_hosts(nqn, allowed_hosts)?;
         self.note_namespaces();
-        Ok(ended)
+        Ok(ending)
     }
 
     /// From now on the discovery log gives hosts this address instead of the one that they have reached, and refers them to

@@ -119,7 +119,8 @@ fn a_disconnect_returns_when_the_writes_in_the_backend_are_through_and_others_go
         io.submit(Sqe::block_io(opcode::WRITE, 1, 7, 1), &[0x11; BLOCK], 0).expect("submitted");
         until("the write is in the backend", || taken.load(SeqCst) == 1);
         std::thread::scope(|scope| {
-            let ended = scope.spawn(|| target.server.disconnect(&options.hostnqn, Some(NQN)).expect("a subsystem"));
+            let draining = target.server.disconnect(&options.hostnqn, Some(NQN)).expect("a subsystem");
+            let ended = scope.spawn(move || draining.wait(Instant::now() + PATIENCE));
             assert!(is_closed(&mut io) && is_closed(&mut io_2), "its queues are closed");
             assert!(!ended.is_finished(), "a write of it can still land");
             is_shut.store(false, SeqCst);
@@ -132,6 +133,33 @@ fn a_disconnect_returns_when_the_writes_in_the_backend_are_through_and_others_go
         drop((first, io, io_2, back, another, of_other));
         target.stop();
     }
+}
+
+/// A change of the allowed hosts waits for no backend, so that whoever makes it need not hold its locks meanwhile.
+#[test]
+fn a_host_is_revoked_at_once_and_its_writes_are_waited_for_apart() {
+    let (is_shut, taken) = (Arc::new(AtomicBool::new(true)), Arc::<AtomicUsize>::default());
+    let (shut, count) = (Arc::clone(&is_shut), Arc::clone(&taken));
+    let target = target(2, 64, BLOCK as u32, move |inner| {
+        Arc::new(Holding { inner, is_shut: Arc::clone(&shut), taken: Arc::clone(&count) }) as Arc<dyn Backend>
+    });
+    let other = ConnectOptions { hostid: [9; 16], hostnqn: "nqn.2026-01.test:other".into(), ..target.options() };
+    let controller = Controller::connect(target.options()).expect("a controller");
+    let mut io = queue(&controller, 1);
+    io.submit(Sqe::block_io(opcode::WRITE, 1, 7, 1), &[0x11; BLOCK], 0).expect("submitted");
+    until("the write is in the backend", || taken.load(SeqCst) == 1);
+    let draining = target.server.set_allowed_hosts(NQN, std::slice::from_ref(&other.hostnqn)).expect("changed");
+    assert!(is_closed(&mut io), "its queue is closed");
+    assert_eq!(draining.associations().len(), 1);
+    assert_eq!(draining.wait(Instant::now()).undrained, 1, "a write of it can still land");
+    target.server.set_allowed_hosts(NQN, &[]).expect("another change is made meanwhile");
+    is_shut.store(false, SeqCst);
+    assert_eq!(draining.wait(Instant::now() + PATIENCE).undrained, 0);
+    let other = Controller::connect(other).expect("a controller");
+    let mut of_other = queue(&other, 1);
+    assert_eq!(read(&mut of_other, 7), 0x11, "what was in the backend is through");
+    drop((controller, io, other, of_other));
+    target.stop();
 }
 
 /// Commands that no backend has taken are given up: none is carried out afterwards.
@@ -147,7 +175,8 @@ fn nothing_is_written_after_a_disconnect() {
                 let _ = connection.submit(Sqe::block_io(opcode::WRITE, 1, lba, 1), &[round + 1; BLOCK], 0);
             }
         }
-        let ended = target.server.disconnect(&target.options().hostnqn, None).expect("no subsystem is named");
+        let draining = target.server.disconnect(&target.options().hostnqn, None).expect("no subsystem is named");
+        let ended = draining.wait(Instant::now() + PATIENCE);
         assert_eq!(ended.undrained, 0);
         let reader = ConnectOptions { hostid: [9; 16], hostnqn: "nqn.2026-01.test:reader".into(), ..target.options() };
         let reader = Controller::connect(reader).expect("a reader");

@@ -16,7 +16,7 @@ mod order;
 mod shrink;
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use pilotlight_target::{AssociationStats, Ended, ServerError};
+use pilotlight_target::{AssociationStats, Draining, ServerError};
 use tracing::{info, warn};
 
 use super::budget::{self, ByHand, Configured};
@@ -98,8 +98,9 @@ pub(super) struct Wanted<'a> {
     pub(super) may_shrink: &'a [NamespaceName],
 }
 
-/// Makes a running server into what was read, as far as that can be done; `state` follows.
-pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
+/// Makes a running server into what was read, as far as that can be done; `state` follows. Returns the associations that
+/// are ended: requests of them can be in the backends, and are not waited for here, as the state is locked.
+pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) -> Vec<Draining> {
     let (wanted, staying) = with_what_stays(state, read.config);
     for namespace in staying {
         info!("{namespace}");
@@ -109,12 +110,13 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
     for difference in &plan.waiting {
         warn!("{difference}");
     }
-    apply_changes(state, plan.changes, (&wanted, read.may_shrink), server);
+    let draining = apply_changes(state, plan.changes, (&wanted, read.may_shrink), server);
     state.read = read.config.clone();
     apply_goals(state, read.operation, server);
     apply_caps(state, &read.operation.caps, server);
     apply_policy(state, &read.operation.policy, server);
     info!("configuration read again");
+    draining
 }
 
 /// Makes changes in their order. Where hosts were to see less of a subsystem and that has failed, no host is admitted to it.
@@ -123,27 +125,28 @@ fn apply_changes(
     changes: Vec<Change>,
     (wanted, may_shrink): (&ServerConfig, &[NamespaceName]),
     server: &dyn Running,
-) {
-    let mut failed = Vec::<String>::new();
+) -> Vec<Draining> {
+    let (mut failed, mut draining) = (Vec::<String>::new(), Vec::new());
     for change in changes {
         if order::admits_to(&change).is_some_and(|nqn| failed.iter().any(|other| other == nqn)) {
             warn!("{} waits for the next reload: what was to be hidden or removed before is not", describe(&change));
             continue;
         }
         let takes_from = order::takes_from(&change).map(str::to_owned);
-        if !apply_change(state, change, wanted, may_shrink, server) {
+        if !apply_change(state, change, (wanted, may_shrink), server, &mut draining) {
             failed.extend(takes_from);
         }
     }
+    draining
 }
 
 /// Makes a change; `false` where that has failed.
 fn apply_change(
     state: &mut State,
     change: Change,
-    wanted: &ServerConfig,
-    may_shrink: &[NamespaceName],
+    (wanted, may_shrink): (&ServerConfig, &[NamespaceName]),
     server: &dyn Running,
+    draining: &mut Vec<Draining>,
 ) -> bool {
     if let Change::RemoveSubsystem { nqn } = &change
         && let Some(staying) = moves::find(&state.config, wanted).iter().find(|one| one.from.nqn == nqn)
@@ -164,7 +167,7 @@ fn apply_change(
             warn!("{}", shrink.notice(nqn, to.nsid));
         }
     }
-    match carry_out(&change, server) {
+    match carry_out(&change, server, draining) {
         Ok(blocks) => {
             info!("{}", done(&change, blocks));
             record(state, change, blocks);
@@ -425,14 +428,16 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
 }
 
 /// Makes a change; the blocks of a namespace that was resized.
-fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, ServerError> {
+fn carry_out(change: &Change, server: &dyn Running, draining: &mut Vec<Draining>) -> Result<Option<u64>, ServerError> {
     match change {
         Change::Discovery { advertise, referrals } => {
             server.set_discovery(advertise.clone(), referrals.clone());
             Ok(None)
         }
         Change::AllowHosts { nqn, allowed_hosts, .. } => {
-            say_ended(nqn, &server.set_allowed_hosts(nqn, allowed_hosts)?);
+            let ended = server.set_allowed_hosts(nqn, allowed_hosts)?;
+            say_ended(nqn, ended.associations());
+            draining.push(ended);
             Ok(None)
         }
         Change::Show { nqn, nsid, hosts, .. } => server.set_namespace_hosts(nqn, *nsid, hosts).map(|()| None),
@@ -446,13 +451,10 @@ fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, Serve
 }
 
 /// Which hosts have lost their connections, as they may no longer connect.
-fn say_ended(nqn: &str, ended: &Ended) {
-    for association in &ended.associations {
+fn say_ended(nqn: &str, ended: &[AssociationStats]) {
+    for association in ended {
         let AssociationStats { hostnqn, peer, cntlid, .. } = association;
         info!(host = hostnqn, %peer, cntlid, "the host may no longer connect to {nqn}: its association is ended");
-    }
-    if ended.undrained > 0 {
-        warn!("{} of these associations have requests that their backends have not returned", ended.undrained);
     }
 }
 

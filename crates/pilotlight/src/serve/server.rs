@@ -11,7 +11,7 @@ use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use pilotlight_target::background::control::Class;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use pilotlight_target::{
-    AssociationStats, Capped, DrainError, Ended, NamespaceUsage, Server, ServerError, ServerStats,
+    AssociationStats, Capped, DrainError, Draining, NamespaceUsage, Server, ServerError, ServerStats,
 };
 
 use super::knobs::{self, Reach, Settings};
@@ -31,7 +31,7 @@ pub(super) trait Running: Send + Sync {
     /// Removes a subsystem with its namespaces and ends its connections.
     fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError>;
     /// Says which hosts may connect to a subsystem from now on; none named: any. Associations of others end.
-    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError>;
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError>;
     /// Says which hosts see a namespace from now on; none named: every one that may connect.
     fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError>;
     /// Every association.
@@ -39,8 +39,8 @@ pub(super) trait Running: Send + Sync {
         Vec::new()
     }
     /// Ends the associations of a host with this subsystem, or with every one.
-    fn disconnect(&self, _host: &str, _nqn: Option<&str>) -> Result<Ended, ServerError> {
-        Ok(Ended::default())
+    fn disconnect(&self, _host: &str, _nqn: Option<&str>) -> Result<Draining, ServerError> {
+        Ok(Draining::default())
     }
     /// Says which address hosts are told instead of the one that they have reached, and to which discovery services they are
     /// referred.
@@ -191,7 +191,7 @@ impl Running for Served {
         self.server.remove_subsystem(nqn)
     }
 
-    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError> {
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError> {
         self.server.set_allowed_hosts(nqn, allowed_hosts)
     }
 
@@ -203,7 +203,7 @@ impl Running for Served {
         self.server.associations()
     }
 
-    fn disconnect(&self, host: &str, nqn: Option<&str>) -> Result<Ended, ServerError> {
+    fn disconnect(&self, host: &str, nqn: Option<&str>) -> Result<Draining, ServerError> {
         self.server.disconnect(host, nqn)
     }
 

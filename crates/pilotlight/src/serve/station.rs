@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use pilotlight_reactor::RuntimeStats;
 use pilotlight_target::Capped;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
+use tracing::warn;
 
 use super::budget::{ByHand as GoalsByHand, Configured, Judge, Store};
 use super::holder;
@@ -187,13 +188,17 @@ impl Station {
         let Loaded { config, operation, may_shrink, .. } = loaded;
         let mut state = self.state();
         let by_hand = state.by_hand_goals.clone();
-        reload::apply(&mut state, Wanted { config, operation, may_shrink }, self.server.as_ref());
+        let draining = reload::apply(&mut state, Wanted { config, operation, may_shrink }, self.server.as_ref());
         state.text_read = loaded.text().map(str::to_owned);
         if state.by_hand_goals != by_hand {
             self.keep(&state); // or they come back at a restart, once the configuration says again what it said before
         }
         drop(state);
         self.goals_have_changed();
+        let undrained: usize = hosts::drained(&draining).map(|ended| ended.undrained).sum();
+        if undrained > 0 {
+            warn!("{undrained} of the associations that are ended have requests that their backends have not returned");
+        }
     }
 
     /// How long a stop may take. It is the same for the server's life.

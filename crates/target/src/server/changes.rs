@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use pilotlight_reactor::Sender;
 
 use super::assemble::namespace;
-use super::{Ended, Entry, Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
+use super::{Draining, Entry, Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
 use crate::acks::{Ack, Acks};
 use crate::backend::{Backend, Geometry};
 use crate::config::{NamespaceConfig, SubsystemConfig, allows};
@@ -136,7 +136,7 @@ impl Changes {
     ///
     /// # Errors
     /// As there.
-    pub fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError> {
+    pub fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError> {
         let _one_at_a_time = self.begin();
         let place = self.index_of(nqn)?;
         allowed_hosts.iter().for_each(|host| self.shared.listed_hosts.add(host));

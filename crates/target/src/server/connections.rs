@@ -6,7 +6,8 @@
 //!
 //! # The algorithm
 //! One round of messages ends every connection of these associations: afterwards no I/O thread submits anything for them. Then the
-//! register is watched until they have left it, which they do when nothing of them is in flight (`register.rs`).
+//! register is watched until they have left it, which they do when nothing of them is in flight (`register.rs`). That can take long, and
+//! is up to the caller ([`Draining::wait`]), who may have locks to release first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +19,6 @@ use crate::association::{Association, HostKey};
 use crate::directory::Directory;
 use crate::message::Message;
 
-/// How long requests that are in the backends are waited for.
-const DRAIN: Duration = Duration::from_secs(10);
 /// Time between two looks at the register.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -53,6 +52,46 @@ pub struct Ended {
     pub undrained: usize,
 }
 
+/// Associations whose connections are ended: I/O threads submit nothing for them any more, but requests of them can be in the backends.
+pub struct Draining {
+    associations: Vec<AssociationStats>,
+    /// How many of them have requests in the backends now.
+    undrained: Box<dyn Fn() -> usize + Send + Sync>,
+}
+
+impl Draining {
+    /// Of these associations, of which `undrained` have requests in the backends.
+    #[must_use]
+    pub fn new(associations: Vec<AssociationStats>, undrained: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        Self { associations, undrained: Box::new(undrained) }
+    }
+
+    /// As they were before.
+    #[must_use]
+    pub fn associations(&self) -> &[AssociationStats] {
+        &self.associations
+    }
+
+    /// Returns when nothing of them is in flight, or at `until`. Nothing of them is written afterwards, unless the answer says that some
+    /// are not drained.
+    #[must_use]
+    pub fn wait(&self, until: Instant) -> Ended {
+        loop {
+            let undrained = (self.undrained)();
+            if undrained == 0 || Instant::now() >= until {
+                return Ended { associations: self.associations.clone(), undrained };
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Default for Draining {
+    fn default() -> Self {
+        Self::new(Vec::new(), || 0)
+    }
+}
+
 impl AssociationStats {
     fn of(association: &Association, directory: &Directory, now_ns: u64) -> Self {
         let HostKey { subsystem, hostid, hostnqn } = &association.host;
@@ -80,21 +119,16 @@ impl Shared {
 }
 
 impl Changes {
-    /// Ends the associations of these hosts; those that have ended already are waited for too. Returns when nothing of them is in flight,
-    /// or after ten seconds.
-    pub fn end_associations(&self, chosen: impl Fn(&HostKey) -> bool) -> Ended {
+    /// Ends the associations of these hosts. Those that have ended already, and have requests in the backends, are waited for too.
+    pub fn end_associations(&self, chosen: impl Fn(&HostKey) -> bool) -> Draining {
         let associations: Arc<[_]> = self.shared.register.associations(chosen).into();
         if associations.is_empty() {
-            return Ended::default();
+            return Draining::default();
         }
         let described = self.shared.describe_all(&associations);
         self.round(|applied| Message::End { associations: Arc::clone(&associations), applied });
-        let until = Instant::now() + DRAIN;
-        let undrained = || associations.iter().filter(|association| self.shared.register.holds(association)).count();
-        while undrained() > 0 && Instant::now() < until {
-            std::thread::sleep(LOOK);
-        }
-        Ended { associations: described, undrained: undrained() }
+        let shared = Arc::clone(&self.shared);
+        Draining::new(described, move || associations.iter().filter(|one| shared.register.holds(one)).count())
     }
 }
 
@@ -105,12 +139,12 @@ impl Server {
         self.shared.describe_all(&self.shared.register.associations(|_| true))
     }
 
-    /// Ends the associations of the host named `hostnqn` with this subsystem, or for `None` with every one. The host may come back. Nothing of
-    /// them is written afterwards, unless the answer says that some are not drained.
+    /// Ends the associations of the host named `hostnqn` with this subsystem, or for `None` with every one. The host may come back. Requests
+    /// of it that are in the backends are not waited for here ([`Draining::wait`]).
     ///
     /// # Errors
     /// If there is no such subsystem.
-    pub fn disconnect(&self, hostnqn: &str, nqn: Option<&str>) -> Result<Ended, super::ServerError> {
+    pub fn disconnect(&self, hostnqn: &str, nqn: Option<&str>) -> Result<Draining, super::ServerError> {
         let subsystem = nqn.map(|nqn| self.shared.index_of(nqn)).transpose()?;
         let is_meant = |host: &HostKey| {
             let is_there = subsystem.map_or(host.subsystem != super::DISCOVERY, |at| host.subsystem == at);

@@ -6,12 +6,12 @@ mod order;
 mod shrink;
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_power::shares::Idle;
-use pilotlight_target::{Capped, DrainError, Ended, ServerStats};
+use pilotlight_target::{Capped, DrainError, Draining, ServerStats};
 
 use super::*;
 use crate::admin::group::Group;
@@ -24,12 +24,19 @@ use crate::status::report::PowerReport;
 
 /// Notes what is asked of it, and refuses what it was told to.
 #[derive(Default)]
-struct Recorder {
+pub(in crate::serve) struct Recorder {
     asked: Mutex<Vec<String>>,
     refuse: Option<&'static str>,
+    /// How many associations are undrained; without it nobody may wait for them.
+    undrained: Option<Arc<dyn Fn() -> usize + Send + Sync>>,
 }
 
 impl Recorder {
+    /// With as many undrained associations as this says.
+    pub(in crate::serve) fn with_undrained(undrained: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        Self { undrained: Some(Arc::new(undrained)), ..Self::default() }
+    }
+
     fn note(&self, what: String) -> Result<(), ServerError> {
         let refused = self.refuse.is_some_and(|refused| what.starts_with(refused));
         self.asked.lock().unwrap().push(what);
@@ -51,8 +58,9 @@ impl Running for Recorder {
     fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError> {
         self.note(format!("show {nqn} {nsid} {hosts:?}"))
     }
-    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Ended, ServerError> {
-        self.note(format!("allow {nqn} {allowed_hosts:?}")).map(|()| Ended::default())
+    fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError> {
+        let undrained = self.undrained.clone().unwrap_or_else(|| Arc::new(|| panic!("a reload waits")));
+        self.note(format!("allow {nqn} {allowed_hosts:?}")).map(|()| Draining::new(Vec::new(), move || undrained()))
     }
     fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
         let _ = self.note(format!("discovery {advertise:?} {referrals:?}"));

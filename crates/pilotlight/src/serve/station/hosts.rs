@@ -1,8 +1,8 @@
 //! Hosts by hand: who may connect, who is connected, and whose associations end.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pilotlight_target::{AssociationStats, Ended};
+use pilotlight_target::{AssociationStats, Draining, Ended};
 
 use super::namespaces::{refusal, subsystem};
 use super::{HostsByHand, State, Station, allowed_hosts};
@@ -12,36 +12,57 @@ use crate::config::nqn;
 use crate::connections::{ConnectionReport, Connections, EndedReport};
 use crate::host::{HostReport, HostsReport, SubsystemHosts};
 
+/// How long requests of hosts that are disconnected are waited for. Shorter than the 5 s that `status --healthy` waits for the thread behind
+/// the control socket.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// What has become of associations whose connections are ended, at most [`DRAIN`] later. Not to be called with the state locked, as
+/// metrics and the status wait for that.
+pub(super) fn drained<'a>(all: impl IntoIterator<Item = &'a Draining>) -> impl Iterator<Item = Ended> {
+    let until = Instant::now() + DRAIN;
+    all.into_iter().map(move |draining| draining.wait(until))
+}
+
 impl Station {
     /// Carries out a request about the hosts that may connect.
     pub(super) fn hosts(&self, nqn: Option<&str>, request: &HostRequest) -> Result<HostsReport, Refusal> {
+        let (report, draining) = self.change_hosts(nqn, request)?;
+        let ended = drained(&draining).next().map(|ended| ended_report(&ended));
+        Ok(HostsReport { ended, ..report })
+    }
+
+    /// The same; requests of hosts that are disconnected are not waited for.
+    fn change_hosts(
+        &self,
+        nqn: Option<&str>,
+        request: &HostRequest,
+    ) -> Result<(HostsReport, Option<Draining>), Refusal> {
         let mut state = self.state();
         if let (None, HostRequest::List) = (nqn, request) {
             let all = state.config.subsystems.iter().map(|one| self.hosts_of(&state, &one.nqn)).collect();
-            return Ok(HostsReport { subsystems: all, ended: None });
+            return Ok((HostsReport { subsystems: all, ended: None }, None));
         }
         let nqn = subsystem(&state, nqn)?;
         let now = allowed_hosts(&state.config, &nqn).cloned().unwrap_or_default();
-        let ended = match request {
+        let draining = match request {
             HostRequest::List => None,
             HostRequest::Add { host, only } => Some(self.allow(&mut state, &nqn, &with(&nqn, now, host, *only)?)?),
             HostRequest::Remove { host, allow_any } => {
-                let ended = self.allow(&mut state, &nqn, &without(&nqn, now, host, *allow_any)?)?;
-                Some(ended)
+                Some(self.allow(&mut state, &nqn, &without(&nqn, now, host, *allow_any)?)?)
             }
         };
-        Ok(HostsReport { subsystems: vec![self.hosts_of(&state, &nqn)], ended: ended.as_ref().map(ended_report) })
+        Ok((HostsReport { subsystems: vec![self.hosts_of(&state, &nqn)], ended: None }, draining))
     }
 
     /// From now on these hosts may connect; none named: any.
-    fn allow(&self, state: &mut State, nqn: &str, hosts: &[String]) -> Result<Ended, Refusal> {
-        let ended = self.server.set_allowed_hosts(nqn, hosts).map_err(|error| refusal(&error))?;
+    fn allow(&self, state: &mut State, nqn: &str, hosts: &[String]) -> Result<Draining, Refusal> {
+        let draining = self.server.set_allowed_hosts(nqn, hosts).map_err(|error| refusal(&error))?;
         let found = state.config.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn);
         found.into_iter().for_each(|subsystem| hosts.clone_into(&mut subsystem.allowed_hosts));
         let said = allowed_hosts(&state.read, nqn).cloned().unwrap_or_default();
         state.hosts_by_hand.retain(|hand| hand.nqn != nqn);
         state.hosts_by_hand.push(HostsByHand { nqn: nqn.to_owned(), said });
-        Ok(ended)
+        Ok(draining)
     }
 
     fn hosts_of(&self, state: &State, nqn: &str) -> SubsystemHosts {
@@ -70,8 +91,8 @@ impl Station {
         if !host.is_empty() {
             nqn::check(host).map_err(|what| Refusal::of("host", what).help(nqn::FORMS))?;
         }
-        let ended = self.server.disconnect(host, nqn.as_deref()).map_err(|error| refusal(&error))?;
-        Ok(ended_report(&ended))
+        let draining = self.server.disconnect(host, nqn.as_deref()).map_err(|error| refusal(&error))?;
+        Ok(ended_report(&draining.wait(Instant::now() + DRAIN)))
     }
 }
 
@@ -130,7 +151,16 @@ fn connection(association: &AssociationStats) -> ConnectionReport {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::{Arc, OnceLock, Weak};
+
     use super::*;
+    use crate::cli::ServeArgs;
+    use crate::config::{Loaded, Machine, load_text};
+    use crate::serve::budget::ByHand;
+    use crate::serve::reload::tests::Recorder;
+    use crate::serve::station::Started;
 
     const A: &str = "nqn.2024-05.com.example:a";
     const B: &str = "nqn.2024-05.com.example:b";
@@ -147,5 +177,49 @@ mod tests {
         assert!(without("s", list(&[A]), A, false).unwrap_err().help[0].contains("--allow-any"));
         assert_eq!(without("s", list(&[A]), A, true), Ok(list(&[])));
         assert!(without("s", list(&[A]), B, true).unwrap_err().help[0].contains(A));
+    }
+
+    /// Beside requests of a disconnected host that a slow backend keeps, the status, metrics and changes are answered.
+    #[test]
+    fn nobody_waits_for_a_disconnected_host_with_the_state_locked() {
+        let waits = Arc::new(OnceLock::<Weak<Station>>::new());
+        let (of_server, looks) = (Arc::clone(&waits), Arc::<AtomicUsize>::default());
+        let looked = Arc::clone(&looks);
+        let undrained = move || {
+            looked.fetch_add(1, SeqCst);
+            let station = of_server.get().and_then(Weak::upgrade).unwrap();
+            assert!(station.state.try_lock().is_ok(), "the state is locked");
+            0
+        };
+        let server = Recorder::with_undrained(undrained);
+        let loaded = |hosts: &[&str]| read(&format!("allowed_hosts = {hosts:?}"));
+        let first = loaded(&[A, B]);
+        let (operation, in_charge) = (first.operation.clone(), first.operation.policy.clone());
+        let started = Started { operation, by_hand: ByHand::default(), in_charge };
+        let args = ServeArgs::default();
+        let station = Arc::new(Station::new(Box::new(server), &first, started, &machine(), &args));
+        waits.set(Arc::downgrade(&station)).unwrap();
+        let remove = HostRequest::Remove { host: B.to_owned(), allow_any: false };
+        assert!(station.hosts(None, &remove).unwrap().ended.is_some());
+        assert_eq!(looks.load(SeqCst), 1);
+        station.reload(&loaded(&[B]));
+        assert_eq!(looks.load(SeqCst), 3, "once for each of two steps");
+    }
+
+    fn read(rest: &str) -> Loaded {
+        let text = format!("[admin]\nsocket = \"none\"\nstate = \"none\"\n[[subsystem]]\nnqn = \"{A}\"\n{rest}\n");
+        load_text(&ServeArgs::default(), Path::new("/none/server.toml"), text, &machine()).unwrap()
+    }
+
+    fn machine() -> Machine {
+        Machine {
+            cores: vec![0],
+            siblings: Vec::new(),
+            memory: 8 << 30,
+            id: String::new(),
+            socket: None,
+            state_file: None,
+            sector_size: |_| None,
+        }
     }
 }

@@ -122,8 +122,8 @@ impl Running for Model {
     fn remove_subsystem(&self, _nqn: &str) -> Result<(), ServerError> {
         refused()
     }
-    fn set_allowed_hosts(&self, _nqn: &str, _allowed_hosts: &[String]) -> Result<Ended, ServerError> {
-        refused().map(|()| Ended::default())
+    fn set_allowed_hosts(&self, _nqn: &str, _allowed_hosts: &[String]) -> Result<Draining, ServerError> {
+        refused().map(|()| Draining::default())
     }
     fn set_namespace_hosts(&self, _nqn: &str, _nsid: u32, _hosts: &[String]) -> Result<(), ServerError> {
         refused()
