@@ -409,10 +409,12 @@ fn plan_namespaces(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsyste
 fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
     let steps = order::steps(&running.hosts, &wanted.hosts).into_iter();
     let show = |(admits, hosts)| Change::Show { nqn: nqn.to_owned(), nsid: running.nsid, hosts, admits };
-    plan.changes.extend(steps.map(show));
     let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ..running.clone() };
     let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
-    if !same_otherwise || !running.backend.is_same_storage(&wanted.backend) {
+    let is_another = !same_otherwise || !running.backend.is_same_storage(&wanted.backend);
+    // new hosts are for the storage that comes with a restart, not for the one that stays until then
+    plan.changes.extend(steps.filter(|(admits, _)| !is_another || !admits).map(show));
+    if is_another {
         let nsid = running.nsid;
         plan.waiting
             .push(format!("namespace {nsid} of {nqn} is another one now; give it a number of its own, or restart"));

@@ -58,6 +58,15 @@ fn a_list_that_loses_some_and_gets_others_is_changed_in_two_steps() {
     assert_eq!(differences.len(), 3, "each list is named once: {differences:?}");
 }
 
+#[test]
+fn the_storage_that_stays_until_a_restart_is_not_shown_to_hosts_of_the_new_one() {
+    let from = allowing(&["h1", "h2"], vec![seen_by(&["h1"], namespace(1, "mem:1GiB"))]);
+    let to = allowing(&["h1", "h2"], vec![seen_by(&["h2"], namespace(1, "null:1GiB"))]);
+    let (asked, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(asked, [r#"show a 1 [""]"#], "hidden from all");
+    assert_eq!(reload(&running, &to, Recorder::default()).0, [""; 0], "and stays so");
+}
+
 /// What could not be hidden is not shown to a host that is new.
 #[test]
 fn no_host_is_admitted_where_hiding_has_failed() {
