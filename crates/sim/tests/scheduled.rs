@@ -174,6 +174,14 @@ fn what_cannot_be_run_is_refused() {
     assert!(refused(Job { drive: 1, ..job(Way::Interrupt, 1, 2) }).contains("drive"));
 }
 
+/// A surge under SANDMAN looks for an empty core: one that runs programs is not empty, and the simulated server refuses it.
+#[test]
+fn no_io_thread_comes_to_a_scheduled_core() {
+    let mut scenario = scenario(vec![job(Way::Classic, 1, 3), job(Way::Interrupt, 1, 2)], Vec::new(), 60_000.0);
+    (scenario.seed, scenario.warm_up_ns) = (9_614_983_179_334_153_352, 0);
+    assert!(run(&scenario, "sandman").decisions.refused > 0, "the seed makes a surge");
+}
+
 /// A true trace, changed in one place, breaks the law that it should.
 #[test]
 fn the_accountant_sees_what_is_wrong_with_a_job() {

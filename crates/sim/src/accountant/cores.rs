@@ -219,8 +219,7 @@ impl<'a> Cores<'a> {
                 self.suspects.push(Suspect { core: record.a, thread, at_ns, wakes: false });
             }
         }
-        let first = self.scenario.scheduled.as_ref().map_or(u64::MAX, |scheduled| u64::from(scheduled.first_core));
-        if empty && !told && record.a < first {
+        if empty && !told && record.a < self.first_scheduled() {
             findings.add(Law::Sleep, format!("core {} sleeps, and nobody has told it to", record.a));
         }
     }
@@ -297,14 +296,25 @@ impl<'a> Cores<'a> {
             Some(core) if core.rests => {
                 findings.add(Law::Sleep, format!("I/O thread {} comes to core {}, which rests", record.a, record.b));
             }
+            Some(_) if record.b >= self.first_scheduled() => {
+                findings.add(
+                    Law::Threads,
+                    format!("I/O thread {} comes to core {}, which is scheduled", record.a, record.b),
+                );
+            }
             Some(_) => {}
         }
+    }
+
+    /// The first core that runs programs and no I/O threads.
+    fn first_scheduled(&self) -> u64 {
+        self.scenario.scheduled.as_ref().map_or(u64::MAX, |scheduled| u64::from(scheduled.first_core))
     }
 
     fn command(&mut self, record: &Record) {
         let (subject, argument) = ((record.b >> 32) as usize, record.b & u64::from(u32::MAX));
         match record.a {
-            1 if (argument as usize) < self.cores.len() => {
+            1 if argument < self.first_scheduled().min(self.cores.len() as u64) => {
                 let Some(place) = self.threads.get_mut(subject) else { return };
                 if place.ordered.is_none_or(|(to, _)| to != argument) {
                     place.ordered = Some((argument, record.at_ns));

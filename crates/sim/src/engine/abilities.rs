@@ -187,7 +187,8 @@ fn polling_workers(scenario: &Scenario) -> impl Iterator<Item = CoreId> + use<> 
     scenario.topology.workers().filter(move |core| core.index() < polls)
 }
 
-fn first_scheduled(scenario: &Scenario) -> usize {
+/// The first core that is scheduled, and runs no I/O threads.
+pub(super) fn first_scheduled(scenario: &Scenario) -> usize {
     scenario.scheduled.as_ref().map_or(usize::MAX, |scheduled| usize::from(scheduled.first_core))
 }
 

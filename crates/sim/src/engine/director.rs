@@ -14,7 +14,7 @@ use pilotlight_plant::{
 
 use self::changes::Coming;
 pub use self::commands::command_code;
-use super::abilities::{capabilities, limited_workers};
+use super::abilities::{capabilities, first_scheduled, limited_workers};
 use super::core::Core;
 use super::floor::Floor;
 use super::meter::Metering;
@@ -41,6 +41,8 @@ pub(crate) struct Director {
     capabilities: Capabilities,
     /// The cores whose CPU time a quota limits, the quota in millionths of a core, if there is one, and its period in nanoseconds.
     limited: Vec<CoreId>,
+    /// Cores from this one on are scheduled, and run no I/O threads.
+    first_scheduled: usize,
     quota: (Option<u64>, u64),
     eager: bool,
     tick_due_ns: u64,
@@ -109,6 +111,7 @@ impl Director {
             set: Vec::new(),
             refused_policy: None,
             limited: limited_workers(scenario).collect(),
+            first_scheduled: first_scheduled(scenario),
             quota: (None, scenario.machine.limits.quota_period_ns),
             eager: scenario.eager,
             tick_due_ns: NEVER,

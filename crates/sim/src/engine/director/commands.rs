@@ -192,9 +192,10 @@ impl Director {
         Ok(())
     }
 
-    /// A core that is off, or on its way there, is no core.
+    /// A core that is off, or on its way there, is no core for I/O threads; nor is one that is scheduled.
     fn check_there(&self, core: CoreId) -> Result<(), Refusal> {
-        if self.asleep[core.index()] == Some(Depth::Offline) { Err(Refusal::Unknown) } else { Ok(()) }
+        let scheduled = core.index() >= self.first_scheduled;
+        if scheduled || self.asleep[core.index()] == Some(Depth::Offline) { Err(Refusal::Unknown) } else { Ok(()) }
     }
 
     fn check_empty(core: CoreId, floor: &Floor<'_>) -> Result<(), Refusal> {
