@@ -1,5 +1,5 @@
 //! Bandwidth caps under a script of bytes: hosts that read, write, abort, hang up, while caps of the namespace and of each host change, on
-//! the bench of a real I/O thread (`pilotlight_target::testing`).
+//! the bench of a real I/O thread (`pilotlight_nvmf_target::testing`).
 //!
 //! The oracle is a meter for each cap, as anyone would build it ([`Meter`]): it runs down at the cap and up by what was admitted.
 //!
@@ -21,9 +21,9 @@ use pilotlight_nvme::pdu::{
     C2HData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Flags, H2CData, IcReq, PduType, R2T,
 };
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_target::Limits;
-use pilotlight_target::backend::{Backend, MemoryBackend, MemoryBudget};
-use pilotlight_target::testing::{Bench, NQN, Peer};
+use pilotlight_nvmf_target::Limits;
+use pilotlight_nvmf_target::backend::{Backend, MemoryBackend, MemoryBudget};
+use pilotlight_nvmf_target::testing::{Bench, NQN, Peer};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const BLOCK: u32 = 4096;

@@ -1,4 +1,4 @@
-//! Hosts that do anything, driven by a script of bytes, against a real I/O thread on the bench (`pilotlight_target::testing`).
+//! Hosts that do anything, driven by a script of bytes, against a real I/O thread on the bench (`pilotlight_nvmf_target::testing`).
 //!
 //! The first bytes choose the scene: digests, R2Ts, memory, a backend that is late. The others are acts: well-formed
 //! commands with a byte wrong here and there, answers to R2Ts, plain garbage, silence, hanging up, on several connections,
@@ -23,10 +23,12 @@ use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::{self, admin, io};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
 use pilotlight_nvme::pdu::{Digests, PduType};
-use pilotlight_target::Limits;
-use pilotlight_target::backend::{Backend, DelayBackend, Delays, MemoryBackend, MemoryBudget, Op, Request, Submitted};
-use pilotlight_target::buffer::BufferPool;
-use pilotlight_target::testing::{Bench, NQN};
+use pilotlight_nvmf_target::Limits;
+use pilotlight_nvmf_target::backend::{
+    Backend, DelayBackend, Delays, MemoryBackend, MemoryBudget, Op, Request, Submitted,
+};
+use pilotlight_nvmf_target::buffer::BufferPool;
+use pilotlight_nvmf_target::testing::{Bench, NQN};
 use zerocopy::{FromZeros, IntoBytes};
 
 use line::Line;

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use pilotlight_target::config::{Limits, ServerConfig};
+use pilotlight_nvmf_target::config::{Limits, ServerConfig};
 use serde_json::json;
 
 use crate::cli::ServeArgs;

@@ -4,7 +4,7 @@ use std::env;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use pilotlight_target::backend::{BackendSpec, format_size};
+use pilotlight_nvmf_target::backend::{BackendSpec, format_size};
 use serde::{Deserialize, Serialize};
 
 use crate::admin::client::{Client, SocketArgs, tell};

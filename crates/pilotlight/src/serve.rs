@@ -23,7 +23,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use anyhow::Context as _;
-use pilotlight_target::config::ServerConfig;
+use pilotlight_nvmf_target::config::ServerConfig;
 use tracing::{info, warn};
 
 use crate::admin::listener::Listener;

@@ -7,7 +7,7 @@ use pilotlight_nvme::digest::digest;
 use pilotlight_nvme::pdu::{
     C2HData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Flags, H2CData, PduType, R2T, data_offset,
 };
-use pilotlight_target::testing::Peer;
+use pilotlight_nvmf_target::testing::Peer;
 use zerocopy::IntoBytes;
 
 use super::{decode, is_to_host};

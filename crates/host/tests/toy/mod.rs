@@ -1,6 +1,6 @@
 //! A toy NVMe/TCP target: a thread a connection, blocking calls, everything in one `Vec`.
 //!
-//! It shares no code with `pilotlight-target` (only the wire structures), checks what the host sends against the
+//! It shares no code with `pilotlight-nvmf-target` (only the wire structures), checks what the host sends against the
 //! specification, and can be told to store or return the wrong thing ([`Tamper`]). A breach by the host is remembered
 //! and makes [`Toy::finish`] panic.
 

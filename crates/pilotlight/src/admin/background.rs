@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::answer::Refusal;
-use pilotlight_target::background::control::Class;
+use pilotlight_nvmf_target::background::control::Class;
 
 /// As it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]

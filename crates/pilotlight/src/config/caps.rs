@@ -1,8 +1,8 @@
 //! Bandwidth caps, priorities and minimums that an operator sets: as text, and as numbers.
 
 use pilotlight_input::quantity::{self, Units};
-use pilotlight_target::Capped;
-use pilotlight_target::caps::CAPS;
+use pilotlight_nvmf_target::Capped;
+use pilotlight_nvmf_target::caps::CAPS;
 
 /// What takes a cap away.
 const OFF: &str = "off";

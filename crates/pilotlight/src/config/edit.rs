@@ -1,7 +1,7 @@
 //! A configuration file with other values: comments, order and everything that is not changed stay as they are.
 
-use pilotlight_target::Capped;
-use pilotlight_target::config::NamespaceConfig;
+use pilotlight_nvmf_target::Capped;
+use pilotlight_nvmf_target::config::NamespaceConfig;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use crate::policies::PolicyChoice;

@@ -25,7 +25,7 @@ use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use pilotlight_target::config::{NamespaceConfig, ServerConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minimum, parse_priority};
 pub(crate) use edit::Edit;

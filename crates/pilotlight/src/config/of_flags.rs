@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pilotlight_target::config::ServerConfig;
+use pilotlight_nvmf_target::config::ServerConfig;
 use toml_edit::{Array, Value};
 
 use super::edit::Edit;

@@ -1,4 +1,4 @@
-//! How the program runs a server: what a [`pilotlight_target::config::ServerConfig`] does not say.
+//! How the program runs a server: what a [`pilotlight_nvmf_target::config::ServerConfig`] does not say.
 
 use pilotlight_power::shares::Idle;
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use pilotlight_target::backend::format_size;
+use pilotlight_nvmf_target::backend::format_size;
 use rustix::fs::{Access, access};
 
 /// Names a file or a device, whatever path leads to it.

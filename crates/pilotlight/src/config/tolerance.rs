@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use pilotlight_input::quantity::{self, TIMES, Units};
+use pilotlight_nvmf_target::Capped;
 use pilotlight_plant::{Bound, Of, Stat, Tolerance};
-use pilotlight_target::Capped;
 use serde::{Deserialize, Serialize};
 
 /// What takes a tolerance away.

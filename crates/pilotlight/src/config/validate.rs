@@ -15,7 +15,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use pilotlight_target::config::{NamespaceConfig, ServerConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 
 use super::NamespaceName;
 use super::draft::{Draft, NamespaceDraft, Number};

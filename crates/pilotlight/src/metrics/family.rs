@@ -1,7 +1,7 @@
 //! Families and samples of metrics.
 
+use pilotlight_nvmf_target::latency::coarse::{BOUNDS_NS, CoarseSnapshot};
 use pilotlight_reactor::HistogramSnapshot;
-use pilotlight_target::latency::coarse::{BOUNDS_NS, CoarseSnapshot};
 
 use super::Facts;
 

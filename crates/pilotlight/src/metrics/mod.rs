@@ -21,8 +21,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use pilotlight_target::usage::Counts;
-use pilotlight_target::{NamespaceFailures, ServerStats};
+use pilotlight_nvmf_target::usage::Counts;
+use pilotlight_nvmf_target::{NamespaceFailures, ServerStats};
 use serde::{Deserialize, Serialize};
 
 use crate::status::report::{BudgetReport, EnergySharesReport, GoalsReport};

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::iter::zip;
 
+use pilotlight_nvmf_target::failures::Failures;
+use pilotlight_nvmf_target::usage::{Counts, Operation};
+use pilotlight_nvmf_target::{Capped, TargetThreadStats};
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::cells::SLEEPS;
-use pilotlight_target::failures::Failures;
-use pilotlight_target::usage::{Counts, Operation};
-use pilotlight_target::{Capped, TargetThreadStats};
 
 use super::family::{Family, Kind, Samples};
 use super::{Facts, NamespaceFacts};
@@ -470,7 +470,7 @@ fn caps(facts: &Facts, out: &mut Samples<'_>) {
     }
 }
 
-fn capped(facts: &Facts, out: &mut Samples<'_>, value: fn(&pilotlight_target::caps::LimitStats) -> f64) {
+fn capped(facts: &Facts, out: &mut Samples<'_>, value: fn(&pilotlight_nvmf_target::caps::LimitStats) -> f64) {
     for cap in &facts.stats.caps {
         let (nqn, nsid, host) = names(&cap.of);
         out.put([("subsystem", &*nqn), ("namespace", &*nsid), ("host", &*host)], value(&cap.stats));

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use pilotlight_target::latency::coarse::CoarseSnapshot;
-use pilotlight_target::usage::Operation;
-use pilotlight_target::{CapStats, Capped, TargetThreadStats};
+use pilotlight_nvmf_target::latency::coarse::CoarseSnapshot;
+use pilotlight_nvmf_target::usage::Operation;
+use pilotlight_nvmf_target::{CapStats, Capped, TargetThreadStats};
 
 use super::family::Kind;
 use super::text::{Format, text};

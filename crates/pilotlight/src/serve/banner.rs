@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use pilotlight_target::backend::format_size;
-use pilotlight_target::config::{ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::backend::format_size;
+use pilotlight_nvmf_target::config::{ServerConfig, SubsystemConfig};
 use serde_json::{Value, json};
 
 use crate::config::{Operation, SleepAfter, format_cores, format_duration};
@@ -191,7 +191,7 @@ fn json_of(
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use pilotlight_target::config::NamespaceConfig;
+    use pilotlight_nvmf_target::config::NamespaceConfig;
 
     use std::time::Duration;
 

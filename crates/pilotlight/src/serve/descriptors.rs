@@ -1,6 +1,6 @@
 //! Open files: as many as the limits promise connections.
 
-use pilotlight_target::config::ServerConfig;
+use pilotlight_nvmf_target::config::ServerConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 

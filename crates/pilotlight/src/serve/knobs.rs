@@ -8,9 +8,9 @@ use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{self, Error, Options};
 use pilotlight_actuators::knobs::{Knobs as Found, Wanted, list};
 use pilotlight_actuators::machine::drive_of;
+use pilotlight_nvmf_target::config::ServerConfig;
 use pilotlight_plant::{CoreId, Kind, Knob, KnobId, Of, Refusal};
 use pilotlight_reactor::{Actuation, Knobs, Machine};
-use pilotlight_target::config::ServerConfig;
 use tracing::{debug, info, warn};
 
 use super::drives::KnobsAndDrives;
@@ -223,7 +223,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::time::{Duration, Instant};
 
-    use pilotlight_target::config::{NamespaceConfig, SubsystemConfig};
+    use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 
     use super::*;
 

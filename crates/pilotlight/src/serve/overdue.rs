@@ -12,7 +12,7 @@ use tracing::error;
 
 use crate::exit::Exit;
 
-/// Time beyond the drain timeout: more than a stop can take (`pilotlight_target::Server::stop`).
+/// Time beyond the drain timeout: more than a stop can take (`pilotlight_nvmf_target::Server::stop`).
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// Does something unless it is dropped in time.

@@ -7,10 +7,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use pilotlight_nvmf_target::backend::{Backend, MemoryBudget, open};
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Goals, Start, Topology};
 use pilotlight_reactor::runtime::capabilities;
-use pilotlight_target::backend::{Backend, MemoryBudget, open};
-use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
@@ -165,8 +165,8 @@ fn has_no_file(namespace: &NamespaceConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_nvmf_target::config::{Limits, SubsystemConfig};
     use pilotlight_reactor::{Idle, RuntimeOptions};
-    use pilotlight_target::config::{Limits, SubsystemConfig};
 
     use super::*;
     use crate::config::Reactors;

@@ -15,8 +15,8 @@ mod moves;
 mod order;
 mod shrink;
 
-use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use pilotlight_target::{AssociationStats, Draining, ServerError};
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
 use tracing::{info, warn};
 
 use super::budget::{self, ByHand, Configured};

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreachable, Unsupported, View};
-use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
-use pilotlight_target::background::control::Class;
-use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use pilotlight_target::{
+use pilotlight_nvmf_target::background::control::Class;
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, Server, ServerError, ServerStats,
 };
+use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreachable, Unsupported, View};
+use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
 use super::knobs::{self, Reach, Settings};
 use super::power::{self, Power};

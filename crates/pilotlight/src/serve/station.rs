@@ -27,9 +27,9 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use pilotlight_nvmf_target::Capped;
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_reactor::RuntimeStats;
-use pilotlight_target::Capped;
-use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use tracing::warn;
 
 use super::budget::{ByHand as GoalsByHand, Configured, Judge, Store};

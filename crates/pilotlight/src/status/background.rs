@@ -1,9 +1,9 @@
 //! Background work in the status: its classes, and how far each namespace has come.
 
-use pilotlight_target::ServerStats;
-use pilotlight_target::backend::format_size;
-use pilotlight_target::background::control::ClassStats;
-use pilotlight_target::background::upkeep::UpkeepStats;
+use pilotlight_nvmf_target::ServerStats;
+use pilotlight_nvmf_target::backend::format_size;
+use pilotlight_nvmf_target::background::control::ClassStats;
+use pilotlight_nvmf_target::background::upkeep::UpkeepStats;
 use serde::{Deserialize, Serialize};
 
 use super::render::{line, time};

@@ -1,10 +1,10 @@
 //! From two looks at a server's counters to a report: differences, rates, percentages.
 
+use pilotlight_nvmf_target::latency::LatencyWindow;
+use pilotlight_nvmf_target::{CapStats, Capped, NamespaceFailures, ServerStats, TargetThreadStats};
 use pilotlight_plant::{Bound, CoreState, Goal, Goals, Topology, Unreachable, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
-use pilotlight_target::latency::LatencyWindow;
-use pilotlight_target::{CapStats, Capped, NamespaceFailures, ServerStats, TargetThreadStats};
 
 use super::report::{
     CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, MinimumReport,
@@ -393,9 +393,9 @@ pub(crate) fn none_yet() -> ReactorStats {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_nvmf_target::failures::FailureCount;
     use pilotlight_plant::Depth;
     use pilotlight_reactor::Histogram;
-    use pilotlight_target::failures::FailureCount;
     use proptest::prelude::*;
 
     use super::*;

@@ -28,7 +28,7 @@ use crate::io_thread::{Completions, Polled};
 const EMPTY_POLLS: u8 = 32;
 
 /// Quiet I/O threads from which on a look is worth its system call: it costs one, and about two for each watched descriptor that
-/// has become readable (`cargo bench -p pilotlight-target --bench rounds`).
+/// has become readable (`cargo bench -p pilotlight-nvmf-target --bench rounds`).
 const MANY_QUIET: usize = 3;
 
 impl Reactor {

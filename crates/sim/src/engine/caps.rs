@@ -1,4 +1,4 @@
-//! Caps on the bandwidth of namespaces and hosts: a command waits before it goes to its drive, as in the server (`target/src/caps/`).
+//! Caps on the bandwidth of namespaces and hosts: a command waits before it goes to its drive, as in the server (`nvmf-target/src/caps/`).
 //!
 //! **Rule.** A cap's budget is the moment up to which it is spent (generic cell rate algorithm). A command is admitted once that moment has
 //! come, and moves it by the time that its bytes take at the cap; what was not spent is worth [`DEPTH_NS`] at most. A command meets the

@@ -1,11 +1,11 @@
 //! All that can be said, by flags and in a file, and that both lead to the same.
 
 use expect_test::expect;
+use pilotlight_nvmf_target::Capped;
+use pilotlight_nvmf_target::backend::BackendSpec;
+use pilotlight_nvmf_target::background::control::{BackgroundConfig, Scrubbed};
+use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, SubsystemConfig};
 use pilotlight_plant::Tolerance;
-use pilotlight_target::Capped;
-use pilotlight_target::backend::BackendSpec;
-use pilotlight_target::background::control::{BackgroundConfig, Scrubbed};
-use pilotlight_target::config::{Limits, NamespaceConfig, SubsystemConfig};
 
 use super::*;
 use crate::config::tolerance::parse_tolerance;
@@ -228,7 +228,7 @@ fn a_file_says_everything() {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: Some("PL0001".to_owned()),
             allowed_hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
-            controller_ids: Some(pilotlight_target::config::ControllerIds { first: 1, last: 1000 }),
+            controller_ids: Some(pilotlight_nvmf_target::config::ControllerIds { first: 1, last: 1000 }),
             namespaces: vec![
                 NamespaceConfig {
                     nsid: 1,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use pilotlight_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
+use pilotlight_nvmf_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
 
 use super::Checker;
 use crate::config::draft::{ReferralDraft, Text};

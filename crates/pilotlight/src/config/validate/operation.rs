@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pilotlight_nvmf_target::Capped;
+use pilotlight_nvmf_target::config::SubsystemConfig;
 use pilotlight_plant::{Goal, Goals, Of, Tolerance};
-use pilotlight_target::Capped;
-use pilotlight_target::config::SubsystemConfig;
 
 use super::Checker;
 use crate::admin::NONE;
@@ -55,7 +55,7 @@ impl Checker<'_> {
         Some(count)
     }
 
-    /// All that [`pilotlight_target::config::ServerConfig`] does not say.
+    /// All that [`pilotlight_nvmf_target::config::ServerConfig`] does not say.
     pub(super) fn operation(&mut self, draft: &Draft, reactors: Reactors, subsystems: &[SubsystemConfig]) -> Operation {
         let operation = Operation {
             reactors,

@@ -1,7 +1,7 @@
 //! Which goals are in force: those set by hand, over the schedule, over the configuration.
 
+use pilotlight_nvmf_target::Capped;
 use pilotlight_plant::{Goals, Of};
-use pilotlight_target::Capped;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, Priority, Schedule};

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use pilotlight_target::Capped;
-use pilotlight_target::config::{ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::Capped;
+use pilotlight_nvmf_target::config::{ServerConfig, SubsystemConfig};
 
 use super::{Change, Plan, describe, plan, settled, settled_operation};
 use crate::config::{Cap, Operation, PageAddress, Priority, SensorChoice, TokenFile, format_cap, name_of};

@@ -1,8 +1,8 @@
 //! Namespaces that would shrink at a reload: what lies behind the new end is lost, so the configuration has to allow it
 //! (`shrink = true` beside the namespace), as `pilotlight namespace resize` insists on `--shrink`.
 
-use pilotlight_target::backend::format_size;
-use pilotlight_target::config::NamespaceConfig;
+use pilotlight_nvmf_target::backend::format_size;
+use pilotlight_nvmf_target::config::NamespaceConfig;
 
 use super::super::station::State;
 

@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_power::shares::Idle;
-use pilotlight_target::{Capped, DrainError, Draining, ServerStats};
 
 use super::*;
 use crate::admin::group::Group;

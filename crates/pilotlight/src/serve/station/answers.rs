@@ -2,9 +2,9 @@
 
 use std::sync::PoisonError;
 
+use pilotlight_nvmf_target::{CapStats, ServerStats};
 use pilotlight_plant::View;
 use pilotlight_reactor::RuntimeStats;
-use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
 use tracing::warn;
 

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pilotlight_nvmf_target::NamespaceUsage;
+use pilotlight_nvmf_target::usage::Counts;
 use pilotlight_power::shares::{Idle, Rule, Use, deal, divide};
 use pilotlight_reactor::keep_off;
-use pilotlight_target::NamespaceUsage;
-use pilotlight_target::usage::Counts;
 
 use super::Station;
 use crate::config::{BudgetDomain, format_idle};

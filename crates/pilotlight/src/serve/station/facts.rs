@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pilotlight_target::usage::Counts;
-use pilotlight_target::{Capped, NamespaceConfig, ServerStats, SubsystemConfig};
+use pilotlight_nvmf_target::usage::Counts;
+use pilotlight_nvmf_target::{Capped, NamespaceConfig, ServerStats, SubsystemConfig};
 
 use super::{State, Station};
 use crate::metrics::{Facts, HostFacts, NamespaceFacts, OTHER_HOSTS, ReloadFacts};

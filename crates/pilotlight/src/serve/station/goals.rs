@@ -3,9 +3,9 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use pilotlight_nvmf_target::CapStats;
 use pilotlight_plant::{Goal, Goals, Of};
 use pilotlight_reactor::clock;
-use pilotlight_target::CapStats;
 use tracing::{info, warn};
 
 use super::namespaces::capped;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pilotlight_target::{AssociationStats, Draining, Ended};
+use pilotlight_nvmf_target::{AssociationStats, Draining, Ended};
 
 use super::namespaces::{refusal, subsystem};
 use super::{HostsByHand, State, Station, allowed_hosts};

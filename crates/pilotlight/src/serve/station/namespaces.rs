@@ -1,8 +1,8 @@
 //! Namespaces that come, go and change their size by hand. Hosts are told by the server.
 
-use pilotlight_target::backend::{BackendSpec, format_size, parse_size};
-use pilotlight_target::config::{MAX_NSID, NamespaceConfig};
-use pilotlight_target::{Capped, ServerError};
+use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
+use pilotlight_nvmf_target::config::{MAX_NSID, NamespaceConfig};
+use pilotlight_nvmf_target::{Capped, ServerError};
 
 use super::{State, Station};
 use crate::admin::answer::Refusal;

@@ -1,6 +1,6 @@
 //! Priorities and minimums of a running server, set over the control socket.
 
-use pilotlight_target::Capped;
+use pilotlight_nvmf_target::Capped;
 
 use super::namespaces::capped;
 use super::{State, Station};

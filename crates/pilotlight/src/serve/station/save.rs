@@ -11,8 +11,8 @@
 
 use std::path::{Path, PathBuf};
 
-use pilotlight_target::Capped;
-use pilotlight_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::Capped;
+use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use toml_edit::Value;
 
 use super::{State, Station, exists, refresh, said};
@@ -231,7 +231,7 @@ fn change_namespace(edit: &mut Edit, nqn: &str, read: &NamespaceConfig, running:
     }
     if let Some(bytes) = running.backend.size().filter(|bytes| read.backend.size() != Some(*bytes)) {
         edit.change_backend((nqn, running.nsid), |text| {
-            match text.parse::<pilotlight_target::backend::BackendSpec>() {
+            match text.parse::<pilotlight_nvmf_target::backend::BackendSpec>() {
                 Ok(mut spec) => {
                     spec.set_size(bytes); // the path stays as it is written
                     spec.to_string()

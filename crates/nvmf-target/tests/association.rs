@@ -1,0 +1,615 @@
+//! Associations: what a host that comes back may rely on, events, aborts, keep-alive, identity after a restart, drains.
+//!
+//! The backend behind these tests has a *gate*: while it is shut, writes are taken and not answered, so a test decides
+//! what is in flight when a connection goes.
+
+mod host_support;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use host_support::{NQN, Target, target};
+use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, HostError, QueueSpec};
+use pilotlight_nvme::command::opcode::{admin, io as io_opcode};
+use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
+use pilotlight_nvme::identify::cns;
+use pilotlight_nvme::{Sqe, Status};
+use pilotlight_nvmf_target::backend::{Backend, Channel, Completion, Geometry, Op, Request, Submitted};
+use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_reactor::{Idle, RuntimeOptions};
+
+const BLOCK: usize = 4096;
+/// How long a test watches that something does *not* happen.
+const WATCH: Duration = Duration::from_millis(300);
+
+/// What the test says to the backend, and sees of it.
+#[derive(Default)]
+struct Gate {
+    shut: AtomicBool,
+    /// Where not 0, a shut gate holds only writes of blocks that begin with this byte.
+    only: AtomicU8,
+    /// Writes that have reached the medium.
+    landed: AtomicUsize,
+    /// While set, writes are refused as busy.
+    busy: AtomicBool,
+    /// Writes that were taken.
+    taken: AtomicUsize,
+    /// While set, a resize waits until it is no more.
+    resize_waits: AtomicBool,
+    /// A resize has begun.
+    resizing: AtomicBool,
+}
+
+impl Gate {
+    /// From now on a shut gate holds only writes of blocks that begin with `byte`.
+    fn shut_only_for(&self, byte: u8) {
+        self.only.store(byte, SeqCst);
+    }
+
+    fn holds(&self, request: &Request) -> bool {
+        let only = self.only.load(SeqCst);
+        let first = request.buffer.as_ref().map_or(0, |buffer| buffer[0]);
+        self.shut.load(SeqCst) && (only == 0 || first == only)
+    }
+}
+
+/// Opens the gate however a test ends: a server waits for its backends, even when a test has failed.
+struct Opener(Arc<Gate>);
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.0.shut.store(false, SeqCst);
+        self.0.busy.store(false, SeqCst);
+    }
+}
+
+impl std::ops::Deref for Opener {
+    type Target = Gate;
+    fn deref(&self) -> &Gate {
+        &self.0
+    }
+}
+
+struct Gated {
+    inner: Arc<dyn Backend>,
+    gate: Arc<Gate>,
+}
+
+struct GatedChannel {
+    inner: Box<dyn Channel>,
+    gate: Arc<Gate>,
+    held: Vec<Request>,
+}
+
+impl Backend for Gated {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.inner.allocated_bytes()
+    }
+    fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {
+        let inner = self.inner.open_channel(depth)?;
+        Ok(Box::new(GatedChannel { inner, gate: Arc::clone(&self.gate), held: Vec::new() }))
+    }
+    fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
+        self.gate.resizing.store(true, SeqCst);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.gate.resize_waits.load(SeqCst) {
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::yield_now();
+        }
+        self.inner.resize(blocks)
+    }
+}
+
+impl Channel for GatedChannel {
+    fn submit(&mut self, request: Request, now_ns: u64) -> Submitted {
+        if !matches!(request.op, Op::Write { .. }) {
+            return self.inner.submit(request, now_ns);
+        }
+        if self.gate.busy.load(SeqCst) {
+            return Submitted::Busy(request);
+        }
+        self.gate.taken.fetch_add(1, SeqCst);
+        self.held.push(request);
+        Submitted::Pending
+    }
+
+    fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
+        let gate = Arc::clone(&self.gate);
+        for request in self.held.extract_if(.., |request| !gate.holds(request)) {
+            gate.landed.fetch_add(1, SeqCst);
+            match self.inner.submit(request, now_ns) {
+                Submitted::Done(completion) => done.push(completion),
+                other => panic!("memory answers at once, but: {other:?}"),
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.held.len() + self.inner.in_flight()
+    }
+}
+
+fn gated(reactors: u32) -> (Target, Opener) {
+    let gate = Arc::new(Gate::default());
+    let inside = Arc::clone(&gate);
+    let target = target(reactors, 256, BLOCK as u32, move |inner| {
+        Arc::new(Gated { inner, gate: Arc::clone(&inside) }) as Arc<dyn Backend>
+    });
+    (target, Opener(gate))
+}
+
+fn queue(controller: &Controller, qid: u16) -> Connection {
+    let spec = QueueSpec { qid, depth: 16, max_io: 128 * 1024, buffers: Buffers::PerCommand };
+    controller.open_queue(&spec).expect("an I/O queue")
+}
+
+fn write(connection: &mut Connection, lba: u64, byte: u8) -> u16 {
+    let sqe = Sqe::block_io(io_opcode::WRITE, 1, lba, 1);
+    connection.submit(sqe, &[byte; BLOCK], 0).expect("submitted")
+}
+
+fn read(connection: &mut Connection, lba: u64) -> Vec<u8> {
+    let mut data = vec![0; BLOCK];
+    connection.execute("read", Sqe::block_io(io_opcode::READ, 1, lba, 1), &[], &mut data).expect("a read");
+    data
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in 20 s: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Connects in the background, so that the test can see whether it has to wait.
+fn connect_behind(options: ConnectOptions) -> mpsc::Receiver<Controller> {
+    let (connected, controller) = mpsc::channel();
+    std::thread::spawn(move || {
+        // a test that has failed meanwhile no longer listens
+        let _ = connected.send(Controller::connect(options).expect("connects in the end"));
+    });
+    controller
+}
+
+#[test]
+fn a_host_that_comes_back_waits_for_what_it_had_submitted() {
+    for reactors in [1, 2] {
+        let (target, gate) = gated(reactors);
+        let first = Controller::connect(target.options()).expect("a controller");
+        let mut io = queue(&first, 1);
+        gate.shut.store(true, SeqCst);
+        write(&mut io, 7, 0x11);
+        until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+        drop((first, io));
+        let again = connect_behind(target.options());
+        assert_eq!(
+            again.recv_timeout(WATCH).err(),
+            Some(RecvTimeoutError::Timeout),
+            "connected over a write in flight"
+        );
+        gate.shut.store(false, SeqCst);
+        let second = again.recv_timeout(Duration::from_secs(20)).expect("connected after the write");
+        let mut io = queue(&second, 1);
+        assert_eq!(read(&mut io, 7), [0x11; BLOCK], "the old write is through before the new association begins");
+        let newer = write(&mut io, 7, 0x22);
+        io.wait(newer, "write", &mut []).expect("written");
+        assert_eq!(read(&mut io, 7), [0x22; BLOCK]);
+        drop((second, io));
+        target.stop();
+    }
+}
+
+/// Who may connect is looked at when Connect comes, and once more when it has waited.
+#[test]
+fn a_host_that_loses_its_permission_while_its_connect_waits_is_refused() {
+    for is_removed in [false, true] {
+        let (target, gate) = gated(2);
+        let first = Controller::connect(target.options()).expect("a controller");
+        let mut io = queue(&first, 1);
+        gate.shut.store(true, SeqCst);
+        write(&mut io, 7, 0x11);
+        until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+        drop((first, io));
+        let options = target.options();
+        let waiting = std::thread::spawn(move || Controller::connect(options).map(drop));
+        until("it waits", || target.server.stats().totals.connections == 2);
+        std::thread::sleep(WATCH);
+        assert!(!waiting.is_finished(), "connected over a write in flight");
+        if is_removed {
+            let server = &target.server;
+            std::thread::scope(|scope| {
+                let removing = scope.spawn(|| server.remove_subsystem(NQN));
+                until("its connection has ended", || waiting.is_finished());
+                gate.shut.store(false, SeqCst);
+                removing.join().expect("no panic").expect("removed");
+            });
+        } else {
+            target.server.set_allowed_hosts(NQN, &["nqn.2026-01.test:other".into()]).expect("changed");
+            gate.shut.store(false, SeqCst);
+        }
+        let refused = waiting.join().expect("no panic");
+        assert!(refused.is_err(), "removed: {is_removed}");
+        target.stop();
+    }
+}
+
+/// A network that drops the packets of one connection: the FINs of the host's I/O queues arrive, that of its admin queue does
+/// not, so the old association still looks alive.
+#[test]
+fn a_host_waits_for_the_writes_of_a_lost_io_queue_though_its_admin_queue_looks_alive() {
+    for reactors in [1, 2] {
+        let (target, gate) = gated(reactors);
+        let first = Controller::connect(target.options()).expect("a controller");
+        let mut io = queue(&first, 1);
+        gate.shut.store(true, SeqCst);
+        write(&mut io, 7, 0x11);
+        until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+        gate.shut_only_for(0x11);
+        drop(io);
+        let again = connect_behind(target.options());
+        let early = again.recv_timeout(WATCH);
+        let write_newer = |controller: &Controller| {
+            let mut io = queue(controller, 1);
+            let newer = write(&mut io, 7, 0x22);
+            io.wait(newer, "write", &mut []).expect("written");
+            io
+        };
+        let early = early.ok().map(|controller| (write_newer(&controller), controller));
+        gate.shut.store(false, SeqCst);
+        let (mut io, second) = early.unwrap_or_else(|| {
+            let controller = again.recv_timeout(Duration::from_secs(60)).expect("connected after the write");
+            (write_newer(&controller), controller)
+        });
+        until("the old write has landed", || gate.landed.load(SeqCst) == 2);
+        assert_eq!(read(&mut io, 7)[0], 0x22, "a write of the old association landed after one of the new");
+        drop((first, second, io));
+        target.stop();
+    }
+}
+
+/// The second path of a multipath host connects while writes of the first are in flight: it must not wait for those.
+#[test]
+fn a_second_path_does_not_wait_for_the_writes_of_the_first() {
+    let (target, gate) = gated(2);
+    let first = Controller::connect(target.options()).expect("a controller");
+    let mut io = queue(&first, 1);
+    gate.shut.store(true, SeqCst);
+    let waits = write(&mut io, 7, 0x11);
+    until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+    let path =
+        connect_behind(target.options()).recv_timeout(Duration::from_secs(60)).expect("the second path connects");
+    gate.shut.store(false, SeqCst);
+    io.wait(waits, "write", &mut []).expect("the first path is served");
+    drop((first, path, io));
+    target.stop();
+}
+
+#[test]
+fn another_host_does_not_wait() {
+    let (target, gate) = gated(2);
+    let first = Controller::connect(target.options()).expect("a controller");
+    let mut io = queue(&first, 1);
+    gate.shut.store(true, SeqCst);
+    write(&mut io, 7, 0x11);
+    until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+    drop((first, io));
+    let mut options = target.options();
+    options.hostid = [9; 16];
+    let other = connect_behind(options).recv_timeout(Duration::from_secs(20)).expect("another host is let in");
+    gate.shut.store(false, SeqCst);
+    drop(other);
+    target.stop();
+}
+
+#[test]
+fn a_lost_association_submits_nothing_more() {
+    let (target, gate) = gated(2);
+    let first = Controller::connect(target.options()).expect("a controller");
+    let mut io = queue(&first, 1);
+    gate.busy.store(true, SeqCst);
+    for lba in 0..8 {
+        write(&mut io, lba, 0x33);
+    }
+    // Whether the writes had arrived when the connection goes makes no difference: none may reach the backend.
+    drop((first, io));
+    let second = Controller::connect(target.options()).expect("nothing is in flight, so there is no wait");
+    gate.busy.store(false, SeqCst);
+    let mut io = queue(&second, 1);
+    let mark = write(&mut io, 200, 0x44);
+    io.wait(mark, "write", &mut []).expect("written");
+    assert_eq!(gate.taken.load(SeqCst), 1, "a write of the lost association was submitted");
+    for lba in 0..8 {
+        assert_eq!(read(&mut io, lba), [0; BLOCK], "block {lba}");
+    }
+    drop((second, io));
+    target.stop();
+}
+
+#[test]
+fn the_end_of_the_admin_queue_ends_the_io_queues() {
+    let (target, _gate) = gated(2);
+    let first = Controller::connect(target.options()).expect("a controller");
+    let mut io = queue(&first, 1);
+    assert_eq!(read(&mut io, 0), [0; BLOCK]);
+    drop(first);
+    let closed = loop {
+        match io.take_completion(1000) {
+            Ok(None) => {}
+            Ok(Some(completion)) => panic!("an answer out of nothing: {completion:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(closed, HostError::Closed(_) | HostError::Io { .. }), "{closed}");
+    until("the register is empty", || target.server.stats().associations == 0);
+    target.stop();
+}
+
+#[test]
+fn the_power_state_that_a_host_has_set_is_told_and_goes_with_its_controller() {
+    let subsystem = SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        controller_ids: None,
+        namespaces: vec![],
+    };
+    let serve = |power_states| {
+        let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
+        let subsystems = vec![subsystem.clone()];
+        let config = ServerConfig { listeners, subsystems, power_states, ..ServerConfig::default() };
+        let no_backend = |_: &NamespaceConfig| unreachable!("there are no namespaces");
+        Server::start_with(config, RuntimeOptions::new(vec![None], Idle::Yield), Box::new(no_backend)).expect("starts")
+    };
+    let server = serve(true);
+    let options = ConnectOptions::new(server.local_addrs()[0], NQN);
+    let mut first = Controller::connect(options.clone()).expect("a controller");
+    let second = Controller::connect(ConnectOptions { hostid: [8; 16], ..options }).expect("another");
+    first.set_feature(2, 0, 3).expect("the last state but one");
+    let told = || server.stats().power_states.iter().map(|(_, state)| *state).collect::<Vec<_>>();
+    assert_eq!(told(), [3, 0]);
+    drop(first);
+    until("the first host is gone", || told() == [0]);
+    drop(second);
+    server.stop(Duration::from_secs(10)).expect("stops");
+    let plain = serve(false);
+    let host = Controller::connect(ConnectOptions::new(plain.local_addrs()[0], NQN)).expect("a controller");
+    assert!(plain.stats().power_states.is_empty(), "none are shown");
+    drop(host);
+    plain.stop(Duration::from_secs(10)).expect("stops");
+}
+
+#[test]
+fn a_silent_host_is_expelled_and_one_that_reads_is_not() {
+    let (target, _gate) = gated(2);
+    let mut options = target.options();
+    options.kato_ms = 1_500; // for the reader too, whom a busy machine must not silence for as long
+    let silent = Controller::connect(options.clone()).expect("a controller");
+    options.hostid = [8; 16];
+    let reader = Controller::connect(options).expect("a controller");
+    let mut io = queue(&reader, 1);
+    let began = Instant::now();
+    until("the silent host is gone", || {
+        assert_eq!(read(&mut io, 0), [0; BLOCK], "traffic on an I/O queue keeps the association (TBKAS)");
+        target.server.stats().associations == 1
+    });
+    let after = began.elapsed();
+    assert!(after >= Duration::from_millis(1_450), "expelled too early, after {after:?}");
+    drop((silent, reader, io));
+    target.stop();
+}
+
+#[test]
+fn hosts_hear_of_namespaces_that_come_grow_and_go() {
+    let (target, _gate) = gated(2);
+    let mut controller = Controller::connect(target.options()).expect("a controller");
+    controller
+        .set_feature(u32::from(fid::ASYNC_EVENT_CONFIGURATION), 0, async_event::NAMESPACE_ATTRIBUTE)
+        .expect("set");
+    let wait_for_event = |controller: &mut Controller, changed: &[u32]| {
+        let cid = controller.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).expect("submitted");
+        let event = controller.admin().wait(cid, "an event", &mut []).expect("an event");
+        assert_eq!(event.result as u32, NAMESPACE_CHANGED);
+        let mut list = [0; 4096];
+        controller.log_page(0x04, u32::MAX, 0, &mut list).expect("the changed namespaces");
+        let listed: Vec<u32> = list.chunks(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
+        assert_eq!(&listed[..changed.len()], changed);
+        assert_eq!(listed[changed.len()], 0);
+    };
+    let config = NamespaceConfig {
+        nsid: 5,
+        backend: "mem:1MiB".parse().expect("valid"),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
+    target.server.add_namespace(NQN, &config).expect("added");
+    wait_for_event(&mut controller, &[5]);
+    assert_eq!(controller.active_namespaces().expect("a list"), [1, 5]);
+    target.server.resize_namespace(NQN, 5, Some(512)).expect("resized");
+    wait_for_event(&mut controller, &[5]);
+    assert_eq!(controller.namespace(5).expect("identified").blocks, 512);
+    target.server.remove_namespace(NQN, 5).expect("removed");
+    wait_for_event(&mut controller, &[5]);
+    assert_eq!(controller.active_namespaces().expect("a list"), [1]);
+    let mut io = queue(&controller, 1);
+    let gone = io.execute("read", Sqe::block_io(io_opcode::READ, 5, 0, 1), &[], &mut [0; BLOCK]);
+    assert!(matches!(gone, Err(HostError::Status { status, .. }) if status.code() == Status::INVALID_NAMESPACE));
+    drop((controller, io));
+    target.stop();
+}
+
+/// A resize may have to wait for requests in progress; the I/O threads that are to finish them must not wait for it.
+#[test]
+fn admin_commands_are_answered_while_a_resize_waits() {
+    let (target, gate) = gated(1);
+    let mut controller = Controller::connect(target.options()).expect("a controller");
+    gate.resize_waits.store(true, SeqCst);
+    std::thread::scope(|scope| {
+        let resize = scope.spawn(|| target.server.resize_namespace(NQN, 1, Some(512)));
+        until("the resize has begun", || gate.resizing.load(SeqCst));
+        assert_eq!(controller.active_namespaces().expect("a list"), [1]);
+        gate.resize_waits.store(false, SeqCst);
+        assert_eq!(resize.join().expect("no panic").expect("resized"), 512);
+    });
+    drop(controller);
+    target.stop();
+}
+
+/// Storage that an I/O thread cannot get at.
+struct Unreachable(Arc<dyn Backend>);
+
+impl Backend for Unreachable {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.0.allocated_bytes()
+    }
+    fn open_channel(&self, _depth: u32) -> io::Result<Box<dyn Channel>> {
+        Err(io::ErrorKind::QuotaExceeded.into())
+    }
+    fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
+        self.0.resize(blocks)
+    }
+}
+
+/// Linux takes a flush that is answered with Invalid Namespace for one that succeeded: nothing may be served half.
+#[test]
+fn a_namespace_that_an_io_thread_cannot_reach_is_refused() {
+    let memory = |ns: &NamespaceConfig| {
+        let budget = Arc::new(pilotlight_nvmf_target::backend::MemoryBudget::unlimited());
+        let memory = pilotlight_nvmf_target::backend::open(&ns.backend, ns.block_size, &budget)?;
+        Ok(Arc::new(Unreachable(memory)) as Arc<dyn Backend>)
+    };
+    let config = NamespaceConfig {
+        nsid: 2,
+        backend: "mem:1MiB".parse().expect("valid"),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
+    let subsystem = |namespaces| SubsystemConfig {
+        nqn: NQN.into(),
+        serial: None,
+        allowed_hosts: vec![],
+        controller_ids: None,
+        namespaces,
+    };
+    let start = |namespaces| {
+        let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
+        let config = ServerConfig { listeners, subsystems: vec![subsystem(namespaces)], ..ServerConfig::default() };
+        let options = RuntimeOptions::new(vec![None], Idle::Yield);
+        Server::start_with(config, options, Box::new(memory))
+    };
+    let Err(error) = start(vec![config.clone()]) else { panic!("it starts without a way to its blocks") };
+    assert!(error.to_string().contains("namespace 2"), "{error}");
+    let server = start(vec![]).expect("nothing to reach");
+    let refused = server.add_namespace(NQN, &config).expect_err("no channel");
+    assert!(refused.to_string().contains("namespace 2"), "{refused}");
+    server.stop(Duration::from_secs(10)).expect("stops");
+}
+
+fn abort(controller: &mut Controller, sqid: u16, cid: u16) -> u64 {
+    let sqe = Sqe::new(admin::ABORT, 0).with_cdw(10, u32::from(sqid) | u32::from(cid) << 16);
+    controller.admin().execute("abort", sqe, &[], &mut []).expect("Abort itself succeeds")
+}
+
+#[test]
+fn abort_stops_what_waits_and_leaves_what_the_backend_has() {
+    let (target, gate) = gated(2);
+    let mut controller = Controller::connect(target.options()).expect("a controller");
+    let mut io = queue(&controller, 1);
+    gate.busy.store(true, SeqCst);
+    let waiting = write(&mut io, 1, 0x55);
+    // The abort may overtake the write on its way in (they are two connections): then there is nothing to stop yet.
+    until("the abort finds the write", || abort(&mut controller, 1, waiting) == 0);
+    let ended = io.wait(waiting, "the aborted write", &mut []).expect("answered");
+    assert_eq!(ended.status.code(), Status::ABORT_REQUESTED);
+    gate.shut.store(true, SeqCst);
+    gate.busy.store(false, SeqCst);
+    let in_backend = write(&mut io, 2, 0x66);
+    until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+    assert_eq!(abort(&mut controller, 1, in_backend), 1, "not stopped");
+    assert_eq!(abort(&mut controller, 1, 999), 1, "there is no such command");
+    assert_eq!(abort(&mut controller, 77, 1), 1, "there is no such queue");
+    gate.shut.store(false, SeqCst);
+    assert!(io.wait(in_backend, "the write", &mut []).expect("answered").status.is_success());
+    assert_eq!(read(&mut io, 1), [0; BLOCK], "the aborted write has changed nothing");
+    assert_eq!(read(&mut io, 2), [0x66; BLOCK]);
+    drop((controller, io));
+    target.stop();
+}
+
+#[test]
+fn identity_is_the_same_after_a_restart() {
+    let identity = || {
+        let (target, _gate) = gated(1);
+        let mut controller = Controller::connect(target.options()).expect("a controller");
+        let ids: Vec<Vec<u8>> =
+            [(cns::NAMESPACE, 104..120), (cns::NAMESPACE_DESCRIPTORS, 0..64), (cns::CONTROLLER, 4..24)]
+                .map(|(cns, range)| controller.identify(cns, 1).expect("identified")[range].to_vec())
+                .into();
+        drop(controller);
+        target.stop();
+        ids
+    };
+    let first = identity();
+    assert!(first.iter().all(|id| id.iter().any(|&byte| byte != 0)));
+    assert_eq!(first, identity());
+}
+
+#[test]
+fn a_reset_controller_can_be_used_again() {
+    let (target, _gate) = gated(2);
+    let mut controller = Controller::connect(target.options()).expect("a controller");
+    let io = queue(&controller, 1);
+    controller.disable().expect("CSTS.RDY falls");
+    drop(io);
+    controller.enable().expect("ready again");
+    let mut io = queue(&controller, 1);
+    assert_eq!(read(&mut io, 0), [0; BLOCK]);
+    drop(io);
+    controller.shutdown().expect("a normal shutdown");
+    target.stop();
+}
+
+/// A drain finishes what is in progress: every write that was acknowledged is in the backend, and the server stops in
+/// time although a host goes on sending.
+#[test]
+fn a_drain_finishes_what_is_in_progress() {
+    let contents: Arc<Mutex<Option<Arc<dyn Backend>>>> = Arc::default();
+    let keep = Arc::clone(&contents);
+    let target = target(2, 4096, BLOCK as u32, move |inner| {
+        *keep.lock().expect("not poisoned") = Some(Arc::clone(&inner));
+        inner
+    });
+    let options = target.options();
+    let writer = std::thread::spawn(move || {
+        let controller = Controller::connect(options).expect("a controller");
+        let mut io = queue(&controller, 1);
+        let mut acknowledged = 0;
+        for lba in 0..4096 {
+            let sqe = Sqe::block_io(io_opcode::WRITE, 1, lba, 1);
+            match io.execute("write", sqe, &[lba as u8 | 1; BLOCK], &mut []) {
+                Ok(_) => acknowledged = lba + 1,
+                Err(_) => break,
+            }
+        }
+        acknowledged
+    });
+    until("writes are flowing", || target.server.stats().totals.writes > 100);
+    target.stop();
+    let acknowledged = writer.join().expect("the writer ends");
+    let backend = contents.lock().expect("not poisoned").clone().expect("opened");
+    let bytes = backend.allocated_bytes().expect("known");
+    assert!(bytes >= acknowledged * BLOCK as u64, "{acknowledged} blocks acknowledged, {bytes} bytes stored");
+}

@@ -1,0 +1,149 @@
+//! Nothing is allocated on the way of a read or a write: a counting allocator looks on while every backend that an
+//! operator can choose serves requests in its steady state. One test, as the count is the process's.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pilotlight_nvmf_target::backend::{
+    Backend, BackendSpec, Channel, Completion, MemoryBudget, Op, Random, Request, Submitted, open,
+};
+use pilotlight_nvmf_target::buffer::BufferPool;
+
+/// Counts what it is asked for.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// One call, unless it is the test harness's, which has the process's first thread.
+fn count() {
+    // SAFETY: both only ask the kernel for a number.
+    let harness = unsafe { libc::gettid() == libc::getpid() };
+    if !harness {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) };
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const DEPTH: u32 = 32;
+const BLOCKS: u64 = 1024;
+
+/// A channel and what is needed to keep it busy.
+struct Load {
+    channel: Box<dyn Channel>,
+    pool: BufferPool,
+    done: Vec<Completion>,
+    random: Random,
+    now_ns: u64,
+    completed: u64,
+}
+
+impl Load {
+    fn new(backend: &dyn Backend) -> Self {
+        Self {
+            channel: backend.open_channel(DEPTH).expect("a channel"),
+            pool: BufferPool::new(16 << 20).expect("memory"),
+            done: Vec::with_capacity(DEPTH as usize),
+            random: Random::new(1),
+            now_ns: 0,
+            completed: 0,
+        }
+    }
+
+    /// Keeps the channel as full as it gets until so many more requests have completed.
+    fn run(&mut self, requests: u64) {
+        let end = self.completed + requests;
+        while self.completed < end {
+            self.submit();
+            self.now_ns += 1_000;
+            self.channel.poll(self.now_ns, &mut self.done);
+            while let Some(completion) = self.done.pop() {
+                self.finish(completion);
+            }
+        }
+        while self.channel.in_flight() > 0 {
+            self.channel.poll(u64::MAX / 2, &mut self.done);
+            while let Some(completion) = self.done.pop() {
+                self.finish(completion);
+            }
+        }
+    }
+
+    fn submit(&mut self) {
+        let blocks = 1 << self.random.below(6);
+        let lba = self.random.below(BLOCKS - blocks + 1);
+        let (op, data) = match self.random.below(64) {
+            0 => (Op::Flush, false),
+            1 => (Op::Deallocate, false),
+            2 => (Op::WriteZeroes { fua: false, deallocate: true }, false),
+            3..32 => (Op::Write { fua: self.random.one_in(64) }, true),
+            _ => (Op::Read, true),
+        };
+        let blocks = if op == Op::Flush { 0 } else { blocks as u32 };
+        let buffer = data.then(|| self.pool.alloc(blocks as usize * 4096).expect("memory"));
+        match self.channel.submit(Request { tag: 0, op, lba, blocks, buffer }, self.now_ns) {
+            Submitted::Done(completion) => self.finish(completion),
+            Submitted::Pending => {}
+            Submitted::Busy(Request { buffer, .. }) => {
+                if let Some(buffer) = buffer {
+                    self.pool.free(buffer);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, completion: Completion) {
+        completion.result.expect("works");
+        if let Some(buffer) = completion.buffer {
+            self.pool.free(buffer);
+        }
+        self.completed += 1;
+    }
+}
+
+fn check(spec: &str, requests: u64) {
+    let spec: BackendSpec = spec.parse().expect("valid");
+    let backend = open(&spec, 4096, &Arc::new(MemoryBudget::unlimited())).expect("opens");
+    let mut load = Load::new(&*backend);
+    load.run(requests / 10);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    load.run(requests);
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert_eq!(allocations, 0, "{spec}: {allocations} allocations in {requests} requests");
+}
+
+fn check_file_in(dir: &Path, requests: u64) {
+    match tempfile::TempDir::new_in(dir) {
+        Ok(dir) => check(&format!("file:{}?size=4MiB", dir.path().join("disk").display()), requests),
+        Err(error) => println!("skipped: {}: {error}", dir.display()),
+    }
+}
+
+#[test]
+fn requests_allocate_nothing() {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    drop(std::hint::black_box(Box::new(1)));
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the count works");
+    check("mem:4MiB", 200_000);
+    check("null:4MiB", 200_000);
+    check("delay:1us-90us:mem:4MiB", 20_000);
+    check_file_in(Path::new("/dev/shm"), 50_000);
+    check_file_in(Path::new(env!("CARGO_TARGET_TMPDIR")), 2_000);
+}

@@ -1,0 +1,179 @@
+//! Classes of priority over loopback: each class has I/O threads of its own, the policy is told which, and priorities follow names.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
+use pilotlight_nvmf_target::backend::BackendSpec;
+use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_plant::{Bound, Command, Goals, Next, Of, Policy, Sample, Start, Stat, Tolerance, Unsupported, Wants};
+use pilotlight_reactor::{Idle, RuntimeOptions};
+
+const NQN: &str = "nqn.2026-01.test:classes";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// I/O queues of each host.
+const QUEUES: u16 = 4;
+
+fn namespace(nsid: u32) -> NamespaceConfig {
+    NamespaceConfig { nsid, backend: BackendSpec::Memory(1 << 20), block_size: 4096, uuid: None, hosts: Vec::new() }
+}
+
+fn server(io_threads: u32) -> Server {
+    let namespaces = vec![namespace(1), namespace(2)];
+    let config = ServerConfig {
+        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
+        subsystems: vec![SubsystemConfig {
+            nqn: NQN.into(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            controller_ids: None,
+            namespaces,
+        }],
+        io_threads,
+        ..ServerConfig::default()
+    };
+    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
+}
+
+fn host_nqn(host: u8) -> String {
+    format!("nqn.2026-01.test:host-{host}")
+}
+
+fn host(host: u8) -> Capped {
+    Capped::Host { nqn: host_nqn(host) }
+}
+
+fn of_namespace(nsid: u32) -> Capped {
+    Capped::Namespace { nqn: NQN.into(), nsid }
+}
+
+/// A host with its I/O queues.
+fn connect(server: &Server, host: u8) -> (Controller, Vec<Connection>) {
+    let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
+    (options.hostnqn, options.hostid) = (host_nqn(host), [host; 16]);
+    options.timeout_ms = PATIENCE.as_millis() as u64;
+    let mut controller = Controller::connect(options).expect("an admin queue");
+    controller.set_queue_count(QUEUES).expect("queues");
+    let spec = |qid| QueueSpec { qid, depth: 8, max_io: 4096, buffers: Buffers::Shared };
+    let queues = (1..=QUEUES).map(|qid| controller.open_queue(&spec(qid)).expect("an I/O queue")).collect();
+    (controller, queues)
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{what} did not come about within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn connections(server: &Server) -> Vec<u64> {
+    server.stats().threads.iter().map(|thread| thread.totals.connections).collect()
+}
+
+#[test]
+fn each_class_has_io_threads_of_its_own() {
+    let server = server(4);
+    server.set_priorities(vec![(host(1), 5)]);
+    let one = connect(&server, 1);
+    eventually("the class of the first host", || server.stats().classes == [None, None, Some(5), Some(5)]);
+    let two = connect(&server, 2);
+    eventually("both classes", || server.stats().classes == [Some(0), Some(0), Some(5), Some(5)]);
+    let all = connections(&server);
+    assert_eq!(all[0] + all[1], u64::from(QUEUES) + 1, "{all:?}");
+    assert_eq!(all[2] + all[3], u64::from(QUEUES) + 1, "{all:?}");
+    assert!(all.iter().all(|&one| one > 0), "dealt round robin: {all:?}");
+    drop(one);
+    eventually("the end of a class", || server.stats().classes == [Some(0), Some(0), None, None]);
+    server.set_priorities(vec![(host(2), 7)]);
+    eventually("another priority", || server.stats().classes == [Some(7), Some(7), None, None]);
+    drop(two);
+    eventually("the end", || server.stats().classes == [None; 4]);
+    server.stop(PATIENCE).expect("it stops");
+}
+
+#[test]
+fn without_priorities_connections_stay_where_they_were_accepted() {
+    let server = server(4);
+    let connected = connect(&server, 1);
+    eventually("classes", || server.stats().classes == [Some(0); 4]);
+    assert!(connections(&server).iter().all(|&one| one > 0), "{:?}", connections(&server));
+    drop(connected);
+    server.stop(PATIENCE).expect("it stops");
+}
+
+/// Keeps what it was told last.
+struct Told {
+    goals: Arc<Mutex<Goals>>,
+    classes: Arc<Mutex<Vec<Option<u8>>>>,
+}
+
+impl Policy for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(1_000_000), ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        self.goals.lock().unwrap().clone_from(start.goals);
+        Ok(Next::at(start.now_ns))
+    }
+
+    fn on_goals(&mut self, _now_ns: u64, goals: &Goals, _out: &mut Vec<Command>) {
+        self.goals.lock().unwrap().clone_from(goals);
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
+        *self.classes.lock().unwrap() = sample.threads.iter().map(|thread| thread.class).collect();
+        Next::at(sample.now_ns)
+    }
+}
+
+#[test]
+fn a_policy_is_told_tolerances_of_namespaces_by_number() {
+    let server = server(1);
+    let (goals, classes) = (Arc::<Mutex<Goals>>::default(), Arc::default());
+    server.set_policy(Box::new(Told { goals: Arc::clone(&goals), classes })).expect("a policy");
+    let bound = |of, ns| Tolerance { of, stat: Stat::P99, bound: Bound::LatencyNs(ns) };
+    let told = |want: &[Tolerance]| goals.lock().unwrap().tolerances == want;
+    server.set_goals(Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() });
+    server.set_tolerances(vec![(of_namespace(1), bound(Of::Server, 5)), (of_namespace(9), bound(Of::Server, 6))]);
+    eventually("the first one's", || told(&[Tolerance::mean_loss(7), bound(Of::Namespace(0), 5)]));
+    server.add_namespace(NQN, &namespace(9)).expect("a namespace");
+    let both = [Tolerance::mean_loss(7), bound(Of::Namespace(0), 5), bound(Of::Namespace(2), 6)];
+    eventually("a new one's", || told(&both));
+    server.remove_namespace(NQN, 1).expect("it was there");
+    eventually("without the old one's", || told(&[Tolerance::mean_loss(7), bound(Of::Namespace(2), 6)]));
+    server.set_tolerances(Vec::new());
+    eventually("the server's alone", || told(&[Tolerance::mean_loss(7)]));
+    server.stop(PATIENCE).expect("it stops");
+}
+
+#[test]
+fn a_policy_is_told_priorities_by_number_and_the_classes_of_io_threads() {
+    let server = server(2);
+    let (goals, classes) = (Arc::<Mutex<Goals>>::default(), Arc::default());
+    let policy = Told { goals: Arc::clone(&goals), classes: Arc::clone(&classes) };
+    server.set_policy(Box::new(policy)).expect("a policy");
+    let priorities = |want: &[(Of, u8)]| {
+        let mut found = goals.lock().unwrap().priorities.clone();
+        found.sort_unstable();
+        found == want
+    };
+    server.set_goals(Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() });
+    server.set_priorities(vec![(host(1), 5), (of_namespace(1), 3), (of_namespace(9), 4)]);
+    eventually("priorities", || priorities(&[(Of::Namespace(0), 3), (Of::Host(0), 5)]));
+    assert_eq!(goals.lock().unwrap().tolerances, [Tolerance::mean_loss(7)]);
+    server.add_namespace(NQN, &namespace(9)).expect("a namespace");
+    eventually("a new one's", || priorities(&[(Of::Namespace(0), 3), (Of::Namespace(2), 4), (Of::Host(0), 5)]));
+    server.remove_namespace(NQN, 1).expect("it was there");
+    eventually("without the old one's", || priorities(&[(Of::Namespace(2), 4), (Of::Host(0), 5)]));
+    let connected = connect(&server, 1);
+    eventually("a class", || classes.lock().unwrap()[..] == [None, Some(5)]);
+    drop(connected);
+    server.stop(PATIENCE).expect("it stops");
+}

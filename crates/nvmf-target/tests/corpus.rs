@@ -1,0 +1,46 @@
+//! Replays the corpus of the fuzz target `connection`, and scripts that follow from seeds: `fuzz/README.md`.
+
+use std::fs;
+use std::path::Path;
+
+use pilotlight_nvmf_target::backend::Random;
+
+#[expect(unreachable_pub, reason = "it is the library of the fuzz targets that exports it")]
+#[path = "../../../fuzz/src/connection.rs"]
+mod connection;
+
+fn corpus() -> Vec<(String, Vec<u8>)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/connection");
+    let entries = fs::read_dir(directory).expect("the corpus is part of the repository");
+    let input = |path: std::path::PathBuf| (path.display().to_string(), fs::read(path).expect("a readable input"));
+    entries.map(|entry| input(entry.expect("an entry").path())).collect()
+}
+
+#[test]
+fn the_corpus_passes() {
+    let corpus = corpus();
+    assert!(corpus.len() >= 20, "only {} inputs found", corpus.len());
+    for (path, input) in corpus {
+        println!("{path}"); // the last one is it, if it fails
+        connection::check(&input);
+    }
+}
+
+/// `ONE=path cargo test -p pilotlight-nvmf-target --test corpus one_input` plays one input.
+#[test]
+fn one_input() {
+    if let Some(path) = std::env::var_os("ONE") {
+        connection::check(&fs::read(path).expect("a readable input"));
+    }
+}
+
+#[test]
+fn random_scripts_pass() {
+    for seed in 0..300 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let len = random.below(600);
+        let script: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+        connection::check(&script);
+    }
+}

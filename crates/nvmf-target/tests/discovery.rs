@@ -1,0 +1,177 @@
+//! The discovery service while what it tells changes: referrals, subsystems that come and go, hosts that may use them.
+
+mod host_support;
+
+use std::time::{Duration, Instant};
+
+use host_support::{NQN, Target, honest};
+use pilotlight_host::{ConnectOptions, Controller, DiscoveryEntry, HostError, discover};
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::opcode::{admin, io};
+use pilotlight_nvme::fabrics::DISCOVERY_NQN;
+use pilotlight_nvme::feature::{DISCOVERY_CHANGED, async_event, fid};
+use pilotlight_nvme::log::lid;
+use pilotlight_nvmf_target::{Server, SubsystemConfig};
+
+const OTHER: &str = "nqn.2026-01.test:other";
+const FRIEND: &str = "nqn.2026-01.test:friend";
+const STRANGER: &str = "nqn.2026-01.test:stranger";
+/// How long an event may take that comes.
+const PATIENCE_MS: u64 = 10_000;
+
+fn subsystem(nqn: &str, allowed_hosts: &[&str]) -> SubsystemConfig {
+    let allowed_hosts = allowed_hosts.iter().map(ToString::to_string).collect();
+    SubsystemConfig { nqn: nqn.into(), serial: None, allowed_hosts, controller_ids: None, namespaces: Vec::new() }
+}
+
+fn options(target: &Target, subnqn: &str, hostnqn: &str) -> ConnectOptions {
+    ConnectOptions { hostnqn: hostnqn.into(), subnqn: subnqn.into(), ..target.options() }
+}
+
+/// A host with a persistent discovery controller that asks for events.
+struct Watcher {
+    options: ConnectOptions,
+    controller: Controller,
+    awaited: u16,
+}
+
+impl Watcher {
+    fn new(target: &Target, hostnqn: &str) -> Self {
+        let options = options(target, DISCOVERY_NQN, hostnqn);
+        let mut controller = Controller::connect(options.clone()).expect("a discovery controller");
+        let config = u32::from(fid::ASYNC_EVENT_CONFIGURATION);
+        controller.set_feature(config, 0, async_event::DISCOVERY_CHANGE).expect("it reports changes");
+        let awaited = controller.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).expect("asked");
+        Self { options, controller, awaited }
+    }
+
+    fn generation(&mut self) -> u64 {
+        let mut header = [0; 16];
+        self.controller.log_page(lid::DISCOVERY, 0, 0, &mut header).expect("the log");
+        u64::from_le_bytes(header[..8].try_into().expect("eight bytes"))
+    }
+
+    /// Waits for the event, asks for the next one and reads the log, as Linux does.
+    fn hears(&mut self) -> Vec<DiscoveryEntry> {
+        let event = self.controller.admin().take_completion(PATIENCE_MS).expect("connected");
+        let (event, _) = event.expect("an event");
+        assert_eq!((event.cid, event.result as u32), (self.awaited, DISCOVERY_CHANGED));
+        self.awaited =
+            self.controller.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).expect("asked again");
+        self.generation(); // which says that the event has been noted
+        discover(&self.options).expect("the log")
+    }
+
+    /// Whether an event has come. Its I/O thread sends what there is before it answers the next command.
+    fn has_heard(&mut self) -> bool {
+        self.generation();
+        self.controller.admin().take_completion(0).expect("connected").is_some()
+    }
+}
+
+fn names(entries: &[DiscoveryEntry]) -> Vec<(u8, &str)> {
+    entries.iter().map(|entry| (entry.subtype, entry.subnqn.as_str())).collect()
+}
+
+#[test]
+fn referrals_and_the_advertised_address_change_while_hosts_watch() {
+    let target = honest();
+    let mut host = Watcher::new(&target, FRIEND);
+    let before = host.generation();
+    target.server.set_discovery(None, vec![("10.0.0.2".into(), 8009)]);
+    let entries = host.hears();
+    assert_eq!(names(&entries), [(2, NQN), (1, DISCOVERY_NQN)]);
+    assert_eq!((entries[1].traddr.as_str(), entries[1].trsvcid.as_str()), ("10.0.0.2", "8009"));
+    assert_eq!(host.generation(), before + 1);
+    target.server.set_discovery(None, vec![("10.0.0.2".into(), 8009)]);
+    assert!(!host.has_heard() && host.generation() == before + 1, "nothing has changed");
+    target.server.set_discovery(Some(("storage.example.com".into(), 4420)), Vec::new());
+    assert_eq!(host.hears()[0].traddr, "storage.example.com");
+    assert_eq!(host.generation(), before + 2);
+    target.stop();
+}
+
+#[test]
+fn only_hosts_that_see_a_change_are_told() {
+    let target = honest();
+    let (mut friend, mut stranger) = (Watcher::new(&target, FRIEND), Watcher::new(&target, STRANGER));
+    let before = stranger.generation();
+    target.server.add_subsystem(&subsystem(OTHER, &[FRIEND])).expect("added");
+    assert_eq!(names(&friend.hears()), [(2, NQN), (2, OTHER)]);
+    assert!(!stranger.has_heard());
+    assert_eq!(stranger.generation(), before + 1, "the log as a whole has changed");
+    target.server.set_allowed_hosts(OTHER, &[STRANGER.into()]).expect("changed");
+    assert_eq!(names(&friend.hears()), [(2, NQN)]);
+    assert_eq!(names(&stranger.hears()), [(2, NQN), (2, OTHER)]);
+    target.server.remove_subsystem(OTHER).expect("removed");
+    assert_eq!(names(&stranger.hears()), [(2, NQN)]);
+    assert!(!friend.has_heard());
+    target.stop();
+}
+
+fn refusal(options: ConnectOptions) -> u16 {
+    match Controller::connect(options) {
+        Err(HostError::Status { what: "Connect", status }) => status.to_field() >> 1 & 0x7ff,
+        other => panic!("{:?}", other.map(|_| "connected")),
+    }
+}
+
+/// Connect Invalid Parameters, and Connect Invalid Host.
+const INVALID_PARAMETERS: u16 = 0x182;
+const INVALID_HOST: u16 = 0x184;
+
+#[test]
+fn who_may_connect_changes_while_the_server_runs() {
+    let target = honest();
+    let connect = |nqn, host| Controller::connect(options(&target, nqn, host)).map(drop);
+    assert_eq!(refusal(options(&target, OTHER, FRIEND)), INVALID_PARAMETERS);
+    target.server.add_subsystem(&subsystem(OTHER, &[FRIEND])).expect("added");
+    assert!(target.server.add_subsystem(&subsystem(OTHER, &[])).is_err(), "there is one");
+    connect(OTHER, FRIEND).expect("on the list");
+    assert_eq!(refusal(options(&target, OTHER, STRANGER)), INVALID_HOST);
+    target.server.set_allowed_hosts(OTHER, &[STRANGER.into()]).expect("changed");
+    connect(OTHER, STRANGER).expect("on the list by now");
+    assert_eq!(refusal(options(&target, OTHER, FRIEND)), INVALID_HOST);
+    target.server.set_allowed_hosts(OTHER, &[]).expect("changed");
+    connect(OTHER, FRIEND).expect("any host");
+    target.server.remove_subsystem(OTHER).expect("removed");
+    assert_eq!(refusal(options(&target, OTHER, FRIEND)), INVALID_PARAMETERS);
+    assert!(target.server.set_allowed_hosts(OTHER, &[]).is_err() && target.server.remove_subsystem(OTHER).is_err());
+    connect(NQN, FRIEND).expect("the other subsystem is as it was");
+    target.stop();
+}
+
+fn await_no_association(server: &Server) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while server.stats().associations > 0 {
+        assert!(Instant::now() < until, "an association is left");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_removed_subsystem_ends_its_connections_and_comes_back_empty_or_filled() {
+    let target = host_support::target(2, 64, 4096, |memory| memory);
+    target.server.add_subsystem(&subsystem(OTHER, &[])).expect("added");
+    let namespace = || pilotlight_nvmf_target::NamespaceConfig {
+        nsid: 7,
+        backend: "mem:256KiB".parse().expect("a backend"),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+    };
+    for round in 0..3 {
+        target.server.add_namespace(OTHER, &namespace()).expect("a namespace");
+        let (mut controller, mut queue) = target.queue(options(&target, OTHER, FRIEND), 8, 4096);
+        queue.execute("write", Sqe::block_io(io::WRITE, 7, 5, 1), &[7; 4096], &mut []).expect("written");
+        target.server.remove_subsystem(OTHER).expect("removed");
+        let written = queue.execute("write", Sqe::block_io(io::WRITE, 7, 5, 1), &[7; 4096], &mut []);
+        assert!(!matches!(written, Ok(_) | Err(HostError::Status { .. })), "round {round}: {written:?}");
+        assert!(controller.identify(1, 0).is_err(), "its admin queue is gone too");
+        await_no_association(&target.server);
+        target.server.add_subsystem(&subsystem(OTHER, &[])).expect("added again");
+        let mut controller = Controller::connect(options(&target, OTHER, FRIEND)).expect("it is back");
+        assert!(controller.namespace(7).is_err(), "without its namespace");
+    }
+    target.stop();
+}

@@ -1,0 +1,137 @@
+//! A reactor with many I/O threads leaves out the polls that would come to nothing: what makes an I/O thread need one.
+//!
+//! That a poll left out would have come to nothing is checked by the bench in every step, here and in every other test on it.
+
+#[path = "waiting/host.rs"]
+mod host;
+
+use std::sync::Arc;
+
+use host::{BLOCK, Host, MS, bench, capsule, memory};
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::Sgl;
+use pilotlight_nvme::command::opcode::io as opcode;
+use pilotlight_nvme::pdu::PduType;
+use pilotlight_nvmf_target::backend::{Backend, DelayBackend, Delays};
+use pilotlight_nvmf_target::testing::Bench;
+use pilotlight_reactor::Completions;
+
+fn command(opcode: u8, lba: u64, blocks: u32) -> Sqe {
+    let mut sqe = Sqe::block_io(opcode, 1, lba, blocks);
+    sqe.sgl = Sgl::transport(blocks * BLOCK);
+    sqe
+}
+
+/// Polls, as often as an I/O thread without work is polled at most before its polls are left out.
+fn settle(bench: &mut Bench) {
+    (0..4).for_each(|_| _ = bench.step(1));
+}
+
+/// Whether a poll would be left out now.
+fn is_left_out(bench: &mut Bench) -> bool {
+    !bench.is_readable() && !bench.needs_poll(0)
+}
+
+#[test]
+fn an_i_o_thread_without_work_is_polled_for_its_deadlines_only() {
+    let mut bench = bench(&memory(), 4 << 20);
+    let _hosts: Vec<_> = (0..10).map(|hostid| Host::both(&mut bench, hostid, false)).collect();
+    settle(&mut bench);
+    let polls = (0..1000).filter(|_| {
+        bench.step(100_000);
+        !is_left_out(&mut bench)
+    });
+    assert_eq!(polls.count(), 0);
+    assert!(bench.needs_poll(10 * MS), "deadlines are looked at every 10 ms");
+}
+
+#[test]
+fn a_message_needs_a_poll() {
+    let mut bench = bench(&memory(), 4 << 20);
+    settle(&mut bench);
+    assert!(is_left_out(&mut bench));
+    bench.ring();
+    assert!(bench.needs_poll(0));
+    settle(&mut bench);
+    assert!(is_left_out(&mut bench));
+}
+
+#[test]
+fn a_readable_socket_is_found_by_the_descriptor() {
+    let mut bench = bench(&memory(), 4 << 20);
+    let (_admin, mut queue) = Host::both(&mut bench, 1, false);
+    settle(&mut bench);
+    assert!(is_left_out(&mut bench));
+    queue.send(&capsule(1, command(opcode::READ, 0, 1), &[]));
+    assert!(bench.is_readable() && !bench.needs_poll(0));
+    assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8);
+    settle(&mut bench);
+    assert!(is_left_out(&mut bench));
+}
+
+#[test]
+fn a_request_in_a_backend_needs_polls_until_it_is_answered() {
+    for how in [Completions::Poll, Completions::Interrupt] {
+        let delays = Delays { shortest_ns: 5 * MS, longest_ns: 5 * MS, seed: 1 };
+        let backend: Arc<dyn Backend> = Arc::new(DelayBackend::new(memory(), delays));
+        let mut bench = bench(&backend, 4 << 20);
+        let (_admin, mut queue) = Host::both(&mut bench, 1, false);
+        bench.set_completions(how);
+        queue.send(&capsule(1, command(opcode::READ, 0, 1), &[]));
+        settle(&mut bench);
+        while bench.usage().in_backends > 0 {
+            assert!(bench.needs_poll(0), "{how:?}");
+            bench.step(100_000);
+        }
+        assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8);
+        settle(&mut bench);
+        assert!(is_left_out(&mut bench), "{how:?}");
+    }
+}
+
+#[test]
+fn a_request_of_a_lost_connection_needs_polls_too() {
+    let delays = Delays { shortest_ns: 5 * MS, longest_ns: 5 * MS, seed: 1 };
+    let backend: Arc<dyn Backend> = Arc::new(DelayBackend::new(memory(), delays));
+    let mut bench = bench(&backend, 4 << 20);
+    let (admin, mut queue) = Host::both(&mut bench, 1, false);
+    queue.send(&capsule(1, command(opcode::READ, 0, 1), &[]));
+    settle(&mut bench);
+    drop((admin, queue));
+    settle(&mut bench);
+    assert_eq!(bench.usage().in_backends, 1);
+    while bench.usage().in_backends > 0 {
+        assert!(bench.needs_poll(0));
+        bench.step(100_000);
+    }
+    settle(&mut bench);
+    assert!(is_left_out(&mut bench));
+}
+
+#[test]
+fn a_command_that_waits_for_memory_needs_polls() {
+    let mut bench = bench(&memory(), 1 << 20);
+    let mut hogs: Vec<_> = (0..4).map(|hostid| Host::both(&mut bench, hostid, false)).collect();
+    for (_, hog) in &mut hogs {
+        (0..8).for_each(|cid| hog.send(&capsule(cid, command(opcode::WRITE, u64::from(cid) * 32, 32), &[])));
+    }
+    bench.run(MS);
+    let (_admin, mut queue) = Host::both(&mut bench, 9, false);
+    queue.send(&capsule(1, command(opcode::WRITE, 0, 32), &[]));
+    settle(&mut bench);
+    assert!(bench.needs_poll(0));
+}
+
+#[test]
+fn the_end_needs_a_poll() {
+    let mut bench = bench(&memory(), 4 << 20);
+    settle(&mut bench);
+    bench.drain();
+    assert!(bench.needs_poll(0));
+    let mut polls = 0;
+    while !bench.poll(1).finished {
+        assert!(bench.needs_poll(0));
+        polls += 1;
+        assert!(polls < 100_000, "it ends");
+    }
+}

@@ -1,0 +1,106 @@
+//! Reads that are sent from where their blocks lie: nothing stays on loan, whatever the host's socket takes.
+
+#[path = "waiting/host.rs"]
+mod host;
+
+use std::sync::Arc;
+
+use host::{BLOCK, Host, MS, bench, capsule, memory};
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::Sgl;
+use pilotlight_nvme::command::opcode::io::{READ, WRITE_ZEROES};
+use pilotlight_nvme::pdu::PduType;
+use pilotlight_nvmf_target::backend::Backend;
+
+/// Blocks of one command: the most data that it can have.
+const BLOCKS: u32 = 32;
+const OLD: u8 = 7;
+const NEW: u8 = 9;
+
+/// Writes all blocks of a command behind the target's back, as another I/O thread would, in one try.
+fn write(backend: &Arc<dyn Backend>, byte: u8) {
+    let mut channel = backend.open_channel(1).expect("a channel");
+    let data = vec![byte; (BLOCKS * BLOCK) as usize];
+    channel.write_now(0, BLOCKS, false, &data).expect("nobody holds the blocks").expect("there is room");
+}
+
+fn read(cid: u16) -> Vec<u8> {
+    capsule(cid, Sqe { sgl: Sgl::transport(BLOCKS * BLOCK), ..Sqe::block_io(READ, 1, 0, BLOCKS) }, &[])
+}
+
+/// The data of the next PDU, which is a read's.
+fn data(queue: &mut Host, bench: &mut pilotlight_nvmf_target::testing::Bench) -> Vec<u8> {
+    let pdu = queue.pdu(bench);
+    assert_eq!(pdu[0], PduType::C2HData as u8);
+    pdu[usize::from(pdu[3])..].to_vec()
+}
+
+#[test]
+fn an_answer_that_the_socket_does_not_take_holds_no_block_and_stays_as_it_was_read() {
+    for received in [0, 1, 1_000, 200_000] {
+        let backend = memory();
+        write(&backend, OLD);
+        let mut bench = bench(&backend, 4 << 20);
+        let (_admin, mut queue) = Host::both(&mut bench, 1, true);
+        for cid in 1..=4 {
+            queue.send(&read(cid));
+        }
+        bench.step(1);
+        assert_eq!(bench.usage().commands, 0, "all of them were read in one turn");
+        assert!(bench.usage().buffers > 0, "the socket does not take them all");
+        write(&backend, NEW);
+        let mut left = received;
+        while left > 0 {
+            let got = queue.receive(left);
+            left -= got;
+            bench.step(1);
+            write(&backend, NEW);
+        }
+        for _ in 1..=4 {
+            let data = data(&mut queue, &mut bench);
+            assert!(data.len() == (BLOCKS * BLOCK) as usize && data.iter().all(|&byte| byte == OLD));
+        }
+        queue.send(&read(5));
+        assert!(data(&mut queue, &mut bench).iter().all(|&byte| byte == NEW));
+        assert_eq!((bench.usage().buffers, bench.usage().booked), (0, 0));
+    }
+}
+
+#[test]
+fn a_connection_that_ends_with_unsent_answers_leaves_nothing_on_loan() {
+    let backend = memory();
+    write(&backend, OLD);
+    let mut bench = bench(&backend, 4 << 20);
+    let (admin, mut queue) = Host::both(&mut bench, 1, true);
+    (1..=4).for_each(|cid| queue.send(&read(cid)));
+    queue.send(&[0xff; 8]); // no PDU: the connection ends in the turn in which the reads start
+    bench.step(1);
+    write(&backend, NEW);
+    drop((admin, queue));
+    bench.run(MS);
+    assert_eq!((bench.usage().connections, bench.usage().buffers, bench.usage().booked), (0, 0, 0));
+}
+
+#[test]
+fn zeroes_for_blocks_that_the_same_turn_reads_come_in_the_next() {
+    let backend = memory();
+    write(&backend, OLD);
+    let mut bench = bench(&backend, 4 << 20);
+    let (_admin, mut queue) = Host::both(&mut bench, 1, false);
+    let zeroes = |cid| capsule(cid, Sqe::block_io(WRITE_ZEROES, 1, 3, 2), &[]);
+    let batch = [zeroes(1), zeroes(2), read(3), read(4)].concat();
+    queue.send(&batch);
+    // One of each kind goes first; then zeroes meet blocks that the first read has on loan.
+    bench.step(1);
+    assert_eq!(
+        bench.usage().commands,
+        0,
+        "a poll has two turns for a connection, and nothing is on loan in the second"
+    );
+    let mut answers: Vec<u8> = (0..4).map(|_| queue.pdu(&mut bench)[0]).collect();
+    answers.sort_unstable();
+    assert_eq!(
+        answers,
+        [PduType::CapsuleResp as u8, PduType::CapsuleResp as u8, PduType::C2HData as u8, PduType::C2HData as u8]
+    );
+}
