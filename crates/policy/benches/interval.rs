@@ -3,13 +3,13 @@
 //!
 //! `cargo bench -p pilotlight-policy --bench interval`
 
-#[path = "../tests/support/dice.rs"]
-mod dice;
+#[path = "../tests/support/random.rs"]
+mod random;
 #[path = "../tests/support/server.rs"]
 mod server;
 
-use dice::Dice;
 use pilotlight_plant::{Goals, Tolerance};
+use random::Random;
 use server::{Load, Machine, Server};
 
 /// Half seconds of a load, and how many loads.
@@ -28,10 +28,10 @@ fn main() {
             let goals = Goals { budget_uw, tolerances: vec![Tolerance::mean_loss(200_000)], ..Goals::default() };
             let machine = Machine { cores, ..Machine::default() };
             let full = f64::from(cores) * 1e9 / machine.service_ns;
-            let (mut server, mut dice) = (Server::new(name, &settings, machine, goals), Dice(1));
+            let (mut server, mut random) = (Server::new(name, &settings, machine, goals), Random::new(1));
             let mut times = Vec::new();
             for _ in 0..LOADS {
-                let load = Load::of(full * (1 + dice.below(600)) as f64 / 1e3);
+                let load = Load::of(full * (1 + random.below(600)) as f64 / 1e3);
                 for _ in 0..STEPS {
                     server.step(load);
                     times.push(server.decision_ns);

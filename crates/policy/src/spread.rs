@@ -1,9 +1,9 @@
-//! I/O threads over all cores, evenly and for good: the start of every policy that never moves one again.
+//! Static placement: I/O threads spread evenly over all cores.
 
 use pilotlight_plant::{Command, Completions, CoreId, CoreState, Start, ThreadId};
 
-/// Wakes every core, and gives I/O thread `i` the core `i` modulo their number; where a plant cannot move I/O threads they
-/// stay where they are.
+/// Wakes every core, and moves I/O thread `i` to core `i` modulo the number of cores; on a plant that cannot move I/O threads
+/// they stay.
 pub(crate) fn spread(start: &Start<'_>, how: Completions, out: &mut Vec<Command>) {
     let cores = start.topology.len();
     let asleep = |core: &CoreId| start.cores[core.index()].state != CoreState::Awake;

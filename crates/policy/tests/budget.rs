@@ -1,16 +1,16 @@
 //! Policies under a power budget, on random machines: gains of 0.4 to 2.35 from the power limit to the server's power, sensors that are
 //! moving averages of 1 to 5 s, 1.3 s late, in steps of 1 W, and fail.
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 
-use dice::Dice;
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Goals, Kind, Knob, KnobId, Of, Policy, Quantity,
     ReadingId, Refusal, Sample, Source, Start, Topology, Values, Window,
 };
 use pilotlight_policy::build;
 use proptest::prelude::*;
+use random::Random;
 
 /// Time is cut into steps of this length.
 const STEP_NS: u64 = 100_000_000;
@@ -58,13 +58,13 @@ struct Plant {
     power_uw: Vec<f64>,
     /// End and value of the last window that was read.
     known: Option<Window>,
-    /// The window that the policy was told last under a budget, and whether that was its first.
-    told: Option<Window>,
+    /// The window that the policy was commanded last under a budget, and whether that was its first.
+    commanded: Option<Window>,
     has_news: bool,
     budget_uw: Option<u64>,
     commands: Vec<(u64, Command)>,
     raised_blindly: Option<Command>,
-    dice: Dice,
+    random: Random,
 }
 
 impl Plant {
@@ -77,12 +77,12 @@ impl Plant {
             capabilities,
             power_uw: Vec::new(),
             known: None,
-            told: None,
+            commanded: None,
             has_news: false,
             budget_uw: None,
             commands: Vec::new(),
             raised_blindly: None,
-            dice: Dice(machine.seed),
+            random: Random::new(machine.seed),
             machine: machine.clone(),
         };
         let (topology, cores) = (Topology::flat(1).unwrap(), [CoreSample::new(CoreState::Awake)]);
@@ -109,7 +109,7 @@ impl Plant {
 
     fn run(&mut self, phase: &Phase) {
         if self.budget_uw.is_none() {
-            self.told = None;
+            self.commanded = None;
         }
         self.budget_uw = phase.budget_uw;
         let mut out = Vec::new();
@@ -131,8 +131,8 @@ impl Plant {
             self.known = self.sense().or(self.known);
         }
         let reading = self.capabilities.sources[0].reading(ReadingId(0), self.known, self.now_ns);
-        self.has_news = reading.value.is_some() && self.told != self.known;
-        self.told = self.known;
+        self.has_news = reading.value.is_some() && self.commanded != self.known;
+        self.commanded = self.known;
         let sample = Sample { now_ns: self.now_ns, elapsed_ns: S, cores: &[], threads: &[], readings: &[reading] };
         let mut out = Vec::new();
         let next = self.policy.on_interval(&sample, &mut out);
@@ -145,7 +145,7 @@ impl Plant {
         let ended_ns = self.now_ns.checked_sub(LAG_NS)?;
         let (to, steps) = ((ended_ns / STEP_NS) as usize, (self.machine.window_ns / STEP_NS) as usize);
         let mean_uw = self.power_uw[to.checked_sub(steps)?..to].iter().sum::<f64>() / steps as f64;
-        let uniform: f64 = (0..12).map(|_| self.dice.below(1 << 20) as f64 / (1 << 20) as f64).sum();
+        let uniform: f64 = (0..12).map(|_| self.random.below(1 << 20) as f64 / (1 << 20) as f64).sum();
         let noisy_uw = mean_uw + self.machine.noise_uw * (uniform - 6.0);
         let value = (noisy_uw / 1e6).round().max(0.0) as u64 * 1_000_000;
         Some(Window { ended_ns: to as u64 * STEP_NS, value: Some(value) })

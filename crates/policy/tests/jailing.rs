@@ -1,7 +1,7 @@
 //! Cores that a limiter takes away: I/O threads leave them, they sleep, and the inner policy does not get them.
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 #[path = "support/storage.rs"]
 #[expect(dead_code, reason = "shared with the tests of pass")]
 mod storage;

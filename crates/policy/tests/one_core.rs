@@ -1,9 +1,9 @@
 //! `pacer` on a server of one core (support/one_core.rs): how the core waits follows from the tolerance.
 
-#[path = "support/dice.rs"]
-mod dice;
 #[path = "support/one_core.rs"]
 mod one_core;
+#[path = "support/random.rs"]
+mod random;
 
 use one_core::{Costs, Machine, OneCore, Sums};
 use pilotlight_plant::Completions;

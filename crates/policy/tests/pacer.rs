@@ -1,7 +1,7 @@
 //! `pacer` on a server whose latency grows as cores and frequency shrink (support/server.rs).
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 #[path = "support/server.rs"]
 mod server;
 
@@ -133,7 +133,7 @@ proptest! {
         (idle_s, after_writes_s) in (1..40_u64, 1..60_u64),
     ) {
         let (idle, after_writes) = (format!("{idle_s}s"), format!("{after_writes_s}s"));
-        let settings = [("idle", idle.as_str()), ("after_writes", after_writes.as_str())];
+        let settings = [("idle_after", idle.as_str()), ("after_writes", after_writes.as_str())];
         let mut server = Server::new("pacer", &settings, machine.clone(), tolerance(plf));
         let mut active_ns = 0;
         for (busy, seconds) in phases {

@@ -1,7 +1,7 @@
 //! Goals of `pacer`: tolerances of namespaces, of other statistics and in microseconds; a budget besides (support/server.rs).
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 #[path = "support/server.rs"]
 mod server;
 

@@ -1,8 +1,8 @@
 //! `pass` on random machines: CPU power as the artifact's profile has it, wrong by up to 20 %; gains of 0.4 to 2.35 from there to the
 //! server's power; drives wrong by up to 20 %; sensors that are moving averages of 1 to 5 s, 1.3 s late, in steps of 1 W, and fail.
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 #[path = "support/storage.rs"]
 mod storage;
 
@@ -303,7 +303,7 @@ fn the_bottleneck_is_found_on_trial() {
     }
 }
 
-/// Bandwidth that is told late is waited for: a sample from before the cut would show no loss.
+/// Bandwidth that is commanded late is waited for: a sample from before the cut would show no loss.
 #[test]
 fn the_bottleneck_is_found_where_bandwidth_is_told_late() {
     let exact = Machine { gain: 1.0, cpu_error: 1.0, ssd_error: 1.0, noise_w: 0.0, ..machines()[0].clone() };
@@ -324,7 +324,7 @@ fn five_samples_decide_however_far_apart() {
     for ((sample, expected_s), window_steps) in both.iter().flat_map(|one| [10, 50].map(|steps| (one, steps))) {
         let exact = Machine { gain: 1.0, cpu_error: 1.0, ssd_error: 1.0, noise_w: 0.0, ..machines()[0].clone() };
         let machine = Machine { is_cpu_bound: true, cpu_w: 70.0, others_w: 100.0, window_steps, ..exact };
-        let mut plant = Plant::new(&machine, &[("start", "full"), ("sample", sample)]);
+        let mut plant = Plant::new(&machine, &[("start", "full"), ("sample_interval", sample)]);
         plant.run(&constant(30, 500.0));
         plant.run(&constant(5, machine.full_w() * 0.99));
         let first = |knobs: std::ops::Range<u16>| {

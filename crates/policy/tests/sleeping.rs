@@ -1,16 +1,16 @@
 //! A server of eight reactors that sleeps between requests, thousands of times a second: bursts are found as on one that polls.
 
-#[path = "support/dice.rs"]
-mod dice;
 #[path = "support/machine.rs"]
 mod machine;
+#[path = "support/random.rs"]
+mod random;
 
-use dice::Dice;
 use machine::capabilities;
 use pilotlight_plant::{
     Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Start, ThreadCount, ThreadId, Tick, Topology,
 };
 use pilotlight_policy::build;
+use random::Random;
 
 const TICK_NS: u64 = 10_000;
 const CORES: u16 = 8;
@@ -27,10 +27,10 @@ const POLL_NS: u64 = 1_000;
 
 /// When requests come, and for which I/O thread.
 fn arrivals(seed: u64) -> Vec<(u64, u16)> {
-    let mut dice = Dice(seed);
+    let mut random = Random::new(seed);
     let mut gap_ns = move |iops: u64| {
-        let share = (dice.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
-        ((-share.ln() * 1e9 / iops as f64) as u64, dice.below(u64::from(CORES)) as u16)
+        let share = (random.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
+        ((-share.ln() * 1e9 / iops as f64) as u64, random.below(u64::from(CORES)) as u16)
     };
     let (mut at_ns, mut all) = (0, Vec::new());
     while at_ns < END_NS {
@@ -164,8 +164,8 @@ fn commands(settings: &[(&str, &str)], seed: u64, sleeps: bool) -> Vec<(u64, Com
 #[test]
 fn a_short_sleep_forgets_nothing() {
     for guards in ["printed", "recommended"] {
-        for resume in ["anew", "quiet"] {
-            let settings = [("guards", guards), ("resume", resume)];
+        for after_sleep in ["empty", "zeros"] {
+            let settings = [("guards", guards), ("after_sleep", after_sleep)];
             for seed in 1..=5 {
                 let polling = commands(&settings, seed, false);
                 assert!(polling.len() >= usize::from(CORES) - 1, "{settings:?}: {polling:?}");

@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let parameters = vec![pair("guards", "recommended"), pair("floor", "3")];
+        let parameters = vec![pair("guards", "recommended"), pair("min_requests", "3")];
         let add = NewNamespace { nsid: None, backend: "mem:1GiB".to_owned(), block_size: Some(512), uuid: None };
         let resize = |size: Option<&str>, shrink| {
             NamespaceRequest::Resize(Resize { nsid: 7, size: size.map(str::to_owned), shrink })

@@ -1,4 +1,4 @@
-//! False moves per second and cores awake, over arrival process x window x spread x floor: a plant that obeys.
+//! False moves per second and cores awake, over arrival process x window x spread x min_requests: a plant that obeys.
 //!
 //! Other than in `experiment.rs` commands are carried out, at once: a thread that has surged gets its core, the core is awake
 //! until the next consolidation, a second later, and with no core left nobody moves. So this is what a setting costs in cores,
@@ -19,7 +19,7 @@ const TICKS_A_SECOND: u64 = SECOND_NS / TICK_NS;
 /// What is varied: the printed rule's own parameter, the reading of its spread, and the guard against stray requests.
 pub(crate) const WINDOWS: [&str; 3] = ["16", "32", "256"];
 pub(crate) const SPREADS: [&str; 2] = ["error", "deviation"];
-pub(crate) const FLOORS: [&str; 3] = ["0", "2", "8"];
+pub(crate) const MIN_REQUESTS: [&str; 3] = ["0", "2", "8"];
 pub(crate) const SHAPES: [Shape; 3] = [Shape::Paced, Shape::Poisson, Shape::Mmpp];
 
 /// Every combination, and the recommended guards.
@@ -27,9 +27,12 @@ pub(crate) fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     for window in WINDOWS {
         for spread in SPREADS {
-            for floor in FLOORS {
-                let name = format!("window {window}, {spread}, floor {floor}");
-                settings.push(Setting::new(&name, &[("window", window), ("spread", spread), ("floor", floor)]));
+            for min_requests in MIN_REQUESTS {
+                let name = format!("window {window}, {spread}, min_requests {min_requests}");
+                settings.push(Setting::new(
+                    &name,
+                    &[("window", window), ("spread", spread), ("min_requests", min_requests)],
+                ));
             }
         }
     }

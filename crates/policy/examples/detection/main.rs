@@ -165,7 +165,7 @@ fn settings() -> Vec<Setting> {
         Setting::new("window 16", &[("window", "16")]),
         Setting::new("window 256", &[("window", "256")]),
         Setting::new("exempt_alone", &[("exempt_alone", "true")]),
-        Setting::new("floor 2", &[("floor", "2")]),
+        Setting::new("floor 2", &[("min_requests", "2")]),
         Setting::new("confirm 2/3", &[("confirm", "2/3")]),
         Setting::new("deviation", &[("spread", "deviation")]),
         Setting::new("dev, 2/3", &[("spread", "deviation"), ("confirm", "2/3")]),

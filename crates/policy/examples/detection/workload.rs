@@ -1,31 +1,22 @@
 //! Requests as they arrive at I/O threads: steady with chance (Poisson) or without (paced), steady on the whole but not at each
 //! moment (MMPP), and bursts; the same for the same seed.
 
-/// xoshiro256++, seeded by SplitMix64 (Blackman and Vigna).
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
+/// The source of the random numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Random([u64; 4]);
+pub(crate) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut state = seed;
-        Self(std::array::from_fn(|_| {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        }))
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        let [a, b, c, d] = self.0;
-        let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
-        let (c, d) = (c ^ a, d ^ b);
-        self.0 = [a ^ d, b ^ c, c ^ (b << 17), d.rotate_left(45)];
-        result
+        self.0.next_u64()
     }
-}
 
-impl Random {
     /// Between 0 and 1, 0 excluded.
     fn share(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64

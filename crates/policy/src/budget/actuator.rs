@@ -7,7 +7,7 @@ use super::control::Range;
 
 /// The mechanism of a policy that holds a budget with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
+pub enum CapKind {
     /// The knobs of a kind.
     Knobs(Kind),
     /// The number of polling cores.
@@ -43,7 +43,7 @@ pub(crate) struct Cores {
 /// Time until I/O threads have moved and cores sleep, in nanoseconds: it begins with the next interval.
 const MOVES_NS: u64 = 100_000_000;
 
-impl Means {
+impl CapKind {
     /// The kinds of knobs that it sets.
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {

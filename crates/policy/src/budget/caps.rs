@@ -5,7 +5,7 @@
 use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Of, Refusal, Values};
 
 use super::control::Range;
-use crate::pause::Pause;
+use crate::backoff::Backoff;
 
 /// Which knobs are a cap, and in what range.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ struct Cap {
     value: u64,
     before: u64,
     /// Until when it is left alone.
-    pause: Pause,
+    backoff: Backoff,
     /// It cannot be set at all.
     is_lost: bool,
 }
@@ -164,7 +164,7 @@ impl Caps {
     fn set_all(&mut self, now_ns: u64, wanted: impl Fn(&Cap) -> u64, out: &mut Vec<Command>) -> bool {
         let (before, mut effect_ns) = (out.len(), 0);
         let period_ns = self.period_ns().unwrap_or(0);
-        for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.pause.is_over(now_ns)) {
+        for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.backoff.is_over(now_ns)) {
             let value = cap.at_most(wanted(cap));
             if value == cap.value || (self.holds_down && value > cap.value) {
                 continue;
@@ -184,7 +184,8 @@ impl Caps {
     fn set_period(&mut self, now_ns: u64, begin: usize, out: &mut Vec<Command>) {
         let is_capped = self.caps.iter().any(|cap| !cap.is_lost && cap.value != cap.found);
         let period_ns = self.period_ns();
-        let Some(period) = self.period.as_mut().filter(|period| !period.is_lost && period.pause.is_over(now_ns)) else {
+        let Some(period) = self.period.as_mut().filter(|period| !period.is_lost && period.backoff.is_over(now_ns))
+        else {
             return;
         };
         let value = period_ns.filter(|_| is_capped).unwrap_or(period.found);
@@ -214,7 +215,7 @@ impl Caps {
     /// When one that is not as it was found can be set next; `None` if all are.
     pub(crate) fn lifts_ns(&self) -> Option<u64> {
         let period = self.period.iter().filter(|period| !period.is_lost);
-        self.usable().chain(period).filter(|cap| cap.value != cap.found).map(|cap| cap.pause.until_ns()).min()
+        self.usable().chain(period).filter(|cap| cap.value != cap.found).map(|cap| cap.backoff.until_ns()).min()
     }
 
     /// The plant could not set a knob; whether it is one of these. It keeps its value, and is left alone for a while.
@@ -225,7 +226,7 @@ impl Caps {
             cap.value = cap.before;
         }
         cap.is_lost |= refusal != Refusal::Failed;
-        cap.pause.refused(now_ns, refusal);
+        cap.backoff.on_refused(now_ns, refusal);
         true
     }
 }
@@ -245,7 +246,7 @@ impl Cap {
             effect_ns: knob.caller.ns().saturating_add(knob.effect.ns()),
             value: found,
             before: found,
-            pause: Pause::default(),
+            backoff: Backoff::default(),
             is_lost: false,
         })
     }

@@ -28,7 +28,7 @@ pub(crate) struct Thresholds {
     /// The gain is known but for this factor.
     pub(crate) bounds: f64,
     /// Time until a level that was too high is tried again.
-    pub(crate) retry_ns: u64,
+    pub(crate) retry_after_ns: u64,
 }
 
 impl Thresholds {
@@ -124,7 +124,7 @@ impl Control {
     /// Power is over the budget: where the last change was a raise, the level that it reached is remembered.
     pub(crate) fn note_over(&mut self, limits: &Thresholds, now_ns: u64, level: u64) {
         if self.has_raised {
-            self.too_high = Some((level, now_ns.saturating_add(limits.retry_ns)));
+            self.too_high = Some((level, now_ns.saturating_add(limits.retry_after_ns)));
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
         gain: 1.0,
         raise_gain: None,
         bounds: 16.0,
-        retry_ns: 300_000_000_000,
+        retry_after_ns: 300_000_000_000,
     };
     const BUDGET: u64 = 300_000_000;
     /// A range worth the budget at a gain of 1.

@@ -4,7 +4,7 @@
 //! **Rule.** While there is a budget ([`pilotlight_plant::Goals`]), power is read at each interval, and the cap follows it as `control` says.
 //! Nothing is set before a window has been measured, for a third at least, under the last setting (`meter`). The
 //! machine begins uncapped, as PASS does; without a budget no cap is left. All else is up to an inner policy (`crate::limit`), `static` at first.
-//! **Faults.** Without a new reading the cap is not raised. Once the last good reading is older than `blind_after` the cap goes to its lowest
+//! **Faults.** Without a new reading the cap is not raised. Once the last good reading is older than `stale_after` the cap goes to its lowest
 //! value, since it is not known which higher one would hold the budget. A refused knob is left alone for 10 s, then twice as long
 //! each time (`caps`).
 //!
@@ -20,7 +20,7 @@ pub(crate) mod single;
 
 use pilotlight_plant::{Capabilities, Unsupported};
 
-pub use self::actuator::Means;
+pub use self::actuator::CapKind;
 use self::control::{Control, Range};
 use self::meter::{Estimate, Meter};
 pub use self::parameters::{Common, Parameters};
@@ -32,7 +32,7 @@ pub struct Mechanism {
     /// The name by which an operator chooses the policy.
     pub name: &'static str,
     /// What it caps.
-    pub means: Means,
+    pub cap: CapKind,
     /// What a plant lacks that has none, and what would bring one.
     pub missing: [&'static str; 2],
     /// Share of the budget that the whole range is assumed to move, in millionths.

@@ -3,7 +3,7 @@
 use super::control::{Range, Thresholds};
 use pilotlight_plant::Kind;
 
-use super::actuator::Means;
+use super::actuator::CapKind;
 use super::{Domain, Mechanism};
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
 
@@ -19,9 +19,9 @@ pub struct Common {
     /// Below the budget by less than this share of it nothing is changed, in millionths.
     pub no_action_ppm: u32,
     /// Age of the last good reading from which on the safe side is taken, in nanoseconds.
-    pub blind_after_ns: u64,
+    pub stale_after_ns: u64,
     /// Time until a level that led over the budget is tried again, in nanoseconds.
-    pub retry_ns: u64,
+    pub retry_after_ns: u64,
     /// The policy that decides all else.
     pub inner: &'static str,
 }
@@ -70,7 +70,7 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
         key: "interval",
         meaning: "time between two looks at power (PASS 3.1: 1s)",
         allowed: TIME,
-        get: |p| text::in_units(p.interval_ns),
+        get: |p| text::format_duration(p.interval_ns),
         set: |p, v| time(&mut p.interval_ns, v),
     },
     Parameter {
@@ -81,12 +81,12 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
         set: |p, v| put(&mut p.domain, Domain::read(v)),
     },
     Parameter {
-        key: "blind_after",
+        key: "stale_after",
         meaning: "age of the last good reading from which on the safe side is taken (10s, as long as PASS 5 tolerates an \
                   excess)",
         allowed: TIME,
-        get: |p| text::in_units(p.blind_after_ns),
-        set: |p, v| time(&mut p.blind_after_ns, v),
+        get: |p| text::format_duration(p.stale_after_ns),
+        set: |p, v| time(&mut p.stale_after_ns, v),
     },
     Parameter {
         key: "inner",
@@ -99,22 +99,22 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
         key: "high_threshold",
         meaning: "excess over the budget from which power is cut by all of it, else by half (PASS 3.3: 2%)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.high_ppm),
+        get: |p| text::format_percent(p.high_ppm),
         set: |p, v| put(&mut p.high_ppm, text::percent(v)),
     },
     Parameter {
         key: "no_action",
         meaning: "distance below the budget up to which nothing is changed (PASS 3.3: 1%)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.no_action_ppm),
+        get: |p| text::format_percent(p.no_action_ppm),
         set: |p, v| put(&mut p.no_action_ppm, text::percent(v)),
     },
     Parameter {
-        key: "retry",
+        key: "retry_after",
         meaning: "time until a level is tried again that led over the budget (300s; chosen)",
         allowed: TIME,
-        get: |p| text::in_units(p.retry_ns),
-        set: |p, v| time(&mut p.retry_ns, v),
+        get: |p| text::format_duration(p.retry_after_ns),
+        set: |p, v| time(&mut p.retry_after_ns, v),
     },
 ];
 
@@ -123,7 +123,7 @@ const SPAN: Parameter<Span> = Parameter {
     meaning: "share of the budget that the mechanism's whole range is assumed to move, until a cut has shown it (chosen: \
               rapl-only 100%, cpu-bandwidth 50%, the others 25%)",
     allowed: "a share of the budget from 1% to 100%",
-    get: |p| text::in_percent(p.ppm),
+    get: |p| text::format_percent(p.ppm),
     set: |p, v| put(&mut p.ppm, text::percent(v).filter(|&ppm| ppm >= 10_000)),
 };
 const OF_QUOTA: [Parameter<Span>; 2] =
@@ -144,7 +144,7 @@ pub(crate) const fn quota_period<P>(get: fn(&P) -> String, set: fn(&mut P, &str)
 
 /// A period of the CPU quota in words.
 pub(crate) fn period(period_ns: Option<u64>) -> String {
-    period_ns.map_or("found".to_owned(), text::in_units)
+    period_ns.map_or("found".to_owned(), text::format_duration)
 }
 
 /// Reads a period of the CPU quota.
@@ -155,7 +155,7 @@ pub(crate) fn set_period(place: &mut Option<u64>, value: &str) -> Option<()> {
 }
 
 fn own_table(mechanism: &Mechanism) -> &'static [Parameter<Span>] {
-    if mechanism.means == Means::Knobs(Kind::QuotaPpm) { &OF_QUOTA } else { &OF_OTHERS }
+    if mechanism.cap == CapKind::Knobs(Kind::QuotaPpm) { &OF_QUOTA } else { &OF_OTHERS }
 }
 
 impl Default for Common {
@@ -166,8 +166,8 @@ impl Default for Common {
             domain: Domain::Server,
             high_ppm: 20_000,
             no_action_ppm: 10_000,
-            blind_after_ns: 10_000_000_000,
-            retry_ns: 300_000_000_000,
+            stale_after_ns: 10_000_000_000,
+            retry_after_ns: 300_000_000_000,
             inner: "static",
         }
     }
@@ -183,7 +183,7 @@ impl Common {
             gain,
             raise_gain: None,
             bounds: 16.0,
-            retry_ns: self.retry_ns,
+            retry_after_ns: self.retry_after_ns,
         }
     }
 }

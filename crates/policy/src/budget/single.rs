@@ -40,7 +40,7 @@ pub(crate) struct SingleKnob<R> {
     budget_uw: Option<u64>,
     /// Since when there has been a budget.
     since_ns: u64,
-    is_blind: bool,
+    is_stale: bool,
     /// Power with the cap at its lowest, where that is over the budget.
     unreachable_uw: Option<u64>,
     changes: u64,
@@ -59,7 +59,7 @@ impl<R: Rule> SingleKnob<R> {
             caps: Actuator::default(),
             budget_uw: None,
             since_ns: 0,
-            is_blind: false,
+            is_stale: false,
             unreachable_uw: None,
             changes: 0,
             refused: 0,
@@ -76,13 +76,13 @@ impl<R: Rule> SingleKnob<R> {
         };
         let (range, lowest) = (self.caps.range(), self.lowest());
         let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
-        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.common.blind_after_ns;
+        self.is_stale = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.common.stale_after_ns;
         let level = self.caps.level();
         let at_lowest = self.meter.estimate().filter(|estimate| estimate.is_whole && level <= lowest);
         let lowest_uw = at_lowest.map(|estimate| estimate.mean_uw.unwrap_or(estimate.power_uw) as u64);
         self.unreachable_uw = lowest_uw.filter(|&uw| uw > budget_uw);
         let next = match self.meter.estimate() {
-            _ if self.is_blind => Some(lowest).filter(|&lowest| lowest < level),
+            _ if self.is_stale => Some(lowest).filter(|&lowest| lowest < level),
             None => None,
             Some(estimate) => self.rule.next(budget_uw, (level, range), (now_ns, estimate), is_new),
         };
@@ -108,7 +108,7 @@ impl<R: Rule> SingleKnob<R> {
             self.since_ns = now_ns;
         }
         self.budget_uw = goals.budget_uw;
-        (self.is_blind, self.unreachable_uw) = (false, None);
+        (self.is_stale, self.unreachable_uw) = (false, None);
         self.rule.on_budget();
     }
 
@@ -116,7 +116,7 @@ impl<R: Rule> SingleKnob<R> {
         match self.budget_uw {
             _ if self.caps.is_empty() => "no knob can be set",
             None => "no budget",
-            Some(_) if self.is_blind => "no reading: the cap is the lowest",
+            Some(_) if self.is_stale => "no reading: the cap is the lowest",
             Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with the cap at its lowest",
             Some(_) if self.caps.level() <= self.lowest() => "the cap is the lowest",
             Some(_) if self.caps.level() >= self.caps.range().highest => "no cap is needed",
@@ -131,7 +131,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
     }
 
     fn kinds(&self) -> &'static [Kind] {
-        self.mechanism.means.kinds()
+        self.mechanism.cap.kinds()
     }
 
     fn interval_ns(&self) -> u64 {
@@ -152,7 +152,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
 
     fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {
         let policy = self.mechanism.name;
-        let caps = self.mechanism.means.find(start, self.period_ns);
+        let caps = self.mechanism.cap.find(start, self.period_ns);
         if caps.is_empty() {
             let [what, remedy] = self.mechanism.missing;
             return Err(Unsupported { policy, what, remedy });

@@ -14,8 +14,8 @@ use pilotlight_plant::{
 };
 
 use self::inner::Inner;
-use crate::grid::Grid;
 use crate::load::is_quiet;
+use crate::schedule::Schedule;
 
 /// What holds a budget.
 pub(crate) trait Limiter: Send {
@@ -67,7 +67,7 @@ pub(crate) trait Limiter: Send {
 pub(crate) struct Limited<L> {
     limiter: L,
     inner: Inner,
-    grid: Grid,
+    schedule: Schedule,
     /// The limiter looks at the first interval that ends from then on.
     due_ns: u64,
     /// The last answer.
@@ -79,11 +79,11 @@ pub(crate) struct Limited<L> {
 
 impl<L: Limiter> Limited<L> {
     pub(crate) fn new(limiter: L, policy: Box<dyn Policy>) -> Self {
-        let grid = Grid { start_ns: 0, every_ns: limiter.interval_ns() };
+        let schedule = Schedule { start_ns: 0, period_ns: limiter.interval_ns() };
         Self {
             inner: Inner::new(policy, limiter.kinds()),
             limiter,
-            grid,
+            schedule,
             due_ns: 0,
             answer: Next::at(0),
             now_ns: 0,
@@ -97,7 +97,7 @@ impl<L: Limiter> Limited<L> {
         let inner = self.inner.next();
         let has_cores = self.inner.cores() == self.inner.clamp(self.limiter.cores());
         let acts_ns = if has_cores { self.limiter.acts_ns(now_ns) } else { 0 };
-        let own_ns = self.grid.end(acts_ns).max(self.due_ns);
+        let own_ns = self.schedule.at_or_after(acts_ns).max(self.due_ns);
         self.answer = Next { needed_ns: inner.needed_ns.min(own_ns), ..inner };
         self.answer
     }
@@ -140,8 +140,8 @@ impl<L: Limiter> Policy for Limited<L> {
         self.inner.start(start, self.limiter.cores(), self.limiter.interval_ns(), out)?;
         self.inner.clear_hidden(out);
         out.append(&mut own);
-        self.grid.start_ns = start.now_ns;
-        self.due_ns = self.grid.after(start.now_ns);
+        self.schedule.start_ns = start.now_ns;
+        self.due_ns = self.schedule.after(start.now_ns);
         Ok(self.next(start.now_ns))
     }
 
@@ -154,10 +154,10 @@ impl<L: Limiter> Policy for Limited<L> {
         if is_quiet(sample) && sample.now_ns < self.answer.needed_ns {
             return self.answer;
         }
-        self.inner.note_state(sample);
+        self.inner.update_state(sample);
         let is_due = sample.now_ns >= self.due_ns;
         if is_due {
-            self.due_ns = self.grid.after(sample.now_ns);
+            self.due_ns = self.schedule.after(sample.now_ns);
             self.limiter.on_interval(sample, out);
         }
         if !(is_due && self.inner.limit_cores(sample.now_ns, self.limiter.cores(), out)) {

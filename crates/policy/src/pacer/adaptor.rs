@@ -11,7 +11,7 @@ use super::cores::Size;
 use super::forecast::Forecast;
 use super::frequency::Frequency;
 use super::load::Load;
-use super::migrator::Use;
+use super::migrator::CpuUse;
 use super::parameters::{Adapt, Parameters, share};
 
 /// Loss distances below this are treated as this, so that one window does not undo all; chosen.
@@ -69,7 +69,7 @@ pub(super) struct Adaptor {
     pub(super) sizes: Vec<Size>,
     pub(super) frequency: Frequency,
     /// CPU use of each group since the last change.
-    uses: Vec<Use>,
+    uses: Vec<CpuUse>,
     has_cores: bool,
     has_frequency: bool,
     /// The load that it has adapted to.
@@ -89,7 +89,7 @@ impl Adaptor {
     ) -> Self {
         let sizes: Vec<_> = sizes.map(Size::new).collect();
         Self {
-            uses: vec![Use::default(); sizes.len()],
+            uses: vec![CpuUse::default(); sizes.len()],
             sizes,
             has_cores: can_gather && adapt != Adapt::Frequency,
             has_frequency: adapt != Adapt::Cores,
@@ -133,12 +133,12 @@ impl Adaptor {
 
     /// Forgets the use of cores: something was changed.
     pub(super) fn clear(&mut self) {
-        self.uses.fill(Use::default());
+        self.uses.fill(CpuUse::default());
         self.steady = 0;
     }
 
     /// An interval under the present setting.
-    pub(super) fn add(&mut self, uses: impl Iterator<Item = Use>) {
+    pub(super) fn add(&mut self, uses: impl Iterator<Item = CpuUse>) {
         self.uses.iter_mut().zip(uses).for_each(|(sum, more)| sum.add(more));
     }
 
@@ -156,7 +156,7 @@ impl Adaptor {
         forecast: &mut Forecast<'_>,
     ) {
         self.is_held = false;
-        let known = self.load.filter(|known| !known.differs(load, share(parameters.moved_ppm), 0.0));
+        let known = self.load.filter(|known| !known.differs(load, share(parameters.load_change_ppm), 0.0));
         self.load = Some(known.unwrap_or(*load));
         if known.is_none() {
             self.each_size(|size, cpu_use| (size.begin(cpu_use), false).1);

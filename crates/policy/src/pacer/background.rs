@@ -6,7 +6,7 @@
 
 use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Of, Quantity, Reading, ReadingId, Refusal};
 
-use crate::pause::Pause;
+use crate::backoff::Backoff;
 
 /// The classes of background work.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Class {
     gathers_until_ns: u64,
     /// What was commanded last.
     rate: Option<u64>,
-    pause: Pause,
+    backoff: Backoff,
 }
 
 impl Background {
@@ -46,7 +46,7 @@ impl Background {
                     left: None,
                     gathers_until_ns: known.map_or(0, |class| class.gathers_until_ns),
                     rate: known.and_then(|class| class.rate),
-                    pause: known.map(|class| class.pause).unwrap_or_default(),
+                    backoff: known.map(|class| class.backoff).unwrap_or_default(),
                 })
             })
             .collect();
@@ -63,7 +63,7 @@ impl Background {
     }
 
     /// What the readings tell; work that is done, or no longer shrinks, gathers for `gather_ns`.
-    pub(super) fn see(&mut self, now_ns: u64, readings: &[Reading], gather_ns: u64) {
+    pub(super) fn update(&mut self, now_ns: u64, readings: &[Reading], gather_ns: u64) {
         for class in &mut self.0 {
             let reading = readings.iter().find(|reading| Some(reading.id) == class.backlog);
             let Some(bytes) = reading.and_then(|reading| reading.value) else { continue };
@@ -86,7 +86,7 @@ impl Background {
         for class in &mut self.0 {
             let (lowest, highest) = class.rates;
             let value = if is_idle && class.is_left() { highest } else { lowest };
-            if class.rate != Some(value) && class.pause.is_over(now_ns) {
+            if class.rate != Some(value) && class.backoff.is_over(now_ns) {
                 class.rate = Some(value);
                 out.push(Command::Set { knob: class.knob, value });
             }
@@ -97,7 +97,7 @@ impl Background {
     pub(super) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
         let Some(class) = self.0.iter_mut().find(|class| class.knob == knob) else { return false };
         class.rate = None;
-        class.pause.refused(now_ns, refusal);
+        class.backoff.on_refused(now_ns, refusal);
         true
     }
 }

@@ -30,7 +30,7 @@ impl Baseline {
 
     /// How long it holds, in nanoseconds.
     pub(super) fn lasts_ns(&self, parameters: &Parameters) -> u64 {
-        parameters.baseline_ns.max(self.load.elapsed_ns.saturating_mul(LEAST_TIMES))
+        parameters.baseline_interval_ns.max(self.load.elapsed_ns.saturating_mul(LEAST_TIMES))
     }
 
     pub(super) fn is_old(&self, now_ns: u64, parameters: &Parameters) -> bool {
@@ -39,7 +39,7 @@ impl Baseline {
 
     /// Whether it is for another load than this one.
     pub(super) fn is_of_other(&self, load: &Load, loss: f64, parameters: &Parameters) -> bool {
-        self.load.differs(load, share(parameters.moved_ppm), loss)
+        self.load.differs(load, share(parameters.load_change_ppm), loss)
     }
 }
 

@@ -59,20 +59,20 @@ enum Wait {
 
 /// A cost as the plant says, and how many times that it is found to be.
 #[derive(Clone, Copy, Debug)]
-struct Learned {
-    said_ns: f64,
+struct CostEstimate {
+    reported_ns: f64,
     times: f64,
     /// Less was too little under this load.
     least: f64,
 }
 
-impl Learned {
-    fn new(said_ns: f64) -> Self {
-        Self { said_ns, times: 1.0, least: 0.0 }
+impl CostEstimate {
+    fn new(reported_ns: f64) -> Self {
+        Self { reported_ns, times: 1.0, least: 0.0 }
     }
 
     fn ns(self) -> f64 {
-        self.said_ns * self.times
+        self.reported_ns * self.times
     }
 
     /// It was expected to be `expected`, and was `found`, both in the same unit.
@@ -90,7 +90,7 @@ impl Learned {
 #[derive(Clone, Copy, Debug)]
 struct Sleep {
     /// Delay of the request that ends it.
-    wake: Learned,
+    wake: CostEstimate,
     /// CPU time of falling asleep and waking up.
     cpu_ns: f64,
     /// Whether it can begin after a quiet time.
@@ -104,7 +104,7 @@ struct Rests {
     late_ns: f64,
     cpu_ns: f64,
     /// Delay of requests, in halves of a rest.
-    delay: Learned,
+    delay: CostEstimate,
 }
 
 /// How a server of one core waits.
@@ -130,14 +130,14 @@ impl Completion {
         let can = start.capabilities;
         let kernel = can.sleeps.iter().find(|sleep| sleep.depth == Depth::SoftwareWait);
         let sleep = kernel.filter(|_| can.interrupts).map(|kernel| Sleep {
-            wake: Learned::new((kernel.wake.ns() as f64).max(1.0)),
+            wake: CostEstimate::new((kernel.wake.ns() as f64).max(1.0)),
             cpu_ns: can.server_sleep.map_or(kernel.waker.ns(), |cost| cost.ns()) as f64,
             after_quiet: can.server_sleep.is_some() && server_sleep,
         });
         let rests = can.rests.map(|cost| Rests {
             late_ns: cost.late.ns() as f64,
             cpu_ns: cost.cpu.ns() as f64,
-            delay: Learned::new(1.0),
+            delay: CostEstimate::new(1.0),
         });
         let is_alone = start.topology.len() == 1 && (sleep.is_some() || rests.is_some());
         is_alone.then(|| Self {
@@ -161,10 +161,10 @@ impl Completion {
         (service_ns, allowed_ns): (f64, f64),
         parameters: &Parameters,
     ) {
-        if self.load.is_none_or(|known| known.differs(load, share(parameters.moved_ppm), 0.0)) {
+        if self.load.is_none_or(|known| known.differs(load, share(parameters.load_change_ppm), 0.0)) {
             self.load = Some(*load);
-            self.sleep.iter_mut().for_each(|sleep| sleep.wake = Learned::new(sleep.wake.said_ns));
-            self.rests.iter_mut().for_each(|rests| rests.delay = Learned::new(1.0));
+            self.sleep.iter_mut().for_each(|sleep| sleep.wake = CostEstimate::new(sleep.wake.reported_ns));
+            self.rests.iter_mut().for_each(|rests| rests.delay = CostEstimate::new(1.0));
         } else if retry {
             self.sleep.iter_mut().for_each(|sleep| sleep.wake.least /= NOT_AGAIN);
             self.rests.iter_mut().for_each(|rests| rests.delay.least /= NOT_AGAIN);
@@ -197,7 +197,7 @@ impl Completion {
 
     /// Requests took so much longer than without savings. Whether that is far enough from what was expected to correct a cost.
     pub(super) fn learn(&mut self, delay_ns: f64, dead_band: f64) -> bool {
-        let correct = |cost: &mut Learned, expected_ns: f64| {
+        let correct = |cost: &mut CostEstimate, expected_ns: f64| {
             let is_far = (delay_ns / expected_ns.max(1.0) - 1.0).abs() > dead_band;
             if is_far {
                 cost.correct(delay_ns, expected_ns);

@@ -4,7 +4,7 @@
 
 use super::parameters::{Parameters, share};
 
-/// Use above the one aimed at by this share is more load, not chance; chosen.
+/// CpuUse above the one aimed at by this share is more load, not chance; chosen.
 const GROWN: f64 = 1.1;
 
 /// The size of a core group.

@@ -3,13 +3,13 @@
 use pilotlight_plant::{Capabilities, Command, KnobId, Refusal, Topology};
 
 use super::parameters::Parameters;
-use crate::clock::Clock;
+use crate::core_frequency::CoreFrequency;
 
 /// The frequency of the cores in use.
 #[derive(Debug)]
 pub(super) struct Frequency {
     /// By core; `None` where it cannot be set.
-    clocks: Vec<Option<Clock>>,
+    frequencies: Vec<Option<CoreFrequency>>,
     lowest_khz: u64,
     highest_khz: u64,
     /// What it is to be.
@@ -24,14 +24,14 @@ pub(super) struct Frequency {
 
 impl Frequency {
     pub(super) fn new(topology: &Topology, capabilities: &Capabilities) -> Self {
-        let clocks: Vec<_> = topology.cores().map(|core| Clock::of(core, capabilities)).collect();
-        let all = || clocks.iter().flatten();
-        let lowest_khz = all().map(|clock| clock.lowest_khz).min().unwrap_or(0);
-        let highest_khz = all().map(|clock| clock.highest_khz).max().unwrap_or(0);
-        let effect = |clock: &Clock| capabilities.knob(clock.knob).map(|knob| knob.effect.ns());
+        let frequencies: Vec<_> = topology.cores().map(|core| CoreFrequency::find(core, capabilities)).collect();
+        let all = || frequencies.iter().flatten();
+        let lowest_khz = all().map(|frequency| frequency.lowest_khz).min().unwrap_or(0);
+        let highest_khz = all().map(|frequency| frequency.highest_khz).max().unwrap_or(0);
+        let effect = |frequency: &CoreFrequency| capabilities.knob(frequency.knob).map(|knob| knob.effect.ns());
         let effect_ns = all().filter_map(effect).max().unwrap_or(0);
         let (khz, floor_khz, proven_khz) = (highest_khz, lowest_khz, highest_khz);
-        Self { clocks, lowest_khz, highest_khz, khz, floor_khz, proven_khz, effect_ns }
+        Self { frequencies, lowest_khz, highest_khz, khz, floor_khz, proven_khz, effect_ns }
     }
 
     /// Takes over what another has found out, where it has the same range.
@@ -43,7 +43,7 @@ impl Frequency {
 
     /// Whether it can be set.
     pub(super) fn exists(&self) -> bool {
-        self.clocks.iter().flatten().any(|clock| !clock.is_refused())
+        self.frequencies.iter().flatten().any(|frequency| !frequency.is_refused())
     }
 
     pub(super) fn effect_ns(&self) -> u64 {
@@ -58,25 +58,30 @@ impl Frequency {
     /// Savings begin again under the load before, at `least` of the highest frequency or more; a step less may be tried again if `retry`.
     pub(super) fn resume(&mut self, retry: bool, least: f64) {
         if retry {
-            self.floor_khz = self.step(self.floor_khz, |clock, khz| clock.values.down(khz));
+            self.floor_khz = self.step(self.floor_khz, |frequency, khz| frequency.values.down(khz));
         }
         let least_khz = (self.highest_khz as f64 * least.min(1.0)) as u64;
         let khz = self.proven_khz.max(self.floor_khz).max(least_khz);
-        let nearest_khz = self.step(khz, |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
-        self.khz = if nearest_khz < khz { self.step(khz, |clock, khz| clock.values.up(khz)) } else { nearest_khz };
+        let nearest_khz = self.step(khz, |frequency, khz| frequency.values.nearest(khz).unwrap_or(khz));
+        self.khz =
+            if nearest_khz < khz { self.step(khz, |frequency, khz| frequency.values.up(khz)) } else { nearest_khz };
     }
 
-    /// One step of the clock that goes highest.
-    fn step(&self, khz: u64, to: impl Fn(&Clock, u64) -> u64) -> u64 {
-        self.clocks.iter().flatten().max_by_key(|clock| clock.highest_khz).map_or(khz, |clock| to(clock, khz))
+    /// One step of the frequency that goes highest.
+    fn step(&self, khz: u64, to: impl Fn(&CoreFrequency, u64) -> u64) -> u64 {
+        self.frequencies
+            .iter()
+            .flatten()
+            .max_by_key(|frequency| frequency.highest_khz)
+            .map_or(khz, |frequency| to(frequency, khz))
     }
 
     /// The value nearest to `khz`, at least a step from the present one.
     fn nearest(&self, khz: u64) -> u64 {
-        let nearest = self.step(khz, |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
+        let nearest = self.step(khz, |frequency, khz| frequency.values.nearest(khz).unwrap_or(khz));
         match khz < self.khz {
-            true => nearest.min(self.step(self.khz, |clock, khz| clock.values.down(khz))),
-            false => nearest.max(self.step(self.khz, |clock, khz| clock.values.up(khz))),
+            true => nearest.min(self.step(self.khz, |frequency, khz| frequency.values.down(khz))),
+            false => nearest.max(self.step(self.khz, |frequency, khz| frequency.values.up(khz))),
         }
     }
 
@@ -87,7 +92,7 @@ impl Frequency {
 
     /// There is headroom: a lower frequency, if it `fits`, or else the next step if that does. Whether there is one.
     pub(super) fn lower(&mut self, distance: f64, parameters: &Parameters, mut fits: impl FnMut(f64) -> bool) -> bool {
-        let next = self.step(self.khz, |clock, khz| clock.values.down(khz));
+        let next = self.step(self.khz, |frequency, khz| frequency.values.down(khz));
         let khz = [self.nearest(self.change(distance, parameters)), next]
             .into_iter()
             .map(|khz| khz.max(self.floor_khz))
@@ -101,7 +106,7 @@ impl Frequency {
         if self.khz >= self.highest_khz {
             return false;
         }
-        self.floor_khz = self.floor_khz.max(self.step(self.khz, |clock, khz| clock.values.up(khz)));
+        self.floor_khz = self.floor_khz.max(self.step(self.khz, |frequency, khz| frequency.values.up(khz)));
         // A frequency that has kept the tolerance before is enough, or one step more.
         let most_khz = self.proven_khz.max(self.floor_khz);
         self.khz = self.nearest(self.change(distance, parameters)).clamp(self.floor_khz, most_khz);
@@ -117,9 +122,10 @@ impl Frequency {
     /// proven one, one step more.
     pub(super) fn restore(&mut self, blamed: bool) {
         if blamed && self.khz < self.highest_khz {
-            let next_khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
-            let half_khz =
-                self.step(self.khz.midpoint(self.proven_khz), |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
+            let next_khz = self.step(self.khz, |frequency, khz| frequency.values.up(khz));
+            let half_khz = self.step(self.khz.midpoint(self.proven_khz), |frequency, khz| {
+                frequency.values.nearest(khz).unwrap_or(khz)
+            });
             self.floor_khz = self.floor_khz.max(half_khz).max(next_khz);
             self.proven_khz = self.proven_khz.max(self.floor_khz);
         }
@@ -143,18 +149,20 @@ impl Frequency {
     /// Sets it on the cores in use.
     pub(super) fn apply(&mut self, now_ns: u64, in_use: &[bool], out: &mut Vec<Command>) {
         let khz = self.khz;
-        for (clock, _) in self.clocks.iter_mut().zip(in_use).filter(|(_, in_use)| **in_use) {
-            if let Some(clock) = clock {
-                let nearest = clock.values.nearest(khz).unwrap_or(khz);
-                clock.set(now_ns, nearest, out);
+        for (frequency, _) in self.frequencies.iter_mut().zip(in_use).filter(|(_, in_use)| **in_use) {
+            if let Some(frequency) = frequency {
+                let nearest = frequency.values.nearest(khz).unwrap_or(khz);
+                frequency.set(now_ns, nearest, out);
             }
         }
     }
 
     /// Whether the knob is one of these; it is left alone for a while.
     pub(super) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
-        let Some(clock) = self.clocks.iter_mut().flatten().find(|clock| clock.knob == knob) else { return false };
-        clock.refused(now_ns, refusal);
+        let Some(frequency) = self.frequencies.iter_mut().flatten().find(|frequency| frequency.knob == knob) else {
+            return false;
+        };
+        frequency.on_refused(now_ns, refusal);
         if !self.exists() {
             self.khz = self.highest_khz; // nothing is saved by it
         }

@@ -17,15 +17,15 @@ pub(super) struct Groups {
 
 impl Groups {
     pub(super) fn new(topology: &Topology, capabilities: &Capabilities, threads: usize) -> Self {
-        let said = |thread: usize| capabilities.groups.get(thread).copied().unwrap_or(0);
-        let mut names: Vec<u16> = (0..threads).map(said).collect();
+        let reported = |thread: usize| capabilities.groups.get(thread).copied().unwrap_or(0);
+        let mut names: Vec<u16> = (0..threads).map(reported).collect();
         names.sort_unstable();
         names.dedup();
         let cores = in_order(topology);
         if names.len() < 2 || names.len() > cores.len() {
             return Self { cores: vec![cores], of: vec![0; threads] };
         }
-        let of: Vec<_> = (0..threads).map(|thread| names.binary_search(&said(thread)).unwrap_or(0)).collect();
+        let of: Vec<_> = (0..threads).map(|thread| names.binary_search(&reported(thread)).unwrap_or(0)).collect();
         let mut left = &cores[..];
         let mut parts = Vec::with_capacity(names.len());
         for group in 0..names.len() {
@@ -64,21 +64,21 @@ mod tests {
             Topology::new(CoreId(1), [4, 5, 6, 7, 0, 1, 2, 3].map(|core| Some(CoreId(core))).to_vec()).unwrap();
         let one = Groups::new(&topology, &Capabilities::default(), 3);
         assert_eq!((one.cores, one.of), (vec![[1, 5, 0, 4, 2, 6, 3, 7].map(CoreId).to_vec()], vec![0; 3]));
-        let said = Capabilities { groups: vec![0, 0, 0, 0, 9, 9, 4, 4], ..Capabilities::default() };
-        let three = Groups::new(&topology, &said, 8);
+        let reported = Capabilities { groups: vec![0, 0, 0, 0, 9, 9, 4, 4], ..Capabilities::default() };
+        let three = Groups::new(&topology, &reported, 8);
         assert_eq!(three.of, [0, 0, 0, 0, 2, 2, 1, 1]);
         assert_eq!(
             three.cores,
             [&[1, 5, 0, 4][..], &[2, 6], &[3, 7]].map(|part| part.iter().copied().map(CoreId).collect::<Vec<_>>())
         );
-        let small = Groups::new(&Topology::flat(2).unwrap(), &said, 8);
+        let small = Groups::new(&Topology::flat(2).unwrap(), &reported, 8);
         assert_eq!(small.cores.len(), 1, "more groups than cores");
     }
 
     #[test]
     fn every_group_has_a_core() {
-        let said = Capabilities { groups: [&[1; 30][..], &[2], &[3]].concat(), ..Capabilities::default() };
-        let groups = Groups::new(&Topology::flat(4).unwrap(), &said, 32);
+        let reported = Capabilities { groups: [&[1; 30][..], &[2], &[3]].concat(), ..Capabilities::default() };
+        let groups = Groups::new(&Topology::flat(4).unwrap(), &reported, 32);
         assert_eq!(groups.cores.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1]);
     }
 }

@@ -10,8 +10,8 @@ use pilotlight_plant::{
 };
 
 use super::groups::Groups;
+use crate::hotplug::Hotplug;
 use crate::load::share;
-use crate::switches::Switches;
 
 /// A core may have more load than an even part by this share, in per cent, before an I/O thread leaves it; chosen.
 const UNEVEN_PER_CENT: u64 = 110;
@@ -29,7 +29,7 @@ pub(super) struct Migrator {
     /// Whether I/O threads can be moved, and cores sleep.
     can: bool,
     /// Cores that can leave the system, where they are to.
-    switches: Option<Switches>,
+    hotplug: Option<Hotplug>,
     main: CoreId,
     /// Room that is kept: cores in use, load and I/O threads of each core, homes that are tried, I/O threads by load.
     used: Vec<CoreId>,
@@ -41,12 +41,12 @@ pub(super) struct Migrator {
 
 /// Busy time and time awake of a core group, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Use {
+pub(super) struct CpuUse {
     busy_ns: u64,
     awake_ns: u64,
 }
 
-impl Use {
+impl CpuUse {
     pub(super) fn add(&mut self, more: Self) {
         self.busy_ns += more.busy_ns;
         self.awake_ns += more.awake_ns;
@@ -62,14 +62,14 @@ impl Migrator {
     /// All cores in use.
     pub(super) fn new(start: &Start<'_>, offline: bool) -> Self {
         let (topology, capabilities): (&Topology, &Capabilities) = (start.topology, start.capabilities);
-        let mut switches = offline.then(Switches::default);
-        switches.iter_mut().for_each(|switches| switches.find(capabilities));
+        let mut hotplug = offline.then(Hotplug::default);
+        hotplug.iter_mut().for_each(|hotplug| hotplug.find(capabilities));
         let mut migrator = Self {
             groups: Groups::new(topology, capabilities, start.homes.len()),
             in_use: vec![true; topology.len()],
             homes: start.homes.to_vec(),
             can: capabilities.moves.is_some() && !capabilities.sleeps.is_empty(),
-            switches,
+            hotplug,
             main: topology.main(),
             used: topology.cores().collect(),
             loads: vec![(0, 0); topology.len()],
@@ -205,12 +205,12 @@ impl Migrator {
         time_ns
     }
 
-    /// Use of each group's cores in an interval.
-    pub(super) fn cpu_use(&self, cores: &[CoreSample]) -> impl Iterator<Item = Use> {
+    /// CpuUse of each group's cores in an interval.
+    pub(super) fn cpu_use(&self, cores: &[CoreSample]) -> impl Iterator<Item = CpuUse> {
         self.groups.cores.iter().map(move |group| {
-            let mut sum = Use::default();
+            let mut sum = CpuUse::default();
             for core in group.iter().filter_map(|core| cores.get(core.index())) {
-                sum.add(Use { busy_ns: core.busy_ns.min(core.awake_ns), awake_ns: core.awake_ns });
+                sum.add(CpuUse { busy_ns: core.busy_ns.min(core.awake_ns), awake_ns: core.awake_ns });
             }
             sum
         })
@@ -234,8 +234,8 @@ impl Migrator {
         if !self.can {
             return;
         }
-        if let Some(switches) = &mut self.switches {
-            switches.set(&self.used, cores, out);
+        if let Some(hotplug) = &mut self.hotplug {
+            hotplug.set(&self.used, cores, out);
         }
         let is_awake = |core: CoreId| cores[core.index()].state == CoreState::Awake;
         out.extend(self.used.iter().filter(|core| !is_awake(**core)).map(|&core| Command::Wake { core }));
@@ -248,16 +248,16 @@ impl Migrator {
 
     /// Whether a core is to leave the system as soon as it sleeps.
     pub(super) fn is_switching(&self) -> bool {
-        self.switches.as_ref().is_some_and(|switches| switches.are_due(&self.used))
+        self.hotplug.as_ref().is_some_and(|hotplug| hotplug.has_pending(&self.used))
     }
 
     /// Cores that can leave may have come or gone.
     pub(super) fn find(&mut self, capabilities: &Capabilities) {
-        self.switches.iter_mut().for_each(|switches| switches.find(capabilities));
+        self.hotplug.iter_mut().for_each(|hotplug| hotplug.find(capabilities));
     }
 
     /// Whether the knob takes a core out.
     pub(super) fn on_refused(&mut self, knob: KnobId, value: u64) -> bool {
-        self.switches.as_mut().is_some_and(|switches| switches.on_refused(knob, value))
+        self.hotplug.as_mut().is_some_and(|hotplug| hotplug.on_refused(knob, value))
     }
 }

@@ -66,15 +66,15 @@ impl Monitor {
     fn least_requests(&self, parameters: &Parameters) -> u64 {
         let plf = self.plf();
         let times = if plf > 0.0 { (PLF / plf).powi(2).max(1.0) } else { 1.0 };
-        (parameters.least_requests as f64 * times) as u64
+        (parameters.min_requests as f64 * times) as u64
     }
 
     /// Whether latency of the interval is far above what it was since the last change, or above what is tolerated.
     pub(super) fn is_burst(&self, parameters: &Parameters) -> bool {
         let (Some(baseline), Some((latency, _))) = (self.baseline, self.seen) else { return false };
         let expected_ns = self.windows.mean_ns().unwrap_or(baseline.ns * (1.0 + self.plf()));
-        latency.requests >= parameters.least_requests.div_ceil(BURST_PART)
-            && latency.ns > expected_ns * (1.0 + share(parameters.burst_ppm))
+        latency.requests >= parameters.min_requests.div_ceil(BURST_PART)
+            && latency.ns > expected_ns * (1.0 + share(parameters.burst_threshold_ppm))
     }
 
     /// Whether the window that has ended shows another load than that of the baseline, or one where there was none.
@@ -107,15 +107,15 @@ impl Monitor {
     }
 
     /// The loss over the windows since the last change; `None` without requests.
-    pub(super) fn loss(&self) -> Option<Known> {
+    pub(super) fn loss(&self) -> Option<LossEstimate> {
         let baseline = self.baseline?;
         let (ns, error_ns) = self.windows.all()?;
         let of = |ns: f64| ns / baseline.ns.max(1.0);
         let (recent_ns, recent_error_ns) = self.windows.mean()?;
-        Some(Known {
+        Some(LossEstimate {
             share: baseline.loss(ns),
             error: of(error_ns),
-            of_both: of(error_ns.hypot(baseline.error_ns)),
+            total_error: of(error_ns.hypot(baseline.error_ns)),
             recent: (baseline.loss(recent_ns), of(recent_error_ns)),
         })
     }
@@ -123,10 +123,10 @@ impl Monitor {
 
 /// A loss, as a share, with the standard error of latency, and of that and of the baseline.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct LossEstimate {
     pub(super) share: f64,
     pub(super) error: f64,
-    pub(super) of_both: f64,
+    pub(super) total_error: f64,
     /// The loss of the last windows, and the standard error of their latency.
     pub(super) recent: (f64, f64),
 }

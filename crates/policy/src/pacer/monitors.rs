@@ -7,7 +7,7 @@ use pilotlight_plant::{Capabilities, Goals, ReadingId, Sample};
 
 use super::adaptor::Loss;
 use super::load::Load;
-use super::monitor::{Known, Monitor};
+use super::monitor::{LossEstimate, Monitor};
 use super::parameters::{Parameters, share};
 use super::tolerance::Tolerance;
 
@@ -145,7 +145,7 @@ impl Monitors {
         let room_ns = self.active().filter_map(|monitor| {
             let baseline = monitor.baseline?;
             let error = baseline.error_ns / baseline.ns.max(1.0);
-            room_ns(monitor, Known { share: 0.0, error, of_both: error, recent: (0.0, error) }, parameters)
+            room_ns(monitor, LossEstimate { share: 0.0, error, total_error: error, recent: (0.0, error) }, parameters)
         });
         Loss {
             share: 0.0,
@@ -167,10 +167,10 @@ impl Monitors {
         }
         let known = || self.active().filter_map(|monitor| Some((monitor, monitor.loss()?)));
         let (binding, loss) = known().min_by(|one, other| {
-            let distance = |(monitor, loss): &(&Monitor, Known)| distance(monitor, loss.share, parameters);
+            let distance = |(monitor, loss): &(&Monitor, LossEstimate)| distance(monitor, loss.share, parameters);
             distance(one).total_cmp(&distance(other))
         })?;
-        let least = |of: fn(Known) -> f64| {
+        let least = |of: fn(LossEstimate) -> f64| {
             known().map(|(monitor, loss)| distance(monitor, of(loss), parameters)).fold(f64::INFINITY, f64::min)
         };
         let room_ns = known().filter_map(|(monitor, loss)| room_ns(monitor, loss, parameters));
@@ -216,20 +216,20 @@ const HIGHER: f64 = 1.5;
 const LOWER: f64 = 1.0;
 const RECENT_LOWER: f64 = 3.0;
 
-fn at_most(loss: Known) -> f64 {
-    loss.share + HIGHER * loss.of_both
+fn at_most(loss: LossEstimate) -> f64 {
+    loss.share + HIGHER * loss.total_error
 }
 
-fn at_least(loss: Known) -> f64 {
+fn at_least(loss: LossEstimate) -> f64 {
     (loss.share - LOWER * loss.error).max(recent_at_least(loss))
 }
 
-fn recent_at_least(loss: Known) -> f64 {
+fn recent_at_least(loss: LossEstimate) -> f64 {
     loss.recent.0 - RECENT_LOWER * loss.recent.1
 }
 
 /// The mean, unless the last windows show more.
-fn shown(loss: Known) -> f64 {
+fn shown(loss: LossEstimate) -> f64 {
     loss.share.max(recent_at_least(loss))
 }
 
@@ -244,6 +244,6 @@ fn distance(monitor: &Monitor, loss: f64, parameters: &Parameters) -> f64 {
 }
 
 /// How much longer requests may still take, in nanoseconds, with this loss.
-fn room_ns(monitor: &Monitor, loss: Known, parameters: &Parameters) -> Option<f64> {
+fn room_ns(monitor: &Monitor, loss: LossEstimate, parameters: &Parameters) -> Option<f64> {
     Some((aim(monitor, parameters) - at_most(loss)) * monitor.baseline?.ns)
 }

@@ -10,14 +10,14 @@ use super::baseline::Baseline;
 use super::completion::Completion;
 use super::forecast::Forecast;
 use super::frequency::Frequency;
-use super::migrator::{Migrator, Use};
+use super::migrator::{CpuUse, Migrator};
 use super::monitors::Monitors;
 use super::parameters::{Adapt, Gate, Parameters, share};
-use super::state::{Signs, State};
+use super::state::{Observations, State};
 use super::tolerance::Tolerance;
 use crate::drives::Drives;
-use crate::grid::Grid;
 use crate::load::is_quiet;
+use crate::schedule::Schedule;
 
 /// Windows after which a loss is beyond what chance makes of it, on a plant of one core; chosen.
 const CERTAIN_WINDOWS: usize = 3;
@@ -27,7 +27,7 @@ const FAR: f64 = 2.0;
 /// The policy on a plant.
 #[derive(Debug)]
 pub(super) struct Running {
-    grid: Grid,
+    schedule: Schedule,
     /// The last answer.
     answer: Next,
     now_ns: u64,
@@ -70,7 +70,7 @@ impl Running {
         let frequency = Frequency::new(start.topology, start.capabilities);
         let adaptor = Adaptor::new(migrator.sizes(), migrator.can_gather(), frequency, parameters.adapt);
         let mut running = Self {
-            grid: Grid { start_ns: start.now_ns, every_ns: parameters.interval_ns },
+            schedule: Schedule { start_ns: start.now_ns, period_ns: parameters.interval_ns },
             answer: Next::NEVER,
             now_ns: start.now_ns,
             state: State::Unstable,
@@ -151,7 +151,7 @@ impl Running {
             return self.answer;
         }
         self.now_ns = sample.now_ns;
-        self.look(sample, parameters);
+        self.evaluate(sample, parameters);
         let before = out.len();
         self.migrator.command(sample.cores, sample.threads.iter().map(|thread| thread.home), out);
         self.set(parameters, out);
@@ -188,17 +188,19 @@ impl Running {
     fn next(&mut self, rests: bool, parameters: &Parameters) -> Next {
         let rests = rests && !self.background.is_left();
         let mut needed_ns = match rests {
-            false => self.grid.after(self.now_ns),
-            true if self.background.has_backlog() => self.grid.end(self.now_ns.saturating_add(parameters.idle_ns)),
+            false => self.schedule.after(self.now_ns),
+            true if self.background.has_backlog() => {
+                self.schedule.at_or_after(self.now_ns.saturating_add(parameters.idle_after_ns))
+            }
             true => NEVER,
         };
         let settled_ns = self.settled_ns(parameters);
         if settled_ns > self.now_ns && !self.drives.is_empty() && self.tolerated_ns() > 0 {
-            needed_ns = needed_ns.min(self.grid.end(settled_ns));
+            needed_ns = needed_ns.min(self.schedule.at_or_after(settled_ns));
         }
         let sleeps = rests && self.can_server_sleep && self.may_save();
         let awake_ns = self.completion.as_ref().map_or(NEVER, Completion::awake_ns);
-        self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_ns } else { awake_ns } };
+        self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_after_ns } else { awake_ns } };
         self.answer
     }
 
@@ -212,14 +214,14 @@ impl Running {
     }
 
     /// What an interval shows, and what follows.
-    fn look(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
+    fn evaluate(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !is_quiet(sample) {
             self.active_ns = sample.now_ns;
         }
-        self.background.see(sample.now_ns, sample.readings, parameters.idle_ns);
+        self.background.update(sample.now_ns, sample.readings, parameters.idle_after_ns);
         self.monitors.read(sample);
         let is_old = self.monitors.are_old(sample.now_ns, parameters);
-        let mut signs = Signs {
+        let mut observed = Observations {
             quiet_ns: sample.now_ns - self.active_ns,
             surged: self.monitors.is_burst(parameters),
             cpu_use: self.cpu_use(sample),
@@ -227,19 +229,19 @@ impl Running {
             divergence: None,
         };
         if self.add(sample, parameters) {
-            signs.divergence = self.monitors.divergence();
-            signs.remeasure |= self.monitors.is_of_other_load(parameters) || self.is_baseline_wrong(parameters);
+            observed.divergence = self.monitors.divergence();
+            observed.remeasure |= self.monitors.is_of_other_load(parameters) || self.is_baseline_wrong(parameters);
         }
-        let next = self.state.next(&signs, parameters);
+        let next = self.state.next(&observed, parameters);
         let before = std::mem::replace(&mut self.state, next);
         match (before, next) {
             (State::Unstable, State::Stable) => self.begin(sample, parameters),
             (State::Stable, State::Stable) => self.adapt(sample, parameters),
             (State::Stable, State::Unstable) => {
                 self.retries = is_old;
-                self.counters.bursts += u64::from(!signs.remeasure);
-                let is_blamed = !signs.remeasure && !self.monitors.is_surge_of_load(sample, parameters);
-                if is_blamed && signs.surged {
+                self.counters.bursts += u64::from(!observed.remeasure);
+                let is_blamed = !observed.remeasure && !self.monitors.is_surge_of_load(sample, parameters);
+                if is_blamed && observed.surged {
                     self.learn(parameters);
                 }
                 self.restore(is_blamed);
@@ -270,7 +272,7 @@ impl Running {
             let busy_ns: u64 = sample.cores.iter().map(|core| core.busy_ns).sum();
             return busy_ns as f64 / sample.elapsed_ns.max(1) as f64;
         }
-        self.migrator.cpu_use(sample.cores).map(Use::share).fold(0.0, f64::max)
+        self.migrator.cpu_use(sample.cores).map(CpuUse::share).fold(0.0, f64::max)
     }
 
     /// An interval goes into the windows, if all of it was under what is set; whether it did.

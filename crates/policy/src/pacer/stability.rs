@@ -72,7 +72,7 @@ impl Windows {
         }
         let (sum_ns, requests) = self.open;
         let is_sparse = requests < least;
-        let least_ns = if is_sparse { parameters.longest_window_ns } else { parameters.window_ns };
+        let least_ns = if is_sparse { parameters.max_window_ns } else { parameters.window_ns };
         if self.load.elapsed_ns < least_ns {
             return None;
         }

@@ -1,6 +1,6 @@
 //! The tolerances in force, as the operator gave them.
 
-use pilotlight_plant::{Bound, Goals, Of, Stat, Tolerance as Asked};
+use pilotlight_plant::{Bound, Goals, Of, Stat, Tolerance as ToleranceGoal};
 
 /// The paper's tolerance (V-A1), which holds where the operator gives none.
 pub(super) const PLF: f64 = 0.2;
@@ -17,10 +17,14 @@ pub(super) struct Tolerance {
 impl Tolerance {
     /// Those of these goals: the server's, the paper's where there is none, then those of namespaces.
     pub(super) fn all(goals: &Goals) -> impl Iterator<Item = Self> {
-        let paper = Asked::mean_loss((PLF * 1e6) as u32);
+        let paper = ToleranceGoal::mean_loss((PLF * 1e6) as u32);
         let server = goals.tolerance(Of::Server).unwrap_or(paper);
         let of_namespaces = goals.tolerances.iter().filter(|tolerance| matches!(tolerance.of, Of::Namespace(_)));
-        [server].into_iter().chain(of_namespaces.copied()).map(|Asked { of, stat, bound }| Self { of, stat, bound })
+        [server].into_iter().chain(of_namespaces.copied()).map(|ToleranceGoal { of, stat, bound }| Self {
+            of,
+            stat,
+            bound,
+        })
     }
 
     /// Whose and of what, for people.
@@ -61,7 +65,7 @@ mod tests {
 
     #[test]
     fn without_one_of_the_server_the_paper_s_holds_beside_those_of_namespaces() {
-        let one = Asked { of: Of::Namespace(7), stat: Stat::P50, bound: Bound::LossPpm(50_000) };
+        let one = ToleranceGoal { of: Of::Namespace(7), stat: Stat::P50, bound: Bound::LossPpm(50_000) };
         let goals = Goals { tolerances: vec![one], ..Goals::default() };
         let all: Vec<_> = Tolerance::all(&goals).map(|tolerance| (tolerance.of, tolerance.plf(1.0))).collect();
         assert_eq!(all, [(Of::Server, PLF), (Of::Namespace(7), 0.05)]);

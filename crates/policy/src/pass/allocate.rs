@@ -4,7 +4,7 @@ use pilotlight_plant::{Command, Component};
 
 use super::Pass;
 use super::ssd_model::Rate;
-use super::trial::{Aim, Trial};
+use super::trial::{Change, Trial};
 use crate::budget::Domain;
 use crate::budget::control::Thresholds;
 use crate::budget::meter::Estimate;
@@ -46,7 +46,7 @@ impl Pass {
         let change_uw = limits.change_uw(budget_uw, power_uw);
         self.unreachable_uw = self.unreachable_uw.filter(|_| change_uw < 0.0);
         let (cpu_uw, moved_uw) = (self.cpu.level_uw(), self.moved_uw);
-        let aim = if change_uw < 0.0 {
+        let change = if change_uw < 0.0 {
             self.control.note_over(&limits, now_ns, moved_uw);
             self.lower_idle_cpu();
             let is_high = limits.is_high(budget_uw, power_uw);
@@ -58,8 +58,8 @@ impl Pass {
         } else {
             return;
         };
-        self.unreachable_uw = (change_uw < 0.0 && aim.is_none()).then_some(power_uw as u64);
-        let Some(aim) = aim else { return };
+        self.unreachable_uw = (change_uw < 0.0 && change.is_none()).then_some(power_uw as u64);
+        let Some(change) = change else { return };
         self.moved_uw = moved_uw.saturating_add_signed(change_uw as i64);
         if self.cpu.level_uw() != cpu_uw {
             self.control.note_change(cpu_uw, self.cpu.level_uw(), power_uw - drives_uw);
@@ -68,7 +68,7 @@ impl Pass {
         self.bandwidth.apply(now_ns, out);
         self.note_change(now_ns);
         let samples_ns = self.holds_ns().saturating_add(self.bandwidth.shows_ns());
-        self.trial = aim.map(|(aim, rates)| Trial::new(aim, samples_ns, rates, power_uw - drives_uw));
+        self.trial = change.map(|(change, rates)| Trial::new(change, samples_ns, rates, power_uw - drives_uw));
     }
 
     /// Saves so much power; `None` if nothing can. What is watched then: `cpu_before_uw` is where the CPU goes back to.
@@ -79,7 +79,7 @@ impl Pass {
         is_high: bool,
         rates: Vec<Rate>,
         out: &mut Vec<Command>,
-    ) -> Option<Option<(Aim, Vec<Rate>)>> {
+    ) -> Option<Option<(Change, Vec<Rate>)>> {
         let gain = self.control.gain(&self.thresholds());
         let cpu_uw = (self.cpu.level_uw() - self.cpu.lowest_uw()) as f64 * gain;
         let drives_uw = if self.has_drives() { self.bandwidth.available_uw(&rates) } else { 0.0 };
@@ -93,7 +93,7 @@ impl Pass {
             return Some(None);
         }
         self.set_cpu_by(now_ns, -wanted_uw / gain, out);
-        Some(Some((Aim::Cut { expected_uw: wanted_uw, cpu_before_uw }, rates)))
+        Some(Some((Change::Cut { expected_uw: wanted_uw, cpu_before_uw }, rates)))
     }
 
     /// Lets so much more power be drawn; `None` if nothing is limited. What is watched then.
@@ -103,7 +103,7 @@ impl Pass {
         wanted_uw: f64,
         rates: Vec<Rate>,
         out: &mut Vec<Command>,
-    ) -> Option<Option<(Aim, Vec<Rate>)>> {
+    ) -> Option<Option<(Change, Vec<Rate>)>> {
         if wanted_uw <= 0.0 || self.is_full() {
             return None;
         }
@@ -111,7 +111,7 @@ impl Pass {
         if used_uw <= 0.0 {
             self.set_cpu_by(now_ns, wanted_uw / self.control.gain_or(MOST_GAIN), out);
         }
-        Some((used_uw > 0.0).then_some((Aim::Raise { expected_uw: wanted_uw }, rates)))
+        Some((used_uw > 0.0).then_some((Change::Raise { expected_uw: wanted_uw }, rates)))
     }
 
     /// A CPU that draws less than its configuration would is cut from what it draws, where that is measured.
@@ -138,16 +138,16 @@ impl Pass {
         let rates = self.bandwidth.rates();
         let lost_uw = self.bandwidth.power_uw(trial.rates()) - self.bandwidth.power_uw(&rates);
         let before = out.len();
-        match trial.aim() {
-            Aim::Cut { expected_uw, cpu_before_uw } if expected_uw < lost_uw => {
+        match trial.change() {
+            Change::Cut { expected_uw, cpu_before_uw } if expected_uw < lost_uw => {
                 self.found = Some(Component::Cpu);
                 // The CPU is the bottleneck: `k` of section 3.3 leaves of what was lost all but the power that is to be saved.
                 self.bandwidth.cut(expected_uw, trial.rates());
                 self.cpu.set(now_ns, cpu_before_uw, out);
                 self.control.forget_change();
             }
-            Aim::Cut { .. } => self.found = Some(Component::Drives),
-            Aim::Raise { expected_uw } => {
+            Change::Cut { .. } => self.found = Some(Component::Drives),
+            Change::Raise { expected_uw } => {
                 let unused_uw = expected_uw + lost_uw.min(0.0);
                 if unused_uw > expected_uw / 4.0 {
                     self.found = Some(Component::Cpu);

@@ -9,7 +9,7 @@
 //! of 0.4 and 2.35, the least and the most between neighbouring rows of the artifact's `polling-interval-rapl.csv`).
 //! **Start.** Without a reading the budget less everything that the others and idle drives may draw is split by the models: all that the
 //! CPU can use goes to the CPU last, so that drives are capped only where the CPU is at its lowest. `start = full` begins without limits.
-//! **Faults.** Without a new reading nothing is raised. Once the last good reading is older than `blind_after`, the configuration of the start is
+//! **Faults.** Without a new reading nothing is raised. Once the last good reading is older than `stale_after`, the configuration of the start is
 //! a ceiling. Refused knobs: `crate::budget::caps`.
 //! **I/O threads** of the highest class share no core with others while several cores have any (section 5.4; `crate::limit`).
 //!
@@ -63,7 +63,7 @@ pub(crate) struct Pass {
     found: Option<Component>,
     /// Since when there has been a budget.
     since_ns: u64,
-    is_blind: bool,
+    is_stale: bool,
     /// Power with everything at its lowest, where that is over the budget.
     unreachable_uw: Option<u64>,
     /// When the last new reading of power came, whether it says something of the last setting or not.
@@ -90,7 +90,7 @@ impl Pass {
             before_change: (0.0, 0.0),
             found: None,
             since_ns: 0,
-            is_blind: false,
+            is_stale: false,
             unreachable_uw: None,
             read_ns: 0,
             changes: 0,
@@ -102,9 +102,9 @@ impl Pass {
     fn decide(&mut self, now_ns: u64, is_new: bool, out: &mut Vec<Command>) {
         let Some(budget_uw) = self.goals.budget_uw else { return self.lift(now_ns, out) };
         let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
-        let blind_after_ns = self.parameters.common.blind_after_ns;
-        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > blind_after_ns;
-        if self.is_blind {
+        let stale_after_ns = self.parameters.common.stale_after_ns;
+        self.is_stale = now_ns.saturating_sub(known_ns.max(self.since_ns)) > stale_after_ns;
+        if self.is_stale {
             self.trial = None;
             return self.begin_within(now_ns, budget_uw, out);
         }
@@ -194,7 +194,7 @@ impl Pass {
             self.since_ns = now_ns;
         }
         (self.trial, self.found) = (None, None);
-        (self.is_blind, self.unreachable_uw) = (false, None);
+        (self.is_stale, self.unreachable_uw) = (false, None);
         self.control.on_budget();
     }
 
@@ -206,7 +206,7 @@ impl Pass {
     fn state(&self) -> &'static str {
         match self.goals.budget_uw {
             None => "no budget",
-            Some(_) if self.is_blind => "no reading: at most what the models allow",
+            Some(_) if self.is_stale => "no reading: at most what the models allow",
             Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with everything at its lowest",
             Some(_) if self.is_full() => "nothing is limited",
             Some(_) if self.trial.is_some() => "looking for the bottleneck",
@@ -226,12 +226,12 @@ impl Limiter for Pass {
     }
 
     fn interval_ns(&self) -> u64 {
-        self.parameters.own.sample_ns
+        self.parameters.own.sample_interval_ns
     }
 
     fn wanted_interval_ns(&self) -> Option<u64> {
         if self.goals.budget_uw.is_some() {
-            return Some(self.parameters.own.sample_ns);
+            return Some(self.parameters.own.sample_interval_ns);
         }
         let is_wanted = self.changes > 0 || !self.goals.priorities.is_empty();
         is_wanted.then_some(self.parameters.common.interval_ns)

@@ -21,7 +21,7 @@ pub struct Parameters {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Own {
     /// Time between two samples of bandwidth, in nanoseconds.
-    pub sample_ns: u64,
+    pub sample_interval_ns: u64,
     /// Where it begins.
     pub begin: Begin,
     /// What is known of the machine.
@@ -43,11 +43,11 @@ const DEFAULT_PROFILE: &str = "pass-xeon-gold-6430";
 
 const OWN: [Parameter<Own>; 4] = [
     Parameter {
-        key: "sample",
+        key: "sample_interval",
         meaning: "time between the five samples of bandwidth by which the bottleneck is found (100ms; the artifact: 500ms)",
         allowed: TIME,
-        get: |p| text::in_units(p.sample_ns),
-        set: |p, v| time(&mut p.sample_ns, v),
+        get: |p| text::format_duration(p.sample_interval_ns),
+        set: |p, v| time(&mut p.sample_interval_ns, v),
     },
     Parameter {
         key: "start",
@@ -72,7 +72,7 @@ const OWN: [Parameter<Own>; 4] = [
 impl Default for Own {
     fn default() -> Self {
         let profile = Profile::named(DEFAULT_PROFILE).expect("a test reads it");
-        Self { sample_ns: 100_000_000, begin: Begin::Within, profile, period_ns: None }
+        Self { sample_interval_ns: 100_000_000, begin: Begin::Within, profile, period_ns: None }
     }
 }
 
@@ -87,8 +87,8 @@ impl Parameters {
             let Self { common, own } = &mut values;
             parameter::set_either(NAME, (&COMMON, common), (&OWN, own), *setting)?;
         }
-        if values.own.sample_ns > values.common.interval_ns {
-            return Err(ParameterError::Together("sample must not be above interval".to_owned()));
+        if values.own.sample_interval_ns > values.common.interval_ns {
+            return Err(ParameterError::Conflict("sample_interval must not be above interval".to_owned()));
         }
         Ok(values)
     }

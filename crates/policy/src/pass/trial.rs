@@ -4,7 +4,7 @@ use super::ssd_model::Rate;
 
 /// What was changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Aim {
+pub(super) enum Change {
     /// The CPU was cut: unless bandwidth worth more than `expected_uw` was lost, it stays so.
     Cut {
         /// Power that the cut is expected to save, in microwatts.
@@ -22,7 +22,7 @@ pub(super) enum Aim {
 /// A change under watch.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    aim: Aim,
+    change: Change,
     /// Samples from then on are about the change.
     from_ns: u64,
     samples: usize,
@@ -32,8 +32,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    pub(super) fn new(aim: Aim, from_ns: u64, rates: Vec<Rate>, other_uw: f64) -> Self {
-        Self { aim, from_ns, samples: 0, rates, other_uw }
+    pub(super) fn new(change: Change, from_ns: u64, rates: Vec<Rate>, other_uw: f64) -> Self {
+        Self { change, from_ns, samples: 0, rates, other_uw }
     }
 
     /// Counts a sample; whether all are there.
@@ -42,8 +42,8 @@ impl Trial {
         self.samples >= many
     }
 
-    pub(super) fn aim(&self) -> Aim {
-        self.aim
+    pub(super) fn change(&self) -> Change {
+        self.change
     }
 
     pub(super) fn other_uw(&self) -> f64 {

@@ -9,7 +9,7 @@
 //! **Algorithm.** Every coarse interval (1 s) threads are gathered on as few cores as will carry them, and empty workers sleep:
 //! [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with what they were lately; one that has
 //! surged gets a whole sleeping core: [`detector`] (or [`by_load`], for comparison) and [`select`]. Between samples the policy goes by what it has commanded
-//! itself: [`belief`]. When every thread is on the main core, every worker asleep and no command on its way, it asks for nothing until a
+//! itself: [`plant_state`]. When every thread is on the main core, every worker asleep and no command on its way, it asks for nothing until a
 //! request arrives, and allows the whole server to sleep.
 //!
 //! **Readings** of what the paper leaves open, beside those at the top of [`consolidate`], [`detector`] and [`select`]; where there is a parameter,
@@ -30,11 +30,11 @@
 //! none is woken that does not get one. A thread moves at most once in a tick or an interval. A plant that leaves out
 //! quiet ticks, and intervals without requests, gets the same commands as one that does not.
 
-pub mod belief;
 pub mod by_load;
 pub mod consolidate;
 pub mod detector;
 pub mod parameters;
+pub mod plant_state;
 pub mod select;
 mod table;
 
@@ -45,11 +45,11 @@ use pilotlight_plant::{
 
 pub use parameters::{Detect, Parameters};
 
-use crate::gap::Gap;
-use crate::grid::Grid;
-use belief::Belief;
+use crate::request_gap::RequestGap;
+use crate::schedule::Schedule;
 use by_load::ByLoad;
 use detector::Detector;
+use plant_state::PlantState;
 use select::{Cores, whole_core};
 
 /// The name by which an operator chooses it.
@@ -83,14 +83,14 @@ pub struct Counters {
 struct Running {
     detector: Detector,
     by_load: ByLoad,
-    belief: Belief,
+    plant_state: PlantState,
     goal: SleepGoal,
     /// The threads that have surged in this tick; empty between ticks.
     surged: Vec<ThreadId>,
     /// Workers that threads have left in this tick; empty between ticks.
     left: Vec<CoreId>,
     /// When intervals end.
-    grid: Grid,
+    schedule: Schedule,
     /// When the next interval is needed: never where the last sample showed every thread on the main core and all workers
     /// asleep, and nothing was commanded since.
     due_ns: u64,
@@ -99,7 +99,7 @@ struct Running {
     /// There was no core left to give away, and nothing has changed since.
     exhausted: bool,
     /// Where the whole server may sleep.
-    gap: Option<Gap>,
+    gap: Option<RequestGap>,
 }
 
 impl Sandman {
@@ -120,7 +120,7 @@ impl Sandman {
     }
 }
 
-impl Cores for Belief {
+impl Cores for PlantState {
     fn is_awake(&self, core: CoreId) -> bool {
         Self::is_awake(self, core)
     }
@@ -145,9 +145,9 @@ impl Running {
             if parameters.exempt_alone && self.is_alone(thread) {
                 continue;
             }
-            match whole_core(self.belief.topology(), &self.belief, parameters.selection()) {
+            match whole_core(self.plant_state.topology(), &self.plant_state, parameters.selection()) {
                 Some(core) => {
-                    self.left.push(self.belief.home(thread));
+                    self.left.push(self.plant_state.home(thread));
                     self.give(thread, core, out);
                 }
                 None => self.exhausted = true,
@@ -160,7 +160,7 @@ impl Running {
         self.left.clear();
         if out.len() > before {
             self.woke = true;
-            self.due_ns = self.due_ns.min(self.grid.end(now_ns));
+            self.due_ns = self.due_ns.min(self.schedule.at_or_after(now_ns));
         }
         moved
     }
@@ -168,11 +168,11 @@ impl Running {
     /// Workers that their last thread has left sleep, and can be woken again for others.
     fn rest_empty(&mut self, out: &mut Vec<Command>) {
         for &core in &self.left {
-            let is_empty = self.belief.owned(core) == 0 && self.belief.is_awake(core);
-            if is_empty && core != self.belief.topology().main() {
+            let is_empty = self.plant_state.owned(core) == 0 && self.plant_state.is_awake(core);
+            if is_empty && core != self.plant_state.topology().main() {
                 let order = Command::Sleep { core, goal: self.goal };
                 out.push(order);
-                self.belief.follow(&order);
+                self.plant_state.apply(&order);
                 self.exhausted = false;
             }
         }
@@ -180,18 +180,18 @@ impl Running {
 
     /// Whether a thread has a worker core to itself.
     fn is_alone(&self, thread: ThreadId) -> bool {
-        let home = self.belief.home(thread);
-        home != self.belief.topology().main() && self.belief.owned(home) == 1
+        let home = self.plant_state.home(thread);
+        home != self.plant_state.topology().main() && self.plant_state.owned(home) == 1
     }
 
     /// Moves a thread to a core, waking it where it sleeps.
     fn give(&mut self, thread: ThreadId, core: CoreId, out: &mut Vec<Command>) {
-        if !self.belief.is_awake(core) {
+        if !self.plant_state.is_awake(core) {
             out.push(Command::Wake { core });
         }
         let order = Command::Move { thread, to: core };
         out.push(order);
-        self.belief.follow(&order);
+        self.plant_state.apply(&order);
     }
 }
 
@@ -215,15 +215,15 @@ impl Policy for Sandman {
             return Err(Self::unsupported("I/O threads that can be moved"));
         }
         let Some(goal) = self.parameters.sleep.goal(start.capabilities, self.parameters.wake_within_ns) else {
-            return Err(Self::unsupported(self.parameters.sleep.what()));
+            return Err(Self::unsupported(self.parameters.sleep.requirement()));
         };
-        let mut belief = Belief::new(start.topology, start.cores, start.homes.iter().copied());
+        let mut plant_state = PlantState::new(start.topology, start.cores, start.homes.iter().copied());
         for (thread, &home) in start.homes.iter().enumerate() {
             let thread = ThreadId(thread as u16);
             out.push(Command::Completions { thread, how: Completions::Poll });
             if start.cores[home.index()].state != CoreState::Awake {
                 let order = Command::Move { thread, to: start.topology.main() };
-                belief.follow(&order);
+                plant_state.apply(&order);
                 out.push(order);
             }
         }
@@ -231,15 +231,15 @@ impl Policy for Sandman {
         let running = Running {
             detector: Detector::new(&self.parameters, threads, start.now_ns),
             by_load: ByLoad::new(&self.parameters, start.topology.len()),
-            belief,
+            plant_state,
             goal,
             surged: Vec::with_capacity(threads),
             left: Vec::with_capacity(threads),
-            grid: Grid { start_ns: start.now_ns, every_ns: self.parameters.coarse_interval_ns },
+            schedule: Schedule { start_ns: start.now_ns, period_ns: self.parameters.coarse_interval_ns },
             due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
             woke: false,
             exhausted: false,
-            gap: start.capabilities.server_sleep.filter(|_| self.parameters.server_sleep).map(Gap::new),
+            gap: start.capabilities.server_sleep.filter(|_| self.parameters.server_sleep).map(RequestGap::new),
         };
         let next = running.next();
         self.running = Some(running);
@@ -254,7 +254,7 @@ impl Policy for Sandman {
         }
         match self.parameters.detect {
             Detect::Queues => running.detector.on_tick(tick, &mut running.surged),
-            Detect::Load => running.by_load.on_tick(tick, &running.belief, &mut running.surged),
+            Detect::Load => running.by_load.on_tick(tick, &running.plant_state, &mut running.surged),
         }
         self.counters.surges += running.surged.len() as u64;
         let before = out.len();
@@ -269,27 +269,27 @@ impl Policy for Sandman {
         if let Some(gap) = &mut running.gap {
             gap.on_interval(sample);
         }
-        running.belief.see(sample.cores, sample.threads.iter().map(|thread| thread.home));
-        let plan = consolidate::plan(sample, running.belief.topology(), &self.parameters);
+        running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
+        let plan = consolidate::plan(sample, running.plant_state.topology(), &self.parameters);
         let before = out.len();
-        consolidate::commands(&plan, sample, running.belief.topology(), running.goal, out);
+        consolidate::commands(&plan, sample, running.plant_state.topology(), running.goal, out);
         for command in &out[before..] {
-            running.belief.follow(command);
+            running.plant_state.apply(command);
             self.counters.consolidation_moves += u64::from(matches!(command, Command::Move { .. }));
             self.counters.sleeps += u64::from(matches!(command, Command::Sleep { .. }));
         }
         // Only what a sample shows rests: a command can still be refused, or be on its way.
         let woke = std::mem::take(&mut running.woke);
         running.exhausted = false;
-        let rests = !woke && out.len() == before && running.belief.rests();
-        running.due_ns = if rests { NEVER } else { running.grid.after(sample.now_ns) };
+        let rests = !woke && out.len() == before && running.plant_state.is_at_rest();
+        running.due_ns = if rests { NEVER } else { running.schedule.after(sample.now_ns) };
         running.next()
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
         self.counters.refused += 1;
         if let Some(running) = &mut self.running {
-            running.belief.take_back(command);
+            running.plant_state.revert(command);
             running.exhausted = false;
         }
     }
@@ -303,7 +303,7 @@ impl Policy for Sandman {
 
     fn view(&self) -> View {
         let Counters { surges, surge_moves, consolidation_moves, sleeps, refused } = self.counters;
-        let awake = self.running.as_ref().map_or(0, |running| running.belief.cores_awake());
+        let awake = self.running.as_ref().map_or(0, |running| running.plant_state.cores_awake());
         vec![
             ("cores awake", awake.to_string()),
             ("surges", surges.to_string()),

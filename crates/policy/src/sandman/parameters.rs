@@ -42,7 +42,7 @@ pub struct Parameters {
     /// What a count is compared with: the error of the mean, or the deviation of counts.
     pub spread: Spread,
     /// Fewest requests that can be a surge, in the fine interval or in those that are averaged.
-    pub floor: u32,
+    pub min_requests: u32,
     /// How often a count has to be above the bound.
     pub confirm: Confirm,
     /// Fine intervals whose mean is compared in the place of one count.
@@ -56,7 +56,7 @@ pub struct Parameters {
     /// Whether the coarse interval takes threads from cores above the healthy threshold.
     pub relieve: bool,
     /// What the window holds after the whole server slept.
-    pub resume: Resume,
+    pub after_sleep: AfterSleep,
 }
 
 /// By what a burst is detected (Figure 11(a)).
@@ -96,11 +96,11 @@ impl Confirm {
 
 /// What is known after the whole server slept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resume {
+pub enum AfterSleep {
     /// Nothing: the window starts empty.
-    Anew,
+    Empty,
     /// That it was quiet: the window starts full of zeros.
-    Quiet,
+    Zeros,
 }
 
 impl Default for Parameters {
@@ -132,14 +132,14 @@ impl Parameters {
             sleep_at_once: false,
             server_sleep: true,
             spread: Spread::Error,
-            floor: 0,
+            min_requests: 0,
             confirm: Confirm { times: 1, ticks: 1 },
             average: 1,
             min_samples: 2,
             exempt_alone: false,
             reuse_awake: false,
             relieve: false,
-            resume: Resume::Anew,
+            after_sleep: AfterSleep::Empty,
         }
     }
 }
@@ -151,8 +151,8 @@ pub const RECOMMENDED: [(&str, &str); 9] = [
     ("spread", "deviation"),
     ("average", "32"),
     ("z", "9"),
-    ("floor", "20"),
-    ("resume", "quiet"),
+    ("min_requests", "20"),
+    ("after_sleep", "zeros"),
     ("exempt_alone", "true"),
     ("reuse_awake", "true"),
     ("relieve", "true"),
@@ -191,19 +191,19 @@ impl Parameters {
     /// If they do not.
     pub fn check(&self) -> Result<(), ParameterError> {
         if self.idle_ppm > self.healthy_ppm {
-            return Err(ParameterError::Together(format!(
+            return Err(ParameterError::Conflict(format!(
                 "idle_threshold ({}) must not be above healthy_threshold ({}); the paper keeps it at half of it",
-                text::in_percent(self.idle_ppm),
-                text::in_percent(self.healthy_ppm),
+                text::format_percent(self.idle_ppm),
+                text::format_percent(self.healthy_ppm),
             )));
         }
         if self.coarse_interval_ns < self.fine_interval_ns {
             let message = "coarse_interval must not be shorter than fine_interval";
-            return Err(ParameterError::Together(message.to_owned()));
+            return Err(ParameterError::Conflict(message.to_owned()));
         }
         if self.min_samples > self.window {
             let message = "min_samples must not be above window: nothing would ever be detected";
-            return Err(ParameterError::Together(message.to_owned()));
+            return Err(ParameterError::Conflict(message.to_owned()));
         }
         Ok(())
     }
@@ -300,7 +300,8 @@ mod tests {
     #[test]
     fn every_listed_value_can_be_set_again() {
         let mut parameters = Parameters::default();
-        for (key, value) in [("confirm", "3 / 4"), ("z", "2.5"), ("idle_threshold", "12.5%"), ("resume", "quiet")] {
+        for (key, value) in [("confirm", "3 / 4"), ("z", "2.5"), ("idle_threshold", "12.5%"), ("after_sleep", "zeros")]
+        {
             parameters.set(key, value).unwrap();
         }
         let mut again = Parameters::default();
@@ -322,8 +323,8 @@ mod tests {
         for (key, recommended) in RECOMMENDED {
             assert_eq!(value(&[], key), recommended, "{key}");
         }
-        assert_eq!(value(&[("floor", "8"), ("guards", "printed")], "floor"), "8");
-        assert_eq!(value(&[("floor", "8"), ("guards", "printed")], "window"), "32");
+        assert_eq!(value(&[("min_requests", "8"), ("guards", "printed")], "min_requests"), "8");
+        assert_eq!(value(&[("min_requests", "8"), ("guards", "printed")], "window"), "32");
     }
 
     #[test]
@@ -333,7 +334,7 @@ mod tests {
         parameters.set("guards", "recommended").unwrap();
         assert_eq!(parameters.guards(), "recommended");
         assert_eq!(parameters.coarse_interval_ns, 500_000_000);
-        parameters.set("floor", "77").unwrap();
+        parameters.set("min_requests", "77").unwrap();
         assert_eq!(parameters.guards(), "own");
         parameters.set("guards", "printed").unwrap();
         assert_eq!(parameters, Parameters { coarse_interval_ns: 500_000_000, ..Parameters::printed() });

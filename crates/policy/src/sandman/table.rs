@@ -1,6 +1,6 @@
 //! How the parameters of `sandman` are written: a key, what it is for and its values, for each.
 
-use super::parameters::{Confirm, Detect, Parameters, Resume, Spread};
+use super::parameters::{AfterSleep, Confirm, Detect, Parameters, Spread};
 use crate::parameter::{PERCENT, Parameter, SWITCH, TIME, put, text, time};
 use crate::sleep::Sleep;
 
@@ -18,28 +18,28 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
         key: "coarse_interval",
         meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s)",
         allowed: TIME,
-        get: |p| text::in_units(p.coarse_interval_ns),
+        get: |p| text::format_duration(p.coarse_interval_ns),
         set: |p, v| time(&mut p.coarse_interval_ns, v),
     },
     Parameter {
         key: "fine_interval",
         meaning: "time between two looks for bursts (4.4.2, 5.4; paper: 10us)",
         allowed: TIME,
-        get: |p| text::in_units(p.fine_interval_ns),
+        get: |p| text::format_duration(p.fine_interval_ns),
         set: |p, v| time(&mut p.fine_interval_ns, v),
     },
     Parameter {
         key: "idle_threshold",
         meaning: "load under which a worker core is emptied (4.4.1, 5.4; paper: 40%, half of healthy_threshold)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.idle_ppm),
+        get: |p| text::format_percent(p.idle_ppm),
         set: |p, v| put(&mut p.idle_ppm, text::percent(v)),
     },
     Parameter {
         key: "healthy_threshold",
         meaning: "load up to which a core is given threads (4.4.1, 5.4; paper: 80%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.healthy_ppm),
+        get: |p| text::format_percent(p.healthy_ppm),
         set: |p, v| put(&mut p.healthy_ppm, text::percent(v)),
     },
     Parameter {
@@ -132,11 +132,11 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
         set: |p, v| put(&mut p.spread, spread(v)),
     },
     Parameter {
-        key: "floor",
+        key: "min_requests",
         meaning: "guard: fewer requests in what is tested (one fine interval, or those averaged) are no surge (paper: none)",
         allowed: "a whole number from 0 to 4096",
-        get: |p| p.floor.to_string(),
-        set: |p, v| put(&mut p.floor, text::within(v, 0, 4_096)),
+        get: |p| p.min_requests.to_string(),
+        set: |p, v| put(&mut p.min_requests, text::within(v, 0, 4_096)),
     },
     Parameter {
         key: "confirm",
@@ -184,11 +184,11 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
         set: |p, v| put(&mut p.relieve, v.parse().ok()),
     },
     Parameter {
-        key: "resume",
-        meaning: "guard: after the whole server slept the window is empty (anew), or holds that it was quiet (quiet)",
-        allowed: "anew or quiet",
-        get: |p| if p.resume == Resume::Anew { "anew" } else { "quiet" }.to_owned(),
-        set: |p, v| put(&mut p.resume, resume(v)),
+        key: "after_sleep",
+        meaning: "guard: after the whole server slept the window is empty, or full of zeros",
+        allowed: "empty or zeros",
+        get: |p| if p.after_sleep == AfterSleep::Empty { "empty" } else { "zeros" }.to_owned(),
+        set: |p, v| put(&mut p.after_sleep, after_sleep(v)),
     },
 ];
 
@@ -204,7 +204,7 @@ fn wake_within_text(ns: u64) -> String {
     match ns {
         0 => "shallowest".to_owned(),
         u64::MAX => "deepest".to_owned(),
-        _ => text::in_units(ns),
+        _ => text::format_duration(ns),
     }
 }
 
@@ -224,10 +224,10 @@ fn spread(value: &str) -> Option<Spread> {
     }
 }
 
-fn resume(value: &str) -> Option<Resume> {
+fn after_sleep(value: &str) -> Option<AfterSleep> {
     match value {
-        "anew" => Some(Resume::Anew),
-        "quiet" => Some(Resume::Quiet),
+        "empty" => Some(AfterSleep::Empty),
+        "zeros" => Some(AfterSleep::Zeros),
         _ => None,
     }
 }

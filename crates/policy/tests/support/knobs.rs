@@ -2,7 +2,7 @@
 
 use pilotlight_plant::{Capabilities, Kind, KnobId, Of, Quantity, Reading, ReadingId, Source, Window};
 
-use super::Dice;
+use super::Random;
 
 /// Knobs by number, and the plant that has them.
 pub(crate) struct Knobs {
@@ -38,7 +38,7 @@ impl Knobs {
             let (set, all) = of_kind.fold((0, 0), |sum, (knob, &value)| (sum.0 + value, sum.1 + knob.found));
             (100_000_000 * u128::from(set) / u128::from(all)) as u64
         };
-        let varies = Dice(window).below(30_000_000);
+        let varies = Random::new(window).below(30_000_000);
         let capped = [Kind::LimitUw, Kind::QuotaPpm, Kind::BytesPerS].map(share).into_iter().sum::<u64>();
         let server_uw = 100_000_000 + capped + varies;
         if of == Of::Server { server_uw } else { server_uw / 4 }
@@ -47,10 +47,10 @@ impl Knobs {
     /// Bytes a second in one direction with the present settings.
     fn bytes_per_s(&self, of: Of, window: u64) -> u64 {
         let cap = self.capabilities.find_knob(of, Kind::BytesPerS).map(|(id, _)| self.values[id.index()]);
-        Dice(window).below(4_000_000_000).min(cap.unwrap_or(u64::MAX) / 2)
+        Random::new(window).below(4_000_000_000).min(cap.unwrap_or(u64::MAX) / 2)
     }
 
-    /// What the policy is told of these sources; a window in eight is missing.
+    /// What the policy is commanded of these sources; a window in eight is missing.
     pub(crate) fn readings(&self, wanted: &[ReadingId], now_ns: u64) -> Vec<Reading> {
         let source = |id: &ReadingId| (*id, &self.capabilities.sources[id.index()]);
         wanted.iter().map(source).map(|(id, source)| self.reading(id, source, now_ns)).collect()
@@ -58,11 +58,11 @@ impl Knobs {
 
     fn reading(&self, id: ReadingId, source: &Source, now_ns: u64) -> Reading {
         let known = now_ns.saturating_sub(source.lag.ns()) / source.window_ns;
-        let last = (1..=known).rev().find(|window| Dice(*window).below(8) != 0).map(|window| {
+        let last = (1..=known).rev().find(|window| Random::new(*window).below(8) != 0).map(|window| {
             let value = Some(match source.quantity {
                 Quantity::PowerUw => self.power_uw(source.of, window),
-                Quantity::LatencyNs(_) => 20_000 + Dice(window).below(3_000) * (1 + window / 64 % 3),
-                Quantity::BacklogBytes => Dice(window / 100).below(2),
+                Quantity::LatencyNs(_) => 20_000 + Random::new(window).below(3_000) * (1 + window / 64 % 3),
+                Quantity::BacklogBytes => Random::new(window / 100).below(2),
                 _ => self.bytes_per_s(source.of, window),
             });
             Window { ended_ns: window * source.window_ns, value }

@@ -1,9 +1,9 @@
 //! A plant for tests: cores and I/O threads as a table, commands with delays and refusals, and complaints about whatever a policy
 //! must not do.
 
-mod dice;
 mod knobs;
 mod machine;
+mod random;
 
 use std::collections::VecDeque;
 
@@ -12,9 +12,9 @@ use pilotlight_plant::{
     Tick, Topology,
 };
 
-pub(crate) use dice::Dice;
 use knobs::Knobs;
 use machine::capabilities;
+pub(crate) use random::Random;
 
 /// Time that one request keeps a core busy when it comes; half of that when it is answered.
 const REQUEST_NS: u64 = 1_250;
@@ -27,14 +27,14 @@ const WAKE_ALL: [&str; 4] = ["cpu-jailing", "pass", "pacer", "pg"];
 
 /// How a plant takes commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manners {
+pub(crate) struct Faults {
     /// Ticks until a command takes effect.
     pub(crate) delay: u64,
     /// One command in so many is refused; 0 for none.
     pub(crate) refuse_every: u64,
 }
 
-/// What a plant has been told and not done yet.
+/// What a plant has been commanded and not done yet.
 #[derive(Clone, Debug)]
 struct Pending {
     ready_ns: u64,
@@ -50,8 +50,8 @@ pub(crate) struct Plant {
     pub(crate) next_needed_ns: u64,
     pub(crate) stays_awake_ns: u64,
     policy: Box<dyn Policy>,
-    manners: Manners,
-    dice: Dice,
+    faults: Faults,
+    random: Random,
     pending: VecDeque<Pending>,
     /// What each thread did since the interval began; its home is filled in later.
     threads: Vec<ThreadSample>,
@@ -73,7 +73,7 @@ impl Plant {
         topology: Topology,
         cores: Vec<CoreState>,
         homes: Vec<CoreId>,
-        manners: Manners,
+        faults: Faults,
         policy: Box<dyn Policy>,
     ) -> (Self, Vec<Command>) {
         let mut plant = Self {
@@ -88,8 +88,8 @@ impl Plant {
             next_needed_ns: 0,
             stays_awake_ns: 0,
             policy,
-            manners,
-            dice: Dice(1),
+            faults,
+            random: Random::new(1),
             pending: VecDeque::new(),
             since_ns: 1_000_000,
             knobs: Knobs::new(capabilities()),
@@ -132,7 +132,7 @@ impl Plant {
         out
     }
 
-    /// Time passes; what arrived in it is counted whether or not the policy is told.
+    /// Time passes; what arrived in it is counted whether or not the policy is commanded.
     pub(crate) fn arrive(&mut self, now_ns: u64, counts: &[ThreadCount]) {
         for (core, state) in self.cores.iter().enumerate() {
             self.awake_ns[core] += if *state == CoreState::Awake { now_ns - self.now_ns } else { 0 };
@@ -183,8 +183,8 @@ impl Plant {
         out
     }
 
-    /// The end of an interval. The policy is told, and what it commanded returned, unless `told` is false.
-    pub(crate) fn interval(&mut self, told: bool) -> Vec<Command> {
+    /// The end of an interval. The policy is commanded, and what it commanded returned, unless `commanded` is false.
+    pub(crate) fn interval(&mut self, commanded: bool) -> Vec<Command> {
         let cores: Vec<_> = (0..self.cores.len())
             .map(|core| CoreSample {
                 state: self.cores[core],
@@ -205,7 +205,7 @@ impl Plant {
         self.busy_ns.fill(0);
         self.awake_ns.fill(0);
         let mut out = Vec::new();
-        if told {
+        if commanded {
             let readings = self.knobs.readings(&self.policy.wants().readings, self.now_ns);
             let sample =
                 Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &readings };
@@ -235,7 +235,7 @@ impl Plant {
     /// Checks an answer, and queues it.
     fn obey(&mut self, answer: &[Command], may_wake: bool) {
         self.check(answer, may_wake || self.wakes_all);
-        let ready_ns = self.now_ns + self.manners.delay * 10_000;
+        let ready_ns = self.now_ns + self.faults.delay * 10_000;
         self.pending.extend(answer.iter().map(|&command| Pending { ready_ns, command }));
         self.take_effect();
     }
@@ -248,11 +248,11 @@ impl Plant {
                 Command::Move { thread, to } => {
                     assert!(!moved.contains(&thread), "{thread:?} moves twice: {answer:?}");
                     moved.push(thread);
-                    let at_once = self.manners.delay == 0 && self.manners.refuse_every == 0;
+                    let at_once = self.faults.delay == 0 && self.faults.refuse_every == 0;
                     assert!(!at_once || awake[to.index()], "{to:?} gets a thread in its sleep: {answer:?}");
                 }
                 Command::Sleep { core, .. } => {
-                    assert_ne!(core, self.topology.main(), "the main core is told to sleep");
+                    assert_ne!(core, self.topology.main(), "the main core is commanded to sleep");
                     let gets_one = |other: &Command| matches!(other, Command::Move { to, .. } if *to == core);
                     assert!(!answer.iter().any(gets_one), "{core:?} gets a thread and is to sleep: {answer:?}");
                 }
@@ -274,7 +274,7 @@ impl Plant {
             if let Command::Move { thread, to } = *command {
                 homes[thread.index()] = None;
                 assert!(!given.contains(&to), "{to:?} is given away twice: {answer:?}");
-                let in_use = homes.contains(&Some(to)) && self.manners == Manners::default();
+                let in_use = homes.contains(&Some(to)) && self.faults == Faults::default();
                 assert!(!in_use, "{to:?} is in use: {answer:?}");
                 given.push(to);
             }
@@ -297,7 +297,7 @@ impl Plant {
     }
 
     fn execute(&mut self, command: Command) -> Result<(), Refusal> {
-        let refused = self.manners.refuse_every > 0 && self.dice.below(self.manners.refuse_every) == 0;
+        let refused = self.faults.refuse_every > 0 && self.random.below(self.faults.refuse_every) == 0;
         match command {
             Command::Move { .. } if refused => return Err(Refusal::Unknown),
             Command::Move { thread: ThreadId(thread), to } => {

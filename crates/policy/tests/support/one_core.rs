@@ -7,7 +7,7 @@ use pilotlight_plant::{
 };
 use pilotlight_policy::build;
 
-use crate::dice::Dice;
+use crate::random::Random;
 
 const STEP_NS: u64 = 500_000_000;
 /// A round that finds nothing.
@@ -81,7 +81,7 @@ pub(crate) struct OneCore {
     arrival_ns: f64,
     /// When it is free, and when the one that polls is.
     free_ns: (f64, f64),
-    dice: Dice,
+    random: Random,
 }
 
 fn capabilities(machine: &Machine) -> Capabilities {
@@ -112,7 +112,7 @@ impl OneCore {
             now_ns: 0,
             arrival_ns: 0.0,
             free_ns: (0.0, 0.0),
-            dice: Dice(machine.seed),
+            random: Random::new(machine.seed),
             machine,
         };
         let cores = [CoreSample::new(CoreState::Awake)];
@@ -155,7 +155,7 @@ impl OneCore {
     }
 
     fn gap_ns(&mut self, rate: f64) -> f64 {
-        let uniform = (self.dice.below(1 << 40) + 1) as f64 / (1_u64 << 40) as f64;
+        let uniform = (self.random.below(1 << 40) + 1) as f64 / (1_u64 << 40) as f64;
         if self.machine.is_random { -uniform.ln() * 1e9 / rate } else { 1e9 / rate }
     }
 

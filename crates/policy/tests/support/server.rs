@@ -9,7 +9,7 @@ use pilotlight_plant::{
 };
 use pilotlight_policy::build;
 
-use crate::dice::Dice;
+use crate::random::Random;
 
 pub(crate) const STEP_NS: u64 = 500_000_000;
 pub(crate) const MAX_KHZ: u64 = 2_600_000;
@@ -114,7 +114,7 @@ pub(crate) struct Server {
     pub(crate) awake_ns: u64,
     goals: Goals,
     power_w: f64,
-    dice: Dice,
+    random: Random,
     /// Requests that are due, less than one.
     carry: f64,
 }
@@ -182,7 +182,7 @@ impl Server {
             awake_ns: 0,
             goals,
             power_w: 0.0,
-            dice: Dice(machine.seed),
+            random: Random::new(machine.seed),
             carry: 0.0,
             capabilities,
             machine,
@@ -226,7 +226,7 @@ impl Server {
 
     /// A number that deviates by about one from 0.
     fn deviation(&mut self) -> f64 {
-        (0..12).map(|_| self.dice.below(1_000_000) as f64 / 1e6).sum::<f64>() - 6.0
+        (0..12).map(|_| self.random.below(1_000_000) as f64 / 1e6).sum::<f64>() - 6.0
     }
 
     /// Time passes under this load.

@@ -9,7 +9,7 @@ use pilotlight_plant::{
 };
 use pilotlight_policy::build;
 
-use super::dice::Dice;
+use super::random::Random;
 
 pub(crate) const NAMESPACES: usize = 10;
 /// 10 MiB/s a drive.
@@ -52,7 +52,7 @@ pub(crate) struct Machine {
     pub(crate) is_artifact: bool,
     /// What each namespace of a class keeps, in bytes a second.
     pub(crate) minimums: Vec<(u8, u64)>,
-    /// How late it is told what is read and written.
+    /// How late it is commanded what is read and written.
     pub(crate) bytes_lag_steps: usize,
     pub(crate) seed: u64,
 }
@@ -218,7 +218,7 @@ pub(crate) struct Plant {
     budget_w: Option<u64>,
     has_started: bool,
     name: &'static str,
-    dice: Dice,
+    random: Random,
 }
 
 impl Plant {
@@ -250,7 +250,7 @@ impl Plant {
             budget_w: None,
             has_started: false,
             name,
-            dice: Dice(machine.seed),
+            random: Random::new(machine.seed),
             capabilities,
             machine: machine.clone(),
         }
@@ -353,7 +353,7 @@ impl Plant {
         let ended_ns = self.now_ns.checked_sub(LAG_NS)?;
         let (to, steps) = ((ended_ns / STEP_NS) as usize, self.machine.window_steps as usize);
         let mean_w = self.power_w[to.checked_sub(steps)?..to].iter().sum::<f64>() / steps as f64;
-        let uniform: f64 = (0..12).map(|_| self.dice.below(1 << 20) as f64 / (1 << 20) as f64).sum();
+        let uniform: f64 = (0..12).map(|_| self.random.below(1 << 20) as f64 / (1 << 20) as f64).sum();
         let value = (mean_w + self.machine.noise_w * (uniform - 6.0)).round().max(0.0) as u64 * 1_000_000;
         Some(Window { ended_ns: to as u64 * STEP_NS, value: Some(value) })
     }

@@ -82,7 +82,7 @@ fn flags_and_file_say_the_same() {
 fn parameters_are_set_in_the_order_of_the_file() {
     let loaded = file("[policy]\nwindow = 64\nguards = \"recommended\"\nfloor = 3\n");
     let keys: Vec<String> = loaded.operation.policy.parameters.into_iter().map(|(key, _)| key).collect();
-    assert_eq!(keys, ["window", "guards", "floor"]);
+    assert_eq!(keys, ["window", "guards", "min_requests"]);
 }
 
 #[test]
