@@ -1,5 +1,5 @@
-//! What an interval of `pacer`, and of `pass` around it, costs the main core (promise: under 50 us): medians, and the longest, over an hour
-//! of loads that change every minute, on 16, 48 and 96 cores.
+//! Cost of an interval of `pacer`, alone and under `pass` (promise: under 50 us): median, p99 and maximum over an hour of loads that change every
+//! minute, on 16, 48 and 96 cores.
 //!
 //! `cargo bench -p pilotlight-policy --bench interval`
 
@@ -12,7 +12,7 @@ use pilotlight_plant::{Goals, Tolerance};
 use random::Random;
 use server::{Load, Machine, Server};
 
-/// Half seconds of a load, and how many loads.
+/// Steps of half a second in a load, and number of loads.
 const STEPS: u64 = 120;
 const LOADS: u64 = 60;
 

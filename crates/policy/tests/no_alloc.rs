@@ -1,5 +1,5 @@
-//! What policies do every 10 us allocates nothing: fine ticks with surges, late ones and quiet times included, and the intervals of
-//! those that are asked that often. A counting allocator looks on; it counts for each thread alone, as the test harness allocates too.
+//! Decisions every 10 us allocate nothing: fine ticks of `sandman`, including surges, late ticks and times without requests, and intervals of
+//! the other policies. A counting allocator counts per thread, as the test harness allocates too.
 
 #[path = "support/machine.rs"]
 mod machine;
@@ -17,7 +17,7 @@ use pilotlight_plant::{
 use pilotlight_policy::build;
 use random::Random;
 
-/// Counts what it is asked for.
+/// Counts allocations.
 struct Counting;
 
 thread_local! {
@@ -31,7 +31,7 @@ fn allocations() -> u64 {
 // SAFETY: everything is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1)); // a thread that ends has none
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1)); // fails while a thread exits
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -47,7 +47,7 @@ static COUNTING: Counting = Counting;
 
 const THREADS: u16 = 40;
 
-/// A policy in charge of a plant whose workers sleep.
+/// Starts a policy on a plant whose workers sleep.
 fn start(name: &str, settings: &[(&str, &str)]) -> Box<dyn Policy> {
     let topology = Topology::paired(16).unwrap();
     let state = |core: CoreId| if core.0 == 0 { CoreState::Awake } else { CoreState::Asleep(Depth::MonitorWait) };
@@ -68,7 +68,7 @@ fn start(name: &str, settings: &[(&str, &str)]) -> Box<dyn Policy> {
 }
 
 #[test]
-fn what_is_done_every_10_us_allocates_nothing() {
+fn decisions_every_10_us_allocate_nothing() {
     for settings in [&[("guards", "printed")][..], &[("guards", "recommended")], &[("detect", "load")]] {
         ticks(settings);
     }
@@ -124,7 +124,7 @@ fn intervals(name: &str, settings: &[(&str, &str)]) {
     let (mut now_ns, mut commands, mut before) = (0, 0, 0);
     for interval in 0..20_000 {
         if interval == 1 {
-            before = allocations(); // the first one makes the room that is kept
+            before = allocations(); // the first interval allocates the buffers
         }
         now_ns += 10_000;
         cores.iter_mut().for_each(|core| core.busy_ns = 0);

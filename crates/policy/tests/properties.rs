@@ -20,17 +20,17 @@ const FINE: (&str, &str) = ("interval", "10us");
 
 type Settings = &'static [(&'static str, &'static str)];
 
-/// Those with a power budget, with an interval of these tests.
+/// Parameters of policies with a power budget, in the time scale of these tests.
 const LESS: (&str, &str) = ("stale_after", "1ms");
 const SAMPLE: (&str, &str) = ("sample_interval", "50us");
 
-/// `pacer` with times of these tests.
+/// Parameters of `pacer`, in the time scale of these tests.
 const IDLE: (&str, &str) = ("idle_after", "500us");
 const WINDOW: (&str, &str) = ("window", "250us");
 const FEW: (&str, &str) = ("min_requests", "4");
 const STABLE: (&str, &str) = ("unstable_threshold", "90%");
 
-/// Every policy, `sandman` with unlike guards and as in the steps of Figure 11.
+/// Every policy; `sandman` with different guards and as in the steps of Figure 11.
 const POLICIES: [(&str, Settings); 51] = [
     ("static", &[]),
     ("interrupt", &[]),
@@ -133,7 +133,7 @@ const POLICIES: [(&str, Settings); 51] = [
     ("native", &[]),
     ("ssd-apst", &[]),
 ];
-/// Those that put whatever is not needed to sleep, and take longer for it than a slow plant takes for a command.
+/// Policies that put unneeded cores to sleep, with intervals longer than the delay of a slow plant.
 const GATHERING: Range<usize> = 7..22;
 /// `sandman` with pairs of siblings.
 const PAIRING: Range<usize> = 11..18;
@@ -154,32 +154,31 @@ fn interval_ticks(which: usize) -> u64 {
     }
 }
 
-/// A stretch of steady load: in each tick a thread gets requests with a chance of `rates` per mille, up to twice that many
-/// thousandths.
+/// A period of steady load: in each tick a thread gets up to twice `rates` thousandths of requests on average.
 #[derive(Clone, Debug)]
 struct Phase {
     ticks: u64,
     rates: Vec<u64>,
-    /// The whole server sleeps before it.
+    /// Whether the whole server sleeps before it.
     slept: bool,
-    /// The power budget that holds from its beginning on, if it is another one.
+    /// The new power budget at its start, if it changes.
     budget_uw: Option<Option<u64>>,
 }
 
-/// A plant and what happens to it.
+/// A plant and its history.
 #[derive(Clone, Debug)]
 struct History {
     topology: Topology,
     asleep: Vec<bool>,
     homes: Vec<u16>,
     phases: Vec<Phase>,
-    /// Ticks are up to so late, in nanoseconds.
+    /// Maximum lateness of ticks, in nanoseconds.
     late_ns: u64,
     seed: u64,
 }
 
 impl History {
-    /// A plant in the history's state. Only one that obeys at once can start with an I/O thread on a core that sleeps.
+    /// A plant in the history's state. Only one without faults can start with an I/O thread on a sleeping core.
     fn plant(&self, faults: Faults, policy: Box<dyn Policy>) -> (Plant, Vec<Command>) {
         let homes: Vec<_> = self.homes.iter().map(|&home| CoreId(home % self.topology.len() as u16)).collect();
         let awake = |core: CoreId| {
@@ -191,7 +190,7 @@ impl History {
         Plant::new(self.topology.clone(), cores, homes, faults, policy)
     }
 
-    /// What a thread gets in a tick of a phase.
+    /// Requests of threads in a tick of a phase.
     fn counts(&self, phase: &Phase, random: &mut Random) -> Vec<ThreadCount> {
         let mut counts = Vec::new();
         for thread in 0..self.homes.len() {
@@ -238,7 +237,7 @@ fn faults() -> impl Strategy<Value = Faults> {
         .prop_map(|(delay, refuse_every)| Faults { delay, refuse_every })
 }
 
-/// Ticks of a history, one after the other, with how late each is.
+/// Ticks of a history, with the lateness of each.
 struct Clock<'a> {
     history: &'a History,
     random: Random,
@@ -251,7 +250,7 @@ impl<'a> Clock<'a> {
         Self { history, random: Random::new(history.seed), tick: 0, now_ns: plant.now_ns }
     }
 
-    /// The next tick: when it runs, how long it was since the last, and what came in.
+    /// The next tick: its time, the time since the last one, and its requests.
     fn next(&mut self, phase: &Phase, start_ns: u64) -> (u64, u64, Vec<ThreadCount>) {
         self.tick += 1;
         let late_ns = if self.history.late_ns == 0 { 0 } else { self.random.below(self.history.late_ns) };
@@ -266,7 +265,7 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// What must hold on a plant that does at once what it is commanded, after an interval in which these threads had requests.
+/// Invariants on a plant without faults, after an interval with these requests of threads.
 fn check_consolidated(plant: &Plant, requests: &[u64]) -> Result<(), TestCaseError> {
     let main = plant.topology.main();
     let empty = |core: CoreId| !plant.homes.contains(&core);
@@ -291,9 +290,9 @@ fn check_consolidated(plant: &Plant, requests: &[u64]) -> Result<(), TestCaseErr
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The plant's own checks hold all the time (tests/support); after each interval threads are where they should be.
+    /// The plant's own checks always hold (tests/support); after each interval threads have their target homes.
     #[test]
-    fn on_a_plant_that_obeys(history in history(1..12), which in PAIRING) {
+    fn on_a_plant_without_faults(history in history(1..12), which in PAIRING) {
         let (mut plant, _) = history.plant(Faults::default(), policy(which));
         let start_ns = plant.now_ns;
         let mut clock = Clock::new(&history, &plant);
@@ -311,8 +310,8 @@ proptest! {
         }
     }
 
-    /// A plant that is slow and refuses at random: nothing is ever on a sleeping core, and once the load has been steady
-    /// and light for a while and nothing is refused any more, all of it is on the main core.
+    /// A plant with delays and random refusals: no I/O thread is on a sleeping core, and after a period without requests all are
+    /// on the main core.
     #[test]
     fn on_a_plant_that_is_slow_and_refuses(history in history(1..10), faults in faults(), which in GATHERING) {
         let (mut plant, _) = history.plant(faults, policy(which));
@@ -335,17 +334,17 @@ proptest! {
         prop_assert_eq!(awake, 1, "an idle server keeps one core awake");
     }
 
-    /// Leaving out quiet ticks, and intervals without requests, as far as `next_needed` allows, changes no command.
+    /// Skipping ticks and intervals without requests, as far as `next_needed` allows, changes no command.
     #[test]
-    fn lazy_is_eager(history in history(1..14), faults in faults(), which in 0..POLICIES.len(), skip in 0..4u64) {
+    fn skipping_ticks_and_intervals_changes_no_command(history in history(1..14), faults in faults(), which in 0..POLICIES.len(), skip in 0..4u64) {
         let (mut eager, eagerly) = history.plant(faults, policy(which));
         let (mut lazy, lazily) = history.plant(faults, policy(which));
         prop_assert_eq!(eagerly, lazily);
         let start_ns = eager.now_ns;
         let mut clock = Clock::new(&history, &eager);
-        // A plant may leave things out; it does not have to.
+        // A plant may skip calls, but does not have to.
         let mut skips = Random::new(history.seed ^ 7);
-        // What keeps cores busy and is no request: keep-alives.
+        // Busy time without requests, such as keep-alives.
         let mut noise = Random::new(history.seed ^ 9);
         for phase in &history.phases {
             if phase.slept {
@@ -365,15 +364,15 @@ proptest! {
                     eager.work(thread, busy_ns);
                     lazy.work(thread, busy_ns);
                 }
-                let left_out = counts.is_empty() && now_ns < lazy.next_needed_ns && skips.below(4) >= skip;
+                let is_skipped = counts.is_empty() && now_ns < lazy.next_needed_ns && skips.below(4) >= skip;
                 let eagerly = eager.tick(elapsed_ns, &counts);
-                let lazily = if left_out { Vec::new() } else { lazy.tick(elapsed_ns, &counts) };
-                prop_assert_eq!(eagerly, lazily, "tick at {} ns, left out: {}", now_ns, left_out);
+                let lazily = if is_skipped { Vec::new() } else { lazy.tick(elapsed_ns, &counts) };
+                prop_assert_eq!(eagerly, lazily, "tick at {} ns, skipped: {}", now_ns, is_skipped);
                 prop_assert_eq!(eager.stays_awake_ns, lazy.stays_awake_ns, "at {} ns", now_ns);
                 if clock.interval_ends(which) {
-                    let left_out = lazy.is_quiet() && now_ns < lazy.next_needed_ns && skips.below(4) >= skip;
-                    let (eagerly, lazily) = (eager.interval(true), lazy.interval(!left_out));
-                    prop_assert_eq!(eagerly, lazily, "interval at {} ns, left out: {}", now_ns, left_out);
+                    let is_skipped = lazy.is_quiet() && now_ns < lazy.next_needed_ns && skips.below(4) >= skip;
+                    let (eagerly, lazily) = (eager.interval(true), lazy.interval(!is_skipped));
+                    prop_assert_eq!(eagerly, lazily, "interval at {} ns, skipped: {}", now_ns, is_skipped);
                 }
             }
         }
@@ -381,9 +380,9 @@ proptest! {
         prop_assert_eq!(&eager.cores, &lazy.cores);
     }
 
-    /// Policies take over from one another at any moment: no thread is left on a core that sleeps (the plant's check).
+    /// Policies are replaced at any time: no thread is left on a sleeping core (the plant's check).
     #[test]
-    fn taking_over(history in history(1..8), turns in prop::collection::vec(0..POLICIES.len(), 2..6)) {
+    fn policies_can_be_replaced_at_any_time(history in history(1..8), turns in prop::collection::vec(0..POLICIES.len(), 2..6)) {
         let (mut plant, _) = history.plant(Faults::default(), policy(turns[0]));
         let start_ns = plant.now_ns;
         let mut clock = Clock::new(&history, &plant);
@@ -406,13 +405,13 @@ proptest! {
 }
 
 #[test]
-fn every_policy_is_among_them() {
+fn every_policy_is_tested() {
     for name in pilotlight_policy::NAMES {
         assert!(POLICIES.iter().any(|(listed, _)| *listed == name), "add {name} to POLICIES");
     }
 }
 
-/// Once everything rests nothing more is needed; that is what lets a whole server sleep.
+/// An idle server needs no interval, so that the whole server can sleep.
 #[test]
 fn an_idle_server_needs_nothing() {
     for which in GATHERING {
@@ -436,9 +435,9 @@ fn an_idle_server_needs_nothing() {
     }
 }
 
-/// After a rest, a surge makes the end of its interval needed, and while its core is on its way nothing rests again.
+/// On an idle server a surge makes the end of its interval needed, also while its move is pending.
 #[test]
-fn a_surge_ends_the_rest_although_no_sample_shows_it_yet() {
+fn a_surge_ends_the_idle_state_before_a_sample_shows_it() {
     let topology = Topology::paired(4).unwrap();
     let asleep = CoreState::Asleep(Depth::MonitorWait);
     let cores = vec![CoreState::Awake, asleep, asleep, asleep];
@@ -450,14 +449,14 @@ fn a_surge_ends_the_rest_although_no_sample_shows_it_yet() {
     plant.interval(true);
     assert_eq!(plant.next_needed_ns, u64::MAX);
 
-    // Everything was left out for two intervals; one tick before the end of the fourth a thread surges.
+    // Two intervals were skipped; one tick before the end of the fourth a thread surges.
     let counts = [ThreadCount { thread: ThreadId(1), requests: 3, busy_ns: 0 }];
     plant.arrive(interval_ns(4) - TICK_NS, &counts);
     assert!(!plant.tick(TICK_NS, &counts).is_empty());
     assert_eq!(plant.next_needed_ns, interval_ns(4));
     plant.arrive(interval_ns(4), &[]);
     plant.interval(true);
-    assert_eq!(plant.next_needed_ns, interval_ns(5), "the move has not begun, so all seems to rest");
+    assert_eq!(plant.next_needed_ns, interval_ns(5), "the move is pending, so the sample looks idle");
     plant.arrive(interval_ns(5), &[]);
     assert!(!plant.interval(true).is_empty());
 }

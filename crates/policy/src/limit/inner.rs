@@ -1,10 +1,10 @@
-//! The inner policy of a limiter, and the plant that it sees.
+//! The inner policy of a limiter, and the plant that is visible to it.
 //!
-//! **Cores.** The plant that it sees has the main core and the first of the workers, numbered without gaps. When their number changes it takes that
-//! plant over as it is, as any policy takes over a plant ([`Policy::start`]). I/O threads on cores that it does not see are visible on the main core; those that it leaves there
-//! are moved there. The other cores sleep.
-//! **Quiet times.** It is never told of a quiet tick or interval that it does not need, whether the plant leaves that out or not; so what is
-//! left out changes nothing. Where it wants longer intervals than the limiter, several are added up.
+//! **Cores.** The visible plant has the main core and the first workers, numbered without gaps. When their number changes the inner policy
+//! takes over the new plant ([`Policy::start`]). I/O threads on hidden cores are reported on the main core; those that it leaves there are moved
+//! there. Hidden cores sleep.
+//! **Intervals without requests** that it does not need are never passed on, so that it makes no difference whether the plant skips them. If it
+//! wants longer intervals than the limiter, several are added up.
 
 use pilotlight_plant::{
     Capabilities, Command, Component, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Of, Policy,
@@ -21,7 +21,7 @@ use crate::schedule::Schedule;
 /// An inner policy.
 pub(crate) struct Inner {
     policy: Box<dyn Policy>,
-    /// Kinds of knobs that it does not have.
+    /// Kinds of knobs that are hidden from it.
     hidden: &'static [Kind],
     wants: Wants,
     next: Next,
@@ -29,14 +29,14 @@ pub(crate) struct Inner {
     /// The whole plant; `None` before the start.
     topology: Option<Topology>,
     capabilities: Capabilities,
-    /// The cores that it sees, by the number that it sees them under.
+    /// The visible cores, by their number in the visible plant.
     visible: Vec<CoreId>,
-    /// State of each core, home of each I/O thread, and to where it was told to move since.
+    /// State of each core, home of each I/O thread, and the target of its pending move.
     cores: Vec<CoreSample>,
     homes: Vec<CoreId>,
     moving_to: Vec<Option<CoreId>>,
     hotplug: Hotplug,
-    /// Its intervals; `None` if it wants all that there are.
+    /// Its intervals; `None` if it wants all of the limiter's.
     schedule: Option<Schedule>,
     due_ns: u64,
     sum: Sum,
@@ -87,18 +87,18 @@ impl Inner {
         self.policy.view()
     }
 
-    /// How many cores it sees.
+    /// Number of visible cores.
     pub(crate) fn cores(&self) -> usize {
         self.visible.len()
     }
 
-    /// As many cores as it can be limited to: all, where I/O threads cannot be moved or cores cannot sleep.
+    /// The number of cores that it can be limited to: all, if I/O threads cannot be moved or cores cannot sleep.
     pub(crate) fn clamp(&self, cores: usize) -> usize {
         let can = self.capabilities.moves.is_some() && !self.capabilities.sleeps.is_empty();
         if can { cores.clamp(1, self.cores.len().max(1)) } else { self.cores.len() }
     }
 
-    /// Takes over a plant, of which it sees so many cores; `limiter_ns` is the limiter's interval.
+    /// Takes over a plant with this number of visible cores; `limiter_ns` is the limiter's interval.
     pub(crate) fn start(
         &mut self,
         start: &Start<'_>,
@@ -125,13 +125,13 @@ impl Inner {
         self.visible.sort_unstable();
     }
 
-    /// Lets it see so many cores from now on; whether that is another number than before.
+    /// Changes the number of visible cores; whether it was different.
     pub(crate) fn limit_cores(&mut self, now_ns: u64, cores: usize, out: &mut Vec<Command>) -> bool {
         let Some(topology) = self.topology.clone().filter(|_| self.clamp(cores) != self.visible.len()) else {
             return false;
         };
         self.set_visible(&topology, cores);
-        // What it could do with other cores it can do with these.
+        // It has run on this plant, so it supports it.
         self.take_over(now_ns, out).is_ok()
     }
 
@@ -142,7 +142,8 @@ impl Inner {
         let siblings = self.visible.iter().map(|&core| topology.sibling(core).and_then(seen)).collect();
         let Ok(small) = Topology::new(main, siblings) else { return Ok(()) };
         let cores: Vec<_> = self.visible.iter().map(|core| self.cores[core.index()]).collect();
-        let homes: Vec<_> = (0..self.homes.len()).map(|thread| seen(self.place(thread)).unwrap_or(main)).collect();
+        let homes: Vec<_> =
+            (0..self.homes.len()).map(|thread| seen(self.target_home(thread)).unwrap_or(main)).collect();
         let capabilities = self.visible_capabilities();
         let begin = out.len();
         let start = Start {
@@ -160,12 +161,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Where an I/O thread is, or will be.
-    fn place(&self, thread: usize) -> CoreId {
+    /// Home of an I/O thread after its pending move.
+    fn target_home(&self, thread: usize) -> CoreId {
         self.moving_to[thread].unwrap_or(self.homes[thread])
     }
 
-    /// The plant without the hidden knobs, and with the numbers of the cores that it sees.
+    /// The plant without hidden knobs, with the numbers of visible cores.
     fn visible_capabilities(&self) -> Capabilities {
         let mut capabilities = self.capabilities.clone();
         let seen = |of: &mut Of| {
@@ -183,7 +184,7 @@ impl Inner {
         capabilities
     }
 
-    /// What it has commanded, with the plant's numbers of cores.
+    /// Translates commands to the plant's numbers of cores.
     fn translate(&mut self, begin: usize, out: &mut [Command]) {
         for command in &mut out[begin..] {
             match command {
@@ -197,7 +198,7 @@ impl Inner {
         }
     }
 
-    /// Moves I/O threads off cores that it does not see, unless `out` moves them, and lets those cores sleep, and leave where they can.
+    /// Moves I/O threads off hidden cores, unless `out` moves them, puts those cores to sleep, and sets them offline if possible.
     pub(crate) fn clear_hidden(&mut self, out: &mut Vec<Command>) {
         self.hotplug.set(&self.visible, &self.cores, out);
         let Some(topology) = self.topology.as_ref().filter(|all| all.len() > self.visible.len()) else { return };
@@ -205,7 +206,7 @@ impl Inner {
         for thread in 0..self.homes.len() {
             let number = ThreadId(thread as u16);
             let moves = |command: &Command| matches!(command, Command::Move { thread, .. } if *thread == number);
-            if !self.visible.contains(&self.place(thread)) && !out.iter().any(moves) {
+            if !self.visible.contains(&self.target_home(thread)) && !out.iter().any(moves) {
                 self.moving_to[thread] = Some(main);
                 out.push(Command::Move { thread: number, to: main });
             }
@@ -222,10 +223,10 @@ impl Inner {
             return;
         }
         let classes: Vec<_> = threads.iter().map(|thread| thread.class).collect();
-        let places: Vec<_> = (0..self.homes.len()).map(|thread| self.place(thread)).collect();
+        let places: Vec<_> = (0..self.homes.len()).map(|thread| self.target_home(thread)).collect();
         for (at, to) in separated(&classes, &places).into_iter().enumerate().filter(|(at, to)| places[*at] != *to) {
             let number = ThreadId(at as u16);
-            // Neither its own move stays, nor the order to sleep of the core that now has it.
+            // Replaces its move, and cancels the sleep of its new core.
             out.retain(|command| match command {
                 Command::Move { thread, .. } => *thread != number,
                 Command::Sleep { core, .. } => *core != to,
@@ -236,7 +237,7 @@ impl Inner {
         }
     }
 
-    /// Where cores and I/O threads are.
+    /// Records states of cores and homes of I/O threads.
     pub(crate) fn update_state(&mut self, sample: &Sample<'_>) {
         for (known, core) in self.cores.iter_mut().zip(sample.cores) {
             known.state = core.state;
@@ -321,7 +322,7 @@ impl Inner {
         self.policy.on_resume(now_ns);
     }
 
-    /// Its last answer; an interval with requests that has not ended is needed.
+    /// Its next needed call; an interval with requests that has not ended is needed.
     pub(crate) fn next(&self) -> Next {
         let due_ns = if self.sum.elapsed_ns() > 0 { self.due_ns } else { NEVER };
         let switch_ns = if self.hotplug.has_pending(&self.visible) { 0 } else { NEVER };
@@ -329,7 +330,7 @@ impl Inner {
     }
 }
 
-/// What the operator asks for without the budget, which is the limiter's.
+/// The goals without the budget, which the limiter enforces.
 fn without_budget(goals: &Goals) -> Goals {
     Goals { budget_uw: None, ..goals.clone() }
 }
@@ -342,7 +343,7 @@ mod tests {
 
     use super::*;
 
-    /// Moves its first I/O thread to the main core, and notes what it sees.
+    /// Moves its first I/O thread to the main core, and records its input.
     #[derive(Clone, Default)]
     struct Recorder(Arc<Mutex<Seen>>);
 
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn it_sees_a_smaller_plant_and_its_commands_are_for_the_whole_one() {
+    fn the_visible_plant_is_smaller_and_commands_are_translated() {
         let (policy, mut out) = (Recorder::default(), Vec::new());
         let mut inner = inner(&policy, 2, &mut out);
         let to_main = |thread| Command::Move { thread: ThreadId(thread), to: CoreId(3) };
@@ -432,7 +433,11 @@ mod tests {
         {
             let seen = policy.0.lock().unwrap();
             assert_eq!((seen.cores, seen.budget_uw), (2, None));
-            assert_eq!(seen.homes, [0, 1, 1, 1].map(CoreId), "what is on hidden cores is visible on the main core");
+            assert_eq!(
+                seen.homes,
+                [0, 1, 1, 1].map(CoreId),
+                "I/O threads on hidden cores are reported on the main core"
+            );
             let frequency = |core, there| (Of::Core(CoreId(core)), there);
             let hidden = frequency(u16::MAX, false);
             assert_eq!(seen.knobs, [frequency(0, true), hidden, hidden, frequency(1, true), (Of::Server, false)]);
@@ -443,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_added_up_to_the_length_that_it_wants_and_quiet_ones_left_out() {
+    fn intervals_are_added_up_and_those_without_requests_skipped() {
         let (policy, mut out) = (Recorder::default(), Vec::new());
         let mut inner = inner(&policy, 2, &mut out);
         for (now_ns, requests) in [(10, 0), (20, 3), (30, 0), (90, 2), (100, 1)] {
@@ -457,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_gets_an_io_thread_of_its_class_is_not_told_to_sleep() {
+    fn a_core_that_gets_an_io_thread_of_its_class_stays_awake() {
         let (policy, mut out) = (Recorder::default(), Vec::new());
         let mut inner = inner(&policy, 4, &mut out);
         let sleep = |core| Command::Sleep { core: CoreId(core), goal: SleepGoal::DEEPEST };
@@ -474,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_command_is_told_with_the_numbers_that_it_knows() {
+    fn a_refused_command_is_reported_with_visible_core_numbers() {
         let (policy, mut out) = (Recorder::default(), Vec::new());
         let mut inner = inner(&policy, 2, &mut out);
         inner.on_refused(1, &Command::Move { thread: ThreadId(1), to: CoreId(3) }, Refusal::Failed);

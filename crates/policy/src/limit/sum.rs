@@ -1,4 +1,4 @@
-//! Intervals of a limiter, added up for an inner policy that wants longer ones, and visible with the cores that it sees.
+//! Adds up intervals of a limiter for an inner policy that wants longer ones, reduced to the visible cores.
 
 use pilotlight_plant::{CoreId, CoreSample, CoreState, Reading, Sample, ThreadSample, Topology, Wants};
 
@@ -9,7 +9,7 @@ pub(super) struct Sum {
     /// Every core of the plant.
     cores: Vec<CoreSample>,
     threads: Vec<ThreadSample>,
-    /// As the policy sees them.
+    /// The visible cores.
     visible: Vec<CoreSample>,
     readings: Vec<Reading>,
 }
@@ -39,7 +39,7 @@ impl Sum {
         }
     }
 
-    /// As the policy sees it.
+    /// The sum as a sample of the visible plant.
     pub(super) fn seen(
         &mut self,
         last: &Sample<'_>,

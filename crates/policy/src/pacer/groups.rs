@@ -1,15 +1,15 @@
-//! Core groups (PACER IV-E): cores that share a kind of work, each group sized on its own.
+//! Core groups (PACER IV-E): cores that share a kind of work, each group sized separately.
 //!
-//! The paper's are "normal" (network and protocol), "KV" (address translation) and "RV" (device I/O). Where the plant does not say of which group
-//! its I/O threads are, they are all of one ([`pilotlight_plant::Capabilities::groups`]). A group has a part of the cores that goes with its part of the
-//! I/O threads, at least one; with more groups than cores there is one group.
+//! The paper's are "normal" (network and protocol), "KV" (address translation) and "RV" (device I/O). Without reported groups all I/O threads are in
+//! one ([`pilotlight_plant::Capabilities::groups`]). A group gets a share of the cores equal to its share of the I/O threads, at least one; with more
+//! groups than cores there is one group.
 
 use pilotlight_plant::{Capabilities, CoreId, Topology};
 
 /// The cores and the I/O threads of each group.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// Cores of each group, in the order in which they are used: siblings together, so that both can rest.
+    /// Cores of each group, in the order of use: siblings together, so that both can sleep.
     pub(super) cores: Vec<Vec<CoreId>>,
     /// The group of each I/O thread.
     pub(super) of: Vec<usize>,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_go_with_io_threads_and_siblings_stay_together() {
+    fn cores_are_divided_by_io_threads_and_siblings_stay_together() {
         let topology =
             Topology::new(CoreId(1), [4, 5, 6, 7, 0, 1, 2, 3].map(|core| Some(CoreId(core))).to_vec()).unwrap();
         let one = Groups::new(&topology, &Capabilities::default(), 3);

@@ -1,4 +1,4 @@
-//! The policy on a plant: state, windows, baseline and what is set.
+//! The policy on a plant: state, windows, baseline and settings.
 
 use pilotlight_plant::{
     Capabilities, Command, Goals, KnobId, NEVER, Next, ReadingId, Refusal, Sample, Start, ThreadSample, View,
@@ -19,36 +19,36 @@ use crate::drives::Drives;
 use crate::load::is_quiet;
 use crate::schedule::Schedule;
 
-/// Windows after which a loss is beyond what chance makes of it, on a plant of one core; chosen.
+/// Windows after which a loss is significant, on a plant of one core; chosen.
 const CERTAIN_WINDOWS: usize = 3;
-/// A loss of more than this many tolerances counts at once; chosen.
+/// A loss above this multiple of the tolerance counts at once; chosen.
 const FAR: f64 = 2.0;
 
 /// The policy on a plant.
 #[derive(Debug)]
 pub(super) struct Running {
     schedule: Schedule,
-    /// The last answer.
+    /// The last returned value.
     answer: Next,
     now_ns: u64,
     state: State,
     monitors: Monitors,
     capabilities: Capabilities,
-    /// The loss under the tolerance that binds at the last look, and which that is.
+    /// The last loss, and its binding tolerance.
     loss: Option<(f64, Tolerance)>,
     /// The baseline is measured again because of its age.
     retries: bool,
-    /// Until when a baseline above latency with savings is not taken for wrong.
+    /// Time until which a baseline above latency with savings is trusted.
     trusted_until_ns: u64,
     adaptor: Adaptor,
-    /// On a plant of one core, in place of cores and frequency.
+    /// On a plant of one core, instead of cores and frequency.
     completion: Option<Completion>,
     migrator: Migrator,
     background: Background,
     has_background: bool,
     drives: Drives,
     has_drives: bool,
-    /// From when on what was set last holds.
+    /// When the last settings take effect.
     holds_ns: u64,
     /// When an interval with requests last ended.
     active_ns: u64,
@@ -56,7 +56,7 @@ pub(super) struct Running {
     counters: Counters,
 }
 
-/// What it has done so far.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     bursts: u64,
@@ -107,7 +107,7 @@ impl Running {
         }
     }
 
-    /// Another number of cores on the same plant, as under a budget: what `before` knew of latency and load holds, and its state.
+    /// Another number of cores on the same plant, as under a budget: keeps the latency, load and state of `before`.
     pub(super) fn inherit(&mut self, before: Self, parameters: &Parameters) {
         if !self.migrator.is_like(&before.migrator) {
             return;
@@ -126,14 +126,14 @@ impl Running {
             self.migrator.gather(self.adaptor.sizes.iter().map(|size| size.n), &[]);
         }
         if (self.completion.is_some() || before.completion.is_some()) && self.state == State::Stable {
-            self.state = State::Unstable; // how one core waits follows from arrivals that are measured without savings
+            self.state = State::Unstable; // the wait of one core needs arrivals measured without savings
             return self.restore(false);
         }
         self.forget_windows();
     }
 
     pub(super) fn can_adapt(&self) -> bool {
-        self.adaptor.can() || self.completion.is_some()
+        self.adaptor.can_adapt() || self.completion.is_some()
     }
 
     pub(super) fn readings(&self) -> Vec<ReadingId> {
@@ -159,7 +159,7 @@ impl Running {
         self.next(is_done && self.state == State::Idle, parameters)
     }
 
-    /// Knobs.
+    /// Sets the knobs.
     fn set(&mut self, parameters: &Parameters, out: &mut Vec<Command>) {
         self.adaptor.frequency.apply(self.now_ns, self.migrator.in_use(), out);
         self.background.set(self.now_ns, self.state == State::Idle, out);
@@ -169,18 +169,18 @@ impl Running {
         }
     }
 
-    /// How long a drive may take to wake up: all that is tolerated while the server is idle, else not at all, as the adaptor foresees no wake-ups.
+    /// Wake-up limit of drives: the tolerance while the server is idle, else 0, as the forecast contains no wake-ups.
     fn wake_limit_ns(&self, parameters: &Parameters) -> u64 {
         let is_idle = self.state == State::Idle && !self.background.is_left();
         if is_idle && self.now_ns >= self.settled_ns(parameters) { self.tolerated_ns() } else { 0 }
     }
 
-    /// How much longer requests may take; 0 without a baseline.
+    /// Allowed increase of latency; 0 without a baseline.
     fn tolerated_ns(&self) -> u64 {
         self.monitors.tolerated_ns() as u64
     }
 
-    /// When garbage collection of drives has ended; a request may have written, and sources of bytes need not cover all of an interval.
+    /// When garbage collection of drives has ended; any request counts as a write, as readings of bytes may not cover a whole interval.
     fn settled_ns(&self, parameters: &Parameters) -> u64 {
         self.active_ns.saturating_add(parameters.after_writes_ns)
     }
@@ -208,12 +208,12 @@ impl Running {
         self.monitors.server().baseline
     }
 
-    /// Whether anything may be saved that costs latency.
+    /// Whether the tolerances allow a loss of latency.
     fn may_save(&self) -> bool {
         self.monitors.may_save()
     }
 
-    /// What an interval shows, and what follows.
+    /// Evaluates an interval.
     fn evaluate(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !is_quiet(sample) {
             self.active_ns = sample.now_ns;
@@ -240,11 +240,11 @@ impl Running {
             (State::Stable, State::Unstable) => {
                 self.retries = is_old;
                 self.counters.bursts += u64::from(!observed.remeasure);
-                let is_blamed = !observed.remeasure && !self.monitors.is_surge_of_load(sample, parameters);
-                if is_blamed && observed.surged {
+                let is_cause = !observed.remeasure && !self.monitors.is_surge_of_load(sample, parameters);
+                if is_cause && observed.surged {
                     self.learn(parameters);
                 }
-                self.restore(is_blamed);
+                self.restore(is_cause);
             }
             (State::Idle, State::Unstable) => self.restore(false),
             (_, State::Idle) => self.rest(sample, parameters, before != State::Idle),
@@ -252,8 +252,8 @@ impl Running {
         }
     }
 
-    /// Whether requests take less time than without savings: the baseline was measured across a change of the load. It is found once in a while,
-    /// as fewer cores may really be faster.
+    /// Whether latency is below the baseline, because the baseline was measured across a change of the load. Reported at most once in its lifetime, as
+    /// fewer cores may really be faster.
     fn is_baseline_wrong(&mut self, parameters: &Parameters) -> bool {
         let Some(baseline) = self.baseline().filter(|_| self.state == State::Stable && self.may_save()) else {
             return false;
@@ -266,7 +266,7 @@ impl Running {
         is_wrong
     }
 
-    /// The highest CPU use of a core group. Where the tolerance governs how the core waits, it is a share of all time, not of time awake.
+    /// The highest CPU use of a core group. On a plant of one core it is a share of all time, not of awake time.
     fn cpu_use(&self, sample: &Sample<'_>) -> f64 {
         if self.completion.is_some() {
             let busy_ns: u64 = sample.cores.iter().map(|core| core.busy_ns).sum();
@@ -275,7 +275,7 @@ impl Running {
         self.migrator.cpu_use(sample.cores).map(CpuUse::share).fold(0.0, f64::max)
     }
 
-    /// An interval goes into the windows, if all of it was under what is set; whether it did.
+    /// Adds an interval to the windows, if the current settings were in effect during all of it; whether it did.
     fn add(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> bool {
         if !self.migrator.is_in_place(sample) {
             self.holds_ns = sample.now_ns;
@@ -288,7 +288,7 @@ impl Running {
         true
     }
 
-    /// Latency is steady without savings: it is the baseline, and savings begin.
+    /// Latency is steady: measures the baseline and starts savings.
     fn begin(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         let Some(load) = self.monitors.measure(sample.now_ns) else { return };
         self.loss = Some((0.0, self.monitors.binding(parameters)));
@@ -305,7 +305,7 @@ impl Running {
         }
     }
 
-    /// A window has ended under savings: more or less of them.
+    /// Adapts savings at the end of a window.
     fn adapt(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !self.may_save() {
             if !self.saves_nothing() {
@@ -328,7 +328,7 @@ impl Running {
         }
     }
 
-    /// Windows have ended with this loss: the core may wait in another way.
+    /// Adapts the wait of one core.
     fn adapt_wait(&mut self, loss: &Loss, parameters: &Parameters) {
         let is_certain = self.monitors.have_windows(CERTAIN_WINDOWS.min(parameters.windows));
         let is_seen = if loss.is_sparse { loss.is_beyond(parameters) } else { is_certain };
@@ -342,15 +342,15 @@ impl Running {
         }
     }
 
-    /// Latency of an interval has ended savings: what the wait costs is more than was expected.
+    /// A burst of latency has ended savings: corrects the cost of the wait.
     fn learn(&mut self, parameters: &Parameters) {
-        let delay_ns = self.monitors.server().seen_delay_ns();
+        let delay_ns = self.monitors.server().last_delay_ns();
         if let (Some(completion), Some(delay_ns)) = (&mut self.completion, delay_ns) {
             completion.learn(delay_ns, share(parameters.dead_band_ppm));
         }
     }
 
-    /// Latency is too long although nothing is saved: a ceiling of another holds, a drive is slower. What was taken for too little was not.
+    /// Latency is too high without savings, because of another limit or a slower drive: settings were not too low.
     fn measure_without_savings(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if self.monitors.have_windows(parameters.windows) {
             self.adaptor.forget();
@@ -358,7 +358,7 @@ impl Running {
         }
     }
 
-    /// The adaptor, and what tells it what a change would cost.
+    /// The adaptor and the forecast for it.
     fn forecast<'a>(&'a mut self, sample: &'a Sample<'a>, parameters: &Parameters) -> (&'a mut Adaptor, Forecast<'a>) {
         let limit = share(parameters.use_limit_ppm);
         (&mut self.adaptor, Forecast { migrator: &mut self.migrator, sample, times: parameters.forecast, limit })
@@ -390,16 +390,16 @@ impl Running {
         self.adaptor.is_full() && self.completion.as_ref().is_none_or(Completion::is_polling)
     }
 
-    /// No savings from now on.
-    fn restore(&mut self, is_blamed: bool) {
-        self.adaptor.restore(is_blamed);
+    /// Ends savings.
+    fn restore(&mut self, is_cause: bool) {
+        self.adaptor.restore(is_cause);
         self.migrator.spread();
         self.completion.iter_mut().for_each(Completion::poll);
         self.loss = None;
         self.forget_windows();
     }
 
-    /// What is set is another; with another number of cores I/O threads move.
+    /// Settings have changed; with another number of cores I/O threads move.
     fn note_change(&mut self, sample: &Sample<'_>, has_moved: bool) {
         if has_moved && !self.adaptor.uses_all() {
             self.migrator.gather(self.adaptor.sizes.iter().map(|size| size.n), sample.threads);
@@ -416,7 +416,7 @@ impl Running {
         self.adaptor.clear();
     }
 
-    /// The next interval comes.
+    /// Requests the next interval.
     pub(super) fn on_goals(&mut self, now_ns: u64, goals: &Goals, parameters: &Parameters) {
         let (is_other, is_new) = self.monitors.replace(goals, &self.capabilities, parameters);
         self.answer.needed_ns = now_ns;
@@ -430,7 +430,7 @@ impl Running {
         }
     }
 
-    /// The next interval comes.
+    /// Requests the next interval.
     pub(super) fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities) {
         self.find(capabilities);
         self.answer.needed_ns = now_ns;
@@ -474,7 +474,7 @@ impl Running {
     }
 }
 
-/// Time of the core for a request, in nanoseconds.
+/// CPU time of a request, in nanoseconds.
 fn service_ns(sample: &Sample<'_>) -> f64 {
     let sum = |of: fn(&ThreadSample) -> u64| sample.threads.iter().map(of).sum::<u64>();
     sum(|thread| thread.busy_ns) as f64 / sum(|thread| thread.requests).max(1) as f64

@@ -1,6 +1,6 @@
 //! The state machine (PACER IV-B, Figure 9).
 //!
-//! Savings begin below one divergence and end above a higher one, so that the state does not change often. (The paper prints `<` for
+//! Savings start below one divergence and end above a higher one, so that the state does not change often. (The paper prints `<` for
 //! both; its text says "exceeds" for the second.)
 
 use super::parameters::{Parameters, share};
@@ -16,7 +16,7 @@ pub(super) enum State {
     Idle,
 }
 
-/// What an interval has shown.
+/// Observations of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observations {
     /// Time since the last request, in nanoseconds; 0 if the interval had any.
@@ -38,7 +38,7 @@ impl State {
             return Self::Idle;
         }
         let is_busy = observed.cpu_use > share(parameters.busy_threshold_ppm);
-        let is_full = observed.cpu_use > share(parameters.use_limit_ppm); // nothing could be saved: so it does not begin and end at once
+        let is_full = observed.cpu_use > share(parameters.use_limit_ppm); // nothing could be saved: avoids an immediate end
         let below = |limit_ppm| observed.divergence.is_some_and(|divergence| divergence < share(limit_ppm));
         let above = |limit_ppm| observed.divergence.is_some_and(|divergence| divergence > share(limit_ppm));
         match self {
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// For people.
+    /// For display.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Unstable => "unstable",
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_cpu_ends_savings_and_keeps_them_from_beginning() {
+    fn a_busy_cpu_ends_and_prevents_savings() {
         let busy = Observations { cpu_use: 0.81, divergence: Some(0.0), ..Observations::default() };
         assert_eq!(next(State::Stable, busy), State::Unstable);
         assert_eq!(next(State::Unstable, busy), State::Unstable);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn without_requests_it_is_idle_until_one_comes() {
+    fn without_requests_it_is_idle_until_one_arrives() {
         let quiet = |quiet_ns| Observations { quiet_ns, ..Observations::default() };
         for state in [State::Unstable, State::Stable] {
             assert_eq!(next(state, quiet(29_999_999_999)), state);

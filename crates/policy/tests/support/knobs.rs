@@ -1,23 +1,23 @@
-//! The knobs of a test plant, and the power that its sensors read: the more is set, the more it draws.
+//! The knobs of a test plant, and power readings that grow with their values.
 
 use pilotlight_plant::{Capabilities, Kind, KnobId, Of, Quantity, Reading, ReadingId, Source, Window};
 
 use super::Random;
 
-/// Knobs by number, and the plant that has them.
+/// Values of knobs, by number.
 pub(crate) struct Knobs {
     capabilities: Capabilities,
     values: Vec<u64>,
 }
 
 impl Knobs {
-    /// As they were found.
+    /// The initial values.
     pub(crate) fn new(capabilities: Capabilities) -> Self {
         let values = capabilities.knobs.iter().map(|knob| knob.found).collect();
         Self { capabilities, values }
     }
 
-    /// Sets one, to a value of its range.
+    /// Sets a knob, to a value of its range.
     pub(crate) fn set(&mut self, id: KnobId, value: u64) {
         let knob = &self.capabilities.knobs[id.index()];
         let range = knob.values.lowest().zip(knob.values.highest()).map(|(lowest, highest)| lowest..=highest);
@@ -25,13 +25,13 @@ impl Knobs {
         self.values[id.index()] = value;
     }
 
-    /// As the plant puts them back when a policy ends.
-    pub(crate) fn put_back(&mut self) {
+    /// Restores the initial values, as the plant does when a policy ends.
+    pub(crate) fn restore(&mut self) {
         let found = self.capabilities.knobs.iter().map(|knob| knob.found);
         self.values = found.collect();
     }
 
-    /// Power with the present settings: 100 W, up to 300 W for what is set, and up to 30 W that vary with the window.
+    /// Power with these settings: 100 W, up to 300 W by the values, and up to 30 W that vary with the window.
     fn power_uw(&self, of: Of, window: u64) -> u64 {
         let share = |kind| {
             let of_kind = self.capabilities.knobs.iter().zip(&self.values).filter(move |(knob, _)| knob.kind == kind);
@@ -50,7 +50,7 @@ impl Knobs {
         Random::new(window).below(4_000_000_000).min(cap.unwrap_or(u64::MAX) / 2)
     }
 
-    /// What the policy is commanded of these sources; a window in eight is missing.
+    /// Readings of these sources; one window in eight is missing.
     pub(crate) fn readings(&self, wanted: &[ReadingId], now_ns: u64) -> Vec<Reading> {
         let source = |id: &ReadingId| (*id, &self.capabilities.sources[id.index()]);
         wanted.iter().map(source).map(|(id, source)| self.reading(id, source, now_ns)).collect()
