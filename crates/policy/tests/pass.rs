@@ -60,7 +60,7 @@ fn free(seconds: u64) -> Phase {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever happened: without a new reading no cap is raised, without a budget none is left, and of namespaces those of the highest
     /// priority are throttled last.
@@ -86,6 +86,11 @@ proptest! {
         plant.run(&free(60));
         prop_assert_eq!(plant.commands.len(), commands);
     }
+}
+
+proptest! {
+    // A case is more than an hour of samples.
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// At constant load the budget is kept and used, with at most a change a minute.
     #[test]
