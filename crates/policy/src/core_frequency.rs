@@ -1,6 +1,6 @@
 //! The frequency knob of a core, with handling of refusals.
 
-use pilotlight_plant::{Capabilities, Command, CoreId, Kind, KnobId, NEVER, Of, Refusal, Values};
+use pilotlight_plant::{Capabilities, Command, CoreId, Kind, KnobId, NEVER, Refusal, Scope, Values};
 
 use crate::backoff::Backoff;
 
@@ -21,7 +21,7 @@ pub(crate) struct CoreFrequency {
 impl CoreFrequency {
     /// `None` if the frequency of the core cannot be set.
     pub(crate) fn find(core: CoreId, capabilities: &Capabilities) -> Option<Self> {
-        let (id, knob) = capabilities.find_knob(Of::Core(core), Kind::FrequencyKhz)?;
+        let (id, knob) = capabilities.find_knob(Scope::Core(core), Kind::FrequencyKhz)?;
         let (lowest_khz, highest_khz) = (knob.values.lowest()?, knob.values.highest()?);
         let (values, backoff) = (knob.values.clone(), Backoff::default());
         Some(Self { knob: id, values, lowest_khz, highest_khz, khz: highest_khz, is_commanded: false, backoff })

@@ -11,7 +11,8 @@
 //! retried after a backoff.
 
 use pilotlight_plant::{
-    Command, Completions, CoreSample, NEVER, Next, Policy, Refusal, Sample, Start, Topology, Unsupported, View, Wants,
+    Command, CompletionMode, CoreSample, NEVER, Next, Policy, Refusal, Sample, Start, Topology, Unsupported, View,
+    Wants,
 };
 
 use crate::core_frequency::CoreFrequency;
@@ -241,12 +242,12 @@ impl<R: Rule> Policy for Governor<R> {
         let Some(mut frequencies) = frequencies else {
             return Err(Unsupported {
                 policy: R::NAME,
-                what: "cores whose frequency can be set",
+                feature: "cores whose frequency can be set",
                 remedy: "give the server write access to Linux cpufreq (/sys/devices/system/cpu/cpu*/cpufreq), which \
                          most virtual machines lack; or choose policy dynamic or sandman",
             });
         };
-        spread(start, Completions::Poll, out);
+        spread(start, CompletionMode::Poll, out);
         for frequency in &mut frequencies {
             frequency.set(start.now_ns, frequency.highest_khz, out);
         }

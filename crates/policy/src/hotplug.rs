@@ -3,7 +3,7 @@
 //! A core is set online as soon as it is used again; until it is online, its reactor runs on the other cores. A core that refuses to go
 //! offline is not tried again until the plant changes.
 
-use pilotlight_plant::{Capabilities, Command, CoreId, CoreSample, CoreState, Kind, Knob, KnobId, Of};
+use pilotlight_plant::{Capabilities, Command, CoreId, CoreSample, CoreState, Kind, Knob, KnobId, Scope};
 
 /// The hotplug knobs of a plant.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Hotplug {
     pub(crate) fn find(&mut self, capabilities: &Capabilities) {
         let before = std::mem::take(&mut self.0);
         let core = |(knob, found): (KnobId, &Knob)| {
-            let Of::Core(id) = found.of else { return None };
+            let Scope::Core(id) = found.scope else { return None };
             let is_offline = before.iter().any(|one| one.knob == knob && one.is_offline);
             found.values.lowest().map(|_| HotplugCore { knob, id, is_offline, refused: false })
         };
@@ -61,10 +61,10 @@ mod tests {
 
     fn hotplug(cores: &[u16]) -> Hotplug {
         let knob = |&core: &u16| Knob {
-            of: Of::Core(CoreId(core)),
+            scope: Scope::Core(CoreId(core)),
             kind: Kind::Online,
             values: Values::List(vec![0, 1]),
-            found: 1,
+            initial: 1,
             caller: Cost::Assumed(0),
             effect: Cost::Assumed(0),
         };

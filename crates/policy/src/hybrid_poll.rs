@@ -21,7 +21,7 @@
 //! never needs an interval without requests.
 
 use pilotlight_plant::{
-    Command, Completions, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View, Wants,
+    Command, CompletionMode, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View, Wants,
 };
 
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
@@ -105,8 +105,8 @@ impl Parameters {
         parameter::list(&TABLE, self)
     }
 
-    fn completions(&self, rest_ns: u32) -> Completions {
-        Completions::Hybrid { idle_ns: self.initial_rest_ns as u32, rest_ns }
+    fn completions(&self, rest_ns: u32) -> CompletionMode {
+        CompletionMode::Hybrid { idle_ns: self.initial_rest_ns as u32, rest_ns }
     }
 
     /// The rest that follows from a mean service time.
@@ -169,7 +169,7 @@ impl Policy for HybridPoll {
         if start.capabilities.rests.is_none() {
             return Err(Unsupported {
                 policy: NAME,
-                what: "cores that can pause between two polls",
+                feature: "cores that can pause between two polls",
                 remedy: "choose policy static or interrupt",
             });
         }
@@ -189,7 +189,7 @@ impl Policy for HybridPoll {
             let rest_ns = self.cores[thread.home.index()].rest_ns;
             if commanded.replace(rest_ns) != Some(rest_ns) {
                 let how = self.parameters.completions(rest_ns);
-                out.push(Command::Completions { thread: ThreadId(number as u16), how });
+                out.push(Command::Completions { thread: ThreadId(number as u16), mode: how });
                 self.changes += 1;
             }
         }

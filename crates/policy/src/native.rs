@@ -6,7 +6,7 @@
 //! `native` on a machine whose frequency was lowered before.
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
+    Capabilities, Command, CompletionMode, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
 };
 
 use crate::core_frequency::CoreFrequency;
@@ -53,7 +53,7 @@ impl Policy for Native {
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
-        spread(start, Completions::Poll, out);
+        spread(start, CompletionMode::Poll, out);
         self.frequencies =
             start.topology.cores().filter_map(|core| CoreFrequency::find(core, start.capabilities)).collect();
         for frequency in &mut self.frequencies {

@@ -7,7 +7,7 @@ mod random;
 
 use machine::capabilities;
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, Goals, NEVER, Policy, Refusal, Sample,
+    Capabilities, Command, CompletionMode, CoreId, CoreSample, CoreState, Depth, Goals, NEVER, Policy, Refusal, Sample,
     SleepGoal, Start, ThreadId, ThreadSample, Topology,
 };
 use pilotlight_policy::build;
@@ -343,7 +343,7 @@ mod hybrid_poll {
 
     fn rests(commands: &[Command]) -> Vec<(u16, u32)> {
         let rest = |command: &Command| match *command {
-            Command::Completions { thread, how: Completions::Hybrid { idle_ns: 10_000, rest_ns } } => {
+            Command::Completions { thread, mode: CompletionMode::Hybrid { idle_ns: 10_000, rest_ns } } => {
                 (thread.0, rest_ns)
             }
             ref other => panic!("{other:?}"),
@@ -381,8 +381,8 @@ mod hybrid_poll {
     fn rests_are_limited_by_max_rest_and_retried_after_refusals() {
         let (mut fixture, _) = Fixture::new("hybrid-poll", &[("max_rest", "50us"), ("fraction", "100")], 1, &[0]);
         assert_eq!(served(&mut fixture, &[(1, SECOND_NS)]), [(0, 50_000)]);
-        let how = Completions::Hybrid { idle_ns: 10_000, rest_ns: 50_000 };
-        fixture.policy.on_refused(1, &Command::Completions { thread: ThreadId(0), how }, Refusal::Unsupported);
+        let how = CompletionMode::Hybrid { idle_ns: 10_000, rest_ns: 50_000 };
+        fixture.policy.on_refused(1, &Command::Completions { thread: ThreadId(0), mode: how }, Refusal::Unsupported);
         assert_eq!(served(&mut fixture, &[(0, 0)]), [], "an interval without requests may be skipped");
         assert_eq!(served(&mut fixture, &[(1, SECOND_NS)]), [(0, 50_000)]);
     }

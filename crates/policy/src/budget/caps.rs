@@ -2,7 +2,7 @@
 //!
 //! **Period.** A requested period of the CPU quota is set before the first quota, and restored once no quota is left.
 
-use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Of, Refusal, Values};
+use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Refusal, Scope, Values};
 
 use super::control::Range;
 use crate::backoff::Backoff;
@@ -69,7 +69,7 @@ pub(crate) struct Caps {
 impl Caps {
     /// Finds the knobs of a plant.
     pub(crate) fn find(selection: Selection, capabilities: &Capabilities) -> Self {
-        let is_wanted = |(_, knob): &(KnobId, &Knob)| selection.hosts || !matches!(knob.of, Of::Host(_));
+        let is_wanted = |(_, knob): &(KnobId, &Knob)| selection.hosts || !matches!(knob.scope, Scope::Host(_));
         let caps = capabilities.knobs_of(selection.kind).filter(is_wanted);
         let caps = caps.filter_map(|knob| Cap::of(knob, selection.least, selection.most)).collect();
         let period = selection.period_ns.and_then(|period_ns| {
@@ -235,7 +235,7 @@ impl Cap {
     /// A knob, whose values from `first` to `second` limit something; `None` if it has no values.
     fn of((id, knob): (KnobId, &Knob), first: u64, second: u64) -> Option<Self> {
         let (least, most) = (knob.values.lowest()?, knob.values.highest()?);
-        let found = knob.found.min(most).max(least);
+        let found = knob.initial.min(most).max(least);
         let lowest = first.clamp(least, found);
         Some(Self {
             id,
@@ -272,10 +272,10 @@ mod tests {
     /// Two packages, initially 100 to 200 W and 50 to 250 W; the second allows up to 300 W.
     fn capabilities() -> Capabilities {
         let knob = |package, min, max, found| Knob {
-            of: Of::Package(package),
+            scope: Scope::Package(package),
             kind: Kind::LimitUw,
             values: Values::Range { min, max, step: 10 },
-            found,
+            initial: found,
             caller: Cost::Measured(1),
             effect: Cost::Measured(6),
         };
@@ -350,10 +350,10 @@ mod tests {
     /// A quota of four cores in periods of 100 ms or 1 s.
     fn quota(period_ms: u64) -> Caps {
         let knob = |kind, values, found| Knob {
-            of: Of::Server,
+            scope: Scope::Server,
             kind,
             values,
-            found,
+            initial: found,
             caller: Cost::Measured(0),
             effect: Cost::Measured(100_000_000),
         };

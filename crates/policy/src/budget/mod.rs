@@ -74,7 +74,7 @@ impl Domain {
                 "give the server read access to the RAPL counters; or set domain = \"server\"",
             ],
         };
-        Meter::find(self, capabilities).ok_or(Unsupported { policy, what, remedy })
+        Meter::find(self, capabilities).ok_or(Unsupported { policy, feature: what, remedy })
     }
 }
 
@@ -82,7 +82,7 @@ impl Domain {
 pub(crate) fn no_period(policy: &'static str) -> Unsupported {
     let [what, remedy] =
         ["this period of the CPU quota", "set quota_period to found, or to one that the plant has (100ms or 1s)"];
-    Unsupported { policy, what, remedy }
+    Unsupported { policy, feature: what, remedy }
 }
 
 /// Maximum delay of a refusal, in nanoseconds: the plant applies commands asynchronously.

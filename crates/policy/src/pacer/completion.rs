@@ -15,7 +15,7 @@
 //!
 //! **Properties** (tests/one_core.rs). Once settled the mean loss is within the tolerance, whatever the real costs. Without allowed latency it polls.
 
-use pilotlight_plant::{Command, Completions, Depth, NEVER, Start, ThreadId};
+use pilotlight_plant::{Command, CompletionMode, Depth, NEVER, Start, ThreadId};
 
 use super::load::Load;
 use super::parameters::{Parameters, share};
@@ -113,7 +113,7 @@ pub(super) struct Completion {
     rests: Option<Rests>,
     wait: Wait,
     /// The last command; `None` if it was refused.
-    commanded: Option<Completions>,
+    commanded: Option<CompletionMode>,
     /// Inputs of the choice: load, allowed latency and arrivals.
     load: Option<Load>,
     allowed_ns: f64,
@@ -143,7 +143,7 @@ impl Completion {
             sleep,
             rests,
             wait: Wait::Poll,
-            commanded: Some(Completions::Poll),
+            commanded: Some(CompletionMode::Poll),
             load: None,
             allowed_ns: 0.0,
             arrivals: Arrivals::default(),
@@ -282,12 +282,12 @@ impl Completion {
 
     pub(super) fn command(&mut self, out: &mut Vec<Command>) {
         let how = match self.wait {
-            Wait::Poll | Wait::Quiet { .. } => Completions::Poll,
-            Wait::Rest { rest_ns, .. } => Completions::Hybrid { idle_ns: rest_ns, rest_ns: 0 },
-            Wait::Interrupt => Completions::Interrupt,
+            Wait::Poll | Wait::Quiet { .. } => CompletionMode::Poll,
+            Wait::Rest { rest_ns, .. } => CompletionMode::Hybrid { idle_ns: rest_ns, rest_ns: 0 },
+            Wait::Interrupt => CompletionMode::Interrupt,
         };
         if self.commanded.replace(how) != Some(how) {
-            out.extend((0..self.threads).map(|thread| Command::Completions { thread: ThreadId(thread), how }));
+            out.extend((0..self.threads).map(|thread| Command::Completions { thread: ThreadId(thread), mode: how }));
         }
     }
 
