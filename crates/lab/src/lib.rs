@@ -15,6 +15,8 @@ pub mod experiment;
 pub mod given;
 #[cfg(test)]
 mod made;
+#[cfg(test)]
+mod key_reference;
 pub mod measure;
 pub mod metrics;
 pub mod plan;
