@@ -53,7 +53,7 @@ pub struct Experiment {
     /// Preparation of the device before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
-    /// Settings of the machine during the experiment, restored at the end (docs/changes.md); `profile` names a machine to simulate
+    /// Settings of the machine during the experiment, restored at the end (docs/measure.md); `profile` names a machine to simulate
     /// instead.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
