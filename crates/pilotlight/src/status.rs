@@ -20,7 +20,7 @@ use anyhow::Context as _;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::admin::client::{Client, SocketArgs, tell};
+use crate::admin::client::{self, Client, SocketArgs};
 use crate::admin::request::Request;
 use crate::config::parse_duration;
 use crate::console;
@@ -114,8 +114,8 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Clean);
     }
     let mut client = Client::connect(&args.socket)?;
-    if let Err(refused) = client.ask::<Report>(&Request::Status) {
-        return tell(Err::<Report, _>(refused), |_| Ok(String::new()));
+    if let Err(error) = client.request::<Report>(&Request::Status {}) {
+        return client::failed(error);
     }
     let metrics = args.metrics.clone();
     let out =
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     }
     loop {
         thread::sleep(args.watch.unwrap_or(WINDOW));
-        let report = client.ask::<Report>(&Request::Status)?;
+        let report = client.request::<Report>(&Request::Status {})?;
         out.print(&report)?;
         if args.watch.is_none() {
             return Ok(Exit::Clean);

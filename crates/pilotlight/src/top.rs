@@ -115,7 +115,7 @@ fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interva
             match ui.press(key) {
                 Effect::None => {}
                 Effect::Quit => break,
-                Effect::Ask(request) => feed.ask(request),
+                Effect::Send(request) => feed.request(request),
             }
         }
     }

@@ -28,7 +28,7 @@ const MAX_READERS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is done with lines.
-pub(crate) trait Answering {
+pub(crate) trait RequestHandler {
     /// What is remembered of one connection.
     type Session;
 
@@ -85,7 +85,7 @@ impl Listener {
     ///
     /// # Errors
     /// If the system cannot wait.
-    pub(crate) fn run<A: Answering>(&self, answering: &A) -> io::Result<()> {
+    pub(crate) fn run<A: RequestHandler>(&self, answering: &A) -> io::Result<()> {
         let mut clients: Vec<Client<A::Session>> = Vec::new();
         loop {
             let (stopping, connecting, ready) = self.wait(&clients)?;
@@ -118,7 +118,7 @@ impl Listener {
         Ok((ready[0], ready[1], ready[2..].to_vec()))
     }
 
-    fn accept<A: Answering>(&self, answering: &A, clients: &mut Vec<Client<A::Session>>) {
+    fn accept<A: RequestHandler>(&self, answering: &A, clients: &mut Vec<Client<A::Session>>) {
         let stream = match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(fd) => UnixStream::from(fd),
             Err(error) => {
@@ -184,7 +184,7 @@ impl<S> Client<S> {
     }
 
     /// Goes on as far as it can without waiting; whether the connection stays.
-    fn serve<A: Answering<Session = S>>(&mut self, answering: &A) -> io::Result<bool> {
+    fn serve<A: RequestHandler<Session = S>>(&mut self, answering: &A) -> io::Result<bool> {
         if self.output.is_empty() {
             self.receive()?;
         }
@@ -256,7 +256,7 @@ mod tests {
     /// Answers with how many lines came, and what the line was.
     struct Echo;
 
-    impl Answering for Echo {
+    impl RequestHandler for Echo {
         type Session = u32;
         fn session(&self, _: User) -> u32 {
             0
@@ -373,7 +373,7 @@ mod tests {
     fn another_user_is_refused_even_where_the_file_lets_him() {
         use std::os::unix::fs::PermissionsExt as _;
         use std::os::unix::process::CommandExt as _;
-        const NOBODY: u32 = 65_534;
+        const NO_HOST: u32 = 65_534;
         if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
             eprintln!("SKIPPED: another_user_is_refused: needs root and python3, to connect as another user");
             return;
@@ -385,7 +385,7 @@ mod tests {
             let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.shutdown(1); \
                           print(s.makefile().readline(), end='')";
             let mut command = std::process::Command::new("python3");
-            let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NOBODY).output().unwrap();
+            let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).output().unwrap();
             let told = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(told.starts_with("no: only the user"), "{output:?}");
         });
@@ -395,12 +395,12 @@ mod tests {
     fn those_who_may_only_read_leave_places_to_the_others() {
         use std::os::unix::fs::PermissionsExt as _;
         use std::os::unix::process::CommandExt as _;
-        const NOBODY: u32 = 65_534;
+        const NO_HOST: u32 = 65_534;
         if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
             eprintln!("SKIPPED: those_who_may_only_read: needs root and python3, to connect as another user");
             return;
         }
-        let readers = group::Group { name: "readers".to_owned(), gid: NOBODY };
+        let readers = group::Group { name: "readers".to_owned(), gid: NO_HOST };
         beside_with(Some(&readers), |path| {
             std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
             // one that is refused may be closed before it has sent anything
@@ -409,7 +409,7 @@ mod tests {
                           line=s.makefile().readline(); print(line, end='', flush=True); open.append(s)\n if line.startswith('no'): break\n\
                           sys.stdin.read()";
             let mut command = std::process::Command::new("python3");
-            command.args(["-c", script]).arg(path).current_dir("/").uid(NOBODY).gid(NOBODY);
+            command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).gid(NO_HOST);
             let mut child =
                 command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
             let told: Vec<String> = BufReader::new(child.stdout.take().unwrap())

@@ -44,8 +44,8 @@ pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
 
-use crate::admin::answer::Refusal;
-use crate::admin::request::NewNamespace;
+use crate::admin::request::NamespaceAdd;
+use crate::admin::response::Refusal;
 use crate::cli::ServeArgs;
 use crate::{console, log};
 
@@ -195,7 +195,7 @@ fn check(
 /// # Errors
 /// What is wrong first; the refusal names the field.
 pub(crate) fn check_namespace<'a>(
-    new: &NewNamespace,
+    new: &NamespaceAdd,
     nsid: i64,
     others: impl Iterator<Item = &'a NamespaceConfig>,
     machine: &Machine,

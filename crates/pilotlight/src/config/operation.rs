@@ -13,7 +13,7 @@ use crate::admin::group::Group;
 use crate::log;
 use crate::policies::PolicyChoice;
 
-/// Reactors, what decides over them, and where the program takes orders.
+/// Reactors, what decides over them, and where the program takes requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     /// On what reactors run.
@@ -40,7 +40,7 @@ pub(crate) struct Operation {
     pub(crate) schedule: Option<Schedule>,
     /// The text of a profile of this machine, by which `pass` holds budgets.
     pub(crate) profile: Option<String>,
-    /// Where goals that were set by hand are kept over a restart.
+    /// Where goals that were set manually are kept over a restart.
     pub(crate) state_file: Option<PathBuf>,
     /// What measures power.
     pub(crate) sensor: SensorChoice,

@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 use super::Watched;
 use super::sample;
 use crate::http::Progress;
-use crate::status::measure::Look;
+use crate::status::measure::Snapshot;
 
 /// Readers at once.
 pub(super) const READERS: usize = 32;
@@ -139,8 +139,8 @@ impl<F: FnMut() -> bool> Reader<F> {
 struct Sampler {
     watched: Arc<dyn Watched>,
     /// The counters at the last sample, and at the last point.
-    sampled: Look,
-    kept: Look,
+    sampled: Snapshot,
+    kept: Snapshot,
 }
 
 impl Sampler {

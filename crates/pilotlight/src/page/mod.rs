@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{self, PageAddress};
 use crate::http::{Http, Listener, PATIENCE, Peer, Service};
-use crate::status::measure::Look;
+use crate::status::measure::Snapshot;
 use crate::status::report::Report;
 use feed::Feed;
 use routes::App;
@@ -40,9 +40,9 @@ const CONNECTIONS: usize = 96;
 /// The server behind the page.
 pub(crate) trait Watched: Send + Sync + 'static {
     /// Its counters. Wakes no reactor.
-    fn look(&self) -> Look;
+    fn look(&self) -> Snapshot;
     /// What it is, and did between two looks; without what only the main core can tell.
-    fn report(&self, before: &Look, now: &Look) -> Report;
+    fn report(&self, before: &Snapshot, now: &Snapshot) -> Report;
     /// The answer to a request of the control socket that came over the page, from `peer`.
     fn answer(&self, request: &[u8], peer: &str) -> String;
 }

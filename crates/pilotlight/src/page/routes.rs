@@ -17,8 +17,8 @@ use tracing::{info, warn};
 use super::feed::{Feed, READERS};
 use super::session::{LoginRefusal, Sessions};
 use super::{Watched, guard, token};
-use crate::admin::answer::{Refusal, to_line};
 use crate::admin::request::Request as AdminRequest;
+use crate::admin::response::{Refusal, to_line};
 use crate::http::Peer;
 
 /// Longest body of a request, in bytes.
@@ -194,13 +194,20 @@ const fn is_for_pages(request: &AdminRequest) -> bool {
         | AdminRequest::SetCap(_)
         | AdminRequest::SetPriority(_)
         | AdminRequest::SetMinimum(_)
-        | AdminRequest::SetBackground(_) => true,
-        AdminRequest::Status
-        | AdminRequest::Health
-        | AdminRequest::Hosts(..)
-        | AdminRequest::Save(_)
-        | AdminRequest::Connections
+        | AdminRequest::SetBackground { .. } => true,
+        AdminRequest::Status {}
+        | AdminRequest::Health {}
+        | AdminRequest::HostList { .. }
+        | AdminRequest::HostAdd(_)
+        | AdminRequest::HostRemove(_)
+        | AdminRequest::ConfigSave(_)
+        | AdminRequest::Connections {}
         | AdminRequest::Disconnect(_)
-        | AdminRequest::Namespace(..) => false,
+        | AdminRequest::NamespaceList { .. }
+        | AdminRequest::NamespaceAdd(_)
+        | AdminRequest::NamespaceRemove { .. }
+        | AdminRequest::NamespaceResize(_)
+        | AdminRequest::NamespaceShow(_)
+        | AdminRequest::NamespaceHide(_) => false,
     }
 }

@@ -107,7 +107,7 @@ impl Machine for ThisMachine {
 
 /// On what of the machine a server may lay its hands, and where it says what it has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct KnobAccess {
     pub(super) roots: Roots,
     /// The folder of journals.
     journals: PathBuf,
@@ -115,7 +115,7 @@ pub(crate) struct Reach {
     hotplug: Vec<CoreId>,
 }
 
-impl Reach {
+impl KnobAccess {
     /// All but taking CPUs offline.
     pub(crate) fn this_machine() -> Self {
         Self { roots: Roots::default(), journals: changes::folder(), hotplug: Vec::new() }
@@ -134,15 +134,20 @@ impl Reach {
 }
 
 /// What the reactors on these CPUs can set for this server. Nothing is changed.
-pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &Reach) -> Vec<Knob> {
+pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
     let drives = drives(&reach.roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
     list(&reach.roots, &Wanted { hotplug: reach.hotplug.clone(), ..wanted(cores, drives) })
 }
 
 /// Starts what sets knobs for the reactors on these CPUs, and for the drives that hold namespaces now. That nothing can be set is only said to
 /// who looks for it: most policies do not need any, and one that does says so. What a killed process left behind is put back first.
-pub(crate) fn open(config: &ServerConfig, cores: &[Option<u32>], reach: &Reach, settings: &Settings) -> Arc<dyn Knobs> {
-    let Reach { roots, journals, hotplug } = reach;
+pub(crate) fn open(
+    config: &ServerConfig,
+    cores: &[Option<u32>],
+    reach: &KnobAccess,
+    settings: &Settings,
+) -> Arc<dyn Knobs> {
+    let KnobAccess { roots, journals, hotplug } = reach;
     let mut wanted = Wanted { hotplug: hotplug.clone(), ..wanted(cores, Vec::new()) };
     for (path, drive) in drives(roots, config) {
         match drive {

@@ -14,7 +14,7 @@ use pilotlight_reactor::{ReactorStats, RuntimeStats, keep_off};
 use sd_notify::NotifyState;
 use tracing::{debug, error};
 
-use super::station::Station;
+use super::admin::Admin;
 use crate::status::health::HealthReport;
 
 /// Hosts can connect.
@@ -53,15 +53,15 @@ impl Watchdog {
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub(super) fn start(station: &Arc<Station>, reactors: &[Option<u32>]) -> io::Result<Option<Self>> {
+    pub(super) fn start(admin: &Arc<Admin>, reactors: &[Option<u32>]) -> io::Result<Option<Self>> {
         let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return Ok(None) };
         let (stop, stopped) = channel::<()>();
-        let (station, cpus) = (Arc::clone(station), reactors.iter().flatten().copied().collect::<Vec<u32>>());
+        let (admin, cpus) = (Arc::clone(admin), reactors.iter().flatten().copied().collect::<Vec<u32>>());
         let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
             keep_off(&cpus);
-            let mut before = station.runtime_stats();
+            let mut before = admin.runtime_stats();
             while stopped.recv_timeout(limit / 4) == Err(RecvTimeoutError::Timeout) {
-                let now = station.runtime_stats();
+                let now = admin.runtime_stats();
                 match stuck(&before, &now) {
                     None => tell(&[NotifyState::Watchdog]),
                     Some(reactor) => error!(reactor, "a reactor is awake and does nothing; systemd gets no keep-alive"),

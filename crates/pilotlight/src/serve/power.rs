@@ -83,7 +83,7 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
 }
 
 /// Logs why `auto` finds none, once, when a server starts.
-pub(super) fn say_why_not(choice: &SensorChoice, roots: &Roots) {
+pub(super) fn log_missing_sensor(choice: &SensorChoice, roots: &Roots) {
     if !matches!(choice, SensorChoice::Auto) {
         return;
     }
@@ -407,7 +407,7 @@ mod tests {
         let parts = [(Of::Package(0), vec![0, 1]), (Of::Server, vec![2])];
         let source = |of| Source { of, quantity: Quantity::PowerUw, window_ns: 1, lag: Cost::Assumed(0) };
         let board = ReadingBoard::new(vec![source(Of::Package(0)), source(Of::Server)]);
-        let said = |watts: [Option<f64>; 3]| Said {
+        let sample = |watts: [Option<f64>; 3]| Said {
             sensor: "rapl".into(),
             interval_ns: 1,
             values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
@@ -417,10 +417,10 @@ mod tests {
             put(&board, &parts, said, (&spent, 2_000_000_000));
             [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
         };
-        assert_eq!(read(&said([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
-        assert_eq!(read(&said([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
-        assert_eq!(read(&Said { values: Err("unplugged".into()), ..said([None; 3]) }), [None, None]);
-        assert_eq!(read(&said([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
+        assert_eq!(read(&sample([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
+        assert_eq!(read(&sample([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
+        assert_eq!(read(&Said { values: Err("unplugged".into()), ..sample([None; 3]) }), [None, None]);
+        assert_eq!(read(&sample([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
         assert!(spent.iter().all(|spent| spent.read_ns.load(Relaxed) > 0));
         let energy_uj = spent.map(|spent| spent.energy_uj.into_inner());
         assert_eq!(energy_uj, [44_000_000, 6_000_000], "of two seconds each, where power was known");

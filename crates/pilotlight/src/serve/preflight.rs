@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 
 use super::budget::{self, Configured};
 use super::holder;
-use super::knobs::{self, Reach};
+use super::knobs::{self, KnobAccess};
 use super::power;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, options};
 use crate::admin::socket::{BindError, ControlSocket};
@@ -27,7 +27,7 @@ use crate::policies::PolicyChoice;
 /// What this machine lacks for such a server.
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
     let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
-    let (options, reach) = (options(operation), Reach::of(operation));
+    let (options, reach) = (options(operation), KnobAccess::of(operation));
     let sources = match power::open(&operation.sensor, &reach.roots) {
         Ok(Some(meter)) => meter.sources(),
         Ok(None) => {

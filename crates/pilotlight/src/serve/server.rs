@@ -14,7 +14,7 @@ use pilotlight_nvmf_target::{
 use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
-use super::knobs::{self, Reach, Settings};
+use super::knobs::{self, KnobAccess, Settings};
 use super::power::{self, Power};
 use super::{budget, holder};
 use crate::config::{BudgetDomain, NamespaceTolerance, Operation, Priority, Reactors};
@@ -118,7 +118,7 @@ pub(super) trait Running: Send + Sync {
 }
 
 /// A server with what measures its power.
-struct Served {
+struct MeteredServer {
     server: Server,
     power: Option<Power>,
     settings: Settings,
@@ -131,13 +131,13 @@ pub(super) const NO_SENSOR_HELP: &str = "start the server with --sensor rapl or 
 
 /// Starts the server that `config` and `operation` describe; and which policy is in charge.
 pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<(Box<dyn Running>, PolicyChoice)> {
-    let (cores, reach) = (&operation.reactors.cores, Reach::of(operation));
+    let (cores, reach) = (&operation.reactors.cores, KnobAccess::of(operation));
     let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;
     if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
         return Err(anyhow!("{NO_SENSOR}: {NO_SENSOR_HELP}"));
     }
     if meter.is_none() {
-        power::say_why_not(&operation.sensor, &reach.roots);
+        power::log_missing_sensor(&operation.sensor, &reach.roots);
     }
     let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
     let readings = power.as_ref().map(Power::readings);
@@ -159,10 +159,10 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     }
     let sources = power.as_ref().map(Power::sources).unwrap_or_default();
     let domain = budget::domain(operation.domain, &sources);
-    let served = Served { server, power, settings };
-    let in_charge = holder::put_in_charge(&holder::candidates(operation, domain), holder::set(&served))
+    let served = MeteredServer { server, power, settings };
+    let active_policy = holder::activate_first(&holder::candidates(operation, domain), holder::set(&served))
         .map_err(|why| anyhow!("the server cannot start: {why}"))?;
-    Ok((Box::new(served), in_charge))
+    Ok((Box::new(served), active_policy))
 }
 
 /// Tolerances as a server takes them.
@@ -178,7 +178,7 @@ pub(super) fn options(operation: &Operation) -> RuntimeOptions {
     RuntimeOptions { topology, quiet, ..RuntimeOptions::new(cores, idle) }
 }
 
-impl Running for Served {
+impl Running for MeteredServer {
     fn local_addrs(&self) -> Vec<SocketAddr> {
         self.server.local_addrs().to_vec()
     }

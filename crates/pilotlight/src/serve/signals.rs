@@ -16,19 +16,19 @@ const STOPPING: [(i32, i32); 2] = [(SIGINT, 128 + SIGINT), (SIGTERM, 128 + SIGTE
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum SignalAction {
     /// Drain and leave.
     Stop,
     /// Read the configuration again.
     Reload,
 }
 
-/// The orders that come as signals.
-pub(super) struct Orders {
+/// The signals that the server handles.
+pub(super) struct SignalActions {
     signals: Signals,
 }
 
-impl Orders {
+impl SignalActions {
     /// Handles signals from now on.
     pub(super) fn install() -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
@@ -41,15 +41,15 @@ impl Orders {
     }
 
     /// Waits for the next order.
-    pub(super) fn next(&mut self) -> Order {
+    pub(super) fn next(&mut self) -> SignalAction {
         // where both arrived, stopping goes before reloading
         loop {
             let arrived: Vec<i32> = self.signals.wait().collect();
             if arrived.iter().any(|signal| STOPPING.iter().any(|(stopping, _)| stopping == signal)) {
-                return Order::Stop;
+                return SignalAction::Stop;
             }
             if arrived.contains(&SIGHUP) {
-                return Order::Reload;
+                return SignalAction::Reload;
             }
         }
     }

@@ -42,8 +42,8 @@ pub(super) fn check(question: Question, socket: &SocketArgs, within: Duration) -
     let (answer, answered) = channel();
     let socket = socket.clone();
     // Connecting can wait as well as reading, so that a thread does both.
-    let ask = move || drop(answer.send(ask(question, &socket, within)));
-    thread::Builder::new().name("probe".to_owned()).spawn(ask).context("cannot start a thread")?;
+    let probe = move || drop(answer.send(probe(question, &socket, within)));
+    thread::Builder::new().name("probe".to_owned()).spawn(probe).context("cannot start a thread")?;
     let not = match question {
         Question::Ready => "not ready",
         Question::Healthy => "not healthy",
@@ -52,17 +52,17 @@ pub(super) fn check(question: Question, socket: &SocketArgs, within: Duration) -
     answered.recv_timeout(within).map_err(|_| late()).flatten().context(not)
 }
 
-fn ask(question: Question, socket: &SocketArgs, within: Duration) -> anyhow::Result<String> {
+fn probe(question: Question, socket: &SocketArgs, within: Duration) -> anyhow::Result<String> {
     let begin = Instant::now();
     let mut client = Client::connect(socket)?;
-    let mut report: HealthReport = client.ask(&Request::Health)?;
+    let mut report: HealthReport = client.request(&Request::Health {})?;
     if question == Question::Ready {
         return ready(&report);
     }
     let last = within.saturating_sub(LOOK * 4); // so that the reason arrives in time
     loop {
         thread::sleep(LOOK);
-        report = client.ask(&Request::Health)?;
+        report = client.request(&Request::Health {})?;
         match report.stuck_reactor {
             None => return Ok(format!("healthy: {} reactors work or sleep", report.reactors)),
             Some(reactor) if begin.elapsed() >= last => {
@@ -102,7 +102,7 @@ mod tests {
             let mut lines = BufReader::new(stream);
             while lines.read_line(&mut String::new()).is_ok_and(|length| length > 0) {
                 if let Some(report) = &report {
-                    let line = crate::admin::answer::to_line(Ok(report));
+                    let line = crate::admin::response::to_line(Ok(report));
                     let _ = writeln!(lines.get_mut(), "{line}");
                 }
             }

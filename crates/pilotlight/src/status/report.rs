@@ -53,7 +53,7 @@ pub(crate) struct Report {
     pub(crate) background: BackgroundReport,
     pub(crate) reactors: Vec<ReactorReport>,
     pub(crate) io_threads: Vec<IoThreadReport>,
-    pub(crate) orders: OrdersReport,
+    pub(crate) commands: CommandsReport,
     /// Wake-ups by what was woken from, over all reactors.
     pub(crate) wake_ups: Vec<WakeUpReport>,
     /// Which hosts and namespaces energy was for, where that is on.
@@ -144,7 +144,7 @@ pub(crate) struct PriorityReport {
     pub(crate) host: Option<String>,
     pub(crate) priority: u8,
     /// Set over the control socket.
-    pub(crate) by_hand: bool,
+    pub(crate) manual: bool,
 }
 
 /// Bandwidth that each namespace and host of a priority keeps under a budget.
@@ -159,9 +159,9 @@ pub(crate) struct MinimumReport {
 pub(crate) struct BudgetReport {
     /// What it is of: `server` or `cpu`.
     pub(crate) domain: String,
-    /// Where it comes from: `configuration`, `schedule` or `set by hand`.
+    /// Where it comes from: `configuration`, `schedule` or `manual`.
     pub(crate) origin: String,
-    /// When a budget that was set by hand ends, in seconds since 1970.
+    /// When a budget that was set manually ends, in seconds since 1970.
     pub(crate) until_unix_s: Option<u64>,
     /// The next entry of the schedule.
     pub(crate) next: Option<ScheduleEntryReport>,
@@ -199,11 +199,11 @@ pub(crate) struct ScheduleEntryReport {
 
 /// What goals are in force after they were set; or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GoalsAnswer {
+pub(crate) struct GoalsResponse {
     /// The policy in charge.
     pub(crate) policy: String,
     /// The policy that was chosen, where another holds the budget around it.
-    pub(crate) around: Option<String>,
+    pub(crate) inner_policy: Option<String>,
     /// What would hold the budget better.
     pub(crate) help: Option<String>,
     /// Nothing was changed.
@@ -454,7 +454,7 @@ pub(crate) struct IoThreadReport {
 
 /// What the policy was told and has ordered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct OrdersReport {
+pub(crate) struct CommandsReport {
     pub(crate) moves: Count,
     pub(crate) sleeps: Count,
     pub(crate) wakes: Count,

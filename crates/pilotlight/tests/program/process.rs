@@ -104,7 +104,7 @@ impl Server {
     }
 
     /// What a command that asks this server prints as JSON; it must succeed.
-    pub(crate) fn ask(&self, args: &[&str]) -> Value {
+    pub(crate) fn request(&self, args: &[&str]) -> Value {
         let output = self.admin(&[args, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
@@ -115,7 +115,7 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         let mut status = Value::Null;
         while Instant::now() < deadline {
-            status = self.ask(&["status"]);
+            status = self.request(&["status"]);
             if wanted(&status) {
                 return status;
             }

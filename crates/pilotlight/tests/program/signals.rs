@@ -230,12 +230,12 @@ fn a_file_that_is_refused_changes_nothing() {
 fn what_was_done_by_hand_stays_at_sighup_until_the_file_says_otherwise() {
     let (server, path, _dir) = configured(&[(1, "mem:1MiB"), (2, "mem:1MiB")]);
     let mut host = server.connect();
-    server.ask(&["namespace", "add", "null:1GiB", "--nsid", "5"]);
-    server.ask(&["namespace", "remove", "2"]);
-    server.ask(&["set", "policy", "static"]);
+    server.request(&["namespace", "add", "null:1GiB", "--nsid", "5"]);
+    server.request(&["namespace", "remove", "2"]);
+    server.request(&["set", "policy", "static"]);
     server.signal("HUP");
     server.expect_log("namespace 5 of nqn.2024-05.com.example:disks stays: it was added by hand");
-    server.expect_log("policy static stays: it was set by hand");
+    server.expect_log("policy static stays: it was set manually");
     server.expect_log("configuration read again");
     assert_eq!(host.active_namespaces().unwrap(), [1, 5]);
     write_config(&path, &[(1, "mem:1MiB"), (2, "mem:2MiB")]);
@@ -245,5 +245,5 @@ fn what_was_done_by_hand_stays_at_sighup_until_the_file_says_otherwise() {
     server.expect_log("policy interrupt is in charge");
     server.expect_log("configuration read again");
     assert_eq!(host.active_namespaces().unwrap(), [1, 2, 5]);
-    assert_eq!(server.ask(&["status"])["policy"]["name"], "interrupt");
+    assert_eq!(server.request(&["status"])["policy"]["name"], "interrupt");
 }

@@ -29,11 +29,11 @@ fn machine() -> Machine {
 }
 
 /// A directory with a file for the configuration and one for data.
-struct Bench {
+struct ConfigDir {
     dir: tempfile::TempDir,
 }
 
-impl Bench {
+impl ConfigDir {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
@@ -82,7 +82,7 @@ fn flags(line: &[&str]) -> Result<Loaded, Refused> {
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
 fn refused(text: &str, words: Expect) {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     assert!(bench.load(text).is_err(), "not refused: {text}");
     words.assert_eq(&bench.told(text));
 }

@@ -2,20 +2,20 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `layers.rs` | a budget set by hand, the schedule and the configuration: which of them is in force |
-//! | `store.rs` | what was set by hand, kept over a restart |
+//! | `layers.rs` | a budget set manually, the schedule and the configuration: which of them is in force |
+//! | `store.rs` | what was set manually, kept over a restart |
 //! | `judge.rs` | whether power stays within the budget, by readings alone, for any policy |
 
-mod judge;
-mod layers;
+mod monitor;
+mod overrides;
 mod store;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pilotlight_plant::{Of, Quantity, Source};
 
-pub(super) use judge::{Judge, Seen, Verdict};
-pub(super) use layers::{ByHand, Configured, HandBudget, Named, Origin};
+pub(super) use monitor::{BudgetMonitor, Observation, Verdict};
+pub(super) use overrides::{BudgetOverride, Configured, GoalOverrides, Named, Origin};
 pub(super) use store::Store;
 
 use crate::config::BudgetDomain;

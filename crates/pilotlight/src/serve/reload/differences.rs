@@ -8,7 +8,7 @@ use pilotlight_nvmf_target::config::{ServerConfig, SubsystemConfig};
 
 use super::{Change, Plan, describe, plan, settled, settled_operation};
 use crate::config::{Cap, Operation, PageAddress, Priority, SensorChoice, TokenFile, format_cap, name_of};
-use crate::serve::station::exists;
+use crate::serve::admin::exists;
 
 /// What a reload would change, or a restart: subsystems and namespaces, the policy, caps, priorities and tolerances; not that files may have
 /// grown, and not what only a start settles ([`settled_differences`]).

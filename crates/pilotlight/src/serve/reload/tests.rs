@@ -18,8 +18,8 @@ use crate::admin::group::Group;
 use crate::config::{
     BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, SensorChoice, SleepAfter, TokenFile,
 };
-use crate::serve::budget::HandBudget;
-use crate::serve::station::ByHand;
+use crate::serve::admin::NamespaceOverride;
+use crate::serve::budget::BudgetOverride;
 use crate::status::report::PowerReport;
 
 /// Notes what is asked of it, and refuses what it was told to.
@@ -305,10 +305,10 @@ fn what_was_added_by_hand_goes_with_its_subsystem() {
     let read = server(vec![]);
     let mut state = state(&read);
     state.config = server(vec![namespace(5, "mem:1GiB")]);
-    state.note_by_hand("a", 5);
+    state.note_override("a", 5);
     let none = ServerConfig { subsystems: Vec::new(), ..read.clone() };
     assert_eq!(reload_state(&mut state, &none, Recorder::default()), ["remove subsystem a"]);
-    assert_eq!(state.by_hand, [] as [ByHand; 0]);
+    assert_eq!(state.namespace_overrides, [] as [NamespaceOverride; 0]);
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), ["add subsystem a"]);
     assert_eq!(state.config, read);
 }
@@ -320,19 +320,19 @@ fn what_was_changed_by_hand_stays_until_the_configuration_says_otherwise() {
     // 2 was removed, 3 has grown, and 5 was added
     state.config = server(vec![namespace(1, "mem:1GiB"), namespace(3, "mem:2GiB"), namespace(5, "null:1GiB")]);
     for nsid in [2, 3, 5] {
-        state.note_by_hand("a", nsid);
+        state.note_override("a", nsid);
     }
     let quiet = [""; 0];
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), quiet);
     assert_eq!(with_what_stays(&mut state, &read).1.len(), 3);
     let other = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB"), namespace(3, "mem:3GiB")]);
     assert_eq!(reload_state(&mut state, &other, Recorder::default()), ["resize a 3 Some(786432)"]);
-    let hands: Vec<u32> = state.by_hand.iter().map(|hand| hand.nsid).collect();
-    assert_eq!(hands, [2, 5], "3 is the configuration's again");
+    let overridden: Vec<u32> = state.namespace_overrides.iter().map(|entry| entry.nsid).collect();
+    assert_eq!(overridden, [2, 5], "3 is the configuration's again");
     let more = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:4GiB"), namespace(5, "null:2GiB")]);
     let asked = reload_state(&mut state, &more, Recorder::default());
     assert_eq!(asked, ["remove a 3", "resize a 5 Some(524288)", "add a 2"]);
-    assert_eq!(state.by_hand, [] as [ByHand; 0]);
+    assert_eq!(state.namespace_overrides, [] as [NamespaceOverride; 0]);
     assert_eq!(reload_state(&mut state, &more, Recorder::default()), quiet);
 }
 
@@ -340,7 +340,7 @@ fn what_was_changed_by_hand_stays_until_the_configuration_says_otherwise() {
 fn a_configuration_that_takes_up_what_was_done_by_hand_changes_nothing() {
     let mut state = state(&server(vec![]));
     state.config = server(vec![namespace(5, "null:1GiB")]);
-    state.note_by_hand("a", 5);
+    state.note_override("a", 5);
     let read = server(vec![namespace(5, "null:1GiB")]);
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), [""; 0]);
     assert_eq!(reload_state(&mut state, &server(vec![]), Recorder::default()), ["remove a 5"]);
@@ -385,8 +385,8 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
     let nothing = Vec::<String>::new;
     let held = vec!["goals Some(300000000) []".to_owned(), "policy cpu-bandwidth".to_owned()];
     assert_eq!(apply(&mut state, &goals(300)), (held, goals(300)));
-    let by_hand = Some(HandBudget { budget_uw: goals(200).budget_uw, until_s: None });
-    state.by_hand_goals.budget = by_hand;
+    let budget = Some(BudgetOverride { budget_uw: goals(200).budget_uw, until_s: None });
+    state.goal_overrides.budget = budget;
     state.operation.goals = goals(200);
     assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
     let free = vec!["goals None []".to_owned(), "policy static".to_owned()];
@@ -397,10 +397,10 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
 fn a_domain_that_was_set_by_hand_ends_with_what_was_set_by_hand() {
     let mut state = state(&server(vec![]));
     state.configured.domain = Some(BudgetDomain::Server);
-    state.by_hand_goals.domain = Some(BudgetDomain::Cpu);
-    let set = state.by_hand_goals.clone();
-    for (by_hand, domain) in [(set, BudgetDomain::Cpu), (Default::default(), BudgetDomain::Server)] {
-        state.by_hand_goals = by_hand; // set, and taken back as unreachable (--strict)
+    state.goal_overrides.domain = Some(BudgetDomain::Cpu);
+    let set = state.goal_overrides.clone();
+    for (overrides, domain) in [(set, BudgetDomain::Cpu), (Default::default(), BudgetDomain::Server)] {
+        state.goal_overrides = overrides; // set, and taken back as unreachable (--strict)
         refresh(&mut state, &Recorder::default(), 0).unwrap();
         assert_eq!(state.operation.domain, Some(domain));
     }
@@ -419,6 +419,6 @@ fn caps_that_were_set_by_hand_stay_until_the_configuration_says_something_else_a
     };
     let cap = |nsid: u32, rate: Option<u64>| format!("cap {:?} {rate:?}", of(nsid));
     assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [cap(1, Some(7)), cap(2, Some(8))]);
-    assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [""; 0], "what is set by hand meanwhile stays");
+    assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [""; 0], "what is set manually meanwhile stays");
     assert_eq!(apply(&[(of(2), 9)]), [cap(1, None), cap(2, Some(9))]);
 }

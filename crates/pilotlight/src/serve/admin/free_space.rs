@@ -13,18 +13,18 @@ const EVERY: Duration = Duration::from_secs(5);
 type Known = Mutex<BTreeMap<PathBuf, Option<u64>>>;
 
 /// Free bytes of files that have been asked for.
-pub(super) struct Volumes {
+pub(super) struct FreeSpace {
     known: Arc<Known>,
     is_watched: Once,
 }
 
-impl Default for Volumes {
+impl Default for FreeSpace {
     fn default() -> Self {
         Self { known: Arc::default(), is_watched: Once::new() }
     }
 }
 
-impl Volumes {
+impl FreeSpace {
     /// What was free lately where a file is; the first to ask for a file does not know yet.
     pub(super) fn free_bytes(&self, path: &Path) -> Option<u64> {
         self.is_watched.call_once(|| {
@@ -78,7 +78,7 @@ mod tests {
                 && free_bytes(dir.path()).is_none()
                 && free_bytes(&dir.path().join("b")).is_none()
         );
-        let volumes = Volumes::default();
+        let volumes = FreeSpace::default();
         while volumes.free_bytes(&file).is_none() {
             thread::yield_now();
         }

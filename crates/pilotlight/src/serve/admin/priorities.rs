@@ -2,10 +2,10 @@
 
 use pilotlight_nvmf_target::Capped;
 
-use super::namespaces::capped;
-use super::{State, Station};
-use crate::admin::answer::Refusal;
-use crate::admin::request::{CapTarget, MinimumRequest, PriorityRequest};
+use super::namespaces::find_target;
+use super::{Admin, State};
+use crate::admin::request::{MinimumRequest, PriorityRequest, Target};
+use crate::admin::response::Refusal;
 use crate::config::{parse_minimum, parse_priority};
 use crate::serve::budget::{self, Named};
 use crate::status::measure;
@@ -14,25 +14,26 @@ use crate::status::report::PrioritiesReport;
 /// What brings back what the configuration says.
 const DEFAULT: &str = "default";
 
-impl Station {
+impl Admin {
     /// Gives a namespace or a host another priority.
-    pub(super) fn set_priority(&self, wanted: &PriorityRequest) -> Result<PrioritiesReport, Refusal> {
-        let priority = parsed(&wanted.priority, parse_priority).map_err(|what| Refusal::of("priority", what))?;
+    pub(super) fn set_priority(&self, request: &PriorityRequest) -> Result<PrioritiesReport, Refusal> {
+        let priority = parsed(&request.priority, parse_priority).map_err(|what| Refusal::of("priority", what))?;
         let mut state = self.state();
-        let of = capped(&state, &wanted.of).or_else(|refusal| known(&state, &wanted.of).ok_or(refusal))?;
-        put(&mut state.by_hand_goals.priorities, &Named::from(of), priority);
+        let target = request.target()?;
+        let of = find_target(&state, target).or_else(|refusal| removed_namespace(&state, target).ok_or(refusal))?;
+        put(&mut state.goal_overrides.priorities, &Named::from(of), priority);
         Ok(self.priorities_have_changed(&mut state))
     }
 
     /// Lets each namespace and each host of a priority keep another bandwidth under a budget.
-    pub(super) fn set_minimum(&self, wanted: &MinimumRequest) -> Result<PrioritiesReport, Refusal> {
+    pub(super) fn set_minimum(&self, request: &MinimumRequest) -> Result<PrioritiesReport, Refusal> {
         let minimum =
-            parsed(&wanted.min_bytes_per_s, parse_minimum).map_err(|what| Refusal::of("min_bytes_per_s", what))?;
-        let class = u8::try_from(wanted.priority).map_err(|_| {
-            Refusal::of("priority", format!("{} is not a priority", wanted.priority)).help("use 0 to 255")
+            parsed(&request.min_bytes_per_s, parse_minimum).map_err(|what| Refusal::of("min_bytes_per_s", what))?;
+        let class = u8::try_from(request.priority).map_err(|_| {
+            Refusal::of("priority", format!("{} is not a priority", request.priority)).help("use 0 to 255")
         })?;
         let mut state = self.state();
-        put(&mut state.by_hand_goals.minimums, &class, minimum);
+        put(&mut state.goal_overrides.minimums, &class, minimum);
         Ok(self.priorities_have_changed(&mut state))
     }
 
@@ -46,22 +47,22 @@ impl Station {
 
 /// Priorities in force, those of namespaces that are not there included.
 pub(super) fn priorities(state: &State) -> PrioritiesReport {
-    let is_by_hand = |of: &Capped| {
+    let is_manual = |of: &Capped| {
         let set = |(named, _): &(Named, Option<u8>)| Capped::from(named.clone()) == *of;
-        state.by_hand_goals.priorities.iter().any(set)
+        state.goal_overrides.priorities.iter().any(set)
     };
-    let named = state.operation.priorities.iter().map(|(of, priority)| (of, *priority, is_by_hand(of)));
-    measure::priorities(named, &state.operation.goals, &state.in_charge)
+    let named = state.operation.priorities.iter().map(|(of, priority)| (of, *priority, is_manual(of)));
+    measure::priorities(named, &state.operation.goals, &state.active_policy)
 }
 
 /// A namespace that is not there, and has a priority all the same or had one by hand.
-fn known(state: &State, target: &CapTarget) -> Option<Capped> {
-    let CapTarget::Namespace { nqn: wanted, nsid: number } = target else { return None };
-    let by_hand = state.by_hand_goals.priorities.iter().map(|(of, _)| Capped::from(of.clone()));
-    let mut all = state.operation.priorities.iter().map(|(of, _)| of.clone()).chain(by_hand);
+fn removed_namespace(state: &State, target: Target<'_>) -> Option<Capped> {
+    let Target::Namespace { nqn: subsystem, nsid: number } = target else { return None };
+    let overridden = state.goal_overrides.priorities.iter().map(|(of, _)| Capped::from(of.clone()));
+    let mut all = state.operation.priorities.iter().map(|(of, _)| of.clone()).chain(overridden);
     all.find(|of| match of {
         Capped::Namespace { nqn, nsid } => {
-            i64::from(*nsid) == *number && wanted.as_ref().is_none_or(|wanted| wanted == nqn)
+            i64::from(*nsid) == number && subsystem.is_none_or(|subsystem| subsystem == nqn)
         }
         Capped::Host { .. } => false,
     })

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pilotlight_nvmf_target::usage::Counts;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, ServerStats, SubsystemConfig};
 
-use super::{State, Station};
+use super::{Admin, State};
 use crate::metrics::{Facts, HostFacts, NamespaceFacts, OTHER_HOSTS, ReloadFacts};
 use crate::status::measure;
 
-impl Station {
+impl Admin {
     /// A server as it is now. The main core is not asked, so that a scrape wakes nobody.
     pub(in crate::serve) fn facts(&self) -> Facts {
         self.facts_with(self.server.stats())
@@ -21,7 +21,7 @@ impl Station {
     pub(super) fn facts_with(&self, stats: ServerStats) -> Facts {
         let energy = self.energy_shares();
         let state = self.state();
-        let goals = measure::goals(&state.operation.goals, &state.operation.tolerances, &state.in_charge, None);
+        let goals = measure::goals(&state.operation.goals, &state.operation.tolerances, &state.active_policy, None);
         let mut stats = stats;
         // A host's name is the host's own choice: only those that the operator names become series.
         let listed = std::mem::take(&mut stats.listed_hosts);
@@ -38,7 +38,7 @@ impl Station {
             cpus: state.operation.reactors.cores.clone(),
             namespaces,
             hosts,
-            policy: state.in_charge.name.clone(),
+            policy: state.active_policy.name.clone(),
             goals,
             budget: self.budget_status(&state),
             power: self.server.power_facts(),
