@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_reads() {
+    fn text_output() {
         let one = ConnectionReport {
             nqn: Some("nqn.2024-05.com.example:disks".to_owned()),
             host: "nqn.2024-05.com.example:h".to_owned(),

@@ -74,7 +74,7 @@ enum HostCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostsReport {
     pub(crate) subsystems: Vec<SubsystemHosts>,
-    /// What a change has ended.
+    /// Associations that a change has ended.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub(crate) ended: Option<EndedReport>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct SubsystemHosts {
     /// Whether any host may.
     pub(crate) any: bool,
     pub(crate) hosts: Vec<HostReport>,
-    /// Whether the configuration says the same.
+    /// Whether the configuration is the same.
     pub(crate) configured: bool,
 }
 
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_reads() {
+    fn text_output() {
         let host = |host: &str, associations| HostReport { host: host.to_owned(), associations };
         let open =
             SubsystemHosts { nqn: "nqn.2024-05.com.example:a".to_owned(), any: true, hosts: vec![], configured: true };

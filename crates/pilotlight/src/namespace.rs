@@ -82,7 +82,7 @@ enum NamespaceCommand {
 
 #[derive(Args, Clone, Debug)]
 struct AddArgs {
-    /// What holds its blocks: mem:SIZE, mem:SIZE,hugepages (allocated at once), file:PATH (a file or a block device),
+    /// Storage: mem:SIZE, mem:SIZE,hugepages (allocated at once), file:PATH (a file or a block device),
     /// file:PATH?size=SIZE (created where missing) or null:SIZE
     backend: String,
 
@@ -134,7 +134,7 @@ struct ShowArgs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listing {
     pub(crate) namespaces: Vec<NamespaceReport>,
-    /// What is worth saying about it.
+    /// Notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }
@@ -145,7 +145,7 @@ pub(crate) struct NamespaceReport {
     /// The subsystem.
     pub(crate) nqn: String,
     pub(crate) nsid: u32,
-    /// What holds its blocks.
+    /// The storage.
     pub(crate) backend: String,
     pub(crate) block_bytes: u32,
     pub(crate) blocks: u64,
@@ -155,7 +155,7 @@ pub(crate) struct NamespaceReport {
     /// The hosts that see it; none: every one that may connect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<String>,
-    /// Whether the configuration says the same of it.
+    /// Whether the configuration is the same.
     pub(crate) configured: bool,
 }
 
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_reads() {
+    fn text_output() {
         let list = [namespace(1, "mem:1MiB", true), namespace(12, "file:/srv/disk.img", false)];
         expect![[r#"
             subsystem                  namespace  storage             size  blocks  block bytes  holds  seen by

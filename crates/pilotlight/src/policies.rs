@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::BudgetDomain;
 
-/// The policy of a server that was told nothing: an idle server costs nothing.
+/// The default policy: it saves power on an idle server.
 pub(crate) const DEFAULT: &str = SANDMAN;
 
-/// The parameter of policies that says what a power budget is of.
+/// The parameter that sets the domain of a power budget.
 const DOMAIN: &str = "domain";
 
 /// The names of the policies that use a goal, as a list.
@@ -76,11 +76,11 @@ impl PartialEq for PolicyChoice {
 /// Why a choice is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unfit {
-    /// What is to blame.
+    /// The invalid part.
     pub(crate) part: Part,
-    /// What is wrong.
+    /// The message.
     pub(crate) what: String,
-    /// What would be right.
+    /// What the user can do.
     pub(crate) help: String,
 }
 
@@ -135,7 +135,7 @@ impl PolicyChoice {
 
     /// Every parameter of the policy with the value that it has under this choice.
     pub(crate) fn settings(&self) -> Vec<Setting> {
-        // What cannot be set was refused when it was chosen.
+        // A choice was checked when it was made.
         by_name(&self.name).map(|entry| (entry.parameters)(&self.pairs())).unwrap_or_default()
     }
 

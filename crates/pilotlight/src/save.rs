@@ -58,14 +58,14 @@ enum What {
     },
 }
 
-/// What was written.
+/// The result of a save.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SaveReport {
     /// The file.
     pub(crate) file: String,
     /// Keys that have another value now.
     pub(crate) changes: Vec<String>,
-    /// What is worth saying about it.
+    /// Notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }

@@ -44,7 +44,7 @@ use notify::Watchdog;
 use server::Running;
 use signals::{SignalAction, SignalActions};
 
-/// Serves until a signal says stop, or only checks the configuration.
+/// Serves until a signal stops the server, or only checks the configuration.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let machine = Machine::this();
     let format = args.log_format.as_deref().map(log::Format::parse);
@@ -132,7 +132,7 @@ fn serve_page(page: Prepared, admin: &Arc<Admin>, operation: &Operation) -> anyh
     page.serve(admin, &operation.reactors.cores)
 }
 
-/// The control socket. Where the system has no place for one that was not asked for the server goes without.
+/// The control socket. If the default path cannot be used, the server starts without one.
 fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
     let Some(wanted) = wanted else { return Ok(None) };
     match ControlSocket::bind(&wanted.path, wanted.read_group.as_ref()) {
@@ -186,8 +186,8 @@ fn run_until_stopped(
     })
 }
 
-/// Reloads as often as asked, on a thread of its own, until asked to stop; returns that thread, which may be in a reload. Who asks
-/// during a reload gets one more, of the configuration as it is then.
+/// Reloads at each SIGHUP, on a thread of its own, until a signal stops the server; returns that thread. A SIGHUP
+/// during a reload causes one more.
 fn handle_signals<'scope>(
     scope: &'scope Scope<'scope, '_>,
     mut next: impl FnMut() -> SignalAction,

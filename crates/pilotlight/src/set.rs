@@ -90,7 +90,7 @@ enum What {
     /// Most bytes a second of a namespace, or of a host over all namespaces
     #[command(after_long_help = CAP_EXAMPLES, after_help = "Run with --help for examples.")]
     Cap(CapArgs),
-    /// What matters more: under a power budget the lowest priority loses bandwidth first
+    /// Priority: under a power budget the lowest priority loses bandwidth first
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
     Priority(PriorityArgs),
     /// Pause scrubbing, or resume it
@@ -135,7 +135,7 @@ struct TargetArgs {
 
 #[derive(Args, Clone, Debug)]
 struct PriorityArgs {
-    /// 0 (the lowest) to 255; off for none; default for what the configuration says
+    /// 0 (the lowest) to 255; off for none; default for that of the configuration
     priority: String,
 
     #[command(flatten)]
@@ -148,7 +148,7 @@ struct PriorityArgs {
 
 #[derive(Args, Clone, Debug)]
 struct MinimumArgs {
-    /// Such as 100MB/s (1MB/s to 1TB/s); off for none; default for what the configuration says
+    /// Such as 100MB/s (1MB/s to 1TB/s); off for none; default for that of the configuration
     bandwidth: String,
 
     /// The priority

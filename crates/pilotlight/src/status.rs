@@ -28,9 +28,9 @@ use crate::exit::Exit;
 use health::Question;
 use report::Report;
 
-/// Time over which rates are taken where nothing else is said.
+/// Default time over which rates are taken.
 const WINDOW: Duration = Duration::from_millis(500);
-/// What begins a screen anew.
+/// Clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const ABOUT: &str = "\
@@ -60,7 +60,7 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct StatusArgs {
-    /// Again and again, every so many seconds
+    /// Repeat, at this interval
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
 
@@ -68,7 +68,7 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     json: bool,
 
-    /// Print what is served as metrics instead, all or those whose name has this in it (docs/metrics-server.md says what each is)
+    /// Print metrics instead, all or those whose name contains NAME (docs/metrics-server.md describes them)
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "json")]
     metrics: Option<String>,
 
@@ -102,7 +102,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     if (0.1..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
 }
 
-/// Prints the status as asked.
+/// Prints the status.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     let question = match (args.ready, args.healthy) {
         (true, _) => Some(Question::Ready),

@@ -1,8 +1,7 @@
-//! The thread behind the control socket: sleeps in the kernel until a line comes, answers it, and never touches a reactor
-//! itself.
+//! The thread of the control socket: sleeps in the kernel until a line arrives, and responds to it.
 //!
-//! One line in, one line out, for each connection in turn; a connection that does not read its answer gets no further
-//! one, and holds up nobody. What a line means is not known here.
+//! Each request line gets one response line. A connection that does not read its response gets no further one, and does not delay others.
+//! The listener does not parse lines.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -27,12 +26,12 @@ const MAX_READERS: usize = 8;
 /// How long to leave the socket alone when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is done with lines.
+/// Handles lines.
 pub(crate) trait RequestHandler {
-    /// What is remembered of one connection.
+    /// State of one connection.
     type Session;
 
-    /// What is remembered of a new connection of this user.
+    /// The state of a new connection of this user.
     fn session(&self, user: User) -> Self::Session;
 
     /// The answer to a line, without its end.
@@ -51,7 +50,7 @@ pub(crate) struct User {
     pub(crate) may_change: bool,
 }
 
-/// A control socket that can be told to stop.
+/// A control socket that can be stopped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: ControlSocket,
@@ -81,7 +80,7 @@ impl Listener {
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
 
-    /// Answers until told to stop.
+    /// Serves connections until [`Listener::stop`].
     ///
     /// # Errors
     /// If the system cannot wait.
@@ -134,7 +133,7 @@ impl Listener {
         if user.is_none() {
             let uid = socket_peercred(&client.stream).map(|peer| peer.uid.as_raw()).ok();
             warn!(uid, reason = "the user may neither change nor read", "control connection refused");
-            client.end_with(&answering.refusal(&self.who_may()));
+            client.end_with(&answering.refusal(&self.access_rule()));
         } else if clients.len() >= MAX_CLIENTS || (!may_change && readers >= MAX_READERS) {
             client.end_with(&answering.refusal("too many control connections; end one of the others"));
         } else {
@@ -156,7 +155,7 @@ impl Listener {
         is_known.then_some(User { uid: peer.uid.as_raw(), may_change })
     }
 
-    fn who_may(&self) -> String {
+    fn access_rule(&self) -> String {
         match self.socket.read_group() {
             None => "only the user that runs the server, and root, may ask it anything".to_owned(),
             Some(group) => format!(
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_after_asking_still_gets_an_answer() {
+    fn a_client_that_shuts_down_its_sending_side_still_gets_responses() {
         beside(|path| {
             let mut client = connect(path);
             client.get_mut().write_all(b"a\nb\nrest").unwrap();

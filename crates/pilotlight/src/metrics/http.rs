@@ -1,5 +1,5 @@
-//! Metrics over HTTP. Only `GET /metrics` is answered. On a loopback address the name under which the server is asked has to be this
-//! machine's, so that a page in a browser cannot read it under another name (DNS rebinding).
+//! Metrics over HTTP, as `GET /metrics`. On a loopback address the `Host` header has to name this
+//! machine, which prevents DNS rebinding by a page in a browser.
 
 use std::future::pending;
 use std::io;
@@ -19,7 +19,7 @@ use crate::http::{Http, Listener, PATIENCE, Peer, Service, is_this_machine};
 /// Connections at once; one more is closed.
 const CONNECTIONS: usize = 32;
 
-/// What metrics are computed from, at the time of a request.
+/// Returns the input of the metrics at the time of a request.
 pub(crate) type Source = Arc<dyn Fn() -> Facts + Send + Sync>;
 
 #[derive(Clone)]

@@ -1,15 +1,15 @@
-//! A running server and what is true of it, changed from two sides: by SIGHUP and over the control socket.
+//! A running server and its state, changed by SIGHUP and over the control socket.
 //!
 //! # The problem
-//! SIGHUP makes the server into what its configuration says. What an operator changed by hand since is not in there; undoing
-//! it because of an unrelated signal would take namespaces from hosts, and keeping it for ever would make the file a lie.
+//! SIGHUP applies the configuration, which does not contain the changes made over the control socket. Undoing them because of an unrelated
+//! signal would take namespaces from hosts; keeping them without limit would make the file wrong.
 //!
 //! # The rule
-//! What was changed by hand stays for as long as the configuration says about it what it said at that time. Once it says
-//! something else, it holds again. A restart starts from the configuration alone. Each reload names what stays.
+//! A change holds as long as the configuration of its object is the same as at the time of the change. After that the configuration is in
+//! force again. A restart applies the configuration only. Each reload logs the changes that hold.
 //!
-//! # The words
-//! What *runs* is true now; what was *read* is what the configuration said last.
+//! # Terms
+//! *Running* is the present state; *read* is the configuration that was last read.
 
 mod audit;
 mod energy;
@@ -80,14 +80,14 @@ pub(super) struct Started {
     pub(super) active_policy: PolicyChoice,
 }
 
-/// What is true of a server, and where it comes from.
+/// The state of a server.
 #[derive(Debug)]
 pub(super) struct State {
-    /// What runs.
+    /// The running configuration.
     pub(super) config: ServerConfig,
     /// How it runs.
     pub(super) operation: Operation,
-    /// What was read last.
+    /// The configuration that was last read.
     pub(super) read: ServerConfig,
     /// The policy that was read last.
     pub(super) policy_read: PolicyChoice,
@@ -101,7 +101,7 @@ pub(super) struct State {
     pub(super) caps_read: Vec<Cap>,
     /// The goals that were set manually.
     pub(super) goal_overrides: GoalOverrides,
-    /// What was set manually before a budget that is taken back if it turns out unreachable.
+    /// Overrides before a `strict` budget, which is withdrawn if it is unreachable.
     pub(super) strict_before: Option<GoalOverrides>,
     /// The last budget that was taken back, in microwatts.
     pub(super) withdrawn_uw: Option<u64>,
@@ -126,7 +126,7 @@ pub(super) struct NamespaceOverride {
     pub(super) nqn: String,
     /// The namespace.
     pub(super) nsid: u32,
-    /// What the configuration said of it at that time.
+    /// Its configuration at that time.
     pub(super) configured: Option<NamespaceConfig>,
 }
 
@@ -178,12 +178,12 @@ impl Admin {
         &self.listening
     }
 
-    /// What reactors have counted.
+    /// Counters of the reactors.
     pub(super) fn runtime_stats(&self) -> RuntimeStats {
         self.server.runtime_stats()
     }
 
-    /// Makes the server into what the configuration now says.
+    /// Applies a configuration.
     pub(super) fn reload(&self, loaded: &Loaded) {
         let Loaded { config, operation, may_shrink, .. } = loaded;
         let mut state = self.state();
@@ -251,7 +251,7 @@ impl State {
         self.config.subsystems.iter_mut().find(|other| other.nqn == nqn).map(|found| &mut found.namespaces)
     }
 
-    /// What was read last about a namespace.
+    /// A namespace as it was last read.
     pub(super) fn configured_namespace(&self, nqn: &str, nsid: u32) -> Option<&NamespaceConfig> {
         find_namespace(&self.read, nqn, nsid)
     }
@@ -263,7 +263,7 @@ impl State {
         self.namespace_overrides.push(NamespaceOverride { nqn: nqn.to_owned(), nsid, configured });
     }
 
-    /// Notes how many blocks a namespace has; `None`: as many as its storage is said, or found, to hold.
+    /// Notes the number of blocks of a namespace; `None`: by the size of its storage.
     pub(super) fn note_size(&mut self, nqn: &str, namespace: &NamespaceConfig, blocks: Option<u64>) {
         let size = || namespace.backend.size().or_else(|| crate::config::size_of(namespace.backend.path()?).ok());
         let blocks = blocks.unwrap_or_else(|| size().unwrap_or(0) / u64::from(namespace.block_size));
@@ -283,12 +283,12 @@ impl State {
     }
 }
 
-/// The hosts that a configuration lets connect to a subsystem.
+/// The allowed hosts of a subsystem.
 pub(super) fn allowed_hosts<'a>(config: &'a ServerConfig, nqn: &str) -> Option<&'a Vec<String>> {
     config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn).map(|subsystem| &subsystem.allowed_hosts)
 }
 
-/// What a configuration says about a namespace.
+/// A namespace of a configuration.
 pub(super) fn find_namespace<'a>(config: &'a ServerConfig, nqn: &str, nsid: u32) -> Option<&'a NamespaceConfig> {
     let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)?;
     subsystem.namespaces.iter().find(|namespace| namespace.nsid == nsid)

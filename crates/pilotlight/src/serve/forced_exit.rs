@@ -1,4 +1,4 @@
-//! The last resort of a stop: leaves the program when something that nobody can give up holds it up.
+//! Ends the program when a stop hangs.
 //!
 //! The target gives up requests and flushes by itself. But the stop begins only when the last reload and the last order over the
 //! control socket are carried out, and a change of a namespace may be in a call that does not return.

@@ -16,7 +16,7 @@ use crate::policies::PolicyChoice;
 
 const PASS: &str = "pass";
 const CPU_BANDWIDTH: &str = "cpu-bandwidth";
-/// What an operator can do for a better controller.
+/// A hint for a better controller.
 pub(super) const PROFILE_HELP: &str = "`pilotlab profile cpu` makes a profile of this machine, and --budget-profile FILE has pass hold budgets by it, with CPU and drives";
 
 /// The policies that could be in charge, the best first; the last is the chosen one alone.
@@ -45,7 +45,7 @@ fn around(chosen: &PolicyChoice, name: &str, profile: Option<&String>) -> Policy
     PolicyChoice { name: name.to_owned(), parameters: own.chain(inner).collect() }
 }
 
-/// What would hold a budget better, where the policy in charge was not chosen.
+/// A hint, if the active policy is not the chosen one.
 pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Option<&'static str> {
     let is_own = active_policy.name == operation.policy.name;
     (!is_own && operation.profile.is_none()).then_some(PROFILE_HELP)

@@ -1,4 +1,4 @@
-//! The knobs of a server's machine, where it lets the server set them.
+//! The knobs of the server's machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::status::report::NameAndValue;
 /// This machine, by its knobs.
 struct ThisMachine {
     found: Found,
-    /// Knobs whose last setting was refused: the log says it once.
+    /// Knobs whose last setting was refused, logged once.
     refused: BTreeSet<KnobId>,
     settings: Settings,
 }
@@ -105,7 +105,7 @@ impl Machine for ThisMachine {
     }
 }
 
-/// On what of the machine a server may lay its hands, and where it says what it has changed.
+/// The knobs that a server may set, and its journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnobAccess {
     pub(super) roots: Roots,
@@ -133,14 +133,14 @@ impl KnobAccess {
     }
 }
 
-/// What the reactors on these CPUs can set for this server. Nothing is changed.
+/// The knobs for the reactors on these CPUs. Nothing is changed.
 pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
     let drives = drives(&reach.roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
     list(&reach.roots, &Wanted { hotplug: reach.hotplug.clone(), ..wanted(cores, drives) })
 }
 
-/// Starts what sets knobs for the reactors on these CPUs, and for the drives that hold namespaces now. That nothing can be set is only said to
-/// who looks for it: most policies do not need any, and one that does says so. What a killed process left behind is put back first.
+/// Starts setting knobs for the reactors on these CPUs, and for the drives of the namespaces. Missing knobs are logged at debug level,
+/// as most policies need none. Settings that a killed process has left are restored first.
 pub(crate) fn open(
     config: &ServerConfig,
     cores: &[Option<u32>],
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_server_left_is_put_back_before_anything_is_set() {
+    fn settings_left_by_a_killed_server_are_restored_first() {
         let (folder, roots, max) = machine();
         let killed = folder.path().join("run/1.jsonl");
         let knobs = open_in(&roots, &killed, &on(&[Some(7)]), &Settings::default()).unwrap();

@@ -34,7 +34,7 @@ const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml
 /// A sensor that can be read.
 pub(crate) struct Meter {
     sensor: Box<dyn Sensor>,
-    /// What it measures, and which of its domains add up to that.
+    /// Sources, each with the domains that add up to it.
     parts: Vec<(Of, Vec<usize>)>,
     /// Power of the CPU packages below which it never reads, where that is known, in microwatts.
     floor_uw: Option<u64>,
@@ -124,7 +124,7 @@ impl Meter {
         Self::modelled_of(roots, profile, None)
     }
 
-    /// With the share of so many of the profile's cores.
+    /// Scaled to this number of the profile's cores.
     fn modelled_of(roots: &Roots, profile: &str, share: Option<u64>) -> Result<Self, String> {
         let profile = PowerProfile::parse(profile).map_err(|error| error.to_string())?;
         let cores = u64::from(profile.cores);
@@ -157,7 +157,7 @@ impl Meter {
         Ok(Self { sensor: Box::new(sensor), parts, floor_uw: None })
     }
 
-    /// What it tells a policy.
+    /// The sources for a policy.
     pub(super) fn sources(&self) -> Vec<Source> {
         self.parts.iter().map(|(of, domains)| self.source(*of, domains)).collect()
     }
@@ -225,7 +225,7 @@ impl Meter {
     }
 }
 
-/// Writes what was said of each part, and adds its energy over the time since the last reading.
+/// Writes the values of each part, and adds its energy since the last reading.
 fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said, (spent, elapsed_ns): (&[Spent], u64)) {
     let ended_ns = clock::now_ns();
     let watts = |domain: &usize| match said.values.as_ref().ok()?.get(*domain)?.1? {
@@ -249,7 +249,7 @@ impl Power {
         Arc::clone(&self.board) as _
     }
 
-    /// What is read.
+    /// The sources.
     pub(crate) fn sources(&self) -> Vec<Source> {
         self.board.sources()
     }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_auto_does_not_find_is_missing_and_what_is_named_is_an_error() {
+    fn auto_may_find_no_sensor_and_a_named_sensor_must_exist() {
         let (firmware, roots) = tree(&CHIP);
         let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's");
         assert_eq!(of(&meter), [Of::Server]);

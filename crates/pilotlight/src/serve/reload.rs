@@ -1,14 +1,14 @@
-//! SIGHUP: from what runs to the configuration that was just read.
+//! SIGHUP: applies a new configuration to a running server.
 //!
-//! Subsystems and namespaces come and go while the server runs, namespaces change their size, and allowed hosts, what the
-//! discovery service tells, and the policy change; every other difference is named and waits for a restart. [`plan`] decides and touches nothing; [`apply`] carries out and keeps account of what has become
-//! true, so that what fails is tried again at the next SIGHUP.
+//! Subsystems, namespaces and their sizes, allowed hosts, the discovery log and the policy change at once; every other difference is logged
+//! and waits for a restart. [`plan`] decides and changes nothing; [`apply`] carries out the plan and updates the state, so that a failed
+//! change is retried at the next SIGHUP.
 //!
-//! What was changed by hand stays until the configuration says something else about it (`admin`).
+//! A change made over the control socket holds until the configuration of its object changes (`admin`).
 //!
-//! A namespace keeps its storage for as long as it keeps its number: hosts cache blocks under the number, and would
-//! write them into whatever stood in its place. Files and devices that get another number are moved while they are open
-//! (`moves`), and no namespace shrinks unless the configuration allows it (`shrink`).
+//! A namespace keeps its storage as long as it keeps its number: hosts cache blocks under the number, and would write them to other storage
+//! with that number. Files and devices that get another number are moved while they are open (`moves`), and no namespace shrinks unless the
+//! configuration allows it (`shrink`).
 
 mod differences;
 mod moves;
@@ -32,7 +32,7 @@ use shrink::Shrink;
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
-    /// What the discovery service tells beside subsystems.
+    /// Advertised address and referrals.
     Discovery {
         advertise: Option<(String, u16)>,
         referrals: Vec<(String, u16)>,
@@ -80,7 +80,7 @@ enum Change {
     },
 }
 
-/// What a reload comes to.
+/// The changes of a reload.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     /// In the order in which they are to be made: what goes first sets free what comes.
@@ -89,7 +89,7 @@ struct Plan {
     waiting: Vec<String>,
 }
 
-/// What was read.
+/// The configuration that was read.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) config: &'a ServerConfig,
@@ -180,7 +180,7 @@ fn apply_change(
     }
 }
 
-/// What was read, but with what stays although it was not read: beside it the words for what does.
+/// The configuration that was read, with the overrides that hold, and a message for each.
 fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec<String>) {
     let mut wanted = read.clone();
     let mut words = Vec::new();
@@ -290,7 +290,7 @@ fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
         schedule: _,
         mdns: _,
         log_format: _,
-        // the command line alone says it
+        // command line only
         roots: _,
     } = running;
     let test_reactors = |reactors: &Reactors| reactors.is_test_mode().then(|| reactors.len());
@@ -317,7 +317,7 @@ fn name(differs: &[(&str, bool)]) -> Vec<String> {
     differing.map(|(key, _)| format!("{key} has changed; a restart brings it about")).collect()
 }
 
-/// What leads from `running` to `wanted`.
+/// The changes from `running` to `wanted`.
 fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
     let mut plan = Plan { changes: Vec::new(), waiting: settled(running, wanted) };
     let moves = moves::find(running, wanted);
@@ -460,7 +460,7 @@ fn log_ended(nqn: &str, ended: &[AssociationStats]) {
     }
 }
 
-/// What was done.
+/// The log message of a change.
 fn done(change: &Change, blocks: Option<u64>) -> String {
     match (change, blocks) {
         (Change::Resize { nqn, to, .. }, Some(blocks)) => format!("namespace {} of {nqn} has {blocks} blocks", to.nsid),

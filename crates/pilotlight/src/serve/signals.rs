@@ -1,6 +1,6 @@
 //! Signals: what they ask for, and the second one that does not wait.
 //!
-//! SIGTERM and SIGINT ask to stop, SIGHUP asks to reload. While the server stops, a second SIGTERM or SIGINT ends the
+//! SIGTERM and SIGINT stop the server, SIGHUP reloads the configuration. While the server stops, a second SIGTERM or SIGINT ends the
 //! process within the signal handler itself, so that it works whatever the other threads hang in.
 
 use std::io;
@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 /// Signals that ask to stop, with the exit code of leaving at once: 128 and the signal's number, as a shell has it.
 const STOPPING: [(i32, i32); 2] = [(SIGINT, 128 + SIGINT), (SIGTERM, 128 + SIGTERM)];
 
-/// What a signal asks for.
+/// The action for a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignalAction {
     /// Drain and leave.

@@ -36,14 +36,14 @@ const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct BudgetArgs {
-    /// Such as 300W; off for no limit; default for what the schedule or the configuration says
+    /// Such as 300W; off for no limit; default for that of the schedule or the configuration
     power: String,
 
     /// How long it holds, such as `for 2h`; then the schedule or the configuration is in force again
     #[arg(value_names = ["for", "TIME"], num_args = 2)]
     time: Vec<String>,
 
-    /// What budgets are of: server, or cpu for the CPU packages
+    /// Domain of budgets: server, or cpu for the CPU packages
     #[arg(long)]
     domain: Option<String>,
 
@@ -55,7 +55,7 @@ pub(super) struct BudgetArgs {
     #[arg(long)]
     strict: bool,
 
-    /// Do not wait until power is within the budget, or the budget unreachable; exit code 0 then only says that it is set
+    /// Do not wait until power is within the budget or the budget is unreachable; exit code 0 then means only that it is set
     #[arg(long, conflicts_with = "strict")]
     no_wait: bool,
 
@@ -166,7 +166,7 @@ fn held_by(answer: &GoalsResponse, goal: Goal, name: &str, policy: &str) -> Stri
     format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}{why}")
 }
 
-/// What the budget now is, or would be; who holds it, and for how long.
+/// The budget in force, or of a dry run, its policy and its duration.
 pub(crate) fn budget_set(answer: &GoalsResponse) -> String {
     let value = format_budget(answer.goals.budget_uw);
     let would = if answer.dry_run { "dry run, nothing is changed: " } else { "" };
@@ -190,7 +190,7 @@ pub(crate) fn budget_set(answer: &GoalsResponse) -> String {
     text + &if answer.dry_run { String::new() } else { kept(answer) }
 }
 
-/// What a budget would do to the power that is drawn now.
+/// The effect of a budget on the present power.
 fn consequence(headroom_uw: i64, budget: &BudgetReport) -> String {
     let watts = headroom_uw.unsigned_abs() as f64 / 1e6;
     let floor = match budget.floor_uw {
@@ -213,7 +213,7 @@ fn kept(answer: &GoalsResponse) -> String {
     }
 }
 
-/// What came of a budget.
+/// The result of a budget.
 fn outcome(answer: &GoalsResponse, took: Duration) -> String {
     let Some(budget) = &answer.budget else { return String::new() };
     let from = answer.power.as_ref().and_then(|power| power.modelled.as_ref()).map_or("", |_| " (modelled)");

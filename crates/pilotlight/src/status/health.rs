@@ -17,7 +17,7 @@ use crate::config::format_duration;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the server says of its health.
+/// The health of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HealthReport {
     /// Reactors in all.
@@ -26,18 +26,18 @@ pub(crate) struct HealthReport {
     pub(crate) reactors_started: usize,
     /// Addresses that it listens on.
     pub(crate) addresses: usize,
-    /// A reactor that is awake and has done nothing since this connection first asked.
+    /// A reactor that is awake and has not looped since the first request of this connection.
     pub(crate) stuck_reactor: Option<usize>,
 }
 
-/// What is to be found out.
+/// A condition to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Ready,
     Healthy,
 }
 
-/// The answer for a probe; an error says why not. Nothing takes longer than `within`.
+/// The result of a probe; the error has the reason. Returns after `within` at the latest.
 pub(super) fn check(question: Question, socket: &SocketArgs, within: Duration) -> anyhow::Result<String> {
     let (answer, answered) = channel();
     let socket = socket.clone();
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers like this, as often as it is asked; `None`: never.
+    /// A server that always responds with `report`; `None`: never.
     fn check_against(question: Question, report: Option<HealthReport>, within: Duration) -> Result<String, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");

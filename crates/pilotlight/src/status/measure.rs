@@ -7,8 +7,8 @@ use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
 
 use super::report::{
-    CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, MinimumReport,
-    NameAndValue, NamespaceLatencyReport, CommandsReport, ParameterReport, PolicyReport, PowerStateReport,
+    CapReport, CommandsReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport,
+    MinimumReport, NameAndValue, NamespaceLatencyReport, ParameterReport, PolicyReport, PowerStateReport,
     PrioritiesReport, PriorityReport, ReactorReport, Report, ServerFacts, SocketLatencyReport, ToleranceReport,
     WakeUpReport,
 };
@@ -24,7 +24,7 @@ pub(crate) struct Snapshot {
     pub(crate) stats: ServerStats,
 }
 
-/// What came between two looks.
+/// The time between two snapshots.
 struct Window {
     ns: u64,
 }
@@ -63,7 +63,7 @@ fn distribution(before: &HistogramSnapshot, now: &HistogramSnapshot) -> Distribu
     }
 }
 
-/// What happened between `before` and `now`.
+/// The report of the time between `before` and `now`.
 pub(crate) fn report(
     before: &Snapshot,
     now: &Snapshot,
@@ -109,7 +109,7 @@ pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
     PolicyReport { name: choice.name.clone(), parameters: parameters.collect(), view: view.collect() }
 }
 
-/// What is asked of the policy, and what of that it does not use.
+/// The goals, and those that the policy does not use.
 pub(crate) fn goals(
     goals: &Goals,
     namespaces: &[NamespaceTolerance],

@@ -7,7 +7,7 @@ use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
 use super::report::{
-    Count, Distribution, FailureReport, IoReport, CommandsReport, PowerStateReport, ReactorReport, Report,
+    CommandsReport, Count, Distribution, FailureReport, IoReport, PowerStateReport, ReactorReport, Report,
     SocketLatencyReport,
 };
 use super::{background, caps, energy, goals, priorities};

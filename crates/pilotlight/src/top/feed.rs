@@ -1,4 +1,4 @@
-//! The thread that asks the server: the status at each interval, and what keys ask for in between. Where the connection breaks it connects again.
+//! The thread that requests the status at each interval, and sends requests of keys in between. It reconnects when the connection breaks.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
@@ -13,7 +13,7 @@ use crate::status::report::{GoalsResponse, PolicyReport, Report};
 /// The window of the first report of a connection, and the time between two tries to connect.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// What the server says.
+/// An update.
 pub(super) enum Update {
     /// A status.
     Report(Box<Report>),
@@ -106,7 +106,7 @@ impl Asker {
     }
 }
 
-/// What came of a request, as `pilotlight set` says it.
+/// Sends a request; returns the text of `pilotlight set`.
 fn carry_out(client: &mut Client, request: &Request) -> Result<String, ClientError> {
     match request {
         Request::SetPolicy(_) => Ok(set::policy_set(&client.request::<PolicyReport>(request)?)),

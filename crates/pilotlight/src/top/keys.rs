@@ -1,4 +1,4 @@
-//! What keys do: a state machine without a terminal and without a server.
+//! The effect of keys: a state machine without terminal and server.
 
 use pilotlight_policy::POLICIES;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -11,17 +11,17 @@ const PAGE: usize = 10;
 /// Longest input.
 const MAX_INPUT: usize = 64;
 
-/// What the user looks at and does.
+/// The mode.
 #[derive(Debug, Default)]
 pub(super) struct Ui {
     pub(super) mode: Mode,
     /// Lines of the body that are above the screen.
     pub(super) scroll: usize,
-    /// What came of the last request; until the next key.
+    /// The result of the last request; until the next key.
     pub(super) message: Option<Message>,
 }
 
-/// What keys mean.
+/// Key bindings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     #[default]
@@ -33,7 +33,7 @@ pub(super) enum Mode {
     Input(Field, String),
 }
 
-/// What a line of text is for.
+/// The field of an input line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Budget,
@@ -47,7 +47,7 @@ pub(super) struct Message {
     pub(super) is_refusal: bool,
 }
 
-/// What a key asks for.
+/// The effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     None,
@@ -145,7 +145,7 @@ impl Ui {
 }
 
 impl Field {
-    /// What the text asks for: as after `pilotlight set budget` and `set tolerance`.
+    /// The request of an input line, as of `pilotlight set budget` and `set tolerance`.
     fn request(self, text: &str) -> GoalsRequest {
         match self {
             Self::Tolerance => GoalsRequest { tolerance: Some(text.to_owned()), ..GoalsRequest::default() },

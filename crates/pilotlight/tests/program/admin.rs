@@ -159,7 +159,7 @@ fn a_watch_tells_again_and_again_until_ctrl_c() {
     assert_eq!(watch.wait().unwrap().code(), Some(0));
 }
 
-/// Waits for the event, and for the log that says which namespace it is about.
+/// Waits for the event, and for the log with its namespace.
 fn wait_for_event(host: &mut Controller, nsid: u32) {
     let cid = host.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).unwrap();
     let event = host.admin().wait(cid, "an event", &mut []).unwrap();

@@ -40,7 +40,7 @@ fn of(status: &Value) -> &Value {
 }
 
 #[test]
-fn what_a_killed_server_was_writing_is_summed_again_and_not_reported() {
+fn blocks_being_written_at_a_kill_get_new_checksums_and_no_mismatch() {
     let case = Case::new();
     for round in 0..3 {
         let mut server = case.serve();

@@ -123,7 +123,7 @@ fn without_a_sensor_a_budget_is_refused_with_what_would_bring_one() {
 }
 
 #[test]
-fn what_was_set_by_hand_survives_kill_9_until_the_configuration_says_something_else() {
+fn overrides_survive_kill_9_until_the_configuration_changes() {
     let folder = tempfile::tempdir().unwrap();
     let state = format!("--state={}", folder.path().join("goals.json").display());
     let options = |budget| ["--policy=static", state.as_str(), budget];
@@ -225,7 +225,7 @@ fn an_unreachable_budget_is_applied_as_far_as_possible_and_named_everywhere_with
     assert_eq!((&status["budget"]["state"], &status["budget"]["domain"]), (&json!("unreachable"), &json!("cpu")));
     assert!(status["budget"]["headroom_uw"].as_i64() < Some(0) && status["budget"]["floor_uw"].is_u64(), "{status}");
     assert_eq!(status["budget"]["throttled"][0]["name"], "CPU quota of the worker cores", "{status}");
-    // What is known now is refused at once, and nothing is changed.
+    // A violation that is known is refused at once, and nothing is changed.
     let (why, code) = stderr_and_code(&server.admin(&["set", "budget", "6W", "--strict"]));
     assert!(code == Some(2) && why.contains("unreachable") && why.contains("the floor is"), "{why}");
     assert_eq!(server.request(&["status"])["goals"]["budget_uw"], 5_000_000);

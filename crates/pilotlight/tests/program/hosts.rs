@@ -212,7 +212,7 @@ fn a_range_of_controller_identifiers_that_is_used_up_refuses_connect() {
 
 /// Asks over the socket as another user with these groups; the answer's line.
 fn ask_as(socket: &str, gid: u32, groups: &str, line: &str) -> Value {
-    // who is refused may find the connection closed before it has asked
+    // a refused host may find the connection closed before it has sent Connect
     let script = "import contextlib,socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
                   with contextlib.suppress(BrokenPipeError): s.sendall(sys.argv[2].encode()+b'\\n')\n\
                   print(s.makefile().readline(), end='')";

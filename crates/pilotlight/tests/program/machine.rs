@@ -1,5 +1,5 @@
-//! What a server under a budget changes of a machine, and what is left of it after `kill -9`: nothing, once `pilotlight restore` or the next
-//! server has run. The machine is a made-up tree of files, but for its cgroups, which are this machine's where they can be written.
+//! Changes of a machine by a server under a budget, and their restoration after `kill -9`: by `pilotlight restore` or the next
+//! server. The machine is a tree of files made by the test, except its cgroups, which are this machine's if they can be written.
 
 use std::collections::BTreeMap;
 use std::fs;

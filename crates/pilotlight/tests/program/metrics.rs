@@ -1,4 +1,4 @@
-//! Metrics over HTTP: what a scrape says rises with what hosts do, agrees with the status, and is read by Prometheus's own tools.
+//! Metrics over HTTP: they increase with I/O, match the status, and are accepted by Prometheus's own tools.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

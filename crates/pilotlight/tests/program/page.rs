@@ -1,4 +1,4 @@
-//! The live page over HTTP: who sees it, what it tells, what it changes, and that its memory stays flat.
+//! The live page over HTTP: access, data, changes, and constant memory.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -306,7 +306,7 @@ fn the_page_changes_what_its_forms_change_and_nothing_else() {
 }
 
 #[test]
-fn what_was_before_is_there_after_a_reload_and_there_is_a_most_of_readers() {
+fn history_survives_a_reload_and_the_number_of_readers_is_limited() {
     let page = Page::start(&["--page-tick", "20", "--sensor", "modelled"]);
     let cookie = page.login();
     let first = page.events(&cookie).next_named("point");
@@ -396,11 +396,11 @@ fn resident(pid: &Value) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// A tenth of a day of updates at one a second, or as many as PILOTLIGHT_PAGE_UPDATES says; beside them a reconnect for every 8.64 of them, and
+/// A tenth of a day of updates at one a second, or PILOTLIGHT_PAGE_UPDATES; beside them a reconnect for every 8.64 of them, and
 /// readers that stop reading.
 #[test]
 fn memory_stays_flat_over_updates_reconnects_and_readers_that_stop() {
-    /// What the allocator may keep. One sample for each update, or 1.2 kB for each reconnect, would be more.
+    /// Memory that the allocator may keep. One sample for each update, or 1.2 kB for each reconnect, would be more.
     const SLACK: u64 = 1 << 20;
     const STALLED: usize = 16;
     let updates = std::env::var("PILOTLIGHT_PAGE_UPDATES").map_or(8_640, |text| text.parse().unwrap());

@@ -110,7 +110,7 @@ fn eight_reactors_consolidate_and_spread() {
     assert!(again["commands"]["moves"]["since_start"].as_u64().unwrap() > 0);
 }
 
-/// What the policy says under this name.
+/// An entry of the policy's view.
 fn seen<'a>(status: &'a Value, name: &str) -> &'a str {
     let view = status["policy"]["view"].as_array().unwrap();
     view.iter().find(|seen| seen["name"] == name).and_then(|seen| seen["value"].as_str()).unwrap_or_default()

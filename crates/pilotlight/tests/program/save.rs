@@ -30,7 +30,7 @@ fn start(dir: &Path) -> (Server, PathBuf) {
 }
 
 #[test]
-fn what_was_changed_is_in_the_file_and_sighup_changes_nothing() {
+fn changes_are_saved_and_sighup_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (server, file) = start(dir.path());
     let nothing = server.request(&["config", "save"]);

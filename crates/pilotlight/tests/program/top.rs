@@ -35,7 +35,7 @@ impl Top {
         let terminal = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let before = tcgetattr(&terminal).unwrap();
         let end = || Stdio::from(terminal.try_clone().unwrap());
-        // a session of its own, whose terminal is this one and not that of whoever runs the tests
+        // a session of its own, whose terminal is this one and not that of the test run
         let child = Command::new("setsid")
             .args(["--ctty", env!("CARGO_BIN_EXE_pilotlight"), "top", "--interval", "0.2"])
             .args(args)

@@ -57,7 +57,7 @@ impl ConfigDir {
         self.dir.path()
     }
 
-    /// What the user reads, with the directory's name, which differs from run to run, cut.
+    /// The output for a file, without the name of the temporary directory.
     fn told(&self, text: &str) -> String {
         self.cut(&match self.load(text) {
             Ok(loaded) => loaded.warnings(false),

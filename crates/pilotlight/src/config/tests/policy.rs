@@ -118,7 +118,7 @@ fn a_page_is_of_this_machine_alone_and_its_token_stands_beside_the_control_socke
 }
 
 #[test]
-fn what_is_wrong_with_a_page_is_said() {
+fn page_options_are_checked() {
     let told =
         |line: &[&str]| flags(line).map_or_else(|refused| refused.render(false), |loaded| loaded.warnings(false));
     for (line, says) in [

@@ -1,4 +1,4 @@
-//! Mistakes about subsystems, namespaces and the files behind them, and what is only worth saying.
+//! Errors and warnings about subsystems, namespaces and their files.
 
 use expect_test::expect;
 
@@ -263,7 +263,7 @@ backend = "file:other.img?size=5000"
 }
 
 #[test]
-fn what_is_only_worth_saying() {
+fn warnings_about_namespaces() {
     let bench = ConfigDir::new();
     fs::write(bench.dir.path().join("odd.img"), vec![0; 5000]).unwrap();
     let text = in_subsystem(

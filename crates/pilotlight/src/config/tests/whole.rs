@@ -1,4 +1,4 @@
-//! All that can be said, by flags and in a file, and that both lead to the same.
+//! All options, as flags and in a file, with the same result.
 
 use expect_test::expect;
 use pilotlight_nvmf_target::Capped;

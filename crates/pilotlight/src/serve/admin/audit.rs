@@ -59,7 +59,7 @@ pub(super) fn note(by: &Author, request: &Request) {
     }
 }
 
-/// What a request can change, by name.
+/// Changeable values, by name.
 pub(super) type Values = BTreeMap<String, String>;
 
 impl Admin {

@@ -1,14 +1,14 @@
-//! Which host and which namespace the energy was for: once a second, what each zone has taken since the last look is divided among those
-//! who used the CPUs (`pilotlight_power::shares`).
+//! Energy by host and namespace: once a second, the energy of each zone since the last window is divided among the users of the CPUs
+//! (`pilotlight_power::shares`).
 //!
-//! *CPU time of a user.* An I/O thread counts its own time, polls that find nothing included, and the requests and bytes of each host on each namespace.
-//! Its time in a window goes to its users in proportion to [`cost`]; of a thread that served nobody it stays unassigned. The power of the whole system goes by CPU
-//! time and bytes. *Windows.* A sensor is read by a thread of its own, and can fail for a while: a zone's energy is divided when it has been read again, among
-//! those who used the CPUs since the look before, with idle energy for the time between the two readings. *Idle power* is what the model has for
-//! a machine at rest, or else the lowest power of any window so far. *Privacy.* RAPL readings tell secrets of code that runs beside (CVE-2020-8694): this is off by
-//! default, and no finer than a second.
+//! *CPU time of a user.* An I/O thread counts its own time, empty polls included, and the requests and bytes of each host on each namespace.
+//! Its time in a window goes to its users in proportion to [`cost`]; the time of a thread without requests stays unassigned. The power of the
+//! whole system is divided by CPU time and bytes. *Windows.* The thread that reads a sensor can fail for a while: a zone's energy is divided
+//! after its next reading, among the users since the previous one, with idle energy for that time. *Idle power* is the model's for a machine
+//! at rest, else the lowest power of any window. *Privacy.* RAPL readings leak secrets of code that runs at the same time (CVE-2020-8694): this is off
+//! by default, and no finer than a second.
 //!
-//! *Property* (tests): in each zone hosts and what is unassigned add up to the energy, to the microjoule.
+//! *Property* (tests): in each zone the energy of all hosts and unassigned energy add up to the total, to the microjoule.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,14 +27,14 @@ use crate::status::report::{EnergySharesReport, EnergyUserReport, EnergyZoneRepo
 
 /// Time between two looks.
 const WINDOW: Duration = Duration::from_secs(1);
-/// A request takes about as much CPU time as moving so many bytes: time that a polling reactor is busy for reads of 4 KiB and of 128 KiB from memory (depth 8, static,
+/// A request costs about as much CPU time as moving this number of bytes: busy time of a polling reactor for reads of 4 KiB and of 128 KiB from memory (depth 8, static,
 /// 2026-11-26: 4.3 us and 65 us, which is 4.7 KiB; writes 7.9 us and 192 us, 1.3 KiB; medians of three runs on a machine that was not quiet).
 const REQUEST_BYTES: u64 = 4 * 1024;
 
 /// A host on a namespace: its NQN or [`OTHER_HOSTS`], the subsystem and the number.
 type User = (String, String, u32);
 
-/// What has been divided so far.
+/// Divided energy.
 #[derive(Debug, Default)]
 pub(super) struct Energy(Mutex<State>);
 
@@ -49,7 +49,7 @@ struct Zone {
     /// Its counter when it was last divided, and when that was read.
     energy_uj: u64,
     read_ns: u64,
-    /// What had been used by then.
+    /// The counters at that time.
     before: Arc<Counters>,
     unassigned_uj: u64,
     users_uj: BTreeMap<User, u64>,
@@ -57,7 +57,7 @@ struct Zone {
     lowest_uw: Option<u64>,
 }
 
-/// What was read at once.
+/// Counters read together.
 #[derive(Debug, Default)]
 struct Counters {
     /// By I/O thread, in nanoseconds.
@@ -99,7 +99,7 @@ impl Admin {
         self.energy.lock().add(&counters, &power, self.server.floor_uw(BudgetDomain::Cpu), idle);
     }
 
-    /// What has been divided so far; `None` where it is off, or nothing measures power.
+    /// Energy divided since the start; `None` if it is disabled, or power is not measured.
     pub(super) fn energy_shares(&self) -> Option<EnergySharesReport> {
         let idle = self.state().operation.energy_shares?;
         let power = self.server.power_facts()?;
@@ -121,7 +121,7 @@ fn by_user(usages: Vec<NamespaceUsage>) -> BTreeMap<User, Counts> {
     sums
 }
 
-/// What commands cost a CPU, in bytes moved.
+/// The CPU cost of commands, in bytes moved.
 fn cost(counts: &Counts) -> u64 {
     counts.requests.iter().sum::<u64>() * REQUEST_BYTES + moved(counts)
 }
@@ -132,7 +132,7 @@ fn moved(counts: &Counts) -> u64 {
 }
 
 impl State {
-    /// What was used before is nobody's.
+    /// Energy before the start is unassigned.
     fn begin(&mut self, counters: &Arc<Counters>, power: &PowerFacts) {
         for zone in &power.zones {
             let known = self.zones.entry(zone.name.clone()).or_default();
@@ -196,7 +196,7 @@ impl State {
     }
 }
 
-/// What each user has used between two looks, and what was used for nobody.
+/// The use of each user between two snapshots, and unassigned use.
 fn uses(before: &Counters, now: &Counters) -> (BTreeMap<User, Use>, Use) {
     let (mut users, mut nobody) = (BTreeMap::<User, Use>::new(), Use::default());
     for (at, (cpu_ns, counts)) in now.cpu_ns.iter().zip(&now.counts).enumerate() {
@@ -240,7 +240,7 @@ mod tests {
         Arc::new(Counters { cpu_ns, counts: reads.iter().map(of_thread).collect() })
     }
 
-    /// So much energy when it was read after so many seconds.
+    /// A counter value after this time.
     fn power(at_s: u64, energy_uj: u64) -> PowerFacts {
         let zone = ZoneFacts { name: "package 0".to_owned(), energy_uj, read_ns: at_s * 1_000_000_000, power_uw: None };
         PowerFacts { sensor: "rapl".to_owned(), zones: vec![zone], ..PowerFacts::default() }
@@ -267,7 +267,7 @@ mod tests {
         let now = counters(&[4, 2, 2], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);
         state.add(&now, &power(2, 90), Some(10), Idle::Unassigned);
         let zone = &state.zones["package 0"];
-        // 80 of 8 s: thread 0 has 40 (a 30, b 10), thread 1 has 20, and nobody has the 20 of thread 2 and 10 idle
+        // 80 of 8 s: thread 0 has 40 (a 30, b 10), thread 1 has 20; the 20 of thread 2 and 10 idle are unassigned
         assert_eq!(zone.users_uj, BTreeMap::from([(user("a"), 30), (user("b"), 30)]));
         assert_eq!(zone.unassigned_uj, 30);
         let quiet = counters(&[5, 3, 3], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);

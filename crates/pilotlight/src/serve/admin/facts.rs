@@ -1,4 +1,4 @@
-//! What metrics are computed from, of a running server.
+//! Input of the metrics, of a running server.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -12,7 +12,7 @@ use crate::metrics::{Facts, HostFacts, NamespaceFacts, OTHER_HOSTS, ReloadFacts}
 use crate::status::measure;
 
 impl Admin {
-    /// A server as it is now. The main core is not asked, so that a scrape wakes nobody.
+    /// A snapshot. It does not wake the main core.
     pub(in crate::serve) fn facts(&self) -> Facts {
         self.facts_with(self.server.stats())
     }
@@ -74,7 +74,7 @@ impl Admin {
     }
 }
 
-/// What each listed host has asked for, and the others together.
+/// I/O of each listed host, and of the others together.
 fn hosts(stats: &ServerStats) -> Vec<HostFacts> {
     let mut sums = HashMap::<&str, Counts>::new();
     for usage in &stats.usages {

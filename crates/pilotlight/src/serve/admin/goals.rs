@@ -47,7 +47,7 @@ impl Watch {
         self.changed.notify_all();
     }
 
-    /// Waits so long, or until goals have changed; whether to go on.
+    /// Waits for a change of goals or a timeout; `false` at the end.
     pub(super) fn wait(&self, longest: Option<Duration>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.is_stopped && !state.is_changed {
@@ -104,7 +104,7 @@ impl Admin {
         Some(Duration::from_secs(until_s.saturating_sub(now_s).max(1)).min(LONGEST_WAIT))
     }
 
-    /// Power with everything at its lowest, where the policy says that the budget is out of its reach. Asking wakes the main core.
+    /// The lowest power, if the policy reports the budget as unreachable. Wakes the main core.
     fn policy_floor_uw(&self) -> Option<u64> {
         self.server.unreachable().filter(|unreachable| unreachable.goal == Goal::Budget).map(|floor| floor.reached)
     }
@@ -230,7 +230,7 @@ impl Admin {
         }
     }
 
-    /// What is known: what was found unreachable with this policy, and what the sensor cannot go below.
+    /// The known minimum power: found unreachable with this policy, or the minimum of the sensor.
     fn floor_uw(&self, state: &State, domain: BudgetDomain, policy: &str) -> Option<u64> {
         let found = state.floor.as_ref().filter(|(of, by, _)| *of == domain && by == policy);
         found.map(|(.., floor_uw)| *floor_uw).or_else(|| self.server.floor_uw(domain))
@@ -362,7 +362,7 @@ fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
     Ok(())
 }
 
-/// Tells the server the goals in force, if they are others than before, and lets the right policy decide.
+/// Passes changed goals to the server, and activates the policy for them.
 ///
 /// # Errors
 /// As [`follow_goals`].
@@ -400,7 +400,7 @@ pub(in crate::serve) fn tolerance_of(goals: &Goals) -> String {
     format_tolerance(goals.tolerance(Of::Server).map(LatencyBound::from))
 }
 
-/// What a budget that was request for is as one set manually; `None` where there is to be none.
+/// The override for a requested budget; `None` for `default`.
 fn budget_override(budget: BudgetRequest, time: Option<&str>, now_s: u64) -> Result<Option<BudgetOverride>, Refusal> {
     let wrong = |what: String| Refusal::of("for", what);
     let time = time.map(parse_duration).transpose().map_err(wrong)?;

@@ -16,7 +16,7 @@ use crate::host::{HostReport, HostsReport, SubsystemHosts};
 /// the control socket.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// What has become of associations whose connections are ended, at most [`DRAIN`] later. Not to be called with the state locked, as
+/// Waits for associations to end, at most [`DRAIN`]. Not to be called with the state locked, as
 /// metrics and the status wait for that.
 pub(super) fn drained<'a>(all: impl IntoIterator<Item = &'a Draining>) -> impl Iterator<Item = Ended> {
     let until = Instant::now() + DRAIN;

@@ -1,4 +1,4 @@
-//! Namespaces that come, go and change their size by hand. Hosts are told by the server.
+//! Namespaces that are added, removed and resized at run time. The server notifies hosts.
 
 use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{MAX_NSID, NamespaceConfig};
@@ -191,7 +191,7 @@ fn visible_to(namespace: &NamespaceConfig, change: &Visibility) -> Result<Vec<St
     Ok(hosts)
 }
 
-/// The subsystem that is meant.
+/// The subsystem with this NQN, or the only one.
 pub(super) fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refusal> {
     let subsystems = &state.config.subsystems;
     let there_are = || {
@@ -221,7 +221,7 @@ pub(super) fn find_target(state: &State, target: Target<'_>) -> Result<Capped, R
     }
 }
 
-/// The namespace that is meant.
+/// The namespace with this NSID.
 fn find(state: &State, nqn: &str, nsid: i64) -> Result<NamespaceConfig, Refusal> {
     let subsystem = state.config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let all = subsystem.map_or(&[][..], |subsystem| &subsystem.namespaces);
@@ -250,7 +250,7 @@ fn wanted_size(text: &str, namespace: &NamespaceConfig) -> Result<u64, Refusal> 
     Err(Refusal::of("size", what).help("use a size such as 512MiB or 1GiB"))
 }
 
-/// What to say where a file's size is also written in the configuration.
+/// A note if the size of a file is also in the configuration.
 fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
     let written = backend.path().and(backend.size()).filter(|&written| written != bytes);
     let note = |written| {
@@ -262,7 +262,7 @@ fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
     written.map(note).into_iter().collect()
 }
 
-/// What the server refused, with the field that it was about.
+/// A server error as a refusal with its field.
 pub(super) fn refusal(error: &ServerError) -> Refusal {
     let field = match error {
         ServerError::NoSubsystem(_) | ServerError::SubsystemExists(_) | ServerError::TooManySubsystems(_) => "nqn",
@@ -282,7 +282,7 @@ mod tests {
     const B: &str = "nqn.2024-05.com.example:b";
 
     #[test]
-    fn who_sees_a_namespace_is_said_in_full_or_not_at_all() {
+    fn visibility_changes() {
         let list = |hosts: &[&str]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
         let next = |hosts: &[&str], change: Visibility| {
             let backend = "mem:1MiB".parse().unwrap();

@@ -1,4 +1,4 @@
-//! What the live page sees of a running server, and how it changes one.
+//! The interface of the live page to the server.
 
 use super::Admin;
 use super::audit::Author;

@@ -11,7 +11,7 @@ use crate::serve::budget::{self, Named};
 use crate::status::measure;
 use crate::status::report::PrioritiesReport;
 
-/// What brings back what the configuration says.
+/// Restores the value of the configuration.
 const DEFAULT: &str = "default";
 
 impl Admin {
@@ -68,7 +68,7 @@ fn removed_namespace(state: &State, target: Target<'_>) -> Option<Capped> {
     })
 }
 
-/// What was asked for; `None` for `default`.
+/// The requested value; `None` for `default`.
 fn parsed<T>(text: &str, parse: impl Fn(&str) -> Result<Option<T>, String>) -> Result<Option<Option<T>>, String> {
     match text {
         DEFAULT => Ok(None),
@@ -76,7 +76,7 @@ fn parsed<T>(text: &str, parse: impl Fn(&str) -> Result<Option<T>, String>) -> R
     }
 }
 
-/// Sets a value by hand; `None`: what the configuration says holds again.
+/// Sets an override; `None` removes it.
 fn put<K: Clone + PartialEq, V>(all: &mut Vec<(K, Option<V>)>, key: &K, value: Option<Option<V>>) {
     all.retain(|(known, _)| known != key);
     all.extend(value.map(|value| (key.clone(), value)));

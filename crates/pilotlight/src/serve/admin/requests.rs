@@ -1,4 +1,4 @@
-//! What requests over the control socket do to a server.
+//! Handles requests of the control socket.
 
 use std::sync::PoisonError;
 
@@ -59,9 +59,9 @@ impl RequestHandler for Admin {
 pub(in crate::serve) struct Session {
     /// Who is at its other end.
     user: User,
-    /// The counters when it last asked for the status.
+    /// The counters at its previous status request.
     look: Snapshot,
-    /// What reactors had counted when it first asked for their health.
+    /// Counters of the reactors at its first health request.
     first: Option<RuntimeStats>,
 }
 
@@ -109,7 +109,7 @@ impl Admin {
     }
 }
 
-/// What a user is told who may read alone.
+/// The refusal for users that may only read.
 fn read_only() -> Refusal {
     Refusal::new("you may read (status, lists, connections), and change nothing")
         .help("the user that runs the server, and root, may")
@@ -124,7 +124,7 @@ fn log<T: Serialize>(by: &Author, what: &str, outcome: Result<T, Refusal>) -> St
 }
 
 impl Admin {
-    /// What the server is, and did since this connection asked last.
+    /// The status, with rates since the previous request of this connection.
     fn status(&self, session: &mut Snapshot) -> Report {
         self.server.watch_latency();
         let now = self.take_snapshot();
@@ -141,7 +141,7 @@ impl Admin {
         Snapshot { uptime_ns, stats: self.server.stats() }
     }
 
-    /// What the server is, and did between two looks, without metrics. What only the main core knows is left out unless that `may_wake`.
+    /// The status between two snapshots, without metrics. Data of the main core only if that `may_wake` it.
     pub(super) fn report_of(&self, before: &Snapshot, now: &Snapshot, may_wake: bool) -> Report {
         let (operation, active_policy, priorities, view, budget, unreachable) = {
             let state = self.state();

@@ -1,4 +1,4 @@
-//! What was changed by hand becomes the configuration file.
+//! Writes changes made at run time to the configuration file.
 //!
 //! # The algorithm
 //! The text that was read last is changed where what runs differs from what was read, and nowhere else. The new text is read as at a
@@ -6,7 +6,7 @@
 //!
 //! # The properties
 //! - After a save, a SIGHUP changes nothing.
-//! - What another program has written to the file since it was read is not replaced unless that is asked for.
+//! - A file that another program has changed since it was read is replaced only with `force`.
 //! - A budget that ends by itself, or that holds over a schedule, stays set manually.
 
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use crate::serve::reload;
 /// Where the configuration goes.
 struct Target {
     path: PathBuf,
-    /// What it had when it was read; `None`: it is a new file of a server that was started with flags.
+    /// Its text when it was read; `None`: a new file of a server that was started with flags.
     before: Option<String>,
 }
 
@@ -121,7 +121,7 @@ impl Admin {
         }
     }
 
-    /// What stays set manually, for people.
+    /// Notes about settings that are not saved.
     fn not_saved(&self, state: &State) -> Vec<String> {
         let mut notes = Vec::new();
         if staying_budget(state).budget.is_some() {
@@ -155,7 +155,7 @@ impl Admin {
         Err(Refusal::new(what))
     }
 
-    /// What runs is what was read.
+    /// The running configuration counts as read.
     fn count_as_read(&self, state: &mut State, loaded: &Loaded) {
         let staying = staying_budget(state);
         state.read = loaded.config.clone();

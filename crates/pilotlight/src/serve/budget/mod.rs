@@ -25,7 +25,7 @@ pub(super) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What a budget is of: what was asked for, else the whole server where that is measured, else its CPU packages.
+/// The domain of a budget: as requested, else the server if it is measured, else its CPU packages.
 pub(crate) fn domain(wanted: Option<BudgetDomain>, sources: &[Source]) -> BudgetDomain {
     let is_measured = |domain| sources.iter().any(|source| belongs(source, domain));
     let measured = || [BudgetDomain::Server, BudgetDomain::Cpu].into_iter().find(|&domain| is_measured(domain));

@@ -12,11 +12,11 @@ use crate::config::format_budget;
 const MARGIN_PPM: u64 = 20_000;
 /// How long an excess is tolerated, in nanoseconds: after 10 s PASS calls a budget missed (section 5).
 const TOLERATED_NS: u64 = 10_000_000_000;
-/// Power that has not fallen by [`FALLS_PPM`] for so long, in nanoseconds, does not fall any more (chosen: five intervals of 1 s).
+/// Power that has not fallen by [`FALLS_PPM`] for this time, in nanoseconds, has stopped falling (chosen: five intervals of 1 s).
 const FALLS_NS: u64 = 5_000_000_000;
 const FALLS_PPM: u64 = 10_000;
 
-/// What is observed at a moment.
+/// An observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::serve) struct Observation {
     /// Monotonic, in nanoseconds.
@@ -25,13 +25,13 @@ pub(in crate::serve) struct Observation {
     pub(in crate::serve) budget_uw: Option<u64>,
     /// Whether the policy in charge holds budgets.
     pub(in crate::serve) is_used: bool,
-    /// Power with everything at its lowest, where the policy says that the budget is out of its reach, in microwatts.
+    /// The lowest power, if the policy reports the budget as unreachable, in microwatts.
     pub(in crate::serve) floor_uw: Option<u64>,
     /// The last window of its domain: when it began and ended, and its power in microwatts.
     pub(in crate::serve) window: Option<(u64, u64, u64)>,
 }
 
-/// What came of it.
+/// The state of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::serve) enum Verdict {
     /// There is no budget.
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_above_is_unreachable_and_names_the_lowest_reading() {
+    fn a_budget_that_power_stays_above_is_unreachable_with_the_lowest_reading() {
         let mut monitor = BudgetMonitor::default();
         verdicts(&mut monitor, 10, 300, &[Some(400)]);
         let found = verdicts(&mut monitor, 11, 300, &[Some(350); 10]);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, Priority, Schedule};
 
-/// What the configuration says.
+/// Goals of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::serve) struct Configured {
     pub(in crate::serve) goals: Goals,
@@ -17,7 +17,7 @@ pub(in crate::serve) struct Configured {
     pub(in crate::serve) schedule: Option<Schedule>,
 }
 
-/// What was set manually, over the control socket.
+/// Goals set over the control socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::serve) struct GoalOverrides {
@@ -157,7 +157,7 @@ impl Configured {
     }
 }
 
-/// What was set, over what the configuration says; in order, so that the same is equal.
+/// Overrides merged into configured values; in order, so that equal results compare equal.
 fn over<K: Clone + PartialEq, V: Copy>(configured: &[(K, V)], overrides: &[(K, Option<V>)]) -> Vec<(K, V)> {
     let is_set = |key: &K| overrides.iter().any(|(set, _)| set == key);
     let kept = configured.iter().filter(|(key, _)| !is_set(key)).cloned();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_dropped_once() {
+    fn an_expired_budget_is_dropped_once() {
         let mut hand = overrides(Some(W), Some(100));
         assert!(!hand.expire(99) && hand.budget.is_some());
         assert!(hand.expire(100) && hand == GoalOverrides::default());

@@ -1,6 +1,6 @@
 //! The state file: goals that were set manually, kept over a restart, also one by `kill -9`.
 //!
-//! One JSON object, replaced as a whole. It holds what the configuration said at that time too: once that says something else, the
+//! One JSON object, replaced as a whole. It also holds the configuration at that time: once that has changed, the
 //! configuration is in force again, as it is at SIGHUP.
 
 use std::fs;
@@ -31,7 +31,7 @@ struct Contents {
     configured: Digest,
 }
 
-/// What the configuration said.
+/// Goals of the configuration.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Digest {
@@ -74,7 +74,7 @@ impl Store {
         self.path.as_ref().map(|path| path.display().to_string())
     }
 
-    /// What was set manually before this start, if it still counts. A file that cannot be read is left, and logged.
+    /// Overrides from before this start, if they are still valid. A file that cannot be read is kept, and logged.
     pub(in crate::serve) fn load(&self, configured: &Configured, now_s: u64) -> GoalOverrides {
         let Some(path) = &self.path else { return GoalOverrides::default() };
         let text = match fs::read_to_string(path) {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_nothing_and_what_cannot_be_written_is_an_error() {
+    fn an_unreadable_file_is_ignored_and_a_failed_write_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("goals.json");
         for text in ["", "{}", "{\"version\":2}", "[]"] {

@@ -13,7 +13,7 @@
 
 use super::Change;
 
-/// On a list of hosts this name lets nobody in: the target never takes a host without a name for one that is listed.
+/// A host list with this name allows no host: the target does not accept an empty host NQN as listed.
 const NO_HOST: &str = "";
 
 /// The steps from one list of hosts to another; `true` with one that admits a host.

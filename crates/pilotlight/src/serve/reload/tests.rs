@@ -1,4 +1,4 @@
-//! What a reload decides, and what it does to a server that only notes it.
+//! Tests of the plan of a reload, and of its effect on a recording server.
 
 mod differences;
 mod moves;
@@ -22,17 +22,17 @@ use crate::serve::admin::NamespaceOverride;
 use crate::serve::budget::BudgetOverride;
 use crate::status::report::PowerReport;
 
-/// Notes what is asked of it, and refuses what it was told to.
+/// Records calls, and refuses those with this prefix.
 #[derive(Default)]
 pub(in crate::serve) struct Recorder {
     asked: Mutex<Vec<String>>,
     refuse: Option<&'static str>,
-    /// How many associations are undrained; without it nobody may wait for them.
+    /// Returns the number of undrained associations; without it, waiting panics.
     undrained: Option<Arc<dyn Fn() -> usize + Send + Sync>>,
 }
 
 impl Recorder {
-    /// With as many undrained associations as this says.
+    /// With this number of undrained associations.
     pub(in crate::serve) fn with_undrained(undrained: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         Self { undrained: Some(Arc::new(undrained)), ..Self::default() }
     }
@@ -151,13 +151,13 @@ fn state(config: &ServerConfig) -> State {
     State::new(config, &operation("static"))
 }
 
-/// Reloads; what was asked of the server.
+/// Reloads; returns the recorded calls.
 fn reload_state(state: &mut State, to: &ServerConfig, recorder: Recorder) -> Vec<String> {
     apply(state, Wanted { config: to, operation: &operation("static"), may_shrink: &[] }, &recorder);
     recorder.asked.into_inner().unwrap()
 }
 
-/// Reloads from one configuration to another; what was asked of the server, and what holds afterwards.
+/// Reloads from one configuration to another; returns the recorded calls, and the resulting configuration.
 fn reload(from: &ServerConfig, to: &ServerConfig, recorder: Recorder) -> (Vec<String>, ServerConfig) {
     let mut state = state(from);
     let asked = reload_state(&mut state, to, recorder);
@@ -209,7 +209,7 @@ fn a_file_is_as_large_as_it_is() {
 }
 
 #[test]
-fn what_was_refused_is_tried_again() {
+fn a_refused_change_is_retried() {
     let from = server(vec![namespace(1, "mem:1GiB")]);
     let to = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB")]);
     let refusing = Recorder { refuse: Some("add a 2"), ..Recorder::default() };
@@ -299,9 +299,9 @@ fn a_subsystem_that_cannot_be_added_or_removed_is_tried_again() {
     assert_eq!(reload(&running, &from, Recorder::default()).1, from);
 }
 
-/// What an operator has added to a subsystem goes with it, and does not come back with it.
+/// A namespace added at run time is removed with its subsystem, and does not come back with it.
 #[test]
-fn what_was_added_by_hand_goes_with_its_subsystem() {
+fn namespaces_added_at_run_time_are_removed_with_their_subsystem() {
     let read = server(vec![]);
     let mut state = state(&read);
     state.config = server(vec![namespace(5, "mem:1GiB")]);
@@ -314,7 +314,7 @@ fn what_was_added_by_hand_goes_with_its_subsystem() {
 }
 
 #[test]
-fn what_was_changed_by_hand_stays_until_the_configuration_says_otherwise() {
+fn changes_at_run_time_hold_until_the_configuration_changes() {
     let read = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB"), namespace(3, "mem:1GiB")]);
     let mut state = state(&read);
     // 2 was removed, 3 has grown, and 5 was added

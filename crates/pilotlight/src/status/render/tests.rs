@@ -154,7 +154,7 @@ pub(crate) fn report() -> Report {
 }
 
 #[test]
-fn what_a_person_reads() {
+fn text_output() {
     expect![[r#"
         pilotlight 0.1.0 (process 4242) on 127.0.0.1:4420, up 3 min 12 s; the last 500 ms
         reactors have no cores of their own (test mode): these figures mean nothing elsewhere
