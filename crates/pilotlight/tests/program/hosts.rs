@@ -155,7 +155,7 @@ fn a_host_that_is_disconnected_may_come_back() {
     let ended = server.request(&["disconnect", A]);
     assert_eq!((&ended["ended"][0]["host"], &ended["undrained"]), (&json!(A), &json!(0)));
     assert!(is_closed(&mut of_a));
-    assert!(server.expect_log("disconnecting a host was asked for over the control socket").contains("uid="));
+    assert!(server.expect_log("request over the control socket: disconnect a host").contains("uid="));
     assert_eq!(server.request(&["disconnect", A])["ended"], json!([]), "it is not connected");
     let (_a, mut of_a) = disks.connect(A);
     assert!(read(&mut of_a, 1));

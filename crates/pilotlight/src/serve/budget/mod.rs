@@ -2,9 +2,9 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `layers.rs` | a budget set manually, the schedule and the configuration: which of them is in force |
-//! | `store.rs` | what was set manually, kept over a restart |
-//! | `judge.rs` | whether power stays within the budget, by readings alone, for any policy |
+//! | `overrides.rs` | which goals are in force: set manually, of the schedule or of the configuration |
+//! | `store.rs` | the state file, which keeps goals set manually over a restart |
+//! | `monitor.rs` | whether power stays within the budget, by readings, for any policy |
 
 mod monitor;
 mod overrides;
@@ -12,7 +12,7 @@ mod store;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pilotlight_plant::{Of, Quantity, Source};
+use pilotlight_plant::{Quantity, Scope, Source};
 
 pub(super) use monitor::{BudgetMonitor, Observation, Verdict};
 pub(super) use overrides::{BudgetOverride, Configured, GoalOverrides, Named, Origin};
@@ -35,8 +35,8 @@ pub(crate) fn domain(wanted: Option<BudgetDomain>, sources: &[Source]) -> Budget
 /// Whether a source measures a part of this domain.
 pub(super) fn belongs(source: &Source, domain: BudgetDomain) -> bool {
     let of_domain = match domain {
-        BudgetDomain::Server => source.of == Of::Server,
-        BudgetDomain::Cpu => matches!(source.of, Of::Package(_)),
+        BudgetDomain::Server => source.scope == Scope::Server,
+        BudgetDomain::Cpu => matches!(source.scope, Scope::Package(_)),
     };
     of_domain && source.quantity == Quantity::PowerUw
 }

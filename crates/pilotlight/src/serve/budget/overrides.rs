@@ -1,7 +1,7 @@
 //! Which goals are in force: those set manually, over the schedule, over the configuration.
 
 use pilotlight_nvmf_target::Capped;
-use pilotlight_plant::{Goals, Of};
+use pilotlight_plant::{Goals, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, Priority, Schedule};
@@ -11,7 +11,7 @@ use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceToleranc
 pub(in crate::serve) struct Configured {
     pub(in crate::serve) goals: Goals,
     pub(in crate::serve) priorities: Vec<Priority>,
-    /// Of namespaces.
+    /// Scope namespaces.
     pub(in crate::serve) tolerances: Vec<NamespaceTolerance>,
     pub(in crate::serve) domain: Option<BudgetDomain>,
     pub(in crate::serve) schedule: Option<Schedule>,
@@ -25,10 +25,10 @@ pub(in crate::serve) struct GoalOverrides {
     pub(in crate::serve) budget: Option<BudgetOverride>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::serve) domain: Option<BudgetDomain>,
-    /// Of the server where nothing is named; `None` is `off`.
+    /// Scope the server where nothing is named; `None` is `off`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::serve) tolerances: Vec<(Option<Named>, Option<LatencyBound>)>,
-    /// Of namespaces and hosts; `None`: it has none.
+    /// Scope namespaces and hosts; `None`: it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::serve) priorities: Vec<(Named, Option<u8>)>,
     /// By priority, in bytes a second; `None`: there is none.
@@ -102,7 +102,7 @@ impl Origin {
 }
 
 impl Configured {
-    /// Of what was read.
+    /// Scope what was read.
     pub(in crate::serve) fn of(operation: &Operation) -> Self {
         let Operation { goals, priorities, tolerances, domain, schedule, .. } = operation;
         let (priorities, tolerances) = (priorities.clone(), tolerances.clone());
@@ -132,7 +132,7 @@ impl Configured {
     pub(in crate::serve) fn goals(&self, overrides: &GoalOverrides, now_s: u64) -> Goals {
         Goals {
             budget_uw: self.budget(overrides, now_s).budget_uw,
-            tolerances: self.tolerance(overrides).into_iter().map(|bound| bound.of(Of::Server)).collect(),
+            tolerances: self.tolerance(overrides).into_iter().map(|bound| bound.of(Scope::Server)).collect(),
             priorities: Vec::new(), // by name: `priorities`
             minimums: over(&self.goals.minimums, &overrides.minimums),
         }
@@ -147,7 +147,7 @@ impl Configured {
     /// The tolerance of the server.
     fn tolerance(&self, overrides: &GoalOverrides) -> Option<LatencyBound> {
         let set = overrides.tolerances.iter().find(|(of, _)| of.is_none());
-        set.map_or_else(|| self.goals.tolerance(Of::Server).map(LatencyBound::from), |(_, bound)| *bound)
+        set.map_or_else(|| self.goals.tolerance(Scope::Server).map(LatencyBound::from), |(_, bound)| *bound)
     }
 
     /// Priorities in force.
@@ -253,7 +253,7 @@ mod tests {
             let tolerances = overrides.map(|text| (None, bound(text))).into_iter().collect();
             configured.goals(&GoalOverrides { tolerances, ..GoalOverrides::default() }, 0).tolerances
         };
-        let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().of(Of::Server));
+        let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().of(Scope::Server));
         assert_eq!([None, Some("off"), Some("500us p99")].map(tolerances), [vec![before], vec![], vec![after]]);
         let namespace = |nsid| Capped::Namespace { nqn: "a".to_owned(), nsid };
         let configured = Configured { tolerances: vec![(namespace(1), bound("20%").unwrap())], ..configured };
