@@ -300,7 +300,10 @@ fn the_example_uses_and_the_reference_explains_every_key() {
         for key in keys.iter().filter(|key| !["namespace", "referral"].contains(key)) {
             let excluded = *key == "reactors"; // by `cores`
             assert!(excluded || EVERY_KEY.contains(&format!("\n{key} = ")), "{section}.{key} is not in the example");
-            assert!(reference.contains(&format!("| `{key}` |")), "{section}.{key} is not in docs/configuration-keys.md");
+            assert!(
+                reference.contains(&format!("| `{key}` |")),
+                "{section}.{key} is not in docs/configuration-keys.md"
+            );
         }
     }
 }
