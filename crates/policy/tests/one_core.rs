@@ -9,7 +9,7 @@ use one_core::{Costs, Machine, OneCore, Sums};
 use pilotlight_plant::CompletionMode;
 use proptest::prelude::*;
 
-/// Sleeping and waking as on the machine of docs/policies.md.
+/// Sleeping and waking as on the machine of results/load-curve.
 const COSTS: Costs = Costs { wake: 33_000.0, sleep_cpu: 14_000.0, late: 20_000.0, rest_cpu: 25_000.0 };
 
 fn machine() -> Machine {
@@ -96,7 +96,7 @@ fn mix(polls: &Sums, interrupts: &Sums, between: &Sums) -> f64 {
     polls.cpu() * (1.0 - share) + interrupts.cpu() * share
 }
 
-/// Mechanisms at their costs on the machine of docs/policies.md, where a rest costs more CPU time than a sleep.
+/// Mechanisms at their costs on the machine of results/load-curve, where a rest costs more CPU time than a sleep.
 #[test]
 fn it_takes_no_more_than_the_mix_of_polling_and_interrupts() {
     for rate in [30.0, 300.0, 3_000.0, 10_000.0] {
