@@ -83,7 +83,8 @@ impl Page {
     /// The type of a key at `path`. Tables get a section of their own.
     fn type_of(&mut self, path: &str, schema: &Value) -> String {
         let schema = self.resolve(schema);
-        if let Some(format) = schema["format"].as_str().filter(|format| !format.contains("int") && *format != "double") {
+        if let Some(format) = schema["format"].as_str().filter(|format| !format.contains("int") && *format != "double")
+        {
             return format.to_owned();
         }
         if let Some(options) = schema["anyOf"].as_array() {

@@ -14,9 +14,9 @@ pub mod compare;
 pub mod experiment;
 pub mod given;
 #[cfg(test)]
-mod made;
-#[cfg(test)]
 mod key_reference;
+#[cfg(test)]
+mod made;
 pub mod measure;
 pub mod metrics;
 pub mod plan;

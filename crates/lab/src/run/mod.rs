@@ -12,12 +12,12 @@ mod bind;
 pub mod computed;
 pub mod machine;
 mod measure;
-pub mod target;
 mod precondition;
 pub mod preview;
 pub mod process;
 pub mod sense;
 mod stop;
+pub mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

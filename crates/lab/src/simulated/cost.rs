@@ -63,7 +63,9 @@ fn requests_per_s(experiment: &Experiment, cores: u16) -> f64 {
 
 fn group_per_s(group: &Group, most: f64) -> f64 {
     let loops = match group.depth {
-        Depth::AtMost(depth) => f64::from(group.connections) * f64::from(depth) / (ROUND_S + group.think_time.seconds()),
+        Depth::AtMost(depth) => {
+            f64::from(group.connections) * f64::from(depth) / (ROUND_S + group.think_time.seconds())
+        }
         Depth::Open => f64::INFINITY,
     };
     let of = |rate: Rate| {

@@ -283,8 +283,7 @@ mod tests {
         let read = |text: &str| toml::from_str::<SensorTimes>(text);
         let exact = read("window = '20ms'").unwrap();
         assert_eq!((exact.window.0, exact.lag.0, exact.server), (20_000_000, 10_000_000, None));
-        let ipmi =
-            "server = { window = '3s', lag = '1300ms', update = '1s', step_mw = 1000, noise_mw = 500, missing_ppm = 7 }";
+        let ipmi = "server = { window = '3s', lag = '1300ms', update = '1s', step_mw = 1000, noise_mw = 500, missing_ppm = 7 }";
         let expected = SensorModel {
             window_ns: 3_000_000_000,
             lag_ns: 1_300_000_000,

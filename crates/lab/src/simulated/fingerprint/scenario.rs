@@ -7,11 +7,11 @@ use pilotlight_sim::ssd::SsdModel;
 
 use super::contents::Contents;
 use super::{Encode, Fingerprint, Values, values};
-use crate::simulated::experiment::schema::{BudgetStep, Minimum};
 use crate::simulated::experiment::scenario::{self, ScenarioError};
 use crate::simulated::experiment::schema::{
     Background, Cores, Detect, Experiment, MeanRate, Meter, PolicySpec, Sample, Trace, WarmUp,
 };
+use crate::simulated::experiment::schema::{BudgetStep, Minimum};
 use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
@@ -60,7 +60,10 @@ impl Encode for Asked<'_> {
         cores.encode(out);
         drives.encode(out);
         connections.encode(out);
-        trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.with_policies(&experiment.policies)))).encode(out);
+        trace
+            .as_ref()
+            .map(|trace| (trace, trace.sample.map(|sample| sample.with_policies(&experiment.policies))))
+            .encode(out);
         policy.duration(experiment).encode(out);
         policy.warm_up(experiment).encode(out);
         experiment.series.encode(out);

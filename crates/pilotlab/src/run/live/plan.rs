@@ -6,9 +6,9 @@ use pilotlight_input::Time;
 use pilotlight_lab::experiment::schema::{OnFailure, Stop};
 use pilotlight_lab::plan::Key;
 use pilotlight_lab::results::summary::words;
-use pilotlight_lab::run::target::drive_of;
 use pilotlight_lab::run::preview::{Preview, preview};
 use pilotlight_lab::run::taken;
+use pilotlight_lab::run::target::drive_of;
 use pilotlight_workloads::Place;
 use serde_json::json;
 
