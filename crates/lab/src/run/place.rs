@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 
 use crate::experiment::schema::PlaceSpec;
-use pilotlight_workloads::{Place, Problem};
+use pilotlight_workloads::{Problem, Target};
 
 /// Bytes of the file in the results' folder, where the experiment says no size.
 pub(super) const DEFAULT_SIZE: u64 = 1 << 30;
@@ -17,14 +17,14 @@ pub(super) const DEFAULT_FILE: &str = "data.bin";
 ///
 /// # Errors
 /// If it is not what it should be, or a device would be overwritten that was not named twice.
-pub fn resolve(spec: &PlaceSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Place, Problem> {
+pub fn resolve(spec: &PlaceSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Target, Problem> {
     let size = spec.size.map_or(DEFAULT_SIZE, |size| size.0);
     match spec {
-        PlaceSpec { nothing: true, .. } => Ok(Place::Nothing),
-        PlaceSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Place::Device),
-        PlaceSpec { folder: Some(folder), .. } => checked_folder(folder).map(Place::Folder),
-        PlaceSpec { file: Some(file), .. } => checked_file(file).map(|file| Place::File(file, size)),
-        _ => Ok(Place::File(folder.join(DEFAULT_FILE), size)),
+        PlaceSpec { nothing: true, .. } => Ok(Target::None),
+        PlaceSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Target::Device),
+        PlaceSpec { folder: Some(folder), .. } => checked_folder(folder).map(Target::Folder),
+        PlaceSpec { file: Some(file), .. } => checked_file(file).map(|file| Target::File(file, size)),
+        _ => Ok(Target::File(folder.join(DEFAULT_FILE), size)),
     }
 }
 
@@ -83,13 +83,13 @@ pub fn checked_device(device: &Path, may_overwrite: Option<&Path>) -> Result<Pat
 
 /// The drive below a place, such as `nvme0` or `sda`: as sensors name it.
 #[must_use]
-pub fn drive_of(place: &Place, sys: &Path) -> Option<String> {
+pub fn drive_of(place: &Target, sys: &Path) -> Option<String> {
     let device = match place {
-        Place::Device(device) => device.metadata().ok()?.rdev(),
-        Place::File(path, _) | Place::Folder(path) => {
+        Target::Device(device) => device.metadata().ok()?.rdev(),
+        Target::File(path, _) | Target::Folder(path) => {
             path.ancestors().find_map(|path| path.metadata().ok()).map(|metadata| metadata.dev())?
         }
-        Place::Nothing => return None,
+        Target::None => return None,
     };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let link = sys.join(format!("dev/block/{major}:{minor}")).canonicalize().ok()?;
@@ -132,14 +132,14 @@ mod tests {
     fn files_and_folders() {
         let folder = tempfile::tempdir().unwrap();
         let default = resolve(&PlaceSpec::default(), folder.path(), None).unwrap();
-        assert_eq!(default, Place::File(folder.path().join("data.bin"), 1 << 30));
+        assert_eq!(default, Target::File(folder.path().join("data.bin"), 1 << 30));
         let file = PlaceSpec { file: Some(folder.path().join("x")), size: Some(Size(5)), ..PlaceSpec::default() };
         let real = folder.path().canonicalize().unwrap();
-        assert_eq!(resolve(&file, folder.path(), None).unwrap(), Place::File(real.join("x"), 5));
+        assert_eq!(resolve(&file, folder.path(), None).unwrap(), Target::File(real.join("x"), 5));
         let device = PlaceSpec { file: Some("/dev/null".into()), size: Some(Size(5)), ..PlaceSpec::default() };
         assert!(resolve(&device, folder.path(), None).unwrap_err().why.contains("is not a file"));
         let made = PlaceSpec { folder: Some(folder.path().join("new")), ..PlaceSpec::default() };
-        assert_eq!(resolve(&made, folder.path(), None).unwrap(), Place::Folder(real.join("new")));
+        assert_eq!(resolve(&made, folder.path(), None).unwrap(), Target::Folder(real.join("new")));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::experiment::Loaded;
 use crate::experiment::schema::{OnFailure, PlaceSpec};
 use crate::plan::{Key, Plan};
-use pilotlight_workloads::{Place, Point, Problem, Stage, Step};
+use pilotlight_workloads::{Point, Problem, RunContext, Step, Target};
 
 use super::{bind, own, process};
 
@@ -29,9 +29,9 @@ pub struct Preview {
 /// # Errors
 /// What the workload cannot do.
 pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, Problem> {
-    let stage = |key: Key| Stage {
+    let stage = |key: Key| RunContext {
         scratch: folder.join("scratch"),
-        place: place(&loaded.experiment.place, folder),
+        target: place(&loaded.experiment.place, folder),
         ramp_s: loaded.experiment.warm_up().seconds(),
         duration_s: loaded.experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),
@@ -52,7 +52,7 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
         }
     };
     let points = plan.points.iter().enumerate().map(of_point).collect::<Result<_, Problem>>()?;
-    let place = words(&stage(first).place);
+    let place = words(&stage(first).target);
     Ok(Preview { place, precondition: precondition(loaded), prepare, points, clean_up })
 }
 
@@ -66,24 +66,24 @@ fn precondition(loaded: &Loaded) -> Vec<String> {
 }
 
 /// The place as it would be; nothing is looked at.
-pub(crate) fn place(spec: &PlaceSpec, folder: &Path) -> Place {
+pub(crate) fn place(spec: &PlaceSpec, folder: &Path) -> Target {
     let size = spec.size.map_or(super::place::DEFAULT_SIZE, |size| size.0);
     match spec {
-        PlaceSpec { nothing: true, .. } => Place::Nothing,
-        PlaceSpec { device: Some(device), .. } => Place::Device(device.clone()),
-        PlaceSpec { folder: Some(folder), .. } => Place::Folder(folder.clone()),
-        PlaceSpec { file: Some(file), .. } => Place::File(file.clone(), size),
-        _ => Place::File(folder.join(super::place::DEFAULT_FILE), size),
+        PlaceSpec { nothing: true, .. } => Target::None,
+        PlaceSpec { device: Some(device), .. } => Target::Device(device.clone()),
+        PlaceSpec { folder: Some(folder), .. } => Target::Folder(folder.clone()),
+        PlaceSpec { file: Some(file), .. } => Target::File(file.clone(), size),
+        _ => Target::File(folder.join(super::place::DEFAULT_FILE), size),
     }
 }
 
-fn words(place: &Place) -> String {
+fn words(place: &Target) -> String {
     match place {
-        Place::File(path, size) => {
+        Target::File(path, size) => {
             format!("file {} of {}", path.display(), String::from(pilotlight_input::Size(*size)))
         }
-        Place::Folder(path) => format!("folder {}", path.display()),
-        Place::Device(path) => format!("device {}, of which everything is lost", path.display()),
-        Place::Nothing => "nothing".to_owned(),
+        Target::Folder(path) => format!("folder {}", path.display()),
+        Target::Device(path) => format!("device {}, of which everything is lost", path.display()),
+        Target::None => "nothing".to_owned(),
     }
 }
