@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 use crate::backend::{Bell, Channel, Completion, Geometry};
 use crate::background::upkeep::Upkeep;
@@ -49,7 +49,7 @@ impl Entry {
 
 /// The namespaces of every subsystem, as one I/O thread sees them.
 pub struct Namespaces {
-    how: Completions,
+    mode: CompletionMode,
     bell: Arc<Bell>,
     entries: Vec<Entry>,
     /// For each subsystem and each view, by NSID less one, the index of the entry plus one; 0 for none.
@@ -71,7 +71,7 @@ impl Namespaces {
     pub fn new() -> io::Result<Self> {
         let bell = Arc::new(Bell::new()?);
         Ok(Self {
-            how: Completions::default(),
+            mode: CompletionMode::default(),
             bell,
             entries: Vec::new(),
             by_nsid: Vec::new(),
@@ -89,10 +89,10 @@ impl Namespaces {
     }
 
     /// How completions of what is submitted from now on are learnt of.
-    pub fn set_completions(&mut self, how: Completions) {
-        self.how = how;
+    pub fn set_completions(&mut self, mode: CompletionMode) {
+        self.mode = mode;
         for channel in self.entries.iter_mut().filter_map(Entry::channel_mut) {
-            channel.set_completions(how, &self.bell);
+            channel.set_completions(mode, &self.bell);
         }
     }
 
@@ -101,9 +101,9 @@ impl Namespaces {
     pub fn wait(&self, now_ns: u64) -> Wait {
         let one = |entry: &Entry| match entry.channel() {
             None => Wait::Event,
-            Some(channel) if channel.in_flight() > 0 => match self.how {
-                Completions::Poll | Completions::Hybrid { .. } => Wait::Poll,
-                Completions::Interrupt => channel.wait(now_ns),
+            Some(channel) if channel.in_flight() > 0 => match self.mode {
+                CompletionMode::Poll | CompletionMode::Hybrid { .. } => Wait::Poll,
+                CompletionMode::Interrupt => channel.wait(now_ns),
             },
             Some(_) if entry.removed => Wait::Until(now_ns + BUSY_RETRY_NS), // the reaper had no room
             Some(_) => Wait::Event,
@@ -207,7 +207,7 @@ impl Namespaces {
 
     /// Adds a namespace.
     pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut leased: Leased) {
-        leased.channel.set_completions(self.how, &self.bell);
+        leased.channel.set_completions(self.mode, &self.bell);
         self.remove(subsystem, nsid);
         self.entries.push(Entry { subsystem, nsid, geometry, leased: Some(leased), removed: false });
         let entries = self.entries.len() as u32;

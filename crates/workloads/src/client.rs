@@ -3,7 +3,7 @@
 //! Most operations of an application need no drive, CPU time limits it, and a database writes each record several times, later and from
 //! other threads. fio models none of this. A *client* is a thread with one outstanding operation. A *mix* defines the operations. A
 //! *background* is a group of threads that read and write a multiple of the bytes of finished writes. The parameters come from the
-//! experiment; docs/seeds-machines.md derives those of RocksDB.
+//! experiment; profiles/README.md derives those of RocksDB.
 //!
 //! On a real machine the kind is refused.
 

@@ -53,7 +53,7 @@ pub use size::{SizeError, format_size, parse_size};
 pub use spec::{BackendSpec, OpenError, SpecError, open};
 
 pub use pilotlight_reactor::Bell;
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 use crate::background::sums::tracker::Tracker;
 use crate::buffer::Buffer;
@@ -266,7 +266,7 @@ pub trait Channel: Send {
     fn in_flight(&self) -> usize;
 
     /// How the I/O thread learns of completions of what it submits from now on: by polling, or by `bell`.
-    fn set_completions(&mut self, _how: Completions, _bell: &Arc<Bell>) {}
+    fn set_completions(&mut self, _mode: CompletionMode, _bell: &Arc<Bell>) {}
 
     /// What has to happen before [`Channel::poll`] has anything to do, for a thread that has armed the bell and would like
     /// to wait: [`Wait::Event`] if the bell rings, or nothing is in flight. Whatever was in flight when the answer was

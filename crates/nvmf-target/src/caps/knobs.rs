@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use pilotlight_plant::{Cost, Kind, Knob, KnobId, Of, Refusal, Values};
+use pilotlight_plant::{Cost, Kind, Knob, KnobId, Refusal, Scope, Values};
 use pilotlight_reactor::{Knobs, Refusals, clock};
 
 use super::{CAPS, Place, Setter};
@@ -32,7 +32,8 @@ impl CapKnobs {
 
     /// Namespace and drive.
     fn drive(&self, place: &Place) -> Option<(u32, u16)> {
-        let (Of::Namespace(namespace), Some(path), false) = (place.of, &place.path, place.limit.is_retired()) else {
+        let (Scope::Namespace(namespace), Some(path), false) = (place.scope, &place.path, place.limit.is_retired())
+        else {
             return None;
         };
         let find = || self.machine.as_ref()?.drive_of(path);
@@ -57,7 +58,7 @@ fn knob(place: &Place) -> Knob {
     } else {
         Values::Range { min: *CAPS.start(), max: *CAPS.end(), step: 1 }
     };
-    Knob { of: place.of, kind: Kind::BytesPerS, values, found: found(place), caller: COSTS.0, effect: COSTS.1 }
+    Knob { scope: place.scope, kind: Kind::BytesPerS, values, initial: found(place), caller: COSTS.0, effect: COSTS.1 }
 }
 
 impl Knobs for CapKnobs {

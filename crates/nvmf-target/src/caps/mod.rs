@@ -51,7 +51,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use pilotlight_plant::Of;
+use pilotlight_plant::Scope;
 
 pub use bucket::Bucket;
 pub use here::CapsHere;
@@ -80,7 +80,7 @@ const MAX_PLACES: usize = 4096;
 /// A limit that policies can set.
 #[derive(Debug)]
 struct Place {
-    of: Of,
+    scope: Scope,
     limit: Arc<Limit>,
     /// The file or device that holds the blocks of a namespace.
     path: Option<PathBuf>,
@@ -173,7 +173,7 @@ impl Caps {
     pub(crate) fn add_namespace(&self, limit: &Arc<Limit>, path: Option<&Path>, io_threads: u32) {
         limit.add_buckets(io_threads);
         let mut registry = self.registry();
-        let of = Of::Namespace(registry.namespaces);
+        let of = Scope::Namespace(registry.namespaces);
         registry.namespaces += 1;
         self.enlist(&mut registry, of, limit, path);
     }
@@ -200,7 +200,7 @@ impl Caps {
         limit.add_buckets(HOST_BUCKETS);
         registry.hosts_numbered += 1;
         registry.hosts.insert(nqn.to_owned(), Arc::clone(&limit));
-        let of = Of::Host(limit.number());
+        let of = Scope::Host(limit.number());
         self.enlist(&mut registry, of, &limit, None);
         registry.on_host.iter().for_each(Bell::ring);
         limit
@@ -219,13 +219,13 @@ impl Caps {
         hosts
     }
 
-    fn enlist(&self, registry: &mut Registry, of: Of, limit: &Arc<Limit>, path: Option<&Path>) {
+    fn enlist(&self, registry: &mut Registry, scope: Scope, limit: &Arc<Limit>, path: Option<&Path>) {
         let Some(place) = self.places.get(registry.places) else { return };
         let first_source = registry.sources;
         registry.places += 1;
-        registry.sources += meter::count_of(of);
+        registry.sources += meter::count_of(scope);
         let (limit, path) = (Arc::clone(limit), path.map(Path::to_owned));
-        let _ = place.set(Place { of, limit, path, drive: OnceLock::new(), first_source }); // under the lock: it is free
+        let _ = place.set(Place { scope, limit, path, drive: OnceLock::new(), first_source }); // under the lock: it is free
     }
 
     /// Limits that policies can set, those of namespaces that are gone included.
@@ -234,8 +234,8 @@ impl Caps {
     }
 
     /// What policies know as this limit.
-    pub(crate) fn number_of(&self, limit: &Arc<Limit>) -> Option<Of> {
-        self.places().find(|place| Arc::ptr_eq(&place.limit, limit)).map(|place| place.of)
+    pub(crate) fn number_of(&self, limit: &Arc<Limit>) -> Option<Scope> {
+        self.places().find(|place| Arc::ptr_eq(&place.limit, limit)).map(|place| place.scope)
     }
 
     /// Limits that policies can set, by number.
@@ -245,7 +245,7 @@ impl Caps {
 
     /// The namespaces that policies know, each with the number of its limit.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = (usize, &Arc<Limit>)> {
-        let is_namespace = |(_, place): &(usize, &Place)| matches!(place.of, Of::Namespace(_));
+        let is_namespace = |(_, place): &(usize, &Place)| matches!(place.scope, Scope::Namespace(_));
         self.places().enumerate().filter(is_namespace).map(|(at, place)| (at, &place.limit))
     }
 
@@ -254,7 +254,7 @@ impl Caps {
         let is_before = |place: &OnceLock<Place>| place.get().is_some_and(|place| place.first_source <= source);
         let place = self.place(self.places.partition_point(is_before).checked_sub(1)?)?;
         let at = source - place.first_source;
-        (at < meter::count_of(place.of)).then_some((place, at))
+        (at < meter::count_of(place.scope)).then_some((place, at))
     }
 
     /// The limit of this number.

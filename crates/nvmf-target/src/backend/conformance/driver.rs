@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::{Backend, Bell, Channel, Completion, IoError, Loan, Op, Request, Submitted, Tag};
@@ -193,8 +193,8 @@ impl Driver {
     }
 
     /// How the channel says that something has completed.
-    pub fn set_completions(&mut self, how: Completions) {
-        self.channel.set_completions(how, &self.bell);
+    pub fn set_completions(&mut self, mode: CompletionMode) {
+        self.channel.set_completions(mode, &self.bell);
     }
 
     /// Waits as an I/O thread does, for what the channel says: for the bell, until a time, or not at all. Returns what.
