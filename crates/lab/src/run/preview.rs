@@ -31,11 +31,7 @@ pub struct Preview {
 pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, Problem> {
     let stage = |key: Key| RunContext {
         scratch: folder.join("scratch"),
-<<<<<<< HEAD
-        target: place(&loaded.experiment.place, folder),
-=======
-        place: target::unchecked(&loaded.experiment.target, folder),
->>>>>>> main
+        target: target::unchecked(&loaded.experiment.target, folder),
         ramp_s: loaded.experiment.warm_up().seconds(),
         duration_s: loaded.experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),
@@ -56,13 +52,8 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
         }
     };
     let points = plan.points.iter().enumerate().map(of_point).collect::<Result<_, Problem>>()?;
-<<<<<<< HEAD
-    let place = words(&stage(first).target);
-    Ok(Preview { place, precondition: precondition(loaded), prepare, points, clean_up })
-=======
-    let target = description(&stage(first).place);
+    let target = description(&stage(first).target);
     Ok(Preview { target, precondition: precondition(loaded), prepare, points, clean_up })
->>>>>>> main
 }
 
 fn precondition(loaded: &Loaded) -> Vec<String> {
@@ -74,35 +65,13 @@ fn precondition(loaded: &Loaded) -> Vec<String> {
     erase.into_iter().chain(fill).collect()
 }
 
-<<<<<<< HEAD
-/// The place as it would be; nothing is looked at.
-pub(crate) fn place(spec: &PlaceSpec, folder: &Path) -> Target {
-    let size = spec.size.map_or(super::place::DEFAULT_SIZE, |size| size.0);
-    match spec {
-        PlaceSpec { nothing: true, .. } => Target::None,
-        PlaceSpec { device: Some(device), .. } => Target::Device(device.clone()),
-        PlaceSpec { folder: Some(folder), .. } => Target::Folder(folder.clone()),
-        PlaceSpec { file: Some(file), .. } => Target::File(file.clone(), size),
-        _ => Target::File(folder.join(super::place::DEFAULT_FILE), size),
-    }
-}
-
-fn words(place: &Target) -> String {
-=======
-fn description(place: &Place) -> String {
->>>>>>> main
+fn description(place: &Target) -> String {
     match place {
         Target::File(path, size) => {
             format!("file {} of {}", path.display(), String::from(pilotlight_input::Size(*size)))
         }
-<<<<<<< HEAD
         Target::Folder(path) => format!("folder {}", path.display()),
-        Target::Device(path) => format!("device {}, of which everything is lost", path.display()),
+        Target::Device(path) => format!("device {} (all data on it is lost)", path.display()),
         Target::None => "nothing".to_owned(),
-=======
-        Place::Folder(path) => format!("folder {}", path.display()),
-        Place::Device(path) => format!("device {} (all data on it is lost)", path.display()),
-        Place::Nothing => "nothing".to_owned(),
->>>>>>> main
     }
 }

@@ -4,13 +4,8 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-<<<<<<< HEAD:crates/lab/src/run/place.rs
-use crate::experiment::schema::PlaceSpec;
-use pilotlight_workloads::{Problem, Target};
-=======
 use crate::experiment::schema::TargetSpec;
-use pilotlight_workloads::{Place, Problem};
->>>>>>> main:crates/lab/src/run/target.rs
+use pilotlight_workloads::{Problem, Target};
 
 /// Default size of the file, in bytes.
 pub(super) const DEFAULT_SIZE: u64 = 1 << 30;
@@ -21,39 +16,27 @@ pub(super) const DEFAULT_FILE: &str = "data.bin";
 /// The target, checked. `may_overwrite` is the device on the command line; `folder` holds the default file.
 ///
 /// # Errors
-<<<<<<< HEAD:crates/lab/src/run/place.rs
-/// If it is not what it should be, or a device would be overwritten that was not named twice.
-pub fn resolve(spec: &PlaceSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Target, Problem> {
-    let size = spec.size.map_or(DEFAULT_SIZE, |size| size.0);
-    match spec {
-        PlaceSpec { nothing: true, .. } => Ok(Target::None),
-        PlaceSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Target::Device),
-        PlaceSpec { folder: Some(folder), .. } => checked_folder(folder).map(Target::Folder),
-        PlaceSpec { file: Some(file), .. } => checked_file(file).map(|file| Target::File(file, size)),
-        _ => Ok(Target::File(folder.join(DEFAULT_FILE), size)),
-=======
 /// If the target is of another kind, or a device is not named on the command line too.
-pub fn resolve(spec: &TargetSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Place, Problem> {
+pub fn resolve(spec: &TargetSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Target, Problem> {
     let size = spec.size.map_or(DEFAULT_SIZE, |size| size.0);
     match spec {
-        TargetSpec { nothing: true, .. } => Ok(Place::Nothing),
-        TargetSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Place::Device),
-        TargetSpec { folder: Some(folder), .. } => checked_folder(folder).map(Place::Folder),
-        TargetSpec { file: Some(file), .. } => checked_file(file).map(|file| Place::File(file, size)),
-        _ => Ok(Place::File(folder.join(DEFAULT_FILE), size)),
->>>>>>> main:crates/lab/src/run/target.rs
+        TargetSpec { nothing: true, .. } => Ok(Target::None),
+        TargetSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Target::Device),
+        TargetSpec { folder: Some(folder), .. } => checked_folder(folder).map(Target::Folder),
+        TargetSpec { file: Some(file), .. } => checked_file(file).map(|file| Target::File(file, size)),
+        _ => Ok(Target::File(folder.join(DEFAULT_FILE), size)),
     }
 }
 
 /// The target, unchecked.
-pub(crate) fn unchecked(spec: &TargetSpec, folder: &Path) -> Place {
+pub(crate) fn unchecked(spec: &TargetSpec, folder: &Path) -> Target {
     let size = spec.size.map_or(DEFAULT_SIZE, |size| size.0);
     match spec {
-        TargetSpec { nothing: true, .. } => Place::Nothing,
-        TargetSpec { device: Some(device), .. } => Place::Device(device.clone()),
-        TargetSpec { folder: Some(folder), .. } => Place::Folder(folder.clone()),
-        TargetSpec { file: Some(file), .. } => Place::File(file.clone(), size),
-        _ => Place::File(folder.join(DEFAULT_FILE), size),
+        TargetSpec { nothing: true, .. } => Target::None,
+        TargetSpec { device: Some(device), .. } => Target::Device(device.clone()),
+        TargetSpec { folder: Some(folder), .. } => Target::Folder(folder.clone()),
+        TargetSpec { file: Some(file), .. } => Target::File(file.clone(), size),
+        _ => Target::File(folder.join(DEFAULT_FILE), size),
     }
 }
 
@@ -160,27 +143,15 @@ mod tests {
     #[test]
     fn files_and_folders() {
         let folder = tempfile::tempdir().unwrap();
-<<<<<<< HEAD:crates/lab/src/run/place.rs
-        let default = resolve(&PlaceSpec::default(), folder.path(), None).unwrap();
-        assert_eq!(default, Target::File(folder.path().join("data.bin"), 1 << 30));
-        let file = PlaceSpec { file: Some(folder.path().join("x")), size: Some(Size(5)), ..PlaceSpec::default() };
-        let real = folder.path().canonicalize().unwrap();
-        assert_eq!(resolve(&file, folder.path(), None).unwrap(), Target::File(real.join("x"), 5));
-        let device = PlaceSpec { file: Some("/dev/null".into()), size: Some(Size(5)), ..PlaceSpec::default() };
-        assert!(resolve(&device, folder.path(), None).unwrap_err().why.contains("is not a file"));
-        let made = PlaceSpec { folder: Some(folder.path().join("new")), ..PlaceSpec::default() };
-        assert_eq!(resolve(&made, folder.path(), None).unwrap(), Target::Folder(real.join("new")));
-=======
         let default = resolve(&TargetSpec::default(), folder.path(), None).unwrap();
-        assert_eq!(default, Place::File(folder.path().join("data.bin"), 1 << 30));
+        assert_eq!(default, Target::File(folder.path().join("data.bin"), 1 << 30));
         let file = TargetSpec { file: Some(folder.path().join("x")), size: Some(Size(5)), ..TargetSpec::default() };
         let real = folder.path().canonicalize().unwrap();
-        assert_eq!(resolve(&file, folder.path(), None).unwrap(), Place::File(real.join("x"), 5));
+        assert_eq!(resolve(&file, folder.path(), None).unwrap(), Target::File(real.join("x"), 5));
         let device = TargetSpec { file: Some("/dev/null".into()), size: Some(Size(5)), ..TargetSpec::default() };
         assert!(resolve(&device, folder.path(), None).unwrap_err().why.contains("is not a regular file"));
         let made = TargetSpec { folder: Some(folder.path().join("new")), ..TargetSpec::default() };
-        assert_eq!(resolve(&made, folder.path(), None).unwrap(), Place::Folder(real.join("new")));
->>>>>>> main:crates/lab/src/run/target.rs
+        assert_eq!(resolve(&made, folder.path(), None).unwrap(), Target::Folder(real.join("new")));
     }
 
     #[test]

@@ -8,12 +8,8 @@ use pilotlight_lab::plan::Key;
 use pilotlight_lab::results::summary::words;
 use pilotlight_lab::run::preview::{Preview, preview};
 use pilotlight_lab::run::taken;
-<<<<<<< HEAD
-use pilotlight_workloads::Target;
-=======
 use pilotlight_lab::run::target::drive_of;
-use pilotlight_workloads::Place;
->>>>>>> main
+use pilotlight_workloads::Target;
 use serde_json::json;
 
 use super::Prepared;
