@@ -1,4 +1,4 @@
-//! The map: which output answers which claim. docs/claims.md describes the format for people.
+//! The map: which output answers which claim. README.md of this crate describes the format.
 //!
 //! A row selects; it does no arithmetic beyond the claim's own difference or ratio. What is malformed is refused with the row's
 //! id and the key, so that a typing error never becomes a row that is silently not checked.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, Depth, Goals, KnobId, NEVER, Of, ReadingId, Refusal, SleepGoal, ThreadId,
-    Tolerance,
+    Command, CompletionMode, CoreId, CoreState, Depth, Goals, KnobId, NEVER, ReadingId, Refusal, Scope, SleepGoal,
+    ThreadId, Tolerance,
 };
 
 use crate::script::{Log, Script, Seen};
@@ -23,8 +23,8 @@ fn wake(core: u16) -> Command {
     Command::Wake { core: CoreId(core) }
 }
 
-fn completions(thread: u16, how: Completions) -> Command {
-    Command::Completions { thread: ThreadId(thread), how }
+fn completions(thread: u16, mode: CompletionMode) -> Command {
+    Command::Completions { thread: ThreadId(thread), mode }
 }
 
 /// Thread `i` lives on core `i`, where there are as many cores.
@@ -201,7 +201,7 @@ pub fn a_thread_that_stays_is_not_on_its_way(plant: &mut dyn Plant) {
 /// Cores, I/O threads and knobs that there are not.
 pub fn what_does_not_exist_is_refused(plant: &mut dyn Plant) {
     let set = Command::Set { knob: KnobId(u16::MAX), value: 1 };
-    let commands = [go(9, 1), go(0, 9), sleep(9), wake(9), completions(9, Completions::Poll), set];
+    let commands = [go(9, 1), go(0, 9), sleep(9), wake(9), completions(9, CompletionMode::Poll), set];
     let script =
         script(plant).say(&commands).holds("requests on core 0", 3, |seen| seen.serves(0) && lives(seen, 0, 0));
     let (log, _) = play(plant, &setup(2, 1, &[0]), script);
@@ -211,7 +211,7 @@ pub fn what_does_not_exist_is_refused(plant: &mut dyn Plant) {
 /// Capabilities say what is refused, and what is not.
 pub fn what_the_plant_cannot_do_is_refused(plant: &mut dyn Plant) {
     let set = Command::Set { knob: KnobId(0), value: u64::MAX };
-    let hybrid = completions(0, Completions::Hybrid { idle_ns: 1_000, rest_ns: 1_000 });
+    let hybrid = completions(0, CompletionMode::Hybrid { idle_ns: 1_000, rest_ns: 1_000 });
     let script = script(plant).say(&[set, hybrid]).holds("requests", 3, |seen| is_served(seen, 0));
     let (log, _) = play(plant, &setup(2, 1, &[0]), script);
     let can = &log.capabilities;
@@ -225,9 +225,9 @@ pub fn what_the_plant_cannot_do_is_refused(plant: &mut dyn Plant) {
 pub fn a_thread_that_waits_for_interrupts_lets_its_core_rest(plant: &mut dyn Plant) {
     let script = script(plant)
         .until("a core that polls", |seen| seen.cores[1].awake_ns > 0)
-        .say(&[completions(1, Completions::Interrupt)])
+        .say(&[completions(1, CompletionMode::Interrupt)])
         .holds("rest in the kernel", 3, |seen| seen.cores[1].awake_ns == 0 && !seen.sleeps(1))
-        .say(&[completions(1, Completions::Poll)])
+        .say(&[completions(1, CompletionMode::Poll)])
         .holds("a core that polls again", 3, |seen| seen.cores[1].awake_ns > 0);
     obey(plant, &setup(2, 2, &[0]), script);
 }
@@ -235,7 +235,7 @@ pub fn a_thread_that_waits_for_interrupts_lets_its_core_rest(plant: &mut dyn Pla
 /// How it waits goes with it.
 pub fn a_thread_that_waits_for_interrupts_is_served_and_moves(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[completions(1, Completions::Interrupt)])
+        .say(&[completions(1, CompletionMode::Interrupt)])
         .holds("requests on core 1", 3, |seen| seen.serves(1) && is_served(seen, 1))
         .say(&[go(1, 2)])
         .holds("requests on core 2 only", 3, |seen| seen.serves(2) && !seen.serves(1) && is_served(seen, 1))
@@ -247,7 +247,7 @@ pub fn a_thread_that_waits_for_interrupts_is_served_and_moves(plant: &mut dyn Pl
 /// Rests between polls, where the plant can.
 pub fn hybrid_polling_serves(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[completions(1, Completions::Hybrid { idle_ns: 5_000, rest_ns: 5_000 })])
+        .say(&[completions(1, CompletionMode::Hybrid { idle_ns: 5_000, rest_ns: 5_000 })])
         .holds("requests on core 1", 3, |seen| is_served(seen, 1))
         .say(&[go(1, 0)])
         .holds("requests on core 0", 3, |seen| is_served(seen, 1) && lives(seen, 1, 0) && !seen.serves(1));
@@ -263,9 +263,9 @@ pub fn nothing_is_lost_on_the_way(plant: &mut dyn Plant) {
         .say(&[go(0, 2), go(1, 2), sleep(1)])
         .say(&[go(2, 0)])
         .until("sleep", |seen| seen.sleeps(1))
-        .say(&[go(2, 1), completions(0, Completions::Interrupt)])
+        .say(&[go(2, 1), completions(0, CompletionMode::Interrupt)])
         .until("requests on core 1", |seen| seen.serves(1))
-        .say(&[completions(0, Completions::Poll), go(0, 1), go(0, 0), go(1, 1), go(2, 2)])
+        .say(&[completions(0, CompletionMode::Poll), go(0, 1), go(0, 0), go(1, 1), go(2, 2)])
         .holds("requests at home", 3, |seen| (0..3).all(|core| seen.serves(core)))
         .until_all_is_quiet();
     let (log, fed) = obey(plant, &setup(3, 3, &[0, 1, 2]), script);
@@ -384,7 +384,7 @@ pub fn what_is_wanted_may_change_with_the_goals(plant: &mut dyn Plant) {
 
 /// An I/O thread's class is that of whom it serves.
 pub fn an_io_thread_carries_the_class_of_its_hosts(plant: &mut dyn Plant) {
-    let goals = vec![Goals { priorities: vec![(Of::Host(0), 5), (Of::Host(2), 3)], ..Goals::default() }];
+    let goals = vec![Goals { priorities: vec![(Scope::Host(0), 5), (Scope::Host(2), 3)], ..Goals::default() }];
     let classes = [Some(5), Some(3), None];
     let has_classes = move |seen: &Seen| seen.threads.iter().map(|thread| thread.class).eq(classes);
     let script = script(plant).until("classes", has_classes).holds("classes", 3, has_classes);

@@ -2,7 +2,7 @@
 //!
 //! A plant whose latencies start when a request is polled, and not when its bytes are at the socket, fails it.
 
-use pilotlight_plant::{Command, Completions, Policy, ReadingId, ThreadId};
+use pilotlight_plant::{Command, CompletionMode, Policy, ReadingId, ThreadId};
 
 use crate::script::{Board, Script, Seen};
 
@@ -36,13 +36,13 @@ pub fn a_rest_is_part_of_the_latency(plant: &mut dyn Served) {
     let latency = move |seen: &Seen| seen.readings.iter().find(|reading| reading.id == median)?.value;
     let is_short = move |seen: &Seen| latency(seen).is_some_and(|ns| !is_alone || ns < u64::from(rest_ns) / 2);
     let is_long = move |seen: &Seen| latency(seen).is_some_and(|ns| ns > u64::from(rest_ns) / 10 * 9);
-    let wait = |how| [Command::Completions { thread: ThreadId(0), how }];
+    let wait = |mode| [Command::Completions { thread: ThreadId(0), mode }];
     let script = Script::every(plant.interval_ns())
         .reads()
         .until("a latency without a rest", is_short)
-        .say(&wait(Completions::Hybrid { idle_ns: rest_ns, rest_ns: 0 }))
+        .say(&wait(CompletionMode::Hybrid { idle_ns: rest_ns, rest_ns: 0 }))
         .holds("the rest in the latency", IN_A_ROW, is_long)
-        .say(&wait(Completions::Poll))
+        .say(&wait(CompletionMode::Poll))
         .until("a latency without a rest again", is_short);
     let awaited = script.awaited();
     let (policy, board) = script.policy();

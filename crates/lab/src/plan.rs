@@ -224,7 +224,7 @@ mod tests {
     }
 
     /// Who stops when an interval is narrow stops more often when it is so by chance: the interval holds the truth a little less often
-    /// than it says. docs/bench.md tells how much less.
+    /// than it says. docs/measure.md says by how much.
     #[test]
     fn intervals_after_the_rule_hold_the_truth_in_nine_of_ten_cases_at_least() {
         let mut dice = crate::made::Dice::new(1);

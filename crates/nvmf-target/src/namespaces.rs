@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 use crate::backend::{Bell, Channel, Completion, Geometry};
 use crate::background::upkeep::Upkeep;
@@ -49,7 +49,7 @@ impl Entry {
 
 /// The namespaces of every subsystem on one I/O thread.
 pub struct Namespaces {
-    completions: Completions,
+    completions: CompletionMode,
     bell: Arc<Bell>,
     entries: Vec<Entry>,
     /// For each subsystem and each view, indexed by NSID minus one: the index of the entry plus one; 0 for none.
@@ -71,7 +71,7 @@ impl Namespaces {
     pub fn new() -> io::Result<Self> {
         let bell = Arc::new(Bell::new()?);
         Ok(Self {
-            completions: Completions::default(),
+            completions: CompletionMode::default(),
             bell,
             entries: Vec::new(),
             by_nsid: Vec::new(),
@@ -89,7 +89,7 @@ impl Namespaces {
     }
 
     /// Sets how completions of later requests are signalled.
-    pub fn set_completions(&mut self, completions: Completions) {
+    pub fn set_completions(&mut self, completions: CompletionMode) {
         self.completions = completions;
         for channel in self.entries.iter_mut().filter_map(Entry::channel_mut) {
             channel.set_completions(completions, &self.bell);
@@ -102,8 +102,8 @@ impl Namespaces {
         let one = |entry: &Entry| match entry.channel() {
             None => Wait::Event,
             Some(channel) if channel.in_flight() > 0 => match self.completions {
-                Completions::Poll | Completions::Hybrid { .. } => Wait::Poll,
-                Completions::Interrupt => channel.wait(now_ns),
+                CompletionMode::Poll | CompletionMode::Hybrid { .. } => Wait::Poll,
+                CompletionMode::Interrupt => channel.wait(now_ns),
             },
             Some(_) if entry.removed => Wait::Until(now_ns + BUSY_RETRY_NS), // the reaper's queue was full
             Some(_) => Wait::Event,

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use pilotlight_reactor::{Completions, Inbox, IoThread, Polled, Sender};
+use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
@@ -98,7 +98,7 @@ impl Bench {
         };
         let mut others = (0..).zip(ends).map(thread).collect::<io::Result<Vec<_>>>()?;
         let mut thread = others.remove(0);
-        thread.set_completions(Completions::Interrupt);
+        thread.set_completions(CompletionMode::Interrupt);
         let inbox = inboxes[0].clone();
         let (now_ns, asleep, others_are_held, active) = (0, None, false, true);
         Ok(Self { thread, others, others_are_held, inboxes, opener, inbox, shared, now_ns, asleep, active })
@@ -231,9 +231,9 @@ impl Bench {
     }
 
     /// Sets the completion mode, initially interrupts.
-    pub fn set_completions(&mut self, how: Completions) {
+    pub fn set_completions(&mut self, mode: CompletionMode) {
         self.wake();
-        self.thread.set_completions(how);
+        self.thread.set_completions(mode);
         self.asleep = self.thread.prepare_wait(self.now_ns);
     }
 

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use pilotlight_reactor::{Completions, Inbox, IoThread, Polled};
+use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled};
 use rustix::event::epoll;
 
 use crate::association::{Association, HostKey};
@@ -458,8 +458,8 @@ impl IoThread for TargetThread {
         self.step(now_ns, false)
     }
 
-    fn set_completions(&mut self, how: Completions) {
-        self.resources.namespaces.set_completions(how);
+    fn set_completions(&mut self, mode: CompletionMode) {
+        self.resources.namespaces.set_completions(mode);
     }
 
     fn prepare_wait(&mut self, now_ns: u64) -> Option<u64> {

@@ -16,7 +16,7 @@ use pilotlight_nvmf_target::background::control::{BackgroundConfig, Class, Scrub
 use pilotlight_nvmf_target::background::sums::format::Pass;
 use pilotlight_nvmf_target::background::upkeep::UpkeepStats;
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
-use pilotlight_plant::{Command, Kind, KnobId, Next, Of, Policy, Quantity, Start, Unsupported, Wants};
+use pilotlight_plant::{Command, Kind, KnobId, Next, Policy, Quantity, Scope, Start, Unsupported, Wants};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:background";
@@ -239,7 +239,10 @@ impl Policy for Rate {
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         let capabilities = start.capabilities;
         let backlogs = capabilities.sources.iter().filter(|source| source.quantity == Quantity::BacklogBytes);
-        assert_eq!(backlogs.map(|source| source.of).collect::<Vec<_>>(), [Of::Background(0), Of::Background(1)]);
+        assert_eq!(
+            backlogs.map(|source| source.scope).collect::<Vec<_>>(),
+            [Scope::Background(0), Scope::Background(1)]
+        );
         let rates = capabilities.knobs.iter().zip(0..).filter(|(knob, _)| knob.kind == Kind::RatePpm);
         out.extend(rates.map(|(_, at)| Command::Set { knob: KnobId(at), value: self.0 }));
         Ok(Next::NEVER)

@@ -13,7 +13,7 @@ use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
-use pilotlight_plant::{Cost, Goals, Of, Quantity, ReadingId, Source, Window};
+use pilotlight_plant::{Cost, Goals, Quantity, ReadingId, Scope, Source, Window};
 use pilotlight_reactor::{Idle, ReadingBoard, RuntimeOptions, clock};
 
 const NQN: &str = "nqn.2026-01.test:budget";
@@ -104,7 +104,8 @@ impl Drop for Ending<'_> {
 
 #[test]
 fn the_lower_priority_is_capped_first_and_nothing_is_capped_without_a_budget() {
-    let source = Source { of: Of::Server, quantity: Quantity::PowerUw, window_ns: 100_000_000, lag: Cost::Assumed(0) };
+    let source =
+        Source { scope: Scope::Server, quantity: Quantity::PowerUw, window_ns: 100_000_000, lag: Cost::Assumed(0) };
     let board = Arc::new(ReadingBoard::new(vec![source]));
     let server = server(&board);
     server.set_priorities(vec![(host(1), 1), (host(2), 5)]);

@@ -17,7 +17,7 @@ use pilotlight_nvmf_target::backend::{BackendSpec, Random};
 use pilotlight_nvmf_target::caps::CAPS;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 use pilotlight_plant::{
-    Capabilities, Command, Kind, Knob, KnobId, Next, Of, Policy, Refusal, Start, Unsupported, Wants,
+    Capabilities, Command, Kind, Knob, KnobId, Next, Policy, Refusal, Scope, Start, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, Knobs, RuntimeOptions};
 
@@ -207,11 +207,11 @@ fn ten_thousand_changes_of_caps_under_verified_load_lose_nothing() {
 }
 
 /// Caps these as soon as they are there.
-struct Capping(Vec<(Of, u64)>);
+struct Capping(Vec<(Scope, u64)>);
 
 impl Capping {
     fn cap(&self, capabilities: &Capabilities, out: &mut Vec<Command>) {
-        for (knob, of) in (0..).map(KnobId).zip(capabilities.knobs.iter().map(|knob| (knob.of, knob.kind))) {
+        for (knob, of) in (0..).map(KnobId).zip(capabilities.knobs.iter().map(|knob| (knob.scope, knob.kind))) {
             let cap = self.0.iter().find(|cap| (cap.0, Kind::BytesPerS) == of);
             out.extend(cap.map(|&(_, value)| Command::Set { knob, value }));
         }
@@ -245,8 +245,11 @@ fn a_policy_caps_a_namespace_and_its_cap_ends_with_it() {
         let stats = server.stats().caps.into_iter().find(|cap| cap.of == namespace(nsid)).map(|cap| cap.stats);
         stats.map(|stats| (stats.operator, stats.policy)).unwrap_or_default()
     };
-    let policy =
-        Capping(vec![(Of::Namespace(0), 50_000_000), (Of::Namespace(1), 70_000_000), (Of::Host(0), 90_000_000)]);
+    let policy = Capping(vec![
+        (Scope::Namespace(0), 50_000_000),
+        (Scope::Namespace(1), 70_000_000),
+        (Scope::Host(0), 90_000_000),
+    ]);
     server.set_policy(Box::new(policy)).expect("a policy");
     eventually("the policy's caps", || caps(2) == (None, Some(70_000_000)));
     assert_eq!(caps(1), (Some(300_000_000), Some(50_000_000)));

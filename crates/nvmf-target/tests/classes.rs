@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
-use pilotlight_plant::{Bound, Command, Goals, Next, Of, Policy, Sample, Start, Stat, Tolerance, Unsupported, Wants};
+use pilotlight_plant::{
+    Bound, Command, Goals, Next, Policy, Sample, Scope, Start, Stat, Tolerance, Unsupported, Wants,
+};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:classes";
@@ -138,16 +140,16 @@ fn a_policy_is_told_tolerances_of_namespaces_by_number() {
     let server = server(1);
     let (goals, classes) = (Arc::<Mutex<Goals>>::default(), Arc::default());
     server.set_policy(Box::new(Told { goals: Arc::clone(&goals), classes })).expect("a policy");
-    let bound = |of, ns| Tolerance { of, stat: Stat::P99, bound: Bound::LatencyNs(ns) };
+    let bound = |scope, ns| Tolerance { scope, stat: Stat::P99, bound: Bound::LatencyNs(ns) };
     let told = |want: &[Tolerance]| goals.lock().unwrap().tolerances == want;
     server.set_goals(Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() });
-    server.set_tolerances(vec![(of_namespace(1), bound(Of::Server, 5)), (of_namespace(9), bound(Of::Server, 6))]);
-    eventually("the first one's", || told(&[Tolerance::mean_loss(7), bound(Of::Namespace(0), 5)]));
+    server.set_tolerances(vec![(of_namespace(1), bound(Scope::Server, 5)), (of_namespace(9), bound(Scope::Server, 6))]);
+    eventually("the first one's", || told(&[Tolerance::mean_loss(7), bound(Scope::Namespace(0), 5)]));
     server.add_namespace(NQN, &namespace(9)).expect("a namespace");
-    let both = [Tolerance::mean_loss(7), bound(Of::Namespace(0), 5), bound(Of::Namespace(2), 6)];
+    let both = [Tolerance::mean_loss(7), bound(Scope::Namespace(0), 5), bound(Scope::Namespace(2), 6)];
     eventually("a new one's", || told(&both));
     server.remove_namespace(NQN, 1).expect("it was there");
-    eventually("without the old one's", || told(&[Tolerance::mean_loss(7), bound(Of::Namespace(2), 6)]));
+    eventually("without the old one's", || told(&[Tolerance::mean_loss(7), bound(Scope::Namespace(2), 6)]));
     server.set_tolerances(Vec::new());
     eventually("the server's alone", || told(&[Tolerance::mean_loss(7)]));
     server.stop(PATIENCE).expect("it stops");
@@ -159,19 +161,21 @@ fn a_policy_is_told_priorities_by_number_and_the_classes_of_io_threads() {
     let (goals, classes) = (Arc::<Mutex<Goals>>::default(), Arc::default());
     let policy = Told { goals: Arc::clone(&goals), classes: Arc::clone(&classes) };
     server.set_policy(Box::new(policy)).expect("a policy");
-    let priorities = |want: &[(Of, u8)]| {
+    let priorities = |want: &[(Scope, u8)]| {
         let mut found = goals.lock().unwrap().priorities.clone();
         found.sort_unstable();
         found == want
     };
     server.set_goals(Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() });
     server.set_priorities(vec![(host(1), 5), (of_namespace(1), 3), (of_namespace(9), 4)]);
-    eventually("priorities", || priorities(&[(Of::Namespace(0), 3), (Of::Host(0), 5)]));
+    eventually("priorities", || priorities(&[(Scope::Namespace(0), 3), (Scope::Host(0), 5)]));
     assert_eq!(goals.lock().unwrap().tolerances, [Tolerance::mean_loss(7)]);
     server.add_namespace(NQN, &namespace(9)).expect("a namespace");
-    eventually("a new one's", || priorities(&[(Of::Namespace(0), 3), (Of::Namespace(2), 4), (Of::Host(0), 5)]));
+    eventually("a new one's", || {
+        priorities(&[(Scope::Namespace(0), 3), (Scope::Namespace(2), 4), (Scope::Host(0), 5)])
+    });
     server.remove_namespace(NQN, 1).expect("it was there");
-    eventually("without the old one's", || priorities(&[(Of::Namespace(2), 4), (Of::Host(0), 5)]));
+    eventually("without the old one's", || priorities(&[(Scope::Namespace(2), 4), (Scope::Host(0), 5)]));
     let connected = connect(&server, 1);
     eventually("a class", || classes.lock().unwrap()[..] == [None, Some(5)]);
     drop(connected);

@@ -14,7 +14,7 @@ use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvme::pdu::PduType;
 use pilotlight_nvmf_target::backend::{Backend, DelayBackend, Delays};
 use pilotlight_nvmf_target::testing::Bench;
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 fn command(opcode: u8, lba: u64, blocks: u32) -> Sqe {
     let mut sqe = Sqe::block_io(opcode, 1, lba, blocks);
@@ -71,7 +71,7 @@ fn a_readable_socket_is_found_by_the_descriptor() {
 
 #[test]
 fn a_request_in_a_backend_needs_polls_until_it_is_answered() {
-    for how in [Completions::Poll, Completions::Interrupt] {
+    for how in [CompletionMode::Poll, CompletionMode::Interrupt] {
         let delays = Delays { shortest_ns: 5 * MS, longest_ns: 5 * MS, seed: 1 };
         let backend: Arc<dyn Backend> = Arc::new(DelayBackend::new(memory(), delays));
         let mut bench = bench(&backend, 4 << 20);

@@ -12,7 +12,7 @@ use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 use pilotlight_plant::{
-    Capabilities, Command, Goals, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, Source, Start, Stat,
+    Capabilities, Command, Goals, Next, Policy, Quantity, Reading, ReadingId, Sample, Scope, Source, Start, Stat,
     Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, RuntimeOptions};
@@ -101,9 +101,9 @@ impl Policy for Reader {
 }
 
 /// The last value of a source.
-fn value(seen: &Mutex<Seen>, of: Of, quantity: Quantity) -> Option<u64> {
+fn value(seen: &Mutex<Seen>, scope: Scope, quantity: Quantity) -> Option<u64> {
     let seen = seen.lock().unwrap();
-    let at = seen.sources.iter().position(|source| (source.of, source.quantity) == (of, quantity))?;
+    let at = seen.sources.iter().position(|source| (source.scope, source.quantity) == (scope, quantity))?;
     seen.readings.iter().find(|reading| reading.id.index() == at)?.value
 }
 
@@ -135,22 +135,22 @@ fn a_policy_reads_the_bytes_of_namespaces_and_hosts_while_it_wants_them() {
         eventually("the first host", || server.stats().totals.reads > 0);
         scope.spawn(|| load(2, 0));
         eventually("the second host", || server.stats().totals.writes > 0);
-        assert_eq!(read(Of::Namespace(0)), None, "nobody has asked");
+        assert_eq!(read(Scope::Namespace(0)), None, "nobody has asked");
         server.set_goals(Goals { budget_uw: Some(1), ..Goals::default() });
-        for of in [Of::Namespace(0), Of::Host(0)] {
+        for of in [Scope::Namespace(0), Scope::Host(0)] {
             eventually("bytes of reads", || read(of) > Some(0) && written(of) == Some(0));
         }
-        for of in [Of::Namespace(1), Of::Host(1)] {
+        for of in [Scope::Namespace(1), Scope::Host(1)] {
             eventually("bytes of writes", || read(of) == Some(0) && written(of) > Some(0));
         }
         // A capped namespace reads what its cap is: within a window the cap's depth comes on top.
         const CAP: u64 = 20_000_000;
         server.set_cap(&Capped::Namespace { nqn: NQN.into(), nsid: 1 }, Some(CAP)).expect("a cap");
         eventually("the cap", || {
-            read(Of::Namespace(0)).is_some_and(|rate| (CAP * 4 / 5..=CAP * 6 / 5).contains(&rate))
+            read(Scope::Namespace(0)).is_some_and(|rate| (CAP * 4 / 5..=CAP * 6 / 5).contains(&rate))
         });
         server.set_goals(Goals::default());
-        eventually("that nobody asks", || read(Of::Namespace(0)).is_none());
+        eventually("that nobody asks", || read(Scope::Namespace(0)).is_none());
         stop.store(true, Relaxed);
     });
     server.stop(PATIENCE).expect("it stops");
@@ -176,15 +176,15 @@ fn a_policy_reads_latencies_from_the_socket_on_while_it_wants_them() {
     std::thread::scope(|scope| {
         scope.spawn(load);
         eventually("requests", || server.stats().totals.reads > 0);
-        assert_eq!((latency(Of::Server, Stat::Mean), stamped()), (None, 0), "nobody has asked");
+        assert_eq!((latency(Scope::Server, Stat::Mean), stamped()), (None, 0), "nobody has asked");
         server.set_goals(Goals { budget_uw: Some(1), ..Goals::default() });
-        for of in [Of::Server, Of::Namespace(0)] {
+        for of in [Scope::Server, Scope::Namespace(0)] {
             eventually("latencies", || Stat::ALL.iter().all(|&stat| latency(of, stat) > Some(0)));
         }
-        assert_eq!(latency(Of::Namespace(1), Stat::Mean), None, "nobody reads from it");
+        assert_eq!(latency(Scope::Namespace(1), Stat::Mean), None, "nobody reads from it");
         eventually("times of the kernel", || stamped() > 0);
         server.set_goals(Goals::default());
-        eventually("that nobody asks", || latency(Of::Server, Stat::Mean).is_none());
+        eventually("that nobody asks", || latency(Scope::Server, Stat::Mean).is_none());
         stop.store(true, Relaxed);
     });
     server.stop(PATIENCE).expect("it stops");
@@ -198,9 +198,9 @@ fn sources_keep_their_numbers_while_hosts_and_namespaces_come_and_go() {
     server.set_goals(Goals { budget_uw: Some(1), ..Goals::default() });
     let sources = || seen.lock().unwrap().sources.clone();
     let first = sources();
-    let of: Vec<_> = first.iter().map(|source| source.of).collect();
-    let namespaces = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1].map(Of::Namespace);
-    assert_eq!(of, [&[Of::Server; 3][..], &namespaces].concat());
+    let of: Vec<_> = first.iter().map(|source| source.scope).collect();
+    let namespaces = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1].map(Scope::Namespace);
+    assert_eq!(of, [&[Scope::Server; 3][..], &namespaces].concat());
     let namespace = |nsid| NamespaceConfig {
         nsid,
         backend: BackendSpec::Null(1 << 20),
@@ -211,8 +211,8 @@ fn sources_keep_their_numbers_while_hosts_and_namespaces_come_and_go() {
     server.add_namespace(NQN, &namespace(3)).expect("a namespace");
     eventually("its sources", || sources().len() == 18);
     server.remove_namespace(NQN, 1).expect("it was there");
-    eventually("a stale reading", || value(&seen, Of::Namespace(0), Quantity::ReadBytesPerS).is_none());
-    eventually("a reading", || value(&seen, Of::Namespace(2), Quantity::ReadBytesPerS) == Some(0));
+    eventually("a stale reading", || value(&seen, Scope::Namespace(0), Quantity::ReadBytesPerS).is_none());
+    eventually("a reading", || value(&seen, Scope::Namespace(2), Quantity::ReadBytesPerS) == Some(0));
     assert_eq!(sources()[..13], first);
     server.stop(PATIENCE).expect("it stops");
 }

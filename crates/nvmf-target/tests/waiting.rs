@@ -19,7 +19,7 @@ use pilotlight_nvme::pdu::PduType;
 use pilotlight_nvmf_target::backend::{
     Backend, Channel, Completion, DelayBackend, Delays, Geometry, Request, Submitted,
 };
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 const S: u64 = 1_000 * MS;
 
@@ -210,13 +210,13 @@ fn requests_in_flight_are_waited_for_or_polled_for_as_the_reactor_says() {
     let backend: Arc<dyn Backend> = Arc::new(DelayBackend::new(memory(), delays));
     let mut bench = bench(&backend, 4 << 20);
     let (_admin, mut queue) = Host::both(&mut bench, 1, false);
-    for (how, cid) in [(Completions::Interrupt, 1), (Completions::Poll, 2), (Completions::Interrupt, 3)] {
+    for (how, cid) in [(CompletionMode::Interrupt, 1), (CompletionMode::Poll, 2), (CompletionMode::Interrupt, 3)] {
         bench.set_completions(how);
         queue.send(&capsule(cid, read(1), &[]));
         let polls = bench.run(4 * MS);
         let waited = bench.asleep().is_some_and(|limit_ns| limit_ns > bench.now_ns());
-        assert_eq!(waited, how == Completions::Interrupt, "{how:?}: {:?}", bench.asleep());
-        assert_eq!(polls < 10, how == Completions::Interrupt, "{how:?}: {polls} polls");
+        assert_eq!(waited, how == CompletionMode::Interrupt, "{how:?}: {:?}", bench.asleep());
+        assert_eq!(polls < 10, how == CompletionMode::Interrupt, "{how:?}: {polls} polls");
         assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8);
     }
 }

@@ -27,7 +27,7 @@ the settings of all other knobs. A setting is recommended only if another is sho
 for every pair of settings of every knob. Savings and latencies have 95 % intervals.
 
 With --map KNOB: which value of that knob is the most efficient at each combination of two others, such as request size and jobs; \
-by how much its mean is better than the next; \"tie\" where Welch's p is above 0.05. Of mechanisms of completion (--map mechanism) only \
+by how much its mean is better than the next; \"tie\" where Welch's p is above 0.05. Scope mechanisms of completion (--map mechanism) only \
 those take part that really ran.";
 
 const EXAMPLES: &str = "\

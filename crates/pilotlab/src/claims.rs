@@ -120,7 +120,7 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "NAME", hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
     table: Option<Table>,
 
-    /// Write every table: between its marks in README.md and docs/claims.md, and results/claims-PAPER.md
+    /// Write every table: between its marks in results/README.md and results/constants.md, and results/claims-PAPER.md
     #[arg(long, hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
     write_tables: bool,
 

@@ -37,7 +37,7 @@ Examples:
   pilotlab measure --set scheduler=none --device /dev/nvme0n1 -- fio job.fio
   pilotlab measure --settings machine.toml -- fio job.fio      the section [machine] of a file
 
-Settings are the keys of [machine] (docs/changes.md), or paths of files of /sys, /proc/sys and /proc/irq.
+Settings are the keys of [machine] (docs/measure.md), or paths of files of /sys, /proc/sys and /proc/irq.
 
 Exit codes:
   0  every run was measured, also where no power sensor can be read

@@ -218,7 +218,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Policy")]
     pub(crate) budget_schedule: Option<String>,
 
-    /// A profile of this machine as `pilotlab profile` makes it, by which `pass` holds budgets (docs/profiling.md)
+    /// A profile of this machine as `pilotlab profile` makes it, by which `pass` holds budgets (docs/measure.md)
     #[arg(long, value_name = "FILE", help_heading = "Policy")]
     pub(crate) budget_profile: Option<String>,
 

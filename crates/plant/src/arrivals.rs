@@ -1,4 +1,4 @@
-//! When the requests in progress of an I/O thread came: hybrid polling leaves each alone for a time ([`crate::Completions::Hybrid`]).
+//! When the requests in progress of an I/O thread came: hybrid polling leaves each alone for a time ([`crate::CompletionMode::Hybrid`]).
 //!
 //! Completions count for the oldest requests. Memory is bounded: requests that come while all places are used count with the last
 //! ones before them, so they are polled earlier than they have to be, never later.

@@ -3,7 +3,7 @@
 //! A policy asks for goals where it can ("asleep, but back within 50 us"); the plant chooses the means. Frequencies, quotas, power
 //! limits and bandwidth are knobs ([`crate::knob`]), all set by one command.
 
-use crate::knob::{Cost, Kind, Knob, KnobId, Of};
+use crate::knob::{Cost, Kind, Knob, KnobId, Scope};
 use crate::reading::{Quantity, ReadingId, Source};
 use crate::topology::{CoreId, Depth, ThreadId};
 
@@ -34,8 +34,8 @@ pub enum Command {
     Completions {
         /// The I/O thread.
         thread: ThreadId,
-        /// How.
-        how: Completions,
+        /// The mode.
+        mode: CompletionMode,
     },
     /// Set `knob` to `value`, or to the nearest that it takes. It may be refused later than other commands: the machine is asked
     /// by another thread.
@@ -63,7 +63,7 @@ impl SleepGoal {
 
 /// How an I/O thread waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Completions {
+pub enum CompletionMode {
     /// Its reactor polls it all the time.
     #[default]
     Poll,
@@ -80,7 +80,7 @@ pub enum Completions {
     },
 }
 
-impl Completions {
+impl CompletionMode {
     /// How long an I/O thread that waits in this way may be left alone: `oldest_ns` is when its oldest request in progress came, if it has
     /// any. `None` if it does not say, and is polled with the others.
     #[must_use]
@@ -127,7 +127,7 @@ pub struct SleepCost {
     pub wake: Cost,
 }
 
-/// What a rest between two rounds costs ([`Completions::Hybrid`]).
+/// What a rest between two rounds costs ([`CompletionMode::Hybrid`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestCost {
     /// CPU time of a rest, however long it is.
@@ -145,7 +145,7 @@ pub struct Capabilities {
     pub moves: Option<Cost>,
     /// Whether I/O threads can wait in the kernel.
     pub interrupts: bool,
-    /// What it costs reactors to rest between rounds ([`Completions::Hybrid`]); `None` if they cannot.
+    /// What it costs reactors to rest between rounds ([`CompletionMode::Hybrid`]); `None` if they cannot.
     pub rests: Option<RestCost>,
     /// CPU time that it costs to put the whole server to sleep and wake it again ([`crate::Next::awake_ns`]); `None` if it cannot sleep.
     pub server_sleep: Option<Cost>,
@@ -153,7 +153,7 @@ pub struct Capabilities {
     pub knobs: Vec<Knob>,
     /// What can be read, by [`ReadingId`].
     pub sources: Vec<Source>,
-    /// The drive of each namespace: the numbers of [`Of::Namespace`] and [`Of::Device`]. One that is not on a drive, or on an unknown one, is not
+    /// The drive of each namespace: the numbers of [`Scope::Namespace`] and [`Scope::Device`]. One that is not on a drive, or on an unknown one, is not
     /// listed.
     pub drives: Vec<(u32, u16)>,
     /// The core group of each I/O thread, by [`ThreadId`]: threads of one group do one kind of work. Empty if all do the same.
@@ -187,8 +187,8 @@ impl Capabilities {
 
     /// The knob of a kind at a place.
     #[must_use]
-    pub fn find_knob(&self, of: Of, kind: Kind) -> Option<(KnobId, &Knob)> {
-        self.knobs_of(kind).find(|(_, knob)| knob.of == of)
+    pub fn find_knob(&self, scope: Scope, kind: Kind) -> Option<(KnobId, &Knob)> {
+        self.knobs_of(kind).find(|(_, knob)| knob.scope == scope)
     }
 
     /// The sources of a quantity.
@@ -198,8 +198,8 @@ impl Capabilities {
 
     /// The source of a quantity at a place.
     #[must_use]
-    pub fn find_source(&self, of: Of, quantity: Quantity) -> Option<(ReadingId, &Source)> {
-        self.sources_of(quantity).find(|(_, source)| source.of == of)
+    pub fn find_source(&self, scope: Scope, quantity: Quantity) -> Option<(ReadingId, &Source)> {
+        self.sources_of(quantity).find(|(_, source)| source.scope == scope)
     }
 }
 
@@ -210,12 +210,12 @@ mod tests {
 
     #[test]
     fn a_thread_rests_when_idle_and_until_its_oldest_request_is_due() {
-        let how = Completions::Hybrid { idle_ns: 10, rest_ns: 40 };
+        let how = CompletionMode::Hybrid { idle_ns: 10, rest_ns: 40 };
         assert_eq!(how.rest_ns(None, 1_000), Some(10));
         let rests = [1_000, 1_015, 1_040, 5_000].map(|now_ns| how.rest_ns(Some(1_000), now_ns));
         assert_eq!(rests, [Some(40), Some(25), Some(0), Some(0)], "then it is polled until that request completes");
-        assert_eq!(Completions::Poll.rest_ns(None, 1_000), Some(0));
-        assert_eq!(Completions::Interrupt.rest_ns(Some(1_000), 1_000), None, "polled with the others");
+        assert_eq!(CompletionMode::Poll.rest_ns(None, 1_000), Some(0));
+        assert_eq!(CompletionMode::Interrupt.rest_ns(Some(1_000), 1_000), None, "polled with the others");
     }
 
     #[test]
@@ -233,15 +233,15 @@ mod tests {
     #[test]
     fn a_knob_is_found_by_its_place_and_kind() {
         let values = Values::List(vec![0, 1]);
-        let knob = |of, kind| Knob {
-            of,
+        let knob = |scope, kind| Knob {
+            scope,
             kind,
             values: values.clone(),
-            found: 0,
+            initial: 0,
             caller: Cost::Assumed(0),
             effect: Cost::Assumed(0),
         };
-        let (one, two) = (Of::Core(CoreId(1)), Of::Core(CoreId(2)));
+        let (one, two) = (Scope::Core(CoreId(1)), Scope::Core(CoreId(2)));
         let knobs = vec![knob(one, Kind::Online), knob(one, Kind::FrequencyKhz), knob(two, Kind::FrequencyKhz)];
         let plant = Capabilities { knobs, ..Capabilities::default() };
         let found = |of, kind| plant.find_knob(of, kind).map(|(id, _)| id);

@@ -1,6 +1,6 @@
 //! What an operator asks of a policy.
 
-use crate::knob::Of;
+use crate::knob::Scope;
 use crate::reading::Stat;
 
 /// What an operator can ask for.
@@ -22,7 +22,7 @@ pub struct Goals {
     /// How long requests may take, of the server or of a namespace; at most one of each. Without any it does not matter.
     pub tolerances: Vec<Tolerance>,
     /// What matters more than the rest: the higher the number, the later it is throttled. What is not named has 0.
-    pub priorities: Vec<(Of, u8)>,
+    pub priorities: Vec<(Scope, u8)>,
     /// Bandwidth that each namespace and each host of a priority keeps under a budget, in bytes a second.
     pub minimums: Vec<(u8, u64)>,
 }
@@ -30,8 +30,8 @@ pub struct Goals {
 /// How long the requests of the server or of a namespace may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tolerance {
-    /// Whose requests: [`Of::Server`] or an [`Of::Namespace`].
-    pub of: Of,
+    /// Whose requests: [`Scope::Server`] or an [`Scope::Namespace`].
+    pub scope: Scope,
     /// The statistic of their latency that the bound is for ([`crate::Quantity::LatencyNs`]).
     pub stat: Stat,
     /// The highest value it may have.
@@ -51,7 +51,7 @@ impl Tolerance {
     /// The form of PACER: the mean latency of all requests may exceed that without saving by so many millionths.
     #[must_use]
     pub const fn mean_loss(ppm: u32) -> Self {
-        Self { of: Of::Server, stat: Stat::Mean, bound: Bound::LossPpm(ppm) }
+        Self { scope: Scope::Server, stat: Stat::Mean, bound: Bound::LossPpm(ppm) }
     }
 }
 
@@ -87,23 +87,23 @@ impl Component {
 impl Goals {
     /// The tolerance of the server or of a namespace.
     #[must_use]
-    pub fn tolerance(&self, of: Of) -> Option<Tolerance> {
-        self.tolerances.iter().copied().find(|tolerance| tolerance.of == of)
+    pub fn tolerance(&self, scope: Scope) -> Option<Tolerance> {
+        self.tolerances.iter().copied().find(|tolerance| tolerance.scope == scope)
     }
 
     /// The priority of a host, a namespace or a class of background work.
     #[must_use]
-    pub fn priority(&self, of: Of) -> u8 {
-        self.named_priority(of).unwrap_or(0)
+    pub fn priority(&self, scope: Scope) -> u8 {
+        self.named_priority(scope).unwrap_or(0)
     }
 
-    fn named_priority(&self, of: Of) -> Option<u8> {
-        self.priorities.iter().find(|(named, _)| *named == of).map(|&(_, priority)| priority)
+    fn named_priority(&self, scope: Scope) -> Option<u8> {
+        self.priorities.iter().find(|(named, _)| *named == scope).map(|&(_, priority)| priority)
     }
 
     /// The class of a host's requests to a namespace: the lower priority of both; one that is not named says nothing.
     #[must_use]
-    pub fn class(&self, host: Of, namespace: Of) -> u8 {
+    pub fn class(&self, host: Scope, namespace: Scope) -> u8 {
         [host, namespace].into_iter().filter_map(|of| self.named_priority(of)).min().unwrap_or(0)
     }
 
@@ -120,13 +120,13 @@ mod tests {
 
     #[test]
     fn the_class_of_a_request_is_the_lower_priority_of_what_is_named() {
-        let (host, namespace) = (Of::Host(1), Of::Namespace(1));
-        let class = |priorities: &[(Of, u8)]| {
+        let (host, namespace) = (Scope::Host(1), Scope::Namespace(1));
+        let class = |priorities: &[(Scope, u8)]| {
             Goals { priorities: priorities.to_vec(), ..Goals::default() }.class(host, namespace)
         };
         assert_eq!(class(&[]), 0);
         assert_eq!(class(&[(namespace, 3)]), 3);
         assert_eq!(class(&[(host, 2), (namespace, 3)]), 2);
-        assert_eq!(class(&[(host, 2), (Of::Host(2), 9)]), 2);
+        assert_eq!(class(&[(host, 2), (Scope::Host(2), 9)]), 2);
     }
 }

@@ -9,7 +9,7 @@ use crate::topology::CoreId;
 
 /// What a knob sets, a source measures, or a priority is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Of {
+pub enum Scope {
     /// A core.
     Core(CoreId),
     /// A CPU package.
@@ -82,13 +82,13 @@ pub struct KnobId(pub u16);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knob {
     /// What it is a knob of.
-    pub of: Of,
+    pub scope: Scope,
     /// What it sets.
     pub kind: Kind,
     /// What it can be set to.
     pub values: Values,
     /// The value as it was found, to which it is put back.
-    pub found: u64,
+    pub initial: u64,
     /// Time of the main core for each setting.
     pub caller: Cost,
     /// Time from then until the value holds.

@@ -21,9 +21,9 @@ pub mod sample;
 pub mod topology;
 
 pub use arrivals::Arrivals;
-pub use command::{Capabilities, Command, Completions, Refusal, RestCost, SleepCost, SleepGoal};
+pub use command::{Capabilities, Command, CompletionMode, Refusal, RestCost, SleepCost, SleepGoal};
 pub use goal::{Bound, Component, Goal, Goals, Tolerance, Unreachable};
-pub use knob::{Cost, Kind, Knob, KnobId, Of, Values};
+pub use knob::{Cost, Kind, Knob, KnobId, Scope, Values};
 pub use policy::{NEVER, Next, Policy, Start, Unsupported, View, Wants};
 pub use profile::{PowerProfile, ProfileError};
 pub use reading::{Quantity, Reading, ReadingId, Source, Stat, Window};

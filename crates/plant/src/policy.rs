@@ -134,12 +134,12 @@ pub struct Start<'a> {
 
 /// A policy needs what a plant cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("policy {policy} needs {what}, which is not available here: {remedy}")]
+#[error("policy {policy} needs {feature}, which is not available here: {remedy}")]
 pub struct Unsupported {
     /// The policy.
     pub policy: &'static str,
     /// The command without a substitute.
-    pub what: &'static str,
+    pub feature: &'static str,
     /// What would bring it, or what to use instead.
     pub remedy: &'static str,
 }

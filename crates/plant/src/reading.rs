@@ -5,7 +5,7 @@
 //! Readings make no interval necessary: a policy that has to see one says so in its answers. A source keeps its number for as long as
 //! the plant runs: new ones are appended, and one whose place has gone goes stale.
 
-use crate::knob::{Cost, Of};
+use crate::knob::{Cost, Scope};
 
 /// What a source measures; the unit of its values stands in the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ pub struct ReadingId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// What is measured.
-    pub of: Of,
+    pub scope: Scope,
     /// Which quantity of it.
     pub quantity: Quantity,
     /// Length of a window in nanoseconds.
@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_reading_goes_stale_when_a_window_is_missed() {
-        let source = Source { of: Of::Server, quantity: Quantity::PowerUw, window_ns: 100, lag: Cost::Measured(30) };
+        let source =
+            Source { scope: Scope::Server, quantity: Quantity::PowerUw, window_ns: 100, lag: Cost::Measured(30) };
         let last = Some(Window { ended_ns: 1_000, value: Some(7) });
         let at = |now_ns| source.reading(ReadingId(3), last, now_ns);
         assert_eq!(at(1_130), Reading { id: ReadingId(3), value: Some(7), age_ns: 130 }, "the next is not known yet");

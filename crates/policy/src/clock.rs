@@ -1,6 +1,6 @@
 //! The frequency of a core, as a knob that may be refused.
 
-use pilotlight_plant::{Capabilities, Command, CoreId, Kind, KnobId, NEVER, Of, Refusal, Values};
+use pilotlight_plant::{Capabilities, Command, CoreId, Kind, KnobId, NEVER, Refusal, Scope, Values};
 
 use crate::pause::Pause;
 
@@ -21,7 +21,7 @@ pub(crate) struct Clock {
 impl Clock {
     /// That of a core, not told anything yet; `None` if it cannot be set.
     pub(crate) fn of(core: CoreId, capabilities: &Capabilities) -> Option<Self> {
-        let (id, knob) = capabilities.find_knob(Of::Core(core), Kind::FrequencyKhz)?;
+        let (id, knob) = capabilities.find_knob(Scope::Core(core), Kind::FrequencyKhz)?;
         let (lowest_khz, highest_khz) = (knob.values.lowest()?, knob.values.highest()?);
         let (values, pause) = (knob.values.clone(), Pause::default());
         Some(Self { knob: id, values, lowest_khz, highest_khz, khz: highest_khz, taken: false, pause })

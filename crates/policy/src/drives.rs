@@ -26,7 +26,7 @@ impl Drives {
         let drive = |(id, knob): (KnobId, &Knob)| {
             let known = before.iter().find(|drive| drive.knob == id);
             let (limit_ns, pause) =
-                known.map_or((Some(knob.found), Pause::default()), |known| (known.limit_ns, known.pause));
+                known.map_or((Some(knob.initial), Pause::default()), |known| (known.limit_ns, known.pause));
             Drive { knob: id, limits: knob.values.clone(), limit_ns, pause }
         };
         self.0 = capabilities.knobs_of(Kind::WakeLimitNs).map(drive).collect();
@@ -58,7 +58,7 @@ impl Drives {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Cost, Of};
+    use pilotlight_plant::{Cost, Scope};
 
     use super::*;
 
@@ -66,7 +66,7 @@ mod tests {
     fn no_limit_is_above_what_is_allowed() {
         let values = Values::List(vec![0, 1_000, 200_000]);
         let (caller, effect) = (Cost::Measured(0), Cost::Measured(0));
-        let knob = Knob { of: Of::Device(0), kind: Kind::WakeLimitNs, values, found: 200_000, caller, effect };
+        let knob = Knob { scope: Scope::Device(0), kind: Kind::WakeLimitNs, values, initial: 200_000, caller, effect };
         let mut drives = Drives::default();
         drives.find(&Capabilities { knobs: vec![knob], ..Capabilities::default() });
         let mut set = |most_ns| {

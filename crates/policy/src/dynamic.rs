@@ -23,7 +23,7 @@
 //! all threads are on the main core, all workers asleep, and nothing is on its way.
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId,
+    Command, CompletionMode, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId,
     Topology, Unsupported, View, Wants,
 };
 
@@ -197,7 +197,7 @@ impl Dynamic {
     }
 
     fn unsupported(what: &'static str) -> Unsupported {
-        Unsupported { policy: NAME, what, remedy: "choose policy static or interrupt" }
+        Unsupported { policy: NAME, feature: what, remedy: "choose policy static or interrupt" }
     }
 }
 
@@ -330,7 +330,7 @@ impl Policy for Dynamic {
         let mut on_the_way = vec![None; start.homes.len()];
         for (thread, &home) in start.homes.iter().enumerate() {
             let (number, to) = (ThreadId(thread as u16), start.topology.main());
-            out.push(Command::Completions { thread: number, how: Completions::Poll });
+            out.push(Command::Completions { thread: number, mode: CompletionMode::Poll });
             if start.cores[home.index()].state != CoreState::Awake {
                 out.push(Command::Move { thread: number, to });
                 on_the_way[thread] = Some(to);

@@ -1,6 +1,6 @@
 //! `static`: every core polls, I/O threads are spread evenly and stay (SPDK's default; SANDMAN section 3.1).
 
-use pilotlight_plant::{Command, Completions, Next, Policy, Start, Unsupported, Wants};
+use pilotlight_plant::{Command, CompletionMode, Next, Policy, Start, Unsupported, Wants};
 
 use crate::spread::spread;
 
@@ -18,7 +18,7 @@ impl Policy for Static {
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
-        spread(start, Completions::Poll, out);
+        spread(start, CompletionMode::Poll, out);
         Ok(Next::NEVER)
     }
 }

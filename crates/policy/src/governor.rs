@@ -11,7 +11,8 @@
 //! (keep-alives): it can be left out. A core whose frequency the machine refuses is left alone for a while.
 
 use pilotlight_plant::{
-    Command, Completions, CoreSample, NEVER, Next, Policy, Refusal, Sample, Start, Topology, Unsupported, View, Wants,
+    Command, CompletionMode, CoreSample, NEVER, Next, Policy, Refusal, Sample, Start, Topology, Unsupported, View,
+    Wants,
 };
 
 use crate::clock::Clock;
@@ -234,12 +235,12 @@ impl<R: Rule> Policy for Governor<R> {
         let Some(mut clocks) = clocks else {
             return Err(Unsupported {
                 policy: R::NAME,
-                what: "cores whose frequency can be set",
+                feature: "cores whose frequency can be set",
                 remedy: "it takes Linux cpufreq (/sys/devices/system/cpu/cpu*/cpufreq) that the server may write, which \
                          most virtual machines lack; or choose policy dynamic or sandman",
             });
         };
-        spread(start, Completions::Poll, out);
+        spread(start, CompletionMode::Poll, out);
         for clock in &mut clocks {
             clock.set(start.now_ns, clock.highest_khz, out);
         }

@@ -22,7 +22,7 @@
 //! policy never needs a quiet interval.
 
 use pilotlight_plant::{
-    Command, Completions, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View, Wants,
+    Command, CompletionMode, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View, Wants,
 };
 
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
@@ -107,8 +107,8 @@ impl Parameters {
         parameter::list(&TABLE, self)
     }
 
-    fn waiting(&self, rest_ns: u32) -> Completions {
-        Completions::Hybrid { idle_ns: self.initial_ns as u32, rest_ns }
+    fn waiting(&self, rest_ns: u32) -> CompletionMode {
+        CompletionMode::Hybrid { idle_ns: self.initial_ns as u32, rest_ns }
     }
 
     /// The rest after requests that took so long.
@@ -171,7 +171,7 @@ impl Policy for HybridPoll {
         if start.capabilities.rests.is_none() {
             return Err(Unsupported {
                 policy: NAME,
-                what: "cores that can rest between two rounds of polling",
+                feature: "cores that can rest between two rounds of polling",
                 remedy: "choose policy static or interrupt",
             });
         }
@@ -191,7 +191,7 @@ impl Policy for HybridPoll {
             let rest_ns = self.cores[thread.home.index()].rest_ns;
             if told.replace(rest_ns) != Some(rest_ns) {
                 let how = self.parameters.waiting(rest_ns);
-                out.push(Command::Completions { thread: ThreadId(number as u16), how });
+                out.push(Command::Completions { thread: ThreadId(number as u16), mode: how });
                 self.changes += 1;
             }
         }

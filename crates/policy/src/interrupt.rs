@@ -1,7 +1,7 @@
 //! `interrupt`: every I/O thread waits in the kernel for requests and completions, spread evenly over all cores (what the
 //! kernel's own target does; SANDMAN sections 3.1 and 3.3).
 
-use pilotlight_plant::{Command, Completions, CoreId, Next, Policy, SleepGoal, Start, Unsupported, Wants};
+use pilotlight_plant::{Command, CompletionMode, CoreId, Next, Policy, SleepGoal, Start, Unsupported, Wants};
 
 use crate::spread::spread;
 
@@ -22,11 +22,11 @@ impl Policy for Interrupt {
         if !start.capabilities.interrupts {
             return Err(Unsupported {
                 policy: self.name(),
-                what: "I/O threads that wait in the kernel",
+                feature: "I/O threads that wait in the kernel",
                 remedy: "choose backends that can signal completions, or policy static",
             });
         }
-        spread(start, Completions::Interrupt, out);
+        spread(start, CompletionMode::Interrupt, out);
         let empty = |core: CoreId| core.index() >= start.homes.len() && core != start.topology.main();
         out.retain(|command| !matches!(*command, Command::Wake { core } if empty(core)));
         if !start.capabilities.sleeps.is_empty() {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn every_thread_waits_in_the_kernel_and_they_are_spread() {
         let capabilities = Capabilities { interrupts: true, moves: Some(Cost::Measured(1)), ..Capabilities::default() };
-        let how = |thread| Command::Completions { thread: ThreadId(thread), how: Completions::Interrupt };
+        let how = |thread| Command::Completions { thread: ThreadId(thread), mode: CompletionMode::Interrupt };
         let to = |thread, core| Command::Move { thread: ThreadId(thread), to: CoreId(core) };
         let expected = [Command::Wake { core: CoreId(2) }, how(0), how(1), to(1, 1), how(2), to(2, 2), how(3)];
         assert_eq!(start(&capabilities, 4).unwrap(), expected);

@@ -6,7 +6,7 @@
 //! `native` where something else has lowered it.
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
+    Capabilities, Command, CompletionMode, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
 };
 
 use crate::clock::Clock;
@@ -53,7 +53,7 @@ impl Policy for Native {
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
-        spread(start, Completions::Poll, out);
+        spread(start, CompletionMode::Poll, out);
         self.clocks = start.topology.cores().filter_map(|core| Clock::of(core, start.capabilities)).collect();
         for clock in &mut self.clocks {
             clock.set(start.now_ns, clock.highest_khz, out);

@@ -3,7 +3,7 @@
 //! A core comes back as soon as it is seen again; until it is there, its reactor runs on the others. A core that the plant refuses to
 //! take out is not tried again until the plant changes.
 
-use pilotlight_plant::{Capabilities, Command, CoreId, CoreSample, CoreState, Kind, Knob, KnobId, Of};
+use pilotlight_plant::{Capabilities, Command, CoreId, CoreSample, CoreState, Kind, Knob, KnobId, Scope};
 
 /// The knobs of cores that can leave.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Switches {
     pub(crate) fn find(&mut self, capabilities: &Capabilities) {
         let before = std::mem::take(&mut self.0);
         let switch = |(knob, found): (KnobId, &Knob)| {
-            let Of::Core(core) = found.of else { return None };
+            let Scope::Core(core) = found.scope else { return None };
             let is_out = before.iter().any(|one| one.knob == knob && one.is_out);
             found.values.lowest().map(|_| Switch { knob, core, is_out, refused: false })
         };
@@ -61,10 +61,10 @@ mod tests {
 
     fn switches(cores: &[u16]) -> Switches {
         let knob = |&core: &u16| Knob {
-            of: Of::Core(CoreId(core)),
+            scope: Scope::Core(CoreId(core)),
             kind: Kind::Online,
             values: Values::List(vec![0, 1]),
-            found: 1,
+            initial: 1,
             caller: Cost::Assumed(0),
             effect: Cost::Assumed(0),
         };

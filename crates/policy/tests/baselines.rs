@@ -8,7 +8,7 @@ mod machine;
 use dice::Dice;
 use machine::capabilities;
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, Goals, NEVER, Policy, Refusal, Sample,
+    Capabilities, Command, CompletionMode, CoreId, CoreSample, CoreState, Depth, Goals, NEVER, Policy, Refusal, Sample,
     SleepGoal, Start, ThreadId, ThreadSample, Topology,
 };
 use pilotlight_policy::build;
@@ -343,7 +343,7 @@ mod hybrid_poll {
 
     fn rests(commands: &[Command]) -> Vec<(u16, u32)> {
         let rest = |command: &Command| match *command {
-            Command::Completions { thread, how: Completions::Hybrid { idle_ns: 10_000, rest_ns } } => {
+            Command::Completions { thread, mode: CompletionMode::Hybrid { idle_ns: 10_000, rest_ns } } => {
                 (thread.0, rest_ns)
             }
             ref other => panic!("{other:?}"),
@@ -381,8 +381,8 @@ mod hybrid_poll {
     fn no_rest_is_longer_than_most_and_a_refused_one_is_told_again() {
         let (mut bench, _) = Bench::new("hybrid-poll", &[("most", "50us"), ("fraction", "100")], 1, &[0]);
         assert_eq!(served(&mut bench, &[(1, SECOND_NS)]), [(0, 50_000)]);
-        let how = Completions::Hybrid { idle_ns: 10_000, rest_ns: 50_000 };
-        bench.policy.on_refused(1, &Command::Completions { thread: ThreadId(0), how }, Refusal::Unsupported);
+        let how = CompletionMode::Hybrid { idle_ns: 10_000, rest_ns: 50_000 };
+        bench.policy.on_refused(1, &Command::Completions { thread: ThreadId(0), mode: how }, Refusal::Unsupported);
         assert_eq!(served(&mut bench, &[(0, 0)]), [], "a quiet interval may be left out");
         assert_eq!(served(&mut bench, &[(1, SECOND_NS)]), [(0, 50_000)]);
     }

@@ -6,8 +6,8 @@ mod dice;
 
 use dice::Dice;
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Goals, Kind, Knob, KnobId, Of, Policy, Quantity,
-    ReadingId, Refusal, Sample, Source, Start, Topology, Values, Window,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Goals, Kind, Knob, KnobId, Policy, Quantity, ReadingId,
+    Refusal, Sample, Scope, Source, Start, Topology, Values, Window,
 };
 use pilotlight_policy::build;
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ impl Plant {
         let mut plant = Self {
             policy: build(machine.policy, &[]).unwrap(),
             now_ns: 0,
-            values: capabilities.knobs.iter().map(|knob| knob.found).collect(),
+            values: capabilities.knobs.iter().map(|knob| knob.initial).collect(),
             capabilities,
             power_uw: Vec::new(),
             known: None,
@@ -102,7 +102,7 @@ impl Plant {
     fn level(&self) -> f64 {
         let (set, all) = self.capabilities.knobs.iter().zip(&self.values).fold((0, 0), |sum, (knob, &value)| {
             let lowest = knob.values.lowest().unwrap();
-            (sum.0 + value - lowest, sum.1 + knob.found - lowest)
+            (sum.0 + value - lowest, sum.1 + knob.initial - lowest)
         });
         set as f64 / all as f64
     }
@@ -168,7 +168,7 @@ impl Plant {
     }
 
     fn is_lifted(&self) -> bool {
-        self.capabilities.knobs.iter().zip(&self.values).all(|(knob, &value)| value == knob.found)
+        self.capabilities.knobs.iter().zip(&self.values).all(|(knob, &value)| value == knob.initial)
     }
 
     /// True power over the last seconds.
@@ -181,24 +181,24 @@ impl Plant {
 fn capabilities(machine: &Machine) -> Capabilities {
     let knob = |number| match machine.policy {
         "rapl-only" => Knob {
-            of: Of::Package(number),
+            scope: Scope::Package(number),
             kind: Kind::LimitUw,
             values: Values::Range { min: 50_000_000, max: 300_000_000, step: 125_000 },
-            found: 270_000_000,
+            initial: 270_000_000,
             caller: Cost::Assumed(0),
             effect: Cost::Assumed(10_000_000),
         },
         _ => Knob {
-            of: Of::Server,
+            scope: Scope::Server,
             kind: Kind::QuotaPpm,
             values: Values::Range { min: 16_000, max: 8_000_000, step: 1_000 },
-            found: 8_000_000,
+            initial: 8_000_000,
             caller: Cost::Assumed(0),
             effect: Cost::Assumed(100_000_000),
         },
     };
     let source = Source {
-        of: Of::Server,
+        scope: Scope::Server,
         quantity: Quantity::PowerUw,
         window_ns: machine.window_ns,
         lag: Cost::Measured(LAG_NS),

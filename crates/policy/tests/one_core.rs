@@ -6,10 +6,10 @@ mod dice;
 mod one_core;
 
 use one_core::{Costs, Machine, OneCore, Sums};
-use pilotlight_plant::Completions;
+use pilotlight_plant::CompletionMode;
 use proptest::prelude::*;
 
-/// Sleeping and waking as on the machine of docs/policies.md.
+/// Sleeping and waking as on the machine of results/load-curve.
 const COSTS: Costs = Costs { wake: 33_000.0, sleep_cpu: 14_000.0, late: 20_000.0, rest_cpu: 25_000.0 };
 
 fn machine() -> Machine {
@@ -68,11 +68,11 @@ proptest! {
 fn with_tolerance_0_it_polls_and_with_a_large_one_it_takes_interrupts() {
     let mut server = OneCore::new(machine(), 0);
     assert_eq!((server.run(60, 1_000.0).loss(), server.view("wait").as_str()), (0.0, "polls"));
-    assert!(server.commanded.iter().all(|how| *how == Completions::Poll));
+    assert!(server.commanded.iter().all(|how| *how == CompletionMode::Poll));
     let mut server = OneCore::new(machine(), 1_000_000_000);
     for rate in [30.0, 1_000.0, 10_000.0] {
         server.run(100, rate);
-        assert_eq!(server.commanded.last(), Some(&Completions::Interrupt), "at {rate}");
+        assert_eq!(server.commanded.last(), Some(&CompletionMode::Interrupt), "at {rate}");
     }
 }
 
@@ -96,7 +96,7 @@ fn mix(polls: &Sums, interrupts: &Sums, between: &Sums) -> f64 {
     polls.cpu() * (1.0 - share) + interrupts.cpu() * share
 }
 
-/// Mechanisms at their costs on the machine of docs/policies.md, where a rest costs more CPU time than a sleep.
+/// Mechanisms at their costs on the machine of results/load-curve, where a rest costs more CPU time than a sleep.
 #[test]
 fn it_takes_no_more_than_the_mix_of_polling_and_interrupts() {
     for rate in [30.0, 300.0, 3_000.0, 10_000.0] {
@@ -186,7 +186,7 @@ fn how_to_wait_is_commanded_again_if_it_was_refused() {
     let mut server = OneCore::new(machine(), 1_000_000_000);
     server.run(60, 1_000.0);
     let how = *server.commanded.last().unwrap();
-    assert_ne!(how, Completions::Poll);
+    assert_ne!(how, CompletionMode::Poll);
     server.refuse(how);
     let before = server.commanded.len();
     server.run(2, 1_000.0);

@@ -5,7 +5,7 @@ mod dice;
 #[path = "support/server.rs"]
 mod server;
 
-use pilotlight_plant::{Bound, Goals, NEVER, Of, Stat, Tolerance};
+use pilotlight_plant::{Bound, Goals, NEVER, Scope, Stat, Tolerance};
 use proptest::prelude::*;
 use server::{Load, MAX_KHZ, Machine, Server, Step, WAKE_NS};
 
@@ -284,11 +284,11 @@ fn drives_may_wake_up_for_as_long_as_the_tolerance_says() {
     {
         assert_eq!(idle_limit_ns(&[], tolerance(ppm)), limit_ns, "{ppm} ppm");
     }
-    let bound = |us: u64| Tolerance { of: Of::Server, stat: Stat::Mean, bound: Bound::LatencyNs(us * 1_000) };
+    let bound = |us: u64| Tolerance { scope: Scope::Server, stat: Stat::Mean, bound: Bound::LatencyNs(us * 1_000) };
     let goals = |us| Goals { tolerances: vec![bound(us)], ..Goals::default() };
     assert_eq!([80, 95, 113, 400].map(|us| idle_limit_ns(&[], goals(us))), [0, 1_000, 21_000, 200_000]);
     assert_eq!(idle_limit_ns(&[("drives", "false")], tolerance(200_000)), WAKE_NS[0], "as they were found");
-    let of_namespace = Tolerance { of: Of::Namespace(0), ..bound(95) };
+    let of_namespace = Tolerance { scope: Scope::Namespace(0), ..bound(95) };
     let both = Goals { tolerances: vec![Tolerance::mean_loss(200_000), of_namespace], ..Goals::default() };
     assert_eq!(idle_limit_ns(&[], both), 1_000, "no tolerance is exceeded");
     let mut unloaded = pacer(Machine::default());

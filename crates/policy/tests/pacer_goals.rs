@@ -5,7 +5,7 @@ mod dice;
 #[path = "support/server.rs"]
 mod server;
 
-use pilotlight_plant::{Bound, Goal, Goals, Of, Stat, Tolerance};
+use pilotlight_plant::{Bound, Goal, Goals, Scope, Stat, Tolerance};
 use server::{Load, Machine, Namespace, Server, Step};
 
 fn goals(tolerances: &[Tolerance]) -> Goals {
@@ -13,7 +13,7 @@ fn goals(tolerances: &[Tolerance]) -> Goals {
 }
 
 fn of_namespace(id: u32, stat: Stat, bound: Bound) -> Tolerance {
-    Tolerance { of: Of::Namespace(id), stat, bound }
+    Tolerance { scope: Scope::Namespace(id), stat, bound }
 }
 
 /// The rate that keeps this share of all cores busy.

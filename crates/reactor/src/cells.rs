@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use Ordering::{Acquire, Relaxed};
-use pilotlight_plant::{Completions, CoreId, CoreState, Depth};
+use pilotlight_plant::{CompletionMode, CoreId, CoreState, Depth};
 
 use crate::clock;
 use crate::histogram::{Histogram, HistogramSnapshot};
@@ -187,19 +187,21 @@ impl ThreadCell {
         self.sleep.wake(now_ns);
     }
 
-    pub(crate) fn completions(&self) -> Completions {
+    pub(crate) fn completions(&self) -> CompletionMode {
         match self.completions.load(Relaxed) {
-            POLL => Completions::Poll,
-            INTERRUPT => Completions::Interrupt,
-            rests => Completions::Hybrid { idle_ns: (rests >> 31) as u32 & LONGEST, rest_ns: rests as u32 & LONGEST },
+            POLL => CompletionMode::Poll,
+            INTERRUPT => CompletionMode::Interrupt,
+            rests => {
+                CompletionMode::Hybrid { idle_ns: (rests >> 31) as u32 & LONGEST, rest_ns: rests as u32 & LONGEST }
+            }
         }
     }
 
-    pub(crate) fn set_completions(&self, how: Completions) {
-        let word = match how {
-            Completions::Poll => POLL,
-            Completions::Interrupt => INTERRUPT,
-            Completions::Hybrid { idle_ns, rest_ns } => {
+    pub(crate) fn set_completions(&self, mode: CompletionMode) {
+        let word = match mode {
+            CompletionMode::Poll => POLL,
+            CompletionMode::Interrupt => INTERRUPT,
+            CompletionMode::Hybrid { idle_ns, rest_ns } => {
                 HYBRID | u64::from(idle_ns.min(LONGEST)) << 31 | u64::from(rest_ns.min(LONGEST))
             }
         };
@@ -241,15 +243,15 @@ mod tests {
     #[test]
     fn how_a_thread_waits_is_read_as_it_was_written() {
         let cell = ThreadCell::default();
-        assert_eq!(cell.completions(), Completions::Poll);
+        assert_eq!(cell.completions(), CompletionMode::Poll);
         for (idle_ns, rest_ns) in [(0, 0), (0, 1), (1, 0), (10_000, 40_000), (LONGEST, 3), (3, LONGEST)] {
-            for how in [Completions::Interrupt, Completions::Hybrid { idle_ns, rest_ns }, Completions::Poll] {
+            for how in [CompletionMode::Interrupt, CompletionMode::Hybrid { idle_ns, rest_ns }, CompletionMode::Poll] {
                 cell.set_completions(how);
                 assert_eq!(cell.completions(), how);
             }
         }
-        cell.set_completions(Completions::Hybrid { idle_ns: u32::MAX, rest_ns: u32::MAX });
-        assert_eq!(cell.completions(), Completions::Hybrid { idle_ns: LONGEST, rest_ns: LONGEST });
+        cell.set_completions(CompletionMode::Hybrid { idle_ns: u32::MAX, rest_ns: u32::MAX });
+        assert_eq!(cell.completions(), CompletionMode::Hybrid { idle_ns: LONGEST, rest_ns: LONGEST });
     }
 
     /// Little's law: the integral is the sum of the times that requests were there.

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::sync::mpsc::SyncSender;
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, Component, CoreId, CoreSample, CoreState, Goals, Knob, KnobId, NEVER, Next,
+    Capabilities, Command, CompletionMode, Component, CoreId, CoreSample, CoreState, Goals, Knob, KnobId, NEVER, Next,
     Policy, Reading, Refusal, Sample, Source, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unreachable,
     Unsupported, View, Wants,
 };
@@ -385,7 +385,7 @@ impl Director {
     /// Whoever waits in the kernel for its I/O threads ends that.
     fn begin_with_polling(&mut self) {
         for cell in &self.cells {
-            cell.set_completions(Completions::Poll);
+            cell.set_completions(CompletionMode::Poll);
             cell.service.store(self.wants.service, Relaxed);
         }
         fence(SeqCst); // before the look at who owns any; see `Reactor::waits_as_told`
@@ -490,9 +490,9 @@ impl Director {
                 Ok(())
             }
             Command::Set { knob, value } => self.settings.set(&self.capabilities.knobs, knob, value),
-            Command::Completions { thread, how } => {
+            Command::Completions { thread, mode } => {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
-                cell.set_completions(how);
+                cell.set_completions(mode);
                 fence(SeqCst); // before the look at where it lives; see `Reactor::waits_as_told`
                 let home = cell.home();
                 self.send(home, Event::Look);

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-pub use pilotlight_plant::Completions;
+pub use pilotlight_plant::CompletionMode;
 
 /// What one poll step of an I/O thread came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub trait IoThread: Send {
     }
 
     /// How it learns of completions from now on: by being polled, or so that it can wait in the kernel for them.
-    fn set_completions(&mut self, how: Completions) {
-        let _ = how;
+    fn set_completions(&mut self, mode: CompletionMode) {
+        let _ = mode;
     }
 
     /// Arms every wake-up (its inbox, its sockets, its completions) and then looks once more whether there is something to

@@ -55,7 +55,7 @@ pub use cells::{IoThreadStats, ReactorStats, SleepStats};
 pub use director::DirectorStats;
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inbox::{Inbox, Sender};
-pub use io_thread::{Completions, IoThread, Polled};
+pub use io_thread::{CompletionMode, IoThread, Polled};
 pub use knobs::{Knobs, Refusals};
 pub use reactor::Idle;
 pub use readings::{ReadingBoard, Readings};

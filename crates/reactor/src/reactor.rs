@@ -25,7 +25,7 @@ use crate::cells::{ReactorCell, ThreadCell, add};
 use crate::clock;
 use crate::director::{Director, Instruction};
 use crate::inbox::{Inbox, Sender};
-use crate::io_thread::{Completions, IoThread};
+use crate::io_thread::{CompletionMode, IoThread};
 use crate::kernel_wait::KernelWait;
 use crate::wait::Monitor;
 use crate::watch::Watch;
@@ -105,7 +105,7 @@ pub(crate) struct Slot {
     finished: bool,
     pub(crate) cell: Arc<ThreadCell>,
     /// What the I/O thread has been told last.
-    pub(crate) completions: Completions,
+    pub(crate) completions: CompletionMode,
     /// When its last poll ended, and how many requests were in progress then.
     polled: (u64, u32),
     /// When they came, while the I/O thread waits by hybrid polling: the beginning of the poll that took each.
@@ -115,7 +115,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// An I/O thread that polls.
     pub(crate) fn new(thread: Box<dyn IoThread>, cell: Arc<ThreadCell>) -> Self {
-        let (id, completions) = (thread.id(), Completions::default());
+        let (id, completions) = (thread.id(), CompletionMode::default());
         let (watched, active, empty_polls, finished, polled) = (false, true, 0, false, (0, 0));
         Self { thread, id, watched, active, empty_polls, finished, cell, completions, polled, arrivals: Box::default() }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pilotlight_conformance::script::Board;
 use pilotlight_conformance::{Plant, Setup, Turn, suite};
 use pilotlight_plant::{
-    CoreId, CoreState, Cost, Kind, Knob, KnobId, Of, Policy, Quantity, ReadingId, Refusal, Source, Values, Window,
+    CoreId, CoreState, Cost, Kind, Knob, KnobId, Policy, Quantity, ReadingId, Refusal, Scope, Source, Values, Window,
 };
 use pilotlight_reactor::{Idle, Knobs, ReactorStats, ReadingBoard, Refusals, Runtime, RuntimeOptions, clock};
 use puppet::{PATIENCE, Shown, eventually, knob, probe};
@@ -66,8 +66,8 @@ impl Switch {
 
 impl Knobs for Switch {
     fn knobs(&self) -> Vec<Knob> {
-        let limit = knob(Of::Server, Kind::LimitUw, Values::Range { min: LIMITS[0], max: LIMITS[1], step: 1 });
-        vec![limit, knob(Of::Server, Kind::QuotaPpm, Values::Range { min: 10_000, max: WHOLE_PPM, step: 1_000 })]
+        let limit = knob(Scope::Server, Kind::LimitUw, Values::Range { min: LIMITS[0], max: LIMITS[1], step: 1 });
+        vec![limit, knob(Scope::Server, Kind::QuotaPpm, Values::Range { min: 10_000, max: WHOLE_PPM, step: 1_000 })]
     }
     fn connect(&self, refusals: Refusals, _workers: &[u32]) {
         self.refusals.set(refusals).expect("once");
@@ -85,8 +85,8 @@ const POWER: ReadingId = ReadingId(0);
 
 /// A source that another thread writes.
 fn meter() -> ReadingBoard {
-    let (of, quantity) = (Of::Server, Quantity::PowerUw);
-    ReadingBoard::new(vec![Source { of, quantity, window_ns: 5_000_000, lag: Cost::Assumed(1_000_000) }])
+    let (scope, quantity) = (Scope::Server, Quantity::PowerUw);
+    ReadingBoard::new(vec![Source { scope, quantity, window_ns: 5_000_000, lag: Cost::Assumed(1_000_000) }])
 }
 
 /// Requests for those that get any, until the script wants no more or is done, or patience ends; and what else goes on meanwhile.
@@ -128,8 +128,8 @@ impl Plant for Live {
 fn classes(setup: &Setup) -> Vec<Option<u8>> {
     let goals = setup.goals.last().cloned().unwrap_or_default();
     let of = |thread: u16| {
-        let hosts = (0..).map(Of::Host).zip(&setup.fed).filter(move |(_, fed)| **fed == thread);
-        hosts.map(|(host, _)| goals.class(host, Of::Namespace(0))).max()
+        let hosts = (0..).map(Scope::Host).zip(&setup.fed).filter(move |(_, fed)| **fed == thread);
+        hosts.map(|(host, _)| goals.class(host, Scope::Namespace(0))).max()
     };
     (0..setup.threads).map(of).collect()
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, Knob, KnobId, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, Wants,
+    Command, CompletionMode, CoreId, Knob, KnobId, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Knobs, Polled, Refusals, Runtime, RuntimeOptions, RuntimeStats};
 use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, frequencies, probe, puppet, start};
@@ -31,7 +31,7 @@ fn ruled(cores: usize, homes: &[u16], wants: Wants) -> (Runtime, Vec<Arc<Shown>>
 
 /// Rests of this length, whether anything is in progress or not.
 fn hybrid(thread: u16, rest_ns: u32) -> Command {
-    Command::Completions { thread: ThreadId(thread), how: Completions::Hybrid { idle_ns: rest_ns, rest_ns } }
+    Command::Completions { thread: ThreadId(thread), mode: CompletionMode::Hybrid { idle_ns: rest_ns, rest_ns } }
 }
 
 /// Polls in a time.
@@ -74,7 +74,7 @@ fn a_rest_ends_for_a_message_and_for_the_end() {
     shown[0].is_polled_again();
     strings.say(hybrid(1, FOR_EVER_NS));
     eventually("both rest", || polls_in(&shown[1], Duration::from_millis(5)) == 0);
-    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Poll });
+    strings.say(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Poll });
     shown[0].is_polled_again();
     strings.say(hybrid(0, FOR_EVER_NS));
     eventually("both rest again", || polls_in(&shown[0], Duration::from_millis(5)) == 0);
@@ -100,7 +100,7 @@ fn the_main_core_rests_no_longer_than_until_the_policy_is_due() {
     eventually("a rest", || rests(&runtime.stats(), 0) > 2);
     let intervals = runtime.stats().director.intervals;
     eventually("intervals", || runtime.stats().director.intervals > intervals + 10);
-    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Poll });
+    strings.say(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Poll });
     eventually("polls without a rest between them", || {
         let (rests_before, polls_before) = (rests(&runtime.stats(), 0), shown[0].polls());
         eventually("polls", || shown[0].polls() > polls_before + 100);

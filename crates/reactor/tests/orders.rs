@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, Depth, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId,
-    Tick, Unsupported, Wants,
+    Command, CompletionMode, CoreId, CoreState, Depth, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start,
+    ThreadId, Tick, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, QuietTime, Runtime, RuntimeOptions};
 use puppet::{EVERY_MS, PATIENCE, Shown, eventually, probe, puppet, start, state};
@@ -53,7 +53,7 @@ fn how_a_thread_waits_does_not_change_what_its_core_was_told() {
     let (runtime, _shown) = one_thread(2, 1);
     let (strings, policy) = puppet(EVERY_MS);
     strings.sleep(1);
-    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Interrupt });
+    strings.say(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Interrupt });
     strings.go(0, 0);
     runtime.set_policy(policy).expect("it needs nothing");
     home(&runtime, 0);
@@ -112,7 +112,7 @@ fn a_runtime_that_was_stopped_answers() {
 struct Sleepy {
     wants: Wants,
     needed_ns: u64,
-    completions: Completions,
+    completions: CompletionMode,
     told: Arc<Told>,
 }
 
@@ -134,7 +134,7 @@ impl Policy for Sleepy {
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         out.extend((0..start.homes.len()).map(|thread| {
             let thread = ThreadId(thread as u16);
-            Command::Completions { thread, how: self.completions }
+            Command::Completions { thread, mode: self.completions }
         }));
         let empty = start.topology.workers().filter(|core| !start.homes.contains(core));
         out.extend(empty.map(|core| Command::Sleep { core, goal: SleepGoal::SHALLOWEST }));
@@ -155,7 +155,7 @@ impl Policy for Sleepy {
     }
 }
 
-fn sleepy(needed_ns: u64, interval_ns: u64, completions: Completions) -> (Arc<Told>, Box<Sleepy>) {
+fn sleepy(needed_ns: u64, interval_ns: u64, completions: CompletionMode) -> (Arc<Told>, Box<Sleepy>) {
     let told = Arc::<Told>::default();
     let wants = Wants { tick_ns: Some(10_000), interval_ns: Some(interval_ns), ..Wants::default() };
     (Arc::clone(&told), Box::new(Sleepy { wants, needed_ns, completions, told }))
@@ -176,7 +176,7 @@ fn waiting_thread(on: u16, quiet_ns: u64) -> (Runtime, Arc<Shown>) {
 fn a_quiet_server_whose_policy_waits_for_an_interval_does_not_spin() {
     let (runtime, _shown) = waiting_thread(0, 0);
     // Needed long before the interval that is due: the waits end at that moment and find nothing to do yet.
-    let (told, policy) = sleepy(10_000_000, 400_000_000, Completions::Poll);
+    let (told, policy) = sleepy(10_000_000, 400_000_000, CompletionMode::Poll);
     runtime.set_policy(policy).expect("it needs nothing");
     eventually("the interval", || told.intervals.load(SeqCst) == 1);
     let wakes = runtime.stats().reactors[0].asleep[2].wakes;
@@ -186,7 +186,7 @@ fn a_quiet_server_whose_policy_waits_for_an_interval_does_not_spin() {
 #[test]
 fn intervals_keep_to_their_grid_and_a_server_that_slept_through_some_begins_anew() {
     let (runtime, shown) = waiting_thread(0, 0);
-    let (told, policy) = sleepy(NEVER, 300_000_000, Completions::Poll);
+    let (told, policy) = sleepy(NEVER, 300_000_000, CompletionMode::Poll);
     runtime.set_policy(policy).expect("it needs nothing");
     std::thread::sleep(Duration::from_millis(350));
     arrives(&shown);
@@ -202,7 +202,7 @@ fn arrives(shown: &Shown) {
 #[test]
 fn the_main_core_watches_while_another_may_get_requests() {
     let (runtime, shown) = waiting_thread(1, 0);
-    let (told, policy) = sleepy(NEVER, 1_000_000_000, Completions::Interrupt);
+    let (told, policy) = sleepy(NEVER, 1_000_000_000, CompletionMode::Interrupt);
     runtime.set_policy(policy).expect("it needs nothing");
     eventually("a wait", || state(&runtime, 1) == ASLEEP);
     std::thread::sleep(Duration::from_millis(20)); // for the main core to sleep, if it does

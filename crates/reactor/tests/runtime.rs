@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use pilotlight_plant::{Command, Completions, CoreId, CoreState, Cost, Depth, Refusal, ThreadId, Topology, Wants};
+use pilotlight_plant::{Command, CompletionMode, CoreId, CoreState, Cost, Depth, Refusal, ThreadId, Topology, Wants};
 use pilotlight_reactor::{Idle, IoThread, Polled, QuietTime, Runtime, RuntimeOptions, StartError};
 use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, puppet_that_sleeps, start, state};
 
@@ -220,7 +220,7 @@ fn threads_that_wait_for_interrupts_let_their_cores_wait_and_can_still_be_moved(
     runtime.adopt(CoreId(1), thread);
     let (strings, policy) = puppet(EVERY_MS);
     runtime.set_policy(policy).expect("it needs nothing");
-    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Interrupt });
+    strings.say(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Interrupt });
     for (to, other) in [(2, 1), (1, 2), (2, 1)] {
         strings.go(0, to);
         eventually("the move", || runtime.stats().threads[0].home == CoreId(to));

@@ -145,7 +145,7 @@ pub struct SleepCosts {
     pub software_wake_ns: u64,
     /// What a software wake-up costs the waker, in nanoseconds.
     pub software_waker_ns: u64,
-    /// From the end of a rest between polls ([`pilotlight_plant::Completions::Hybrid`]) to the first poll, in nanoseconds.
+    /// From the end of a rest between polls ([`pilotlight_plant::CompletionMode::Hybrid`]) to the first poll, in nanoseconds.
     pub rest_wake_ns: u64,
 }
 

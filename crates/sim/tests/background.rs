@@ -6,7 +6,7 @@ mod support;
 use std::io::Write as _;
 
 use pilotlight_conformance::script::{Script, Seen};
-use pilotlight_plant::{Command, Kind, Of, Quantity};
+use pilotlight_plant::{Command, Kind, Quantity, Scope};
 use pilotlight_sim::accountant::{Accountant, Law, Violation};
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
@@ -48,13 +48,13 @@ fn every() -> Script {
 
 fn rate(scenario: &Scenario, class: u16, value: u64) -> Command {
     let all = capabilities(scenario);
-    let (knob, _) = all.find_knob(Of::Background(class), Kind::RatePpm).unwrap();
+    let (knob, _) = all.find_knob(Scope::Background(class), Kind::RatePpm).unwrap();
     Command::Set { knob, value }
 }
 
 fn backlog(scenario: &Scenario, class: u16, seen: &Seen) -> Option<u64> {
     let all = capabilities(scenario);
-    let (id, _) = all.find_source(Of::Background(class), Quantity::BacklogBytes).unwrap();
+    let (id, _) = all.find_source(Scope::Background(class), Quantity::BacklogBytes).unwrap();
     seen.readings[id.index()].value
 }
 

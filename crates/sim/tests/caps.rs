@@ -8,7 +8,7 @@ use pilotlight_conformance::cap_suite;
 use pilotlight_conformance::caps::{Admitted, Storage};
 use pilotlight_conformance::script::Board;
 use pilotlight_plant::{
-    Capabilities, Command, Kind, KnobId, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, Start, Stat,
+    Capabilities, Command, Kind, KnobId, Next, Policy, Quantity, Reading, ReadingId, Sample, Scope, Start, Stat,
     Unsupported, Wants,
 };
 use pilotlight_sim::engine::{capabilities, run_naive};
@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 
 /// Sets caps at the start, and keeps the last readings.
 struct Capper {
-    caps: Vec<(Of, u64)>,
+    caps: Vec<(Scope, u64)>,
     wanted: Vec<ReadingId>,
     last: Arc<Mutex<Vec<Reading>>>,
 }
@@ -37,7 +37,7 @@ impl Policy for Capper {
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
-        let set = |&(of, value): &(Of, u64)| {
+        let set = |&(of, value): &(Scope, u64)| {
             let knob = start.capabilities.find_knob(of, Kind::BytesPerS).unwrap().0;
             Command::Set { knob, value }
         };
@@ -78,14 +78,14 @@ impl Ran {
         hosts.map(|(_, latency)| latency.count() * 16_384 * 1_000 / MIB / (DURATION_NS / MS)).collect()
     }
 
-    fn reading(&self, of: Of, quantity: Quantity) -> u64 {
-        let (id, _) = self.capabilities.find_source(of, quantity).unwrap();
+    fn reading(&self, scope: Scope, quantity: Quantity) -> u64 {
+        let (id, _) = self.capabilities.find_source(scope, quantity).unwrap();
         self.last[id.index()].value.unwrap()
     }
 }
 
 /// Runs in both engines, which must agree.
-fn capped(caps: &[(Of, u64)]) -> Ran {
+fn capped(caps: &[(Scope, u64)]) -> Ran {
     let scenario = scenario();
     let last = Arc::new(Mutex::new(Vec::new()));
     let policy = || Box::new(Capper { caps: caps.to_vec(), wanted: Vec::new(), last: Arc::clone(&last) });
@@ -99,13 +99,13 @@ fn capped(caps: &[(Of, u64)]) -> Ran {
 #[test]
 fn a_cap_holds_its_namespace_and_leaves_the_others_alone() {
     let free = capped(&[]);
-    let held = capped(&[(Of::Namespace(0), 100 * MIB)]);
+    let held = capped(&[(Scope::Namespace(0), 100 * MIB)]);
     let (before, after) = (free.hosts(), held.hosts());
     assert!(before.iter().all(|rate| *rate > 800), "{before:?}");
     assert!((98..=102).contains(&(after[0] + after[1])), "{after:?}");
     assert!(after[0].abs_diff(after[1]) <= 2, "hosts have equal parts: {after:?}");
     assert!(after[2] >= before[2] && after[3] >= before[3], "{before:?} and {after:?}");
-    let both = capped(&[(Of::Namespace(0), 100 * MIB), (Of::Host(0), 20 * MIB)]).hosts();
+    let both = capped(&[(Scope::Namespace(0), 100 * MIB), (Scope::Host(0), 20 * MIB)]).hosts();
     assert!(
         (19..=21).contains(&both[0]) && (78..=82).contains(&both[1]),
         "what one host may not use another does: {both:?}"
@@ -114,24 +114,24 @@ fn a_cap_holds_its_namespace_and_leaves_the_others_alone() {
 
 #[test]
 fn the_wait_is_a_part_of_the_latency_at_the_host_and_told_apart() {
-    let (free, held) = (capped(&[]), capped(&[(Of::Host(0), 20 * MIB)]));
+    let (free, held) = (capped(&[]), capped(&[(Scope::Host(0), 20 * MIB)]));
     assert_eq!(free.outcome.cap_waits.count(), 0);
     let (waits, latency) = (&held.outcome.cap_waits, &held.outcome.latency[0].1);
     // Eight of 16 KiB at 20 MiB/s: 6.25 ms each.
     assert!((waits.mean() / 1e6 - 6.2).abs() < 0.3, "{} ns", waits.mean());
     assert!(latency.mean() > waits.mean() && latency.mean() < waits.mean() + 300_000.0, "{} ns", latency.mean());
-    let mean = held.reading(Of::Server, Quantity::LatencyNs(Stat::Mean));
+    let mean = held.reading(Scope::Server, Quantity::LatencyNs(Stat::Mean));
     assert!(mean < 2 * MS / 10, "policies are told of latencies without it: {mean} ns");
 }
 
 #[test]
 fn bytes_a_second_are_read_of_every_namespace_and_host() {
-    let held = capped(&[(Of::Namespace(0), 100 * MIB), (Of::Host(0), 20 * MIB)]);
+    let held = capped(&[(Scope::Namespace(0), 100 * MIB), (Scope::Host(0), 20 * MIB)]);
     let read = |of| held.reading(of, Quantity::ReadBytesPerS) / MIB;
-    assert!((19..=21).contains(&read(Of::Host(0))) && (78..=82).contains(&read(Of::Host(1))));
-    assert!((98..=102).contains(&read(Of::Namespace(0))), "{}", read(Of::Namespace(0)));
-    assert!(read(Of::Namespace(1)).abs_diff(held.hosts()[2] + held.hosts()[3]) < 100);
-    assert_eq!(held.reading(Of::Namespace(0), Quantity::WrittenBytesPerS), 0);
+    assert!((19..=21).contains(&read(Scope::Host(0))) && (78..=82).contains(&read(Scope::Host(1))));
+    assert!((98..=102).contains(&read(Scope::Namespace(0))), "{}", read(Scope::Namespace(0)));
+    assert!(read(Scope::Namespace(1)).abs_diff(held.hosts()[2] + held.hosts()[3]) < 100);
+    assert_eq!(held.reading(Scope::Namespace(0), Quantity::WrittenBytesPerS), 0);
 }
 
 #[test]
@@ -160,11 +160,11 @@ impl Storage for Simulated {
     }
 
     fn cap(&self) -> KnobId {
-        capabilities(&Self::scenario()).find_knob(Of::Namespace(0), Kind::BytesPerS).unwrap().0
+        capabilities(&Self::scenario()).find_knob(Scope::Namespace(0), Kind::BytesPerS).unwrap().0
     }
 
     fn rate(&self) -> ReadingId {
-        capabilities(&Self::scenario()).find_source(Of::Namespace(0), Quantity::ReadBytesPerS).unwrap().0
+        capabilities(&Self::scenario()).find_source(Scope::Namespace(0), Quantity::ReadBytesPerS).unwrap().0
     }
 
     /// By windows of the sensor, one for each interval.

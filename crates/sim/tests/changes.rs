@@ -155,7 +155,7 @@ impl Policy for Unfit {
     }
     fn start(&mut self, _start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         out.push(Command::Set { knob: KnobId(0), value: 1 });
-        Err(Unsupported { policy: "unfit", what: "a test", remedy: "none" })
+        Err(Unsupported { policy: "unfit", feature: "a test", remedy: "none" })
     }
     fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         panic!("it was never started")

@@ -6,7 +6,7 @@ mod support;
 use std::io::Write as _;
 
 use pilotlight_conformance::script::Script;
-use pilotlight_plant::{Command, Kind, Of, Values};
+use pilotlight_plant::{Command, Kind, Scope, Values};
 use pilotlight_sim::accountant::{Accountant, Law, Violation};
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
@@ -45,7 +45,7 @@ const LIMITS_NS: [u64; 3] = [0, 1_000, 200_000];
 /// As many idle states as `states` are allowed.
 fn set(scenario: &Scenario, drive: u16, states: usize) -> Command {
     let all = capabilities(scenario);
-    let (knob, _) = all.find_knob(Of::Device(drive), Kind::WakeLimitNs).unwrap();
+    let (knob, _) = all.find_knob(Scope::Device(drive), Kind::WakeLimitNs).unwrap();
     Command::Set { knob, value: LIMITS_NS[states] }
 }
 
@@ -95,7 +95,7 @@ fn a_drive_draws_what_its_state_draws_and_readings_say_so() {
         assert_eq!(outcome.series.last().unwrap().energy.drives_uj, 2 * uw / 1_000, "over a millisecond");
         let log = board.log();
         let (id, _) = capabilities(&scenario)
-            .find_source(Of::Device(1), pilotlight_plant::Quantity::PowerUw)
+            .find_source(Scope::Device(1), pilotlight_plant::Quantity::PowerUw)
             .map(|(id, source)| (id, *source))
             .unwrap();
         let read = log.samples.last().unwrap().readings[id.index()].value.unwrap();
@@ -202,6 +202,6 @@ fn idle_states_need_watts_and_an_order() {
     assert_eq!(capabilities(&plain).knobs_of(Kind::WakeLimitNs).count(), 0, "a drive without states has no knob");
     let knobs = capabilities(&scenario(0.0, 0)).knobs;
     let of_drive: Vec<_> =
-        knobs.iter().filter(|knob| knob.of == Of::Device(1)).map(|knob| (knob.kind, &knob.values)).collect();
+        knobs.iter().filter(|knob| knob.scope == Scope::Device(1)).map(|knob| (knob.kind, &knob.values)).collect();
     assert_eq!(of_drive, [(Kind::WakeLimitNs, &Values::List(LIMITS_NS.to_vec()))]);
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pilotlight_plant::{Command, Completions, CoreId, Next, Policy, Start, ThreadId, Topology, Unsupported, Wants};
+use pilotlight_plant::{Command, CompletionMode, CoreId, Next, Policy, Start, ThreadId, Topology, Unsupported, Wants};
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::engine::{run_naive, run_traced};
 use pilotlight_sim::machine::KernelCosts;
@@ -102,7 +102,7 @@ impl Policy for On {
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         for thread in 0..start.homes.len() as u16 {
             out.push(Command::Move { thread: ThreadId(thread), to: CoreId(thread % self.0 + 1) });
-            out.push(Command::Completions { thread: ThreadId(thread), how: Completions::Interrupt });
+            out.push(Command::Completions { thread: ThreadId(thread), mode: CompletionMode::Interrupt });
         }
         Ok(Next::NEVER)
     }

@@ -4,7 +4,7 @@ mod support;
 
 use pilotlight_conformance::latency::{Served, a_rest_is_part_of_the_latency};
 use pilotlight_conformance::script::Board;
-use pilotlight_plant::{Of, Policy, Quantity, ReadingId, Stat};
+use pilotlight_plant::{Policy, Quantity, ReadingId, Scope, Stat};
 use pilotlight_sim::engine::capabilities;
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Rate, Scenario, Sensors};
@@ -35,7 +35,7 @@ impl Served for Simulated {
 
     fn median(&self) -> ReadingId {
         let median = Quantity::LatencyNs(Stat::P50);
-        capabilities(&Self::scenario()).find_source(Of::Server, median).unwrap().0
+        capabilities(&Self::scenario()).find_source(Scope::Server, median).unwrap().0
     }
 
     fn rest_ns(&self) -> u32 {

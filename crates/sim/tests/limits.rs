@@ -3,7 +3,7 @@
 mod support;
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, Goals, Kind, KnobId, Next, Of, Policy, Sample, SleepGoal, Start,
+    Capabilities, Command, CompletionMode, CoreId, Goals, Kind, KnobId, Next, Policy, Sample, Scope, SleepGoal, Start,
     ThreadId, Unsupported, Values, Wants,
 };
 use pilotlight_sim::accountant::Accountant;
@@ -109,14 +109,17 @@ impl Dice {
         match self.below(12) {
             0 => Command::Move { thread, to },
             1 => Command::Sleep { core: to, goal: SleepGoal { wake_within_ns: self.below(60_000) } },
-            2 => Command::Completions { thread, how: Completions::Interrupt },
-            3 => Command::Completions { thread, how: Completions::Poll },
+            2 => Command::Completions { thread, mode: CompletionMode::Interrupt },
+            3 => Command::Completions { thread, mode: CompletionMode::Poll },
             kind => {
-                let of =
-                    if kind == 10 { Of::Namespace(self.below(2) as u32) } else { Of::Host(self.below(cores) as u32) };
+                let of = if kind == 10 {
+                    Scope::Namespace(self.below(2) as u32)
+                } else {
+                    Scope::Host(self.below(cores) as u32)
+                };
                 let knob = match kind {
                     4 if scenario.machine.governor == Governor::Performance => {
-                        all.find_knob(Of::Core(to), Kind::FrequencyKhz)
+                        all.find_knob(Scope::Core(to), Kind::FrequencyKhz)
                     }
                     4..=6 => all.knobs_of(Kind::LimitUw).next(),
                     7 => all.knobs_of(Kind::QuotaPeriodNs).next(),
@@ -276,7 +279,7 @@ fn no_period_has_more_cpu_time_of_workers_than_the_quota() {
         scenario.machine.limits.quota_slice_ns = [MS / 10, MS / 2, 5 * MS][seed as usize % 3];
         let value = 50_000 + dice.below(3_000_000);
         let mut commands = vec![Command::Set { knob: knob(&scenario, Kind::QuotaPpm), value }];
-        let waits = |thread| Command::Completions { thread: ThreadId(thread), how: Completions::Interrupt };
+        let waits = |thread| Command::Completions { thread: ThreadId(thread), mode: CompletionMode::Interrupt };
         commands.extend((0..seed as u16 % 6).map(waits));
         let (awake_ns, throttled) = awake_by_period(&scenario, &[commands]);
         let quota_ns = value * 2 * MS / 1_000_000;
@@ -327,7 +330,7 @@ fn the_period_of_the_quota_is_a_knob() {
     let scenario = scenario(2, 20_000.0, 40 * MS, 1);
     let all = capabilities(&scenario);
     let (period, knob) = all.knobs_of(Kind::QuotaPeriodNs).next().unwrap();
-    assert_eq!((knob.found, &knob.values), (2 * MS, &Values::List([2, 100, 1_000].map(|ms| ms * MS).into())));
+    assert_eq!((knob.initial, &knob.values), (2 * MS, &Values::List([2, 100, 1_000].map(|ms| ms * MS).into())));
     let quota = Command::Set { knob: all.knobs_of(Kind::QuotaPpm).next().unwrap().0, value: 100_000 };
     let awake_ns = |period_ns: u64, first: bool| {
         let period = Command::Set { knob: period, value: period_ns };

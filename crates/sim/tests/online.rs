@@ -3,7 +3,7 @@
 mod support;
 
 use pilotlight_conformance::script::{Script, Seen};
-use pilotlight_plant::{Command, CoreId, CoreState, Depth, Kind, Of, Refusal, SleepGoal, ThreadId, Topology};
+use pilotlight_plant::{Command, CoreId, CoreState, Depth, Kind, Refusal, Scope, SleepGoal, ThreadId, Topology};
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::machine::Hotplug;
@@ -23,7 +23,7 @@ fn scenario() -> Scenario {
 
 fn switch(scenario: &Scenario, core: u16, value: u64) -> Command {
     let all = capabilities(scenario);
-    let (knob, _) = all.find_knob(Of::Core(CoreId(core)), Kind::Online).unwrap();
+    let (knob, _) = all.find_knob(Scope::Core(CoreId(core)), Kind::Online).unwrap();
     Command::Set { knob, value }
 }
 
@@ -58,10 +58,10 @@ fn every() -> Script {
 #[test]
 fn only_workers_of_machines_that_can_have_a_switch() {
     let mut scenario = scenario();
-    let cores = |scenario: &Scenario| -> Vec<Of> {
-        capabilities(scenario).knobs_of(Kind::Online).map(|(_, knob)| knob.of).collect()
+    let cores = |scenario: &Scenario| -> Vec<Scope> {
+        capabilities(scenario).knobs_of(Kind::Online).map(|(_, knob)| knob.scope).collect()
     };
-    assert_eq!(cores(&scenario), [1, 2, 3].map(|core| Of::Core(CoreId(core))));
+    assert_eq!(cores(&scenario), [1, 2, 3].map(|core| Scope::Core(CoreId(core))));
     scenario.machine.hotplug = None;
     assert_eq!(cores(&scenario), []);
 }

@@ -6,7 +6,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use pilotlight_plant::{
-    Command, CoreId, Goals, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, SleepGoal, Source, Start, Stat,
+    Command, CoreId, Goals, Next, Policy, Quantity, Reading, ReadingId, Sample, Scope, SleepGoal, Source, Start, Stat,
     Unsupported, Wants,
 };
 use pilotlight_sim::engine::{run_naive, run_traced};
@@ -109,9 +109,10 @@ fn both_engines_read_the_same() {
 #[test]
 fn power_is_that_of_the_run_a_lag_later() {
     let Ran { outcome, sources, told, .. } = ran(true, false);
-    let find = |of, quantity| sources.iter().position(|source| source.of == of && source.quantity == quantity).unwrap();
-    let (server, package) = (find(Of::Server, Quantity::PowerUw), find(Of::Package(0), Quantity::PowerUw));
-    let drives: Vec<_> = (0..3).map(|drive| find(Of::Device(drive), Quantity::PowerUw)).collect();
+    let find =
+        |of, quantity| sources.iter().position(|source| source.scope == of && source.quantity == quantity).unwrap();
+    let (server, package) = (find(Scope::Server, Quantity::PowerUw), find(Scope::Package(0), Quantity::PowerUw));
+    let drives: Vec<_> = (0..3).map(|drive| find(Scope::Device(drive), Quantity::PowerUw)).collect();
     let mut seen = 0;
     for (now_ns, readings) in &told {
         let known = now_ns.saturating_sub(LAG_NS) / WINDOW_NS; // windows whose end is a lag ago
@@ -148,7 +149,7 @@ fn a_meter_tells_the_server_s_power_late_averaged_and_in_steps() {
     let [fast, naive] = [false, true].map(|naive| ran_with(Some(meter), true, naive));
     assert!(fast.trace == exact.trace, "who reads changes nothing");
     assert!(fast.told == naive.told && fast.outcome == naive.outcome);
-    let source = fast.sources.iter().position(|source| source.of == Of::Server).unwrap();
+    let source = fast.sources.iter().position(|source| source.scope == Scope::Server).unwrap();
     let Source { window_ns, lag, .. } = fast.sources[source];
     assert_eq!((window_ns, lag.ns()), (3 * WINDOW_NS, LAG_NS));
     let mut seen = 0;

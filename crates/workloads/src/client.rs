@@ -4,7 +4,7 @@
 //! *Problem.* Most operations of an application need no drive, its processor time limits it, and a database writes each record several
 //! times, later and by other threads. fio has none of this. *Words.* A *client* is a thread with one operation at a time. A *mix* says what operations
 //! are; a *background* is a kind of thread that works off a multiple of what finished writes leave. *Parameters* are numbers of the experiment:
-//! nothing here is of one application. docs/seeds-machines.md says what they are for RocksDB.
+//! nothing here is of one application. profiles/README.md says what they are for RocksDB.
 //!
 //! Nothing can be started: on a real machine the kind is refused, with the kinds that run the application itself.
 

@@ -29,7 +29,7 @@ pub enum Kind {
 pub enum Sleep {
     /// As long as the kernel decides. Behind `preadv2`: half of the mean service time, by its own statistics. In io_uring (6.13 and later): half
     /// of the shortest time that this ring has ever looked for, sleep not counted: a quarter of the service time of even reads on 7.3, next to
-    /// nothing on 6.16 (docs/completion.md).
+    /// nothing on 6.16 (docs/measure.md).
     Automatic,
     /// So many microseconds.
     Fixed(u32),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pilotlight_drive::Roots;
-use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
 use super::{Found, Place, number, pinned, writable};
 
@@ -32,7 +32,7 @@ pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], found: &mut Found) {
                 if first.is_none() {
                     folders.push((real, cpu));
                 }
-                found.add(Knob { of: Of::Core(core), ..knob }, Place::Frequency { cpu: first.unwrap_or(cpu) });
+                found.add(Knob { scope: Scope::Core(core), ..knob }, Place::Frequency { cpu: first.unwrap_or(cpu) });
             }
             Err(why) => found.misses(format!("frequency of core {} (CPU {cpu})", core.0), why),
         }
@@ -53,10 +53,10 @@ fn knob(folder: &Path) -> Result<Knob, String> {
     let latency = number(&folder.join("cpuinfo_transition_latency"));
     let known = latency.ok().filter(|&ns| ns > 0 && ns < UNKNOWN_NS);
     Ok(Knob {
-        of: Of::Server,
+        scope: Scope::Server,
         kind: Kind::FrequencyKhz,
         values,
-        found: number(&folder.join("scaling_max_freq"))?,
+        initial: number(&folder.join("scaling_max_freq"))?,
         caller: Cost::Assumed(0),
         effect: known.map_or(EFFECT, Cost::Assumed),
     })

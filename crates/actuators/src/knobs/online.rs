@@ -4,7 +4,7 @@
 use std::fs;
 
 use pilotlight_drive::Roots;
-use pilotlight_plant::{CoreId, Cost, Kind, Knob, Of, Values};
+use pilotlight_plant::{CoreId, Cost, Kind, Knob, Scope, Values};
 
 use super::{Found, Place, pinned, writable};
 use crate::changes::switch;
@@ -35,10 +35,10 @@ fn check(roots: &Roots, cpu: u32) -> Result<(), String> {
 
 fn knob(core: CoreId) -> Knob {
     Knob {
-        of: Of::Core(core),
+        scope: Scope::Core(core),
         kind: Kind::Online,
         values: Values::List(vec![0, 1]),
-        found: 1,
+        initial: 1,
         caller: Cost::Assumed(0),
         effect: EFFECT,
     }

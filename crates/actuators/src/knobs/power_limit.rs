@@ -4,7 +4,7 @@
 use std::fs;
 
 use pilotlight_drive::Roots;
-use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
 use super::{Found, Place, number, writable};
 use crate::changes::{LONG_TERM, SHORT_TERM};
@@ -52,10 +52,10 @@ fn knob(roots: &Roots, zone: &str) -> Result<Option<Knob>, String> {
     let max_uw = number(&folder.join("constraint_0_max_power_uw")).ok().filter(|&max_uw| max_uw > LOWEST_UW);
     let max = max_uw.unwrap_or(limit_uw).max(limit_uw).max(LOWEST_UW);
     Ok(Some(Knob {
-        of: Of::Package(package),
+        scope: Scope::Package(package),
         kind: Kind::LimitUw,
         values: Values::Range { min: LOWEST_UW, max, step: STEP_UW },
-        found: limit_uw,
+        initial: limit_uw,
         caller: Cost::Assumed(0),
         effect: EFFECT,
     }))

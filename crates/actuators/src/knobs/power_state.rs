@@ -4,7 +4,7 @@
 use std::io;
 
 use pilotlight_drive::Roots;
-use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
 use super::{Found, Place};
 use crate::changes::{Kernel, states};
@@ -18,10 +18,10 @@ pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], fo
         match kernel.drive(&roots.dev.join(drive)).and_then(|mut drive| states(drive.as_mut())) {
             Ok(states) if states.operational.len() > 1 => {
                 let knob = Knob {
-                    of: Of::Device(device),
+                    scope: Scope::Device(device),
                     kind: Kind::PowerState,
                     values: Values::List(states.operational.iter().copied().map(u64::from).collect()),
-                    found: states.now.into(),
+                    initial: states.now.into(),
                     caller: Cost::Assumed(0),
                     effect: Cost::Assumed(if states.change_us > 0 { states.change_us } else { EFFECT_US } * 1_000),
                 };

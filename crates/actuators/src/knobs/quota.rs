@@ -2,7 +2,7 @@
 //! which serves connections, decides and keeps time, has none: a controller that stops itself cannot let go again.
 
 use pilotlight_drive::Roots;
-use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
 use super::{Found, Place};
 use crate::changes::{Change, CpuGroup, PERIODS_US, SHORTEST_US};
@@ -32,10 +32,10 @@ pub(super) fn find(roots: &Roots, reactors: usize, found: &mut Found) {
 fn knobs(workers: u64) -> [Knob; 2] {
     let max = workers * CORE_PPM;
     let knob = |kind, values, found, effect_us: u64| Knob {
-        of: Of::Server,
+        scope: Scope::Server,
         kind,
         values,
-        found,
+        initial: found,
         caller: Cost::Assumed(0),
         effect: Cost::Assumed(effect_us * 1_000),
     };

@@ -12,7 +12,7 @@ use std::io;
 use std::path::Path;
 
 use pilotlight_drive::Roots;
-use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
 use super::{Found, Place, writable};
 use crate::changes::{Change, IdleState, Kernel, idle_states, latency_tolerance};
@@ -34,10 +34,10 @@ pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], fo
         match limits_of(roots, kernel, drive) {
             Ok((limits, found_ns)) => {
                 let knob = Knob {
-                    of: Of::Device(device),
+                    scope: Scope::Device(device),
                     kind: Kind::WakeLimitNs,
                     values: Values::List(limits.iter().map(|limit| limit.limit_ns).collect()),
-                    found: found_ns,
+                    initial: found_ns,
                     caller: Cost::Assumed(0),
                     effect: Cost::Assumed(EFFECT_NS),
                 };

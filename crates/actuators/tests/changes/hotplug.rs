@@ -5,7 +5,7 @@ use std::fs;
 use pilotlight_actuators::Knobs;
 use pilotlight_actuators::changes::{Change, Changes, Error, Options, restore_with};
 use pilotlight_actuators::knobs::{Missing, Wanted};
-use pilotlight_plant::{CoreId, Kind, KnobId, Of, Values};
+use pilotlight_plant::{CoreId, Kind, KnobId, Scope, Values};
 use proptest::prelude::*;
 
 use crate::fake::{Machine, Picture, status};
@@ -62,8 +62,8 @@ fn only_cores_that_were_named_have_the_knob() {
     machine.write("sys/devices/system/cpu/cpu1/online", "0\n");
     let (knobs, missing) = find(&machine, &[0, 1, 2, 3]);
     let list = knobs.list();
-    assert_eq!(list.iter().map(|knob| knob.of).collect::<Vec<_>>(), [2, 3].map(|core| Of::Core(CoreId(core))));
-    assert_eq!((list[0].kind, &list[0].values, list[0].found), (Kind::Online, &Values::List(vec![0, 1]), 1));
+    assert_eq!(list.iter().map(|knob| knob.scope).collect::<Vec<_>>(), [2, 3].map(|core| Scope::Core(CoreId(core))));
+    assert_eq!((list[0].kind, &list[0].values, list[0].initial), (Kind::Online, &Values::List(vec![0, 1]), 1));
     let why: Vec<&str> = missing.iter().filter(|one| one.what.contains("online")).map(|one| one.why.as_str()).collect();
     assert!(why[0].contains("the boot CPU has no switch") && why[1] == "it is offline", "{missing:?}");
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use pilotlight_actuators::Knobs;
 use pilotlight_actuators::changes::{Changes, Error, Options, restore_with};
 use pilotlight_actuators::knobs::{Missing, Wanted};
-use pilotlight_plant::{CoreId, Kind, KnobId, Of, Values};
+use pilotlight_plant::{CoreId, Kind, KnobId, Scope, Values};
 use proptest::prelude::*;
 
 use crate::fake::Machine;
@@ -35,15 +35,15 @@ fn each_says_what_it_takes_and_where_it_was_found() {
     let machine = Machine::new();
     let (knobs, missing) = find(&machine, &wanted());
     let list = knobs.list();
-    let told: Vec<(Of, Kind, u64)> = list.iter().map(|knob| (knob.of, knob.kind, knob.found)).collect();
-    let core = |core| Of::Core(CoreId(core));
+    let told: Vec<(Scope, Kind, u64)> = list.iter().map(|knob| (knob.scope, knob.kind, knob.initial)).collect();
+    let core = |core| Scope::Core(CoreId(core));
     let expected = [
         (core(0), Kind::FrequencyKhz, 2_400_000),
         (core(1), Kind::FrequencyKhz, 2_400_000),
-        (Of::Package(0), Kind::LimitUw, 65_000_000),
-        (Of::Device(0), Kind::PowerState, 0),
-        (Of::Server, Kind::QuotaPpm, 1_000_000),
-        (Of::Server, Kind::QuotaPeriodNs, 100_000_000),
+        (Scope::Package(0), Kind::LimitUw, 65_000_000),
+        (Scope::Device(0), Kind::PowerState, 0),
+        (Scope::Server, Kind::QuotaPpm, 1_000_000),
+        (Scope::Server, Kind::QuotaPeriodNs, 100_000_000),
     ];
     assert_eq!(told, expected);
     assert_eq!(list[0].values, Values::List(vec![800_000, 1_200_000, 2_400_000, 3_600_000]));
@@ -95,7 +95,7 @@ fn wake_ups_of_a_drive_are_limited_and_come_back() {
         assert_eq!(missing, []);
         let at = knobs.list().iter().position(|knob| knob.kind == Kind::WakeLimitNs).unwrap();
         let knob = knobs.list()[at].clone();
-        assert_eq!((knob.of, knob.found), (Of::Device(0), found_ns), "{found}");
+        assert_eq!((knob.scope, knob.initial), (Scope::Device(0), found_ns), "{found}");
         assert_eq!(knob.values, Values::List(vec![0, 1_410_000, 10_000_000]));
         for (limit_ns, text) in [(1_410_000, "1200\n"), (0, "0\n"), (10_000_000, "8000\n")] {
             knobs.set(KnobId(at as u16), Some(limit_ns)).unwrap();
@@ -125,8 +125,8 @@ fn every_package_is_limited_with_the_windows_that_it_has() {
     machine.write("sys/class/powercap/intel-rapl-mmio:0/name", "package-0\n");
     let before = machine.tree();
     let (mut knobs, _) = find(&machine, &Wanted::default());
-    let of: Vec<Of> = knobs.list().iter().filter(|knob| knob.kind == Kind::LimitUw).map(|knob| knob.of).collect();
-    assert_eq!(of, [Of::Package(0), Of::Package(1)]);
+    let of: Vec<Scope> = knobs.list().iter().filter(|knob| knob.kind == Kind::LimitUw).map(|knob| knob.scope).collect();
+    assert_eq!(of, [Scope::Package(0), Scope::Package(1)]);
     knobs.set(KnobId(0), Some(50_000_000)).unwrap();
     knobs.set(KnobId(1), Some(70_000_000)).unwrap();
     let limits = [LIMIT, SHORT_TERM, &format!("{second}/constraint_0_power_limit_uw")].map(|file| machine.read(file));
@@ -214,7 +214,7 @@ fn what_is_missing_says_why() {
     let (knobs, missing) = find(&machine, &Wanted { drives, ..wanted() });
     let kinds: Vec<Kind> = knobs.list().iter().map(|knob| knob.kind).collect();
     assert_eq!(kinds, [Kind::FrequencyKhz, Kind::PowerState, Kind::QuotaPpm, Kind::QuotaPeriodNs]);
-    assert_eq!(knobs.list()[0].of, Of::Core(CoreId(1)));
+    assert_eq!(knobs.list()[0].scope, Scope::Core(CoreId(1)));
     let told: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
     let of_drives = ["power state of nvme7", "wake-up limit of nvme0", "wake-up limit of nvme7"];
     assert_eq!(told, [&["frequency of core 0 (CPU 1)", "power limit"], &of_drives[..]].concat());

@@ -1,4 +1,4 @@
-//! What stands in an experiment's file. Unknown keys are refused; `docs/bench.md` tells it to people.
+//! What stands in an experiment's file. Unknown keys are refused; docs/experiments.md describes it.
 
 use std::path::PathBuf;
 

@@ -92,8 +92,8 @@ impl Summary {
 }
 
 fn lines(rounds: &[Round]) -> Vec<Line> {
-    type Of = fn(&Round) -> f64;
-    let own: [(&str, &str, &str, Of); 6] = [
+    type Scope = fn(&Round) -> f64;
+    let own: [(&str, &str, &str, Scope); 6] = [
         ("time_s", "time", "s", |round| round.run.seconds()),
         ("user_s", "CPU time, user", "s", |round| round.usage.user_ns as f64 / 1e9),
         ("system_s", "CPU time, system", "s", |round| round.usage.system_ns as f64 / 1e9),

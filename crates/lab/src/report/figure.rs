@@ -50,7 +50,7 @@ pub(super) fn sections(bench: &Bench, results: &Results) -> Vec<Section> {
     [charts].into_iter().chain(limit).filter(|section| !section.blocks.is_empty()).collect()
 }
 
-const LIMIT: &str = "Of the first replication. No schedule that only lets cores sleep takes less energy than the lower bound, and one takes the \
+const LIMIT: &str = "Scope the first replication. No schedule that only lets cores sleep takes less energy than the lower bound, and one takes the \
     upper. Open loops only; lower frequencies are not bounded (crates/sim/src/oracle/mod.rs). The C-1 columns are for the sleep states that the policy has, the deep ones for all states.";
 
 /// Joules above both floors beside the bounds on sleep, for each place that has a bracket; nothing where none has.

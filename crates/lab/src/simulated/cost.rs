@@ -6,7 +6,7 @@
 use crate::simulated::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
 use crate::simulated::quantity::{Depth, Rate};
 
-/// Of a request, in seconds of a core (docs/simulator.md: speed).
+/// Of a request, in seconds of a core (crates/sim/README.md: speed).
 const REQUEST_S: f64 = 0.45e-6;
 /// Of a simulated second of one core, in seconds of a core.
 const CORE_SECOND_S: f64 = 2e-3;

@@ -3,8 +3,8 @@
 
 use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreState, Kind, KnobId, NEVER, Next, Of, Policy, Sample, SleepGoal,
-    Start, ThreadId, Unsupported, Values, Wants,
+    Capabilities, Command, CompletionMode, CoreId, CoreState, Kind, KnobId, NEVER, Next, Policy, Sample, Scope,
+    SleepGoal, Start, ThreadId, Unsupported, Values, Wants,
 };
 
 /// What experiments call it.
@@ -138,14 +138,14 @@ impl Policy for Hold {
         out.extend(polling.iter().filter(asleep).map(|&core| Command::Wake { core }));
         for (at, &home) in start.homes.iter().enumerate() {
             let (thread, to) = (ThreadId(at as u16), polling[at % polling.len()]);
-            out.push(Command::Completions { thread, how: Completions::Poll });
+            out.push(Command::Completions { thread, mode: CompletionMode::Poll });
             if home != to {
                 out.push(Command::Move { thread, to });
             }
         }
         out.extend(self.knobs.iter().map(|&(knob, value)| Command::Set { knob, value }));
         if self.others_off {
-            let switch = |&core: &CoreId| Some(start.capabilities.find_knob(Of::Core(core), Kind::Online)?.0);
+            let switch = |&core: &CoreId| Some(start.capabilities.find_knob(Scope::Core(core), Kind::Online)?.0);
             out.extend(
                 self.left.drain(..).filter_map(|core| switch(&core)).map(|knob| Command::Set { knob, value: 0 }),
             );
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn settings_become_knobs_and_mistakes_are_named() {
         let knob = |kind, max| Knob {
-            of: Of::Server,
+            scope: Scope::Server,
             kind,
             values: Values::Range { min: 10, max, step: 1 },
-            found: max,
+            initial: max,
             caller: Cost::Measured(0),
             effect: Cost::Measured(0),
         };

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 use super::{Backend, Bell, Channel, Completion, Geometry, Random, Request, Submitted};
 use crate::wait::Wait;
@@ -169,8 +169,8 @@ impl Channel for DelayChannel {
         self.requests.len() + self.inner.in_flight() + self.completions.len()
     }
 
-    fn set_completions(&mut self, how: Completions, bell: &Arc<Bell>) {
-        self.inner.set_completions(how, bell);
+    fn set_completions(&mut self, mode: CompletionMode, bell: &Arc<Bell>) {
+        self.inner.set_completions(mode, bell);
     }
 
     fn wait(&self, now_ns: u64) -> Wait {

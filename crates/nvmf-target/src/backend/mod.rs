@@ -52,7 +52,7 @@ pub use size::{SizeError, format_size, parse_size};
 pub use spec::{BackendSpec, OpenError, SpecError, open};
 
 pub use pilotlight_reactor::Bell;
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 use crate::background::sums::tracker::Tracker;
 use crate::buffer::Buffer;
@@ -262,7 +262,7 @@ pub trait Channel: Send {
     fn in_flight(&self) -> usize;
 
     /// Sets how later requests signal their completion: by polling, or by `bell`.
-    fn set_completions(&mut self, _how: Completions, _bell: &Arc<Bell>) {}
+    fn set_completions(&mut self, _mode: CompletionMode, _bell: &Arc<Bell>) {}
 
     /// The event before which [`Channel::poll`] has no work, for a thread that has armed the bell and is about to wait:
     /// [`Wait::Event`] if the bell rings, or nothing is in flight. It must hold for all requests in flight. A channel that

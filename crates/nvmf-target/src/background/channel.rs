@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 use super::sums::BLOCKS;
 use super::sums::ranges::{Entry, overlapping_blocks};
@@ -329,8 +329,8 @@ impl Channel for TrackedChannel {
         self.slots.len() - self.free.len() + self.finished.len()
     }
 
-    fn set_completions(&mut self, how: Completions, bell: &Arc<Bell>) {
-        self.inner.set_completions(how, bell);
+    fn set_completions(&mut self, mode: CompletionMode, bell: &Arc<Bell>) {
+        self.inner.set_completions(mode, bell);
     }
 
     fn wait(&self, now_ns: u64) -> Wait {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, Kind, Knob, KnobId, Of, Quantity, ReadingId, Refusal, Source, Values, Window};
+use pilotlight_plant::{Cost, Kind, Knob, KnobId, Quantity, ReadingId, Refusal, Scope, Source, Values, Window};
 use pilotlight_reactor::{Knobs, Readings, Refusals, clock};
 
 use super::control::{Background, CLASSES, Class, FULL_PPM};
@@ -24,8 +24,8 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// Delay from the end of a window to its value.
 const LAG: Cost = Cost::Assumed(1_000_000);
 
-fn of(class: Class) -> Of {
-    Of::Background(class as u16)
+fn of(class: Class) -> Scope {
+    Scope::Background(class as u16)
 }
 
 /// The knobs of the machine, if any, and the rates of background work.
@@ -51,7 +51,7 @@ impl BackgroundKnobs {
 
 fn knob(class: Class) -> Knob {
     let values = Values::Range { min: 0, max: FULL_PPM, step: 1 };
-    Knob { of: of(class), kind: Kind::RatePpm, values, found: FULL_PPM, caller: COSTS.0, effect: COSTS.1 }
+    Knob { scope: of(class), kind: Kind::RatePpm, values, initial: FULL_PPM, caller: COSTS.0, effect: COSTS.1 }
 }
 
 impl Knobs for BackgroundKnobs {
@@ -116,7 +116,7 @@ impl Readings for BackgroundReadings {
     fn sources(&self) -> Vec<Source> {
         let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
         let window_ns = WINDOW.as_nanos() as u64;
-        let source = |class| Source { of: of(class), quantity: Quantity::BacklogBytes, window_ns, lag: LAG };
+        let source = |class| Source { scope: of(class), quantity: Quantity::BacklogBytes, window_ns, lag: LAG };
         machine.into_iter().chain(CLASSES.map(source)).collect()
     }
 

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use pilotlight_plant::{Cost, Kind, Knob, KnobId, Of, Refusal, Values};
+use pilotlight_plant::{Cost, Kind, Knob, KnobId, Refusal, Scope, Values};
 use pilotlight_reactor::{Knobs, Refusals, clock};
 
 use super::{CAPS, Entry, Setter};
@@ -31,7 +31,7 @@ impl CapKnobs {
 
     /// A namespace and its drive.
     fn drive(&self, entry: &Entry) -> Option<(u32, u16)> {
-        let (Of::Namespace(namespace), Some(path), false) = (entry.of, &entry.path, entry.limit.is_retired()) else {
+        let (Scope::Namespace(namespace), Some(path), false) = (entry.scope, &entry.path, entry.limit.is_retired()) else {
             return None;
         };
         let find = || self.machine.as_ref()?.drive_of(path);
@@ -56,7 +56,7 @@ fn knob(entry: &Entry) -> Knob {
     } else {
         Values::Range { min: *CAPS.start(), max: *CAPS.end(), step: 1 }
     };
-    Knob { of: entry.of, kind: Kind::BytesPerS, values, found: found(entry), caller: COSTS.0, effect: COSTS.1 }
+    Knob { scope: entry.scope, kind: Kind::BytesPerS, values, initial: found(entry), caller: COSTS.0, effect: COSTS.1 }
 }
 
 impl Knobs for CapKnobs {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, NEVER, Of, Quantity, ReadingId, Source, Window};
+use pilotlight_plant::{Cost, NEVER, Quantity, ReadingId, Scope, Source, Window};
 use pilotlight_reactor::{Readings, clock};
 
 use super::Entry;
@@ -158,23 +158,23 @@ fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
     }
 }
 
-/// Readings of a limit: bytes by [`Direction`], then latencies.
-pub(super) fn count_of(of: Of) -> usize {
-    QUANTITIES.len() + if matches!(of, Of::Namespace(_)) { latency::SOURCES } else { 0 }
+/// Readings scope a limit: bytes by [`Direction`], then latencies.
+pub(super) fn count_of(scope: Scope) -> usize {
+    QUANTITIES.len() + if matches!(scope, Scope::Namespace(_)) { latency::SOURCES } else { 0 }
 }
 
 fn sources_of(entry: &Entry) -> impl Iterator<Item = Source> {
-    let of = entry.of;
+    let scope = entry.scope;
     let bytes =
-        QUANTITIES.map(|quantity| Source { of, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG }).into_iter();
-    bytes.chain(latency::sources_of(of)).take(count_of(of))
+        QUANTITIES.map(|quantity| Source { scope, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG }).into_iter();
+    bytes.chain(latency::sources_of(scope)).take(count_of(scope))
 }
 
 impl Readings for CapReadings {
     fn sources(&self) -> Vec<Source> {
         let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
         let limits = self.shared.caps.entries().flat_map(sources_of);
-        machine.into_iter().chain(latency::sources_of(Of::Server)).chain(limits).collect()
+        machine.into_iter().chain(latency::sources_of(Scope::Server)).chain(limits).collect()
     }
 
     fn want(&self, wanted: &[ReadingId]) {

@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use pilotlight_plant::Of;
+use pilotlight_plant::Scope;
 
 pub use bucket::Bucket;
 pub use knobs::CapKnobs;
@@ -76,7 +76,7 @@ const MAX_ENTRIES: usize = 4096;
 /// A limit that policies can set.
 #[derive(Debug)]
 struct Entry {
-    of: Of,
+    scope: Scope,
     limit: Arc<Limit>,
     /// The file or device of a namespace.
     path: Option<PathBuf>,
@@ -169,9 +169,9 @@ impl Caps {
     pub(crate) fn add_namespace(&self, limit: &Arc<Limit>, path: Option<&Path>, io_threads: u32) {
         limit.add_buckets(io_threads);
         let mut registry = self.registry();
-        let of = Of::Namespace(registry.namespaces);
+        let scope = Scope::Namespace(registry.namespaces);
         registry.namespaces += 1;
-        self.add_entry(&mut registry, of, limit, path);
+        self.add_entry(&mut registry, scope, limit, path);
     }
 
     /// Removes a namespace with its caps.
@@ -196,8 +196,8 @@ impl Caps {
         limit.add_buckets(HOST_BUCKETS);
         registry.hosts_numbered += 1;
         registry.hosts.insert(nqn.to_owned(), Arc::clone(&limit));
-        let of = Of::Host(limit.number());
-        self.add_entry(&mut registry, of, &limit, None);
+        let scope = Scope::Host(limit.number());
+        self.add_entry(&mut registry, scope, &limit, None);
         registry.on_host.iter().for_each(Notifier::notify);
         limit
     }
@@ -215,13 +215,13 @@ impl Caps {
         hosts
     }
 
-    fn add_entry(&self, registry: &mut Registry, of: Of, limit: &Arc<Limit>, path: Option<&Path>) {
+    fn add_entry(&self, registry: &mut Registry, scope: Scope, limit: &Arc<Limit>, path: Option<&Path>) {
         let Some(entry) = self.entries.get(registry.entries) else { return };
         let first_source = registry.sources;
         registry.entries += 1;
-        registry.sources += meter::count_of(of);
+        registry.sources += meter::count_of(scope);
         let (limit, path) = (Arc::clone(limit), path.map(Path::to_owned));
-        let _ = entry.set(Entry { of, limit, path, drive: OnceLock::new(), first_source }); // not set yet: the lock is held
+        let _ = entry.set(Entry { scope, limit, path, drive: OnceLock::new(), first_source }); // not set yet: the lock is held
     }
 
     /// Number of limits that policies can set, including those of removed namespaces.
@@ -230,8 +230,8 @@ impl Caps {
     }
 
     /// The policies' name of this limit.
-    pub(crate) fn number_of(&self, limit: &Arc<Limit>) -> Option<Of> {
-        self.entries().find(|entry| Arc::ptr_eq(&entry.limit, limit)).map(|entry| entry.of)
+    pub(crate) fn number_of(&self, limit: &Arc<Limit>) -> Option<Scope> {
+        self.entries().find(|entry| Arc::ptr_eq(&entry.limit, limit)).map(|entry| entry.scope)
     }
 
     /// Limits that policies can set, by number.
@@ -241,7 +241,7 @@ impl Caps {
 
     /// The namespaces known to policies, with the number of their limit.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = (usize, &Arc<Limit>)> {
-        let is_namespace = |(_, entry): &(usize, &Entry)| matches!(entry.of, Of::Namespace(_));
+        let is_namespace = |(_, entry): &(usize, &Entry)| matches!(entry.scope, Scope::Namespace(_));
         self.entries().enumerate().filter(is_namespace).map(|(at, entry)| (at, &entry.limit))
     }
 
@@ -250,7 +250,7 @@ impl Caps {
         let is_before = |entry: &OnceLock<Entry>| entry.get().is_some_and(|entry| entry.first_source <= source);
         let entry = self.entry(self.entries.partition_point(is_before).checked_sub(1)?)?;
         let at = source - entry.first_source;
-        (at < meter::count_of(entry.of)).then_some((entry, at))
+        (at < meter::count_of(entry.scope)).then_some((entry, at))
     }
 
     /// The limit of this number.

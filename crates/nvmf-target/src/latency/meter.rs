@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, Of, Quantity, Source, Stat};
+use pilotlight_plant::{Cost, Quantity, Scope, Source, Stat};
 use pilotlight_reactor::{Histogram, HistogramSnapshot, clock};
 
 use crate::caps::Limit;
@@ -20,9 +20,9 @@ const LAG: Cost = Cost::Assumed(5_000_000);
 pub(crate) const SOURCES: usize = Stat::ALL.len();
 
 /// The readings of the server or of a namespace.
-pub(crate) fn sources_of(of: Of) -> [Source; SOURCES] {
+pub(crate) fn sources_of(scope: Scope) -> [Source; SOURCES] {
     let window_ns = WINDOW.as_nanos() as u64;
-    Stat::ALL.map(|stat| Source { of, quantity: Quantity::LatencyNs(stat), window_ns, lag: LAG })
+    Stat::ALL.map(|stat| Source { scope, quantity: Quantity::LatencyNs(stat), window_ns, lag: LAG })
 }
 
 /// The thread. Ends when dropped.

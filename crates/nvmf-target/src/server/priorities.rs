@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pilotlight_plant::{Goals, Of, Tolerance};
+use pilotlight_plant::{Goals, Scope, Tolerance};
 
 use super::{Capped, Server, Shared};
 use crate::caps::Limit;
@@ -84,7 +84,7 @@ impl Shared {
     }
 
     /// Priorities by the policies' numbers; missing namespaces are omitted.
-    fn numbered(&self, named: &[(Capped, u8)]) -> (Vec<(Of, u8)>, Vec<Arc<Limit>>) {
+    fn numbered(&self, named: &[(Capped, u8)]) -> (Vec<(Scope, u8)>, Vec<Arc<Limit>>) {
         let namespaces = self.namespace_limits();
         let mut hosts = Vec::new();
         let number = |(of, priority): &(Capped, u8)| {
@@ -105,7 +105,7 @@ impl Shared {
         let namespaces = self.namespace_limits();
         let number = |(of, tolerance): &(Capped, Tolerance)| {
             let (_, limit) = namespaces.iter().find(|(known, _)| known == of)?;
-            Some(Tolerance { of: self.caps.number_of(limit)?, ..*tolerance })
+            Some(Tolerance { scope: self.caps.number_of(limit)?, ..*tolerance })
         };
         named.iter().filter_map(number).collect()
     }

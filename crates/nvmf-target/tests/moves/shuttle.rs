@@ -1,8 +1,8 @@
 //! A policy that does nothing but move: every I/O thread goes to and fro between the workers, and the old home sleeps.
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Unsupported, View,
-    Wants,
+    Command, CompletionMode, CoreId, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Unsupported,
+    View, Wants,
 };
 
 /// Time between two rounds of moves.
@@ -27,8 +27,8 @@ impl Shuttle {
         for thread in (0..threads as u16).map(ThreadId) {
             if self.rounds.is_multiple_of(ROUNDS) {
                 let interrupts = self.rounds / ROUNDS % 2 == 1;
-                let how = if interrupts { Completions::Interrupt } else { Completions::Poll };
-                out.push(Command::Completions { thread, how });
+                let how = if interrupts { CompletionMode::Interrupt } else { CompletionMode::Poll };
+                out.push(Command::Completions { thread, mode: how });
             }
             out.push(Command::Move { thread, to });
         }

@@ -124,7 +124,7 @@ impl Live {
         let list = knobs.list();
         let of = |kind| (0..).map(KnobId).zip(&list).filter(move |(_, knob)| knob.kind == kind);
         let quota = of(Kind::QuotaPpm).next();
-        let limits: Vec<(KnobId, u64)> = of(Kind::LimitUw).map(|(id, knob)| (id, knob.found)).collect();
+        let limits: Vec<(KnobId, u64)> = of(Kind::LimitUw).map(|(id, knob)| (id, knob.initial)).collect();
         let least_uw: u64 = of(Kind::LimitUw).filter_map(|(_, knob)| knob.values.lowest()).sum();
         let axes = Axes {
             cores,

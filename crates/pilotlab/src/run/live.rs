@@ -55,7 +55,7 @@ pub(super) struct LiveArgs {
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
 
-    /// Run it on the simulated machine of this profile (docs/seeds-machines.md): nothing of this machine is used
+    /// Run it on the simulated machine of this profile (profiles/README.md): nothing of this machine is used
     #[arg(long, value_name = "PROFILE", conflicts_with_all = ["resume", "sensor", "dry_run", "program"])]
     simulated: Option<PathBuf>,
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use pilotlight_input::quantity::{self, TIMES, Units};
 use pilotlight_nvmf_target::Capped;
-use pilotlight_plant::{Bound, Of, Stat, Tolerance};
+use pilotlight_plant::{Bound, Scope, Stat, Tolerance};
 use serde::{Deserialize, Serialize};
 
 /// What takes a tolerance away.
@@ -30,8 +30,8 @@ pub(crate) struct LatencyBound {
 
 impl LatencyBound {
     /// The tolerance of the server or of a namespace.
-    pub(crate) fn of(self, of: Of) -> Tolerance {
-        Tolerance { of, stat: self.stat, bound: self.bound }
+    pub(crate) fn of(self, scope: Scope) -> Tolerance {
+        Tolerance { scope, stat: self.stat, bound: self.bound }
     }
 }
 

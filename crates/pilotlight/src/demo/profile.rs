@@ -40,12 +40,12 @@ impl Policy for Hold {
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         for (knob, found) in start.capabilities.knobs_of(Kind::QuotaPpm) {
-            let highest = found.values.highest().unwrap_or(found.found);
+            let highest = found.values.highest().unwrap_or(found.initial);
             out.push(Command::Set { knob, value: (highest as f64 * self.0) as u64 });
         }
         if out.is_empty() {
             let remedy = "it takes a cgroup that the server may write";
-            return Err(Unsupported { policy: "hold", what: "a quota of CPU time", remedy });
+            return Err(Unsupported { policy: "hold", feature: "a quota of CPU time", remedy });
         }
         Ok(Next::NEVER)
     }

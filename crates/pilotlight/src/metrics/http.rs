@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn only_metrics_are_answered_in_the_format_that_is_taken() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // An address that no other test of this process listens on: its ports are not given to them once this one is closed.
+        let listener = TcpListener::bind("127.0.98.8:0").unwrap();
         let address = listener.local_addr().unwrap();
         let http = start(listener, Arc::new(Facts::default), &[]).unwrap();
         let get = |path: &str, headers: &str| {

@@ -41,7 +41,7 @@ pub(super) struct App {
 
 /// Of one connection.
 #[derive(Clone)]
-struct Of {
+struct Scope {
     app: Arc<App>,
     peer: Peer,
 }
@@ -59,7 +59,7 @@ impl App {
 }
 
 pub(super) fn router(app: Arc<App>, peer: Peer) -> Router {
-    let of = Of { app, peer };
+    let of = Scope { app, peer };
     let asset = |kind: &'static str, text: &'static str| get(move || async move { typed(kind, text) });
     Router::new()
         .route("/", get(page))
@@ -76,7 +76,7 @@ pub(super) fn router(app: Arc<App>, peer: Peer) -> Router {
         .with_state(of)
 }
 
-async fn guarded(State(of): State<Of>, request: Request, next: Next) -> Response {
+async fn guarded(State(of): State<Scope>, request: Request, next: Next) -> Response {
     let checked = guard::check(request.method(), request.uri().path(), request.headers(), &of.app.hosts);
     let mut response = match checked {
         Ok(()) => next.run(request).await,
@@ -100,18 +100,18 @@ fn no_session() -> Response {
 }
 
 /// The page for who has a session, the login for others.
-async fn page(State(Of { app, .. }): State<Of>, headers: HeaderMap) -> Response {
+async fn page(State(Scope { app, .. }): State<Scope>, headers: HeaderMap) -> Response {
     let is_open = app.session(&headers).is_some();
     typed(HTML, if is_open { include_str!("assets/page.html") } else { include_str!("assets/login.html") })
 }
 
 /// Whether there is a session, and a place for one more reader.
-async fn session(State(Of { app, .. }): State<Of>, headers: HeaderMap) -> Response {
+async fn session(State(Scope { app, .. }): State<Scope>, headers: HeaderMap) -> Response {
     let is_open = app.session(&headers).is_some();
     typed(JSON, json!({ "open": is_open, "places": app.feed.places(), "readers": READERS }).to_string())
 }
 
-async fn events(State(Of { app, peer }): State<Of>, headers: HeaderMap) -> Response {
+async fn events(State(Scope { app, peer }): State<Scope>, headers: HeaderMap) -> Response {
     let Some(id) = app.session(&headers).map(str::to_owned) else { return no_session() };
     let of_session = Arc::clone(&app);
     let may_read = move || of_session.sessions().is_open(&id, Instant::now());
@@ -130,7 +130,7 @@ struct Login {
     token: String,
 }
 
-async fn login(State(Of { app, peer }): State<Of>, body: Bytes) -> Response {
+async fn login(State(Scope { app, peer }): State<Scope>, body: Bytes) -> Response {
     let Ok(Login { token }) = serde_json::from_slice(&body) else {
         return refused(StatusCode::BAD_REQUEST, "send {\"token\": \"...\"}");
     };
@@ -156,7 +156,7 @@ async fn login(State(Of { app, peer }): State<Of>, body: Bytes) -> Response {
     }
 }
 
-async fn logout(State(Of { app, .. }): State<Of>, headers: HeaderMap) -> Response {
+async fn logout(State(Scope { app, .. }): State<Scope>, headers: HeaderMap) -> Response {
     if let Some(id) = guard::session(&headers, &app.cookie) {
         app.sessions().end(id);
     }
@@ -164,7 +164,7 @@ async fn logout(State(Of { app, .. }): State<Of>, headers: HeaderMap) -> Respons
 }
 
 /// Carries out a request of the control socket. Its refusal is an answer like any other, as there.
-async fn change(State(Of { app, peer }): State<Of>, headers: HeaderMap, body: Bytes) -> Response {
+async fn change(State(Scope { app, peer }): State<Scope>, headers: HeaderMap, body: Bytes) -> Response {
     if app.session(&headers).is_none() {
         return no_session();
     }

@@ -9,7 +9,7 @@ use pilotlight_actuators::changes::{self, Error, Options};
 use pilotlight_actuators::knobs::{Knobs as Found, Wanted, list};
 use pilotlight_actuators::machine::drive_of;
 use pilotlight_nvmf_target::config::ServerConfig;
-use pilotlight_plant::{CoreId, Kind, Knob, KnobId, Of, Refusal};
+use pilotlight_plant::{CoreId, Kind, Knob, KnobId, Refusal, Scope};
 use pilotlight_reactor::{Actuation, Knobs, Machine};
 use tracing::{debug, info, warn};
 
@@ -46,27 +46,27 @@ impl Settings {
 }
 
 fn throttled(knob: &Knob, value: u64) -> Option<NameAndValue> {
-    let of = match knob.of {
-        Of::Core(core) => format!(" of core {}", core.0),
-        Of::Package(package) => format!(" of package {package}"),
-        Of::Device(device) => format!(" of drive {device}"),
-        Of::Namespace(namespace) => format!(" of namespace {namespace}"),
-        Of::Host(host) => format!(" of host {host}"),
-        Of::Background(class) => format!(" of background class {class}"),
-        Of::Server => String::new(),
+    let of = match knob.scope {
+        Scope::Core(core) => format!(" of core {}", core.0),
+        Scope::Package(package) => format!(" of package {package}"),
+        Scope::Device(device) => format!(" of drive {device}"),
+        Scope::Namespace(namespace) => format!(" of namespace {namespace}"),
+        Scope::Host(host) => format!(" of host {host}"),
+        Scope::Background(class) => format!(" of background class {class}"),
+        Scope::Server => String::new(),
     };
     let is_below = match knob.kind {
-        Kind::PowerState => value > knob.found, // the higher the slower
-        Kind::QuotaPeriodNs => false,           // limits nothing by itself
-        Kind::WakeLimitNs => false,             // a lower limit saves less
-        _ => value < knob.found,
+        Kind::PowerState => value > knob.initial, // the higher the slower
+        Kind::QuotaPeriodNs => false,             // limits nothing by itself
+        Kind::WakeLimitNs => false,               // a lower limit saves less
+        _ => value < knob.initial,
     };
     let percent = |ppm: u64| ppm as f64 / 1e4;
     let (name, value) = match knob.kind {
-        Kind::FrequencyKhz => ("frequency", format!("{} MHz of {} MHz", value / 1000, knob.found / 1000)),
-        Kind::LimitUw => ("power limit", format!("{:.1} W of {:.1} W", value as f64 / 1e6, knob.found as f64 / 1e6)),
+        Kind::FrequencyKhz => ("frequency", format!("{} MHz of {} MHz", value / 1000, knob.initial / 1000)),
+        Kind::LimitUw => ("power limit", format!("{:.1} W of {:.1} W", value as f64 / 1e6, knob.initial as f64 / 1e6)),
         Kind::QuotaPpm => {
-            ("CPU quota of the worker cores", format!("{:.1} % of {:.0} %", percent(value), percent(knob.found)))
+            ("CPU quota of the worker cores", format!("{:.1} % of {:.0} %", percent(value), percent(knob.initial)))
         }
         Kind::QuotaPeriodNs => ("period of the CPU quota", format!("{} ms", value / 1_000_000)),
         Kind::Online => ("online", "no".to_owned()),
@@ -361,7 +361,7 @@ mod tests {
         fs::write(&max, "1500000\n").unwrap();
         let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &on(&[Some(7)]), &Settings::default()).unwrap();
         assert_eq!(khz(&max), "2000000");
-        assert_eq!(again.knobs()[0].found, 2_000_000);
+        assert_eq!(again.knobs()[0].initial, 2_000_000);
         assert!(!killed.exists());
     }
 }

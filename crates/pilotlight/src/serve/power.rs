@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, Depth, Of, PowerProfile, Quantity, Reading, ReadingId, Source, Window};
+use pilotlight_plant::{Cost, Depth, PowerProfile, Quantity, Reading, ReadingId, Scope, Source, Window};
 use pilotlight_power::live::{Live, Said, Value};
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
 use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
@@ -35,7 +35,7 @@ const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml
 pub(crate) struct Meter {
     sensor: Box<dyn Sensor>,
     /// What it measures, and which of its domains add up to that.
-    parts: Vec<(Of, Vec<usize>)>,
+    parts: Vec<(Scope, Vec<usize>)>,
     /// Power of the CPU packages below which it never reads, where that is known, in microwatts.
     floor_uw: Option<u64>,
 }
@@ -95,8 +95,8 @@ pub(super) fn say_why_not(choice: &SensorChoice, roots: &Roots) {
 impl Meter {
     fn rapl(roots: &Roots) -> Result<Self, String> {
         let of = |domain: &Domain| match domain.part {
-            Part::Package(package) | Part::Die(package, _) => Some(Of::Package(package as u16)),
-            Part::Platform => Some(Of::Server),
+            Part::Package(package) | Part::Die(package, _) => Some(Scope::Package(package as u16)),
+            Part::Platform => Some(Scope::Server),
             _ => None,
         };
         Self::new(rapl::Rapl::open(roots, &rapl::Options::default()).map_err(|missing| missing.to_string())?, of)
@@ -107,8 +107,8 @@ impl Meter {
         let sensor = hwmon::Hwmon::open(roots, &options).map_err(|missing| missing.to_string())?;
         let has_power = sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
         Self::new(sensor, |domain| match domain.part {
-            Part::Package(package) => Some(Of::Package(package as u16)),
-            _ => (domain.kind == Kind::Power || !has_power).then_some(Of::Server),
+            Part::Package(package) => Some(Scope::Package(package as u16)),
+            _ => (domain.kind == Kind::Power || !has_power).then_some(Scope::Server),
         })
     }
 
@@ -139,11 +139,11 @@ impl Meter {
         };
         let sensor = modelled::Modelled::open(roots, &options).map_err(|missing| missing.to_string())?;
         let floor_uw = Some(sensor.lowest_uw());
-        Ok(Self { floor_uw, ..Self::new(sensor, |_| Some(Of::Package(0)))? })
+        Ok(Self { floor_uw, ..Self::new(sensor, |_| Some(Scope::Package(0)))? })
     }
 
-    fn new(sensor: impl Sensor + 'static, of: impl Fn(&Domain) -> Option<Of>) -> Result<Self, String> {
-        let mut parts: Vec<(Of, Vec<usize>)> = Vec::new();
+    fn new(sensor: impl Sensor + 'static, of: impl Fn(&Domain) -> Option<Scope>) -> Result<Self, String> {
+        let mut parts: Vec<(Scope, Vec<usize>)> = Vec::new();
         for (index, domain) in sensor.domains().iter().enumerate() {
             let Some(of) = of(domain) else { continue };
             match parts.iter_mut().find(|(known, _)| *known == of) {
@@ -162,12 +162,12 @@ impl Meter {
         self.parts.iter().map(|(of, domains)| self.source(*of, domains)).collect()
     }
 
-    fn source(&self, of: Of, domains: &[usize]) -> Source {
+    fn source(&self, scope: Scope, domains: &[usize]) -> Source {
         let timings = || domains.iter().map(|&domain| self.sensor.domains()[domain].timing);
         let lag_ns = timings().map(|timing| timing.lag_ns.unwrap_or(timing.update_ns)).max().unwrap_or(0);
         let averaging_ns = timings().filter_map(|timing| timing.averaging_ns).max().unwrap_or(0);
         let window_ns = averaging_ns.max(WINDOW.as_nanos() as u64);
-        Source { of, quantity: Quantity::PowerUw, window_ns, lag: Cost::Assumed(lag_ns) }
+        Source { scope, quantity: Quantity::PowerUw, window_ns, lag: Cost::Assumed(lag_ns) }
     }
 
     /// The profile, where it is none that measures.
@@ -226,7 +226,7 @@ impl Meter {
 }
 
 /// Writes what was said of each part, and adds its energy over the time since the last reading.
-fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said, (spent, elapsed_ns): (&[Spent], u64)) {
+fn put(board: &ReadingBoard, parts: &[(Scope, Vec<usize>)], said: &Said, (spent, elapsed_ns): (&[Spent], u64)) {
     let ended_ns = clock::now_ns();
     let watts = |domain: &usize| match said.values.as_ref().ok()?.get(*domain)?.1? {
         Value::Watts(watts) => Some(watts),
@@ -298,9 +298,9 @@ impl Power {
         let now_ns = clock::now_ns();
         let reading = |(id, source): (ReadingId, Source)| {
             let reading = source.reading(id, self.board.last(id), now_ns);
-            let of = match source.of {
-                Of::Package(_) if self.modelled.is_some() => "CPU packages".to_owned(),
-                Of::Package(package) => format!("package {package}"),
+            let of = match source.scope {
+                Scope::Package(_) if self.modelled.is_some() => "CPU packages".to_owned(),
+                Scope::Package(package) => format!("package {package}"),
                 _ => SYSTEM.to_owned(),
             };
             let age_ns = Some(reading.age_ns).filter(|&age_ns| age_ns != u64::MAX);
@@ -349,8 +349,8 @@ mod tests {
         ("sys/class/hwmon/hwmon0/power1_average_interval", "3000\n"),
     ];
 
-    fn of(meter: &Meter) -> Vec<Of> {
-        meter.sources().iter().map(|source| source.of).collect()
+    fn of(meter: &Meter) -> Vec<Scope> {
+        meter.sources().iter().map(|source| source.scope).collect()
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
         let files: Vec<(&str, &str)> = zones.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         let (folder, roots) = tree(&[&files[..], &CHIP].concat());
         let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("RAPL before the firmware");
-        assert_eq!(of(&meter), [Of::Package(0), Of::Package(1), Of::Server]);
+        assert_eq!(of(&meter), [Scope::Package(0), Scope::Package(1), Scope::Server]);
         assert_eq!(meter.profile(), None);
         drop(folder);
     }
@@ -368,7 +368,7 @@ mod tests {
     fn what_auto_does_not_find_is_missing_and_what_is_named_is_an_error() {
         let (firmware, roots) = tree(&CHIP);
         let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's");
-        assert_eq!(of(&meter), [Of::Server]);
+        assert_eq!(of(&meter), [Scope::Server]);
         assert_eq!(meter.sources()[0].window_ns, 3_000_000_000, "as long as the firmware averages");
         assert!(open(&SensorChoice::None, &roots).unwrap().is_none());
         let refused = |choice: &SensorChoice, roots| open(choice, roots).err().expect("there is none");
@@ -385,7 +385,7 @@ mod tests {
         let ticks = |idle: u64, busy: u64| format!("cpu  0 0 0 0\ncpu0 {busy} 0 0 {idle} 0 0 0 0 0 0\n");
         let (folder, roots) = tree(&[("proc/stat", &ticks(0, 0))]);
         let meter = open(&SensorChoice::Modelled(None), &roots).unwrap().expect("a model");
-        assert_eq!((of(&meter), meter.profile().as_deref()), (vec![Of::Package(0)], Some("sandman-epyc-9454p")));
+        assert_eq!((of(&meter), meter.profile().as_deref()), (vec![Scope::Package(0)], Some("sandman-epyc-9454p")));
         let Meter { mut sensor, parts, .. } = meter;
         let mut read = || {
             let mut readings = Vec::new();
@@ -404,9 +404,9 @@ mod tests {
     #[test]
     fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
         let domain = |name| Domain::power(name, Part::Package(0));
-        let parts = [(Of::Package(0), vec![0, 1]), (Of::Server, vec![2])];
-        let source = |of| Source { of, quantity: Quantity::PowerUw, window_ns: 1, lag: Cost::Assumed(0) };
-        let board = ReadingBoard::new(vec![source(Of::Package(0)), source(Of::Server)]);
+        let parts = [(Scope::Package(0), vec![0, 1]), (Scope::Server, vec![2])];
+        let source = |scope| Source { scope, quantity: Quantity::PowerUw, window_ns: 1, lag: Cost::Assumed(0) };
+        let board = ReadingBoard::new(vec![source(Scope::Package(0)), source(Scope::Server)]);
         let said = |watts: [Option<f64>; 3]| Said {
             sensor: "rapl".into(),
             interval_ns: 1,

@@ -117,7 +117,7 @@ fn policy(choice: &PolicyChoice, topology: &Topology, capabilities: &Capabilitie
     let homes: Vec<CoreId> = (0..io_threads as usize).map(|id| CoreId((id % cores.len()) as u16)).collect();
     let start = Start { now_ns: 0, topology, capabilities, cores: &cores, homes: &homes, goals: &Goals::default() };
     let unsupported = policy.start(&start, &mut Vec::new()).err()?;
-    let what = format!("policy {} needs {}, which is not available here", unsupported.policy, unsupported.what);
+    let what = format!("policy {} needs {}, which is not available here", unsupported.policy, unsupported.feature);
     Some(Problem::of_machine(what).help(unsupported.remedy))
 }
 

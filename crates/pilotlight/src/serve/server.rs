@@ -11,7 +11,7 @@ use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemCon
 use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, Server, ServerError, ServerStats,
 };
-use pilotlight_plant::{Component, Goals, Of, Policy, Source, Tolerance, Unreachable, Unsupported, View};
+use pilotlight_plant::{Component, Goals, Policy, Scope, Source, Tolerance, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
 use super::knobs::{self, Reach, Settings};
@@ -167,7 +167,7 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
 
 /// Tolerances as a server takes them.
 fn by_name(tolerances: &[NamespaceTolerance]) -> Vec<(Capped, Tolerance)> {
-    tolerances.iter().map(|(of, bound)| (of.clone(), bound.of(Of::Server))).collect()
+    tolerances.iter().map(|(of, bound)| (of.clone(), bound.of(Scope::Server))).collect()
 }
 
 /// How reactors are started, but for what sets knobs.

@@ -2,7 +2,7 @@
 //!
 //! **Period.** A period of the CPU quota that is asked for is set before the first quota, and is put back once no quota is left.
 
-use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Of, Refusal, Values};
+use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Refusal, Scope, Values};
 
 use super::control::Range;
 use crate::pause::Pause;
@@ -69,7 +69,7 @@ pub(crate) struct Caps {
 impl Caps {
     /// Those that a plant has, with nothing set.
     pub(crate) fn find(selection: Selection, capabilities: &Capabilities) -> Self {
-        let is_wanted = |(_, knob): &(KnobId, &Knob)| selection.hosts || !matches!(knob.of, Of::Host(_));
+        let is_wanted = |(_, knob): &(KnobId, &Knob)| selection.hosts || !matches!(knob.scope, Scope::Host(_));
         let caps = capabilities.knobs_of(selection.kind).filter(is_wanted);
         let caps = caps.filter_map(|knob| Cap::of(knob, selection.least, selection.most)).collect();
         let period = selection.period_ns.and_then(|period_ns| {
@@ -234,7 +234,7 @@ impl Cap {
     /// A knob as it is found, of which values from the first to the second limit something; `None` if it takes none.
     fn of((id, knob): (KnobId, &Knob), first: u64, second: u64) -> Option<Self> {
         let (least, most) = (knob.values.lowest()?, knob.values.highest()?);
-        let found = knob.found.min(most).max(least);
+        let found = knob.initial.min(most).max(least);
         let lowest = first.clamp(least, found);
         Some(Self {
             id,
@@ -271,10 +271,10 @@ mod tests {
     /// Two packages, of 100 to 200 W and of 50 to 250 W as found; the second takes up to 300 W.
     fn capabilities() -> Capabilities {
         let knob = |package, min, max, found| Knob {
-            of: Of::Package(package),
+            scope: Scope::Package(package),
             kind: Kind::LimitUw,
             values: Values::Range { min, max, step: 10 },
-            found,
+            initial: found,
             caller: Cost::Measured(1),
             effect: Cost::Measured(6),
         };
@@ -349,10 +349,10 @@ mod tests {
     /// A quota of four cores in periods of 100 ms or 1 s.
     fn quota(period_ms: u64) -> Caps {
         let knob = |kind, values, found| Knob {
-            of: Of::Server,
+            scope: Scope::Server,
             kind,
             values,
-            found,
+            initial: found,
             caller: Cost::Measured(0),
             effect: Cost::Measured(100_000_000),
         };

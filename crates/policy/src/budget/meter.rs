@@ -4,7 +4,7 @@
 //! is too high after a cut and too low after a raise. From a third of a window on, power is predicted: the part before had the power that was
 //! known when the knob was set, the rest follows. Readings with less are not used. A missing or stale reading changes nothing; the last good one ages.
 
-use pilotlight_plant::{Capabilities, Of, Quantity, Reading, ReadingId, Sample, Source};
+use pilotlight_plant::{Capabilities, Quantity, Reading, ReadingId, Sample, Scope, Source};
 
 use super::Domain;
 
@@ -61,8 +61,8 @@ impl Meter {
     /// Of the sources of a domain; none if the plant does not measure it.
     pub(crate) fn find(domain: Domain, capabilities: &Capabilities) -> Option<Self> {
         let of_domain = |source: &Source| match domain {
-            Domain::Server => source.of == Of::Server,
-            Domain::Cpu => matches!(source.of, Of::Package(_)),
+            Domain::Server => source.scope == Scope::Server,
+            Domain::Cpu => matches!(source.scope, Scope::Package(_)),
         };
         let sources = || capabilities.sources_of(Quantity::PowerUw).filter(|(_, source)| of_domain(source));
         let window_ns = sources().map(|(_, source)| source.window_ns).max()?;

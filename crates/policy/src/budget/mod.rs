@@ -75,7 +75,7 @@ impl Domain {
                 "it takes RAPL counters that the server may read; or domain = \"server\"",
             ],
         };
-        Meter::find(self, capabilities).ok_or(Unsupported { policy, what, remedy })
+        Meter::find(self, capabilities).ok_or(Unsupported { policy, feature: what, remedy })
     }
 }
 
@@ -83,7 +83,7 @@ impl Domain {
 pub(crate) fn no_period(policy: &'static str) -> Unsupported {
     let [what, remedy] =
         ["this period of the CPU quota", "set quota_period to found, or to one that the plant has (100ms or 1s)"];
-    Unsupported { policy, what, remedy }
+    Unsupported { policy, feature: what, remedy }
 }
 
 /// How long a refusal of the last setting may take, in nanoseconds: the plant is asked later than the policy commands.

@@ -155,7 +155,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
         let caps = self.mechanism.means.find(start, self.period_ns);
         if caps.is_empty() {
             let [what, remedy] = self.mechanism.missing;
-            return Err(Unsupported { policy, what, remedy });
+            return Err(Unsupported { policy, feature: what, remedy });
         }
         if caps.lacks_period() {
             return Err(no_period(policy));

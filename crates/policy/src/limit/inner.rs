@@ -7,8 +7,8 @@
 //! left out changes nothing. Where it wants longer intervals than the limiter, several are added up.
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Of, Policy,
-    Refusal, Sample, SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unreachable, Unsupported, Values, View,
+    Capabilities, Command, Component, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Policy, Refusal,
+    Sample, Scope, SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unreachable, Unsupported, Values, View,
     Wants,
 };
 
@@ -168,18 +168,18 @@ impl Inner {
     /// The plant without the hidden knobs, and with the numbers of the cores that it sees.
     fn seen_capabilities(&self) -> Capabilities {
         let mut capabilities = self.capabilities.clone();
-        let seen = |of: &mut Of| {
-            let Of::Core(core) = of else { return true };
+        let seen = |scope: &mut Scope| {
+            let Scope::Core(core) = scope else { return true };
             let at = self.shown.iter().position(|shown| shown == core);
             *core = at.map_or(CoreId(u16::MAX), |at| CoreId(at as u16));
             at.is_some()
         };
         for knob in &mut capabilities.knobs {
-            if !seen(&mut knob.of) || self.hidden.contains(&knob.kind) || knob.kind == Kind::Online {
+            if !seen(&mut knob.scope) || self.hidden.contains(&knob.kind) || knob.kind == Kind::Online {
                 knob.values = Values::List(Vec::new());
             }
         }
-        capabilities.sources.iter_mut().for_each(|source| _ = seen(&mut source.of));
+        capabilities.sources.iter_mut().for_each(|source| _ = seen(&mut source.scope));
         capabilities
     }
 
@@ -349,7 +349,7 @@ mod tests {
     struct Seen {
         cores: usize,
         homes: Vec<CoreId>,
-        knobs: Vec<(Of, bool)>,
+        knobs: Vec<(Scope, bool)>,
         budget_uw: Option<u64>,
         interval: Option<(u64, u64, CoreId)>,
     }
@@ -367,7 +367,7 @@ mod tests {
             let mut seen = self.0.lock().unwrap();
             seen.cores = start.topology.len();
             seen.homes = start.homes.to_vec();
-            let knob = |knob: &Knob| (knob.of, knob.values.lowest().is_some());
+            let knob = |knob: &Knob| (knob.scope, knob.values.lowest().is_some());
             seen.knobs = start.capabilities.knobs.iter().map(knob).collect();
             seen.budget_uw = start.goals.budget_uw;
             out.push(Command::Move { thread: ThreadId(0), to: start.topology.main() });
@@ -382,18 +382,18 @@ mod tests {
     }
 
     fn capabilities() -> Capabilities {
-        let knob = |of, kind| Knob {
-            of,
+        let knob = |scope, kind| Knob {
+            scope,
             kind,
             values: Values::List(vec![1, 2]),
-            found: 2,
+            initial: 2,
             caller: Cost::Measured(0),
             effect: Cost::Measured(0),
         };
-        let knobs = (0..4).map(|core| knob(Of::Core(CoreId(core)), Kind::FrequencyKhz));
+        let knobs = (0..4).map(|core| knob(Scope::Core(CoreId(core)), Kind::FrequencyKhz));
         let sleep = SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(30_000) };
         Capabilities {
-            knobs: knobs.chain([knob(Of::Server, Kind::QuotaPpm)]).collect(),
+            knobs: knobs.chain([knob(Scope::Server, Kind::QuotaPpm)]).collect(),
             moves: Some(Cost::Measured(1)),
             sleeps: vec![sleep],
             ..Capabilities::default()
@@ -432,9 +432,9 @@ mod tests {
             let seen = policy.0.lock().unwrap();
             assert_eq!((seen.cores, seen.budget_uw), (2, None));
             assert_eq!(seen.homes, [0, 1, 1, 1].map(CoreId), "what is on hidden cores is shown on the main core");
-            let frequency = |core, there| (Of::Core(CoreId(core)), there);
+            let frequency = |core, there| (Scope::Core(CoreId(core)), there);
             let hidden = frequency(u16::MAX, false);
-            assert_eq!(seen.knobs, [frequency(0, true), hidden, hidden, frequency(1, true), (Of::Server, false)]);
+            assert_eq!(seen.knobs, [frequency(0, true), hidden, hidden, frequency(1, true), (Scope::Server, false)]);
         }
         out.clear();
         assert!(inner.limit_cores(5, 4, &mut out) && !inner.limit_cores(5, 9, &mut out));

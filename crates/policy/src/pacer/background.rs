@@ -4,7 +4,7 @@
 //!
 //! A class whose backlog the plant does not tell stays at its lowest rate.
 
-use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Of, Quantity, Reading, ReadingId, Refusal};
+use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Quantity, Reading, ReadingId, Refusal, Scope};
 
 use crate::pause::Pause;
 
@@ -34,14 +34,15 @@ impl Background {
     /// Those of a plant; what was commanded before still holds.
     pub(super) fn find(&mut self, capabilities: &Capabilities) {
         let before = std::mem::take(&mut self.0);
-        let classes = capabilities.knobs_of(Kind::RatePpm).filter(|(_, knob)| matches!(knob.of, Of::Background(_)));
+        let classes =
+            capabilities.knobs_of(Kind::RatePpm).filter(|(_, knob)| matches!(knob.scope, Scope::Background(_)));
         self.0 = classes
             .filter_map(|(id, knob)| {
                 let known = before.iter().find(|class| class.knob == id);
                 Some(Class {
                     knob: id,
                     rates: (knob.values.lowest()?, knob.values.highest()?),
-                    backlog: capabilities.find_source(knob.of, Quantity::BacklogBytes).map(|(id, _)| id),
+                    backlog: capabilities.find_source(knob.scope, Quantity::BacklogBytes).map(|(id, _)| id),
                     has_work: known.is_none_or(|class| class.has_work),
                     left: None,
                     gathers_until_ns: known.map_or(0, |class| class.gathers_until_ns),

@@ -17,7 +17,7 @@
 //!
 //! **Properties** (tests/one_core.rs). Mean loss within the tolerance once settled, whatever the costs really are. With no time allowed it polls.
 
-use pilotlight_plant::{Command, Completions, Depth, NEVER, Start, ThreadId};
+use pilotlight_plant::{Command, CompletionMode, Depth, NEVER, Start, ThreadId};
 
 use super::load::Load;
 use super::parameters::{Parameters, share};
@@ -115,7 +115,7 @@ pub(super) struct Completion {
     rests: Option<Rests>,
     wait: Wait,
     /// What was commanded last; `None` if it was refused.
-    commanded: Option<Completions>,
+    commanded: Option<CompletionMode>,
     /// What it was chosen for: the load, the time allowed, and how requests came.
     load: Option<Load>,
     allowed_ns: f64,
@@ -145,7 +145,7 @@ impl Completion {
             sleep,
             rests,
             wait: Wait::Poll,
-            commanded: Some(Completions::Poll),
+            commanded: Some(CompletionMode::Poll),
             load: None,
             allowed_ns: 0.0,
             arrivals: Arrivals::default(),
@@ -284,12 +284,12 @@ impl Completion {
 
     pub(super) fn command(&mut self, out: &mut Vec<Command>) {
         let how = match self.wait {
-            Wait::Poll | Wait::Quiet { .. } => Completions::Poll,
-            Wait::Rest { rest_ns, .. } => Completions::Hybrid { idle_ns: rest_ns, rest_ns: 0 },
-            Wait::Interrupt => Completions::Interrupt,
+            Wait::Poll | Wait::Quiet { .. } => CompletionMode::Poll,
+            Wait::Rest { rest_ns, .. } => CompletionMode::Hybrid { idle_ns: rest_ns, rest_ns: 0 },
+            Wait::Interrupt => CompletionMode::Interrupt,
         };
         if self.commanded.replace(how) != Some(how) {
-            out.extend((0..self.threads).map(|thread| Command::Completions { thread: ThreadId(thread), how }));
+            out.extend((0..self.threads).map(|thread| Command::Completions { thread: ThreadId(thread), mode: how }));
         }
     }
 

@@ -164,17 +164,17 @@ impl Frequency {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+    use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
     use super::*;
 
     /// With a core for each highest frequency, in steps of 100 MHz from 1 GHz on.
     fn frequency(highest_khz: &[u64]) -> Frequency {
         let knob = |(core, &max): (usize, &u64)| Knob {
-            of: Of::Core(pilotlight_plant::CoreId(core as u16)),
+            scope: Scope::Core(pilotlight_plant::CoreId(core as u16)),
             kind: Kind::FrequencyKhz,
             values: Values::Range { min: 1_000_000, max, step: 100_000 },
-            found: max,
+            initial: max,
             caller: Cost::Measured(0),
             effect: Cost::Measured(0),
         };

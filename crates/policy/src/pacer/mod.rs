@@ -37,8 +37,8 @@ mod state;
 mod tolerance;
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, Goal, Goals, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View,
-    Wants,
+    Capabilities, Command, CompletionMode, Goal, Goals, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported,
+    View, Wants,
 };
 
 pub use parameters::{NAME, Parameters};
@@ -77,7 +77,7 @@ impl Pacer {
             Adapt::Cores => "cores that can sleep and I/O threads that can be moved",
             Adapt::Frequency => "cores whose frequency can be set",
         };
-        Unsupported { policy: self.name, what, remedy: "choose policy native or sandman" }
+        Unsupported { policy: self.name, feature: what, remedy: "choose policy native or sandman" }
     }
 }
 
@@ -98,7 +98,7 @@ impl Policy for Pacer {
             return Err(self.unsupported());
         }
         let threads = (0..start.homes.len() as u16).map(ThreadId);
-        out.extend(threads.map(|thread| Command::Completions { thread, how: Completions::Poll }));
+        out.extend(threads.map(|thread| Command::Completions { thread, mode: CompletionMode::Poll }));
         if let Some(before) = self.running.take() {
             running.inherit(before, &self.parameters);
         }

@@ -26,7 +26,7 @@ pub(super) struct Monitor {
 impl Monitor {
     pub(super) fn new(tolerance: Tolerance, parameters: &Parameters) -> Self {
         Self {
-            readings: Readings::new(tolerance.of, tolerance.stat),
+            readings: Readings::new(tolerance.scope, tolerance.stat),
             windows: Windows::new(parameters),
             tolerance,
             baseline: None,

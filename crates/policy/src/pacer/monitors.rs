@@ -33,7 +33,7 @@ impl Monitors {
         let mut before: Vec<_> = before.into_iter().map(Some).collect();
         let mut is_new = false;
         for tolerance in Tolerance::all(goals) {
-            let same = |known: &Tolerance| (known.of, known.stat) == (tolerance.of, tolerance.stat);
+            let same = |known: &Tolerance| (known.scope, known.stat) == (tolerance.scope, tolerance.stat);
             let known = tolerances.iter().position(same).and_then(|at| before[at].take());
             is_new |= known.is_none();
             let mut monitor = known.unwrap_or_else(|| {

@@ -124,7 +124,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "window",
-        meaning: "length of a latency window (PACER's n, not printed; chosen; docs/pacer.md: half saves a third more \
+        meaning: "length of a latency window (PACER's n, not printed; chosen; results/pacer-sensitivity: half saves a third more \
                   under steps of 15s, at a loss of 6.5% in place of 5.6%)",
         allowed: TIME,
         get: |p| text::in_units(p.window_ns),
@@ -133,7 +133,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "windows",
         meaning: "number of windows that the divergence is of (PACER's k, not printed; chosen so that n x k is within \
-                  the 10s that PACER V-A4 waits; docs/pacer.md: with 3 38% more is saved under steps of 15s, with 10 \
+                  the 10s that PACER V-A4 waits; results/pacer-sensitivity: with 3 38% more is saved under steps of 15s, with 10 \
                   hardly anything)",
         allowed: "a whole number from 2 to 64",
         get: |p| p.windows.to_string(),
@@ -143,7 +143,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
         key: "least_requests",
         meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at a half of it \
                   four times as many; a quarter for the burst check (chosen: 400 latencies that vary by their mean \
-                  have a mean that varies by 5%; docs/pacer.md: no effect from 2,000 requests a second on)",
+                  have a mean that varies by 5%; results/pacer-sensitivity: no effect from 2,000 requests a second on)",
         allowed: "a whole number from 1 to 1000000",
         get: |p| p.least_requests.to_string(),
         set: |p, v| put(&mut p.least_requests, text::within(v, 1, 1_000_000)),
@@ -158,7 +158,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "stable",
         meaning: "divergence of latency under which savings begin (PACER's l_stable_thresh, not printed; chosen; \
-                  docs/pacer.md: no effect from 2.5% to 20%)",
+                  results/pacer-sensitivity: no effect from 2.5% to 20%)",
         allowed: SHARE,
         get: |p| text::in_percent(p.stable_ppm),
         set: |p, v| put(&mut p.stable_ppm, text::percent(v)),
@@ -166,7 +166,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "unstable",
         meaning: "divergence of latency above which savings end (PACER's l_unstable_thresh, not printed; chosen; \
-                  docs/pacer.md: no effect from 12.5% to 50%)",
+                  results/pacer-sensitivity: no effect from 12.5% to 50%)",
         allowed: SHARE,
         get: |p| text::in_percent(p.unstable_ppm),
         set: |p, v| put(&mut p.unstable_ppm, text::percent(v)),
@@ -174,7 +174,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "burst",
         meaning: "excess of an interval's latency over the mean of the windows that is a burst (PACER's \
-                  l_burst_thresh, not printed; chosen; docs/pacer.md: no effect from 12.5% to 100%, CPU use or the \
+                  l_burst_thresh, not printed; chosen; results/pacer-sensitivity: no effect from 12.5% to 100%, CPU use or the \
                   load shows changes first)",
         allowed: SHARE,
         get: |p| text::in_percent(p.burst_ppm),
@@ -190,7 +190,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "use_limit",
         meaning: "the highest CPU use aimed at (chosen: a margin below busy, so that it is not taken for a burst; \
-                  docs/pacer.md: half saves a tenth less under steps, a quarter a seventh at 10% load)",
+                  results/pacer-sensitivity: half saves a tenth less under steps, a quarter a seventh at 10% load)",
         allowed: PERCENT,
         get: |p| text::in_percent(p.use_limit_ppm),
         set: |p, v| put(&mut p.use_limit_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
@@ -198,7 +198,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "alpha",
         meaning: "CPU use of all cores after some were taken away, relative to before (PACER's alpha, not printed; \
-                  chosen; docs/pacer.md: hardly any effect from 1.01 to 1.1)",
+                  chosen; results/pacer-sensitivity: hardly any effect from 1.01 to 1.1)",
         allowed: "a number from 1 to 2",
         get: |p| p.alpha.to_string(),
         set: |p, v| put(&mut p.alpha, text::within(v, 1.0, 2.0)),
@@ -206,7 +206,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "beta",
         meaning: "change of the CPU use aimed at, for a loss distance of 1 (PACER's beta, not printed; chosen; \
-                  docs/pacer.md: a quarter saves half as much under steps of 15s, twice as much the same)",
+                  results/pacer-sensitivity: a quarter saves half as much under steps of 15s, twice as much the same)",
         allowed: "a number from 0.001 to 1",
         get: |p| p.beta.to_string(),
         set: |p, v| put(&mut p.beta, text::within(v, 0.001, 1.0)),
@@ -214,7 +214,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "gamma",
         meaning: "change of the frequency for a loss distance of 1, as a share of the highest; negative, as headroom \
-                  has to lower it (PACER's gamma, not printed; chosen: a step of the frequency; docs/pacer.md: hardly \
+                  has to lower it (PACER's gamma, not printed; chosen: a step of the frequency; results/pacer-sensitivity: hardly \
                   any effect)",
         allowed: "a number from -1 to -0.001",
         get: |p| p.gamma.to_string(),
@@ -223,7 +223,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "forecast",
         meaning: "factor of the wait at the cores that is forecast of a step; 0 makes steps without a forecast, as \
-                  printed (chosen: 1, the wait of independent arrivals; docs/pacer.md: 0 saves a seventh more at 10% \
+                  printed (chosen: 1, the wait of independent arrivals; results/pacer-sensitivity: 0 saves a seventh more at 10% \
                   load, at a loss of 13.9% in place of 9.7%)",
         allowed: "a number from 0 to 100",
         get: |p| p.forecast.to_string(),
@@ -232,7 +232,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "aim",
         meaning: "share of the tolerance that is aimed at, in place of plf in the loss distance (chosen; \
-                  docs/pacer.md: at 100% a loss of 14% in place of 9.7% saves a seventh more, at 20% less than half is \
+                  results/pacer-sensitivity: at 100% a loss of 14% in place of 9.7% saves a seventh more, at 20% less than half is \
                   saved)",
         allowed: SHARE,
         get: |p| text::in_percent(p.aim_ppm),
@@ -241,7 +241,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "dead_band",
         meaning: "loss distance within which nothing is changed (chosen: it ends below the tolerance, apart from the \
-                  standard error; docs/pacer.md: hardly any effect from 5% to 40%)",
+                  standard error; results/pacer-sensitivity: hardly any effect from 5% to 40%)",
         allowed: SHARE,
         get: |p| text::in_percent(p.dead_band_ppm),
         set: |p, v| put(&mut p.dead_band_ppm, text::percent(v)),
@@ -263,7 +263,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "moved",
-        meaning: "change of rate, size or read share from which on it is measured again (chosen; docs/pacer.md: at 50% \
+        meaning: "change of rate, size or read share from which on it is measured again (chosen; results/pacer-sensitivity: at 50% \
                   a third more is saved under steps of 15s)",
         allowed: SHARE,
         get: |p| text::in_percent(p.moved_ppm),

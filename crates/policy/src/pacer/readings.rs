@@ -3,7 +3,7 @@
 //! Latency of the server is its reading where the plant has a source of it; else the mean service time of the I/O threads, in which the time that a
 //! request waits for its first poll is missing. How many requests were to a namespace is taken from its part of the bytes.
 
-use pilotlight_plant::{Capabilities, Of, Quantity, Reading, ReadingId, Sample, Stat};
+use pilotlight_plant::{Capabilities, Quantity, Reading, ReadingId, Sample, Scope, Stat};
 
 use super::load::Load;
 use super::stability::Latency;
@@ -12,7 +12,7 @@ use super::stability::Latency;
 #[derive(Debug)]
 pub(super) struct Readings {
     /// Whose requests.
-    of: Of,
+    scope: Scope,
     /// Statistics of their latency, and the lengths of their windows.
     latencies: Vec<(Stat, ReadingId, u64)>,
     /// The one that is wanted.
@@ -29,22 +29,22 @@ pub(super) struct Readings {
 
 impl Readings {
     /// With latency as this statistic; where the plant does not tell it, as the mean.
-    pub(super) fn new(of: Of, stat: Stat) -> Self {
+    pub(super) fn new(scope: Scope, stat: Stat) -> Self {
         let (read, written, all) = (Vec::new(), Vec::new(), Vec::new());
-        Self { of, latencies: Vec::new(), stat, read, written, all, used_ns: 0, answered: 0 }
+        Self { scope, latencies: Vec::new(), stat, read, written, all, used_ns: 0, answered: 0 }
     }
 
     /// Those of a plant.
     pub(super) fn find(&mut self, capabilities: &Capabilities) {
         let source = |stat| {
-            let (id, source) = capabilities.find_source(self.of, Quantity::LatencyNs(stat))?;
+            let (id, source) = capabilities.find_source(self.scope, Quantity::LatencyNs(stat))?;
             Some((stat, id, source.window_ns))
         };
         self.latencies = [Stat::Mean, Stat::P50, Stat::P99].into_iter().filter_map(source).collect();
-        let own = self.of;
+        let own = self.scope;
         let of_namespaces = |quantity, is_all: bool| {
-            let is_one = move |of| matches!(of, Of::Namespace(_)) && (is_all || own == Of::Server || of == own);
-            capabilities.sources_of(quantity).filter(move |(_, source)| is_one(source.of)).map(|(id, _)| id)
+            let is_one = move |of| matches!(of, Scope::Namespace(_)) && (is_all || own == Scope::Server || of == own);
+            capabilities.sources_of(quantity).filter(move |(_, source)| is_one(source.scope)).map(|(id, _)| id)
         };
         self.read = of_namespaces(Quantity::ReadBytesPerS, false).collect();
         self.written = of_namespaces(Quantity::WrittenBytesPerS, false).collect();
@@ -63,7 +63,7 @@ impl Readings {
 
     /// So many requests of the server, but for those to other namespaces.
     fn own(&self, requests: u64, readings: &[Reading]) -> u64 {
-        if self.of == Of::Server {
+        if self.scope == Scope::Server {
             return requests;
         }
         let bytes = |ids: &[ReadingId]| ids.iter().filter_map(|&id| find(readings, id)?.value).sum::<u64>() as f64;
@@ -76,7 +76,7 @@ impl Readings {
         let (answered, in_progress_ns) =
             sample.threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.answered, sum.1 + thread.in_progress_ns));
         let Some((id, window_ns)) = self.source() else {
-            if self.of != Of::Server {
+            if self.scope != Scope::Server {
                 return None;
             }
             let latency = Latency { ns: in_progress_ns as f64 / answered.max(1) as f64, requests: answered };

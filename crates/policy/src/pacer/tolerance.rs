@@ -1,6 +1,6 @@
 //! The tolerances in force, as the operator gave them.
 
-use pilotlight_plant::{Bound, Goals, Of, Stat, Tolerance as Asked};
+use pilotlight_plant::{Bound, Goals, Scope, Stat, Tolerance as Asked};
 
 /// The paper's tolerance (V-A1), which holds where the operator gives none.
 pub(super) const PLF: f64 = 0.2;
@@ -8,7 +8,7 @@ pub(super) const PLF: f64 = 0.2;
 /// How long requests of the server or of a namespace may take because of savings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tolerance {
-    pub(super) of: Of,
+    pub(super) scope: Scope,
     /// The statistic of latency that it bounds.
     pub(super) stat: Stat,
     bound: Bound,
@@ -18,16 +18,20 @@ impl Tolerance {
     /// Those of these goals: the server's, the paper's where there is none, then those of namespaces.
     pub(super) fn all(goals: &Goals) -> impl Iterator<Item = Self> {
         let paper = Asked::mean_loss((PLF * 1e6) as u32);
-        let server = goals.tolerance(Of::Server).unwrap_or(paper);
-        let of_namespaces = goals.tolerances.iter().filter(|tolerance| matches!(tolerance.of, Of::Namespace(_)));
-        [server].into_iter().chain(of_namespaces.copied()).map(|Asked { of, stat, bound }| Self { of, stat, bound })
+        let server = goals.tolerance(Scope::Server).unwrap_or(paper);
+        let of_namespaces = goals.tolerances.iter().filter(|tolerance| matches!(tolerance.scope, Scope::Namespace(_)));
+        [server].into_iter().chain(of_namespaces.copied()).map(|Asked { scope, stat, bound }| Self {
+            scope,
+            stat,
+            bound,
+        })
     }
 
     /// Whose and of what, for people.
     pub(super) fn name(&self) -> String {
         let stat = self.stat.name();
-        match self.of {
-            Of::Namespace(id) => format!("{stat} of namespace {id}"),
+        match self.scope {
+            Scope::Namespace(id) => format!("{stat} of namespace {id}"),
             _ => format!("{stat} of the server"),
         }
     }
@@ -53,7 +57,7 @@ mod tests {
 
     #[test]
     fn an_absolute_bound_is_the_loss_that_is_left() {
-        let of = |bound| Tolerance { of: Of::Server, stat: Stat::P99, bound }.plf(80_000.0);
+        let of = |bound| Tolerance { scope: Scope::Server, stat: Stat::P99, bound }.plf(80_000.0);
         assert_eq!(of(Bound::LatencyNs(100_000)), 0.25);
         assert_eq!(of(Bound::LatencyNs(70_000)), 0.0, "latency is above it without savings");
         assert_eq!(of(Bound::LossPpm(50_000)), 0.05);
@@ -61,9 +65,9 @@ mod tests {
 
     #[test]
     fn without_one_of_the_server_the_paper_s_holds_beside_those_of_namespaces() {
-        let one = Asked { of: Of::Namespace(7), stat: Stat::P50, bound: Bound::LossPpm(50_000) };
+        let one = Asked { scope: Scope::Namespace(7), stat: Stat::P50, bound: Bound::LossPpm(50_000) };
         let goals = Goals { tolerances: vec![one], ..Goals::default() };
-        let all: Vec<_> = Tolerance::all(&goals).map(|tolerance| (tolerance.of, tolerance.plf(1.0))).collect();
-        assert_eq!(all, [(Of::Server, PLF), (Of::Namespace(7), 0.05)]);
+        let all: Vec<_> = Tolerance::all(&goals).map(|tolerance| (tolerance.scope, tolerance.plf(1.0))).collect();
+        assert_eq!(all, [(Scope::Server, PLF), (Scope::Namespace(7), 0.05)]);
     }
 }

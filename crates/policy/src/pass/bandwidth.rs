@@ -9,7 +9,9 @@
 //! **Floor.** 10 MiB/s a drive (`floor.rs`), or the minimum of the class ([`Goals::minimums`]) if that is more. A cap of the class that is below the
 //! floor of a namespace or host does not lower that one further.
 
-use pilotlight_plant::{Capabilities, Command, Goals, Kind, KnobId, Of, Quantity, ReadingId, Refusal, Sample, Source};
+use pilotlight_plant::{
+    Capabilities, Command, Goals, Kind, KnobId, Quantity, ReadingId, Refusal, Sample, Scope, Source,
+};
 
 use super::class::highest_class;
 use super::floor::floors;
@@ -25,7 +27,7 @@ const BINDING: f64 = 0.95;
 /// A namespace or a host.
 #[derive(Clone, Debug)]
 struct Item {
-    of: Of,
+    scope: Scope,
     knob: KnobId,
     class: u8,
     /// The least that it is capped to, whatever its class: bytes a second.
@@ -45,7 +47,7 @@ pub(super) struct Bandwidth {
     caps: Caps,
     items: Vec<Item>,
     /// The namespaces and hosts of the plant.
-    others: Vec<Of>,
+    others: Vec<Scope>,
     /// Each class that has a knob, from low to high, and the cap of its knobs in bytes a second.
     classes: Vec<(u8, Option<f64>)>,
     /// What each namespace and host of a class keeps.
@@ -70,17 +72,19 @@ impl Bandwidth {
     }
 
     fn find_items(&mut self, capabilities: &Capabilities, goals: &Goals) {
-        let has_named_host = goals.priorities.iter().any(|(of, _)| matches!(of, Of::Host(_)));
-        let source = |of, quantity| capabilities.find_source(of, quantity);
+        let has_named_host = goals.priorities.iter().any(|(of, _)| matches!(of, Scope::Host(_)));
+        let source = |scope, quantity| capabilities.find_source(scope, quantity);
         let mut items = Vec::new();
         self.shows_ns = 0;
         for (knob, found) in capabilities.knobs_of(Kind::BytesPerS).filter(|(_, knob)| knob.values.lowest().is_some()) {
-            let of = found.of;
-            if !matches!(of, Of::Namespace(_) | Of::Host(_)) || (matches!(of, Of::Host(_)) && !has_named_host) {
+            let scope = found.scope;
+            if !matches!(scope, Scope::Namespace(_) | Scope::Host(_))
+                || (matches!(scope, Scope::Host(_)) && !has_named_host)
+            {
                 continue;
             }
             let quantities = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS, Quantity::BytesPerS];
-            let [read, written, both] = quantities.map(|quantity| source(of, quantity));
+            let [read, written, both] = quantities.map(|quantity| source(scope, quantity));
             let shows_ns = |(_, source): (ReadingId, &Source)| source.window_ns.saturating_add(source.lag.ns());
             let longest = [read, written, both].into_iter().flatten().map(shows_ns).max();
             self.shows_ns = self.shows_ns.max(longest.unwrap_or(0));
@@ -89,21 +93,21 @@ impl Bandwidth {
             let recent = known.and_then(|item| item.recent);
             let (read, written) = (id(read), id(written));
             let both = id(both).filter(|_| read.is_none() || written.is_none());
-            items.push(Item { of, knob, class: 0, least: 0.0, read, written, both, recent });
+            items.push(Item { scope, knob, class: 0, least: 0.0, read, written, both, recent });
         }
-        let all: Vec<_> = items.iter().map(|item| item.of).collect();
+        let all: Vec<_> = items.iter().map(|item| item.scope).collect();
         let floors = floors(&self.ssd, &all, capabilities);
         items.iter_mut().zip(floors).for_each(|(item, least)| item.least = least);
-        self.namespaces = items.iter().filter(|item| matches!(item.of, Of::Namespace(_))).count().max(1);
+        self.namespaces = items.iter().filter(|item| matches!(item.scope, Scope::Namespace(_))).count().max(1);
         self.items = items;
-        self.others = capabilities.knobs_of(Kind::BytesPerS).map(|(_, knob)| knob.of).collect();
+        self.others = capabilities.knobs_of(Kind::BytesPerS).map(|(_, knob)| knob.scope).collect();
     }
 
     /// Other priorities hold. Where a class is capped, those below it are at the floor.
     /// `old` are the caps until now, as far as there are any.
     fn classify(&mut self, goals: &Goals, old: &[(KnobId, Option<f64>)]) {
         self.minimums.clone_from(&goals.minimums);
-        self.items.iter_mut().for_each(|item| item.class = highest_class(item.of, &self.others, goals));
+        self.items.iter_mut().for_each(|item| item.class = highest_class(item.scope, &self.others, goals));
         let mut classes: Vec<_> = self.items.iter().map(|item| item.class).collect();
         classes.sort_unstable();
         classes.dedup();
@@ -138,8 +142,8 @@ impl Bandwidth {
     pub(super) fn readings(capabilities: &Capabilities) -> Vec<ReadingId> {
         let is_bytes =
             |quantity| matches!(quantity, Quantity::ReadBytesPerS | Quantity::WrittenBytesPerS | Quantity::BytesPerS);
-        let is_item = |of| matches!(of, Of::Namespace(_) | Of::Host(_));
-        let wanted = |source: &Source| is_bytes(source.quantity) && is_item(source.of);
+        let is_item = |of| matches!(of, Scope::Namespace(_) | Scope::Host(_));
+        let wanted = |source: &Source| is_bytes(source.quantity) && is_item(source.scope);
         let all = (0..).map(ReadingId).zip(&capabilities.sources);
         all.filter(|(_, source)| wanted(source)).map(|(id, _)| id).collect()
     }
@@ -201,7 +205,7 @@ impl Bandwidth {
     }
 
     fn namespaces(&self, rates: &[Rate]) -> impl Iterator<Item = (&Item, Rate)> {
-        self.items.iter().zip(rates.iter().copied()).filter(|(item, _)| matches!(item.of, Of::Namespace(_)))
+        self.items.iter().zip(rates.iter().copied()).filter(|(item, _)| matches!(item.scope, Scope::Namespace(_)))
     }
 
     /// Power that caps could save, in microwatts.
@@ -268,7 +272,7 @@ impl Bandwidth {
             }
             let (class, cap) = self.classes[at];
             let users = |hosts: bool, part: f64| -> Vec<User> {
-                let of_class = move |item: &Item| item.class == class && matches!(item.of, Of::Host(_)) == hosts;
+                let of_class = move |item: &Item| item.class == class && matches!(item.scope, Scope::Host(_)) == hosts;
                 let users = self.items.iter().zip(rates).filter(|(item, _)| of_class(item));
                 let used =
                     |item: &Item, rate: &Rate| (rate.bytes() * part).min(self.cap_of(item).unwrap_or(f64::INFINITY));
@@ -318,7 +322,7 @@ impl Bandwidth {
         let drive = f64::from(self.ssd.drives);
         // Any host may use all of it, so that only caps of namespaces are sure to save anything.
         let each = |item: &Item| {
-            let share = if matches!(item.of, Of::Host(_)) { 0.0 } else { drive / self.namespaces as f64 };
+            let share = if matches!(item.scope, Scope::Host(_)) { 0.0 } else { drive / self.namespaces as f64 };
             let written = self.ssd.most.written * share;
             Rate { read: 0.0, written: written.min(self.cap_of(item).unwrap_or(f64::INFINITY)) }
         };

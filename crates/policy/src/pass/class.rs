@@ -1,10 +1,12 @@
 //! The class of a namespace or a host, by what can meet it.
 
-use pilotlight_plant::{Goals, Of};
+use pilotlight_plant::{Goals, Scope};
 
 /// The highest class that a request of this host, or to this namespace, can have; who may come yet is not named.
-pub(super) fn highest_class(of: Of, others: &[Of], goals: &Goals) -> u8 {
-    let meets = |other: &&Of| matches!((of, other), (Of::Host(_), Of::Namespace(_)) | (Of::Namespace(_), Of::Host(_)));
-    let classes = others.iter().filter(meets).map(|&other| goals.class(of, other));
-    classes.chain([goals.priority(of)]).max().unwrap_or(0)
+pub(super) fn highest_class(scope: Scope, others: &[Scope], goals: &Goals) -> u8 {
+    let meets = |other: &&Scope| {
+        matches!((scope, other), (Scope::Host(_), Scope::Namespace(_)) | (Scope::Namespace(_), Scope::Host(_)))
+    };
+    let classes = others.iter().filter(meets).map(|&other| goals.class(scope, other));
+    classes.chain([goals.priority(scope)]).max().unwrap_or(0)
 }

@@ -154,7 +154,9 @@ impl Cpu {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{CoreId, CoreSample, CoreState, Cost, Depth, Goals, Knob, Of, SleepCost, Topology, Values};
+    use pilotlight_plant::{
+        CoreId, CoreSample, CoreState, Cost, Depth, Goals, Knob, Scope, SleepCost, Topology, Values,
+    };
 
     use super::super::cpu_model::CpuRow;
     use super::*;
@@ -175,10 +177,10 @@ mod tests {
         };
         let mut cpu = Cpu::new(CpuModel::new((1..=4).map(row).collect()).unwrap(), false);
         let quota = Knob {
-            of: Of::Server,
+            scope: Scope::Server,
             kind: Kind::QuotaPpm,
             values: Values::Range { min: 10_000, max: in_quota * CORE_PPM, step: 1_000 },
-            found: in_quota * CORE_PPM,
+            initial: in_quota * CORE_PPM,
             caller: Cost::Measured(0),
             effect: Cost::Measured(0),
         };

@@ -4,25 +4,25 @@
 //! the drives of the profile evenly. A host has the parts of all namespaces, as a plant does not say which of them it can reach; where no drive is
 //! known, that of one.
 
-use pilotlight_plant::{Capabilities, Of};
+use pilotlight_plant::{Capabilities, Scope};
 
 use super::ssd_model::SsdModel;
 
 /// Bytes a second for each of these namespaces and hosts.
-pub(super) fn floors(ssd: &SsdModel, all: &[Of], capabilities: &Capabilities) -> Vec<f64> {
-    let namespaces = all.iter().filter(|of| matches!(of, Of::Namespace(_))).count().max(1);
+pub(super) fn floors(ssd: &SsdModel, all: &[Scope], capabilities: &Capabilities) -> Vec<f64> {
+    let namespaces = all.iter().filter(|of| matches!(of, Scope::Namespace(_))).count().max(1);
     let of_drive = ssd.floor_bytes_per_s as f64;
     let share = of_drive * f64::from(ssd.drives) / namespaces as f64;
-    let drive = |of: Of| match of {
-        Of::Namespace(namespace) => capabilities.drive_of(namespace),
+    let drive = |scope: Scope| match scope {
+        Scope::Namespace(namespace) => capabilities.drive_of(namespace),
         _ => None,
     };
     let used: Vec<_> = all.iter().filter_map(|&of| drive(of)).collect();
     let sharers = |drive| used.iter().filter(|other| **other == drive).count();
-    let part = |&of: &Of| drive(of).map_or(share, |drive| of_drive / sharers(drive) as f64);
-    let of_all: f64 = all.iter().filter(|of| matches!(of, Of::Namespace(_))).map(part).sum();
+    let part = |&scope: &Scope| drive(scope).map_or(share, |drive| of_drive / sharers(drive) as f64);
+    let of_all: f64 = all.iter().filter(|of| matches!(of, Scope::Namespace(_))).map(part).sum();
     let of_host = if used.is_empty() { share } else { of_all };
-    all.iter().map(|of| if matches!(of, Of::Host(_)) { of_host } else { part(of) }).collect()
+    all.iter().map(|of| if matches!(of, Scope::Host(_)) { of_host } else { part(of) }).collect()
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
     /// In MiB/s, of three namespaces and a host where the profile has three drives.
     fn floors_of(drives: &[(u32, u16)]) -> Vec<f64> {
         let ssd = SsdModel { drives: 3, ..Profile::named("pass-xeon-gold-6430").unwrap().ssd };
-        let all = [Of::Namespace(0), Of::Namespace(1), Of::Namespace(7), Of::Host(0)];
+        let all = [Scope::Namespace(0), Scope::Namespace(1), Scope::Namespace(7), Scope::Host(0)];
         let plant = Capabilities { drives: drives.to_vec(), ..Capabilities::default() };
         floors(&ssd, &all, &plant).iter().map(|bytes_per_s| bytes_per_s / MIB).collect()
     }

@@ -272,7 +272,7 @@ impl Limiter for Pass {
         if self.cpu.is_empty() && self.bandwidth.is_empty() {
             return Err(Unsupported {
                 policy: NAME,
-                what: "a power limit, a quota of CPU time, cores that can sleep or caps on bandwidth",
+                feature: "a power limit, a quota of CPU time, cores that can sleep or caps on bandwidth",
                 remedy: "it takes Linux powercap or a cgroup that the server may write",
             });
         }

@@ -78,10 +78,10 @@ mod tests {
 
     #[test]
     fn threads_leave_a_core_that_is_not_healthy_until_it_is() {
-        assert_eq!(surged(&[3_000, 3_000]), [], "healthy");
+        assert_eq!(surged(&[3_000, 3_000]), [0_u16; 0], "healthy");
         assert_eq!(surged(&[2_000, 3_500, 3_500]), [0], "without the first it is healthy");
         assert_eq!(surged(&[3_500, 3_500, 3_000]), [0, 1], "overloaded: who leaves frees nothing, the last stays");
-        assert_eq!(surged(&[10_000]), [], "alone");
+        assert_eq!(surged(&[10_000]), [0_u16; 0], "alone");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub mod select;
 mod table;
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Command, CompletionMode, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
     Unsupported, View, Wants,
 };
 
@@ -116,7 +116,7 @@ impl Sandman {
     }
 
     fn unsupported(what: &'static str) -> Unsupported {
-        Unsupported { policy: NAME, what, remedy: "choose policy static or interrupt" }
+        Unsupported { policy: NAME, feature: what, remedy: "choose policy static or interrupt" }
     }
 }
 
@@ -220,7 +220,7 @@ impl Policy for Sandman {
         let mut belief = Belief::new(start.topology, start.cores, start.homes.iter().copied());
         for (thread, &home) in start.homes.iter().enumerate() {
             let thread = ThreadId(thread as u16);
-            out.push(Command::Completions { thread, how: Completions::Poll });
+            out.push(Command::Completions { thread, mode: CompletionMode::Poll });
             if start.cores[home.index()].state != CoreState::Awake {
                 let order = Command::Move { thread, to: start.topology.main() };
                 belief.follow(&order);

@@ -1,6 +1,6 @@
 //! The knobs of a test plant, and the power that its sensors read: the more is set, the more it draws.
 
-use pilotlight_plant::{Capabilities, Kind, KnobId, Of, Quantity, Reading, ReadingId, Source, Window};
+use pilotlight_plant::{Capabilities, Kind, KnobId, Quantity, Reading, ReadingId, Scope, Source, Window};
 
 use super::Dice;
 
@@ -13,7 +13,7 @@ pub(crate) struct Knobs {
 impl Knobs {
     /// As they were found.
     pub(crate) fn new(capabilities: Capabilities) -> Self {
-        let values = capabilities.knobs.iter().map(|knob| knob.found).collect();
+        let values = capabilities.knobs.iter().map(|knob| knob.initial).collect();
         Self { capabilities, values }
     }
 
@@ -27,26 +27,26 @@ impl Knobs {
 
     /// As the plant puts them back when a policy ends.
     pub(crate) fn put_back(&mut self) {
-        let found = self.capabilities.knobs.iter().map(|knob| knob.found);
+        let found = self.capabilities.knobs.iter().map(|knob| knob.initial);
         self.values = found.collect();
     }
 
     /// Power with the present settings: 100 W, up to 300 W for what is set, and up to 30 W that vary with the window.
-    fn power_uw(&self, of: Of, window: u64) -> u64 {
+    fn power_uw(&self, scope: Scope, window: u64) -> u64 {
         let share = |kind| {
             let of_kind = self.capabilities.knobs.iter().zip(&self.values).filter(move |(knob, _)| knob.kind == kind);
-            let (set, all) = of_kind.fold((0, 0), |sum, (knob, &value)| (sum.0 + value, sum.1 + knob.found));
+            let (set, all) = of_kind.fold((0, 0), |sum, (knob, &value)| (sum.0 + value, sum.1 + knob.initial));
             (100_000_000 * u128::from(set) / u128::from(all)) as u64
         };
         let varies = Dice(window).below(30_000_000);
         let capped = [Kind::LimitUw, Kind::QuotaPpm, Kind::BytesPerS].map(share).into_iter().sum::<u64>();
         let server_uw = 100_000_000 + capped + varies;
-        if of == Of::Server { server_uw } else { server_uw / 4 }
+        if scope == Scope::Server { server_uw } else { server_uw / 4 }
     }
 
     /// Bytes a second in one direction with the present settings.
-    fn bytes_per_s(&self, of: Of, window: u64) -> u64 {
-        let cap = self.capabilities.find_knob(of, Kind::BytesPerS).map(|(id, _)| self.values[id.index()]);
+    fn bytes_per_s(&self, scope: Scope, window: u64) -> u64 {
+        let cap = self.capabilities.find_knob(scope, Kind::BytesPerS).map(|(id, _)| self.values[id.index()]);
         Dice(window).below(4_000_000_000).min(cap.unwrap_or(u64::MAX) / 2)
     }
 
@@ -60,10 +60,10 @@ impl Knobs {
         let known = now_ns.saturating_sub(source.lag.ns()) / source.window_ns;
         let last = (1..=known).rev().find(|window| Dice(*window).below(8) != 0).map(|window| {
             let value = Some(match source.quantity {
-                Quantity::PowerUw => self.power_uw(source.of, window),
+                Quantity::PowerUw => self.power_uw(source.scope, window),
                 Quantity::LatencyNs(_) => 20_000 + Dice(window).below(3_000) * (1 + window / 64 % 3),
                 Quantity::BacklogBytes => Dice(window / 100).below(2),
-                _ => self.bytes_per_s(source.of, window),
+                _ => self.bytes_per_s(source.scope, window),
             });
             Window { ended_ns: window * source.window_ns, value }
         });

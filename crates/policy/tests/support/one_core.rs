@@ -1,9 +1,9 @@
 //! A server of one core, request by request, beside one that polls and gets the same requests.
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Cost, Depth, Goals, NEVER, Of, Policy, Quantity,
-    Reading, Refusal, RestCost, Sample, SleepCost, Source, Start, Stat, ThreadId, ThreadSample, Tolerance, Topology,
-    Window,
+    Capabilities, Command, CompletionMode, CoreId, CoreSample, CoreState, Cost, Depth, Goals, NEVER, Policy, Quantity,
+    Reading, Refusal, RestCost, Sample, Scope, SleepCost, Source, Start, Stat, ThreadId, ThreadSample, Tolerance,
+    Topology, Window,
 };
 use pilotlight_policy::build;
 
@@ -73,10 +73,10 @@ pub(crate) struct OneCore {
     machine: Machine,
     policy: Box<dyn Policy>,
     capabilities: Capabilities,
-    how: Completions,
+    mode: CompletionMode,
     awake_ns: u64,
     /// Everything that was commanded.
-    pub(crate) commanded: Vec<Completions>,
+    pub(crate) commanded: Vec<CompletionMode>,
     now_ns: u64,
     arrival_ns: f64,
     /// When it is free, and when the one that polls is.
@@ -95,7 +95,7 @@ fn capabilities(machine: &Machine) -> Capabilities {
         interrupts: true,
         rests: Some(RestCost { cpu: cost(said.rest_cpu), late: cost(said.late) }),
         server_sleep: machine.sleeps.then(|| cost(said.sleep_cpu)),
-        sources: vec![Source { of: Of::Server, quantity, window_ns: STEP_NS, lag: Cost::Measured(0) }],
+        sources: vec![Source { scope: Scope::Server, quantity, window_ns: STEP_NS, lag: Cost::Measured(0) }],
         ..Capabilities::default()
     }
 }
@@ -106,7 +106,7 @@ impl OneCore {
         let mut server = Self {
             policy: build("pacer", &[]).unwrap(),
             capabilities: capabilities(&machine),
-            how: Completions::Poll,
+            mode: CompletionMode::Poll,
             awake_ns: NEVER,
             commanded: Vec::new(),
             now_ns: 0,
@@ -140,17 +140,17 @@ impl OneCore {
     }
 
     /// The plant refuses how its I/O thread is to wait.
-    pub(crate) fn refuse(&mut self, how: Completions) {
-        self.how = Completions::Poll;
-        let command = Command::Completions { thread: ThreadId(0), how };
+    pub(crate) fn refuse(&mut self, mode: CompletionMode) {
+        self.mode = CompletionMode::Poll;
+        let command = Command::Completions { thread: ThreadId(0), mode };
         self.policy.on_refused(self.now_ns, &command, Refusal::Failed);
     }
 
     fn obey(&mut self, commands: &[Command]) {
         for command in commands {
-            let Command::Completions { how, .. } = *command else { panic!("{command:?}") };
-            self.how = how;
-            self.commanded.push(how);
+            let Command::Completions { mode, .. } = *command else { panic!("{command:?}") };
+            self.mode = mode;
+            self.commanded.push(mode);
         }
     }
 
@@ -162,13 +162,13 @@ impl OneCore {
     /// When the core begins with a request that comes at `at_ns` and finds it idle since `free_ns`, and CPU time until then.
     fn begin_ns(&self, at_ns: f64, free_ns: f64) -> (f64, f64) {
         let (idle_ns, costs) = (at_ns - free_ns, &self.machine.costs);
-        match self.how {
-            Completions::Poll if self.awake_ns != NEVER && idle_ns > self.awake_ns as f64 => {
+        match self.mode {
+            CompletionMode::Poll if self.awake_ns != NEVER && idle_ns > self.awake_ns as f64 => {
                 (at_ns + costs.wake, self.awake_ns as f64 + costs.sleep_cpu)
             }
-            Completions::Poll => (at_ns, idle_ns),
-            Completions::Interrupt => (at_ns + costs.wake, costs.sleep_cpu),
-            Completions::Hybrid { idle_ns: rest_ns, .. } => {
+            CompletionMode::Poll => (at_ns, idle_ns),
+            CompletionMode::Interrupt => (at_ns + costs.wake, costs.sleep_cpu),
+            CompletionMode::Hybrid { idle_ns: rest_ns, .. } => {
                 let whole_ns = f64::from(rest_ns) + costs.late + ROUND_NS;
                 let rests = (idle_ns / whole_ns).ceil();
                 (free_ns + rests * whole_ns, rests * (costs.rest_cpu + ROUND_NS).min(whole_ns))
@@ -196,7 +196,7 @@ impl OneCore {
         }
         if rate == 0.0 {
             self.arrival_ns = end_ns;
-            let sleeps = self.how == Completions::Poll && began_ns - self.free_ns.0 > self.awake_ns as f64;
+            let sleeps = self.mode == CompletionMode::Poll && began_ns - self.free_ns.0 > self.awake_ns as f64;
             sums.cpu_ns += if sleeps { 0.0 } else { self.begin_ns(end_ns, began_ns.max(self.free_ns.0)).1 };
         }
         self.tell(&sums);

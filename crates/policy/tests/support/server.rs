@@ -3,8 +3,8 @@
 #![allow(dead_code)] // each test takes what it needs
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy, Quantity,
-    Reading, ReadingId, Refusal, Sample, SleepCost, Source, Start, Stat, ThreadId, ThreadSample, Topology, Values,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Policy, Quantity, Reading,
+    ReadingId, Refusal, Sample, Scope, SleepCost, Source, Start, Stat, ThreadId, ThreadSample, Topology, Values,
     Window,
 };
 use pilotlight_policy::build;
@@ -119,39 +119,40 @@ pub(crate) struct Server {
     carry: f64,
 }
 
-fn knob(of: Of, kind: Kind, values: Values) -> Knob {
+fn knob(scope: Scope, kind: Kind, values: Values) -> Knob {
     let found = values.highest().unwrap();
-    Knob { of, kind, values, found, caller: Cost::Measured(0), effect: Cost::Measured(1_000_000) }
+    Knob { scope, kind, values, initial: found, caller: Cost::Measured(0), effect: Cost::Measured(1_000_000) }
 }
 
 fn capabilities(machine: &Machine) -> Capabilities {
     let frequency = |core| {
         let values = Values::Range { min: MIN_KHZ, max: MAX_KHZ, step: STEP_KHZ };
-        knob(Of::Core(CoreId(core)), Kind::FrequencyKhz, values)
+        knob(Scope::Core(CoreId(core)), Kind::FrequencyKhz, values)
     };
     let rate = Knob {
-        found: 500_000,
-        ..knob(Of::Background(0), Kind::RatePpm, Values::Range { min: 0, max: 1_000_000, step: 1 })
+        initial: 500_000,
+        ..knob(Scope::Background(0), Kind::RatePpm, Values::Range { min: 0, max: 1_000_000, step: 1 })
     };
     let mut knobs: Vec<_> = (0..machine.cores).map(frequency).chain([rate]).collect();
     let wake_limits = Values::List([0].into_iter().chain(WAKE_NS).collect());
-    knobs.push(Knob { found: WAKE_NS[0], ..knob(Of::Device(0), Kind::WakeLimitNs, wake_limits) });
-    knobs.push(Knob { found: 0, ..knob(Of::Device(0), Kind::PowerState, Values::List(vec![0, 1, 2])) });
+    knobs.push(Knob { initial: WAKE_NS[0], ..knob(Scope::Device(0), Kind::WakeLimitNs, wake_limits) });
+    knobs.push(Knob { initial: 0, ..knob(Scope::Device(0), Kind::PowerState, Values::List(vec![0, 1, 2])) });
     if machine.offline {
-        let online = |core| knob(Of::Core(CoreId(core)), Kind::Online, Values::List(vec![0, 1]));
+        let online = |core| knob(Scope::Core(CoreId(core)), Kind::Online, Values::List(vec![0, 1]));
         knobs.extend((1..machine.cores).map(online));
     }
-    let source = |of, quantity| Source { of, quantity, window_ns: STEP_NS, lag: Cost::Measured(0) };
-    let mut sources = vec![source(Of::Background(0), Quantity::BacklogBytes), source(Of::Server, Quantity::PowerUw)];
+    let source = |scope, quantity| Source { scope, quantity, window_ns: STEP_NS, lag: Cost::Measured(0) };
+    let mut sources =
+        vec![source(Scope::Background(0), Quantity::BacklogBytes), source(Scope::Server, Quantity::PowerUw)];
     for id in 0..machine.namespaces.len().max(1) as u32 {
-        let of = Of::Namespace(id);
+        let of = Scope::Namespace(id);
         sources.extend([source(of, Quantity::ReadBytesPerS), source(of, Quantity::WrittenBytesPerS)]);
         if !machine.namespaces.is_empty() {
             sources.extend(Stat::ALL.map(|stat| source(of, Quantity::LatencyNs(stat))));
         }
     }
     if machine.has_latency {
-        sources.push(source(Of::Server, Quantity::LatencyNs(Stat::Mean)));
+        sources.push(source(Scope::Server, Quantity::LatencyNs(Stat::Mean)));
     }
     let sleep = SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(30_000) };
     Capabilities {
@@ -174,7 +175,7 @@ impl Server {
             now_ns: 0,
             homes: (0..machine.cores).map(CoreId).collect(),
             awake: vec![true; machine.cores.into()],
-            values: capabilities.knobs.iter().map(|knob| knob.found).collect(),
+            values: capabilities.knobs.iter().map(|knob| knob.initial).collect(),
             backlog: 0,
             decision_ns: 0,
             answer: Vec::new(),
@@ -255,7 +256,7 @@ impl Server {
 
     /// Background work goes on.
     fn work(&mut self) {
-        let rate = self.capabilities.find_knob(Of::Background(0), Kind::RatePpm).unwrap().0;
+        let rate = self.capabilities.find_knob(Scope::Background(0), Kind::RatePpm).unwrap().0;
         self.backlog = self.backlog.saturating_sub(self.values[rate.index()] * 1_000);
     }
 
@@ -277,7 +278,7 @@ impl Server {
         let samples: Vec<_> = self.homes.iter().enumerate().map(thread).collect();
         let bytes_per_s = requests as f64 * load.bytes * 1e9 / STEP_NS as f64;
         let namespace = |of| match of {
-            Of::Namespace(id) => self.machine.namespaces.get(id as usize),
+            Scope::Namespace(id) => self.machine.namespaces.get(id as usize),
             _ => None,
         };
         let value = |of, quantity| match (namespace(of), quantity) {
@@ -299,7 +300,7 @@ impl Server {
             let source = &self.capabilities.sources[id.index()];
             source.reading(
                 *id,
-                Some(Window { ended_ns: self.now_ns, value: value(source.of, source.quantity) }),
+                Some(Window { ended_ns: self.now_ns, value: value(source.scope, source.quantity) }),
                 self.now_ns,
             )
         };
@@ -349,7 +350,7 @@ impl Server {
 
     /// The value of the background knob.
     pub(crate) fn rate(&self) -> u64 {
-        self.values[self.capabilities.find_knob(Of::Background(0), Kind::RatePpm).unwrap().0.index()]
+        self.values[self.capabilities.find_knob(Scope::Background(0), Kind::RatePpm).unwrap().0.index()]
     }
 
     /// The wake-up time that the drive's idle states may have, in nanoseconds.
@@ -359,7 +360,7 @@ impl Server {
     }
 
     fn value(&self, kind: Kind) -> u64 {
-        self.values[self.capabilities.find_knob(Of::Device(0), kind).unwrap().0.index()]
+        self.values[self.capabilities.find_knob(Scope::Device(0), kind).unwrap().0.index()]
     }
 
     /// Cores that are part of the system.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy,
-    Quantity, Reading, ReadingId, Refusal, RestCost, Sample, SleepCost, Source, Start, ThreadSample, Topology, Values,
+    Capabilities, Command, Component, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Policy, Quantity,
+    Reading, ReadingId, Refusal, RestCost, Sample, Scope, SleepCost, Source, Start, ThreadSample, Topology, Values,
     Window,
 };
 use pilotlight_policy::build;
@@ -153,30 +153,31 @@ impl Machine {
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {
-        let knob = |of, kind, (min, max, step), found, effect_ns| Knob {
-            of,
+        let knob = |scope, kind, (min, max, step), found, effect_ns| Knob {
+            scope,
             kind,
             values: Values::Range { min, max, step },
-            found,
+            initial: found,
             caller: Cost::Measured(0),
             effect: Cost::Measured(effect_ns),
         };
         let limit = (50_000_000, 270_000_000, 125_000);
         let mut knobs = vec![
-            knob(Of::Package(0), Kind::LimitUw, limit, 270_000_000, 10_000_000),
-            knob(Of::Server, Kind::QuotaPpm, (16_000, 8_000_000, 1_000), 8_000_000, 50_000_000),
+            knob(Scope::Package(0), Kind::LimitUw, limit, 270_000_000, 10_000_000),
+            knob(Scope::Server, Kind::QuotaPpm, (16_000, 8_000_000, 1_000), 8_000_000, 50_000_000),
         ];
-        let namespace = |at| knob(Of::Namespace(at as u32), Kind::BytesPerS, (1, UNCAPPED, 1), UNCAPPED, 0);
+        let namespace = |at| knob(Scope::Namespace(at as u32), Kind::BytesPerS, (1, UNCAPPED, 1), UNCAPPED, 0);
         knobs.extend((0..NAMESPACES).map(namespace));
         // Its window of 10 s is too long for a loop of 1 s.
-        knobs.push(knob(Of::Device(0), Kind::PowerState, (0, 2, 1), 0, 0));
-        let source = |of, quantity, window_ns, lag_ns| Source { of, quantity, window_ns, lag: Cost::Measured(lag_ns) };
-        let mut sources = vec![source(Of::Server, Quantity::PowerUw, self.window_steps * STEP_NS, LAG_NS)];
+        knobs.push(knob(Scope::Device(0), Kind::PowerState, (0, 2, 1), 0, 0));
+        let source =
+            |scope, quantity, window_ns, lag_ns| Source { scope, quantity, window_ns, lag: Cost::Measured(lag_ns) };
+        let mut sources = vec![source(Scope::Server, Quantity::PowerUw, self.window_steps * STEP_NS, LAG_NS)];
         let bytes_lag_ns = self.bytes_lag_steps as u64 * STEP_NS;
         let quantity = if self.writes { Quantity::WrittenBytesPerS } else { Quantity::ReadBytesPerS };
-        sources.extend((0..NAMESPACES).map(|at| source(Of::Namespace(at as u32), quantity, STEP_NS, bytes_lag_ns)));
+        sources.extend((0..NAMESPACES).map(|at| source(Scope::Namespace(at as u32), quantity, STEP_NS, bytes_lag_ns)));
         if self.has_package {
-            sources.push(source(Of::Package(0), Quantity::PowerUw, S, 0));
+            sources.push(source(Scope::Package(0), Quantity::PowerUw, S, 0));
         }
         let sleeps =
             vec![SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(30_000) }];
@@ -232,7 +233,7 @@ impl Plant {
             policy: build(name, settings).unwrap(),
             wanted: Vec::new(),
             now_ns: 0,
-            values: capabilities.knobs.iter().map(|knob| knob.found).collect(),
+            values: capabilities.knobs.iter().map(|knob| knob.initial).collect(),
             power_w: Vec::new(),
             first_bytes: Vec::new(),
             package_w: Vec::new(),
@@ -258,7 +259,7 @@ impl Plant {
 
     fn goals(&self) -> Goals {
         let classes = self.machine.classes.iter().enumerate();
-        let priorities = classes.map(|(at, &class)| (Of::Namespace(at as u32), class)).collect();
+        let priorities = classes.map(|(at, &class)| (Scope::Namespace(at as u32), class)).collect();
         let budget_uw = self.budget_w.map(|w| w * 1_000_000);
         Goals { budget_uw, priorities, minimums: self.machine.minimums.clone(), ..Goals::default() }
     }
@@ -331,14 +332,14 @@ impl Plant {
 
     fn reading(&self, id: ReadingId) -> Reading {
         let source = &self.capabilities.sources[id.index()];
-        let window = match source.of {
-            Of::Server => self.known,
-            Of::Package(_) => {
+        let window = match source.scope {
+            Scope::Server => self.known,
+            Scope::Package(_) => {
                 let last = self.package_w.iter().rev().take(STEPS_PER_S);
                 let mean_w = last.clone().sum::<f64>() / last.count().max(1) as f64;
                 Some(Window { ended_ns: self.now_ns, value: Some((mean_w * 1e6) as u64) })
             }
-            Of::Namespace(at) => {
+            Scope::Namespace(at) => {
                 let late_ns = self.machine.bytes_lag_steps as u64 * STEP_NS;
                 let known = self.now_ns.checked_sub(late_ns).zip(self.bytes.front());
                 known.map(|(ended_ns, bytes)| Window { ended_ns, value: Some(bytes[at as usize] as u64) })
@@ -421,7 +422,7 @@ impl Plant {
     }
 
     pub(crate) fn has_no_caps(&self) -> bool {
-        self.capabilities.knobs.iter().zip(&self.values).all(|(knob, &value)| value == knob.found)
+        self.capabilities.knobs.iter().zip(&self.values).all(|(knob, &value)| value == knob.initial)
     }
 
     /// What it draws instead of its budget, if that is out of reach.

@@ -21,7 +21,7 @@ use pilotlight_plant::Arrivals;
 use super::{Reactor, Slot};
 use crate::cells::add;
 use crate::clock;
-use crate::io_thread::{Completions, Polled};
+use crate::io_thread::{CompletionMode, Polled};
 
 /// Polls without work, one after the other, after which an I/O thread's descriptor is watched: registering it costs as much as
 /// a few of them, up to some tens of them with many connections, and one that gets work all the time is better not watched.
@@ -149,7 +149,7 @@ impl Slot {
     fn renew_completions(&mut self) {
         let how = self.cell.completions();
         if how != self.completions {
-            if !matches!(self.completions, Completions::Hybrid { .. }) {
+            if !matches!(self.completions, CompletionMode::Hybrid { .. }) {
                 *self.arrivals = Arrivals::default();
             }
             self.completions = how;
@@ -162,7 +162,7 @@ impl Slot {
             self.cell.served(self.polled, polled, begin, end);
         }
         self.polled = (end, polled.in_progress);
-        if matches!(self.completions, Completions::Hybrid { .. }) {
+        if matches!(self.completions, CompletionMode::Hybrid { .. }) {
             self.arrivals.note(begin, polled.requests, polled.in_progress);
         }
         add(if polled.busy { &self.cell.busy_ns } else { &self.cell.idle_ns }, end - begin);

@@ -8,7 +8,7 @@ use rustix::thread::{sched_yield, set_current_timer_slack};
 
 use super::{Idle, Reactor, Slot};
 use crate::clock;
-use crate::io_thread::Completions;
+use crate::io_thread::CompletionMode;
 
 /// Loops without work, one after the other, until a reactor that yields naps: threads that do nothing but yield can keep
 /// those of the kernel from running that finish direct writes, for seconds (seen on Linux 6.18 with two CPUs).
@@ -45,7 +45,7 @@ impl Reactor {
         if !self.unsent.is_empty() || !self.watch.is_settled() {
             return Rest::Poll;
         }
-        let interrupts = |slot: &Slot| slot.completions == Completions::Interrupt;
+        let interrupts = |slot: &Slot| slot.completions == CompletionMode::Interrupt;
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
         let pause = || match self.pause_ns(now) {
             0 => Rest::Poll,

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, Cost, Kind, Knob, NEVER, Next, Of, Policy, Refusal, Sample, SleepGoal,
-    Start, ThreadId, Tick, Unsupported, Values, View, Wants,
+    Command, CompletionMode, CoreId, CoreState, Cost, Kind, Knob, NEVER, Next, Policy, Refusal, Sample, Scope,
+    SleepGoal, Start, ThreadId, Tick, Unsupported, Values, View, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Polled, Runtime, RuntimeOptions};
 use rustix::event::{EventfdFlags, eventfd};
@@ -25,14 +25,16 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A knob with these values, found at the highest.
-pub fn knob(of: Of, kind: Kind, values: Values) -> Knob {
+pub fn knob(scope: Scope, kind: Kind, values: Values) -> Knob {
     let found = values.highest().expect("a value");
-    Knob { of, kind, values, found, caller: Cost::Assumed(0), effect: Cost::Assumed(0) }
+    Knob { scope, kind, values, initial: found, caller: Cost::Assumed(0), effect: Cost::Assumed(0) }
 }
 
 /// The frequency of each core, in steps.
 pub fn frequencies(cores: u16, min: u64, max: u64, step: u64) -> Vec<Knob> {
-    (0..cores).map(|core| knob(Of::Core(CoreId(core)), Kind::FrequencyKhz, Values::Range { min, max, step })).collect()
+    (0..cores)
+        .map(|core| knob(Scope::Core(CoreId(core)), Kind::FrequencyKhz, Values::Range { min, max, step }))
+        .collect()
 }
 
 /// Passes on what a test says, at the next interval.
@@ -119,14 +121,14 @@ pub struct Probe {
     id: u32,
     shown: Arc<Shown>,
     bell: OwnedFd,
-    completions: Completions,
+    completions: CompletionMode,
 }
 
 pub fn probe(id: u32) -> (Arc<Shown>, Box<Probe>) {
     let shown = Arc::new(Shown::default());
     let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
     shown.bell.set(bell.try_clone().expect("a descriptor")).expect("once");
-    (Arc::clone(&shown), Box::new(Probe { id, shown, bell, completions: Completions::Poll }))
+    (Arc::clone(&shown), Box::new(Probe { id, shown, bell, completions: CompletionMode::Poll }))
 }
 
 impl IoThread for Probe {
@@ -141,8 +143,8 @@ impl IoThread for Probe {
         self.shown.polled_now.store(false, SeqCst);
         Polled { requests, in_progress: 0, busy: requests > 0, finished: self.shown.finish.load(SeqCst) }
     }
-    fn set_completions(&mut self, how: Completions) {
-        self.completions = how;
+    fn set_completions(&mut self, mode: CompletionMode) {
+        self.completions = mode;
     }
     fn prepare_wait(&mut self, _now_ns: u64) -> Option<u64> {
         let nothing = self.shown.waiting.load(SeqCst) == 0 && !self.shown.finish.load(SeqCst);

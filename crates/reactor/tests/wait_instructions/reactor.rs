@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, Depth, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Command, CompletionMode, CoreId, CoreState, Depth, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
     Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Monitor, Polled, Runtime, RuntimeOptions};
@@ -90,7 +90,7 @@ fn a_move_wakes(how: Monitor, emulator: &'static Emulator) {
         eventually("the move", || runtime.stats().threads[0].home == worker);
     }
     // Between two polls it rests in the instruction too, and a message ends the rest long before its time.
-    say(Command::Completions { thread, how: Completions::Hybrid { idle_ns: u32::MAX, rest_ns: 0 } });
+    say(Command::Completions { thread, mode: CompletionMode::Hybrid { idle_ns: u32::MAX, rest_ns: 0 } });
     eventually("a rest", || runtime.stats().reactors[1].state == CoreState::Asleep(Depth::MonitorWait));
     let began = Instant::now();
     say(Command::Move { thread, to: main });

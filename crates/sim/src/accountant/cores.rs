@@ -418,8 +418,8 @@ fn slack_ns(scenario: &Scenario, slow: u64) -> u64 {
 /// The knobs that switch cores off, each with its core.
 fn switches(scenario: &Scenario) -> Vec<(usize, usize)> {
     let all = capabilities(scenario);
-    let switch = |(id, knob): (pilotlight_plant::KnobId, &pilotlight_plant::Knob)| match knob.of {
-        pilotlight_plant::Of::Core(core) => Some((id.index(), core.index())),
+    let switch = |(id, knob): (pilotlight_plant::KnobId, &pilotlight_plant::Knob)| match knob.scope {
+        pilotlight_plant::Scope::Core(core) => Some((id.index(), core.index())),
         _ => None,
     };
     all.knobs_of(pilotlight_plant::Kind::Online).filter_map(switch).collect()

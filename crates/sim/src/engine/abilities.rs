@@ -1,7 +1,7 @@
 //! What a simulated machine can do, and what it can measure. Its costs are those that it has.
 
 use pilotlight_plant::{
-    Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, RestCost, SleepCost, Source, Stat, Topology,
+    Capabilities, CoreId, Cost, Depth, Kind, Knob, Quantity, RestCost, Scope, SleepCost, Source, Stat, Topology,
     Unsupported, Values,
 };
 
@@ -70,10 +70,10 @@ fn knobs(scenario: &Scenario) -> Vec<Knob> {
 /// The rate of a class of background work.
 fn background_rate((class, work): (u16, &Background)) -> Knob {
     Knob {
-        of: Of::Background(class),
+        scope: Scope::Background(class),
         kind: Kind::RatePpm,
         values: Values::Range { min: 0, max: 1_000_000, step: 1 },
-        found: work.rate_ppm.into(),
+        initial: work.rate_ppm.into(),
         caller: Cost::Measured(u64::from(STORE_NS)),
         effect: Cost::Measured(0),
     }
@@ -83,10 +83,10 @@ fn background_rate((class, work): (u16, &Background)) -> Knob {
 fn power_states(scenario: &Scenario) -> Vec<Knob> {
     let states = |drive: &SsdModel| if drive.cache.is_some() { 1 } else { drive.power_states() as u64 };
     let knob = |(drive, states)| Knob {
-        of: Of::Device(drive),
+        scope: Scope::Device(drive),
         kind: Kind::PowerState,
         values: Values::Range { min: 0, max: states - 1, step: 1 },
-        found: 0,
+        initial: 0,
         caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
         effect: Cost::Measured(0),
     };
@@ -103,10 +103,10 @@ fn wake_limits(scenario: &Scenario) -> Vec<Knob> {
         limits
     };
     let knob = |(drive, limits)| Knob {
-        of: Of::Device(drive),
+        scope: Scope::Device(drive),
         kind: Kind::WakeLimitNs,
         values: Values::List(limits),
-        found: 0,
+        initial: 0,
         caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
         effect: Cost::Measured(0),
     };
@@ -122,10 +122,10 @@ fn wake_limits(scenario: &Scenario) -> Vec<Knob> {
 fn switches(scenario: &Scenario) -> Vec<Knob> {
     let Some(hotplug) = scenario.machine.hotplug else { return Vec::new() };
     let knob = |core| Knob {
-        of: Of::Core(core),
+        scope: Scope::Core(core),
         kind: Kind::Online,
         values: Values::List(vec![0, 1]),
-        found: 1,
+        initial: 1,
         caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
         effect: Cost::Measured(hotplug.offline_ns.max(hotplug.online_ns)),
     };
@@ -136,21 +136,21 @@ fn switches(scenario: &Scenario) -> Vec<Knob> {
 const CAPS: (u64, u64) = (1_000_000, 1_000_000_000_000);
 
 /// What bandwidth can be capped of: each drive is a namespace, each connection a host. Not where jobs use drives beside I/O threads.
-fn capped(scenario: &Scenario) -> impl Iterator<Item = Of> + use<> {
+fn capped(scenario: &Scenario) -> impl Iterator<Item = Scope> + use<> {
     let (drives, hosts) = match scenario.scheduled {
         None => (scenario.drives.len() as u32, scenario.workload.connections.len() as u32),
         Some(_) => (0, 0),
     };
-    (0..drives).map(Of::Namespace).chain((0..hosts).map(Of::Host))
+    (0..drives).map(Scope::Namespace).chain((0..hosts).map(Scope::Host))
 }
 
-fn cap(of: Of) -> Knob {
+fn cap(scope: Scope) -> Knob {
     let (min, max) = CAPS;
     Knob {
-        of,
+        scope,
         kind: Kind::BytesPerS,
         values: Values::Range { min, max, step: 1 },
-        found: max,
+        initial: max,
         caller: Cost::Measured(u64::from(STORE_NS)),
         effect: Cost::Measured(0),
     }
@@ -166,11 +166,11 @@ fn quota_period(scenario: &Scenario) -> Option<Knob> {
     values.sort_unstable();
     values.dedup();
     limited_workers(scenario).next().map(|_| Knob {
-        of: Of::Server,
+        scope: Scope::Server,
         kind: Kind::QuotaPeriodNs,
         effect: Cost::Measured(values.last().copied().unwrap_or(found)),
         values: Values::List(values),
-        found,
+        initial: found,
         caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
     })
 }
@@ -196,10 +196,10 @@ pub(super) fn first_scheduled(scenario: &Scenario) -> usize {
 fn power_limit(machine: &Machine) -> Option<Knob> {
     let Machine { power, speed, limits, .. } = machine;
     (speed.min_khz < speed.max_khz && power.cpu_uw.deep < power.cpu_uw.poll).then(|| Knob {
-        of: Of::Package(0),
+        scope: Scope::Package(0),
         kind: Kind::LimitUw,
         values: Values::Range { min: power.cpu_uw.deep, max: power.cpu_uw.poll, step: 1_000_000 },
-        found: power.cpu_uw.poll,
+        initial: power.cpu_uw.poll,
         caller: Cost::Measured(u64::from(machine.director.frequency_ns)),
         effect: Cost::Measured(POWER_PERIODS * limits.power_period_ns),
     })
@@ -213,10 +213,10 @@ fn quota(scenario: &Scenario) -> Option<Knob> {
     let workers = limited_workers(scenario).count() as u64;
     let limits = scenario.machine.limits;
     (workers > 0).then(|| Knob {
-        of: Of::Server,
+        scope: Scope::Server,
         kind: Kind::QuotaPpm,
         values: Values::Range { min: LEAST_QUOTA_PPM * workers, max: 1_000_000 * workers, step: 1_000 * workers },
-        found: 1_000_000 * workers,
+        initial: 1_000_000 * workers,
         caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
         effect: Cost::Measured(limits.quota_period_ns),
     })
@@ -230,10 +230,10 @@ fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
     let Speed { min_khz, max_khz, step_khz, transition_ns, .. } = machine.speed;
     let [min, max, step] = [min_khz, max_khz, step_khz.max(1)].map(u64::from);
     let knob = |core| Knob {
-        of: Of::Core(core),
+        scope: Scope::Core(core),
         kind: Kind::FrequencyKhz,
         values: Values::Range { min, max, step },
-        found: max,
+        initial: max,
         caller: Cost::Measured(u64::from(machine.director.frequency_ns)),
         effect: Cost::Measured(transition_ns),
     };
@@ -246,21 +246,21 @@ fn server_power(scenario: &Scenario) -> Source {
     let sensors = &scenario.sensors;
     let (window_ns, lag_ns) =
         sensors.meter.map_or((sensors.window_ns, sensors.lag_ns), |meter| (meter.window_ns, meter.lag_ns));
-    Source { of: Of::Server, quantity: Quantity::PowerUw, window_ns, lag: Cost::Measured(lag_ns) }
+    Source { scope: Scope::Server, quantity: Quantity::PowerUw, window_ns, lag: Cost::Measured(lag_ns) }
 }
 
 /// Power of the CPU, of the server and of each drive, bytes a second of each drive, namespace and host, latencies, and
 /// background work that is to be done.
 fn sources(scenario: &Scenario) -> Vec<Source> {
     let (window_ns, lag) = (scenario.sensors.window_ns, Cost::Measured(scenario.sensors.lag_ns));
-    let source = |of, quantity| Source { of, quantity, window_ns, lag };
-    let drives = || (0..scenario.drives.len() as u16).map(Of::Device);
-    let mut all = vec![source(Of::Package(0), Quantity::PowerUw), server_power(scenario)];
+    let source = |scope, quantity| Source { scope, quantity, window_ns, lag };
+    let drives = || (0..scenario.drives.len() as u16).map(Scope::Device);
+    let mut all = vec![source(Scope::Package(0), Quantity::PowerUw), server_power(scenario)];
     all.extend(drives().map(|drive| source(drive, Quantity::PowerUw)));
     all.extend(drives().map(|drive| source(drive, Quantity::BytesPerS)));
-    all.extend([Stat::Mean, Stat::P50, Stat::P99].map(|stat| source(Of::Server, Quantity::LatencyNs(stat))));
+    all.extend([Stat::Mean, Stat::P50, Stat::P99].map(|stat| source(Scope::Server, Quantity::LatencyNs(stat))));
     let classes = 0..scenario.workload.background.len() as u16;
-    all.extend(classes.map(|class| source(Of::Background(class), Quantity::BacklogBytes)));
+    all.extend(classes.map(|class| source(Scope::Background(class), Quantity::BacklogBytes)));
     let directions = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS];
     all.extend(capped(scenario).flat_map(|of| directions.map(|quantity| source(of, quantity))));
     all

@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use pilotlight_plant::Of;
+use pilotlight_plant::Scope;
 
 use super::floor::Submission;
 
@@ -126,10 +126,10 @@ impl Caps {
     }
 
     /// From `at_ns` on a namespace or a host may move so many bytes a second; `None` for any. Changes come in the order of time.
-    pub(crate) fn order(&mut self, at_ns: u64, of: Of, bytes_per_s: Option<u64>) {
-        let index = match of {
-            Of::Namespace(namespace) => namespace as usize,
-            Of::Host(host) => self.namespaces + host as usize,
+    pub(crate) fn order(&mut self, at_ns: u64, scope: Scope, bytes_per_s: Option<u64>) {
+        let index = match scope {
+            Scope::Namespace(namespace) => namespace as usize,
+            Scope::Host(host) => self.namespaces + host as usize,
             _ => return,
         };
         self.orders.push_back((at_ns, index, bytes_per_s));

@@ -32,9 +32,9 @@ fn run(caps: &mut Caps, commands: &[(u64, usize, u32)]) -> Vec<(u64, usize, u32,
     out
 }
 
-fn capped(of: Of, bytes_per_s: u64) -> Caps {
+fn capped(scope: Scope, bytes_per_s: u64) -> Caps {
     let mut caps = Caps::new(1, 4);
-    caps.order(0, of, Some(bytes_per_s));
+    caps.order(0, scope, Some(bytes_per_s));
     caps
 }
 
@@ -51,7 +51,7 @@ proptest! {
             at_ns += gap_ns;
             (at_ns, host, bytes)
         }).collect();
-        let mut caps = capped(if of_host { Of::Host(2) } else { Of::Namespace(0) }, bytes_per_s);
+        let mut caps = capped(if of_host { Scope::Host(2) } else { Scope::Namespace(0) }, bytes_per_s);
         let out = run(&mut caps, &commands);
         prop_assert_eq!(out.len(), commands.len());
         let mine = |host: usize| !of_host || host == 2;
@@ -75,7 +75,7 @@ proptest! {
 #[test]
 fn what_is_wanted_all_the_time_gets_the_cap() {
     let commands: Vec<_> = (0..3_000).map(|number| (SECOND + number * 10, 0, 4_096)).collect();
-    let out = run(&mut capped(Of::Namespace(0), 4_096_000), &commands);
+    let out = run(&mut capped(Scope::Namespace(0), 4_096_000), &commands);
     let last_ns = out.last().unwrap().0;
     assert!(last_ns.abs_diff(4 * SECOND) < 20_000_000, "3,000 commands at 1,000 a second took {last_ns} ns");
     assert_eq!(
@@ -89,7 +89,7 @@ fn what_is_wanted_all_the_time_gets_the_cap() {
 #[test]
 fn hosts_share_a_namespace_by_bytes_whatever_they_have_waiting() {
     let commands: Vec<_> = (0..4_000).map(|at| if at < 400 { (at, 0, 65_536) } else { (at, 1, 4_096) }).collect();
-    let out = run(&mut capped(Of::Namespace(0), 10_000_000), &commands);
+    let out = run(&mut capped(Scope::Namespace(0), 10_000_000), &commands);
     let bytes = |host: usize| -> u64 {
         let until_ns = SECOND;
         out.iter().filter(|one| one.1 == host && one.0 < until_ns).map(|one| u64::from(one.2)).sum()
@@ -100,9 +100,9 @@ fn hosts_share_a_namespace_by_bytes_whatever_they_have_waiting() {
 #[test]
 fn a_cap_that_is_lifted_lets_everything_go_and_a_higher_one_more() {
     let commands: Vec<_> = (0..100).map(|number| (number * 10, 0, 1_000_000)).collect();
-    let mut caps = capped(Of::Namespace(0), 1_000_000);
-    caps.order(2 * SECOND, Of::Namespace(0), Some(10_000_000));
-    caps.order(4 * SECOND, Of::Namespace(0), None);
+    let mut caps = capped(Scope::Namespace(0), 1_000_000);
+    caps.order(2 * SECOND, Scope::Namespace(0), Some(10_000_000));
+    caps.order(4 * SECOND, Scope::Namespace(0), None);
     let out = run(&mut caps, &commands);
     let until = |ns: u64| out.iter().filter(|command| command.0 < ns).count();
     assert_eq!((until(SECOND / 2), until(2 * SECOND)), (1, 2));
@@ -115,8 +115,8 @@ fn a_cap_that_is_lifted_lets_everything_go_and_a_higher_one_more() {
 fn the_lower_of_two_caps_holds() {
     let commands: Vec<_> = (0..100).map(|number| (number * 10, 1, 100_000)).collect();
     let last_ns = |host: u64, namespace: u64| {
-        let mut caps = capped(Of::Namespace(0), namespace);
-        caps.order(0, Of::Host(1), Some(host));
+        let mut caps = capped(Scope::Namespace(0), namespace);
+        caps.order(0, Scope::Host(1), Some(host));
         run(&mut caps, &commands)[99].0
     };
     for (host, namespace) in [(1_000_000, 5_000_000), (5_000_000, 1_000_000)] {

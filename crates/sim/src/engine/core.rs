@@ -17,7 +17,7 @@ mod rest;
 
 use std::collections::VecDeque;
 
-use pilotlight_plant::Completions;
+use pilotlight_plant::CompletionMode;
 
 use super::floor::{At, Change, Floor, Message, Say, scaled};
 use super::quota::Share;
@@ -94,7 +94,7 @@ impl EmptyLoop {
         let fixed_ns = scaled(floor.machine.poll.loop_ns.max(1), factor).max(1);
         let step_ns = scaled(floor.empty_step_ns, factor);
         let polls = !floor.interrupts.is_active()
-            && ring.iter().all(|&thread| floor.threads[usize::from(thread)].how() == Completions::Poll);
+            && ring.iter().all(|&thread| floor.threads[usize::from(thread)].how() == CompletionMode::Poll);
         Self { polls, fixed_ns, step_ns, loop_ns: fixed_ns + step_ns * ring.len() as u64 }
     }
 

@@ -8,7 +8,7 @@ mod changes;
 mod commands;
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Goals, KnobId, NEVER, Of, Policy, Sample, Start,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Goals, KnobId, NEVER, Policy, Sample, Scope, Start,
     ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
 };
 
@@ -52,7 +52,7 @@ pub(crate) struct Director {
     goals: Goals,
     classes: Vec<Option<u8>>,
     /// Hosts and namespaces that each I/O thread serves.
-    served: Vec<Vec<(Of, Of)>>,
+    served: Vec<Vec<(Scope, Scope)>>,
     /// Knobs that the policy has set.
     set: Vec<KnobId>,
     /// Why a policy that was to take over could not.
@@ -337,11 +337,11 @@ impl Director {
 }
 
 /// Hosts and namespaces that each I/O thread serves: a connection is a host, a drive is a namespace.
-fn served(scenario: &Scenario) -> Vec<Vec<(Of, Of)>> {
+fn served(scenario: &Scenario) -> Vec<Vec<(Scope, Scope)>> {
     let mut served = vec![Vec::new(); usize::from(scenario.threads)];
-    for (host, connection) in (0..).map(Of::Host).zip(&scenario.workload.connections) {
+    for (host, connection) in (0..).map(Scope::Host).zip(&scenario.workload.connections) {
         let (from, many) = connection.drives;
-        let drives = (from..from.saturating_add(many)).map(|drive| (host, Of::Namespace(drive.into())));
+        let drives = (from..from.saturating_add(many)).map(|drive| (host, Scope::Namespace(drive.into())));
         served[usize::from(connection.thread)].extend(drives);
     }
     served

@@ -1,6 +1,6 @@
 //! What all cores share: I/O threads, requests in progress, and what they have handed to drives, network and each other.
 
-use pilotlight_plant::{Arrivals, Completions};
+use pilotlight_plant::{Arrivals, CompletionMode};
 
 use super::background::{self, Background};
 use super::caps::Caps;
@@ -17,7 +17,7 @@ use crate::trace::{Recorder, State, What};
 /// An I/O thread.
 #[derive(Debug)]
 pub(crate) struct IoThread {
-    how: Completions,
+    mode: CompletionMode,
     /// Where it is to live; where it lives is in the ring of a core.
     pub(crate) destination: u16,
     /// How often it has been ordered elsewhere: an order that was overtaken by another counts for nothing.
@@ -43,7 +43,7 @@ pub(crate) struct IoThread {
 impl IoThread {
     pub(crate) fn new(home: u16) -> Self {
         Self {
-            how: Completions::Poll,
+            mode: CompletionMode::Poll,
             destination: home,
             orders: 0,
             home: Some(home),
@@ -74,19 +74,19 @@ impl IoThread {
 
     /// Whether it does not wait by interrupts.
     pub(crate) fn is_polled(&self) -> bool {
-        self.how != Completions::Interrupt
+        self.mode != CompletionMode::Interrupt
     }
 
-    pub(crate) fn how(&self) -> Completions {
-        self.how
+    pub(crate) fn how(&self) -> CompletionMode {
+        self.mode
     }
 
     /// It waits in this way from now on.
-    pub(crate) fn set_how(&mut self, how: Completions) {
-        if !matches!(self.how, Completions::Hybrid { .. }) {
+    pub(crate) fn set_how(&mut self, mode: CompletionMode) {
+        if !matches!(self.mode, CompletionMode::Hybrid { .. }) {
             (*self.arrivals, self.noted) = (Arrivals::default(), self.polled);
         }
-        self.how = how;
+        self.mode = mode;
     }
 
     /// Hybrid polling: after a poll that began at `now_ns`.
@@ -98,7 +98,7 @@ impl IoThread {
 
     /// How long it may be left alone, by the way in which it waits.
     pub(crate) fn rest_ns(&self, now_ns: u64) -> Option<u64> {
-        self.how.rest_ns(self.arrivals.oldest_ns(), now_ns)
+        self.mode.rest_ns(self.arrivals.oldest_ns(), now_ns)
     }
 
     /// Requests in progress, integrated until `now_ns`.
@@ -361,7 +361,7 @@ impl Floor<'_> {
     pub(crate) fn poll(&mut self, thread: u16, at: At) -> u64 {
         let Self { machine, plans, threads, jobs, submissions, answers, recorder, due_ns, background, .. } = self;
         let io = &mut threads[usize::from(thread)];
-        let extra_ns = if io.how == Completions::Interrupt { machine.kernel.request_ns } else { 0 };
+        let extra_ns = if io.mode == CompletionMode::Interrupt { machine.kernel.request_ns } else { 0 };
         let (costs, cost_ns) = (&machine.poll, self.empty_step_ns);
         io.in_progress_ns(at.now_ns);
         let numbers = &mut self.numbers;
@@ -382,7 +382,7 @@ impl Floor<'_> {
         step.receive();
         step.complete();
         let PollStep { io, cost_ns, background, .. } = step; // whose address is never taken, so that it lies in registers
-        if matches!(io.how, Completions::Hybrid { .. }) {
+        if matches!(io.mode, CompletionMode::Hybrid { .. }) {
             io.note_arrivals(at.now_ns);
         }
         if !background.is_empty() {
@@ -525,7 +525,7 @@ mod tests {
     fn under_hybrid_polling_each_request_has_its_own_rest() {
         let mut io = IoThread::new(0);
         (io.polled, io.in_progress) = (5, 2);
-        io.set_how(Completions::Hybrid { idle_ns: 10, rest_ns: 50 });
+        io.set_how(CompletionMode::Hybrid { idle_ns: 10, rest_ns: 50 });
         let mut after_poll = |now_ns, polled, in_progress| {
             (io.polled, io.in_progress) = (polled, in_progress);
             io.note_arrivals(now_ns);

@@ -22,7 +22,7 @@
 //! The answer is the I/O thread's here, as over TCP (`nvmet_tcp_queue_response`); over RDMA the taker posts it (`nvmet_rdma_queue_response`), and a worker
 //! runs later, when it has been sent.
 
-use pilotlight_plant::Completions;
+use pilotlight_plant::CompletionMode;
 
 use super::due::{Due, Line};
 use super::floor::Floor;
@@ -93,8 +93,8 @@ impl Interrupts {
     }
 
     /// An I/O thread waits in this way from now on; whether cores begin to take interrupts.
-    pub(crate) fn begin(&mut self, how: Completions) -> bool {
-        let begins = !self.is_active && how == Completions::Interrupt && !self.pending.is_empty();
+    pub(crate) fn begin(&mut self, mode: CompletionMode) -> bool {
+        let begins = !self.is_active && mode == CompletionMode::Interrupt && !self.pending.is_empty();
         self.is_active |= begins;
         begins
     }
@@ -145,7 +145,7 @@ impl Floor<'_> {
     pub(crate) fn arrive_by_interrupt(&mut self, at_ns: u64, job: Job) {
         let thread = usize::from(job.thread);
         let io = &self.threads[thread];
-        if !self.interrupts.takes_packets() || io.how() != Completions::Interrupt {
+        if !self.interrupts.takes_packets() || io.how() != CompletionMode::Interrupt {
             return self.arrive(at_ns, job);
         }
         let home = io.destination;
@@ -174,7 +174,8 @@ impl Floor<'_> {
         name: u64,
         place: u32,
     ) {
-        if !self.interrupts.takes_completions() || self.threads[usize::from(thread)].how() != Completions::Interrupt {
+        if !self.interrupts.takes_completions() || self.threads[usize::from(thread)].how() != CompletionMode::Interrupt
+        {
             return self.complete_beside(at_ns, thread, name, place);
         }
         let Interrupts { kernel, cores, pending, .. } = &mut self.interrupts;

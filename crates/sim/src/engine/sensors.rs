@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pilotlight_plant::{Of, Quantity, Reading, ReadingId, Source, Stat, Window};
+use pilotlight_plant::{Quantity, Reading, ReadingId, Scope, Source, Stat, Window};
 
 use super::background::come_bytes;
 use super::collect::{DrivesTook, Member};
@@ -200,16 +200,16 @@ impl Sensors {
         };
         let latency = |value: u64| (happened.latency.count() > 0).then_some(value);
         let moved = |of| match of {
-            Of::Device(drive) => of_drives.get(usize::from(drive)).copied(),
-            Of::Namespace(drive) => happened.moved.get(drive as usize).copied(),
-            Of::Host(host) => happened.hosts.get(host as usize).copied(),
+            Scope::Device(drive) => of_drives.get(usize::from(drive)).copied(),
+            Scope::Namespace(drive) => happened.moved.get(drive as usize).copied(),
+            Scope::Host(host) => happened.hosts.get(host as usize).copied(),
             _ => None,
         };
-        let value = |source: &Source| match (source.of, source.quantity) {
-            (Of::Package(_), Quantity::PowerUw) => Some(a_second(energy.cpu_uj)),
-            (Of::Server, Quantity::PowerUw) => Some(a_second(energy.system_uj())),
-            (Of::Device(drive), Quantity::PowerUw) => Some(drive_uw(drive.into())),
-            (Of::Background(class), Quantity::BacklogBytes) => {
+        let value = |source: &Source| match (source.scope, source.quantity) {
+            (Scope::Package(_), Quantity::PowerUw) => Some(a_second(energy.cpu_uj)),
+            (Scope::Server, Quantity::PowerUw) => Some(a_second(energy.system_uj())),
+            (Scope::Device(drive), Quantity::PowerUw) => Some(drive_uw(drive.into())),
+            (Scope::Background(class), Quantity::BacklogBytes) => {
                 let (class, done) = self.background.get(usize::from(class))?;
                 Some(come_bytes(class, self.end_ns).saturating_sub(*done))
             }
@@ -234,7 +234,8 @@ impl Sensors {
         self.readings.clear();
         let metered = self.metered(now_ns);
         for (index, (id, source)) in self.wanted.iter().enumerate() {
-            let by_meter = self.meter.is_some() && (source.of, source.quantity) == (Of::Server, Quantity::PowerUw);
+            let by_meter =
+                self.meter.is_some() && (source.scope, source.quantity) == (Scope::Server, Quantity::PowerUw);
             let window = last.map(|last| Window { ended_ns: last.ended_ns, value: last.values[index] });
             self.readings.push(source.reading(*id, if by_meter { metered } else { window }, now_ns));
         }

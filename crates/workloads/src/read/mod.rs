@@ -34,7 +34,7 @@ pub struct Options {
     /// The program `pilotlab`; the one beside this program where it is not given.
     #[serde(default)]
     pub program: Option<PathBuf>,
-    /// One or several mechanisms of completion, as in docs/completion.md; `interrupt` where it is not given.
+    /// One or several mechanisms of completion, as in docs/measure.md; `interrupt` where it is not given.
     #[serde(default = "interrupt")]
     pub mechanism: Knob,
     /// One or several sizes of a read; `4k` where it is not given.

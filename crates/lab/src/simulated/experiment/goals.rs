@@ -1,6 +1,6 @@
 //! What an experiment asks of policies: a tolerance, a power budget, from the start or over time, and priorities and minimums of bandwidth.
 
-use pilotlight_plant::{Goals, Of, Tolerance};
+use pilotlight_plant::{Goals, Scope, Tolerance};
 use serde::{Deserialize, Serialize};
 
 use super::schema::Experiment;
@@ -63,14 +63,17 @@ pub fn budgets(experiment: &Experiment) -> Vec<(u64, Option<u64>)> {
 }
 
 /// Drives are namespaces and connections are hosts, each by its number.
-fn priorities(experiment: &Experiment) -> Vec<(Of, u8)> {
+fn priorities(experiment: &Experiment) -> Vec<(Scope, u8)> {
     let mut all = Vec::new();
     let mut first = 0_u32;
     for drives in &experiment.drives {
         let own = first..first + u32::from(drives.count);
         first = own.end;
         all.extend(
-            drives.priority.into_iter().flat_map(|priority| own.clone().map(move |at| (Of::Namespace(at), priority))),
+            drives
+                .priority
+                .into_iter()
+                .flat_map(|priority| own.clone().map(move |at| (Scope::Namespace(at), priority))),
         );
     }
     // Connections of a trace come before those of the workload.
@@ -79,7 +82,9 @@ fn priorities(experiment: &Experiment) -> Vec<(Of, u8)> {
     for group in &experiment.workload {
         let own = first..first + group.connections;
         first = own.end;
-        all.extend(group.priority.into_iter().flat_map(|priority| own.clone().map(move |at| (Of::Host(at), priority))));
+        all.extend(
+            group.priority.into_iter().flat_map(|priority| own.clone().map(move |at| (Scope::Host(at), priority))),
+        );
     }
     all
 }
@@ -130,7 +135,7 @@ mod tests {
         let goals = goals(&experiment(top, &drives, &load));
         assert_eq!(goals.len(), 1);
         let (at_ns, goals) = &goals[0];
-        let named = [(Of::Namespace(2), 3), (Of::Host(2), 2), (Of::Host(3), 2)];
+        let named = [(Scope::Namespace(2), 3), (Scope::Host(2), 2), (Scope::Host(3), 2)];
         assert_eq!((*at_ns, goals.priorities.as_slice(), goals.minimum(3)), (0, &named[..], 20 << 20));
     }
 

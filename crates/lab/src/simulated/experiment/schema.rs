@@ -1,4 +1,4 @@
-//! What stands in an experiment's file (`experiments/*.toml`). Unknown keys are refused; docs/experiments.md tells it to people.
+//! What stands in an experiment's file (`experiments/*.toml`). Unknown keys are refused; docs/experiments.md describes it.
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};

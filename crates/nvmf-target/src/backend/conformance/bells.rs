@@ -1,6 +1,6 @@
 //! A waiting thread is woken by the condition that the channel's `wait` returns.
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 use super::super::{Op, Random};
 use super::{Driver, Subject, ok};
@@ -18,16 +18,16 @@ pub(super) fn ring(subject: &Subject<'_>, block_size: u32) {
     let mut driver = Driver::open(&*backend, 64);
     let mut random = Random::new(subject.seed);
     for round in 0..ROUNDS {
-        driver.set_completions(Completions::Interrupt);
+        driver.set_completions(CompletionMode::Interrupt);
         submit_some(&mut driver, &mut random, block_size);
         finish(&mut driver);
         // Requests submitted in polling mode complete after the change, too.
-        driver.set_completions(Completions::Poll);
+        driver.set_completions(CompletionMode::Poll);
         submit_some(&mut driver, &mut random, block_size);
         if round % 2 == 0 {
             driver.poll();
         }
-        driver.set_completions(Completions::Interrupt);
+        driver.set_completions(CompletionMode::Interrupt);
         finish(&mut driver);
     }
     assert_eq!(driver.rest(), Wait::Event, "nothing is in flight");

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::{Backend, Bell, Channel, Completion, IoError, Loan, Op, Request, Submitted, Tag};
@@ -189,7 +189,7 @@ impl Driver {
     }
 
     /// Sets how the channel signals completions.
-    pub fn set_completions(&mut self, how: Completions) {
+    pub fn set_completions(&mut self, how: CompletionMode) {
         self.channel.set_completions(how, &self.bell);
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 
 use super::super::aio::{Aio, Command};
 use super::super::blocking::BlockingPool;
@@ -323,10 +323,10 @@ impl Channel for FileChannel {
         self.slots.len() - self.free.len()
     }
 
-    fn set_completions(&mut self, how: Completions, bell: &Arc<Bell>) {
+    fn set_completions(&mut self, mode: CompletionMode, bell: &Arc<Bell>) {
         self.replies.set_bell(bell);
         if let Some(aio) = &mut self.aio {
-            aio.set_bell((how == Completions::Interrupt).then(|| Arc::clone(bell)));
+            aio.set_bell((mode == CompletionMode::Interrupt).then(|| Arc::clone(bell)));
         }
     }
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use pilotlight_reactor::Completions;
+use pilotlight_reactor::CompletionMode;
 use tempfile::TempDir;
 
 use super::super::conformance::{self, Driver, Subject};
@@ -411,7 +411,7 @@ fn reads_and_overwrites_use_no_thread() {
 fn waits(limits: Limits) -> (u32, u32) {
     let backend = fresh(&on_disk(), 4096, 256, limits);
     let mut driver = Driver::open(&backend, 32);
-    driver.set_completions(Completions::Interrupt);
+    driver.set_completions(CompletionMode::Interrupt);
     let (mut rung, mut polled) = (0, 0);
     for lba in 0..256 {
         let tag = driver.submit(Op::Write { fua: false }, lba, 1, Some(&[1; 4096]));

@@ -344,7 +344,7 @@ fn sockets_that_cannot_be() {
 
 #[test]
 fn the_reference_lists_the_parameters_of_every_policy() {
-    let reference = include_str!("../../../../../docs/configuration.md");
+    let reference = include_str!("../../../../../docs/configuration-keys.md");
     for policy in POLICIES {
         let settings = (policy.parameters)(&[]);
         if settings.is_empty() {
@@ -354,6 +354,6 @@ fn the_reference_lists_the_parameters_of_every_policy() {
         for setting in settings {
             table += &format!("| `{}` | `{}` | {} |\n", setting.key, setting.value, setting.allowed);
         }
-        assert!(reference.contains(&table), "docs/configuration.md does not have this table:\n{table}");
+        assert!(reference.contains(&table), "docs/configuration-keys.md does not have this table:\n{table}");
     }
 }

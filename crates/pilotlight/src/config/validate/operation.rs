@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::config::SubsystemConfig;
-use pilotlight_plant::{Goal, Goals, Of, Tolerance};
+use pilotlight_plant::{Goal, Goals, Scope, Tolerance};
 
 use super::Checker;
 use crate::admin::NONE;
@@ -178,7 +178,7 @@ impl Checker<'_> {
     }
 
     fn tolerance(&mut self, written: &GoalsDraft) -> Option<Tolerance> {
-        Some(self.parsed(written.tolerance.as_ref(), parse_tolerance)??.of(Of::Server))
+        Some(self.parsed(written.tolerance.as_ref(), parse_tolerance)??.of(Scope::Server))
     }
 
     /// The text of a profile that `pass` takes.

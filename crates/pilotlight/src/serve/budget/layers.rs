@@ -1,7 +1,7 @@
 //! Which goals are in force: those set by hand, over the schedule, over the configuration.
 
 use pilotlight_nvmf_target::Capped;
-use pilotlight_plant::{Goals, Of};
+use pilotlight_plant::{Goals, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, Priority, Schedule};
@@ -132,7 +132,7 @@ impl Configured {
     pub(in crate::serve) fn goals(&self, by_hand: &ByHand, now_s: u64) -> Goals {
         Goals {
             budget_uw: self.budget(by_hand, now_s).budget_uw,
-            tolerances: self.tolerance(by_hand).into_iter().map(|bound| bound.of(Of::Server)).collect(),
+            tolerances: self.tolerance(by_hand).into_iter().map(|bound| bound.of(Scope::Server)).collect(),
             priorities: Vec::new(), // by name: `priorities`
             minimums: over(&self.goals.minimums, &by_hand.minimums),
         }
@@ -147,7 +147,7 @@ impl Configured {
     /// The tolerance of the server.
     fn tolerance(&self, by_hand: &ByHand) -> Option<LatencyBound> {
         let set = by_hand.tolerances.iter().find(|(of, _)| of.is_none());
-        set.map_or_else(|| self.goals.tolerance(Of::Server).map(LatencyBound::from), |(_, bound)| *bound)
+        set.map_or_else(|| self.goals.tolerance(Scope::Server).map(LatencyBound::from), |(_, bound)| *bound)
     }
 
     /// Priorities in force.
@@ -250,7 +250,7 @@ mod tests {
             let tolerances = by_hand.map(|text| (None, bound(text))).into_iter().collect();
             configured.goals(&ByHand { tolerances, ..ByHand::default() }, 0).tolerances
         };
-        let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().of(Of::Server));
+        let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().of(Scope::Server));
         assert_eq!([None, Some("off"), Some("500us p99")].map(tolerances), [vec![before], vec![], vec![after]]);
         let namespace = |nsid| Capped::Namespace { nqn: "a".to_owned(), nsid };
         let configured = Configured { tolerances: vec![(namespace(1), bound("20%").unwrap())], ..configured };

@@ -12,7 +12,7 @@ mod store;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pilotlight_plant::{Of, Quantity, Source};
+use pilotlight_plant::{Quantity, Scope, Source};
 
 pub(super) use judge::{Judge, Seen, Verdict};
 pub(super) use layers::{ByHand, Configured, HandBudget, Named, Origin};
@@ -35,8 +35,8 @@ pub(crate) fn domain(wanted: Option<BudgetDomain>, sources: &[Source]) -> Budget
 /// Whether a source measures a part of this domain.
 pub(super) fn belongs(source: &Source, domain: BudgetDomain) -> bool {
     let of_domain = match domain {
-        BudgetDomain::Server => source.of == Of::Server,
-        BudgetDomain::Cpu => matches!(source.of, Of::Package(_)),
+        BudgetDomain::Server => source.scope == Scope::Server,
+        BudgetDomain::Cpu => matches!(source.scope, Scope::Package(_)),
     };
     of_domain && source.quantity == Quantity::PowerUw
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use pilotlight_plant::Of;
+use pilotlight_plant::Scope;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
@@ -53,7 +53,7 @@ impl Digest {
         let Configured { goals, priorities, tolerances, domain, schedule } = configured;
         Self {
             budget_uw: goals.budget_uw,
-            tolerance: goals.tolerance(Of::Server).map(LatencyBound::from),
+            tolerance: goals.tolerance(Scope::Server).map(LatencyBound::from),
             domain: *domain,
             schedule: schedule.as_ref().map(ToString::to_string),
             priorities: priorities.iter().map(|(of, priority)| (of.clone().into(), *priority)).collect(),

@@ -84,7 +84,7 @@ impl Running for Recorder {
         ServerStats::default()
     }
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
-        let unsupported = Unsupported { policy: policy.name(), what: "a test", remedy: "none" };
+        let unsupported = Unsupported { policy: policy.name(), feature: "a test", remedy: "none" };
         self.note(format!("policy {}", policy.name())).map_err(|_| unsupported)
     }
     fn set_goals(&self, goals: Goals) {

@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use pilotlight_nvmf_target::CapStats;
-use pilotlight_plant::{Goal, Goals, Of};
+use pilotlight_plant::{Goal, Goals, Scope};
 use pilotlight_reactor::clock;
 use tracing::{info, warn};
 
@@ -391,7 +391,7 @@ fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
 
 /// The tolerance of the server, for people.
 pub(in crate::serve) fn tolerance_of(goals: &Goals) -> String {
-    format_tolerance(goals.tolerance(Of::Server).map(LatencyBound::from))
+    format_tolerance(goals.tolerance(Scope::Server).map(LatencyBound::from))
 }
 
 /// What a budget that was asked for is as one set by hand; `None` where there is to be none.

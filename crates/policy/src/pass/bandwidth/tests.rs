@@ -10,24 +10,24 @@ const MIB: f64 = 1_048_576.0;
 const WATT: f64 = 1_000.0 * MIB;
 
 /// Two namespaces and a host, on two drives.
-fn bandwidth(priorities: &[(Of, u8)]) -> Bandwidth {
+fn bandwidth(priorities: &[(Scope, u8)]) -> Bandwidth {
     bandwidth_of(1, priorities)
 }
 
 fn plant(namespaces: u32, hosts: u32) -> Capabilities {
-    let knob = |of| Knob {
-        of,
+    let knob = |scope| Knob {
+        scope,
         kind: Kind::BytesPerS,
         values: Values::Range { min: 1, max: u64::MAX, step: 1 },
-        found: u64::MAX,
+        initial: u64::MAX,
         caller: Cost::Measured(0),
         effect: Cost::Measured(0),
     };
-    let knobs = (0..namespaces).map(Of::Namespace).chain((0..hosts).map(Of::Host)).map(knob).collect();
+    let knobs = (0..namespaces).map(Scope::Namespace).chain((0..hosts).map(Scope::Host)).map(knob).collect();
     Capabilities { knobs, ..Capabilities::default() }
 }
 
-fn bandwidth_of(hosts: u32, priorities: &[(Of, u8)]) -> Bandwidth {
+fn bandwidth_of(hosts: u32, priorities: &[(Scope, u8)]) -> Bandwidth {
     let ssd = SsdModel { drives: 2, ..Profile::named("pass-xeon-gold-6430").unwrap().ssd };
     let mut bandwidth = Bandwidth::new(ssd);
     let goals = Goals { priorities: priorities.to_vec(), ..Goals::default() };
@@ -57,7 +57,7 @@ fn all_of_a_class_get_one_cap_so_the_lighter_user_loses_nothing() {
 
 #[test]
 fn a_class_is_capped_when_the_lower_one_is_at_the_floor_and_raised_before_it() {
-    let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
+    let mut bandwidth = bandwidth(&[(Scope::Namespace(1), 5)]);
     let rates = reads(&[2.0 * WATT, 2.0 * WATT]);
     bandwidth.cut(1.5e6, &rates);
     assert_eq!(caps(&bandwidth), [Some(500), None]);
@@ -71,7 +71,7 @@ fn a_class_is_capped_when_the_lower_one_is_at_the_floor_and_raised_before_it() {
 
 #[test]
 fn the_class_of_a_request_is_the_lower_one_of_its_host_and_its_namespace() {
-    let mut bandwidth = bandwidth(&[(Of::Namespace(0), 5), (Of::Namespace(1), 5), (Of::Host(0), 1)]);
+    let mut bandwidth = bandwidth(&[(Scope::Namespace(0), 5), (Scope::Namespace(1), 5), (Scope::Host(0), 1)]);
     assert_eq!(bandwidth.items.len(), 3, "a host that is named has a cap of its own");
     bandwidth.cut(0.5e6, &reads(&[WATT, WATT, WATT]));
     assert_eq!(caps(&bandwidth), [None, None, Some(500)]);
@@ -79,7 +79,7 @@ fn the_class_of_a_request_is_the_lower_one_of_its_host_and_its_namespace() {
 
 #[test]
 fn a_namespace_that_is_not_named_has_the_class_of_its_hosts() {
-    let mut bandwidth = bandwidth_of(2, &[(Of::Host(0), 5), (Of::Host(1), 1)]);
+    let mut bandwidth = bandwidth_of(2, &[(Scope::Host(0), 5), (Scope::Host(1), 1)]);
     let rates = reads(&[WATT, WATT, 1.5 * WATT, 0.5 * WATT]);
     bandwidth.cut(0.25e6, &rates);
     assert_eq!(caps(&bandwidth), [None, None, None, Some(250)], "the other host is not held back");
@@ -90,17 +90,17 @@ fn a_namespace_that_is_not_named_has_the_class_of_its_hosts() {
 
 #[test]
 fn before_any_sample_any_host_may_use_all_that_the_drives_can_do() {
-    let mut bandwidth = bandwidth_of(2, &[(Of::Host(0), 5), (Of::Host(1), 1)]);
+    let mut bandwidth = bandwidth_of(2, &[(Scope::Host(0), 5), (Scope::Host(1), 1)]);
     bandwidth.limit(10e6);
     assert_eq!(caps(&bandwidth), [Some(1_800), Some(1_800), Some(1_800), Some(10)]);
 }
 
 #[test]
 fn other_priorities_leave_no_class_capped_above_one_that_is_not_at_the_floor() {
-    let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
+    let mut bandwidth = bandwidth(&[(Scope::Namespace(1), 5)]);
     bandwidth.cut(1e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
     assert_eq!(caps(&bandwidth), [Some(1_000), None]);
-    bandwidth.replace(&plant(2, 1), &Goals { priorities: vec![(Of::Namespace(0), 7)], ..Goals::default() });
+    bandwidth.replace(&plant(2, 1), &Goals { priorities: vec![(Scope::Namespace(0), 7)], ..Goals::default() });
     assert_eq!(caps(&bandwidth), [Some(1_000), Some(10)]);
 }
 
@@ -121,21 +121,21 @@ fn namespaces_on_one_drive_have_half_of_its_floor_each() {
 
 #[test]
 fn who_shares_a_drive_is_cut_further_than_who_has_one() {
-    let mut bandwidth = bandwidth(&[(Of::Host(0), 0)]);
+    let mut bandwidth = bandwidth(&[(Scope::Host(0), 0)]);
     let mut plant = plant(2, 1);
     let third = plant.knobs[0].clone();
-    plant.knobs.push(Knob { of: Of::Namespace(2), ..third });
+    plant.knobs.push(Knob { scope: Scope::Namespace(2), ..third });
     plant.drives = vec![(0, 1), (1, 1), (2, 0)];
-    bandwidth.replace(&plant, &Goals { priorities: vec![(Of::Host(0), 0)], ..Goals::default() });
+    bandwidth.replace(&plant, &Goals { priorities: vec![(Scope::Host(0), 0)], ..Goals::default() });
     bandwidth.cut(9e6, &reads(&[WATT, WATT, WATT, WATT]));
     assert_eq!(caps(&bandwidth), [Some(5), Some(5), Some(20), Some(10)], "the host has two drives");
 }
 
 #[test]
 fn a_class_keeps_its_minimum() {
-    let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
+    let mut bandwidth = bandwidth(&[(Scope::Namespace(1), 5)]);
     let goals = |mib: u64| Goals {
-        priorities: vec![(Of::Namespace(1), 5)],
+        priorities: vec![(Scope::Namespace(1), 5)],
         minimums: vec![(0, mib << 20), (5, 1_000 << 20)],
         ..Goals::default()
     };
@@ -150,7 +150,7 @@ fn a_class_keeps_its_minimum() {
 
 #[test]
 fn what_comes_changes_no_cap() {
-    let priorities = [(Of::Namespace(1), 5), (Of::Namespace(2), 5)];
+    let priorities = [(Scope::Namespace(1), 5), (Scope::Namespace(2), 5)];
     let mut bandwidth = bandwidth(&priorities);
     bandwidth.cut(3e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
     let before = caps(&bandwidth);

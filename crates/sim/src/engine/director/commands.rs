@@ -1,6 +1,6 @@
 //! Commands: what each changes, and what it costs the main core.
 
-use pilotlight_plant::{Command, Completions, CoreId, Depth, Kind, KnobId, Of, Refusal, SleepCost, ThreadId};
+use pilotlight_plant::{Command, CompletionMode, CoreId, Depth, Kind, KnobId, Refusal, Scope, SleepCost, ThreadId};
 
 use super::Director;
 use crate::engine::abilities::STORE_NS;
@@ -83,10 +83,10 @@ impl Director {
                 self.wake(core, cores, floor.machine);
                 Ok(())
             }
-            Command::Completions { thread, how } => {
+            Command::Completions { thread, mode } => {
                 let io = floor.threads.get_mut(thread.index()).ok_or(Refusal::Unknown)?;
-                io.set_how(how);
-                if floor.interrupts.begin(how) {
+                io.set_how(mode);
+                if floor.interrupts.begin(mode) {
                     cores.iter_mut().for_each(Core::look_again);
                 }
                 if let Some(home) = io.home {
@@ -110,7 +110,7 @@ impl Director {
         floor: &mut Floor<'_>,
     ) -> Result<(), Refusal> {
         let knob = self.capabilities.knob(id).filter(|knob| knob.values.lowest().is_some());
-        let (of, kind) = knob.map(|knob| (knob.of, knob.kind)).ok_or(Refusal::Unknown)?;
+        let (of, kind) = knob.map(|knob| (knob.scope, knob.kind)).ok_or(Refusal::Unknown)?;
         // A cap or a rate is a word of the server's own; all else is a file of the kernel.
         let cost_ns = if matches!(kind, Kind::BytesPerS | Kind::RatePpm) {
             STORE_NS
@@ -118,7 +118,7 @@ impl Director {
             floor.machine.director.frequency_ns
         };
         let at_ns = cores[self.topology.main().index()].spend(cost_ns);
-        if let (Of::Core(core), Kind::FrequencyKhz) = (of, kind) {
+        if let (Scope::Core(core), Kind::FrequencyKhz) = (of, kind) {
             self.decisions.frequencies += 1;
             floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
         }
@@ -138,8 +138,8 @@ impl Director {
         floor: &mut Floor<'_>,
     ) {
         let Some(knob) = self.capabilities.knob(id) else { return };
-        let value = knob.found;
-        if let (Of::Core(core), Kind::FrequencyKhz) = (knob.of, knob.kind) {
+        let value = knob.initial;
+        if let (Scope::Core(core), Kind::FrequencyKhz) = (knob.scope, knob.kind) {
             floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
         }
         // Every knob that was set can be turned.
@@ -156,37 +156,37 @@ impl Director {
         floor: &mut Floor<'_>,
     ) -> Result<(), Refusal> {
         let knob = self.capabilities.knob(id).ok_or(Refusal::Unknown)?;
-        match (knob.of, knob.kind) {
-            (Of::Core(core), Kind::FrequencyKhz) => {
+        match (knob.scope, knob.kind) {
+            (Scope::Core(core), Kind::FrequencyKhz) => {
                 meter.order(at_ns, core.index(), u32::try_from(value).unwrap_or(u32::MAX));
             }
-            (_, Kind::LimitUw) => meter.limit(at_ns, (value < knob.found).then_some(value)),
+            (_, Kind::LimitUw) => meter.limit(at_ns, (value < knob.initial).then_some(value)),
             (_, Kind::QuotaPpm) => {
-                self.quota.0 = (value < knob.found).then_some(value);
+                self.quota.0 = (value < knob.initial).then_some(value);
                 self.limit_time(at_ns, cores, floor);
             }
             (_, Kind::QuotaPeriodNs) => {
-                self.quota.1 = knob.values.nearest(value).unwrap_or(knob.found);
+                self.quota.1 = knob.values.nearest(value).unwrap_or(knob.initial);
                 self.limit_time(at_ns, cores, floor);
             }
             (of, Kind::BytesPerS) => {
                 let value = knob.values.nearest(value).unwrap_or(value);
-                floor.caps.order(at_ns, of, (value < knob.found).then_some(value));
+                floor.caps.order(at_ns, of, (value < knob.initial).then_some(value));
             }
-            (Of::Background(class), Kind::RatePpm) => {
-                let value = knob.values.nearest(value).unwrap_or(knob.found);
+            (Scope::Background(class), Kind::RatePpm) => {
+                let value = knob.values.nearest(value).unwrap_or(knob.initial);
                 floor.background.order(at_ns, class, value);
                 floor.look_at_background();
             }
-            (Of::Device(drive), Kind::PowerState) => {
-                let state = knob.values.nearest(value).unwrap_or(knob.found);
+            (Scope::Device(drive), Kind::PowerState) => {
+                let state = knob.values.nearest(value).unwrap_or(knob.initial);
                 floor.drive_orders.push((at_ns, drive, DriveOrder::PowerState(state as usize)));
             }
-            (Of::Device(drive), Kind::WakeLimitNs) => {
-                let limit_ns = knob.values.nearest(value).unwrap_or(knob.found);
+            (Scope::Device(drive), Kind::WakeLimitNs) => {
+                let limit_ns = knob.values.nearest(value).unwrap_or(knob.initial);
                 floor.drive_orders.push((at_ns, drive, DriveOrder::WakeLimitNs(limit_ns)));
             }
-            (Of::Core(core), Kind::Online) => return self.switch(core, value > 0, at_ns, cores, floor),
+            (Scope::Core(core), Kind::Online) => return self.switch(core, value > 0, at_ns, cores, floor),
             _ => return Err(Refusal::Unsupported),
         }
         Ok(())
@@ -302,11 +302,11 @@ pub fn command_code(command: &Command) -> (u64, u64) {
         Command::Move { thread, to } => (1, pair(thread.0, u64::from(to.0))),
         Command::Sleep { core, goal } => (2, pair(core.0, goal.wake_within_ns.min(u64::from(u32::MAX)))),
         Command::Wake { core } => (3, pair(core.0, 0)),
-        Command::Completions { thread, how } => {
-            let how = match how {
-                Completions::Poll => 0,
-                Completions::Interrupt => 1,
-                Completions::Hybrid { idle_ns, rest_ns } => 2 + u64::from(idle_ns.max(rest_ns)),
+        Command::Completions { thread, mode } => {
+            let how = match mode {
+                CompletionMode::Poll => 0,
+                CompletionMode::Interrupt => 1,
+                CompletionMode::Hybrid { idle_ns, rest_ns } => 2 + u64::from(idle_ns.max(rest_ns)),
             };
             (4, pair(thread.0, how))
         }
