@@ -1,4 +1,4 @@
-//! All that can be said, by flags and in a file, and that both lead to the same.
+//! All options, as flags and in a file, with the same result.
 
 use expect_test::expect;
 use pilotlight_nvmf_target::Capped;
@@ -188,14 +188,14 @@ min_bytes_per_s = "50MB/s"
 
 #[test]
 fn a_namespace_may_shrink_where_the_file_says_so() {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     let loaded = bench.load(&EVERY_KEY.replace("shrink = false", "shrink = true")).unwrap();
     assert_eq!(loaded.may_shrink, [("nqn.2024-05.com.example:disks".to_owned(), 7)]);
 }
 
 #[test]
 fn a_file_says_everything() {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     let loaded = bench.load(EVERY_KEY).unwrap();
     let warnings = loaded.warnings(false);
     assert_eq!(warnings.matches("warning: ").count(), 1, "{warnings}");
@@ -274,7 +274,7 @@ fn a_file_says_everything() {
 
 #[test]
 fn only_files_with_blocks_of_4_kib_have_background_work() {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     let refused = |from: &str, to: &str| bench.load(&EVERY_KEY.replace(from, to)).unwrap_err().render(false);
     let small = refused("nsid = 9\n", "nsid = 9\nblock_size = 512\n");
     assert!(small.contains("need blocks of 4096 bytes"), "{small}");
@@ -316,7 +316,7 @@ fn flags_and_file_lead_to_the_same_configuration() {
         limits = { max_memory = "2GiB" }
         subsystem = [{ nqn = "nqn.2024-05.com.example:a", namespace = [{ nsid = 1, backend = "mem:1GiB" }] }]
     "#;
-    assert_eq!(flags(&line).unwrap().config, Bench::new().load(text).unwrap().config);
+    assert_eq!(flags(&line).unwrap().config, ConfigDir::new().load(text).unwrap().config);
 }
 
 #[test]
