@@ -31,7 +31,8 @@ impl CapKnobs {
 
     /// A namespace and its drive.
     fn drive(&self, entry: &Entry) -> Option<(u32, u16)> {
-        let (Scope::Namespace(namespace), Some(path), false) = (entry.scope, &entry.path, entry.limit.is_retired()) else {
+        let (Scope::Namespace(namespace), Some(path), false) = (entry.scope, &entry.path, entry.limit.is_retired())
+        else {
             return None;
         };
         let find = || self.machine.as_ref()?.drive_of(path);

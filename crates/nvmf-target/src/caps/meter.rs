@@ -165,8 +165,9 @@ pub(super) fn count_of(scope: Scope) -> usize {
 
 fn sources_of(entry: &Entry) -> impl Iterator<Item = Source> {
     let scope = entry.scope;
-    let bytes =
-        QUANTITIES.map(|quantity| Source { scope, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG }).into_iter();
+    let bytes = QUANTITIES
+        .map(|quantity| Source { scope, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG })
+        .into_iter();
     bytes.chain(latency::sources_of(scope)).take(count_of(scope))
 }
 
