@@ -31,7 +31,7 @@ pub fn line(text: impl Display) -> anyhow::Result<()> {
     print(format_args!("{text}\n"))
 }
 
-/// What it means that standard output was not written.
+/// The error for a failed write to standard output.
 pub fn failed(error: io::Error) -> anyhow::Error {
     if error.kind() == ErrorKind::BrokenPipe {
         return Closed.into();
@@ -50,7 +50,7 @@ pub fn say(text: impl Display) {
     tell(format_args!("{text}\n"));
 }
 
-/// Whether standard output takes colours: it is a terminal, and the user has not asked for none (no-color.org).
+/// Whether standard output is a terminal, and `NO_COLOR` is not set (no-color.org).
 pub fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

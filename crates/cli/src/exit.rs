@@ -8,13 +8,13 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::console::{self, Closed};
 
-/// What a shell reports of a command that SIGPIPE has ended.
+/// The exit status that a shell reports for a command ended by SIGPIPE.
 const ENDED_BY_SIGPIPE: u8 = 128 + SIGPIPE as u8;
 
 /// Why the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// As asked; for a server: everything finished and flushed.
+    /// Success; for a server: everything finished and flushed.
     Clean,
     /// It could not start, or failed.
     Failed,
@@ -29,7 +29,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// What the shell sees.
+    /// The exit code.
     pub const fn code(self) -> u8 {
         match self {
             Self::Clean => 0,
@@ -47,7 +47,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// How the program ends on an error: by SIGPIPE, without a message, where nobody reads what it prints.
+/// The exit code for an error. If the reader of standard output has closed it, SIGPIPE ends the program without a message.
 pub fn ended(error: &anyhow::Error) -> ExitCode {
     if !error.is::<Closed>() {
         return failed(error).into();

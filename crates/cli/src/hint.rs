@@ -1,4 +1,4 @@
-//! What is added to an answer of `clap`: where a command has gone, and an example of a command that is incomplete.
+//! Hints added to errors of `clap`: the new name of a moved command, and an example of an incomplete one.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};

@@ -1,4 +1,4 @@
-//! What the command lines of `pilotlight` and `pilotlab` share.
+//! Shared parts of the command lines of `pilotlight` and `pilotlab`.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::console;
 use crate::exit::Exit;
 
-/// What the command does, in full.
+/// The long help.
 pub const ABOUT: &str = "\
 Put back what a run that was killed has changed on the machine.
 
@@ -67,7 +67,7 @@ pub struct RestoreArgs {
     roots: Option<PathBuf>,
 }
 
-/// What came of one journal.
+/// The result for one journal.
 #[derive(Debug, Serialize)]
 struct Report {
     journal: PathBuf,
@@ -118,7 +118,7 @@ fn one(journal: &Path, roots: &Roots, options: Options, program: &str) -> Report
     Report { journal: journal.to_owned(), running, changes, dry_run: options.dry_run, removed, error }
 }
 
-/// What who is not root should know: runs of root have left theirs elsewhere.
+/// A hint for users other than root: journals of root are in another directory.
 fn of_root(own: &Path, of_root: &Path, program: &str) -> Option<String> {
     let nothing = || find(of_root).is_ok_and(|journals| journals.is_empty());
     if own == of_root || nothing() {
@@ -149,7 +149,7 @@ fn text(reports: &[Report], folder: &Path) -> String {
     text
 }
 
-/// What becomes of a journal that could be read.
+/// The result for a journal that could be read.
 fn file(report: &Report) -> String {
     let fate = match (report.dry_run, report.removed) {
         (true, true) => "this journal would then be removed",
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_journal_is_told() {
+    fn an_invalid_journal_is_reported() {
         let report = one(Path::new("/no/such.jsonl"), &Roots::default(), Options::default(), "p");
         assert!(!report.running && report.changes.is_empty());
         assert!(report.error.as_deref().is_some_and(|error| error.contains("/no/such.jsonl")), "{report:?}");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_root_hears_of_roots_journals() {
+    fn other_users_get_a_hint_about_journals_of_root() {
         let folder = tempfile::tempdir().unwrap();
         let (own, roots) = (folder.path().join("own"), folder.path().join("roots"));
         assert_eq!(of_root(&own, &roots, "p"), None, "there is no such folder");

@@ -55,17 +55,17 @@ pub(crate) struct Cli {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What the program can do.
+/// A command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(Box<ServeArgs>),
-    /// What a running server is and does
+    /// Show the state of a running server
     Status(crate::status::StatusArgs),
     /// The same live in a terminal, with keys for policy, budget and tolerance
     Top(crate::top::TopArgs),
@@ -136,7 +136,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
     pub(crate) listen: Vec<String>,
 
-    /// Address that hosts are told, where it differs from the one they reach (address translation)
+    /// Address that the discovery log gives to hosts, if it differs from the listening one (address translation)
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
     pub(crate) advertise: Option<String>,
 
@@ -144,7 +144,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = "Network")]
     pub(crate) mdns: bool,
 
-    /// What to export: mem:SIZE, mem:SIZE,hugepages (allocated at start), file:PATH (a file or a block device),
+    /// Namespace to export: mem:SIZE, mem:SIZE,hugepages (allocated at start), file:PATH (a file or a block device),
     /// file:PATH?size=SIZE (created where missing) or null:SIZE; repeatable, numbered from 1 [default: mem:1GiB]
     #[arg(long, value_name = "BACKEND", help_heading = "Storage")]
     pub(crate) namespace: Vec<String>,
@@ -169,7 +169,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "CORE", help_heading = "Resources")]
     pub(crate) main_core: Option<u32>,
 
-    /// For tests on small machines: so many reactors without cores of their own, instead of --cores
+    /// For tests on small machines: this number of unpinned reactors, instead of --cores
     #[arg(long, value_name = "COUNT", help_heading = "Resources")]
     pub(crate) reactors: Option<u32>,
 
@@ -210,7 +210,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "POWER", help_heading = "Policy")]
     pub(crate) budget: Option<String>,
 
-    /// What the budget is of: server, or cpu for the CPU packages [default: server where the sensor measures it, else cpu]
+    /// Domain of the budget: server, or cpu for the CPU packages [default: server if the sensor measures it, else cpu]
     #[arg(long, value_name = "DOMAIN", help_heading = "Policy")]
     pub(crate) budget_domain: Option<String>,
 
@@ -227,12 +227,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BOUND", help_heading = "Policy")]
     pub(crate) tolerance: Option<String>,
 
-    /// What measures power: auto, none, rapl, hwmon, hwmon:CHIP, modelled or modelled:PROFILE.toml [default: auto: RAPL, else
+    /// Power sensor: auto, none, rapl, hwmon, hwmon:CHIP, modelled or modelled:PROFILE.toml [default: auto: RAPL, else
     /// the firmware's power meter]
     #[arg(long, value_name = "SENSOR", help_heading = "Policy")]
     pub(crate) sensor: Option<String>,
 
-    /// Quiet time until the whole server sleeps in the kernel, or never, or policy: as the policy says [default: policy]
+    /// Time without requests until the whole server sleeps in the kernel; or never; or policy: the policy decides [default: policy]
     #[arg(long, value_name = "TIME", help_heading = "Policy")]
     pub(crate) sleep_after: Option<String>,
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{Client, SocketArgs, tell};
-use crate::admin::hosts::DisconnectRequest;
-use crate::admin::request::Request;
+use crate::admin::client::{self, SocketArgs};
+use crate::admin::request::{DisconnectRequest, Request};
 use crate::config::format_duration;
 use crate::exit::Exit;
 use crate::table::{Table, printable};
@@ -105,20 +104,15 @@ pub(crate) struct ConnectionReport {
 
 /// Prints who is connected.
 pub(crate) fn list(args: &ConnectionsArgs) -> anyhow::Result<Exit> {
-    let answer = Client::connect(&args.socket)?.ask::<Connections>(&Request::Connections);
-    tell(answer, |report| {
-        if args.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        Ok(if report.connections.is_empty() { "no host is connected\n".to_owned() } else { table(&report.connections) })
+    client::run::<Connections>(&args.socket, &Request::Connections {}, args.json, |report| {
+        if report.connections.is_empty() { "no host is connected\n".to_owned() } else { table(&report.connections) }
     })
 }
 
 /// Ends the connections of a host.
 pub(crate) fn disconnect(args: &DisconnectArgs) -> anyhow::Result<Exit> {
     let request = DisconnectRequest { host: args.host.clone(), nqn: args.nqn.clone() };
-    let answer = Client::connect(&args.socket)?.ask::<EndedReport>(&Request::Disconnect(request));
-    tell(answer, |ended| if args.json { Ok(serde_json::to_string(ended)? + "\n") } else { Ok(ended.sentence()) })
+    client::run(&args.socket, &Request::Disconnect(request), args.json, EndedReport::sentence)
 }
 
 impl EndedReport {
@@ -176,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_reads() {
+    fn text_output() {
         let one = ConnectionReport {
             nqn: Some("nqn.2024-05.com.example:disks".to_owned()),
             host: "nqn.2024-05.com.example:h".to_owned(),

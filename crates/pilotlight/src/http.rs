@@ -32,7 +32,7 @@ use crate::admin::socket::ControlSocket;
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may make no progress, where nothing else is said.
+/// Default time without progress after which a connection is closed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait where the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ pub(crate) struct Peer {
     pub(crate) progress: Progress,
 }
 
-/// What tells that a connection is in use.
+/// Marks a connection as in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<AtomicU64>);
 
@@ -82,17 +82,17 @@ pub(crate) struct Http {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is served.
+/// A service.
 pub(crate) struct Service<R, B> {
     /// The thread's name, and what the log calls it.
     pub(crate) name: &'static str,
     /// Connections at once; one more is closed.
     pub(crate) connections: usize,
-    /// A connection that makes no progress for so long is closed.
+    /// Idle timeout of a connection.
     pub(crate) patience: Duration,
-    /// What answers a connection.
+    /// Makes the router of a connection.
     pub(crate) router: R,
-    /// What runs beside.
+    /// A task that runs in the same thread.
     pub(crate) beside: B,
 }
 
@@ -140,7 +140,7 @@ impl Drop for Http {
     }
 }
 
-/// What takes connections.
+/// The listening socket.
 struct Accepting<R> {
     name: &'static str,
     router: R,
@@ -181,7 +181,7 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
         }
     }
 
-    /// What was accepted. After a failure it waits a little: without descriptors the next one would fail at once.
+    /// Accepts a connection. After a failure it waits, as without descriptors the next accept would fail at once.
     async fn taken<T>(&self, accepted: io::Result<T>) -> Option<T> {
         match accepted {
             Ok(accepted) => Some(accepted),
@@ -236,7 +236,7 @@ fn user_at(stream: BorrowedFd<'_>) -> String {
     )
 }
 
-/// What connections of an address have in common.
+/// Properties of connections of one address.
 fn source(address: IpAddr) -> Arc<str> {
     let address = address.to_canonical();
     if address.is_loopback() { "loopback".into() } else { address.to_string().into() }

@@ -1,4 +1,4 @@
-//! `pilotlight load`: drives a target over NVMe/TCP and says what came of it. Options are named as in fio.
+//! `pilotlight load`: drives a target over NVMe/TCP and prints the results. Options are named as in fio.
 
 mod pattern;
 mod replay;
@@ -29,7 +29,7 @@ use crate::console;
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
-/// Commands in flight per connection in an open loop, where nothing else is asked for.
+/// Default commands in flight per connection in an open loop.
 const OPEN_LOOP_DEPTH: u16 = 128;
 /// Bytes of a command, and the most of one in a replay.
 const BLOCK: u64 = 4 << 10;
@@ -136,7 +136,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = keep_alive, help_heading = "Target")]
     keep_alive_tmo: u64,
 
-    /// What to do
+    /// The command
     #[arg(long, alias = "readwrite", value_enum, default_value = "randread", help_heading = "Work")]
     rw: Rw,
 
@@ -256,7 +256,7 @@ pub(crate) struct LoadArgs {
 /// Runs the load and prints what came of it.
 ///
 /// # Errors
-/// None that are usage (those are told and make exit code 2); a lost connection, a target that is not there.
+/// If the connection is lost or the target is not there. Usage errors are printed, with exit code 2.
 pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     let prepared = args.spec().and_then(|spec| Ok((spec, args.connect_options()?)));
     let (spec, mut options) = match prepared {
@@ -301,7 +301,7 @@ fn refuse(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// What came of it; of a replay also what was in the trace, under the key `trace`.
+/// The results; for a replay also statistics of the trace, under the key `trace`.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]

@@ -4,13 +4,14 @@ use pilotlight_plant::{Goal, Policy};
 use pilotlight_policy::registry::{Entry, POLICIES};
 use pilotlight_policy::sandman::NAME as SANDMAN;
 use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name};
+use serde::{Deserialize, Serialize};
 
 use crate::config::BudgetDomain;
 
-/// The policy of a server that was told nothing: an idle server costs nothing.
+/// The default policy: it saves power on an idle server.
 pub(crate) const DEFAULT: &str = SANDMAN;
 
-/// The parameter of policies that says what a power budget is of.
+/// The parameter that sets the domain of a power budget.
 const DOMAIN: &str = "domain";
 
 /// The names of the policies that use a goal, as a list.
@@ -20,13 +21,44 @@ pub(crate) fn users_of(goal: Goal) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// A policy and what is set on it.
-#[derive(Clone, Debug, Eq)]
+/// A policy with its parameters; serde: as a request over the control socket has it.
+#[derive(Clone, Debug, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct PolicyChoice {
-    /// Its name.
+    #[serde(rename = "policy")]
     pub(crate) name: String,
-    /// Keys and values in the order in which they are set; what is not here has its default.
+    /// In the order in which they are set; all others have their defaults.
+    #[serde(default, with = "assignments")]
     pub(crate) parameters: Vec<(String, String)>,
+}
+
+/// Parameters as a list of `key=value`.
+mod assignments {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::key_and_value;
+
+    #[derive(serde::Deserialize)]
+    #[serde(try_from = "String")]
+    struct Assignment(String, String);
+
+    impl TryFrom<String> for Assignment {
+        type Error = String;
+
+        fn try_from(text: String) -> Result<Self, String> {
+            let (key, value) = key_and_value(&text).ok_or_else(|| super::not_an_assignment(&text))?;
+            Ok(Self(key, value))
+        }
+    }
+
+    pub(super) fn serialize<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(pairs.iter().map(|(key, value)| format!("{key}={value}")))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+        let all = Vec::<Assignment>::deserialize(deserializer)?;
+        Ok(all.into_iter().map(|Assignment(key, value)| (key, value)).collect())
+    }
 }
 
 impl Default for PolicyChoice {
@@ -44,11 +76,11 @@ impl PartialEq for PolicyChoice {
 /// Why a choice is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unfit {
-    /// What is to blame.
+    /// The invalid part.
     pub(crate) part: Part,
-    /// What is wrong.
+    /// The message.
     pub(crate) what: String,
-    /// What would be right.
+    /// What the user can do.
     pub(crate) help: String,
 }
 
@@ -103,7 +135,7 @@ impl PolicyChoice {
 
     /// Every parameter of the policy with the value that it has under this choice.
     pub(crate) fn settings(&self) -> Vec<Setting> {
-        // What cannot be set was refused when it was chosen.
+        // A choice was checked when it was made.
         by_name(&self.name).map(|entry| (entry.parameters)(&self.pairs())).unwrap_or_default()
     }
 
@@ -131,6 +163,11 @@ impl PolicyChoice {
             }
         }
     }
+}
+
+/// The message about a text without a key and a value.
+pub(crate) fn not_an_assignment(text: &str) -> String {
+    format!("`{text}` is not an assignment: write KEY=VALUE, such as window=64")
 }
 
 /// Splits `key=value`.

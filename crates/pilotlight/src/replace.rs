@@ -1,4 +1,4 @@
-//! Files of the server's own that are replaced as a whole: whoever reads one, also after `kill -9` or a crash at any moment, finds the old
+//! Files that the server replaces as a whole: a reader, also after `kill -9` or a crash, finds the old
 //! contents or the new ones.
 //!
 //! A draft is written beside the file, synchronised, and takes the file's name; then the folder is synchronised. A draft that a killed
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_an_error_and_changes_nothing() {
+    fn a_failed_write_is_an_error_and_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         assert!(replace(&dir.path().join("none/a"), b"x").is_err());
         fs::create_dir(dir.path().join("folder")).unwrap();

@@ -7,9 +7,8 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{Client, SocketArgs, tell};
-use crate::admin::request::Request;
-use crate::admin::save::SaveRequest;
+use crate::admin::client::{self, SocketArgs};
+use crate::admin::request::{Request, SaveRequest};
 use crate::console;
 use crate::exit::Exit;
 
@@ -59,14 +58,14 @@ enum What {
     },
 }
 
-/// What was written.
+/// The result of a save.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SaveReport {
     /// The file.
     pub(crate) file: String,
     /// Keys that have another value now.
     pub(crate) changes: Vec<String>,
-    /// What is worth saying about it.
+    /// Notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }
@@ -76,17 +75,13 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Exit> {
     let What::Save { to, force, json } = &args.what;
     let here = env::current_dir().context("the current directory is not known")?;
     let to = to.as_ref().map(|to| here.join(to).display().to_string());
-    let request = Request::Save(SaveRequest { to, force: *force });
-    let answer = Client::connect(&args.socket)?.ask::<SaveReport>(&request);
-    tell(answer, |report| {
-        if *json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
+    let request = Request::ConfigSave(SaveRequest { to, force: *force });
+    client::run::<SaveReport>(&args.socket, &request, *json, |report| {
         report.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
         if report.changes.is_empty() {
-            return Ok(format!("{}: nothing to save\n", report.file));
+            return format!("{}: nothing to save\n", report.file);
         }
         let changes: String = report.changes.iter().map(|change| format!("  {change}\n")).collect();
-        Ok(format!("{} is written:\n{changes}", report.file))
+        format!("{} is written:\n{changes}", report.file)
     })
 }

@@ -7,9 +7,8 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use pilotlight_policy::{NAMES, POLICIES};
 
-use crate::admin::background::BackgroundRequest;
-use crate::admin::client::{Client, SocketArgs};
-use crate::admin::request::{CapRequest, CapTarget, MinimumRequest, PriorityRequest, Request};
+use crate::admin::client::{self, SocketArgs};
+use crate::admin::request::{BackgroundClass, BackgroundState, CapRequest, MinimumRequest, PriorityRequest, Request};
 use crate::exit::Exit;
 use crate::policies::{PolicyChoice, key_and_value};
 use crate::status::background::BackgroundReport;
@@ -91,7 +90,7 @@ enum What {
     /// Most bytes a second of a namespace, or of a host over all namespaces
     #[command(after_long_help = CAP_EXAMPLES, after_help = "Run with --help for examples.")]
     Cap(CapArgs),
-    /// What matters more: under a power budget the lowest priority loses bandwidth first
+    /// Priority: under a power budget the lowest priority loses bandwidth first
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
     Priority(PriorityArgs),
     /// Pause scrubbing, or resume it
@@ -134,18 +133,9 @@ struct TargetArgs {
     host: Option<String>,
 }
 
-impl TargetArgs {
-    fn target(&self) -> CapTarget {
-        match (&self.host, self.namespace) {
-            (Some(host), _) => CapTarget::Host(host.clone()),
-            (None, nsid) => CapTarget::Namespace { nqn: self.nqn.clone(), nsid: nsid.unwrap_or_default() },
-        }
-    }
-}
-
 #[derive(Args, Clone, Debug)]
 struct PriorityArgs {
-    /// 0 (the lowest) to 255; off for none; default for what the configuration says
+    /// 0 (the lowest) to 255; off for none; default for that of the configuration
     priority: String,
 
     #[command(flatten)]
@@ -158,7 +148,7 @@ struct PriorityArgs {
 
 #[derive(Args, Clone, Debug)]
 struct MinimumArgs {
-    /// Such as 100MB/s (1MB/s to 1TB/s); off for none; default for what the configuration says
+    /// Such as 100MB/s (1MB/s to 1TB/s); off for none; default for that of the configuration
     bandwidth: String,
 
     /// The priority
@@ -172,8 +162,8 @@ struct MinimumArgs {
 
 #[derive(Args, Clone, Debug)]
 struct BackgroundArgs {
-    /// pause (its least rate too) or resume
-    state: String,
+    /// The new state
+    state: BackgroundState,
 
     /// Print background work as JSON
     #[arg(long)]
@@ -227,62 +217,41 @@ pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
         What::Budget(budget) => goals::set_budget(&args.socket, budget),
         What::Cap(cap) => set_cap(args, cap),
         What::Priority(PriorityArgs { priority, of, json }) => {
-            let request = PriorityRequest { of: of.target(), priority: priority.clone() };
+            let TargetArgs { namespace: nsid, nqn, host } = of.clone();
+            let request = PriorityRequest { host, nsid, nqn, priority: priority.clone() };
             set_priorities(args, &Request::SetPriority(request), *json)
         }
         What::Minimum(MinimumArgs { bandwidth, priority, json }) => {
             let request = MinimumRequest { priority: *priority, min_bytes_per_s: bandwidth.clone() };
             set_priorities(args, &Request::SetMinimum(request), *json)
         }
-        What::Scrub(background) => set_background(args, "scrub", background),
-        What::Trim(background) => set_background(args, "trim", background),
+        What::Scrub(background) => set_background(args, BackgroundClass::Scrub, background),
+        What::Trim(background) => set_background(args, BackgroundClass::Trim, background),
         What::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
     }
 }
 
 fn set_cap(args: &SetArgs, cap: &CapArgs) -> anyhow::Result<Exit> {
-    let of = cap.of.target();
-    let request = Request::SetCap(CapRequest { of, max_bytes_per_s: cap.bandwidth.clone() });
-    let answer = Client::connect(&args.socket)?.ask::<CapReport>(&request);
-    crate::admin::client::tell(answer, |report| {
-        if cap.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        Ok(format!("cap of {}\n", cap_of(report)))
-    })
+    let TargetArgs { namespace: nsid, nqn, host } = cap.of.clone();
+    let request = Request::SetCap(CapRequest { host, nsid, nqn, max_bytes_per_s: cap.bandwidth.clone() });
+    client::run::<CapReport>(&args.socket, &request, cap.json, |report| format!("cap of {}\n", cap_of(report)))
 }
 
 fn set_priorities(args: &SetArgs, request: &Request, json: bool) -> anyhow::Result<Exit> {
-    let answer = Client::connect(&args.socket)?.ask::<PrioritiesReport>(request);
-    crate::admin::client::tell(answer, |report| {
-        if json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        let text = priorities(report, "in charge");
-        Ok(if text.is_empty() { "no priorities\n".to_owned() } else { text })
+    client::run::<PrioritiesReport>(&args.socket, request, json, |report| {
+        let text = priorities(report, "active");
+        if text.is_empty() { "no priorities\n".to_owned() } else { text }
     })
 }
 
-fn set_background(args: &SetArgs, class: &str, background: &BackgroundArgs) -> anyhow::Result<Exit> {
-    let request = BackgroundRequest { class: class.to_owned(), state: background.state.clone() };
-    let answer = Client::connect(&args.socket)?.ask::<BackgroundReport>(&Request::SetBackground(request));
-    crate::admin::client::tell(answer, |report| {
-        if background.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        Ok(crate::status::background::text(report))
-    })
+fn set_background(args: &SetArgs, class: BackgroundClass, background: &BackgroundArgs) -> anyhow::Result<Exit> {
+    let request = Request::SetBackground { class, state: background.state };
+    client::run::<BackgroundReport>(&args.socket, &request, background.json, crate::status::background::text)
 }
 
 fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {
     let choice = PolicyChoice { name: policy.name.clone(), parameters: policy.parameters.clone() };
-    let answer = Client::connect(&args.socket)?.ask::<PolicyReport>(&Request::SetPolicy(choice));
-    crate::admin::client::tell(answer, |report| {
-        if policy.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        Ok(policy_set(report))
-    })
+    client::run(&args.socket, &Request::SetPolicy(choice), policy.json, policy_set)
 }
 
 /// That a policy is in charge, for people.

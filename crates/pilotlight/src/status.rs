@@ -20,7 +20,7 @@ use anyhow::Context as _;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::admin::client::{Client, SocketArgs, tell};
+use crate::admin::client::{self, Client, SocketArgs};
 use crate::admin::request::Request;
 use crate::config::parse_duration;
 use crate::console;
@@ -28,9 +28,9 @@ use crate::exit::Exit;
 use health::Question;
 use report::Report;
 
-/// Time over which rates are taken where nothing else is said.
+/// Default time over which rates are taken.
 const WINDOW: Duration = Duration::from_millis(500);
-/// What begins a screen anew.
+/// Clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const ABOUT: &str = "\
@@ -60,7 +60,7 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct StatusArgs {
-    /// Again and again, every so many seconds
+    /// Repeat, at this interval
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
 
@@ -68,7 +68,7 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     json: bool,
 
-    /// Print what is served as metrics instead, all or those whose name has this in it (docs/metrics-server.md says what each is)
+    /// Print metrics instead, all or those whose name contains NAME (docs/metrics-server.md describes them)
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "json")]
     metrics: Option<String>,
 
@@ -102,7 +102,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     if (0.1..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
 }
 
-/// Prints the status as asked.
+/// Prints the status.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     let question = match (args.ready, args.healthy) {
         (true, _) => Some(Question::Ready),
@@ -114,8 +114,8 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Clean);
     }
     let mut client = Client::connect(&args.socket)?;
-    if let Err(refused) = client.ask::<Report>(&Request::Status) {
-        return tell(Err::<Report, _>(refused), |_| Ok(String::new()));
+    if let Err(error) = client.request::<Report>(&Request::Status {}) {
+        return client::failed(error);
     }
     let metrics = args.metrics.clone();
     let out =
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     }
     loop {
         thread::sleep(args.watch.unwrap_or(WINDOW));
-        let report = client.ask::<Report>(&Request::Status)?;
+        let report = client.request::<Report>(&Request::Status {})?;
         out.print(&report)?;
         if args.watch.is_none() {
             return Ok(Exit::Clean);

@@ -1,6 +1,6 @@
 //! `pilotlight top`: the status of a running server, live in a terminal, with keys that change policy, budget and tolerance.
 //!
-//! `feed` asks the server on a thread of its own, `keys` and `view` are pure: a key changes [`keys::Ui`], and a screen follows from the last report,
+//! `feed` requests the status on a thread of its own; `keys` and `view` are pure: a key changes [`keys::Ui`], and a screen is drawn from the last report,
 //! the [`history::History`] and the `Ui`. This file is the loop between them and the terminal.
 
 mod body;
@@ -77,14 +77,14 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Exit> {
         signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot handle signals")?;
     }
     let feed = Feed::start(args.socket.clone(), client, args.interval).context("cannot start a thread")?;
-    // its panic hook restores the terminal before it says what has happened
+    // its panic hook restores the terminal before it prints the message
     let mut terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let shown = show(&mut terminal, &feed, &ended, args.interval);
     ratatui::restore();
     shown.map(|()| Exit::Clean)
 }
 
-/// The loop: takes what the server says and keys, and draws where something has changed.
+/// The loop: handles updates of the server and keys, and draws changes.
 fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interval: Duration) -> anyhow::Result<()> {
     let (mut ui, mut history) = (Ui::default(), History::default());
     let (mut report, mut link, mut seen) = (None, Link::Asking, Instant::now());
@@ -115,7 +115,7 @@ fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interva
             match ui.press(key) {
                 Effect::None => {}
                 Effect::Quit => break,
-                Effect::Ask(request) => feed.ask(request),
+                Effect::Send(request) => feed.request(request),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a line of the log looks like: text, JSON, and for the journal of systemd.
+//! The format of log lines: text, JSON, and text for the journal of systemd.
 //!
 //! An event is formatted where it happens, without its time ([`Lines`]); the thread that writes adds time, priority and what was left out
 //! ([`Layout`]). Whatever an event contains, it is one line.
@@ -30,7 +30,7 @@ impl Format {
     /// Its name in the configuration.
     ///
     /// # Errors
-    /// What there is instead.
+    /// If there is no such format.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "text" => Ok(Self::Text),

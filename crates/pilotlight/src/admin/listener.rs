@@ -1,8 +1,7 @@
-//! The thread behind the control socket: sleeps in the kernel until a line comes, answers it, and never touches a reactor
-//! itself.
+//! The thread of the control socket: sleeps in the kernel until a line arrives, and responds to it.
 //!
-//! One line in, one line out, for each connection in turn; a connection that does not read its answer gets no further
-//! one, and holds up nobody. What a line means is not known here.
+//! Each request line gets one response line. A connection that does not read its response gets no further one, and does not delay others.
+//! The listener does not parse lines.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -27,12 +26,12 @@ const MAX_READERS: usize = 8;
 /// How long to leave the socket alone when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is done with lines.
-pub(crate) trait Answering {
-    /// What is remembered of one connection.
+/// Handles lines.
+pub(crate) trait RequestHandler {
+    /// State of one connection.
     type Session;
 
-    /// What is remembered of a new connection of this user.
+    /// The state of a new connection of this user.
     fn session(&self, user: User) -> Self::Session;
 
     /// The answer to a line, without its end.
@@ -51,7 +50,7 @@ pub(crate) struct User {
     pub(crate) may_change: bool,
 }
 
-/// A control socket that can be told to stop.
+/// A control socket that can be stopped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: ControlSocket,
@@ -81,11 +80,11 @@ impl Listener {
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
 
-    /// Answers until told to stop.
+    /// Serves connections until [`Listener::stop`].
     ///
     /// # Errors
     /// If the system cannot wait.
-    pub(crate) fn run<A: Answering>(&self, answering: &A) -> io::Result<()> {
+    pub(crate) fn run<A: RequestHandler>(&self, answering: &A) -> io::Result<()> {
         let mut clients: Vec<Client<A::Session>> = Vec::new();
         loop {
             let (stopping, connecting, ready) = self.wait(&clients)?;
@@ -118,7 +117,7 @@ impl Listener {
         Ok((ready[0], ready[1], ready[2..].to_vec()))
     }
 
-    fn accept<A: Answering>(&self, answering: &A, clients: &mut Vec<Client<A::Session>>) {
+    fn accept<A: RequestHandler>(&self, answering: &A, clients: &mut Vec<Client<A::Session>>) {
         let stream = match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(fd) => UnixStream::from(fd),
             Err(error) => {
@@ -134,7 +133,7 @@ impl Listener {
         if user.is_none() {
             let uid = socket_peercred(&client.stream).map(|peer| peer.uid.as_raw()).ok();
             warn!(uid, reason = "the user may neither change nor read", "control connection refused");
-            client.end_with(&answering.refusal(&self.who_may()));
+            client.end_with(&answering.refusal(&self.access_rule()));
         } else if clients.len() >= MAX_CLIENTS || (!may_change && readers >= MAX_READERS) {
             client.end_with(&answering.refusal("too many control connections; end one of the others"));
         } else {
@@ -156,7 +155,7 @@ impl Listener {
         is_known.then_some(User { uid: peer.uid.as_raw(), may_change })
     }
 
-    fn who_may(&self) -> String {
+    fn access_rule(&self) -> String {
         match self.socket.read_group() {
             None => "only the user that runs the server, and root, may ask it anything".to_owned(),
             Some(group) => format!(
@@ -184,7 +183,7 @@ impl<S> Client<S> {
     }
 
     /// Goes on as far as it can without waiting; whether the connection stays.
-    fn serve<A: Answering<Session = S>>(&mut self, answering: &A) -> io::Result<bool> {
+    fn serve<A: RequestHandler<Session = S>>(&mut self, answering: &A) -> io::Result<bool> {
         if self.output.is_empty() {
             self.receive()?;
         }
@@ -256,7 +255,7 @@ mod tests {
     /// Answers with how many lines came, and what the line was.
     struct Echo;
 
-    impl Answering for Echo {
+    impl RequestHandler for Echo {
         type Session = u32;
         fn session(&self, _: User) -> u32 {
             0
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_after_asking_still_gets_an_answer() {
+    fn a_client_that_shuts_down_its_sending_side_still_gets_responses() {
         beside(|path| {
             let mut client = connect(path);
             client.get_mut().write_all(b"a\nb\nrest").unwrap();
@@ -373,7 +372,7 @@ mod tests {
     fn another_user_is_refused_even_where_the_file_lets_him() {
         use std::os::unix::fs::PermissionsExt as _;
         use std::os::unix::process::CommandExt as _;
-        const NOBODY: u32 = 65_534;
+        const NO_HOST: u32 = 65_534;
         if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
             eprintln!("SKIPPED: another_user_is_refused: needs root and python3, to connect as another user");
             return;
@@ -385,7 +384,7 @@ mod tests {
             let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.shutdown(1); \
                           print(s.makefile().readline(), end='')";
             let mut command = std::process::Command::new("python3");
-            let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NOBODY).output().unwrap();
+            let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).output().unwrap();
             let told = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(told.starts_with("no: only the user"), "{output:?}");
         });
@@ -395,12 +394,12 @@ mod tests {
     fn those_who_may_only_read_leave_places_to_the_others() {
         use std::os::unix::fs::PermissionsExt as _;
         use std::os::unix::process::CommandExt as _;
-        const NOBODY: u32 = 65_534;
+        const NO_HOST: u32 = 65_534;
         if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
             eprintln!("SKIPPED: those_who_may_only_read: needs root and python3, to connect as another user");
             return;
         }
-        let readers = group::Group { name: "readers".to_owned(), gid: NOBODY };
+        let readers = group::Group { name: "readers".to_owned(), gid: NO_HOST };
         beside_with(Some(&readers), |path| {
             std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
             // one that is refused may be closed before it has sent anything
@@ -409,7 +408,7 @@ mod tests {
                           line=s.makefile().readline(); print(line, end='', flush=True); open.append(s)\n if line.startswith('no'): break\n\
                           sys.stdin.read()";
             let mut command = std::process::Command::new("python3");
-            command.args(["-c", script]).arg(path).current_dir("/").uid(NOBODY).gid(NOBODY);
+            command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).gid(NO_HOST);
             let mut child =
                 command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
             let told: Vec<String> = BufReader::new(child.stdout.take().unwrap())

@@ -1,9 +1,9 @@
-//! The control socket as a file: made so that at no moment anyone but its owner can connect, and one server at a time.
+//! The control socket as a file: at no time can another user connect, and one server uses it at a time.
 //!
-//! A Unix socket can be connected to as soon as it listens, by whoever may write to its file. So its rights are narrowed
-//! after `bind` and before `listen`: until then the kernel refuses every connection, whatever the file allows.
+//! A Unix socket accepts connections as soon as it listens, from every user who may write to its file. So its mode is restricted
+//! after `bind` and before `listen`; until then the kernel refuses every connection.
 //!
-//! What a dead server left behind looks the same as a socket between those two calls of a living one. Servers therefore
+//! The socket of a dead server looks the same as a living one between those two calls. Servers therefore
 //! take turns, by a lock on the directory (flock(2)) that the kernel drops with the process.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -66,7 +66,7 @@ pub(crate) enum BindError {
     System {
         /// The socket.
         path: String,
-        /// What it said.
+        /// The error.
         r#source: io::Error,
     },
 }
@@ -169,7 +169,7 @@ fn make_directory(path: &Path, read_group: Option<&Group>) -> io::Result<()> {
     read_group.map_or(Ok(()), |group| give_to(path, group, 0o750))
 }
 
-/// What to say where members of a group cannot reach files in a directory: it, or one above it, was there before and is closed to them.
+/// A warning if members of a group cannot search a directory or one of its parents.
 fn closed_to(directory: &Path, group: &Group) -> Option<String> {
     let directory = fs::canonicalize(directory).ok()?;
     let is_closed = |folder: &&Path| {

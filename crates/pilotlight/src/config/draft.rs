@@ -24,7 +24,7 @@ pub(crate) struct Draft {
     pub(crate) io_threads: Option<Number>,
     pub(crate) sleep_after: Option<Text>,
     pub(crate) hotplug: bool,
-    /// As the command line says, beside a file too.
+    /// From the command line, also with a file.
     pub(crate) roots: Option<std::path::PathBuf>,
     pub(crate) power_states: bool,
     pub(crate) sensor: Option<Text>,
@@ -60,10 +60,10 @@ pub(crate) struct ReferralDraft {
 pub(crate) struct PageDraft {
     /// Where it is served.
     pub(crate) listen: Option<Text>,
-    /// Names under which it is asked.
+    /// Accepted host names.
     pub(crate) hosts: Vec<Text>,
     pub(crate) token_file: Option<Text>,
-    /// Milliseconds between two samples. As the command line says, beside a file too.
+    /// Milliseconds between two samples. From the command line, also with a file.
     pub(crate) tick_ms: Option<u64>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct BackgroundDraft {
     pub(crate) trim_rate: Option<Text>,
 }
 
-/// What is written about a host.
+/// A host.
 #[derive(Debug, Default)]
 pub(crate) struct HostDraft {
     /// Where the host as a whole stands.
@@ -157,7 +157,7 @@ pub(crate) struct HostDraft {
     pub(crate) priority: Option<Number>,
 }
 
-/// What is written about a class of priority.
+/// A class of priority.
 #[derive(Debug, Default)]
 pub(crate) struct ClassDraft {
     /// Where the class as a whole stands.

@@ -10,7 +10,7 @@ use crate::policies::PolicyChoice;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Edit {
     document: DocumentMut,
-    /// What has been changed, for people.
+    /// The changes, as text.
     changes: Vec<String>,
 }
 
@@ -404,7 +404,7 @@ backend = "file:disk.img"
     }
 
     #[test]
-    fn what_is_taken_away_leaves_no_key() {
+    fn unset_values_leave_no_key() {
         let mut edit = Edit::of(FILE).unwrap();
         edit.set_allowed_hosts(NQN, &[]);
         edit.set("goals", "tolerance", None);

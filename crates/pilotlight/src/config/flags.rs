@@ -8,7 +8,7 @@ use super::units::parse_cores;
 use crate::cli::ServeArgs;
 use crate::policies::key_and_value;
 
-/// What a server without `--namespace` exports.
+/// The default namespace.
 const DEFAULT_BACKEND: &str = "mem:1GiB";
 
 /// The draft that the flags describe.
@@ -58,7 +58,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
     (draft, problems)
 }
 
-/// Flags that stand for something that the file says, each with what to write there instead.
+/// Flags that have a key in the file, each with the key to write instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
     let stated: [(&'static str, bool, &str); 32] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),

@@ -44,15 +44,15 @@ pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
 
-use crate::admin::answer::Refusal;
-use crate::admin::request::NewNamespace;
+use crate::admin::request::NamespaceAdd;
+use crate::admin::response::Refusal;
 use crate::cli::ServeArgs;
 use crate::{console, log};
 
 /// A namespace by the NQN of its subsystem and its NSID.
 pub(crate) type NamespaceName = (String, u32);
 
-/// A configuration that holds on this machine, and what is worth saying about it all the same.
+/// A valid configuration, and warnings about it.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     /// The configuration.
@@ -71,13 +71,13 @@ impl Loaded {
         self.source.as_ref().map(|source| source.text.as_str())
     }
 
-    /// What is worth saying, as text for a terminal; empty if nothing is.
+    /// The warnings as text; empty if there are none.
     #[cfg(test)]
     pub(crate) fn warnings(&self, colour: bool) -> String {
         self.render(&self.warnings, colour)
     }
 
-    /// Says what is worth saying, on standard error.
+    /// Prints the warnings to standard error.
     pub(crate) fn tell_warnings(&self) {
         tell(&self.warnings, self.source.as_ref());
     }
@@ -96,7 +96,7 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// What is wrong, as text for a terminal.
+    /// The errors as text.
     pub(crate) fn render(&self, colour: bool) -> String {
         problem::render_all(&self.problems, self.source.as_ref(), colour)
     }
@@ -150,7 +150,7 @@ pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &M
     check(&draft, problems, machine, &base, Some(Source { name: path.display().to_string(), text }))
 }
 
-/// The text of a regular file. A pipe could keep the server waiting for ever, and has nothing left when SIGHUP asks again.
+/// The text of a regular file. Reading a pipe could block, and SIGHUP reads the file again.
 pub(crate) fn text_of(path: &Path) -> Result<String, String> {
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32; // opening a FIFO would wait for its writer
     let told = |error: std::io::Error| cause(&error);
@@ -189,13 +189,12 @@ fn check(
     Ok(Loaded { config, operation, may_shrink, warnings: problems, source })
 }
 
-/// Checks a namespace that is to join `others` in a running server, by the rules of a configuration. Beside it comes what
-/// is worth saying.
+/// Checks a namespace to add to the `others` of a running server, by the rules of a configuration. Returns warnings too.
 ///
 /// # Errors
-/// What is wrong first; the refusal names the field.
+/// The first problem; the refusal names the field.
 pub(crate) fn check_namespace<'a>(
-    new: &NewNamespace,
+    new: &NamespaceAdd,
     nsid: i64,
     others: impl Iterator<Item = &'a NamespaceConfig>,
     machine: &Machine,

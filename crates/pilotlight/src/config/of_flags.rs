@@ -1,4 +1,4 @@
-//! A configuration file that says what the flags of a server say.
+//! A configuration file with the values of the flags.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ pub(crate) fn of_flags(args: &ServeArgs, config: &ServerConfig, here: &Path) -> 
 
 /// Section, key and value of every flag that has a key of its own.
 fn stated(args: &ServeArgs, here: &Path) -> Vec<(&'static str, &'static str, Value)> {
-    // Every flag stands here, so that the compiler asks for a decision about a new one.
+    // Destructured without `..`, so that a new flag does not compile without a decision here.
     let ServeArgs {
         listen,
         advertise,
@@ -73,7 +73,7 @@ fn stated(args: &ServeArgs, here: &Path) -> Vec<(&'static str, &'static str, Val
         block_size: _,
         nqn: _,
         allow_host: _,
-        // the command line alone says them: where the configuration is, what is printed, and what tests need
+        // command line only: the file itself, output, and options for tests
         config: _,
         check: _,
         json: _,

@@ -1,7 +1,7 @@
-//! What is wrong with a configuration, where it was written, and how it is told.
+//! Problems of a configuration, their places, and their output.
 //!
-//! A problem names its place (a flag, or a key path with file, line and column), says what is wrong, and what would be
-//! right. All of them are told at once, so that a file with three mistakes takes one round and not three.
+//! A problem has its place (a flag, or a key path with file, line and column), a message and a remedy. All problems are
+//! reported together.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -43,7 +43,7 @@ impl<T> Located<T> {
 pub(crate) enum Severity {
     /// Nothing is started.
     Error,
-    /// It is told, and the program goes on.
+    /// The program continues.
     Warning,
 }
 
@@ -62,17 +62,17 @@ impl Problem {
         Self { severity: Severity::Error, at: at.clone(), what: what.into(), help: Vec::new() }
     }
 
-    /// A problem that is only told.
+    /// A warning.
     pub(crate) fn warning(at: &Origin, what: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(at, what) }
     }
 
-    /// A problem with what the machine offers, which no single value is to blame for, that stops the program.
+    /// An error about the machine, not about a single value.
     pub(crate) fn of_machine(what: impl Into<String>) -> Self {
         Self::error(&Origin::Default, what)
     }
 
-    /// The same, told only.
+    /// The same as a warning.
     pub(crate) fn told(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }

@@ -90,7 +90,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 16] = [
     ("class", &["priority", "min_bytes_per_s"]),
 ];
 
-/// A section whose other keys are checked by whoever knows them: a policy's parameters.
+/// A section whose other keys are not in the schema: parameters of the policy.
 const OPEN: &str = "policy";
 
 /// Problems found so far, shared by the sections of a file.
@@ -147,7 +147,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// What stands here under keys that the schema does not have, each value as text, in the order of the file.
+    /// Keys that are not in the schema, each value as text, in the order of the file.
     pub(crate) fn others(&self) -> Vec<(Text, Text)> {
         let mut others: Vec<_> = self.table.iter().filter(|(key, _)| !self.has(key.get_ref())).collect();
         others.sort_by_key(|(key, _)| key.span().start);

@@ -20,7 +20,7 @@ pub(crate) enum Medium {
     New(PathBuf),
 }
 
-/// What was found at a path.
+/// A file or device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Which file or device it is.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unfit_is_named() {
+    fn unusable_paths_have_a_reason() {
         let dir = tempfile::tempdir().unwrap();
         let small = dir.path().join("small");
         fs::write(&small, [0; 100]).unwrap();

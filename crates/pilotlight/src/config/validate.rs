@@ -27,7 +27,7 @@ use super::units::format_cores;
 /// The most I/O threads that a server may have.
 const MAX_IO_THREADS: u32 = 1024;
 
-/// What came of checking a draft: a configuration to be used only if no problem is an error.
+/// The result of the checks; the configuration is valid only if no problem is an error.
 pub(crate) struct Checked {
     pub(crate) config: ServerConfig,
     pub(crate) operation: Operation,
@@ -98,7 +98,7 @@ impl Checker<'_> {
         self.problem(Problem::error(at, what));
     }
 
-    /// What reactors run on, and which core is the main core.
+    /// The reactors and the main core.
     fn reactors(&mut self, draft: &Draft) -> (Reactors, u32) {
         if let Some(count) = self.test_reactors(draft) {
             return (Reactors::for_tests(count), 0);
@@ -138,7 +138,7 @@ impl Checker<'_> {
         let Some(core) = written else { return default };
         match cores.iter().find(|&&id| i64::from(id) == core.value) {
             Some(&id) => id,
-            // where no core was right, that has been said already
+            // an error was reported for each core
             None if cores.is_empty() => default,
             None => {
                 let help = format!("the main core is one of them; cores are {}", format_cores(cores));
@@ -159,7 +159,7 @@ impl Checker<'_> {
         count
     }
 
-    /// A number within `range`; `default` where none was written or it is outside. `what` says what it counts.
+    /// A number within `range`; `default` if it is missing or outside. `what` is the unit.
     fn number<T>(&mut self, written: Option<&Number>, range: RangeInclusive<T>, default: T, what: &str) -> T
     where
         T: TryFrom<i64> + PartialOrd + Display + Copy,

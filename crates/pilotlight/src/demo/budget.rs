@@ -52,7 +52,7 @@ struct Window {
     power_w: f64,
 }
 
-/// What was seen of one step.
+/// Measurements of one step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Followed {
     budget_w: Option<f64>,
@@ -170,7 +170,7 @@ fn load() -> anyhow::Result<LoadSpec> {
     })
 }
 
-/// The windows of the sensor from now on, for so long or until the load has ended.
+/// Windows of the sensor for a time, or until the load has ended.
 fn windows(power: &Power, domain: BudgetDomain, begin_ns: u64, lasts: Duration, is_over: &AtomicBool) -> Vec<Window> {
     let begin = Instant::now();
     let mut windows: Vec<Window> = Vec::new();

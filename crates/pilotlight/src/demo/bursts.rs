@@ -42,10 +42,10 @@ pub(super) struct Contender {
     settings: Vec<(&'static str, String)>,
 }
 
-/// The policies that are compared unless others are asked for: the two that people run, and ours.
+/// The default policies: the two most used ones, and ours.
 const COMPARED: [&str; 3] = ["static", "interrupt", "sandman"];
 
-/// The policies that are compared, or those asked for.
+/// The policies to compare.
 pub(super) fn contenders(wanted: &[String], time_scale: u32) -> anyhow::Result<Vec<Contender>> {
     if let Some(unknown) = wanted.iter().find(|name| !pilotlight_policy::NAMES.contains(&name.as_str())) {
         bail!("there is no policy `{unknown}`; there are {}", pilotlight_policy::NAMES.join(", "));
@@ -61,9 +61,9 @@ pub(super) fn contenders(wanted: &[String], time_scale: u32) -> anyhow::Result<V
     Ok(wanted.iter().map(|name| contender(name)).collect())
 }
 
-/// What is asked for.
+/// The options.
 pub(super) struct Bursts {
-    /// What a closed loop reached under static polling, in IOPS.
+    /// IOPS of a closed loop under static polling.
     pub(super) maximum_iops: f64,
     /// Rates of the two phases, in IOPS.
     pub(super) quiet_iops: f64,

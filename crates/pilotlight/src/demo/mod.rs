@@ -127,7 +127,7 @@ fn measure(
     Ok(Some(outcome))
 }
 
-/// A progress bar over bursts that take so long each, on a terminal.
+/// A progress bar for bursts of this length, on a terminal.
 fn waiting(bursts: u64, each: Duration, hidden: bool) -> ProgressBar {
     if hidden || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -26,7 +26,7 @@ const CORE_PPM: f64 = 1e6;
 /// between two windows at rest (chosen).
 const LEAST_FALL: f64 = 0.1;
 
-/// Sets the CPU quota once, and lets every core poll.
+/// Sets the CPU quota, with all cores polling.
 struct Hold(f64);
 
 impl Policy for Hold {
@@ -51,7 +51,7 @@ impl Policy for Hold {
     }
 }
 
-/// What was measured at one quota.
+/// The measurement at one quota.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     /// The quota, as a share of the highest.

@@ -15,7 +15,7 @@ use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemCon
 use pilotlight_plant::{Goals, Policy};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
-use crate::serve::knobs::{self, Reach, Settings};
+use crate::serve::knobs::{self, KnobAccess, Settings};
 use crate::serve::power::{Meter, Power};
 
 pub(super) const NQN: &str = "nqn.2014-08.org.pilotlight:demo";
@@ -58,7 +58,7 @@ impl Stage {
         }
         let cores = pinned(&reactors);
         let power = meter.start(&cores)?;
-        let knobs = knobs::open(&ServerConfig::default(), &cores, &Reach::this_machine(), &Settings::default());
+        let knobs = knobs::open(&ServerConfig::default(), &cores, &KnobAccess::this_machine(), &Settings::default());
         let options = RuntimeOptions {
             knobs: Some(knobs),
             readings: Some(power.readings()),

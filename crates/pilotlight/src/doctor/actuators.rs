@@ -119,7 +119,7 @@ fn hotplug(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     section.limited(item, writable_for(&may), value, reason);
 }
 
-/// A bound on how deep the kernel lets a core sleep.
+/// A limit on the depth of idle states.
 fn resume_latency(section: &mut Section, tree: &Tree, chosen: &Chosen) {
     let item = "wake-up bounds";
     let file = |core: u32| format!("{CPUS}/cpu{core}/power/pm_qos_resume_latency_us");

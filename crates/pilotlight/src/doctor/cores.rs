@@ -38,7 +38,7 @@ fn allowed(section: &mut Section, facts: &Facts, topology: &Topology) {
             "`taskset -cp $$` shows the mask; in a unit: `AllowedCPUs=` and `CPUAffinity=`; in a container: its cpuset";
         (why, unit)
     } else {
-        let why = "some are isolated (isolcpus), and no process gets those unless its mask is set by hand";
+        let why = "some are isolated (isolcpus), and no process gets those unless its mask is set manually";
         (why, by_hand.as_str())
     };
     let reason = Reason { why, costs: "the server cannot use them", remedy: &[remedy] };

@@ -1,4 +1,4 @@
-//! What this machine's processor says of itself.
+//! The processor's identification.
 
 use super::facts::{Architecture, Cpu};
 use super::tree::Tree;

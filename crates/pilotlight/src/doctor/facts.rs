@@ -1,5 +1,5 @@
-//! Everything that the sections look at: the kernel's files, what the CPU says of itself, what this process may use, and
-//! what was measured. Handed to them as a value, so that tests describe machines that are not here.
+//! Input of the sections: the kernel's files, CPUID, the limits of this process, and
+//! measurements. A value, so that tests can describe other machines.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) enum Architecture {
     Other,
 }
 
-/// What the processor says of itself.
+/// CPUID of the processor.
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     pub(super) architecture: Architecture,
@@ -30,7 +30,7 @@ pub(super) struct Cpu {
     pub(super) monitorx: bool,
     /// `wfet`: the hwcap `wfxt`.
     pub(super) wfxt: bool,
-    /// Frequency of the time stamp counter in kHz, where the CPU or the hypervisor says it.
+    /// Frequency of the time stamp counter in kHz, if the CPU or the hypervisor reports it.
     pub(super) tsc_khz: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Limit {
     pub(super) hard: Option<u64>,
 }
 
-/// What a wake-up by futex cost here, just now.
+/// The measured cost of a wake-up by futex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WakeUp {
     /// How many were measured.
@@ -58,7 +58,7 @@ pub(super) struct WakeUp {
     pub(super) busy_percent: u32,
 }
 
-/// What `io_uring_setup` accepts.
+/// Features that `io_uring_setup` accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ring {
     /// IORING_SETUP_COOP_TASKRUN (Linux 5.19).

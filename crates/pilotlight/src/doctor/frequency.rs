@@ -13,14 +13,14 @@ const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 const COSTS: &str = "policies that set frequencies (SPDK's Governor, PACER, ondemand) are refused or do nothing here; policies that \
                      let cores sleep need none of it";
 
-/// How a policy (a group of CPUs that share a clock setting) is set. Equal ones are told together.
+/// The settings of a policy (a group of CPUs with one clock). Equal policies are merged.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Setting {
     driver: String,
     governor: String,
-    /// What users allow, kHz.
+    /// User limits in kHz.
     allowed_khz: [u64; 2],
-    /// What the hardware can, kHz.
+    /// Hardware limits in kHz.
     hardware_khz: [u64; 2],
     /// Energy performance preference, where the driver has one.
     preference: Option<String>,

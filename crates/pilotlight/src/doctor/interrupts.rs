@@ -25,7 +25,7 @@ struct Line {
     counts: Vec<(u32, u64)>,
 }
 
-/// The interrupts through which an interface tells of packets that have come, by number.
+/// The receive interrupts of an interface, by number.
 pub(super) fn of_receiving(tree: &Tree, interface: &str) -> Vec<Interrupt> {
     let text = tree.text("/proc/interrupts").unwrap_or_default();
     let lines = parse(&text);

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::facts::{Chosen, Facts, Limit};
 use super::report::{Reason, Section};
 
-/// Descriptors beside the connections' that a server may come to need; `serve` counts exactly and says so.
+/// Descriptors of a server in addition to its connections; `serve` computes the exact number.
 const BESIDE: u64 = 256;
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {

@@ -60,7 +60,7 @@ fn paint(colour: bool, code: &str, text: &str) -> String {
 }
 
 /// Breaks a text between words into lines of at most `width` columns, where words allow; all but the first are indented.
-/// What stands between backquotes is a command and stays in one piece.
+/// Text between backquotes is a command and is not wrapped.
 fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut column = 0;

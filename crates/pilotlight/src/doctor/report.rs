@@ -1,5 +1,4 @@
-//! What was found: sections of rows with a mark each, and for all that is missing why, what it costs, and what would
-//! bring it.
+//! The findings: sections of marked rows; for each missing item the reason, the cost and the remedy.
 
 use serde_json::{Value, json};
 
@@ -29,9 +28,9 @@ impl Mark {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) mark: Mark,
-    /// What was looked at.
+    /// The item.
     pub(super) item: String,
-    /// What was found, with units.
+    /// The value with its unit.
     pub(super) found: String,
     /// The same for programs; keys end in their unit.
     pub(super) value: Value,
@@ -44,9 +43,9 @@ pub(super) struct Lack {
     pub(super) what: String,
     /// Why it is not there.
     pub(super) why: String,
-    /// What a server loses.
+    /// The cost for a server.
     pub(super) costs: String,
-    /// What would bring it; each a sentence or a command.
+    /// Remedies; each a sentence or a command.
     pub(super) remedy: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Sensors: what tells watts and joules on this machine.
+//! Sensors of power and energy.
 
 use serde_json::json;
 

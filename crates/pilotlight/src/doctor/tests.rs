@@ -26,7 +26,7 @@ fn text(recorded: &Recorded) -> String {
     render::render(&report(recorded), false)
 }
 
-/// What programs are told beyond people's words: a line for each row's values.
+/// Values for programs: a line per row.
 fn values(recorded: &Recorded) -> String {
     let report = report(recorded);
     let rows = report.sections.iter().flat_map(|section| section.rows.iter().map(move |row| (section.name, row)));

@@ -13,14 +13,14 @@ use rustix::fs::{Access, access};
 /// Where rights are looked up.
 #[derive(Clone, Copy, Debug)]
 enum Rights {
-    /// The kernel is asked what this process may do (a read-only mount counts).
+    /// Checks access(2), which considers a read-only mount.
     Ours,
     /// The file's mode is, for owners: recorded trees mean the same for every user who runs the tests.
     #[cfg(test)]
     Recorded,
 }
 
-/// What a process may do with a file.
+/// Permissions of a process on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Right {
     Read,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_reads_as_nothing() {
+    fn missing_files_read_as_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let tree = Tree::recorded(dir.path());
         assert_eq!(tree.text("/sys/none"), None);

@@ -81,7 +81,7 @@ fn remedy_absent(cpu: &Cpu, amd: bool) -> Vec<&'static str> {
     }
 }
 
-/// What sleeping costs without a wait instruction: what was measured here, if anything was.
+/// The cost of sleep without a wait instruction, measured here if possible.
 fn costs(facts: &Facts) -> String {
     let figures = match &facts.wake_up {
         Ok(wake_up) => format!(

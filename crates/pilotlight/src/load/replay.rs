@@ -35,7 +35,7 @@ pub(crate) struct ReplayArgs {
     reading: ReadingArgs,
 }
 
-/// What is told of the trace after its replay.
+/// Statistics of the trace after its replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Told {
     file: PathBuf,
@@ -51,7 +51,7 @@ pub(super) struct Told {
     ended: Option<String>,
 }
 
-/// A trace that is open, and where it says in the end what was in it.
+/// An open trace, and where its statistics go.
 pub(super) struct Replay {
     requests: Tolerant,
     told: Arc<Mutex<Told>>,
@@ -68,7 +68,7 @@ impl ReplayArgs {
         Ok(Replay { requests, told: Arc::new(Mutex::new(told)), args: self.clone(), seed })
     }
 
-    /// What is wrong with the options, if anything.
+    /// An error in the options.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.speed.is_finite() && self.speed > 0.0, "--speed {} is no number above 0", self.speed);
         anyhow::ensure!(self.spread != Some(0), "--spread 0 spreads nothing; give the trace's tick, such as 1s");
@@ -94,7 +94,7 @@ impl Replay {
     }
 }
 
-/// Requests on their way; tells what was in the trace when it is dropped.
+/// Iterates over requests; sends the statistics when it is dropped.
 struct Counted {
     requests: Tolerant,
     count: u64,

@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Gauge,
     /// In seconds, with the buckets of [`BUCKETS`].
     Histogram,
-    /// Always 1; its labels are what it says.
+    /// Always 1; the information is in the labels.
     Info,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
-/// What takes a sample: its suffix, its labels and its value.
+/// Receives a sample: its suffix, its labels and its value.
 type Put<'a> = dyn FnMut(&'static str, &[(&'static str, &str)], f64) + 'a;
 
 /// Where samples of one family go. Of a thousand namespaces there are tens of thousands, so that nothing is allocated for one.

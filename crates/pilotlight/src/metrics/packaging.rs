@@ -1,4 +1,4 @@
-//! What packaging/ has for monitoring: the dashboard and the alerts name metrics and labels that exist, and the tools that read them accept them.
+//! Tests of packaging/: the dashboard and the alerts use existing metrics and labels, and the tools accept the files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ fn grouped(text: &str) -> Vec<&str> {
     lists.flat_map(|list| list.split(',')).map(str::trim).filter(|label| !label.is_empty()).collect()
 }
 
-/// What is wrong with an expression, and with the labels that text beside it shows.
+/// Errors in an expression and in the labels of its legend.
 fn wrong(expression: &str, shown: &[&str]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut known: Vec<&str> = OTHER_LABELS.to_vec();
@@ -144,7 +144,7 @@ fn alerts_are_about_metrics_that_exist() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
-/// Runs a tool in packaging/; says so where it is missing.
+/// Runs a tool in packaging/; skips the test if it is missing.
 fn accepts(test: &str, tool: &str, args: &[&str]) {
     match Command::new(tool).args(args).current_dir(packaging("")).output() {
         Err(_) => eprintln!("SKIPPED: {test}: needs {tool}"),

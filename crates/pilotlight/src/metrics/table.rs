@@ -400,7 +400,7 @@ fn energy(facts: &Facts, out: &mut Samples<'_>) {
     }
 }
 
-/// What no host has caused is its own series, so that they add up.
+/// Energy of no host is its own series, so that the series add up.
 const UNASSIGNED: &str = "unassigned";
 
 fn host_energy(facts: &Facts, out: &mut Samples<'_>) {

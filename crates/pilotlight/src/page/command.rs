@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::PageReport;
 use super::token::read_of_server;
-use crate::admin::client::{Client, ClientError, SocketArgs, tell};
+use crate::admin::client::{self, Client, SocketArgs};
 use crate::admin::request::Request;
 use crate::console;
 use crate::exit::Exit;
@@ -48,10 +48,9 @@ pub(crate) struct PageArgs {
 
 /// Prints address and token.
 pub(crate) fn run(args: &PageArgs) -> anyhow::Result<Exit> {
-    let report = match Client::connect(&args.socket)?.ask::<Report>(&Request::Status) {
+    let report = match Client::connect(&args.socket)?.request::<Report>(&Request::Status {}) {
         Ok(report) => report,
-        Err(refused @ ClientError::Refused(_)) => return tell(Err::<Report, _>(refused), |_| Ok(String::new())),
-        Err(error) => return Err(error.into()),
+        Err(error) => return client::failed(error),
     };
     let page = report.page.context("this server has no page: start it with --page 9809, or `listen` in [page]")?;
     let token = read_of_server(Path::new(&page.token_file))

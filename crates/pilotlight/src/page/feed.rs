@@ -1,4 +1,4 @@
-//! One sampler for all readers: samples go to whoever reads, points are kept for those who come later.
+//! One sampler for all readers: samples go to connected readers; points are kept for later ones.
 //!
 //! *Properties.* A sample is computed and written once, however many readers there are. Without readers only points are computed. A reader that is too slow
 //! loses samples, and gets the kept points again when it goes on: nothing is kept for it. All of this has a fixed size.
@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 use super::Watched;
 use super::sample;
 use crate::http::Progress;
-use crate::status::measure::Look;
+use crate::status::measure::Snapshot;
 
 /// Readers at once.
 pub(super) const READERS: usize = 32;
@@ -31,7 +31,7 @@ const POINTS: usize = 72;
 /// After how long a browser connects again, in milliseconds.
 const AGAIN_MS: u32 = 1000;
 
-/// What connects the sampler with its readers.
+/// Connects the sampler with its readers.
 pub(super) struct Feed {
     /// Also the lock under which a reader joins, so that it misses no point and gets none twice.
     points: Mutex<VecDeque<Arc<str>>>,
@@ -91,7 +91,7 @@ data: {},\"points\":[{}]}}
 
     fn publish(&self, sample: Option<String>, point: Option<String>) {
         let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
-        // without readers nobody takes it, which is no failure
+        // no reader is connected
         if let Some(point) = point {
             let _ = self.events.send(format!("event: point\ndata: {point}\n\n").into());
             points.push_back(point.into());
@@ -109,7 +109,7 @@ data: {},\"points\":[{}]}}
 struct Reader<F> {
     feed: Arc<Feed>,
     events: Receiver<Bytes>,
-    /// What comes before the events.
+    /// The first message.
     first: Option<Bytes>,
     progress: Progress,
     may_read: F,
@@ -135,12 +135,12 @@ impl<F: FnMut() -> bool> Reader<F> {
     }
 }
 
-/// What the sampler remembers.
+/// State of the sampler.
 struct Sampler {
     watched: Arc<dyn Watched>,
     /// The counters at the last sample, and at the last point.
-    sampled: Look,
-    kept: Look,
+    sampled: Snapshot,
+    kept: Snapshot,
 }
 
 impl Sampler {

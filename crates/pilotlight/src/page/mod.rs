@@ -8,7 +8,7 @@
 //! the name it was sent to and the page it came from (`guard.rs`) before it gets to a session (`session.rs`) and a route (`routes.rs`).
 //! Changes are requests of the control socket, answered by the same code. All of this runs on the thread of `http.rs`, off the CPUs of reactors.
 //!
-//! *Properties* (tests): nothing of a server is told without a session; memory does not grow with time, reconnects, or readers that stop.
+//! *Properties* (tests): no data without a session; memory does not grow with time, reconnects, or readers that stop reading.
 
 pub(crate) mod command;
 mod feed;
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{self, PageAddress};
 use crate::http::{Http, Listener, PATIENCE, Peer, Service};
-use crate::status::measure::Look;
+use crate::status::measure::Snapshot;
 use crate::status::report::Report;
 use feed::Feed;
 use routes::App;
@@ -40,9 +40,9 @@ const CONNECTIONS: usize = 96;
 /// The server behind the page.
 pub(crate) trait Watched: Send + Sync + 'static {
     /// Its counters. Wakes no reactor.
-    fn look(&self) -> Look;
-    /// What it is, and did between two looks; without what only the main core can tell.
-    fn report(&self, before: &Look, now: &Look) -> Report;
+    fn look(&self) -> Snapshot;
+    /// The state and the rates between two snapshots; without data that only the main core has.
+    fn report(&self, before: &Snapshot, now: &Snapshot) -> Report;
     /// The answer to a request of the control socket that came over the page, from `peer`.
     fn answer(&self, request: &[u8], peer: &str) -> String;
 }
@@ -87,7 +87,7 @@ impl Prepared {
         Ok(Self { listener, token, file, page: config::Page { listen, ..page.clone() } })
     }
 
-    /// What others are told of it.
+    /// Data about the page.
     pub(crate) fn report(&self) -> PageReport {
         let token_file = std::path::absolute(self.page.token.path()).unwrap_or_else(|_| self.page.token.path().into());
         PageReport { address: self.page.listen.to_string(), token_file: token_file.display().to_string() }

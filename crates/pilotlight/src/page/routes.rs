@@ -1,4 +1,4 @@
-//! What the page's addresses answer.
+//! Routes of the page.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -17,8 +17,8 @@ use tracing::{info, warn};
 use super::feed::{Feed, READERS};
 use super::session::{LoginRefusal, Sessions};
 use super::{Watched, guard, token};
-use crate::admin::answer::{Refusal, to_line};
 use crate::admin::request::Request as AdminRequest;
+use crate::admin::response::{Refusal, to_line};
 use crate::http::Peer;
 
 /// Longest body of a request, in bytes.
@@ -28,14 +28,14 @@ const HTML: &str = "text/html; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct App {
     pub(super) watched: Arc<dyn Watched>,
     pub(super) feed: Arc<Feed>,
     pub(super) sessions: Mutex<Sessions>,
     /// The name of the session's cookie.
     pub(super) cookie: String,
-    /// Names under which the server may be asked.
+    /// Accepted host names.
     pub(super) hosts: Vec<String>,
 }
 
@@ -185,7 +185,7 @@ async fn change(State(Scope { app, peer }): State<Scope>, headers: HeaderMap, bo
     }
 }
 
-/// Whether the page carries out a request. It changes how the server works, never what it serves, to whom, or a file: whoever has a session
+/// Whether the page may send a request: only changes of how the server works, not of namespaces, access or files. A stolen session
 /// must not get further. Without `_`, so that a new command is decided here too.
 const fn is_for_pages(request: &AdminRequest) -> bool {
     match request {
@@ -194,13 +194,20 @@ const fn is_for_pages(request: &AdminRequest) -> bool {
         | AdminRequest::SetCap(_)
         | AdminRequest::SetPriority(_)
         | AdminRequest::SetMinimum(_)
-        | AdminRequest::SetBackground(_) => true,
-        AdminRequest::Status
-        | AdminRequest::Health
-        | AdminRequest::Hosts(..)
-        | AdminRequest::Save(_)
-        | AdminRequest::Connections
+        | AdminRequest::SetBackground { .. } => true,
+        AdminRequest::Status {}
+        | AdminRequest::Health {}
+        | AdminRequest::HostList { .. }
+        | AdminRequest::HostAdd(_)
+        | AdminRequest::HostRemove(_)
+        | AdminRequest::ConfigSave(_)
+        | AdminRequest::Connections {}
         | AdminRequest::Disconnect(_)
-        | AdminRequest::Namespace(..) => false,
+        | AdminRequest::NamespaceList { .. }
+        | AdminRequest::NamespaceAdd(_)
+        | AdminRequest::NamespaceRemove { .. }
+        | AdminRequest::NamespaceResize(_)
+        | AdminRequest::NamespaceShow(_)
+        | AdminRequest::NamespaceHide(_) => false,
     }
 }

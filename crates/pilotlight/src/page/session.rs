@@ -11,7 +11,7 @@ use super::token::Token;
 
 /// Sessions at once; the one that was not used for longest makes room.
 const MAX_SESSIONS: usize = 64;
-/// A session that is not used for so long ends.
+/// A session expires after this time without use.
 const UNUSED: Duration = Duration::from_secs(12 * 3600);
 /// Failed logins of one source that are taken in [`WINDOW`]; then none of it is, right or wrong, until the first of them is over.
 const FAILURES: usize = 10;

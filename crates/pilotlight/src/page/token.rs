@@ -119,7 +119,7 @@ fn read_if(path: &Path, is_owner: impl Fn(u32) -> bool) -> anyhow::Result<String
     Ok(token.to_owned())
 }
 
-/// Writes a token to a file that nobody else can read at any time.
+/// Writes a token to a file that no other user can read at any time.
 fn write(path: &Path, token: &str) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));

@@ -12,7 +12,7 @@ const OWN_LEAST: u64 = 16;
 /// Descriptors of an I/O thread or reactor: epoll, wake-up, timers, AIO.
 const PER_THREAD: u64 = 4;
 
-/// Raises the limit of open files (RLIMIT_NOFILE) to what the configuration needs; says so where that is refused.
+/// Raises the limit of open files (RLIMIT_NOFILE) as configured; warns if that fails.
 pub(super) fn raise(config: &ServerConfig, reactors: usize) {
     let needed = needed(config, reactors);
     let limit = getrlimit(Resource::Nofile);
@@ -39,7 +39,7 @@ fn needed(config: &ServerConfig, reactors: usize) -> u64 {
     u64::from(config.limits.max_connections) + config.listeners.len() as u64 + threads * PER_THREAD + storage + OWN
 }
 
-/// What it means that only `open` of `needed` descriptors may be open.
+/// The warning that only `open` of `needed` descriptors may be open.
 fn shortage(config: &ServerConfig, needed: u64, open: u64) -> String {
     let without_connections = needed - u64::from(config.limits.max_connections) - (OWN - OWN_LEAST);
     let fit = match open.saturating_sub(without_connections).min(config.limits.max_connections.into()) {

@@ -8,15 +8,15 @@
 use pilotlight_plant::{Goal, Unsupported};
 use tracing::{info, warn};
 
+use super::admin::State;
 use super::budget;
 use super::server::Running;
-use super::station::State;
 use crate::config::{BudgetDomain, Operation};
 use crate::policies::PolicyChoice;
 
 const PASS: &str = "pass";
 const CPU_BANDWIDTH: &str = "cpu-bandwidth";
-/// What an operator can do for a better controller.
+/// A hint for a better controller.
 pub(super) const PROFILE_HELP: &str = "`pilotlab profile cpu` makes a profile of this machine, and --budget-profile FILE has pass hold budgets by it, with CPU and drives";
 
 /// The policies that could be in charge, the best first; the last is the chosen one alone.
@@ -45,9 +45,9 @@ fn around(chosen: &PolicyChoice, name: &str, profile: Option<&String>) -> Policy
     PolicyChoice { name: name.to_owned(), parameters: own.chain(inner).collect() }
 }
 
-/// What would hold a budget better, where the policy in charge was not chosen.
-pub(super) fn help(in_charge: &PolicyChoice, operation: &Operation) -> Option<&'static str> {
-    let is_own = in_charge.name == operation.policy.name;
+/// A hint, if the active policy is not the chosen one.
+pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Option<&'static str> {
+    let is_own = active_policy.name == operation.policy.name;
     (!is_own && operation.profile.is_none()).then_some(PROFILE_HELP)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn help(in_charge: &PolicyChoice, operation: &Operation) -> Option<&'
 ///
 /// # Errors
 /// Why the last, the chosen one alone, cannot decide: then nothing has changed.
-pub(super) fn put_in_charge(
+pub(super) fn activate_first(
     candidates: &[PolicyChoice],
     set: impl Fn(&PolicyChoice) -> Result<(), String>,
 ) -> Result<PolicyChoice, String> {
@@ -79,7 +79,7 @@ fn say(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize)
     }
     let has_profile = choice.parameters.iter().any(|(key, _)| key == "profile");
     let help = if has_profile { String::new() } else { format!("; {PROFILE_HELP}") };
-    info!("policy {} holds the budget around {}{help}", choice.name, chosen.name);
+    info!("policy {} holds the budget, inner policy {}{help}", choice.name, chosen.name);
 }
 
 /// Has a running server's policy replaced.
@@ -97,7 +97,7 @@ pub(super) fn set(server: &dyn Running) -> impl Fn(&PolicyChoice) -> Result<(), 
 pub(super) fn choose(state: &mut State, choice: &PolicyChoice, server: &dyn Running) -> Result<(), String> {
     let operation = Operation { policy: choice.clone(), ..state.operation.clone() };
     let candidates = candidates_for(&operation, server);
-    state.in_charge = put_in_charge(&candidates, set(server))?;
+    state.active_policy = activate_first(&candidates, set(server))?;
     (state.candidates, state.operation) = (candidates, operation);
     Ok(())
 }
@@ -159,7 +159,7 @@ mod tests {
                 true => Err(choice.name.clone()),
                 false => Ok(()),
             };
-            put_in_charge(&all, set).map(|choice| choice.name)
+            activate_first(&all, set).map(|choice| choice.name)
         };
         assert_eq!(without(&[]).unwrap(), "cpu-bandwidth");
         assert_eq!(without(&["cpu-bandwidth"]).unwrap(), "pass");

@@ -1,4 +1,4 @@
-//! The knobs of a server's machine, where it lets the server set them.
+//! The knobs of the server's machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::status::report::NameAndValue;
 /// This machine, by its knobs.
 struct ThisMachine {
     found: Found,
-    /// Knobs whose last setting was refused: the log says it once.
+    /// Knobs whose last setting was refused, logged once.
     refused: BTreeSet<KnobId>,
     settings: Settings,
 }
@@ -105,9 +105,9 @@ impl Machine for ThisMachine {
     }
 }
 
-/// On what of the machine a server may lay its hands, and where it says what it has changed.
+/// The knobs that a server may set, and its journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct KnobAccess {
     pub(super) roots: Roots,
     /// The folder of journals.
     journals: PathBuf,
@@ -115,7 +115,7 @@ pub(crate) struct Reach {
     hotplug: Vec<CoreId>,
 }
 
-impl Reach {
+impl KnobAccess {
     /// All but taking CPUs offline.
     pub(crate) fn this_machine() -> Self {
         Self { roots: Roots::default(), journals: changes::folder(), hotplug: Vec::new() }
@@ -133,16 +133,21 @@ impl Reach {
     }
 }
 
-/// What the reactors on these CPUs can set for this server. Nothing is changed.
-pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &Reach) -> Vec<Knob> {
+/// The knobs for the reactors on these CPUs. Nothing is changed.
+pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
     let drives = drives(&reach.roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
     list(&reach.roots, &Wanted { hotplug: reach.hotplug.clone(), ..wanted(cores, drives) })
 }
 
-/// Starts what sets knobs for the reactors on these CPUs, and for the drives that hold namespaces now. That nothing can be set is only said to
-/// who looks for it: most policies do not need any, and one that does says so. What a killed process left behind is put back first.
-pub(crate) fn open(config: &ServerConfig, cores: &[Option<u32>], reach: &Reach, settings: &Settings) -> Arc<dyn Knobs> {
-    let Reach { roots, journals, hotplug } = reach;
+/// Starts setting knobs for the reactors on these CPUs, and for the drives of the namespaces. Missing knobs are logged at debug level,
+/// as most policies need none. Settings that a killed process has left are restored first.
+pub(crate) fn open(
+    config: &ServerConfig,
+    cores: &[Option<u32>],
+    reach: &KnobAccess,
+    settings: &Settings,
+) -> Arc<dyn Knobs> {
+    let KnobAccess { roots, journals, hotplug } = reach;
     let mut wanted = Wanted { hotplug: hotplug.clone(), ..wanted(cores, Vec::new()) };
     for (path, drive) in drives(roots, config) {
         match drive {
@@ -348,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_server_left_is_put_back_before_anything_is_set() {
+    fn settings_left_by_a_killed_server_are_restored_first() {
         let (folder, roots, max) = machine();
         let killed = folder.path().join("run/1.jsonl");
         let knobs = open_in(&roots, &killed, &on(&[Some(7)]), &Settings::default()).unwrap();

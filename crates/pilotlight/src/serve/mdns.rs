@@ -1,5 +1,5 @@
-//! Announces the discovery service by multicast DNS, as TP 8009 says: `_nvme-disc._tcp`, with the protocol and the discovery NQN in
-//! the TXT record. Hosts such as nvme-stas find the server by it without being told an address.
+//! Announces the discovery service by multicast DNS (TP 8009): `_nvme-disc._tcp`, with the protocol and the discovery NQN in
+//! the TXT record. Hosts such as nvme-stas find the server without a configured address.
 //!
 //! One instance for each port, with the addresses that the server listens on: of an address that stands for all, those of the
 //! interfaces, also when they change. Loopback is announced only where there is nothing else, and on the loopback interface only.
@@ -26,7 +26,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes of the host's name that are used: a label has at most 63, and a port and a number may follow.
 const MAX_NAME: usize = 32;
 
-/// Announces the discovery service for as long as it is told to, and at most until its own end.
+/// Announces the discovery service while it is enabled, and until it is dropped.
 pub(super) struct Announcer {
     addresses: Vec<SocketAddr>,
     /// CPUs of reactors.
@@ -47,7 +47,7 @@ impl Announcer {
         Self { addresses: addresses.to_vec(), cpus, announced: Mutex::default() }
     }
 
-    /// Announces the service from now on, or no longer. Where that fails, the log says so, and the server goes on.
+    /// Starts or ends the announcement. A failure is logged, and the server continues.
     pub(super) fn follow(&self, is_wanted: bool) {
         let mut announced = self.announced();
         match (is_wanted, announced.take()) {

@@ -1,7 +1,7 @@
-//! What systemd is told of a server (`sd_notify(3)`): that it is ready, reads its configuration again, stops, and works.
+//! Notifications to systemd (`sd_notify(3)`): ready, reloading, stopping, and the watchdog.
 //!
-//! *Watchdog.* Where the unit asks for it (`WatchdogSec=`), a keep-alive is sent four times in its time, but only if every reactor that is awake has gone
-//! around its loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent.
+//! *Watchdog.* With `WatchdogSec=`, a keep-alive is sent four times in its period, if every reactor that is awake has completed a
+//! loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use pilotlight_reactor::{ReactorStats, RuntimeStats, keep_off};
 use sd_notify::NotifyState;
 use tracing::{debug, error};
 
-use super::station::Station;
+use super::admin::Admin;
 use crate::status::health::HealthReport;
 
 /// Hosts can connect.
@@ -22,7 +22,7 @@ pub(super) fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// The configuration is read again; [`ready`] says when that is over.
+/// The server is reloading, until [`ready`].
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -30,7 +30,7 @@ pub(super) fn reloading() {
     }
 }
 
-/// The server stops, and may take so long.
+/// The server is stopping, within this time.
 pub(super) fn stopping(within: Duration) {
     let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
     tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(us)]);
@@ -49,19 +49,19 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Sends keep-alives if the unit asks for them; `None` if it does not.
+    /// Sends keep-alives if the unit has a watchdog; `None` otherwise.
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub(super) fn start(station: &Arc<Station>, reactors: &[Option<u32>]) -> io::Result<Option<Self>> {
+    pub(super) fn start(admin: &Arc<Admin>, reactors: &[Option<u32>]) -> io::Result<Option<Self>> {
         let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return Ok(None) };
         let (stop, stopped) = channel::<()>();
-        let (station, cpus) = (Arc::clone(station), reactors.iter().flatten().copied().collect::<Vec<u32>>());
+        let (admin, cpus) = (Arc::clone(admin), reactors.iter().flatten().copied().collect::<Vec<u32>>());
         let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
             keep_off(&cpus);
-            let mut before = station.runtime_stats();
+            let mut before = admin.runtime_stats();
             while stopped.recv_timeout(limit / 4) == Err(RecvTimeoutError::Timeout) {
-                let now = station.runtime_stats();
+                let now = admin.runtime_stats();
                 match stuck(&before, &now) {
                     None => tell(&[NotifyState::Watchdog]),
                     Some(reactor) => error!(reactor, "a reactor is awake and does nothing; systemd gets no keep-alive"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_awake_has_to_go_around_and_who_sleeps_has_not() {
+    fn an_awake_reactor_must_loop_and_a_sleeping_one_need_not() {
         let (awake, asleep) = (CoreState::Awake, CoreState::Asleep(Depth::MonitorWait));
         let before = stats([(awake, 5), (asleep, 7)]);
         assert_eq!(stuck(&before, &stats([(awake, 6), (asleep, 7)])), None);

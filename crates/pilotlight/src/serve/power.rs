@@ -34,7 +34,7 @@ const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml
 /// A sensor that can be read.
 pub(crate) struct Meter {
     sensor: Box<dyn Sensor>,
-    /// What it measures, and which of its domains add up to that.
+    /// Sources, each with the domains that add up to it.
     parts: Vec<(Scope, Vec<usize>)>,
     /// Power of the CPU packages below which it never reads, where that is known, in microwatts.
     floor_uw: Option<u64>,
@@ -83,7 +83,7 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
 }
 
 /// Logs why `auto` finds none, once, when a server starts.
-pub(super) fn say_why_not(choice: &SensorChoice, roots: &Roots) {
+pub(super) fn log_missing_sensor(choice: &SensorChoice, roots: &Roots) {
     if !matches!(choice, SensorChoice::Auto) {
         return;
     }
@@ -124,7 +124,7 @@ impl Meter {
         Self::modelled_of(roots, profile, None)
     }
 
-    /// With the share of so many of the profile's cores.
+    /// Scaled to this number of the profile's cores.
     fn modelled_of(roots: &Roots, profile: &str, share: Option<u64>) -> Result<Self, String> {
         let profile = PowerProfile::parse(profile).map_err(|error| error.to_string())?;
         let cores = u64::from(profile.cores);
@@ -157,7 +157,7 @@ impl Meter {
         Ok(Self { sensor: Box::new(sensor), parts, floor_uw: None })
     }
 
-    /// What it tells a policy.
+    /// The sources for a policy.
     pub(super) fn sources(&self) -> Vec<Source> {
         self.parts.iter().map(|(of, domains)| self.source(*of, domains)).collect()
     }
@@ -225,7 +225,7 @@ impl Meter {
     }
 }
 
-/// Writes what was said of each part, and adds its energy over the time since the last reading.
+/// Writes the values of each part, and adds its energy since the last reading.
 fn put(board: &ReadingBoard, parts: &[(Scope, Vec<usize>)], said: &Said, (spent, elapsed_ns): (&[Spent], u64)) {
     let ended_ns = clock::now_ns();
     let watts = |domain: &usize| match said.values.as_ref().ok()?.get(*domain)?.1? {
@@ -249,7 +249,7 @@ impl Power {
         Arc::clone(&self.board) as _
     }
 
-    /// What is read.
+    /// The sources.
     pub(crate) fn sources(&self) -> Vec<Source> {
         self.board.sources()
     }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_auto_does_not_find_is_missing_and_what_is_named_is_an_error() {
+    fn auto_may_find_no_sensor_and_a_named_sensor_must_exist() {
         let (firmware, roots) = tree(&CHIP);
         let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's");
         assert_eq!(of(&meter), [Scope::Server]);
@@ -407,7 +407,7 @@ mod tests {
         let parts = [(Scope::Package(0), vec![0, 1]), (Scope::Server, vec![2])];
         let source = |scope| Source { scope, quantity: Quantity::PowerUw, window_ns: 1, lag: Cost::Assumed(0) };
         let board = ReadingBoard::new(vec![source(Scope::Package(0)), source(Scope::Server)]);
-        let said = |watts: [Option<f64>; 3]| Said {
+        let sample = |watts: [Option<f64>; 3]| Said {
             sensor: "rapl".into(),
             interval_ns: 1,
             values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
@@ -417,10 +417,10 @@ mod tests {
             put(&board, &parts, said, (&spent, 2_000_000_000));
             [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
         };
-        assert_eq!(read(&said([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
-        assert_eq!(read(&said([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
-        assert_eq!(read(&Said { values: Err("unplugged".into()), ..said([None; 3]) }), [None, None]);
-        assert_eq!(read(&said([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
+        assert_eq!(read(&sample([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
+        assert_eq!(read(&sample([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
+        assert_eq!(read(&Said { values: Err("unplugged".into()), ..sample([None; 3]) }), [None, None]);
+        assert_eq!(read(&sample([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
         assert!(spent.iter().all(|spent| spent.read_ns.load(Relaxed) > 0));
         let energy_uj = spent.map(|spent| spent.energy_uj.into_inner());
         assert_eq!(energy_uj, [44_000_000, 6_000_000], "of two seconds each, where power was known");

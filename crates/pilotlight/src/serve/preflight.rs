@@ -1,6 +1,6 @@
-//! What `--check` looks at beyond the configuration's values: whether this machine has what the start will ask it for.
+//! Checks of `--check` beyond the values of the configuration: resources of this machine that the start needs.
 //!
-//! Everything is asked as the start asks it, and given back at once. Nothing is locked, listened on or changed, so that it can be done
+//! Each is acquired as at the start, and released at once. Nothing is locked, listened on or changed, so that the check can run
 //! beside a running server.
 
 use std::io;
@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 
 use super::budget::{self, Configured};
 use super::holder;
-use super::knobs::{self, Reach};
+use super::knobs::{self, KnobAccess};
 use super::power;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, options};
 use crate::admin::socket::{BindError, ControlSocket};
@@ -24,10 +24,10 @@ use crate::config::{AdminSocket, BudgetDomain, Operation, Page, PageAddress, Pro
 use crate::page::{token, unix_error};
 use crate::policies::PolicyChoice;
 
-/// What this machine lacks for such a server.
+/// Problems of this machine with a configuration.
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
     let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
-    let (options, reach) = (options(operation), Reach::of(operation));
+    let (options, reach) = (options(operation), KnobAccess::of(operation));
     let sources = match power::open(&operation.sensor, &reach.roots) {
         Ok(Some(meter)) => meter.sources(),
         Ok(None) => {

@@ -1,14 +1,14 @@
-//! SIGHUP: from what runs to the configuration that was just read.
+//! SIGHUP: applies a new configuration to a running server.
 //!
-//! Subsystems and namespaces come and go while the server runs, namespaces change their size, and allowed hosts, what the
-//! discovery service tells, and the policy change; every other difference is named and waits for a restart. [`plan`] decides and touches nothing; [`apply`] carries out and keeps account of what has become
-//! true, so that what fails is tried again at the next SIGHUP.
+//! Subsystems, namespaces and their sizes, allowed hosts, the discovery log and the policy change at once; every other difference is logged
+//! and waits for a restart. [`plan`] decides and changes nothing; [`apply`] carries out the plan and updates the state, so that a failed
+//! change is retried at the next SIGHUP.
 //!
-//! What was changed by hand stays until the configuration says something else about it (`station`).
+//! A change made over the control socket holds until the configuration of its object changes (`admin`).
 //!
-//! A namespace keeps its storage for as long as it keeps its number: hosts cache blocks under the number, and would
-//! write them into whatever stood in its place. Files and devices that get another number are moved while they are open
-//! (`moves`), and no namespace shrinks unless the configuration allows it (`shrink`).
+//! A namespace keeps its storage as long as it keeps its number: hosts cache blocks under the number, and would write them to other storage
+//! with that number. Files and devices that get another number are moved while they are open (`moves`), and no namespace shrinks unless the
+//! configuration allows it (`shrink`).
 
 mod differences;
 mod moves;
@@ -19,10 +19,10 @@ use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemCon
 use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
 use tracing::{info, warn};
 
-use super::budget::{self, ByHand, Configured};
+use super::admin::{HostsOverride, State, allowed_hosts, find_namespace, refresh, tolerance_of};
+use super::budget::{self, Configured, GoalOverrides};
 use super::holder;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
-use super::station::{HostsByHand, State, allowed_hosts, refresh, said, tolerance_of};
 use crate::config::{AdminSocket, Cap, NamespaceName, Operation, Reactors, format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
 pub(super) use differences::{differences, in_full, settled_differences};
@@ -32,7 +32,7 @@ use shrink::Shrink;
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
-    /// What the discovery service tells beside subsystems.
+    /// Advertised address and referrals.
     Discovery {
         advertise: Option<(String, u16)>,
         referrals: Vec<(String, u16)>,
@@ -80,7 +80,7 @@ enum Change {
     },
 }
 
-/// What a reload comes to.
+/// The changes of a reload.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     /// In the order in which they are to be made: what goes first sets free what comes.
@@ -89,7 +89,7 @@ struct Plan {
     waiting: Vec<String>,
 }
 
-/// What was read.
+/// The configuration that was read.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) config: &'a ServerConfig,
@@ -156,7 +156,7 @@ fn apply_change(
         return false;
     }
     if let Change::Resize { nqn, to, blocks } = &change {
-        if said(&state.config, nqn, to.nsid).is_none() {
+        if find_namespace(&state.config, nqn, to.nsid).is_none() {
             return false; // it could not be moved there
         }
         if let Some(shrink) = Shrink::of(state, nqn, to, *blocks) {
@@ -180,21 +180,21 @@ fn apply_change(
     }
 }
 
-/// What was read, but with what stays although it was not read: beside it the words for what does.
+/// The configuration that was read, with the overrides that hold, and a message for each.
 fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec<String>) {
     let mut wanted = read.clone();
     let mut words = Vec::new();
-    state.by_hand.retain(|hand| said(read, &hand.nqn, hand.nsid) == hand.said.as_ref());
-    for hand in &state.by_hand {
-        let Some(subsystem) = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == hand.nqn) else {
+    state.namespace_overrides.retain(|entry| find_namespace(read, &entry.nqn, entry.nsid) == entry.configured.as_ref());
+    for entry in &state.namespace_overrides {
+        let Some(subsystem) = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == entry.nqn) else {
             continue;
         };
-        let runs = said(&state.config, &hand.nqn, hand.nsid).cloned();
-        let (nsid, nqn) = (hand.nsid, &hand.nqn);
-        match (&runs, &hand.said) {
+        let runs = find_namespace(&state.config, &entry.nqn, entry.nsid).cloned();
+        let (nsid, nqn) = (entry.nsid, &entry.nqn);
+        match (&runs, &entry.configured) {
             (Some(_), None) => words.push(format!("namespace {nsid} of {nqn} stays: it was added by hand")),
             (None, Some(_)) => words.push(format!("namespace {nsid} of {nqn} stays away: it was removed by hand")),
-            (runs, said) if runs != said => {
+            (runs, configured) if runs != configured => {
                 words.push(format!("namespace {nsid} of {nqn} stays as it is: it was changed by hand"));
             }
             _ => {}
@@ -202,10 +202,10 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
         subsystem.namespaces.retain(|namespace| namespace.nsid != nsid);
         subsystem.namespaces.extend(runs);
     }
-    state.hosts_by_hand.retain(|hand| allowed_hosts(read, &hand.nqn) == Some(&hand.said));
-    for HostsByHand { nqn, said } in &state.hosts_by_hand {
+    state.host_overrides.retain(|entry| allowed_hosts(read, &entry.nqn) == Some(&entry.configured));
+    for HostsOverride { nqn, configured } in &state.host_overrides {
         let runs = allowed_hosts(&state.config, nqn).cloned().unwrap_or_default();
-        if runs != *said {
+        if runs != *configured {
             words.push(format!("the allowed hosts of {nqn} stay as they are: they were changed by hand"));
         }
         let subsystem = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn);
@@ -218,8 +218,8 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
 fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     let configured = Configured::of(read);
     if configured == state.configured {
-        if state.by_hand_goals != ByHand::default() {
-            info!("goals stay: they were set by hand");
+        if state.goal_overrides != GoalOverrides::default() {
+            info!("goals stay: they were set manually");
         }
         return;
     }
@@ -228,14 +228,14 @@ fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     }
     let (budget, tolerance) = (format_budget(read.goals.budget_uw), tolerance_of(&read.goals));
     info!("goals: budget {budget}, tolerance {tolerance}");
-    (state.configured, state.by_hand_goals) = (configured, ByHand::default());
+    (state.configured, state.goal_overrides) = (configured, GoalOverrides::default());
     (state.strict_before, state.withdrawn_uw) = (None, None);
     if let Err(why) = refresh(state, server, budget::now_s()) {
-        warn!("policy {} stays: {why}", state.in_charge.name);
+        warn!("policy {} stays: {why}", state.active_policy.name);
     }
 }
 
-/// Caps what was read, where it is something else than was read before; what was set by hand stays otherwise.
+/// Caps what was read, where it is something else than was read before; what was set manually stays otherwise.
 fn apply_caps(state: &mut State, read: &[Cap], server: &dyn Running) {
     let before = std::mem::replace(&mut state.caps_read, read.to_vec());
     let gone = before.iter().filter(|(of, _)| read.iter().all(|(other, _)| other != of)).map(|(of, _)| (of, None));
@@ -254,7 +254,7 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
     let runs = &state.operation.policy;
     if *read == state.policy_read {
         if runs != read {
-            info!("policy {} stays: it was set by hand", runs.name);
+            info!("policy {} stays: it was set manually", runs.name);
         }
         return;
     }
@@ -263,7 +263,7 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
     {
         return warn!("policy {} stays: {why}", state.operation.policy.name);
     }
-    info!("policy {} is in charge", state.in_charge.name);
+    info!("policy {} is in charge", state.active_policy.name);
     state.policy_read = read.clone();
 }
 
@@ -290,7 +290,7 @@ fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
         schedule: _,
         mdns: _,
         log_format: _,
-        // the command line alone says it
+        // command line only
         roots: _,
     } = running;
     let test_reactors = |reactors: &Reactors| reactors.is_test_mode().then(|| reactors.len());
@@ -317,7 +317,7 @@ fn name(differs: &[(&str, bool)]) -> Vec<String> {
     differing.map(|(key, _)| format!("{key} has changed; a restart brings it about")).collect()
 }
 
-/// What leads from `running` to `wanted`.
+/// The changes from `running` to `wanted`.
 fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
     let mut plan = Plan { changes: Vec::new(), waiting: settled(running, wanted) };
     let moves = moves::find(running, wanted);
@@ -438,7 +438,7 @@ fn carry_out(change: &Change, server: &dyn Running, draining: &mut Vec<Draining>
         }
         Change::AllowHosts { nqn, allowed_hosts, .. } => {
             let ended = server.set_allowed_hosts(nqn, allowed_hosts)?;
-            say_ended(nqn, ended.associations());
+            log_ended(nqn, ended.associations());
             draining.push(ended);
             Ok(None)
         }
@@ -453,14 +453,14 @@ fn carry_out(change: &Change, server: &dyn Running, draining: &mut Vec<Draining>
 }
 
 /// Which hosts have lost their connections, as they may no longer connect.
-fn say_ended(nqn: &str, ended: &[AssociationStats]) {
+fn log_ended(nqn: &str, ended: &[AssociationStats]) {
     for association in ended {
         let AssociationStats { hostnqn, peer, cntlid, .. } = association;
         info!(host = hostnqn, %peer, cntlid, "the host may no longer connect to {nqn}: its association is ended");
     }
 }
 
-/// What was done.
+/// The log message of a change.
 fn done(change: &Change, blocks: Option<u64>) -> String {
     match (change, blocks) {
         (Change::Resize { nqn, to, .. }, Some(blocks)) => format!("namespace {} of {nqn} has {blocks} blocks", to.nsid),
@@ -486,8 +486,8 @@ fn record(state: &mut State, change: Change, blocks: Option<u64>) {
         Change::RemoveSubsystem { nqn } => {
             state.config.subsystems.retain(|subsystem| subsystem.nqn != nqn);
             state.blocks.retain(|(of, _, _)| *of != nqn);
-            state.by_hand.retain(|hand| hand.nqn != nqn);
-            state.hosts_by_hand.retain(|hand| hand.nqn != nqn);
+            state.namespace_overrides.retain(|entry| entry.nqn != nqn);
+            state.host_overrides.retain(|entry| entry.nqn != nqn);
         }
         Change::Remove { nqn, nsid } => {
             state.forget_size(&nqn, nsid);

@@ -1,6 +1,6 @@
 //! Signals: what they ask for, and the second one that does not wait.
 //!
-//! SIGTERM and SIGINT ask to stop, SIGHUP asks to reload. While the server stops, a second SIGTERM or SIGINT ends the
+//! SIGTERM and SIGINT stop the server, SIGHUP reloads the configuration. While the server stops, a second SIGTERM or SIGINT ends the
 //! process within the signal handler itself, so that it works whatever the other threads hang in.
 
 use std::io;
@@ -14,21 +14,21 @@ use signal_hook::iterator::Signals;
 /// Signals that ask to stop, with the exit code of leaving at once: 128 and the signal's number, as a shell has it.
 const STOPPING: [(i32, i32); 2] = [(SIGINT, 128 + SIGINT), (SIGTERM, 128 + SIGTERM)];
 
-/// What a signal asks for.
+/// The action for a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum SignalAction {
     /// Drain and leave.
     Stop,
     /// Read the configuration again.
     Reload,
 }
 
-/// The orders that come as signals.
-pub(super) struct Orders {
+/// The signals that the server handles.
+pub(super) struct SignalActions {
     signals: Signals,
 }
 
-impl Orders {
+impl SignalActions {
     /// Handles signals from now on.
     pub(super) fn install() -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
@@ -41,15 +41,15 @@ impl Orders {
     }
 
     /// Waits for the next order.
-    pub(super) fn next(&mut self) -> Order {
+    pub(super) fn next(&mut self) -> SignalAction {
         // where both arrived, stopping goes before reloading
         loop {
             let arrived: Vec<i32> = self.signals.wait().collect();
             if arrived.iter().any(|signal| STOPPING.iter().any(|(stopping, _)| stopping == signal)) {
-                return Order::Stop;
+                return SignalAction::Stop;
             }
             if arrived.contains(&SIGHUP) {
-                return Order::Reload;
+                return SignalAction::Reload;
             }
         }
     }

@@ -26,11 +26,11 @@ pub(crate) struct ClassReport {
     pub(crate) class: String,
     /// The highest rate of a namespace.
     pub(crate) highest_bytes_per_s: u64,
-    /// What the policy has set, in millionths of the highest.
+    /// The rate set by the policy, in millionths of the highest.
     pub(crate) rate_ppm: u64,
     /// Paused by hand.
     pub(crate) paused: bool,
-    /// What is to be done.
+    /// Work to do.
     pub(crate) backlog_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct UpkeepReport {
     pub(crate) checksums: bool,
     pub(crate) scrubbed: bool,
     pub(crate) trimmed: bool,
-    /// What the pass of scrubbing is done with.
+    /// Bytes scrubbed in the present pass.
     pub(crate) scrubbed_bytes: u64,
     /// When the pass began, in seconds since 1970; 0 before the first.
     pub(crate) began_unix_s: u64,
@@ -62,7 +62,7 @@ pub(crate) struct UpkeepReport {
     pub(crate) read_errors: u64,
 }
 
-/// What a server's counters say of it.
+/// The report of a server's counters.
 pub(crate) fn background(stats: &ServerStats) -> BackgroundReport {
     BackgroundReport {
         classes: stats.background.iter().map(class).collect(),

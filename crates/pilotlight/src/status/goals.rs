@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use super::report::{BudgetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
 use crate::config::{format_budget, format_moment};
 
-/// What a policy that keeps a tolerance says of it in its view: its state, the loss as measured, the age of what that is relative to;
-/// whether an absolute bound is below latency without savings; and whether a budget limits what it is kept with.
+/// Entries of the view of a policy that keeps a tolerance: its state, the measured loss, the age of the baseline;
+/// whether an absolute bound is below the latency without savings; and whether a budget has precedence.
 pub(crate) const TOLERANCE_VIEW: [&str; 5] = ["state", "loss", "baseline_age", "unreachable", "tolerance"];
 
-/// What is asked of the policy; nothing where nothing is.
+/// Goals as text; empty if there are none.
 pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
     let mut out = String::new();
     let budget = goals.budget_uw.map(|uw| ("budget", format_budget(Some(uw))));
@@ -29,7 +29,7 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
     out
 }
 
-/// What a policy says of its tolerance ([`TOLERANCE_VIEW`]): `stable, loss 12.3 %, baseline 35 s old`.
+/// The state of a tolerance ([`TOLERANCE_VIEW`]): `stable, loss 12.3 %, baseline 35 s old`.
 pub(crate) fn tolerance_state(policy: &PolicyReport) -> Option<String> {
     let words = [("", ""), ("loss ", ""), ("baseline ", " old"), ("unreachable: ", ""), ("", "")];
     let value = |name: &str| policy.view.iter().find(|seen| seen.name == name).map(|seen| seen.value.as_str());
@@ -86,7 +86,7 @@ pub(crate) fn floor(report: &BudgetReport, from: &str) -> String {
     floor.unwrap_or_default()
 }
 
-/// What a budget is of, in words.
+/// A domain as text.
 pub(crate) fn domain_name(domain: &str) -> &str {
     if domain == "cpu" { "CPU packages" } else { domain }
 }

@@ -17,7 +17,7 @@ use crate::config::format_duration;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the server says of its health.
+/// The health of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HealthReport {
     /// Reactors in all.
@@ -26,24 +26,24 @@ pub(crate) struct HealthReport {
     pub(crate) reactors_started: usize,
     /// Addresses that it listens on.
     pub(crate) addresses: usize,
-    /// A reactor that is awake and has done nothing since this connection first asked.
+    /// A reactor that is awake and has not looped since the first request of this connection.
     pub(crate) stuck_reactor: Option<usize>,
 }
 
-/// What is to be found out.
+/// A condition to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Ready,
     Healthy,
 }
 
-/// The answer for a probe; an error says why not. Nothing takes longer than `within`.
+/// The result of a probe; the error has the reason. Returns after `within` at the latest.
 pub(super) fn check(question: Question, socket: &SocketArgs, within: Duration) -> anyhow::Result<String> {
     let (answer, answered) = channel();
     let socket = socket.clone();
     // Connecting can wait as well as reading, so that a thread does both.
-    let ask = move || drop(answer.send(ask(question, &socket, within)));
-    thread::Builder::new().name("probe".to_owned()).spawn(ask).context("cannot start a thread")?;
+    let probe = move || drop(answer.send(probe(question, &socket, within)));
+    thread::Builder::new().name("probe".to_owned()).spawn(probe).context("cannot start a thread")?;
     let not = match question {
         Question::Ready => "not ready",
         Question::Healthy => "not healthy",
@@ -52,17 +52,17 @@ pub(super) fn check(question: Question, socket: &SocketArgs, within: Duration) -
     answered.recv_timeout(within).map_err(|_| late()).flatten().context(not)
 }
 
-fn ask(question: Question, socket: &SocketArgs, within: Duration) -> anyhow::Result<String> {
+fn probe(question: Question, socket: &SocketArgs, within: Duration) -> anyhow::Result<String> {
     let begin = Instant::now();
     let mut client = Client::connect(socket)?;
-    let mut report: HealthReport = client.ask(&Request::Health)?;
+    let mut report: HealthReport = client.request(&Request::Health {})?;
     if question == Question::Ready {
         return ready(&report);
     }
     let last = within.saturating_sub(LOOK * 4); // so that the reason arrives in time
     loop {
         thread::sleep(LOOK);
-        report = client.ask(&Request::Health)?;
+        report = client.request(&Request::Health {})?;
         match report.stuck_reactor {
             None => return Ok(format!("healthy: {} reactors work or sleep", report.reactors)),
             Some(reactor) if begin.elapsed() >= last => {
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers like this, as often as it is asked; `None`: never.
+    /// A server that always responds with `report`; `None`: never.
     fn check_against(question: Question, report: Option<HealthReport>, within: Duration) -> Result<String, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
@@ -102,7 +102,7 @@ mod tests {
             let mut lines = BufReader::new(stream);
             while lines.read_line(&mut String::new()).is_ok_and(|length| length > 0) {
                 if let Some(report) = &report {
-                    let line = crate::admin::answer::to_line(Ok(report));
+                    let line = crate::admin::response::to_line(Ok(report));
                     let _ = writeln!(lines.get_mut(), "{line}");
                 }
             }

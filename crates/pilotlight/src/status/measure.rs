@@ -7,8 +7,8 @@ use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
 
 use super::report::{
-    CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, MinimumReport,
-    NameAndValue, NamespaceLatencyReport, OrdersReport, ParameterReport, PolicyReport, PowerStateReport,
+    CapReport, CommandsReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport,
+    MinimumReport, NameAndValue, NamespaceLatencyReport, ParameterReport, PolicyReport, PowerStateReport,
     PrioritiesReport, PriorityReport, ReactorReport, Report, ServerFacts, SocketLatencyReport, ToleranceReport,
     WakeUpReport,
 };
@@ -17,14 +17,14 @@ use crate::policies::PolicyChoice;
 
 /// A server's counters at a moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct Snapshot {
     /// Time since the start, in nanoseconds.
     pub(crate) uptime_ns: u64,
     /// The counters.
     pub(crate) stats: ServerStats,
 }
 
-/// What came between two looks.
+/// The time between two snapshots.
 struct Window {
     ns: u64,
 }
@@ -63,8 +63,14 @@ fn distribution(before: &HistogramSnapshot, now: &HistogramSnapshot) -> Distribu
     }
 }
 
-/// What happened between `before` and `now`.
-pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: PolicyReport, at: &Reactors) -> Report {
+/// The report of the time between `before` and `now`.
+pub(crate) fn report(
+    before: &Snapshot,
+    now: &Snapshot,
+    facts: ServerFacts,
+    policy: PolicyReport,
+    at: &Reactors,
+) -> Report {
     let window = Window { ns: now.uptime_ns.saturating_sub(before.uptime_ns).max(1) };
     let (was, is) = (&before.stats.runtime, &now.stats.runtime);
     Report {
@@ -85,7 +91,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         background: super::background::background(&now.stats),
         reactors: reactors(&window, was, is, at),
         io_threads: io_threads(&window, &before.stats, &now.stats),
-        orders: orders(was, is),
+        commands: commands(was, is),
         wake_ups: wake_ups(was, is),
         metrics: Vec::new(),
         page: None,
@@ -103,7 +109,7 @@ pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
     PolicyReport { name: choice.name.clone(), parameters: parameters.collect(), view: view.collect() }
 }
 
-/// What is asked of the policy, and what of that it does not use.
+/// The goals, and those that the policy does not use.
 pub(crate) fn goals(
     goals: &Goals,
     namespaces: &[NamespaceTolerance],
@@ -134,15 +140,15 @@ fn tolerance_report(of: Option<&Capped>, bound: LatencyBound) -> ToleranceReport
     ToleranceReport { nqn, nsid, stat, loss_ppm, latency_ns, text }
 }
 
-/// Priorities, each with whether it was set by hand, and minimums.
+/// Priorities, each with whether it was set manually, and minimums.
 pub(crate) fn priorities<'a>(
     named: impl Iterator<Item = (&'a Capped, u8, bool)>,
     goals: &Goals,
     policy: &PolicyChoice,
 ) -> PrioritiesReport {
-    let one = |(of, priority, by_hand): (&Capped, u8, bool)| {
+    let one = |(of, priority, manual): (&Capped, u8, bool)| {
         let (nqn, nsid, host) = names(of);
-        PriorityReport { nqn, nsid, host, priority, by_hand }
+        PriorityReport { nqn, nsid, host, priority, manual }
     };
     let minimum = |&(priority, bytes_per_s): &(u8, u64)| MinimumReport { priority, bytes_per_s };
     PrioritiesReport {
@@ -342,9 +348,9 @@ fn io_threads(window: &Window, before: &ServerStats, now: &ServerStats) -> Vec<I
     now.runtime.threads.iter().enumerate().map(one).collect()
 }
 
-fn orders(before: &RuntimeStats, now: &RuntimeStats) -> OrdersReport {
+fn commands(before: &RuntimeStats, now: &RuntimeStats) -> CommandsReport {
     let (was, is) = (&before.director, &now.director);
-    OrdersReport {
+    CommandsReport {
         moves: count(was.moves, is.moves),
         sleeps: count(was.sleeps, is.sleeps),
         wakes: count(was.wakes, is.wakes),
@@ -412,7 +418,7 @@ mod tests {
     }
 
     /// A look after `seconds`, at a server whose every counter grew by `each` a second.
-    fn look(seconds: u64, each: u64) -> Look {
+    fn look(seconds: u64, each: u64) -> Snapshot {
         let value = seconds * each;
         let mut reactor = none_yet();
         (reactor.busy_ns, reactor.cpu_ns, reactor.loops) = (value, 2 * value, value);
@@ -424,10 +430,10 @@ mod tests {
         stats.totals.connections = 7;
         stats.runtime.reactors = vec![none_yet(), reactor];
         stats.power_states = vec![(3, 0), (4, 2)];
-        Look { uptime_ns: seconds * 1_000_000_000, stats }
+        Snapshot { uptime_ns: seconds * 1_000_000_000, stats }
     }
 
-    fn measured(before: &Look, now: &Look) -> Report {
+    fn measured(before: &Snapshot, now: &Snapshot) -> Report {
         let at = Reactors::pinned(&[4, 6], 4, &[vec![4, 6]]);
         report(before, now, facts(), policy(&PolicyChoice::default(), View::new()), &at)
     }
@@ -473,7 +479,7 @@ mod tests {
 
     #[test]
     fn before_the_first_look_everything_was_nothing() {
-        let report = measured(&Look::default(), &look(2, 1_000));
+        let report = measured(&Snapshot::default(), &look(2, 1_000));
         assert_eq!((report.window_ns, report.io.iops, report.reactors[1].loops_per_s), (2_000_000_000, 1e3, 1e3));
     }
 

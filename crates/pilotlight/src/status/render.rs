@@ -7,7 +7,7 @@ use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
 use super::report::{
-    Count, Distribution, FailureReport, IoReport, OrdersReport, PowerStateReport, ReactorReport, Report,
+    CommandsReport, Count, Distribution, FailureReport, IoReport, PowerStateReport, ReactorReport, Report,
     SocketLatencyReport,
 };
 use super::{background, caps, energy, goals, priorities};
@@ -35,7 +35,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     out += &background::text(&report.background);
     let _ = writeln!(out, "{}", failures(&report.failures, colour));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
-    let _ = write!(out, "{}", orders(&report.orders));
+    let _ = write!(out, "{}", commands(&report.commands));
     for wake_up in &report.wake_ups {
         if wake_up.wakes.since_start > 0 {
             let latency = measured(wake_up.latency, "no wake-up was sent by another core");
@@ -203,19 +203,19 @@ fn io_threads(report: &Report) -> String {
     format!("{table}{rest}")
 }
 
-fn orders(orders: &OrdersReport) -> String {
+fn commands(commands: &CommandsReport) -> String {
     let mut out = String::new();
     for (heading, count) in [
-        ("moves ordered", orders.moves),
-        ("sleeps ordered", orders.sleeps),
-        ("wake-ups ordered", orders.wakes),
-        ("orders refused", orders.refusals),
+        ("moves ordered", commands.moves),
+        ("sleeps ordered", commands.sleeps),
+        ("wake-ups ordered", commands.wakes),
+        ("commands refused", commands.refusals),
     ] {
         line(&mut out, heading, &times(count));
     }
-    if orders.ticks.since_start > 0 {
-        let late = measured(orders.tick_lateness, "none");
-        line(&mut out, "ticks", &format!("{}; late by {late}", times(orders.ticks)));
+    if commands.ticks.since_start > 0 {
+        let late = measured(commands.tick_lateness, "none");
+        line(&mut out, "ticks", &format!("{}; late by {late}", times(commands.ticks)));
     }
     out
 }

@@ -1,4 +1,4 @@
-//! What `pilotlight status --json` prints, and the server answers: plain values, units in their names.
+//! The report of `pilotlight status --json`: plain values, units in their names.
 //!
 //! Rates and percentages are over a window; what happens seldom is counted in the window and since the start.
 
@@ -20,19 +20,19 @@ pub(crate) struct Report {
     /// [`FORMAT`].
     pub(crate) format: u32,
     pub(crate) server: ServerFacts,
-    /// Length of the window in nanoseconds: since this connection asked last, or for the first time since the start.
+    /// Length of the window in nanoseconds: since the previous request of this connection, or for the first since the start.
     pub(crate) window_ns: u64,
     pub(crate) policy: PolicyReport,
-    /// What the operator asks of it.
+    /// The goals.
     #[serde(default)]
     pub(crate) goals: GoalsReport,
-    /// What matters more than the rest, and what it keeps under a budget.
+    /// Priorities, and the minimum bandwidth of each under a budget.
     #[serde(default)]
     pub(crate) priorities: PrioritiesReport,
     /// How the budget does; `None` where there is none, and no schedule.
     #[serde(default)]
     pub(crate) budget: Option<BudgetReport>,
-    /// What is known of power; `None` without a sensor.
+    /// Power; `None` without a sensor.
     #[serde(default)]
     pub(crate) power: Option<PowerReport>,
     pub(crate) io: IoReport,
@@ -53,13 +53,13 @@ pub(crate) struct Report {
     pub(crate) background: BackgroundReport,
     pub(crate) reactors: Vec<ReactorReport>,
     pub(crate) io_threads: Vec<IoThreadReport>,
-    pub(crate) orders: OrdersReport,
+    pub(crate) commands: CommandsReport,
     /// Wake-ups by what was woken from, over all reactors.
     pub(crate) wake_ups: Vec<WakeUpReport>,
     /// Which hosts and namespaces energy was for, where that is on.
     #[serde(default)]
     pub(crate) energy_shares: Option<EnergySharesReport>,
-    /// What is served as metrics: counters since the start, under the names of docs/metrics-server.md.
+    /// All metrics: counters since the start, under the names of docs/metrics-server.md.
     #[serde(default)]
     pub(crate) metrics: Vec<JsonSample>,
     /// The live page for browsers, if one is served.
@@ -67,7 +67,7 @@ pub(crate) struct Report {
     pub(crate) page: Option<PageReport>,
 }
 
-/// What does not change while a server runs, but for its age.
+/// Properties of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServerFacts {
     /// The program's version.
@@ -90,18 +90,18 @@ pub(crate) struct PolicyReport {
     pub(crate) name: String,
     /// Every parameter.
     pub(crate) parameters: Vec<ParameterReport>,
-    /// What it sees, in its own words.
+    /// The policy's view.
     pub(crate) view: Vec<NameAndValue>,
 }
 
-/// What an operator asks of the policy in charge.
+/// Goals of the active policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GoalsReport {
     pub(crate) budget_uw: Option<u64>,
     pub(crate) tolerances: Vec<ToleranceReport>,
     /// Those of the above that the policy does not use, by name.
     pub(crate) unused: Vec<String>,
-    /// What is not kept where both cannot be: `tolerance`, under a budget.
+    /// The goal that is not kept if both cannot be: `tolerance`, under a budget.
     #[serde(default)]
     pub(crate) gives_way: Option<String>,
     /// Where the budget is unreachable: power with everything at its lowest.
@@ -144,7 +144,7 @@ pub(crate) struct PriorityReport {
     pub(crate) host: Option<String>,
     pub(crate) priority: u8,
     /// Set over the control socket.
-    pub(crate) by_hand: bool,
+    pub(crate) manual: bool,
 }
 
 /// Bandwidth that each namespace and host of a priority keeps under a budget.
@@ -157,11 +157,11 @@ pub(crate) struct MinimumReport {
 /// How the budget does. Where [`PowerReport::modelled`] is set no figure here is measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BudgetReport {
-    /// What it is of: `server` or `cpu`.
+    /// `server` or `cpu`.
     pub(crate) domain: String,
-    /// Where it comes from: `configuration`, `schedule` or `set by hand`.
+    /// Where it comes from: `configuration`, `schedule` or `manual`.
     pub(crate) origin: String,
-    /// When a budget that was set by hand ends, in seconds since 1970.
+    /// When a budget that was set manually ends, in seconds since 1970.
     pub(crate) until_unix_s: Option<u64>,
     /// The next entry of the schedule.
     pub(crate) next: Option<ScheduleEntryReport>,
@@ -172,14 +172,14 @@ pub(crate) struct BudgetReport {
     /// Time since the window of that reading ended, in nanoseconds.
     #[serde(default)]
     pub(crate) age_ns: Option<u64>,
-    /// What it is from: a sensor, or a model and its profile.
+    /// The source: a sensor, or a model and its profile.
     #[serde(default)]
     pub(crate) sensor: Option<String>,
     /// The budget less that power.
     pub(crate) headroom_uw: Option<i64>,
     /// The lowest power that this server is known to reach with this policy.
     pub(crate) floor_uw: Option<u64>,
-    /// The component that limits throughput, where the policy says it.
+    /// The component that limits throughput, if the policy reports it.
     pub(crate) bottleneck: Option<String>,
     /// Knobs of the machine that are set below what was found, and namespaces and hosts whose bandwidth the policy caps, with their values.
     pub(crate) throttled: Vec<NameAndValue>,
@@ -197,14 +197,14 @@ pub(crate) struct ScheduleEntryReport {
     pub(crate) budget: String,
 }
 
-/// What goals are in force after they were set; or would be.
+/// The goals in force after a request, or of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GoalsAnswer {
+pub(crate) struct GoalsResponse {
     /// The policy in charge.
     pub(crate) policy: String,
     /// The policy that was chosen, where another holds the budget around it.
-    pub(crate) around: Option<String>,
-    /// What would hold the budget better.
+    pub(crate) inner_policy: Option<String>,
+    /// A hint for holding the budget better.
     pub(crate) help: Option<String>,
     /// Nothing was changed.
     pub(crate) dry_run: bool,
@@ -218,7 +218,7 @@ pub(crate) struct GoalsAnswer {
     pub(crate) power: Option<PowerReport>,
 }
 
-/// Power as a sensor tells it.
+/// Readings of a power sensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PowerReport {
     /// Its name.
@@ -252,7 +252,7 @@ pub(crate) struct EnergyZoneReport {
     pub(crate) users: Vec<EnergyUserReport>,
 }
 
-/// What a host has taken for a namespace.
+/// Energy of a host on a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EnergyUserReport {
     /// Its NQN, or `other` for all that the operator does not name.
@@ -309,7 +309,7 @@ pub(crate) struct Distribution {
     pub(crate) max_ns: u64,
 }
 
-/// What hosts asked for and got.
+/// I/O of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IoReport {
     /// Connections now.
@@ -366,7 +366,7 @@ pub(crate) struct CapReport {
     pub(crate) operator_bytes_per_s: Option<u64>,
     /// The policy's cap; the lower of both holds.
     pub(crate) policy_bytes_per_s: Option<u64>,
-    /// What was read and written while it was capped.
+    /// Bandwidth while capped.
     pub(crate) bytes_per_s: f64,
     /// Commands that had to wait.
     pub(crate) throttled: Count,
@@ -390,9 +390,9 @@ pub(crate) struct FailureReport {
     pub(crate) nqn: String,
     /// The namespace.
     pub(crate) nsid: u32,
-    /// What the specification calls the status.
+    /// The name of the status in the specification.
     pub(crate) status: String,
-    /// What else is known; may be empty.
+    /// More about the cause; may be empty.
     pub(crate) cause: String,
     /// How many; since the namespace was added.
     pub(crate) commands: Count,
@@ -434,7 +434,7 @@ pub(crate) struct IoThreadReport {
     pub(crate) home: u16,
     /// Connections now.
     pub(crate) connections: u64,
-    /// The highest class of priority that it carries; `None` if it serves nobody.
+    /// The highest class of priority of its connections; `None` without connections.
     #[serde(default)]
     pub(crate) class: Option<u8>,
     pub(crate) requests_per_s: f64,
@@ -442,7 +442,7 @@ pub(crate) struct IoThreadReport {
     pub(crate) busy_percent: f64,
     /// Time in poll steps of its own that found none.
     pub(crate) idle_percent: f64,
-    /// Time that its reactor waited in the kernel, for it and others, with the policy that lets single cores wait; the present
+    /// Time that its reactor waited in the kernel alone, with a policy that uses this depth; the present
     /// wait included.
     pub(crate) software_wait_percent: f64,
     /// Likewise, together with the whole server.
@@ -452,9 +452,9 @@ pub(crate) struct IoThreadReport {
     pub(crate) moves: Count,
 }
 
-/// What the policy was told and has ordered.
+/// Commands and inputs of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct OrdersReport {
+pub(crate) struct CommandsReport {
     pub(crate) moves: Count,
     pub(crate) sleeps: Count,
     pub(crate) wakes: Count,

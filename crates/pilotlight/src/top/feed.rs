@@ -1,4 +1,4 @@
-//! The thread that asks the server: the status at each interval, and what keys ask for in between. Where the connection breaks it connects again.
+//! The thread that requests the status at each interval, and sends requests of keys in between. It reconnects when the connection breaks.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use crate::admin::client::{Client, ClientError, SocketArgs};
 use crate::admin::request::Request;
 use crate::set;
-use crate::status::report::{GoalsAnswer, PolicyReport, Report};
+use crate::status::report::{GoalsResponse, PolicyReport, Report};
 
 /// The window of the first report of a connection, and the time between two tries to connect.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// What the server says.
+/// An update.
 pub(super) enum Update {
     /// A status.
     Report(Box<Report>),
@@ -41,7 +41,7 @@ impl Feed {
     }
 
     /// Asks for a change. One that comes while the server has not answered the one before is left out.
-    pub(super) fn ask(&self, request: Request) {
+    pub(super) fn request(&self, request: Request) {
         match self.requests.try_send(request) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
@@ -79,7 +79,7 @@ impl Asker {
 
     /// Asks until the connection breaks; why it did.
     fn ask_again_and_again(&self, client: &mut Client, wanted: &Receiver<Request>) -> Result<ClientError, Ended> {
-        if let Err(error) = client.ask::<Report>(&Request::Status) {
+        if let Err(error) = client.request::<Report>(&Request::Status {}) {
             return Ok(error); // its window would be the server's life
         }
         let mut due = Instant::now() + FIRST.min(self.interval);
@@ -89,7 +89,7 @@ impl Asker {
                     Err(error) if !matches!(error, ClientError::Refused(_)) => return Ok(error),
                     answer => self.send(Update::Answer(answer.map_err(|refused| refused.to_string())))?,
                 },
-                Err(RecvTimeoutError::Timeout) => match client.ask(&Request::Status) {
+                Err(RecvTimeoutError::Timeout) => match client.request(&Request::Status {}) {
                     Ok(report) => {
                         due = Instant::now() + self.interval;
                         self.send(Update::Report(Box::new(report)))?;
@@ -106,14 +106,14 @@ impl Asker {
     }
 }
 
-/// What came of a request, as `pilotlight set` says it.
+/// Sends a request; returns the text of `pilotlight set`.
 fn carry_out(client: &mut Client, request: &Request) -> Result<String, ClientError> {
     match request {
-        Request::SetPolicy(_) => Ok(set::policy_set(&client.ask::<PolicyReport>(request)?)),
+        Request::SetPolicy(_) => Ok(set::policy_set(&client.request::<PolicyReport>(request)?)),
         Request::SetGoals(goals) => {
-            let answer = client.ask::<GoalsAnswer>(request)?;
+            let answer = client.request::<GoalsResponse>(request)?;
             Ok(if goals.budget.is_some() { set::budget_set(&answer) } else { set::tolerance_set(&answer, None) })
         }
-        _ => client.ask::<serde_json::Value>(request).map(|_| "done".to_owned()),
+        _ => client.request::<serde_json::Value>(request).map(|_| "done".to_owned()),
     }
 }

@@ -125,7 +125,7 @@ fn state_colour(state: &str) -> Color {
     }
 }
 
-/// Text that says where it was cut.
+/// Truncates a text, with a mark.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

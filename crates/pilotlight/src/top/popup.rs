@@ -1,4 +1,4 @@
-//! What stands above the screen: the help, and the list of policies.
+//! Pop-ups: the help, and the list of policies.
 
 use pilotlight_policy::POLICIES;
 use ratatui::buffer::Buffer;

@@ -30,7 +30,7 @@ fn screen(report: Option<&Report>, ui: &Ui, link: &Link, (width, height): (u16, 
     ((0..height).map(line).collect(), scroll)
 }
 
-/// A server with so many cores and as many I/O threads.
+/// A server with this number of cores and I/O threads.
 fn large(cores: u16) -> Report {
     let mut report = report();
     report.server.test_mode = false;

@@ -33,12 +33,12 @@ pub(super) enum Link {
     Lost(String),
 }
 
-/// What is shown.
+/// Displayed state.
 pub(super) struct Screen<'a> {
     pub(super) report: Option<&'a Report>,
     pub(super) history: &'a History,
     pub(super) link: &'a Link,
-    /// How old the report is, if that is to be said.
+    /// The age of the report, if it is displayed.
     pub(super) age: Option<Duration>,
     pub(super) ui: &'a Ui,
 }
@@ -57,7 +57,7 @@ pub(super) fn draw(screen: &Screen<'_>, area: Rect, buffer: &mut Buffer) -> usiz
     scroll
 }
 
-/// What is left of the screen.
+/// The rest of the screen.
 struct Space {
     rest: Rect,
 }

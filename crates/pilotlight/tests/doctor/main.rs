@@ -78,7 +78,7 @@ fn a_configuration_names_cores_and_files() {
 }
 
 #[test]
-fn what_no_server_could_have_is_refused() {
+fn impossible_values_are_refused() {
     for (args, word) in [
         (&["--cores", "8191"] as &[&str], "core 8191"),
         (&["--cores", "none"], "list of cores"),

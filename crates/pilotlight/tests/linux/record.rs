@@ -6,7 +6,7 @@
 //!
 //! **Words.** *Written*: the disk has answered the write; it may sit in the disk's volatile cache. *Durable*: a flush
 //! followed. *Mark*: a block that the workload wrote on the same disk (so into the same record) after an
-//! acknowledgement; it says the least generation that each data block must have from then on (`tools/block.rs`).
+//! acknowledgement; it names the least generation that each data block must have from then on (`tools/block.rs`).
 //!
 //! **Algorithm.** Walk the record with two things in hand: the durable image, and the writes since the last flush. A
 //! flush moves the latter into the former. At a mark, each promised block is looked up in the durable image alone.
@@ -41,7 +41,7 @@ impl Layout {
     pub(crate) const OF_THE_CASE: Self = Self { data_at: 2048 * UNIT, marks_at: 34816 * UNIT, len: 30720 * UNIT };
 }
 
-/// What a record held, all promises kept.
+/// The contents of a valid record.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) writes: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Lost {
     pub(crate) block: usize,
     /// The least generation that it was promised to have.
     pub(crate) promised: u64,
-    /// What is there instead.
+    /// The actual value.
     pub(crate) found: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is refused, checked, and cannot start.
+//! Configurations that are refused, checked, or cannot start.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn a_good_configuration_is_checked_and_nothing_is_started() {
 }
 
 #[test]
-fn what_was_checked_can_be_read_by_programs() {
+fn a_check_prints_json() {
     let output = run(&["serve", "--check", "--json", "--namespace", "mem:1MiB", "--nqn", "nqn.2024-05.com.example:a"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told["event"], "checked");
@@ -115,9 +115,9 @@ fn the_connect_line_holds_the_port_that_was_taken() {
     assert_eq!(server.connect().active_namespaces().unwrap(), [1]);
 }
 
-/// What a start would find out is found out by the check, unless it says so.
+/// The check finds every error of the start, unless it reports a limitation.
 #[test]
-fn what_this_machine_cannot_start_is_refused_by_name() {
+fn limits_of_this_machine_are_named() {
     let memory = ["--namespace", "mem:99999TiB"];
     let elsewhere = ["--listen", "192.0.2.7:4420"]; // set aside for documentation
     for (args, says) in

@@ -1,4 +1,4 @@
-//! What the discovery service tells hosts while the program runs: changes at SIGHUP, and announcements by multicast DNS.
+//! The discovery log while the program runs: changes at SIGHUP, and announcements by multicast DNS.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -34,7 +34,7 @@ fn reload(server: &Server) {
     server.expect_log("configuration read again");
 }
 
-/// What the discovery log says: subtype, NQN and address of each entry.
+/// The discovery log: subtype, NQN and address of each entry.
 fn listed(server: &Server) -> Vec<(u8, String, String)> {
     let entries = discover(&ConnectOptions::new(server.address(), DISCOVERY_NQN)).unwrap();
     entries

@@ -1,4 +1,4 @@
-//! Error messages: each says its cause once, and what was asked.
+//! Error messages: each has its cause once, and the operation.
 //!
 //! The rule for every error type: either its text contains its cause, or the cause is its `#[source]`; never both, because the program
 //! prints an error with all its sources. A field `source` whose text is in the message is spelled `r#source`, which `thiserror` does not
@@ -18,12 +18,12 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files.into_iter().filter(rust).chain(folders.iter().flat_map(|folder| sources(folder))).collect()
 }
 
-/// What stands behind each `#[error(`, up to the next one.
+/// The text after each `#[error(`, up to the next one.
 fn errors(code: &str) -> Vec<&str> {
     code.split("#[error(").skip(1).map(|text| text.split("\n}").next().unwrap_or(text)).collect()
 }
 
-/// Whether an error tells its cause in its text and has it as its source, too.
+/// Whether an error has its cause both in its text and as its source.
 fn tells_twice(error: &str) -> bool {
     let (text, fields) = error.split_once(")]").unwrap_or((error, ""));
     let is_source = |line: &str| ["#[from]", "#[source]"].iter().any(|mark| line.contains(mark));

@@ -44,7 +44,7 @@ fn an_open_loop_is_told_in_a_table() {
 }
 
 #[test]
-fn what_cannot_be_done_ends_with_code_2_and_says_what_can() {
+fn usage_errors_end_with_code_2_and_a_remedy() {
     let server = serve("mem:16MiB");
     for (args, says) in [
         ("--bs 3k", "4096"),

@@ -26,7 +26,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Starts the program and lets it run; both pipes are read at its end.
+/// Starts the program; both pipes are read at its end.
 pub(crate) fn spawn(args: &[&str]) -> Child {
     command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -52,7 +52,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `pilotlight serve` and waits until it says that it serves.
+    /// Starts `pilotlight serve` and waits until it serves.
     ///
     /// Its control socket is its own, unless the arguments say where it is or name a file.
     pub(crate) fn start(args: &[&str]) -> Self {
@@ -98,13 +98,13 @@ impl Server {
         &self.socket
     }
 
-    /// Runs a command that asks this server.
+    /// Runs a command with this server's control socket.
     pub(crate) fn admin(&self, args: &[&str]) -> Output {
         run(&[args, &["--socket", self.socket.to_str().unwrap()]].concat())
     }
 
-    /// What a command that asks this server prints as JSON; it must succeed.
-    pub(crate) fn ask(&self, args: &[&str]) -> Value {
+    /// The JSON output of a command with this server's control socket; it must succeed.
+    pub(crate) fn request(&self, args: &[&str]) -> Value {
         let output = self.admin(&[args, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
@@ -115,7 +115,7 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         let mut status = Value::Null;
         while Instant::now() < deadline {
-            status = self.ask(&["status"]);
+            status = self.request(&["status"]);
             if wanted(&status) {
                 return status;
             }
@@ -129,7 +129,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// What the server printed at the start.
+    /// The output of the server at the start.
     pub(crate) fn told(&self) -> &Value {
         &self.told
     }

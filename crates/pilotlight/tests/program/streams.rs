@@ -9,7 +9,7 @@ use signal_hook::consts::SIGPIPE;
 
 use super::process::{Server, command, run, text};
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -25,7 +25,7 @@ fn into(stdout: Stdio, args: &[&str]) -> Output {
     command(args).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
 }
 
-/// What every command does.
+/// A rule for every command.
 fn check(args: &[&str]) {
     let output = into(closed(), args);
     let said = text(&output.stderr);

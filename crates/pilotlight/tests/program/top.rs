@@ -35,7 +35,7 @@ impl Top {
         let terminal = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let before = tcgetattr(&terminal).unwrap();
         let end = || Stdio::from(terminal.try_clone().unwrap());
-        // a session of its own, whose terminal is this one and not that of whoever runs the tests
+        // a session of its own, whose terminal is this one and not that of the test run
         let child = Command::new("setsid")
             .args(["--ctty", env!("CARGO_BIN_EXE_pilotlight"), "top", "--interval", "0.2"])
             .args(args)
@@ -121,7 +121,7 @@ fn keys_change_a_server_and_a_restart_is_survived() {
     top.expect("policy     sandman");
     top.expect("modelled, sandman-epyc-9454p");
     top.press("b300W\r");
-    top.expect("budget 300W of the CPU packages (set by hand)");
+    top.expect("budget 300W of the CPU packages (manual)");
     server.status_until("a budget", |status| status["goals"]["budget_uw"] == 300_000_000);
     top.press("t1 minute\r");
     top.expect("tolerance: `1 minute`");

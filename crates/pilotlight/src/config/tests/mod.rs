@@ -29,11 +29,11 @@ fn machine() -> Machine {
 }
 
 /// A directory with a file for the configuration and one for data.
-struct Bench {
+struct ConfigDir {
     dir: tempfile::TempDir,
 }
 
-impl Bench {
+impl ConfigDir {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
@@ -57,7 +57,7 @@ impl Bench {
         self.dir.path()
     }
 
-    /// What the user reads, with the directory's name, which differs from run to run, cut.
+    /// The output for a file, without the name of the temporary directory.
     fn told(&self, text: &str) -> String {
         self.cut(&match self.load(text) {
             Ok(loaded) => loaded.warnings(false),
@@ -82,7 +82,7 @@ fn flags(line: &[&str]) -> Result<Loaded, Refused> {
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
 fn refused(text: &str, words: Expect) {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     assert!(bench.load(text).is_err(), "not refused: {text}");
     words.assert_eq(&bench.told(text));
 }

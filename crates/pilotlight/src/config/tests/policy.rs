@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use pilotlight_plant::{CoreId, Topology};
 use pilotlight_policy::POLICIES;
 
-use super::{AdminSocket, Bench, Loaded, Operation, flags};
+use super::{AdminSocket, ConfigDir, Loaded, Operation, flags};
 use crate::config::SleepAfter;
 use crate::policies::PolicyChoice;
 
@@ -13,12 +13,12 @@ use crate::policies::PolicyChoice;
 const SUBSYSTEM: &str = "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n";
 
 fn file(text: &str) -> Loaded {
-    Bench::new().load(&format!("{text}\n{SUBSYSTEM}")).unwrap_or_else(|refused| panic!("{}", refused.render(false)))
+    ConfigDir::new().load(&format!("{text}\n{SUBSYSTEM}")).unwrap_or_else(|refused| panic!("{}", refused.render(false)))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
 fn refused(text: &str, words: Expect) {
-    let (bench, text) = (Bench::new(), format!("{text}\n{SUBSYSTEM}"));
+    let (bench, text) = (ConfigDir::new(), format!("{text}\n{SUBSYSTEM}"));
     assert!(bench.load(&text).is_err(), "not refused: {text}");
     words.assert_eq(&without_lists(&bench.told(&text)));
 }
@@ -87,7 +87,7 @@ fn parameters_are_set_in_the_order_of_the_file() {
 
 #[test]
 fn a_socket_stands_beside_its_file_or_nowhere() {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     let loaded = bench.load(&format!("[admin]\nsocket = \"a.sock\"\n{SUBSYSTEM}")).unwrap();
     assert_eq!(
         loaded.operation.admin_socket,
@@ -118,7 +118,7 @@ fn a_page_is_of_this_machine_alone_and_its_token_stands_beside_the_control_socke
 }
 
 #[test]
-fn what_is_wrong_with_a_page_is_said() {
+fn page_options_are_checked() {
     let told =
         |line: &[&str]| flags(line).map_or_else(|refused| refused.render(false), |loaded| loaded.warnings(false));
     for (line, says) in [
@@ -130,7 +130,7 @@ fn what_is_wrong_with_a_page_is_said() {
     ] {
         assert!(told(line).contains(says), "{line:?}: {}", told(line));
     }
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     let host = bench.told(&format!("[page]\nlisten = \"9809\"\nhosts = [\"a:80\"]\n{SUBSYSTEM}"));
     assert!(host.contains("not a name of a machine"), "{host}");
 }
@@ -344,7 +344,7 @@ fn sockets_that_cannot_be() {
 
 #[test]
 fn the_reference_lists_the_parameters_of_every_policy() {
-    let reference = include_str!("../../../../../docs/configuration.md");
+    let reference = include_str!("../../../../../docs/configuration-keys.md");
     for policy in POLICIES {
         let settings = (policy.parameters)(&[]);
         if settings.is_empty() {
@@ -354,6 +354,6 @@ fn the_reference_lists_the_parameters_of_every_policy() {
         for setting in settings {
             table += &format!("| `{}` | `{}` | {} |\n", setting.key, setting.value, setting.allowed);
         }
-        assert!(reference.contains(&table), "docs/configuration.md does not have this table:\n{table}");
+        assert!(reference.contains(&table), "docs/configuration-keys.md does not have this table:\n{table}");
     }
 }

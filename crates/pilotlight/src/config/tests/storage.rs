@@ -1,4 +1,4 @@
-//! Mistakes about subsystems, namespaces and the files behind them, and what is only worth saying.
+//! Errors and warnings about subsystems, namespaces and their files.
 
 use expect_test::expect;
 
@@ -263,8 +263,8 @@ backend = "file:other.img?size=5000"
 }
 
 #[test]
-fn what_is_only_worth_saying() {
-    let bench = Bench::new();
+fn warnings_about_namespaces() {
+    let bench = ConfigDir::new();
     fs::write(bench.dir.path().join("odd.img"), vec![0; 5000]).unwrap();
     let text = in_subsystem(
         r#"
@@ -322,7 +322,7 @@ fn relative_paths_start_at_the_file() {
 fn block_size(sector_size: fn(&Path) -> Option<u32>, backend: &str, written: &str) -> (u32, String) {
     let text = in_subsystem(&format!("[[subsystem.namespace]]\nnsid = 1\nbackend = \"{backend}\"\n{written}"));
     let machine = Machine { sector_size, ..machine() };
-    let loaded = Bench::new().load_on(&text, &machine).unwrap();
+    let loaded = ConfigDir::new().load_on(&text, &machine).unwrap();
     let warnings = loaded.warnings(false);
     (loaded.config.subsystems[0].namespaces[0].block_size, warnings.lines().next().unwrap_or_default().to_owned())
 }
@@ -361,7 +361,7 @@ fn ranges_of_controller_identifiers() {
              [[subsystem]]\nnqn = \"nqn.2024-05.com.example:b\"\ncontroller_ids = \"{second}\"\n"
         )
     };
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     for (first, second, key, says) in [
         ("0-5", "6-9", "subsystem[0].controller_ids", "`0-5` is not a range"),
         ("5-1", "6-9", "subsystem[0].controller_ids", "`5-1` is not a range"),

@@ -16,7 +16,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn what_is_not_toml() {
+fn invalid_toml() {
     refused(
         "[server\nlisten = 1\n",
         expect![[r#"

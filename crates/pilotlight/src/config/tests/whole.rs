@@ -1,4 +1,4 @@
-//! All that can be said, by flags and in a file, and that both lead to the same.
+//! All options, as flags and in a file, with the same result.
 
 use expect_test::expect;
 use pilotlight_nvmf_target::Capped;
@@ -84,7 +84,7 @@ fn flags_say_everything_that_they_can() {
     assert_eq!(config, expected);
 }
 
-/// A file with every key; the reference in docs/configuration.md shows the same one.
+/// A file with every key, as docs/configuration.md shows it.
 const EVERY_KEY: &str = r#"
 [server]
 listen = ["192.0.2.7:4420", "[2001:db8::7]:4420"]
@@ -188,14 +188,14 @@ min_bytes_per_s = "50MB/s"
 
 #[test]
 fn a_namespace_may_shrink_where_the_file_says_so() {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     let loaded = bench.load(&EVERY_KEY.replace("shrink = false", "shrink = true")).unwrap();
     assert_eq!(loaded.may_shrink, [("nqn.2024-05.com.example:disks".to_owned(), 7)]);
 }
 
 #[test]
 fn a_file_says_everything() {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     let loaded = bench.load(EVERY_KEY).unwrap();
     let warnings = loaded.warnings(false);
     assert_eq!(warnings.matches("warning: ").count(), 1, "{warnings}");
@@ -274,7 +274,7 @@ fn a_file_says_everything() {
 
 #[test]
 fn only_files_with_blocks_of_4_kib_have_background_work() {
-    let bench = Bench::new();
+    let bench = ConfigDir::new();
     let refused = |from: &str, to: &str| bench.load(&EVERY_KEY.replace(from, to)).unwrap_err().render(false);
     let small = refused("nsid = 9\n", "nsid = 9\nblock_size = 512\n");
     assert!(small.contains("need blocks of 4096 bytes"), "{small}");
@@ -293,13 +293,17 @@ fn only_files_with_blocks_of_4_kib_have_background_work() {
 
 #[test]
 fn the_example_uses_and_the_reference_explains_every_key() {
-    let reference = include_str!("../../../../../docs/configuration.md");
-    assert!(reference.contains(EVERY_KEY.trim()), "docs/configuration.md does not show the example of this test");
+    let page = include_str!("../../../../../docs/configuration.md");
+    let reference = include_str!("../../../../../docs/configuration-keys.md");
+    assert!(page.contains(EVERY_KEY.trim()), "docs/configuration.md does not show the example of this test");
     for (section, keys) in section::SCHEMA.iter().filter(|(section, _)| !section.is_empty()) {
         for key in keys.iter().filter(|key| !["namespace", "referral"].contains(key)) {
             let excluded = *key == "reactors"; // by `cores`
             assert!(excluded || EVERY_KEY.contains(&format!("\n{key} = ")), "{section}.{key} is not in the example");
-            assert!(reference.contains(&format!("| `{key}` |")), "{section}.{key} is not in docs/configuration.md");
+            assert!(
+                reference.contains(&format!("| `{key}` |")),
+                "{section}.{key} is not in docs/configuration-keys.md"
+            );
         }
     }
 }
@@ -312,7 +316,7 @@ fn flags_and_file_lead_to_the_same_configuration() {
         limits = { max_memory = "2GiB" }
         subsystem = [{ nqn = "nqn.2024-05.com.example:a", namespace = [{ nsid = 1, backend = "mem:1GiB" }] }]
     "#;
-    assert_eq!(flags(&line).unwrap().config, Bench::new().load(text).unwrap().config);
+    assert_eq!(flags(&line).unwrap().config, ConfigDir::new().load(text).unwrap().config);
 }
 
 #[test]

@@ -11,22 +11,22 @@ use crate::config::draft::{Draft, LimitsDraft, Text};
 use crate::config::problem::{Origin, Problem};
 use crate::config::units::{format_duration, parse_duration};
 
-/// Buffers of an I/O thread in bytes, unless something else is said: 512 requests of 128 KiB on the way at once.
+/// Default buffers of an I/O thread in bytes: 512 requests of 128 KiB in flight.
 const BUFFERS_PER_THREAD: u64 = 64 << 20;
 /// The least: eight requests of 128 KiB, or one could hold up all others.
 const MIN_BUFFERS_PER_THREAD: u64 = 1 << 20;
 /// The least memory for queues in bytes: an admin queue and two I/O queues of 1,024 entries.
 const MIN_QUEUE_MEMORY: u64 = 1 << 20;
-/// The part of `max_memory` that is kept for queues, unless something else is said: one of so many.
+/// Default of `queue_memory`: one part of this many of `max_memory`.
 const QUEUE_MEMORY_ONE_IN: u64 = 8;
-/// The most that is kept for queues unless something else is said, in bytes: about 2,400 queues of 1,024 entries, or 14,000
+/// Upper limit of that default in bytes: about 2,400 queues of 1,024 entries, or 14,000
 /// of 128.
 const MOST_QUEUE_MEMORY: u64 = 1 << 30;
 /// The least `max_memory` in bytes: the buffers of an I/O thread and queues.
 const MIN_MEMORY: u64 = MIN_BUFFERS_PER_THREAD + MIN_QUEUE_MEMORY;
-/// How long anything may be told to wait.
+/// Range of timeouts.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
-/// Connections that one server can be told to keep.
+/// Range of the connection limit.
 const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
 
 /// Queues that one host can be allowed: an admin queue and an I/O queue are the least to do anything with.
@@ -64,7 +64,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Memory for data: unless something else is said, three quarters of what the process may use.
+    /// The memory limit, by default three quarters of the memory of the process.
     fn max_memory(&mut self, written: Option<&Text>) -> u64 {
         let mebibytes = |bytes: u64| bytes & !((1 << 20) - 1);
         let most = self.machine.memory;
@@ -100,7 +100,7 @@ impl Checker<'_> {
         self.size(written, &range, default, "for queues", "max_memory less buffer_memory")
     }
 
-    /// A size within `range`; `what` says of what, `most` where the upper bound comes from.
+    /// A size within `range`; `what` is the unit, `most` explains the upper bound.
     fn size(
         &mut self,
         written: Option<&Text>,

@@ -45,7 +45,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Where metrics are served. Beyond this machine only where the address says so, and then with a warning.
+    /// The address for metrics; a warning if it is not loopback.
     pub(super) fn metrics(&mut self, written: &Text) -> Option<SocketAddr> {
         if written.value == "none" {
             return None;
@@ -64,7 +64,7 @@ impl Checker<'_> {
         Some(address)
     }
 
-    /// Other discovery services that hosts are told of. One of this server itself would lead hosts in a circle.
+    /// Referrals to other discovery services. A referral to this server would be a loop.
     pub(super) fn referrals(&mut self, written: &[ReferralDraft], listeners: &[SocketAddr]) -> Vec<(String, u16)> {
         let mut referrals: Vec<(String, u16)> = Vec::new();
         for draft in written {

@@ -1,4 +1,4 @@
-//! What the program runs a server with: reactors and their siblings, the policy, the control socket.
+//! Checks of the options of the program: reactors, the policy, the control socket.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -195,7 +195,7 @@ impl Checker<'_> {
         })
     }
 
-    /// A goal that the policy does not use is worth saying; a budget is held around it (`serve/holder.rs`).
+    /// Warns about a goal that the policy does not use. A budget is held by a wrapping policy (`serve/holder.rs`).
     fn unused_goals(&mut self, written: &GoalsDraft, operation: &Operation) {
         let Ok(policy) = operation.policy.build() else { return };
         let is_unused = !operation.goals.tolerances.is_empty() && !policy.uses(Goal::Tolerance);
@@ -205,7 +205,7 @@ impl Checker<'_> {
         self.problem(problem.help(format!("nothing holds it; policies that do: {users}")));
     }
 
-    /// What a text says; nothing where it is wrong, which is noted.
+    /// A parsed text; `None` after an error, which is noted.
     fn parsed<T>(&mut self, written: Option<&Text>, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let written = written?;
         parse(&written.value).map_err(|wrong| self.problem(Problem::error(&written.at, wrong))).ok()
@@ -292,7 +292,7 @@ impl Checker<'_> {
     }
 }
 
-/// Where that part of a choice was written which is to blame.
+/// The origin of the invalid part.
 fn place(written: &PolicyDraft, unfit: &Unfit) -> Origin {
     let last = |key: &str| written.settings.iter().rfind(|(other, _)| other.value == key);
     let found = match &unfit.part {

@@ -12,7 +12,7 @@ use crate::config::problem::{Origin, Problem};
 
 /// Time between two samples.
 const TICK: Duration = Duration::from_secs(1);
-/// What a Unix socket begins with.
+/// Prefix of a Unix socket.
 const UNIX: &str = "unix:";
 /// The ending of the file that the server makes for its token, beside the control socket.
 const TOKEN: &str = "page-token";
@@ -39,7 +39,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Beyond this machine only where the address says so, and then with a warning.
+    /// A warning if it is not loopback.
     fn page_address(&mut self, written: &Text) -> Option<PageAddress> {
         if let Some(path) = written.value.strip_prefix(UNIX) {
             let path = self.base.join(path);

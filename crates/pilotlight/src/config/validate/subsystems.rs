@@ -176,8 +176,8 @@ impl Checker<'_> {
         self.number(written.nsid.as_ref(), 1..=MAX_NSID, 1, "is not a namespace identifier")
     }
 
-    /// The block size that was given, else that of the medium's sectors: hosts are told that a power failure leaves a block
-    /// whole (AWUPF 0), and a medium does so for a sector.
+    /// The configured block size, else the sector size of the medium: AWUPF 0 promises hosts that a power
+    /// failure does not tear a block, and media guarantee that for a sector.
     fn block_size(&mut self, written: &NamespaceDraft) -> u32 {
         let sector = self.sector_size(written);
         let (size, at) = match &written.block_size {

@@ -1,4 +1,4 @@
-//! What a section says when one thing about a machine is different.
+//! The output of a section when one property of a machine differs.
 
 use super::super::facts::{Architecture, Chosen, Facts, Ring};
 use super::super::report::{Lack, Mark, Row, Section};
@@ -67,7 +67,7 @@ fn figures_of_a_busy_cpu_are_told_as_such() {
 }
 
 #[test]
-fn who_hides_a_wait_instruction_decides_what_brings_it() {
+fn the_remedy_for_a_hidden_wait_instruction_depends_on_who_hides_it() {
     let told = |hypervisor: Option<&str>, vendor: &str| {
         let mut recorded = vm();
         recorded.facts.cpu.hypervisor = hypervisor.map(str::to_owned);
@@ -100,7 +100,7 @@ fn a_umwait_without_limit_and_with_c02_is_good() {
     assert_eq!(section("0", "1").lacks.len(), 0);
     let shallow = section("0", "0");
     assert_eq!(row(&shallow, "umwait depth").mark, Mark::Limited);
-    // without the counter's frequency the limit is told in cycles
+    // without the counter's frequency the limit is in cycles
     assert_eq!(row(&section("100000", "1"), "longest umwait").found, "100000 TSC cycles");
 }
 

@@ -306,9 +306,9 @@ function told({ field, message, help }) {
 }
 
 function doneText(answer) {
-  const around = answer.around ? [`held by ${answer.policy} around ${answer.around}`] : [];
+  const holder = answer.inner_policy ? [`held by ${answer.policy}, inner policy ${answer.inner_policy}`] : [];
   const unused = answer.unused?.length ? [`not used by the policy: ${answer.unused.join(', ')}`] : [];
-  return ['Done', ...around, ...unused, ...(answer.help ? [answer.help] : [])].join('\n');
+  return ['Done', ...holder, ...unused, ...(answer.help ? [answer.help] : [])].join('\n');
 }
 
 for (const form of document.querySelectorAll('form')) {

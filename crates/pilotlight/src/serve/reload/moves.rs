@@ -33,16 +33,16 @@ impl Place<'_> {
 /// Storage that runs at one place and is configured at another.
 #[derive(Debug)]
 pub(super) struct Move<'a> {
-    /// What runs.
+    /// The running namespace.
     pub(super) from: Place<'a>,
-    /// What is configured.
+    /// The configured namespace.
     pub(super) to: Place<'a>,
     /// Why it cannot be moved now.
     pub(super) obstacle: Option<String>,
 }
 
 impl Move<'_> {
-    /// What to say where it cannot be moved.
+    /// The message if it cannot be moved.
     pub(super) fn refusal(&self) -> Option<String> {
         let (from, to) = (&self.from, &self.to);
         let obstacle = self.obstacle.as_ref()?;
@@ -74,7 +74,7 @@ fn shares_medium(a: &Place, b: &Place) -> bool {
     path(a).zip(path(b)).is_some_and(|(a, b)| is_same_medium(&a, &b))
 }
 
-/// What keeps storage from being moved.
+/// The reason why storage cannot be moved.
 fn obstacle(from: &Place, to: &Place, running: &ServerConfig, wanted: &ServerConfig) -> Option<String> {
     let has = |config, place: &Place| places(config).any(|other| other.is(place.nqn, place.namespace.nsid));
     if has(running, to) {

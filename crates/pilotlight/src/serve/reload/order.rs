@@ -9,12 +9,12 @@
 //! last. A list that loses some hosts and gets others is changed in two steps. Until the last namespace is moved every list is a part of
 //! the old one, from then on a part of the new one: at any time a host sees what the old or the new configuration shows it.
 //!
-//! An empty list means any host. So where the old and the new list have no host in common, the first step leaves [`NOBODY`].
+//! An empty list means any host. So where the old and the new list have no host in common, the first step leaves [`NO_HOST`].
 
 use super::Change;
 
-/// On a list of hosts this name lets nobody in: the target never takes a host without a name for one that is listed.
-const NOBODY: &str = "";
+/// A host list with this name allows no host: the target does not accept an empty host NQN as listed.
+const NO_HOST: &str = "";
 
 /// The steps from one list of hosts to another; `true` with one that admits a host.
 pub(super) fn steps(running: &[String], wanted: &[String]) -> Vec<(bool, Vec<String>)> {
@@ -29,7 +29,7 @@ pub(super) fn steps(running: &[String], wanted: &[String]) -> Vec<(bool, Vec<Str
     let mut kept = running.to_vec();
     kept.retain(|host| any_after || wanted.contains(host));
     if kept.is_empty() {
-        kept.push(NOBODY.to_owned());
+        kept.push(NO_HOST.to_owned());
     }
     let mut steps = vec![(false, kept), (true, wanted.to_vec())];
     steps.retain(|(_, hosts)| hosts != running); // where nobody loses anything, one step is enough

@@ -1,4 +1,4 @@
-//! What a reload decides, and what it does to a server that only notes it.
+//! Tests of the plan of a reload, and of its effect on a recording server.
 
 mod differences;
 mod moves;
@@ -18,21 +18,21 @@ use crate::admin::group::Group;
 use crate::config::{
     BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, SensorChoice, SleepAfter, TokenFile,
 };
-use crate::serve::budget::HandBudget;
-use crate::serve::station::ByHand;
+use crate::serve::admin::NamespaceOverride;
+use crate::serve::budget::BudgetOverride;
 use crate::status::report::PowerReport;
 
-/// Notes what is asked of it, and refuses what it was told to.
+/// Records calls, and refuses those with this prefix.
 #[derive(Default)]
 pub(in crate::serve) struct Recorder {
     asked: Mutex<Vec<String>>,
     refuse: Option<&'static str>,
-    /// How many associations are undrained; without it nobody may wait for them.
+    /// Returns the number of undrained associations; without it, waiting panics.
     undrained: Option<Arc<dyn Fn() -> usize + Send + Sync>>,
 }
 
 impl Recorder {
-    /// With as many undrained associations as this says.
+    /// With this number of undrained associations.
     pub(in crate::serve) fn with_undrained(undrained: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         Self { undrained: Some(Arc::new(undrained)), ..Self::default() }
     }
@@ -151,13 +151,13 @@ fn state(config: &ServerConfig) -> State {
     State::new(config, &operation("static"))
 }
 
-/// Reloads; what was asked of the server.
+/// Reloads; returns the recorded calls.
 fn reload_state(state: &mut State, to: &ServerConfig, recorder: Recorder) -> Vec<String> {
     apply(state, Wanted { config: to, operation: &operation("static"), may_shrink: &[] }, &recorder);
     recorder.asked.into_inner().unwrap()
 }
 
-/// Reloads from one configuration to another; what was asked of the server, and what holds afterwards.
+/// Reloads from one configuration to another; returns the recorded calls, and the resulting configuration.
 fn reload(from: &ServerConfig, to: &ServerConfig, recorder: Recorder) -> (Vec<String>, ServerConfig) {
     let mut state = state(from);
     let asked = reload_state(&mut state, to, recorder);
@@ -209,7 +209,7 @@ fn a_file_is_as_large_as_it_is() {
 }
 
 #[test]
-fn what_was_refused_is_tried_again() {
+fn a_refused_change_is_retried() {
     let from = server(vec![namespace(1, "mem:1GiB")]);
     let to = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB")]);
     let refusing = Recorder { refuse: Some("add a 2"), ..Recorder::default() };
@@ -299,40 +299,40 @@ fn a_subsystem_that_cannot_be_added_or_removed_is_tried_again() {
     assert_eq!(reload(&running, &from, Recorder::default()).1, from);
 }
 
-/// What an operator has added to a subsystem goes with it, and does not come back with it.
+/// A namespace added at run time is removed with its subsystem, and does not come back with it.
 #[test]
-fn what_was_added_by_hand_goes_with_its_subsystem() {
+fn namespaces_added_at_run_time_are_removed_with_their_subsystem() {
     let read = server(vec![]);
     let mut state = state(&read);
     state.config = server(vec![namespace(5, "mem:1GiB")]);
-    state.note_by_hand("a", 5);
+    state.note_override("a", 5);
     let none = ServerConfig { subsystems: Vec::new(), ..read.clone() };
     assert_eq!(reload_state(&mut state, &none, Recorder::default()), ["remove subsystem a"]);
-    assert_eq!(state.by_hand, [] as [ByHand; 0]);
+    assert_eq!(state.namespace_overrides, [] as [NamespaceOverride; 0]);
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), ["add subsystem a"]);
     assert_eq!(state.config, read);
 }
 
 #[test]
-fn what_was_changed_by_hand_stays_until_the_configuration_says_otherwise() {
+fn changes_at_run_time_hold_until_the_configuration_changes() {
     let read = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB"), namespace(3, "mem:1GiB")]);
     let mut state = state(&read);
     // 2 was removed, 3 has grown, and 5 was added
     state.config = server(vec![namespace(1, "mem:1GiB"), namespace(3, "mem:2GiB"), namespace(5, "null:1GiB")]);
     for nsid in [2, 3, 5] {
-        state.note_by_hand("a", nsid);
+        state.note_override("a", nsid);
     }
     let quiet = [""; 0];
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), quiet);
     assert_eq!(with_what_stays(&mut state, &read).1.len(), 3);
     let other = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB"), namespace(3, "mem:3GiB")]);
     assert_eq!(reload_state(&mut state, &other, Recorder::default()), ["resize a 3 Some(786432)"]);
-    let hands: Vec<u32> = state.by_hand.iter().map(|hand| hand.nsid).collect();
-    assert_eq!(hands, [2, 5], "3 is the configuration's again");
+    let overridden: Vec<u32> = state.namespace_overrides.iter().map(|entry| entry.nsid).collect();
+    assert_eq!(overridden, [2, 5], "3 is the configuration's again");
     let more = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:4GiB"), namespace(5, "null:2GiB")]);
     let asked = reload_state(&mut state, &more, Recorder::default());
     assert_eq!(asked, ["remove a 3", "resize a 5 Some(524288)", "add a 2"]);
-    assert_eq!(state.by_hand, [] as [ByHand; 0]);
+    assert_eq!(state.namespace_overrides, [] as [NamespaceOverride; 0]);
     assert_eq!(reload_state(&mut state, &more, Recorder::default()), quiet);
 }
 
@@ -340,7 +340,7 @@ fn what_was_changed_by_hand_stays_until_the_configuration_says_otherwise() {
 fn a_configuration_that_takes_up_what_was_done_by_hand_changes_nothing() {
     let mut state = state(&server(vec![]));
     state.config = server(vec![namespace(5, "null:1GiB")]);
-    state.note_by_hand("a", 5);
+    state.note_override("a", 5);
     let read = server(vec![namespace(5, "null:1GiB")]);
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), [""; 0]);
     assert_eq!(reload_state(&mut state, &server(vec![]), Recorder::default()), ["remove a 5"]);
@@ -385,8 +385,8 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
     let nothing = Vec::<String>::new;
     let held = vec!["goals Some(300000000) []".to_owned(), "policy cpu-bandwidth".to_owned()];
     assert_eq!(apply(&mut state, &goals(300)), (held, goals(300)));
-    let by_hand = Some(HandBudget { budget_uw: goals(200).budget_uw, until_s: None });
-    state.by_hand_goals.budget = by_hand;
+    let budget = Some(BudgetOverride { budget_uw: goals(200).budget_uw, until_s: None });
+    state.goal_overrides.budget = budget;
     state.operation.goals = goals(200);
     assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
     let free = vec!["goals None []".to_owned(), "policy static".to_owned()];
@@ -397,10 +397,10 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
 fn a_domain_that_was_set_by_hand_ends_with_what_was_set_by_hand() {
     let mut state = state(&server(vec![]));
     state.configured.domain = Some(BudgetDomain::Server);
-    state.by_hand_goals.domain = Some(BudgetDomain::Cpu);
-    let set = state.by_hand_goals.clone();
-    for (by_hand, domain) in [(set, BudgetDomain::Cpu), (Default::default(), BudgetDomain::Server)] {
-        state.by_hand_goals = by_hand; // set, and taken back as unreachable (--strict)
+    state.goal_overrides.domain = Some(BudgetDomain::Cpu);
+    let set = state.goal_overrides.clone();
+    for (overrides, domain) in [(set, BudgetDomain::Cpu), (Default::default(), BudgetDomain::Server)] {
+        state.goal_overrides = overrides; // set, and taken back as unreachable (--strict)
         refresh(&mut state, &Recorder::default(), 0).unwrap();
         assert_eq!(state.operation.domain, Some(domain));
     }
@@ -419,6 +419,6 @@ fn caps_that_were_set_by_hand_stay_until_the_configuration_says_something_else_a
     };
     let cap = |nsid: u32, rate: Option<u64>| format!("cap {:?} {rate:?}", of(nsid));
     assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [cap(1, Some(7)), cap(2, Some(8))]);
-    assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [""; 0], "what is set by hand meanwhile stays");
+    assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [""; 0], "what is set manually meanwhile stays");
     assert_eq!(apply(&[(of(2), 9)]), [cap(1, None), cap(2, Some(9))]);
 }

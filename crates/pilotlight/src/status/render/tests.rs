@@ -134,7 +134,7 @@ pub(crate) fn report() -> Report {
             latency: distribution(6150, 12_100),
             moves: count(1, 9),
         }],
-        orders: OrdersReport {
+        commands: CommandsReport {
             moves: count(1, 17),
             sleeps: count(0, 4),
             wakes: count(0, 3),
@@ -154,7 +154,7 @@ pub(crate) fn report() -> Report {
 }
 
 #[test]
-fn what_a_person_reads() {
+fn text_output() {
     expect![[r#"
         pilotlight 0.1.0 (process 4242) on 127.0.0.1:4420, up 3 min 12 s; the last 500 ms
         reactors have no cores of their own (test mode): these figures mean nothing elsewhere
@@ -183,7 +183,7 @@ fn what_a_person_reads() {
         moves ordered         1 (17 since start)
         sleeps ordered        0 (4 since start)
         wake-ups ordered      0 (3 since start)
-        orders refused        0 (0 since start)
+        commands refused      0 (0 since start)
         ticks                 50000 (9000000 since start); late by p50 900 ns, p99 1.80 us, p99.9 2.70 us, max 3.60 us
         from software-wait    2 (3 since start); p50 38.0 us, p99 76.0 us, p99.9 114 us, max 152 us
         from server-sleep     0 (5 since start); no wake-up was sent by another core

@@ -1,4 +1,4 @@
-//! What keeps `config save` from writing a file.
+//! Tests of differences that prevent `config save`.
 
 use std::path::Path;
 

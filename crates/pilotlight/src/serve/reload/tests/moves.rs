@@ -72,10 +72,10 @@ fn a_move_that_fails_is_tried_again() {
 
 /// A file that was added by hand under one number does not change it because the configuration has it under another.
 #[test]
-fn what_was_added_by_hand_is_not_moved() {
+fn namespaces_added_at_run_time_are_not_moved() {
     let mut state = state(&server(vec![]));
     state.config = server(vec![namespace(5, "file:/disk")]);
-    state.note_by_hand("a", 5);
+    state.note_override("a", 5);
     let asked = reload_state(&mut state, &server(vec![namespace(1, "file:/disk")]), Recorder::default());
     assert_eq!(asked, ["resize a 5 None"]);
     assert_eq!(state.config, server(vec![namespace(5, "file:/disk")]));

@@ -67,7 +67,7 @@ fn the_storage_that_stays_until_a_restart_is_not_shown_to_hosts_of_the_new_one()
     assert_eq!(reload(&running, &to, Recorder::default()).0, [""; 0], "and stays so");
 }
 
-/// What could not be hidden is not shown to a host that is new.
+/// A namespace that could not be hidden is not shown to a new host.
 #[test]
 fn no_host_is_admitted_where_hiding_has_failed() {
     let shown = |hosts: &[&str]| seen_by(hosts, namespace(1, "file:/none/disk"));

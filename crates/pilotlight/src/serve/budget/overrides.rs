@@ -1,4 +1,4 @@
-//! Which goals are in force: those set by hand, over the schedule, over the configuration.
+//! Which goals are in force: those set manually, over the schedule, over the configuration.
 
 use pilotlight_nvmf_target::Capped;
 use pilotlight_plant::{Goals, Scope};
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, Priority, Schedule};
 
-/// What the configuration says.
+/// Goals of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::serve) struct Configured {
     pub(in crate::serve) goals: Goals,
     pub(in crate::serve) priorities: Vec<Priority>,
-    /// Of namespaces.
+    /// Scope namespaces.
     pub(in crate::serve) tolerances: Vec<NamespaceTolerance>,
     pub(in crate::serve) domain: Option<BudgetDomain>,
     pub(in crate::serve) schedule: Option<Schedule>,
 }
 
-/// What was set by hand, over the control socket.
+/// Goals set over the control socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::serve) struct ByHand {
+pub(in crate::serve) struct GoalOverrides {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::serve) budget: Option<HandBudget>,
+    pub(in crate::serve) budget: Option<BudgetOverride>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::serve) domain: Option<BudgetDomain>,
-    /// Of the server where nothing is named; `None` is `off`.
+    /// Scope the server where nothing is named; `None` is `off`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::serve) tolerances: Vec<(Option<Named>, Option<LatencyBound>)>,
-    /// Of namespaces and hosts; `None`: it has none.
+    /// Scope namespaces and hosts; `None`: it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::serve) priorities: Vec<(Named, Option<u8>)>,
     /// By priority, in bytes a second; `None`: there is none.
@@ -62,10 +62,10 @@ impl From<Named> for Capped {
     }
 }
 
-/// A budget that was set by hand.
+/// A budget that was set manually.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::serve) struct HandBudget {
+pub(in crate::serve) struct BudgetOverride {
     /// In microwatts; `None` is `off`.
     pub(in crate::serve) budget_uw: Option<u64>,
     /// When it ends, in seconds since 1970; `None`: when another is set.
@@ -77,7 +77,7 @@ pub(in crate::serve) struct HandBudget {
 pub(in crate::serve) enum Origin {
     Configuration,
     Schedule,
-    Hand,
+    Manual,
 }
 
 /// The budget in force.
@@ -96,13 +96,13 @@ impl Origin {
         match self {
             Self::Configuration => "configuration",
             Self::Schedule => "schedule",
-            Self::Hand => "set by hand",
+            Self::Manual => "manual",
         }
     }
 }
 
 impl Configured {
-    /// Of what was read.
+    /// Scope what was read.
     pub(in crate::serve) fn of(operation: &Operation) -> Self {
         let Operation { goals, priorities, tolerances, domain, schedule, .. } = operation;
         let (priorities, tolerances) = (priorities.clone(), tolerances.clone());
@@ -115,9 +115,9 @@ impl Configured {
     }
 
     /// The budget in force at a moment.
-    pub(in crate::serve) fn budget(&self, by_hand: &ByHand, now_s: u64) -> InForce {
-        if let Some(hand) = by_hand.budget.filter(|hand| hand.is_in_force(now_s)) {
-            return InForce { budget_uw: hand.budget_uw, origin: Origin::Hand, until_s: hand.until_s };
+    pub(in crate::serve) fn budget(&self, overrides: &GoalOverrides, now_s: u64) -> InForce {
+        if let Some(hand) = overrides.budget.filter(|hand| hand.is_in_force(now_s)) {
+            return InForce { budget_uw: hand.budget_uw, origin: Origin::Manual, until_s: hand.until_s };
         }
         let until_s = self.schedule.as_ref().and_then(|schedule| schedule.next(now_s)).map(|next| next.at_s);
         let (budget_uw, origin) = match self.schedule.as_ref().and_then(|schedule| schedule.at(now_s)) {
@@ -129,42 +129,42 @@ impl Configured {
     }
 
     /// All goals in force at a moment.
-    pub(in crate::serve) fn goals(&self, by_hand: &ByHand, now_s: u64) -> Goals {
+    pub(in crate::serve) fn goals(&self, overrides: &GoalOverrides, now_s: u64) -> Goals {
         Goals {
-            budget_uw: self.budget(by_hand, now_s).budget_uw,
-            tolerances: self.tolerance(by_hand).into_iter().map(|bound| bound.of(Scope::Server)).collect(),
+            budget_uw: self.budget(overrides, now_s).budget_uw,
+            tolerances: self.tolerance(overrides).into_iter().map(|bound| bound.of(Scope::Server)).collect(),
             priorities: Vec::new(), // by name: `priorities`
-            minimums: over(&self.goals.minimums, &by_hand.minimums),
+            minimums: over(&self.goals.minimums, &overrides.minimums),
         }
     }
 
     /// Tolerances of namespaces in force.
-    pub(in crate::serve) fn tolerances(&self, by_hand: &ByHand) -> Vec<NamespaceTolerance> {
-        let named = by_hand.tolerances.iter().filter_map(|(of, bound)| Some((of.clone()?.into(), *bound)));
+    pub(in crate::serve) fn tolerances(&self, overrides: &GoalOverrides) -> Vec<NamespaceTolerance> {
+        let named = overrides.tolerances.iter().filter_map(|(of, bound)| Some((of.clone()?.into(), *bound)));
         over(&self.tolerances, &named.collect::<Vec<_>>())
     }
 
     /// The tolerance of the server.
-    fn tolerance(&self, by_hand: &ByHand) -> Option<LatencyBound> {
-        let set = by_hand.tolerances.iter().find(|(of, _)| of.is_none());
+    fn tolerance(&self, overrides: &GoalOverrides) -> Option<LatencyBound> {
+        let set = overrides.tolerances.iter().find(|(of, _)| of.is_none());
         set.map_or_else(|| self.goals.tolerance(Scope::Server).map(LatencyBound::from), |(_, bound)| *bound)
     }
 
     /// Priorities in force.
-    pub(in crate::serve) fn priorities(&self, by_hand: &ByHand) -> Vec<Priority> {
-        let set: Vec<_> = by_hand.priorities.iter().map(|(of, priority)| (of.clone().into(), *priority)).collect();
+    pub(in crate::serve) fn priorities(&self, overrides: &GoalOverrides) -> Vec<Priority> {
+        let set: Vec<_> = overrides.priorities.iter().map(|(of, priority)| (of.clone().into(), *priority)).collect();
         over(&self.priorities, &set)
     }
 }
 
-/// What was set, over what the configuration says; in order, so that the same is equal.
-fn over<K: Clone + PartialEq, V: Copy>(configured: &[(K, V)], by_hand: &[(K, Option<V>)]) -> Vec<(K, V)> {
-    let is_set = |key: &K| by_hand.iter().any(|(set, _)| set == key);
+/// Overrides merged into configured values; in order, so that equal results compare equal.
+fn over<K: Clone + PartialEq, V: Copy>(configured: &[(K, V)], overrides: &[(K, Option<V>)]) -> Vec<(K, V)> {
+    let is_set = |key: &K| overrides.iter().any(|(set, _)| set == key);
     let kept = configured.iter().filter(|(key, _)| !is_set(key)).cloned();
-    kept.chain(by_hand.iter().filter_map(|(key, value)| Some((key.clone(), (*value)?)))).collect()
+    kept.chain(overrides.iter().filter_map(|(key, value)| Some((key.clone(), (*value)?)))).collect()
 }
 
-impl ByHand {
+impl GoalOverrides {
     /// Without a budget that has ended, and its domain; whether there was one.
     pub(in crate::serve) fn expire(&mut self, now_s: u64) -> bool {
         let has_ended = self.budget.take_if(|hand| !hand.is_in_force(now_s)).is_some();
@@ -173,7 +173,7 @@ impl ByHand {
     }
 }
 
-impl HandBudget {
+impl BudgetOverride {
     fn is_in_force(&self, now_s: u64) -> bool {
         self.until_s.is_none_or(|until_s| now_s < until_s)
     }
@@ -199,31 +199,34 @@ mod tests {
         }
     }
 
-    fn by_hand(budget_uw: Option<u64>, until_s: Option<u64>) -> ByHand {
-        ByHand { budget: Some(HandBudget { budget_uw, until_s }), ..ByHand::default() }
+    fn overrides(budget_uw: Option<u64>, until_s: Option<u64>) -> GoalOverrides {
+        GoalOverrides { budget: Some(BudgetOverride { budget_uw, until_s }), ..GoalOverrides::default() }
     }
 
     #[test]
     fn the_hand_is_over_the_schedule_and_that_over_the_configuration() {
         let configured = configured(Some("1970-01-01T00:01Z 300W\n1970-01-01T00:02Z default\n1970-01-01T00:03Z off"));
-        let at = |now_s| configured.budget(&ByHand::default(), now_s);
+        let at = |now_s| configured.budget(&GoalOverrides::default(), now_s);
         let conf = |until_s| InForce { budget_uw: Some(400 * W), origin: Origin::Configuration, until_s };
         assert_eq!(at(0), conf(Some(60)));
         assert_eq!(at(60), InForce { budget_uw: Some(300 * W), origin: Origin::Schedule, until_s: Some(120) });
         assert_eq!(at(120), conf(Some(180)));
         assert_eq!(at(180), InForce { budget_uw: None, origin: Origin::Schedule, until_s: None });
-        let hand = |hand: &ByHand, now_s| configured.budget(hand, now_s);
-        let limited = by_hand(Some(200 * W), Some(100));
-        assert_eq!(hand(&limited, 99), InForce { budget_uw: Some(200 * W), origin: Origin::Hand, until_s: Some(100) });
+        let hand = |hand: &GoalOverrides, now_s| configured.budget(hand, now_s);
+        let limited = overrides(Some(200 * W), Some(100));
+        assert_eq!(
+            hand(&limited, 99),
+            InForce { budget_uw: Some(200 * W), origin: Origin::Manual, until_s: Some(100) }
+        );
         assert_eq!(hand(&limited, 100), at(100), "it has ended");
-        assert_eq!(hand(&by_hand(None, None), 0), InForce { budget_uw: None, origin: Origin::Hand, until_s: None });
+        assert_eq!(hand(&overrides(None, None), 0), InForce { budget_uw: None, origin: Origin::Manual, until_s: None });
     }
 
     #[test]
-    fn what_has_ended_is_dropped_once() {
-        let mut hand = by_hand(Some(W), Some(100));
+    fn an_expired_budget_is_dropped_once() {
+        let mut hand = overrides(Some(W), Some(100));
         assert!(!hand.expire(99) && hand.budget.is_some());
-        assert!(hand.expire(100) && hand == ByHand::default());
+        assert!(hand.expire(100) && hand == GoalOverrides::default());
         assert!(!hand.expire(101));
     }
 
@@ -235,10 +238,10 @@ mod tests {
         let configured = Configured { goals, priorities, ..Configured::default() };
         let named = |name: &str| Named::from(host(name));
         let priorities = vec![(named("a"), Some(1)), (named("b"), None), (named("c"), Some(9))];
-        let hand = ByHand { priorities, minimums: vec![(5, None), (7, Some(300))], ..ByHand::default() };
+        let hand = GoalOverrides { priorities, minimums: vec![(5, None), (7, Some(300))], ..GoalOverrides::default() };
         assert_eq!(configured.priorities(&hand), [(host("a"), 1), (host("c"), 9)]);
         assert_eq!(configured.goals(&hand, 0).minimums, [(6, 200), (7, 300)]);
-        assert_eq!(configured.priorities(&ByHand::default()), configured.priorities);
+        assert_eq!(configured.priorities(&GoalOverrides::default()), configured.priorities);
     }
 
     #[test]
@@ -246,9 +249,9 @@ mod tests {
         let bound = |text: &str| parse_tolerance(text).unwrap();
         let goals = Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() };
         let configured = Configured { goals, ..Configured::default() };
-        let tolerances = |by_hand: Option<&str>| {
-            let tolerances = by_hand.map(|text| (None, bound(text))).into_iter().collect();
-            configured.goals(&ByHand { tolerances, ..ByHand::default() }, 0).tolerances
+        let tolerances = |overrides: Option<&str>| {
+            let tolerances = overrides.map(|text| (None, bound(text))).into_iter().collect();
+            configured.goals(&GoalOverrides { tolerances, ..GoalOverrides::default() }, 0).tolerances
         };
         let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().of(Scope::Server));
         assert_eq!([None, Some("off"), Some("500us p99")].map(tolerances), [vec![before], vec![], vec![after]]);
@@ -256,8 +259,8 @@ mod tests {
         let configured = Configured { tolerances: vec![(namespace(1), bound("20%").unwrap())], ..configured };
         let tolerances =
             vec![(None, None), (Some(namespace(1).into()), None), (Some(namespace(2).into()), bound("1ms"))];
-        let by_hand = ByHand { tolerances, ..ByHand::default() };
-        assert_eq!(configured.tolerances(&by_hand), [(namespace(2), bound("1ms").unwrap())]);
-        assert_eq!(configured.tolerances(&ByHand::default()), configured.tolerances);
+        let overrides = GoalOverrides { tolerances, ..GoalOverrides::default() };
+        assert_eq!(configured.tolerances(&overrides), [(namespace(2), bound("1ms").unwrap())]);
+        assert_eq!(configured.tolerances(&GoalOverrides::default()), configured.tolerances);
     }
 }

@@ -1,21 +1,21 @@
-//! What requests over the control socket do to a server.
+//! Handles requests of the control socket.
 
 use std::sync::PoisonError;
 
+use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::{CapStats, ServerStats};
 use pilotlight_plant::View;
 use pilotlight_reactor::RuntimeStats;
 use serde::Serialize;
 use tracing::warn;
 
-use super::Station;
+use super::Admin;
 use super::audit::{self, Author};
-use super::namespaces::capped;
+use super::namespaces::{Visibility, find_target};
 use super::priorities::priorities;
-use crate::admin::answer::{Refusal, to_line};
-use crate::admin::background::BackgroundRequest;
-use crate::admin::listener::{Answering, User};
-use crate::admin::request::{CapRequest, Request};
+use crate::admin::listener::{RequestHandler, User};
+use crate::admin::request::{BackgroundClass, BackgroundState, CapRequest, NamespaceShow, Request};
+use crate::admin::response::{Refusal, to_line};
 use crate::config::parse_cap;
 use crate::metrics;
 use crate::policies::{Part, PolicyChoice, Unfit};
@@ -23,20 +23,20 @@ use crate::serve::holder::choose;
 use crate::serve::notify;
 use crate::status::background::{BackgroundReport, background};
 use crate::status::health::HealthReport;
-use crate::status::measure::{self, Look};
+use crate::status::measure::{self, Snapshot};
 use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
 
-impl Answering for Station {
+impl RequestHandler for Admin {
     type Session = Session;
 
     fn session(&self, user: User) -> Session {
-        Session { user, look: Look::default(), first: None }
+        Session { user, look: Snapshot::default(), first: None }
     }
 
     fn answer(&self, line: &[u8], session: &mut Session) -> String {
         let request = match Request::parse(line) {
-            Ok(Request::Status) => return to_line(Ok(self.status(&mut session.look))),
-            Ok(Request::Health) => return to_line(Ok(self.health(session))),
+            Ok(Request::Status {}) => return to_line(Ok(self.status(&mut session.look))),
+            Ok(Request::Health {}) => return to_line(Ok(self.health(session))),
             Ok(request) => request,
             Err(refusal) => return to_line::<()>(Err(refusal)),
         };
@@ -59,13 +59,13 @@ impl Answering for Station {
 pub(in crate::serve) struct Session {
     /// Who is at its other end.
     user: User,
-    /// The counters when it last asked for the status.
-    look: Look,
-    /// What reactors had counted when it first asked for their health.
+    /// The counters at its previous status request.
+    look: Snapshot,
+    /// Counters of the reactors at its first health request.
     first: Option<RuntimeStats>,
 }
 
-impl Station {
+impl Admin {
     /// The answer to a request that may change something; what it changes is logged.
     pub(super) fn carry_out_and_log(&self, request: Request, by: &Author) -> String {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,23 +78,38 @@ impl Station {
 
     fn carry_out(&self, request: Request, by: &Author) -> String {
         match request {
-            Request::Status | Request::Health => self.refusal("it changes nothing"), // answered before
+            Request::Status {} | Request::Health {} => self.refusal("it changes nothing"), // handled in `answer`
             Request::SetPolicy(choice) => log(by, "set-policy", self.set_policy(&choice)),
             Request::SetGoals(goals) => log(by, "set-goals", self.set_goals(&goals)),
             Request::SetCap(cap) => log(by, "set-cap", self.set_cap(&cap)),
             Request::SetPriority(priority) => log(by, "set-priority", self.set_priority(&priority)),
             Request::SetMinimum(minimum) => log(by, "set-minimum", self.set_minimum(&minimum)),
-            Request::SetBackground(request) => log(by, "set-background", self.set_background(&request)),
-            Request::Hosts(nqn, request) => log(by, "host", self.hosts(nqn.as_deref(), &request)),
-            Request::Save(request) => log(by, "config save", self.save(&request)),
-            Request::Connections => to_line(Ok(self.connections())),
+            Request::SetBackground { class, state } => log(by, "set-background", self.set_background(class, state)),
+            Request::HostList { nqn } => log(by, "host-list", self.list_hosts(nqn.as_deref())),
+            Request::HostAdd(request) => log(by, "host-add", self.add_host(&request)),
+            Request::HostRemove(request) => log(by, "host-remove", self.remove_host(&request)),
+            Request::ConfigSave(request) => log(by, "config-save", self.save(&request)),
+            Request::Connections {} => to_line(Ok(self.connections())),
             Request::Disconnect(request) => log(by, "disconnect", self.disconnect(&request)),
-            Request::Namespace(nqn, request) => log(by, "namespace", self.namespace(nqn.as_deref(), request)),
+            Request::NamespaceList { nqn } => log(by, "namespace-list", self.list_namespaces(nqn.as_deref())),
+            Request::NamespaceAdd(request) => log(by, "namespace-add", self.add_namespace(&request)),
+            Request::NamespaceRemove { nqn, nsid } => {
+                log(by, "namespace-remove", self.remove_namespace(nqn.as_deref(), nsid))
+            }
+            Request::NamespaceResize(request) => log(by, "namespace-resize", self.resize_namespace(&request)),
+            Request::NamespaceShow(NamespaceShow { nqn, nsid, hosts, all, only }) => {
+                let change = Visibility::of_show(hosts, all, only);
+                log(by, "namespace-show", self.set_visibility(nqn.as_deref(), nsid, &change))
+            }
+            Request::NamespaceHide(request) => {
+                let change = Visibility::Remove(request.hosts);
+                log(by, "namespace-hide", self.set_visibility(request.nqn.as_deref(), request.nsid, &change))
+            }
         }
     }
 }
 
-/// What a user is told who may read alone.
+/// The refusal for users that may only read.
 fn read_only() -> Refusal {
     Refusal::new("you may read (status, lists, connections), and change nothing")
         .help("the user that runs the server, and root, may")
@@ -108,11 +123,11 @@ fn log<T: Serialize>(by: &Author, what: &str, outcome: Result<T, Refusal>) -> St
     to_line(outcome)
 }
 
-impl Station {
-    /// What the server is, and did since this connection asked last.
-    fn status(&self, session: &mut Look) -> Report {
+impl Admin {
+    /// The status, with rates since the previous request of this connection.
+    fn status(&self, session: &mut Snapshot) -> Report {
         self.server.watch_latency();
-        let now = self.look_now();
+        let now = self.take_snapshot();
         // after the counters: asking wakes the main core, and that is not to be seen
         let report = self.report_of(session, &now, true);
         let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
@@ -121,18 +136,18 @@ impl Station {
     }
 
     /// Its counters.
-    pub(super) fn look_now(&self) -> Look {
+    pub(super) fn take_snapshot(&self) -> Snapshot {
         let uptime_ns = self.started.elapsed().as_nanos() as u64;
-        Look { uptime_ns, stats: self.server.stats() }
+        Snapshot { uptime_ns, stats: self.server.stats() }
     }
 
-    /// What the server is, and did between two looks, without metrics. What only the main core knows is left out unless that `may_wake`.
-    pub(super) fn report_of(&self, before: &Look, now: &Look, may_wake: bool) -> Report {
-        let (operation, in_charge, priorities, view, budget, unreachable) = {
+    /// The status between two snapshots, without metrics. Data of the main core only if that `may_wake` it.
+    pub(super) fn report_of(&self, before: &Snapshot, now: &Snapshot, may_wake: bool) -> Report {
+        let (operation, active_policy, priorities, view, budget, unreachable) = {
             let state = self.state();
             (
                 state.operation.clone(),
-                state.in_charge.clone(),
+                state.active_policy.clone(),
                 priorities(&state),
                 if may_wake { self.server.view() } else { View::new() },
                 self.budget_status(&state).map(|budget| if may_wake { self.with_bottleneck(budget) } else { budget }),
@@ -147,9 +162,9 @@ impl Station {
             test_mode: operation.reactors.is_test_mode(),
             sleep_after: operation.sleep_after.text(),
         };
-        let policy = measure::policy(&in_charge, view);
+        let policy = measure::policy(&active_policy, view);
         let report = measure::report(before, now, facts, policy, &operation.reactors);
-        let goals = measure::goals(&operation.goals, &operation.tolerances, &in_charge, unreachable);
+        let goals = measure::goals(&operation.goals, &operation.tolerances, &active_policy, unreachable);
         let (power, page) = (self.server.power(), self.page.get().cloned());
         Report { goals, priorities, budget, power, page, energy_shares: self.energy_shares(), ..report }
     }
@@ -166,28 +181,28 @@ impl Station {
         let mut state = self.state();
         choice.build().map_err(refusal)?;
         choose(&mut state, choice, self.server.as_ref()).map_err(|why| Refusal::of("policy", why))?;
-        let in_charge = state.in_charge.clone();
+        let active_policy = state.active_policy.clone();
         drop(state);
         self.goals_have_changed();
-        Ok(measure::policy(&in_charge, self.server.view()))
+        Ok(measure::policy(&active_policy, self.server.view()))
     }
 
     /// Pauses a class of background work, or resumes it.
-    fn set_background(&self, request: &BackgroundRequest) -> Result<BackgroundReport, Refusal> {
-        let (class, paused) = request.read()?;
+    fn set_background(&self, class: BackgroundClass, state: BackgroundState) -> Result<BackgroundReport, Refusal> {
+        let class = Class::from(class);
         let has_class = |stats: &ServerStats| stats.background.iter().any(|one| one.class == class);
         if !has_class(&self.server.stats()) {
-            let what = format!("no namespace of this server has work of the class {}", request.class);
+            let what = format!("no namespace of this server has work of the class {}", class.name());
             return Err(Refusal::of("class", what).help("docs/background.md says how a namespace gets it"));
         }
-        self.server.set_paused(class, paused);
+        self.server.set_paused(class, state == BackgroundState::Pause);
         Ok(background(&self.server.stats()))
     }
 
     /// Caps the bandwidth of a namespace or a host from now on.
-    fn set_cap(&self, wanted: &CapRequest) -> Result<CapReport, Refusal> {
-        let rate = parse_cap(&wanted.max_bytes_per_s).map_err(|what| Refusal::of("max_bytes_per_s", what))?;
-        let of = capped(&self.state(), &wanted.of)?;
+    fn set_cap(&self, request: &CapRequest) -> Result<CapReport, Refusal> {
+        let rate = parse_cap(&request.max_bytes_per_s).map_err(|what| Refusal::of("max_bytes_per_s", what))?;
+        let of = find_target(&self.state(), request.target()?)?;
         self.server.set_cap(&of, rate).map_err(|error| Refusal::new(error.to_string()))?;
         let caps = self.server.stats().caps;
         let stats = caps.into_iter().find(|cap| cap.of == of).map(|cap| cap.stats);

@@ -1,4 +1,4 @@
-//! What the control socket answers: `{"version":1,"ok":...}` or `{"version":1,"error":...}`, on one line.
+//! Responses of the control socket: `{"version":1,"ok":...}` or `{"version":1,"error":...}`, on one line.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,35 +8,33 @@ use super::request::VERSION;
 /// Why a request was refused. Nothing has been changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refusal {
-    /// The field of the request that is to blame, if one is.
+    /// The invalid field of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) field: Option<String>,
-    /// What is wrong.
     pub(crate) message: String,
-    /// What would be right.
+    /// What the user can do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) help: Vec<String>,
 }
 
 impl Refusal {
-    /// One that no field is to blame for.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { field: None, message: message.into(), help: Vec::new() }
     }
 
-    /// One that this field is to blame for.
+    /// A refusal because of a field.
     pub(crate) fn of(field: &str, message: impl Into<String>) -> Self {
         Self { field: Some(field.to_owned()), ..Self::new(message) }
     }
 
-    /// Adds what would be right.
+    /// Adds what the user can do.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help.push(help.into());
         self
     }
 }
 
-/// A whole answer.
+/// The envelope of a response.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Envelope<T> {
@@ -47,9 +45,9 @@ struct Envelope<T> {
     error: Option<Refusal>,
 }
 
-/// The line that answers a request, without its end.
-pub(crate) fn to_line<T: Serialize>(outcome: Result<T, Refusal>) -> String {
-    let (ok, error) = match outcome {
+/// The response as a line, without the line feed.
+pub(crate) fn to_line<T: Serialize>(result: Result<T, Refusal>) -> String {
+    let (ok, error) = match result {
         Ok(ok) => (Some(ok), None),
         Err(error) => (None, Some(error)),
     };
@@ -60,11 +58,11 @@ pub(crate) fn to_line<T: Serialize>(outcome: Result<T, Refusal>) -> String {
     })
 }
 
-/// Reads an answer; the error says why it is none.
+/// Parses a response; the error says why it is invalid.
 pub(crate) fn parse<T: DeserializeOwned>(line: &str) -> Result<Result<T, Refusal>, String> {
     let version: serde_json::Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
     if version["version"].as_u64() != Some(VERSION) {
-        return Err(format!("it speaks version {}, and this program {VERSION}", version["version"]));
+        return Err(format!("protocol version {}, this program has {VERSION}", version["version"]));
     }
     let envelope: Envelope<T> = serde_json::from_str(line).map_err(|error| error.to_string())?;
     match envelope {
@@ -79,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_read_back() {
+    fn responses_survive_a_round_trip() {
         let line = to_line(Ok(vec![1, 2]));
         assert_eq!(line, r#"{"version":1,"ok":[1,2]}"#);
         assert_eq!(parse::<Vec<u32>>(&line), Ok(Ok(vec![1, 2])));
@@ -90,15 +88,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_says_why() {
-        for (line, says) in [
-            (r#"{"version":2,"ok":[1]}"#, "speaks version 2"),
+    fn invalid_responses_have_a_reason() {
+        for (line, expected) in [
+            (r#"{"version":2,"ok":[1]}"#, "version 2"),
             (r#"{"version":1}"#, "neither"),
             (r#"{"version":1,"ok":7}"#, "invalid type"),
             ("", "EOF"),
         ] {
-            let why = parse::<Vec<u32>>(line).unwrap_err();
-            assert!(why.contains(says), "{line}: {why}");
+            let reason = parse::<Vec<u32>>(line).unwrap_err();
+            assert!(reason.contains(expected), "{line}: {reason}");
         }
     }
 }

@@ -1,27 +1,27 @@
-//! A running server and what is true of it, changed from two sides: by SIGHUP and over the control socket.
+//! A running server and its state, changed by SIGHUP and over the control socket.
 //!
 //! # The problem
-//! SIGHUP makes the server into what its configuration says. What an operator changed by hand since is not in there; undoing
-//! it because of an unrelated signal would take namespaces from hosts, and keeping it for ever would make the file a lie.
+//! SIGHUP applies the configuration, which does not contain the changes made over the control socket. Undoing them because of an unrelated
+//! signal would take namespaces from hosts; keeping them without limit would make the file wrong.
 //!
 //! # The rule
-//! What was changed by hand stays for as long as the configuration says about it what it said at that time. Once it says
-//! something else, it holds again. A restart starts from the configuration alone. Each reload names what stays.
+//! A change holds as long as the configuration of its object is the same as at the time of the change. After that the configuration is in
+//! force again. A restart applies the configuration only. Each reload logs the changes that hold.
 //!
-//! # The words
-//! What *runs* is true now; what was *read* is what the configuration said last.
+//! # Terms
+//! *Running* is the present state; *read* is the configuration that was last read.
 
-mod answers;
 mod audit;
 mod energy;
 mod facts;
+mod free_space;
 mod goals;
 mod hosts;
 mod namespaces;
 mod page;
 mod priorities;
+mod requests;
 mod save;
-mod volumes;
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,7 +32,7 @@ use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_reactor::RuntimeStats;
 use tracing::warn;
 
-use super::budget::{ByHand as GoalsByHand, Configured, Judge, Store};
+use super::budget::{BudgetMonitor, Configured, GoalOverrides, Store};
 use super::holder;
 use super::reload::{self, Wanted};
 use super::server::Running;
@@ -41,12 +41,12 @@ use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::metrics::ReloadFacts;
 use crate::page::PageReport;
 use crate::policies::PolicyChoice;
+use free_space::FreeSpace;
 use goals::Watch;
 pub(super) use goals::{refresh, tolerance_of};
-use volumes::Volumes;
 
 /// A server and its state.
-pub(super) struct Station {
+pub(super) struct Admin {
     server: Box<dyn Running>,
     machine: Machine,
     listening: Vec<SocketAddr>,
@@ -60,7 +60,7 @@ pub(super) struct Station {
     reloaded: Mutex<ReloadFacts>,
     /// When it was started, in seconds since 1970.
     started_s: f64,
-    volumes: Volumes,
+    volumes: FreeSpace,
     /// How it was started.
     args: ServeArgs,
     /// The live page, if one is served.
@@ -74,45 +74,45 @@ pub(super) struct Station {
 pub(super) struct Started {
     /// With the goals in force at that time, which can be others by now.
     pub(super) operation: Operation,
-    /// The goals that were set by hand before.
-    pub(super) by_hand: GoalsByHand,
+    /// The goals that were set manually before.
+    pub(super) overrides: GoalOverrides,
     /// The policy in charge.
-    pub(super) in_charge: PolicyChoice,
+    pub(super) active_policy: PolicyChoice,
 }
 
-/// What is true of a server, and where it comes from.
+/// The state of a server.
 #[derive(Debug)]
 pub(super) struct State {
-    /// What runs.
+    /// The running configuration.
     pub(super) config: ServerConfig,
     /// How it runs.
     pub(super) operation: Operation,
-    /// What was read last.
+    /// The configuration that was last read.
     pub(super) read: ServerConfig,
     /// The policy that was read last.
     pub(super) policy_read: PolicyChoice,
     /// The policy in charge: the chosen one, or one around it.
-    pub(super) in_charge: PolicyChoice,
+    pub(super) active_policy: PolicyChoice,
     /// The policies that could be in charge, when that was last settled.
     pub(super) candidates: Vec<PolicyChoice>,
     /// The goals that were read last.
     pub(super) configured: Configured,
     /// The bandwidth caps that were read last.
     pub(super) caps_read: Vec<Cap>,
-    /// The goals that were set by hand.
-    pub(super) by_hand_goals: GoalsByHand,
-    /// What was set by hand before a budget that is taken back if it turns out unreachable.
-    pub(super) strict_before: Option<GoalsByHand>,
+    /// The goals that were set manually.
+    pub(super) goal_overrides: GoalOverrides,
+    /// Overrides before a `strict` budget, which is withdrawn if it is unreachable.
+    pub(super) strict_before: Option<GoalOverrides>,
     /// The last budget that was taken back, in microwatts.
     pub(super) withdrawn_uw: Option<u64>,
     /// The lowest power that was reached: of which domain, with which policy, in microwatts.
     pub(super) floor: Option<(BudgetDomain, String, u64)>,
     /// Whether power stays within the budget.
-    pub(super) judge: Judge,
+    pub(super) monitor: BudgetMonitor,
     /// Namespaces that were changed by hand.
-    pub(super) by_hand: Vec<ByHand>,
+    pub(super) namespace_overrides: Vec<NamespaceOverride>,
     /// Subsystems whose allowed hosts were changed by hand.
-    pub(super) hosts_by_hand: Vec<HostsByHand>,
+    pub(super) host_overrides: Vec<HostsOverride>,
     /// The text of the configuration file that was read last.
     pub(super) text_read: Option<String>,
     /// Blocks of each namespace.
@@ -121,38 +121,38 @@ pub(super) struct State {
 
 /// A namespace that was added, removed or resized by hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ByHand {
+pub(super) struct NamespaceOverride {
     /// The subsystem.
     pub(super) nqn: String,
     /// The namespace.
     pub(super) nsid: u32,
-    /// What the configuration said of it at that time.
-    pub(super) said: Option<NamespaceConfig>,
+    /// Its configuration at that time.
+    pub(super) configured: Option<NamespaceConfig>,
 }
 
 /// A subsystem whose allowed hosts were changed by hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HostsByHand {
+pub(super) struct HostsOverride {
     /// The subsystem.
     pub(super) nqn: String,
     /// The hosts that the configuration named at that time.
-    pub(super) said: Vec<String>,
+    pub(super) configured: Vec<String>,
 }
 
-impl Station {
+impl Admin {
     /// Takes charge of a server that was started from this configuration.
     pub(super) fn new(
         server: Box<dyn Running>,
         loaded: &Loaded,
-        Started { operation, by_hand, in_charge }: Started,
+        Started { operation, overrides, active_policy }: Started,
         machine: &Machine,
         args: &ServeArgs,
     ) -> Self {
         let mut state = State::new(&loaded.config, &loaded.operation);
         state.text_read = loaded.text().map(str::to_owned);
-        (state.operation, state.by_hand_goals) = (operation, by_hand);
+        (state.operation, state.goal_overrides) = (operation, overrides);
         state.candidates = holder::candidates_for(&state.operation, server.as_ref());
-        state.in_charge = in_charge;
+        state.active_policy = active_policy;
         Self {
             listening: server.local_addrs(),
             server,
@@ -165,7 +165,7 @@ impl Station {
             energy: energy::Energy::default(),
             reloaded: Mutex::new(ReloadFacts { is_good: true, taken_s: facts::unix_s() }),
             started_s: facts::unix_s(),
-            volumes: Volumes::default(),
+            volumes: FreeSpace::default(),
             args: args.clone(),
             page: OnceLock::new(),
             turn: Mutex::new(()),
@@ -178,19 +178,19 @@ impl Station {
         &self.listening
     }
 
-    /// What reactors have counted.
+    /// Counters of the reactors.
     pub(super) fn runtime_stats(&self) -> RuntimeStats {
         self.server.runtime_stats()
     }
 
-    /// Makes the server into what the configuration now says.
+    /// Applies a configuration.
     pub(super) fn reload(&self, loaded: &Loaded) {
         let Loaded { config, operation, may_shrink, .. } = loaded;
         let mut state = self.state();
-        let by_hand = state.by_hand_goals.clone();
+        let before = state.goal_overrides.clone();
         let draining = reload::apply(&mut state, Wanted { config, operation, may_shrink }, self.server.as_ref());
         state.text_read = loaded.text().map(str::to_owned);
-        if state.by_hand_goals != by_hand {
+        if state.goal_overrides != before {
             self.keep(&state); // or they come back at a restart, once the configuration says again what it said before
         }
         drop(state);
@@ -224,17 +224,17 @@ impl State {
             operation: operation.clone(),
             read: config.clone(),
             policy_read: operation.policy.clone(),
-            in_charge: operation.policy.clone(),
+            active_policy: operation.policy.clone(),
             candidates: vec![operation.policy.clone()],
             configured: Configured::of(operation),
             caps_read: operation.caps.clone(),
-            by_hand_goals: GoalsByHand::default(),
+            goal_overrides: GoalOverrides::default(),
             strict_before: None,
             withdrawn_uw: None,
             floor: None,
-            judge: Judge::default(),
-            by_hand: Vec::new(),
-            hosts_by_hand: Vec::new(),
+            monitor: BudgetMonitor::default(),
+            namespace_overrides: Vec::new(),
+            host_overrides: Vec::new(),
             text_read: None,
             blocks: Vec::new(),
         };
@@ -251,19 +251,19 @@ impl State {
         self.config.subsystems.iter_mut().find(|other| other.nqn == nqn).map(|found| &mut found.namespaces)
     }
 
-    /// What was read last about a namespace.
-    pub(super) fn said(&self, nqn: &str, nsid: u32) -> Option<&NamespaceConfig> {
-        said(&self.read, nqn, nsid)
+    /// A namespace as it was last read.
+    pub(super) fn configured_namespace(&self, nqn: &str, nsid: u32) -> Option<&NamespaceConfig> {
+        find_namespace(&self.read, nqn, nsid)
     }
 
     /// Notes that a namespace is no longer what the configuration makes of it.
-    pub(super) fn note_by_hand(&mut self, nqn: &str, nsid: u32) {
-        let said = self.said(nqn, nsid).cloned();
-        self.by_hand.retain(|other| (other.nqn.as_str(), other.nsid) != (nqn, nsid));
-        self.by_hand.push(ByHand { nqn: nqn.to_owned(), nsid, said });
+    pub(super) fn note_override(&mut self, nqn: &str, nsid: u32) {
+        let configured = self.configured_namespace(nqn, nsid).cloned();
+        self.namespace_overrides.retain(|other| (other.nqn.as_str(), other.nsid) != (nqn, nsid));
+        self.namespace_overrides.push(NamespaceOverride { nqn: nqn.to_owned(), nsid, configured });
     }
 
-    /// Notes how many blocks a namespace has; `None`: as many as its storage is said, or found, to hold.
+    /// Notes the number of blocks of a namespace; `None`: by the size of its storage.
     pub(super) fn note_size(&mut self, nqn: &str, namespace: &NamespaceConfig, blocks: Option<u64>) {
         let size = || namespace.backend.size().or_else(|| crate::config::size_of(namespace.backend.path()?).ok());
         let blocks = blocks.unwrap_or_else(|| size().unwrap_or(0) / u64::from(namespace.block_size));
@@ -283,13 +283,13 @@ impl State {
     }
 }
 
-/// The hosts that a configuration lets connect to a subsystem.
+/// The allowed hosts of a subsystem.
 pub(super) fn allowed_hosts<'a>(config: &'a ServerConfig, nqn: &str) -> Option<&'a Vec<String>> {
     config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn).map(|subsystem| &subsystem.allowed_hosts)
 }
 
-/// What a configuration says about a namespace.
-pub(super) fn said<'a>(config: &'a ServerConfig, nqn: &str, nsid: u32) -> Option<&'a NamespaceConfig> {
+/// A namespace of a configuration.
+pub(super) fn find_namespace<'a>(config: &'a ServerConfig, nqn: &str, nsid: u32) -> Option<&'a NamespaceConfig> {
     let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)?;
     subsystem.namespaces.iter().find(|namespace| namespace.nsid == nsid)
 }
@@ -297,7 +297,7 @@ pub(super) fn said<'a>(config: &'a ServerConfig, nqn: &str, nsid: u32) -> Option
 /// Whether a configuration has what is named: a host need not be written.
 pub(super) fn exists(config: &ServerConfig, of: &Capped) -> bool {
     match of {
-        Capped::Namespace { nqn, nsid } => said(config, nqn, *nsid).is_some(),
+        Capped::Namespace { nqn, nsid } => find_namespace(config, nqn, *nsid).is_some(),
         Capped::Host { .. } => true,
     }
 }

@@ -12,26 +12,26 @@ use crate::config::format_budget;
 const MARGIN_PPM: u64 = 20_000;
 /// How long an excess is tolerated, in nanoseconds: after 10 s PASS calls a budget missed (section 5).
 const TOLERATED_NS: u64 = 10_000_000_000;
-/// Power that has not fallen by [`FALLS_PPM`] for so long, in nanoseconds, does not fall any more (chosen: five intervals of 1 s).
+/// Power that has not fallen by [`FALLS_PPM`] for this time, in nanoseconds, has stopped falling (chosen: five intervals of 1 s).
 const FALLS_NS: u64 = 5_000_000_000;
 const FALLS_PPM: u64 = 10_000;
 
-/// What is seen at a moment.
+/// An observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::serve) struct Seen {
+pub(in crate::serve) struct Observation {
     /// Monotonic, in nanoseconds.
     pub(in crate::serve) now_ns: u64,
     /// The budget in force, in microwatts.
     pub(in crate::serve) budget_uw: Option<u64>,
     /// Whether the policy in charge holds budgets.
     pub(in crate::serve) is_used: bool,
-    /// Power with everything at its lowest, where the policy says that the budget is out of its reach, in microwatts.
+    /// The lowest power, if the policy reports the budget as unreachable, in microwatts.
     pub(in crate::serve) floor_uw: Option<u64>,
     /// The last window of its domain: when it began and ended, and its power in microwatts.
     pub(in crate::serve) window: Option<(u64, u64, u64)>,
 }
 
-/// What came of it.
+/// The state of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::serve) enum Verdict {
     /// There is no budget.
@@ -53,7 +53,7 @@ pub(in crate::serve) enum Verdict {
 
 /// The state between looks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::serve) struct Judge {
+pub(in crate::serve) struct BudgetMonitor {
     budget_uw: Option<u64>,
     /// Since when the budget is in force.
     since_ns: u64,
@@ -103,36 +103,41 @@ impl Verdict {
     }
 }
 
-impl Judge {
+impl BudgetMonitor {
     /// The last verdict.
     pub(in crate::serve) fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// Judges by what is seen now; the new verdict where it differs from the last one.
-    pub(in crate::serve) fn look(&mut self, seen: Seen) -> Option<Verdict> {
-        if seen.budget_uw != self.budget_uw {
-            *self = Self { budget_uw: seen.budget_uw, since_ns: seen.now_ns, read_ns: seen.now_ns, ..Self::default() };
+    /// Judges by what is observed now; the new verdict where it differs from the last one.
+    pub(in crate::serve) fn update(&mut self, observed: Observation) -> Option<Verdict> {
+        if observed.budget_uw != self.budget_uw {
+            *self = Self {
+                budget_uw: observed.budget_uw,
+                since_ns: observed.now_ns,
+                read_ns: observed.now_ns,
+                ..Self::default()
+            };
             self.verdict = Verdict::Settling;
         }
         let before = self.verdict;
-        let verdict = match seen.budget_uw {
+        let verdict = match observed.budget_uw {
             None => Verdict::Off,
-            Some(_) if !seen.is_used => Verdict::NotUsed,
-            Some(budget_uw) => self.held(budget_uw, seen),
+            Some(_) if !observed.is_used => Verdict::NotUsed,
+            Some(budget_uw) => self.held(budget_uw, observed),
         };
         self.verdict = verdict;
         let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&verdict);
         (!is_same).then_some(verdict)
     }
 
-    fn held(&mut self, budget_uw: u64, seen: Seen) -> Verdict {
+    fn held(&mut self, budget_uw: u64, observed: Observation) -> Verdict {
         if matches!(self.verdict, Verdict::NotUsed) {
-            (self.since_ns, self.verdict) = (seen.now_ns, Verdict::Settling);
+            (self.since_ns, self.verdict) = (observed.now_ns, Verdict::Settling);
         }
-        let new = seen.window.filter(|&(_, ended_ns, _)| ended_ns > self.read_ns);
+        let new = observed.window.filter(|&(_, ended_ns, _)| ended_ns > self.read_ns);
         let Some((began_ns, ended_ns, power_uw)) = new else {
-            let is_silent = seen.now_ns.saturating_sub(self.read_ns) > TOLERATED_NS;
+            let is_silent = observed.now_ns.saturating_sub(self.read_ns) > TOLERATED_NS;
             return if is_silent { Verdict::NotMeasured } else { self.verdict };
         };
         self.read_ns = ended_ns;
@@ -150,7 +155,7 @@ impl Judge {
         }
         above.lowest_uw = above.lowest_uw.min(power_uw);
         let stays = ended_ns - above.since_ns >= TOLERATED_NS && ended_ns - above.fell_ns >= FALLS_NS;
-        if let Some(floor_uw) = seen.floor_uw {
+        if let Some(floor_uw) = observed.floor_uw {
             return Verdict::Unreachable(floor_uw);
         }
         match self.verdict {
@@ -174,12 +179,18 @@ mod tests {
     const W: u64 = 1_000_000;
 
     /// Looks once a second with windows of a second, from second `from` on, at these watts; the verdict after each.
-    fn look(judge: &mut Judge, from: u64, budget_w: u64, watts: &[Option<u64>]) -> Vec<Verdict> {
+    fn verdicts(monitor: &mut BudgetMonitor, from: u64, budget_w: u64, watts: &[Option<u64>]) -> Vec<Verdict> {
         let one = |(now_s, watts): (u64, &Option<u64>)| {
             let window = watts.map(|watts| ((now_s - 1) * S, now_s * S, watts * W));
             let floor_uw = None;
-            judge.look(Seen { now_ns: now_s * S, budget_uw: Some(budget_w * W), is_used: true, floor_uw, window });
-            judge.verdict()
+            monitor.update(Observation {
+                now_ns: now_s * S,
+                budget_uw: Some(budget_w * W),
+                is_used: true,
+                floor_uw,
+                window,
+            });
+            monitor.verdict()
         };
         (from..).zip(watts).map(one).collect()
     }
@@ -193,24 +204,25 @@ mod tests {
 
     #[test]
     fn a_budget_is_held_once_a_window_after_it_is_within() {
-        let mut judge = Judge::default();
-        let verdicts = look(&mut judge, 10, 300, &[Some(290), Some(400), Some(320), Some(306), Some(307), Some(300)]);
+        let mut monitor = BudgetMonitor::default();
+        let found =
+            verdicts(&mut monitor, 10, 300, &[Some(290), Some(400), Some(320), Some(306), Some(307), Some(300)]);
         use Verdict::{Exceeded, Held, Settling};
-        assert_eq!(verdicts, [Settling, Settling, Settling, Held, Exceeded, Held], "the first began before the budget");
+        assert_eq!(found, [Settling, Settling, Settling, Held, Exceeded, Held], "the first began before the budget");
     }
 
     #[test]
-    fn what_stays_above_is_unreachable_and_names_the_lowest_reading() {
-        let mut judge = Judge::default();
-        look(&mut judge, 10, 300, &[Some(400)]);
-        let verdicts = look(&mut judge, 11, 300, &[Some(350); 10]);
-        assert_eq!(verdicts[8], Verdict::Settling);
-        assert_eq!(verdicts[9], Verdict::Unreachable(350 * W));
-        assert_eq!(look(&mut judge, 21, 300, &[Some(340)]), [Verdict::Settling], "it falls again");
-        assert_eq!(look(&mut judge, 22, 300, &[Some(341); 5])[4], Verdict::Unreachable(340 * W));
-        assert_eq!(look(&mut judge, 27, 300, &[Some(300)]), [Verdict::Held]);
+    fn a_budget_that_power_stays_above_is_unreachable_with_the_lowest_reading() {
+        let mut monitor = BudgetMonitor::default();
+        verdicts(&mut monitor, 10, 300, &[Some(400)]);
+        let found = verdicts(&mut monitor, 11, 300, &[Some(350); 10]);
+        assert_eq!(found[8], Verdict::Settling);
+        assert_eq!(found[9], Verdict::Unreachable(350 * W));
+        assert_eq!(verdicts(&mut monitor, 21, 300, &[Some(340)]), [Verdict::Settling], "it falls again");
+        assert_eq!(verdicts(&mut monitor, 22, 300, &[Some(341); 5])[4], Verdict::Unreachable(340 * W));
+        assert_eq!(verdicts(&mut monitor, 27, 300, &[Some(300)]), [Verdict::Held]);
         assert_eq!(
-            look(&mut judge, 28, 350, &[Some(300), Some(300)]),
+            verdicts(&mut monitor, 28, 350, &[Some(300), Some(300)]),
             [Verdict::Settling, Verdict::Held],
             "another budget"
         );
@@ -218,45 +230,45 @@ mod tests {
 
     #[test]
     fn a_floor_that_the_policy_names_is_believed_while_power_is_above_the_budget() {
-        let mut judge = Judge::default();
-        look(&mut judge, 10, 300, &[Some(400)]);
-        let seen = |now_s: u64, watts| Seen {
+        let mut monitor = BudgetMonitor::default();
+        verdicts(&mut monitor, 10, 300, &[Some(400)]);
+        let observed = |now_s: u64, watts| Observation {
             now_ns: now_s * S,
             budget_uw: Some(300 * W),
             is_used: true,
             floor_uw: Some(320 * W),
             window: Some(((now_s - 1) * S, now_s * S, watts * W)),
         };
-        judge.look(seen(11, 321));
-        assert_eq!(judge.verdict(), Verdict::Unreachable(320 * W));
-        judge.look(seen(12, 300));
-        assert_eq!(judge.verdict(), Verdict::Held);
+        monitor.update(observed(11, 321));
+        assert_eq!(monitor.verdict(), Verdict::Unreachable(320 * W));
+        monitor.update(observed(12, 300));
+        assert_eq!(monitor.verdict(), Verdict::Held);
     }
 
     #[test]
     fn power_that_falls_is_not_unreachable() {
-        let mut judge = Judge::default();
+        let mut monitor = BudgetMonitor::default();
         let falling: Vec<Option<u64>> = (0..30).map(|second| Some(600 - 7 * second)).collect();
-        assert!(look(&mut judge, 10, 300, &falling).iter().all(|verdict| *verdict == Verdict::Settling));
+        assert!(verdicts(&mut monitor, 10, 300, &falling).iter().all(|verdict| *verdict == Verdict::Settling));
     }
 
     #[test]
     fn silence_is_told_after_a_while_and_no_verdict_about_power() {
-        let mut judge = Judge::default();
-        look(&mut judge, 10, 300, &[Some(300), Some(300)]);
-        let verdicts = look(&mut judge, 12, 300, &[None; 11]);
-        assert_eq!((verdicts[8], verdicts[10]), (Verdict::Held, Verdict::NotMeasured));
-        assert_eq!(look(&mut judge, 23, 300, &[Some(400)]), [Verdict::Settling]);
+        let mut monitor = BudgetMonitor::default();
+        verdicts(&mut monitor, 10, 300, &[Some(300), Some(300)]);
+        let found = verdicts(&mut monitor, 12, 300, &[None; 11]);
+        assert_eq!((found[8], found[10]), (Verdict::Held, Verdict::NotMeasured));
+        assert_eq!(verdicts(&mut monitor, 23, 300, &[Some(400)]), [Verdict::Settling]);
     }
 
     #[test]
     fn a_policy_that_does_not_use_it_holds_nothing() {
-        let mut judge = Judge::default();
+        let mut monitor = BudgetMonitor::default();
         let window = Some((0, S, 200 * W));
-        let seen = Seen { now_ns: S, budget_uw: Some(300 * W), is_used: false, floor_uw: None, window };
-        assert_eq!(judge.look(seen), Some(Verdict::NotUsed));
-        assert_eq!(judge.look(seen), None);
-        assert_eq!(judge.look(Seen { now_ns: 2 * S, is_used: true, ..seen }), Some(Verdict::Settling));
-        assert_eq!(judge.look(Seen { now_ns: 2 * S, budget_uw: None, ..seen }), Some(Verdict::Off));
+        let observed = Observation { now_ns: S, budget_uw: Some(300 * W), is_used: false, floor_uw: None, window };
+        assert_eq!(monitor.update(observed), Some(Verdict::NotUsed));
+        assert_eq!(monitor.update(observed), None);
+        assert_eq!(monitor.update(Observation { now_ns: 2 * S, is_used: true, ..observed }), Some(Verdict::Settling));
+        assert_eq!(monitor.update(Observation { now_ns: 2 * S, budget_uw: None, ..observed }), Some(Verdict::Off));
     }
 }

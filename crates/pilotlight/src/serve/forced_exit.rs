@@ -1,4 +1,4 @@
-//! The last resort of a stop: leaves the program when something that nobody can give up holds it up.
+//! Ends the program when a stop hangs.
 //!
 //! The target gives up requests and flushes by itself. But the stop begins only when the last reload and the last order over the
 //! control socket are carried out, and a change of a namespace may be in a call that does not return.
@@ -16,11 +16,11 @@ use crate::exit::Exit;
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// Does something unless it is dropped in time.
-pub(super) struct Overdue {
+pub(super) struct ForcedExit {
     _armed: Sender<()>,
 }
 
-impl Overdue {
+impl ForcedExit {
     /// Calls `act` after `within`.
     pub(super) fn arm(within: Duration, act: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (armed, disarmed) = channel::<()>();
@@ -29,7 +29,7 @@ impl Overdue {
                 act();
             }
         };
-        thread::Builder::new().name("overdue".to_owned()).spawn(body)?;
+        thread::Builder::new().name("forced_exit".to_owned()).spawn(body)?;
         Ok(Self { _armed: armed })
     }
 }
@@ -56,7 +56,7 @@ mod tests {
             crate::log::start(0).unwrap();
             leave();
         }
-        let name = "serve::overdue::tests::the_reason_is_in_the_log_before_the_program_leaves";
+        let name = "serve::forced_exit::tests::the_reason_is_in_the_log_before_the_program_leaves";
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
         let log = String::from_utf8_lossy(&output.stderr);
@@ -67,15 +67,15 @@ mod tests {
     #[test]
     fn acts_when_the_time_is_over() {
         let (acted, results) = channel();
-        let _overdue = Overdue::arm(Duration::from_millis(1), move || acted.send(()).unwrap()).unwrap();
+        let _overdue = ForcedExit::arm(Duration::from_millis(1), move || acted.send(()).unwrap()).unwrap();
         assert_eq!(results.recv(), Ok(()));
     }
 
     #[test]
     fn does_nothing_once_it_is_dropped() {
         let (acted, results) = channel();
-        let overdue = Overdue::arm(Duration::from_secs(3600), move || acted.send(()).unwrap()).unwrap();
-        drop(overdue);
+        let forced_exit = ForcedExit::arm(Duration::from_secs(3600), move || acted.send(()).unwrap()).unwrap();
+        drop(forced_exit);
         assert_eq!(results.recv(), Err(RecvError), "it was dropped, and not called");
     }
 }

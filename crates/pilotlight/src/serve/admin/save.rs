@@ -1,4 +1,4 @@
-//! What was changed by hand becomes the configuration file.
+//! Writes changes made at run time to the configuration file.
 //!
 //! # The algorithm
 //! The text that was read last is changed where what runs differs from what was read, and nowhere else. The new text is read as at a
@@ -6,8 +6,8 @@
 //!
 //! # The properties
 //! - After a save, a SIGHUP changes nothing.
-//! - What another program has written to the file since it was read is not replaced unless that is asked for.
-//! - A budget that ends by itself, or that holds over a schedule, stays set by hand.
+//! - A file that another program has changed since it was read is replaced only with `force`.
+//! - A budget that ends by itself, or that holds over a schedule, stays set manually.
 
 use std::path::{Path, PathBuf};
 
@@ -15,23 +15,23 @@ use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use toml_edit::Value;
 
-use super::{State, Station, exists, refresh, said};
-use crate::admin::answer::Refusal;
-use crate::admin::save::SaveRequest;
+use super::{Admin, State, exists, find_namespace, refresh};
+use crate::admin::request::SaveRequest;
+use crate::admin::response::Refusal;
 use crate::config::{self, Cap, Edit, Loaded, format_budget, format_cap, format_tolerance};
 use crate::replace::replace;
 use crate::save::SaveReport;
-use crate::serve::budget::{self, ByHand, Configured};
+use crate::serve::budget::{self, Configured, GoalOverrides};
 use crate::serve::reload;
 
 /// Where the configuration goes.
 struct Target {
     path: PathBuf,
-    /// What it had when it was read; `None`: it is a new file of a server that was started with flags.
+    /// Its text when it was read; `None`: a new file of a server that was started with flags.
     before: Option<String>,
 }
 
-impl Station {
+impl Admin {
     /// Writes what was changed to the configuration file.
     pub(super) fn save(&self, request: &SaveRequest) -> Result<SaveReport, Refusal> {
         let mut state = self.state();
@@ -121,11 +121,11 @@ impl Station {
         }
     }
 
-    /// What stays set by hand, for people.
+    /// Notes about settings that are not saved.
     fn not_saved(&self, state: &State) -> Vec<String> {
         let mut notes = Vec::new();
         if staying_budget(state).budget.is_some() {
-            notes.push("the budget stays set by hand: it has an end, or holds over a schedule".to_owned());
+            notes.push("the budget stays set manually: it has an end, or holds over a schedule".to_owned());
         }
         let paused = self.server.stats().background.into_iter().filter(|class| class.is_paused);
         notes.extend(paused.map(|class| format!("the pause of {} is not written: it has no key", class.class.name())));
@@ -155,7 +155,7 @@ impl Station {
         Err(Refusal::new(what))
     }
 
-    /// What runs is what was read.
+    /// The running configuration counts as read.
     fn count_as_read(&self, state: &mut State, loaded: &Loaded) {
         let staying = staying_budget(state);
         state.read = loaded.config.clone();
@@ -163,40 +163,40 @@ impl Station {
         state.configured = Configured::of(&loaded.operation);
         state.caps_read.clone_from(&loaded.operation.caps);
         state.text_read = loaded.text().map(str::to_owned);
-        (state.by_hand, state.hosts_by_hand) = (Vec::new(), Vec::new());
-        state.by_hand_goals = staying;
+        (state.namespace_overrides, state.host_overrides) = (Vec::new(), Vec::new());
+        state.goal_overrides = staying;
         if let Err(why) = refresh(state, self.server.as_ref(), budget::now_s()) {
-            tracing::warn!("policy {} stays: {why}", state.in_charge.name);
+            tracing::warn!("policy {} stays: {why}", state.active_policy.name);
         }
         self.keep(state);
     }
 }
 
 /// The budget that is not written.
-fn staying_budget(state: &State) -> ByHand {
-    let stays = |budget: &budget::HandBudget| budget.until_s.is_some() || state.configured.schedule.is_some();
-    ByHand { budget: state.by_hand_goals.budget.filter(|budget| stays(budget)), ..ByHand::default() }
+fn staying_budget(state: &State) -> GoalOverrides {
+    let stays = |budget: &budget::BudgetOverride| budget.until_s.is_some() || state.configured.schedule.is_some();
+    GoalOverrides { budget: state.goal_overrides.budget.filter(|budget| stays(budget)), ..GoalOverrides::default() }
 }
 
 fn change_goals(state: &State, edit: &mut Edit) {
-    let by_hand = &state.by_hand_goals;
-    if let Some(budget) = by_hand.budget.filter(|_| staying_budget(state).budget.is_none()) {
+    let overrides = &state.goal_overrides;
+    if let Some(budget) = overrides.budget.filter(|_| staying_budget(state).budget.is_none()) {
         edit.set("goals", "budget", Some(format_budget(budget.budget_uw).into()));
     }
-    if let Some(domain) = by_hand.domain {
+    if let Some(domain) = overrides.domain {
         edit.set("goals", "domain", Some(domain.name().into()));
     }
-    for (of, bound) in &by_hand.tolerances {
+    for (of, bound) in &overrides.tolerances {
         let text = Value::from(format_tolerance(*bound));
         match of {
             None => edit.set("goals", "tolerance", Some(text)),
             Some(of) => edit.set_of(&of.clone().into(), "tolerance", bound.is_some().then_some(text)),
         }
     }
-    for (of, priority) in &by_hand.priorities {
+    for (of, priority) in &overrides.priorities {
         edit.set_of(&of.clone().into(), "priority", priority.map(|priority| i64::from(priority).into()));
     }
-    for (priority, rate) in &by_hand.minimums {
+    for (priority, rate) in &overrides.minimums {
         edit.set_minimum(*priority, rate.map(|rate| format_cap(Some(rate)).into()));
     }
 }
@@ -206,11 +206,11 @@ fn change_subsystem(state: &State, edit: &mut Edit, read: &SubsystemConfig, runn
     if running.allowed_hosts != read.allowed_hosts {
         edit.set_allowed_hosts(nqn, &running.allowed_hosts);
     }
-    for gone in read.namespaces.iter().filter(|one| said(&state.config, nqn, one.nsid).is_none()) {
+    for gone in read.namespaces.iter().filter(|one| find_namespace(&state.config, nqn, one.nsid).is_none()) {
         edit.remove_namespace(nqn, gone.nsid);
     }
     for namespace in &running.namespaces {
-        match said(&state.read, nqn, namespace.nsid) {
+        match find_namespace(&state.read, nqn, namespace.nsid) {
             None => edit.add_namespace(nqn, namespace),
             Some(known) if known.backend.is_same_storage(&namespace.backend) => {
                 change_namespace(edit, nqn, known, namespace);

@@ -1,33 +1,25 @@
-//! Namespaces that come, go and change their size by hand. Hosts are told by the server.
+//! Namespaces that are added, removed and resized at run time. The server notifies hosts.
 
 use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{MAX_NSID, NamespaceConfig};
 use pilotlight_nvmf_target::{Capped, ServerError};
 
-use super::{State, Station};
-use crate::admin::answer::Refusal;
-use crate::admin::hosts::{Audience, ShowRequest};
-use crate::admin::request::{CapTarget, NamespaceRequest, NewNamespace, Resize};
+use super::{Admin, State};
+use crate::admin::request::{NamespaceAdd, NamespaceResize, Target};
+use crate::admin::response::Refusal;
 use crate::config::{check_namespace, nqn, size_of};
 use crate::namespace::{Listing, NamespaceReport};
 
-impl Station {
-    /// Carries out a request about namespaces; the answer lists those that it was about.
-    pub(super) fn namespace(&self, nqn: Option<&str>, request: NamespaceRequest) -> Result<Listing, Refusal> {
-        let mut state = self.state();
-        if let (None, NamespaceRequest::List) = (nqn, &request) {
-            let all: Vec<_> = state.config.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
-            let namespaces = all.iter().flat_map(|nqn| self.list(&state, nqn)).collect();
-            return Ok(Listing { namespaces, notes: Vec::new() });
-        }
-        let nqn = subsystem(&state, nqn)?;
-        match request {
-            NamespaceRequest::List => Ok(Listing { namespaces: self.list(&state, &nqn), notes: Vec::new() }),
-            NamespaceRequest::Add(new) => self.add(&mut state, &nqn, &new),
-            NamespaceRequest::Remove { nsid } => self.remove(&mut state, &nqn, nsid),
-            NamespaceRequest::Resize(resize) => self.resize(&mut state, &nqn, &resize),
-            NamespaceRequest::Show(show) => self.show(&mut state, &nqn, &show),
-        }
+impl Admin {
+    /// The namespaces of a subsystem, or of all.
+    pub(super) fn list_namespaces(&self, nqn: Option<&str>) -> Result<Listing, Refusal> {
+        let state = self.state();
+        let subsystems = match nqn {
+            Some(nqn) => vec![subsystem(&state, Some(nqn))?],
+            None => state.config.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect(),
+        };
+        let namespaces = subsystems.iter().flat_map(|nqn| self.list(&state, nqn)).collect();
+        Ok(Listing { namespaces, notes: Vec::new() })
     }
 
     fn list(&self, state: &State, nqn: &str) -> Vec<NamespaceReport> {
@@ -49,14 +41,17 @@ impl Station {
             size_bytes: blocks * u64::from(namespace.block_size),
             allocated_bytes: self.server.allocated_bytes(nqn, namespace.nsid).ok(),
             hosts: namespace.hosts.clone(),
-            configured: state.said(nqn, namespace.nsid) == Some(namespace),
+            configured: state.configured_namespace(nqn, namespace.nsid) == Some(namespace),
         }
     }
 
-    fn add(&self, state: &mut State, nqn: &str, new: &NewNamespace) -> Result<Listing, Refusal> {
+    /// Adds a namespace.
+    pub(super) fn add_namespace(&self, new: &NamespaceAdd) -> Result<Listing, Refusal> {
+        let mut state = self.state();
+        let nqn = &subsystem(&state, new.nqn.as_deref())?;
         let used = |nsid: u32| {
             state.config.subsystems.iter().any(|subsystem| {
-                subsystem.nqn == nqn && subsystem.namespaces.iter().any(|namespace| namespace.nsid == nsid)
+                subsystem.nqn == *nqn && subsystem.namespaces.iter().any(|namespace| namespace.nsid == nsid)
             })
         };
         let free = || (1..=MAX_NSID).find(|&nsid| !used(nsid)).map(i64::from);
@@ -70,24 +65,30 @@ impl Station {
         if let Some(namespaces) = state.namespaces(nqn) {
             namespaces.push(namespace.clone());
         }
-        state.note_by_hand(nqn, namespace.nsid);
-        Ok(Listing { namespaces: vec![self.describe(state, nqn, &namespace)], notes })
+        state.note_override(nqn, namespace.nsid);
+        Ok(Listing { namespaces: vec![self.describe(&state, nqn, &namespace)], notes })
     }
 
-    fn remove(&self, state: &mut State, nqn: &str, nsid: i64) -> Result<Listing, Refusal> {
-        let namespace = find(state, nqn, nsid)?;
-        let report = self.describe(state, nqn, &namespace);
+    /// Removes a namespace.
+    pub(super) fn remove_namespace(&self, nqn: Option<&str>, nsid: i64) -> Result<Listing, Refusal> {
+        let mut state = self.state();
+        let nqn = &subsystem(&state, nqn)?;
+        let namespace = find(&state, nqn, nsid)?;
+        let report = self.describe(&state, nqn, &namespace);
         self.server.remove_namespace(nqn, namespace.nsid).map_err(|error| refusal(&error))?;
         if let Some(namespaces) = state.namespaces(nqn) {
             namespaces.retain(|other| other.nsid != namespace.nsid);
         }
         state.forget_size(nqn, namespace.nsid);
-        state.note_by_hand(nqn, namespace.nsid);
+        state.note_override(nqn, namespace.nsid);
         Ok(Listing { namespaces: vec![report], notes: Vec::new() })
     }
 
-    fn resize(&self, state: &mut State, nqn: &str, resize: &Resize) -> Result<Listing, Refusal> {
-        let mut namespace = find(state, nqn, resize.nsid)?;
+    /// Resizes a namespace.
+    pub(super) fn resize_namespace(&self, resize: &NamespaceResize) -> Result<Listing, Refusal> {
+        let mut state = self.state();
+        let nqn = &subsystem(&state, resize.nqn.as_deref())?;
+        let mut namespace = find(&state, nqn, resize.nsid)?;
         let size = resize.size.as_ref().map(|size| wanted_size(size, &namespace)).transpose()?;
         let now = state.blocks(nqn, namespace.nsid) * u64::from(namespace.block_size);
         // without a size it follows its file or device, which may have become shorter unasked
@@ -114,40 +115,63 @@ impl Station {
         if let Some(running) = running {
             running.clone_from(&namespace);
         }
-        state.note_by_hand(nqn, namespace.nsid);
-        Ok(Listing { namespaces: vec![self.describe(state, nqn, &namespace)], notes })
+        state.note_override(nqn, namespace.nsid);
+        Ok(Listing { namespaces: vec![self.describe(&state, nqn, &namespace)], notes })
     }
 }
 
-impl Station {
-    /// Other hosts see a namespace from now on.
-    fn show(&self, state: &mut State, nqn: &str, show: &ShowRequest) -> Result<Listing, Refusal> {
-        let mut namespace = find(state, nqn, show.nsid)?;
-        namespace.hosts = seen_by(&namespace, &show.to)?;
+/// A change of the hosts that see a namespace.
+pub(super) enum Visibility {
+    /// All allowed hosts.
+    All,
+    Only(Vec<String>),
+    Add(Vec<String>),
+    Remove(Vec<String>),
+}
+
+impl Visibility {
+    pub(super) fn of_show(hosts: Vec<String>, all: bool, only: bool) -> Self {
+        match (all, only) {
+            (true, _) => Self::All,
+            (false, true) => Self::Only(hosts),
+            (false, false) => Self::Add(hosts),
+        }
+    }
+}
+
+impl Admin {
+    /// Changes which hosts see a namespace.
+    pub(super) fn set_visibility(&self, nqn: Option<&str>, nsid: i64, change: &Visibility) -> Result<Listing, Refusal> {
+        let mut state = self.state();
+        let nqn = &subsystem(&state, nqn)?;
+        let mut namespace = find(&state, nqn, nsid)?;
+        namespace.hosts = visible_to(&namespace, change)?;
         let changed = self.server.set_namespace_hosts(nqn, namespace.nsid, &namespace.hosts);
         changed.map_err(|error| refusal(&error))?;
         let running = state.namespaces(nqn).and_then(|all| all.iter_mut().find(|other| other.nsid == namespace.nsid));
         running.into_iter().for_each(|running| running.clone_from(&namespace));
-        state.note_by_hand(nqn, namespace.nsid);
-        Ok(Listing { namespaces: vec![self.describe(state, nqn, &namespace)], notes: Vec::new() })
+        state.note_override(nqn, namespace.nsid);
+        Ok(Listing { namespaces: vec![self.describe(&state, nqn, &namespace)], notes: Vec::new() })
     }
 }
 
-/// The hosts that see a namespace once this is done; none: all.
-fn seen_by(namespace: &NamespaceConfig, to: &Audience) -> Result<Vec<String>, Refusal> {
+/// The hosts that see a namespace after a change; an empty list means all.
+fn visible_to(namespace: &NamespaceConfig, change: &Visibility) -> Result<Vec<String>, Refusal> {
     let (nsid, known) = (namespace.nsid, &namespace.hosts);
-    let (Audience::Only(named) | Audience::More(named) | Audience::Less(named)) = to else { return Ok(Vec::new()) };
+    let (Visibility::Only(named) | Visibility::Add(named) | Visibility::Remove(named)) = change else {
+        return Ok(Vec::new());
+    };
     for host in named {
         nqn::check(host).map_err(|what| Refusal::of("hosts", what).help(nqn::FORMS))?;
     }
-    if known.is_empty() && !matches!(to, Audience::Only(_)) {
+    if known.is_empty() && !matches!(change, Visibility::Only(_)) {
         let what = format!("every host that may connect sees namespace {nsid}");
         let help = format!("name those that are to see it: `pilotlight namespace show {nsid} --host HOST --only`");
         return Err(Refusal::of("hosts", what).help(help));
     }
-    let mut hosts: Vec<String> = match to {
-        Audience::Less(_) => known.iter().filter(|host| !named.contains(host)).cloned().collect(),
-        Audience::Only(_) => named.clone(),
+    let mut hosts: Vec<String> = match change {
+        Visibility::Remove(_) => known.iter().filter(|host| !named.contains(host)).cloned().collect(),
+        Visibility::Only(_) => named.clone(),
         _ => known.iter().chain(named).cloned().collect(),
     };
     let mut seen = Vec::new();
@@ -167,7 +191,7 @@ fn seen_by(namespace: &NamespaceConfig, to: &Audience) -> Result<Vec<String>, Re
     Ok(hosts)
 }
 
-/// The subsystem that is meant.
+/// The subsystem with this NQN, or the only one.
 pub(super) fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refusal> {
     let subsystems = &state.config.subsystems;
     let there_are = || {
@@ -182,22 +206,22 @@ pub(super) fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refu
     }
 }
 
-/// What is to be capped.
-pub(super) fn capped(state: &State, target: &CapTarget) -> Result<Capped, Refusal> {
+/// The target of a request.
+pub(super) fn find_target(state: &State, target: Target<'_>) -> Result<Capped, Refusal> {
     match target {
-        CapTarget::Host(nqn) => {
+        Target::Host(nqn) => {
             nqn::check(nqn).map_err(|what| Refusal::of("host", what).help(nqn::FORMS))?;
-            Ok(Capped::Host { nqn: nqn.clone() })
+            Ok(Capped::Host { nqn: nqn.to_owned() })
         }
-        CapTarget::Namespace { nqn, nsid } => {
-            let nqn = subsystem(state, nqn.as_deref())?;
-            let nsid = find(state, &nqn, *nsid)?.nsid;
+        Target::Namespace { nqn, nsid } => {
+            let nqn = subsystem(state, nqn)?;
+            let nsid = find(state, &nqn, nsid)?.nsid;
             Ok(Capped::Namespace { nqn, nsid })
         }
     }
 }
 
-/// The namespace that is meant.
+/// The namespace with this NSID.
 fn find(state: &State, nqn: &str, nsid: i64) -> Result<NamespaceConfig, Refusal> {
     let subsystem = state.config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let all = subsystem.map_or(&[][..], |subsystem| &subsystem.namespaces);
@@ -226,7 +250,7 @@ fn wanted_size(text: &str, namespace: &NamespaceConfig) -> Result<u64, Refusal> 
     Err(Refusal::of("size", what).help("use a size such as 512MiB or 1GiB"))
 }
 
-/// What to say where a file's size is also written in the configuration.
+/// A note if the size of a file is also in the configuration.
 fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
     let written = backend.path().and(backend.size()).filter(|&written| written != bytes);
     let note = |written| {
@@ -238,7 +262,7 @@ fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
     written.map(note).into_iter().collect()
 }
 
-/// What the server refused, with the field that it was about.
+/// A server error as a refusal with its field.
 pub(super) fn refusal(error: &ServerError) -> Refusal {
     let field = match error {
         ServerError::NoSubsystem(_) | ServerError::SubsystemExists(_) | ServerError::TooManySubsystems(_) => "nqn",
@@ -258,20 +282,21 @@ mod tests {
     const B: &str = "nqn.2024-05.com.example:b";
 
     #[test]
-    fn who_sees_a_namespace_is_said_in_full_or_not_at_all() {
+    fn visibility_changes() {
         let list = |hosts: &[&str]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let next = |hosts: &[&str], to: Audience| {
+        let next = |hosts: &[&str], change: Visibility| {
             let backend = "mem:1MiB".parse().unwrap();
-            seen_by(&NamespaceConfig { nsid: 3, backend, block_size: 4096, uuid: None, hosts: list(hosts) }, &to)
+            let namespace = NamespaceConfig { nsid: 3, backend, block_size: 4096, uuid: None, hosts: list(hosts) };
+            visible_to(&namespace, &change)
         };
-        assert_eq!(next(&[], Audience::Only(list(&[A, A]))), Ok(list(&[A])));
-        assert_eq!(next(&[A], Audience::Only(list(&[B]))), Ok(list(&[B])));
-        assert_eq!(next(&[A], Audience::More(list(&[A, B]))), Ok(list(&[A, B])));
-        assert_eq!(next(&[A, B], Audience::Less(list(&[A]))), Ok(list(&[B])));
-        assert_eq!(next(&[A], Audience::All), Ok(Vec::new()));
-        assert!(next(&[], Audience::More(list(&[A]))).unwrap_err().help[0].contains("--only"));
-        assert!(next(&[], Audience::Less(list(&[A]))).unwrap_err().help[0].contains("--only"));
-        assert!(next(&[A], Audience::Less(list(&[A]))).unwrap_err().help[0].contains("--all"));
-        assert_eq!(next(&[A], Audience::More(list(&["x"]))).unwrap_err().field.as_deref(), Some("hosts"));
+        assert_eq!(next(&[], Visibility::Only(list(&[A, A]))), Ok(list(&[A])));
+        assert_eq!(next(&[A], Visibility::Only(list(&[B]))), Ok(list(&[B])));
+        assert_eq!(next(&[A], Visibility::Add(list(&[A, B]))), Ok(list(&[A, B])));
+        assert_eq!(next(&[A, B], Visibility::Remove(list(&[A]))), Ok(list(&[B])));
+        assert_eq!(next(&[A], Visibility::All), Ok(Vec::new()));
+        assert!(next(&[], Visibility::Add(list(&[A]))).unwrap_err().help[0].contains("--only"));
+        assert!(next(&[], Visibility::Remove(list(&[A]))).unwrap_err().help[0].contains("--only"));
+        assert!(next(&[A], Visibility::Remove(list(&[A]))).unwrap_err().help[0].contains("--all"));
+        assert_eq!(next(&[A], Visibility::Add(list(&["x"]))).unwrap_err().field.as_deref(), Some("hosts"));
     }
 }

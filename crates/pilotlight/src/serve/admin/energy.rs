@@ -1,14 +1,14 @@
-//! Which host and which namespace the energy was for: once a second, what each zone has taken since the last look is divided among those
-//! who used the CPUs (`pilotlight_power::shares`).
+//! Energy by host and namespace: once a second, the energy of each zone since the last window is divided among the users of the CPUs
+//! (`pilotlight_power::shares`).
 //!
-//! *CPU time of a user.* An I/O thread counts its own time, polls that find nothing included, and the requests and bytes of each host on each namespace.
-//! Its time in a window goes to its users in proportion to [`cost`]; of a thread that served nobody it stays unassigned. The power of the whole system goes by CPU
-//! time and bytes. *Windows.* A sensor is read by a thread of its own, and can fail for a while: a zone's energy is divided when it has been read again, among
-//! those who used the CPUs since the look before, with idle energy for the time between the two readings. *Idle power* is what the model has for
-//! a machine at rest, or else the lowest power of any window so far. *Privacy.* RAPL readings tell secrets of code that runs beside (CVE-2020-8694): this is off by
-//! default, and no finer than a second.
+//! *CPU time of a user.* An I/O thread counts its own time, empty polls included, and the requests and bytes of each host on each namespace.
+//! Its time in a window goes to its users in proportion to [`cost`]; the time of a thread without requests stays unassigned. The power of the
+//! whole system is divided by CPU time and bytes. *Windows.* The thread that reads a sensor can fail for a while: a zone's energy is divided
+//! after its next reading, among the users since the previous one, with idle energy for that time. *Idle power* is the model's for a machine
+//! at rest, else the lowest power of any window. *Privacy.* RAPL readings leak secrets of code that runs at the same time (CVE-2020-8694): this is off
+//! by default, and no finer than a second.
 //!
-//! *Property* (tests): in each zone hosts and what is unassigned add up to the energy, to the microjoule.
+//! *Property* (tests): in each zone the energy of all hosts and unassigned energy add up to the total, to the microjoule.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use pilotlight_nvmf_target::usage::Counts;
 use pilotlight_power::shares::{Idle, Rule, Use, deal, divide};
 use pilotlight_reactor::keep_off;
 
-use super::Station;
+use super::Admin;
 use crate::config::{BudgetDomain, format_idle};
 use crate::metrics::{OTHER_HOSTS, PowerFacts};
 use crate::serve::power::SYSTEM;
@@ -27,14 +27,14 @@ use crate::status::report::{EnergySharesReport, EnergyUserReport, EnergyZoneRepo
 
 /// Time between two looks.
 const WINDOW: Duration = Duration::from_secs(1);
-/// A request takes about as much CPU time as moving so many bytes: time that a polling reactor is busy for reads of 4 KiB and of 128 KiB from memory (depth 8, static,
+/// A request costs about as much CPU time as moving this number of bytes: busy time of a polling reactor for reads of 4 KiB and of 128 KiB from memory (depth 8, static,
 /// 2026-11-26: 4.3 us and 65 us, which is 4.7 KiB; writes 7.9 us and 192 us, 1.3 KiB; medians of three runs on a machine that was not quiet).
 const REQUEST_BYTES: u64 = 4 * 1024;
 
 /// A host on a namespace: its NQN or [`OTHER_HOSTS`], the subsystem and the number.
 type User = (String, String, u32);
 
-/// What has been divided so far.
+/// Divided energy.
 #[derive(Debug, Default)]
 pub(super) struct Energy(Mutex<State>);
 
@@ -49,29 +49,29 @@ struct Zone {
     /// Its counter when it was last divided, and when that was read.
     energy_uj: u64,
     read_ns: u64,
-    /// What had been used by then.
-    before: Arc<Look>,
+    /// The counters at that time.
+    before: Arc<Counters>,
     unassigned_uj: u64,
     users_uj: BTreeMap<User, u64>,
     /// The lowest power of a window, in microwatts.
     lowest_uw: Option<u64>,
 }
 
-/// What was read at once.
+/// Counters read together.
 #[derive(Debug, Default)]
-struct Look {
+struct Counters {
     /// By I/O thread, in nanoseconds.
     cpu_ns: Vec<u64>,
     counts: Vec<BTreeMap<User, Counts>>,
 }
 
-impl Station {
-    /// Divides energy once a second until [`Station::stop_watching`].
+impl Admin {
+    /// Divides energy once a second until [`Admin::stop_watching`].
     pub(in crate::serve) fn watch_energy(&self) {
         let cpus: Vec<u32> = self.state().operation.reactors.cores.iter().flatten().copied().collect();
         keep_off(&cpus);
-        if let Some((look, power)) = self.energy_look() {
-            self.energy.lock().begin(&look, &power);
+        if let Some((counters, power)) = self.energy_look() {
+            self.energy.lock().begin(&counters, &power);
         }
         while self.energy_watch.wait(Some(WINDOW)) {
             self.divide_energy();
@@ -83,23 +83,23 @@ impl Station {
         self.state().operation.energy_shares.is_some()
     }
 
-    fn energy_look(&self) -> Option<(Arc<Look>, PowerFacts)> {
+    fn energy_look(&self) -> Option<(Arc<Counters>, PowerFacts)> {
         let power = self.server.power_facts()?;
         let threads = self.server.runtime_stats().threads;
-        let look = Look {
+        let counters = Counters {
             cpu_ns: threads.iter().map(|thread| thread.busy_ns + thread.idle_ns).collect(),
             counts: self.server.usages_by_thread().into_iter().map(by_user).collect(),
         };
-        Some((Arc::new(look), power))
+        Some((Arc::new(counters), power))
     }
 
     fn divide_energy(&self) {
-        let Some((look, power)) = self.energy_look() else { return };
+        let Some((counters, power)) = self.energy_look() else { return };
         let idle = self.state().operation.energy_shares.unwrap_or_default();
-        self.energy.lock().add(&look, &power, self.server.floor_uw(BudgetDomain::Cpu), idle);
+        self.energy.lock().add(&counters, &power, self.server.floor_uw(BudgetDomain::Cpu), idle);
     }
 
-    /// What has been divided so far; `None` where it is off, or nothing measures power.
+    /// Energy divided since the start; `None` if it is disabled, or power is not measured.
     pub(super) fn energy_shares(&self) -> Option<EnergySharesReport> {
         let idle = self.state().operation.energy_shares?;
         let power = self.server.power_facts()?;
@@ -121,7 +121,7 @@ fn by_user(usages: Vec<NamespaceUsage>) -> BTreeMap<User, Counts> {
     sums
 }
 
-/// What commands cost a CPU, in bytes moved.
+/// The CPU cost of commands, in bytes moved.
 fn cost(counts: &Counts) -> u64 {
     counts.requests.iter().sum::<u64>() * REQUEST_BYTES + moved(counts)
 }
@@ -132,25 +132,25 @@ fn moved(counts: &Counts) -> u64 {
 }
 
 impl State {
-    /// What was used before is nobody's.
-    fn begin(&mut self, look: &Arc<Look>, power: &PowerFacts) {
+    /// Energy before the start is unassigned.
+    fn begin(&mut self, counters: &Arc<Counters>, power: &PowerFacts) {
         for zone in &power.zones {
             let known = self.zones.entry(zone.name.clone()).or_default();
             (known.energy_uj, known.unassigned_uj, known.read_ns) = (zone.energy_uj, zone.energy_uj, zone.read_ns);
-            known.before = Arc::clone(look);
+            known.before = Arc::clone(counters);
         }
     }
 
     /// Divides what zones have taken that were read again since the last look.
-    fn add(&mut self, look: &Arc<Look>, power: &PowerFacts, floor_uw: Option<u64>, idle: Idle) {
+    fn add(&mut self, counters: &Arc<Counters>, power: &PowerFacts, floor_uw: Option<u64>, idle: Idle) {
         for zone in &power.zones {
             let known = self.zones.entry(zone.name.clone()).or_default();
             let elapsed_ns = zone.read_ns.saturating_sub(known.read_ns);
             if elapsed_ns == 0 {
                 continue;
             }
-            let before = std::mem::replace(&mut known.before, Arc::clone(look));
-            let (users, nobody) = uses(&before, look);
+            let before = std::mem::replace(&mut known.before, Arc::clone(counters));
+            let (users, nobody) = uses(&before, counters);
             let uses: Vec<Use> = users.values().copied().collect();
             let energy_uj = zone.energy_uj.saturating_sub(known.energy_uj);
             known.energy_uj = known.energy_uj.max(zone.energy_uj);
@@ -196,8 +196,8 @@ impl State {
     }
 }
 
-/// What each user has used between two looks, and what was used for nobody.
-fn uses(before: &Look, now: &Look) -> (BTreeMap<User, Use>, Use) {
+/// The use of each user between two snapshots, and unassigned use.
+fn uses(before: &Counters, now: &Counters) -> (BTreeMap<User, Use>, Use) {
     let (mut users, mut nobody) = (BTreeMap::<User, Use>::new(), Use::default());
     for (at, (cpu_ns, counts)) in now.cpu_ns.iter().zip(&now.counts).enumerate() {
         let cpu_ns = cpu_ns.saturating_sub(before.cpu_ns.get(at).copied().unwrap_or(0));
@@ -228,7 +228,7 @@ mod tests {
         (host.to_owned(), "nqn.a".to_owned(), 1)
     }
 
-    fn look(cpu_s: &[u64], reads: &[&[(&str, u64)]]) -> Arc<Look> {
+    fn counters(cpu_s: &[u64], reads: &[&[(&str, u64)]]) -> Arc<Counters> {
         let counts = |reads: u64| {
             let mut counts = Counts { bytes: [reads * 4096, 0], ..Counts::default() };
             counts.requests[0] = reads;
@@ -237,10 +237,10 @@ mod tests {
         let of_thread =
             |hosts: &&[(&str, u64)]| hosts.iter().map(|(host, reads)| (user(host), counts(*reads))).collect();
         let cpu_ns = cpu_s.iter().map(|s| s * 1_000_000_000).collect();
-        Arc::new(Look { cpu_ns, counts: reads.iter().map(of_thread).collect() })
+        Arc::new(Counters { cpu_ns, counts: reads.iter().map(of_thread).collect() })
     }
 
-    /// So much energy when it was read after so many seconds.
+    /// A counter value after this time.
     fn power(at_s: u64, energy_uj: u64) -> PowerFacts {
         let zone = ZoneFacts { name: "package 0".to_owned(), energy_uj, read_ns: at_s * 1_000_000_000, power_uw: None };
         PowerFacts { sensor: "rapl".to_owned(), zones: vec![zone], ..PowerFacts::default() }
@@ -254,8 +254,8 @@ mod tests {
             power.zones[0].name = SYSTEM.to_owned();
             power
         };
-        state.begin(&look(&[0, 0], &[&[], &[]]), &system(1, 0));
-        state.add(&look(&[1, 1], &[&[("a", 100)], &[("b", 300)]]), &system(2, 80), Some(0), Idle::Unassigned);
+        state.begin(&counters(&[0, 0], &[&[], &[]]), &system(1, 0));
+        state.add(&counters(&[1, 1], &[&[("a", 100)], &[("b", 300)]]), &system(2, 80), Some(0), Idle::Unassigned);
         // 40 by CPU time, 20 each; 40 by bytes, 10 and 30
         assert_eq!(state.zones[SYSTEM].users_uj, BTreeMap::from([(user("a"), 30), (user("b"), 50)]));
     }
@@ -263,14 +263,14 @@ mod tests {
     #[test]
     fn energy_above_idle_goes_to_those_whose_requests_the_threads_served() {
         let mut state = State::default();
-        state.begin(&look(&[0, 0, 0], &[&[], &[], &[]]), &power(1, 0));
-        let now = look(&[4, 2, 2], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);
+        state.begin(&counters(&[0, 0, 0], &[&[], &[], &[]]), &power(1, 0));
+        let now = counters(&[4, 2, 2], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);
         state.add(&now, &power(2, 90), Some(10), Idle::Unassigned);
         let zone = &state.zones["package 0"];
-        // 80 of 8 s: thread 0 has 40 (a 30, b 10), thread 1 has 20, and nobody has the 20 of thread 2 and 10 idle
+        // 80 of 8 s: thread 0 has 40 (a 30, b 10), thread 1 has 20; the 20 of thread 2 and 10 idle are unassigned
         assert_eq!(zone.users_uj, BTreeMap::from([(user("a"), 30), (user("b"), 30)]));
         assert_eq!(zone.unassigned_uj, 30);
-        let quiet = look(&[5, 3, 3], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);
+        let quiet = counters(&[5, 3, 3], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);
         state.add(&quiet, &power(3, 101), Some(10), Idle::Unassigned);
         let zone = &state.zones["package 0"];
         assert_eq!(zone.users_uj.values().sum::<u64>() + zone.unassigned_uj, 101);
@@ -280,12 +280,12 @@ mod tests {
     #[test]
     fn idle_energy_is_of_the_time_that_a_reading_covers() {
         let mut state = State::default();
-        state.begin(&look(&[0], &[&[]]), &power(1, 5));
+        state.begin(&counters(&[0], &[&[]]), &power(1, 5));
         // the sensor fails for a minute, of which 90 of 100 microwatts are idle power
         for second in 1..=60 {
-            state.add(&look(&[second], &[&[("a", second)]]), &power(1, 5), Some(90), Idle::Unassigned);
+            state.add(&counters(&[second], &[&[("a", second)]]), &power(1, 5), Some(90), Idle::Unassigned);
         }
-        state.add(&look(&[61], &[&[("a", 61)]]), &power(61, 6_005), Some(90), Idle::Unassigned);
+        state.add(&counters(&[61], &[&[("a", 61)]]), &power(61, 6_005), Some(90), Idle::Unassigned);
         let zone = &state.zones["package 0"];
         assert_eq!((zone.users_uj.clone(), zone.unassigned_uj), (BTreeMap::from([(user("a"), 600)]), 5_405));
     }

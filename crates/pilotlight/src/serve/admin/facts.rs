@@ -1,4 +1,4 @@
-//! What metrics are computed from, of a running server.
+//! Input of the metrics, of a running server.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pilotlight_nvmf_target::usage::Counts;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, ServerStats, SubsystemConfig};
 
-use super::{State, Station};
+use super::{Admin, State};
 use crate::metrics::{Facts, HostFacts, NamespaceFacts, OTHER_HOSTS, ReloadFacts};
 use crate::status::measure;
 
-impl Station {
-    /// A server as it is now. The main core is not asked, so that a scrape wakes nobody.
+impl Admin {
+    /// A snapshot. It does not wake the main core.
     pub(in crate::serve) fn facts(&self) -> Facts {
         self.facts_with(self.server.stats())
     }
@@ -21,7 +21,7 @@ impl Station {
     pub(super) fn facts_with(&self, stats: ServerStats) -> Facts {
         let energy = self.energy_shares();
         let state = self.state();
-        let goals = measure::goals(&state.operation.goals, &state.operation.tolerances, &state.in_charge, None);
+        let goals = measure::goals(&state.operation.goals, &state.operation.tolerances, &state.active_policy, None);
         let mut stats = stats;
         // A host's name is the host's own choice: only those that the operator names become series.
         let listed = std::mem::take(&mut stats.listed_hosts);
@@ -38,7 +38,7 @@ impl Station {
             cpus: state.operation.reactors.cores.clone(),
             namespaces,
             hosts,
-            policy: state.in_charge.name.clone(),
+            policy: state.active_policy.name.clone(),
             goals,
             budget: self.budget_status(&state),
             power: self.server.power_facts(),
@@ -74,7 +74,7 @@ impl Station {
     }
 }
 
-/// What each listed host has asked for, and the others together.
+/// I/O of each listed host, and of the others together.
 fn hosts(stats: &ServerStats) -> Vec<HostFacts> {
     let mut sums = HashMap::<&str, Counts>::new();
     for usage in &stats.usages {

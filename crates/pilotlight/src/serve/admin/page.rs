@@ -1,19 +1,19 @@
-//! What the live page sees of a running server, and how it changes one.
+//! The interface of the live page to the server.
 
-use super::Station;
+use super::Admin;
 use super::audit::Author;
-use crate::admin::answer::to_line;
 use crate::admin::request::Request;
+use crate::admin::response::to_line;
 use crate::page::{PageReport, Watched};
-use crate::status::measure::Look;
+use crate::status::measure::Snapshot;
 use crate::status::report::Report;
 
-impl Watched for Station {
-    fn look(&self) -> Look {
-        self.look_now()
+impl Watched for Admin {
+    fn look(&self) -> Snapshot {
+        self.take_snapshot()
     }
 
-    fn report(&self, before: &Look, now: &Look) -> Report {
+    fn report(&self, before: &Snapshot, now: &Snapshot) -> Report {
         self.report_of(before, now, false)
     }
 
@@ -25,7 +25,7 @@ impl Watched for Station {
     }
 }
 
-impl Station {
+impl Admin {
     /// Notes where the page is served.
     pub(in crate::serve) fn note_page(&self, page: PageReport) {
         let _ = self.page.set(page);

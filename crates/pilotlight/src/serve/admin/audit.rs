@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use tracing::info;
 
-use super::Station;
-use crate::admin::hosts::DisconnectRequest;
-use crate::admin::request::Request;
+use super::Admin;
+use crate::admin::request::{DisconnectRequest, Request};
 use crate::config::{BudgetDomain, format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
 use crate::status::measure;
@@ -46,24 +45,24 @@ pub(super) fn note(by: &Author, request: &Request) {
     };
     let place = by.place();
     match request {
-        Request::Save(_) => info!(uid, peer, "saving the configuration was asked for over the {place}"),
+        Request::ConfigSave(_) => info!(uid, peer, "request over the {place}: save the configuration"),
         Request::Disconnect(DisconnectRequest { host, nqn }) => {
             info!(
                 uid,
                 peer,
                 host,
                 nqn = nqn.as_deref().unwrap_or("any"),
-                "disconnecting a host was asked for over the {place}"
+                "request over the {place}: disconnect a host"
             );
         }
         _ => {}
     }
 }
 
-/// What a request can change, by name.
+/// Changeable values, by name.
 pub(super) type Values = BTreeMap<String, String>;
 
-impl Station {
+impl Admin {
     /// The values that are in force.
     pub(super) fn values(&self) -> Values {
         let stats = self.server.stats();

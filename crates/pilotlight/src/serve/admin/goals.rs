@@ -8,20 +8,20 @@ use pilotlight_plant::{Goal, Goals, Scope};
 use pilotlight_reactor::clock;
 use tracing::{info, warn};
 
-use super::namespaces::capped;
-use super::{State, Station};
-use crate::admin::answer::Refusal;
+use super::namespaces::find_target;
+use super::{Admin, State};
 use crate::admin::request::GoalsRequest;
+use crate::admin::response::Refusal;
 use crate::config::{
     BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, format_budget, format_tolerance, name_of,
     parse_budget_request, parse_duration, parse_tolerance,
 };
 use crate::policies::{PolicyChoice, users_of};
-use crate::serve::budget::{self, ByHand, HandBudget, Named, Seen, Verdict};
+use crate::serve::budget::{self, BudgetOverride, GoalOverrides, Named, Observation, Verdict};
 use crate::serve::holder;
 use crate::serve::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
 use crate::status::measure;
-use crate::status::report::{BudgetReport, GoalsAnswer, NameAndValue, ScheduleEntryReport};
+use crate::status::report::{BudgetReport, GoalsResponse, NameAndValue, ScheduleEntryReport};
 
 /// Between two looks at a budget: half a window of the sensor.
 const LOOK: Duration = Duration::from_millis(250);
@@ -47,7 +47,7 @@ impl Watch {
         self.changed.notify_all();
     }
 
-    /// Waits so long, or until goals have changed; whether to go on.
+    /// Waits for a change of goals or a timeout; `false` at the end.
     pub(super) fn wait(&self, longest: Option<Duration>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.is_stopped && !state.is_changed {
@@ -63,20 +63,20 @@ impl Watch {
 
 /// Goals that a request leads to.
 struct Planned {
-    by_hand: ByHand,
+    overrides: GoalOverrides,
     goals: Goals,
     tolerances: Vec<NamespaceTolerance>,
     domain: BudgetDomain,
     policy: PolicyChoice,
 }
 
-impl Station {
-    /// Keeps goals in force and looks whether power stays within the budget, until [`Station::stop_watching`].
+impl Admin {
+    /// Keeps goals in force and looks whether power stays within the budget, until [`Admin::stop_watching`].
     pub(in crate::serve) fn watch_budget(&self) {
         while self.watch.wait(self.look_at_budget()) {}
     }
 
-    /// Ends [`Station::watch_budget`] and [`Station::watch_energy`].
+    /// Ends [`Admin::watch_budget`] and [`Admin::watch_energy`].
     pub(in crate::serve) fn stop_watching(&self) {
         self.watch.note(|state| state.is_stopped = true);
         self.energy_watch.note(|state| state.is_stopped = true);
@@ -91,36 +91,36 @@ impl Station {
     fn look_at_budget(&self) -> Option<Duration> {
         let mut state = self.state();
         let now_s = budget::now_s();
-        if state.by_hand_goals.expire(now_s) {
-            info!("the time of the budget that was set by hand is over");
+        if state.goal_overrides.expire(now_s) {
+            info!("the time of the budget that was set manually is over");
             self.keep(&state);
         }
         self.follow(&mut state, now_s);
-        self.judge(&mut state);
+        self.update_verdict(&mut state);
         if state.operation.goals.budget_uw.is_some() {
             return Some(LOOK);
         }
-        let until_s = state.configured.budget(&state.by_hand_goals, now_s).until_s?;
+        let until_s = state.configured.budget(&state.goal_overrides, now_s).until_s?;
         Some(Duration::from_secs(until_s.saturating_sub(now_s).max(1)).min(LONGEST_WAIT))
     }
 
-    /// Power with everything at its lowest, where the policy says that the budget is out of its reach. Asking wakes the main core.
+    /// The lowest power, if the policy reports the budget as unreachable. Wakes the main core.
     fn policy_floor_uw(&self) -> Option<u64> {
         self.server.unreachable().filter(|unreachable| unreachable.goal == Goal::Budget).map(|floor| floor.reached)
     }
 
-    fn judge(&self, state: &mut State) {
+    fn update_verdict(&self, state: &mut State) {
         let domain = domain_in_force(state, self.server.as_ref());
         let budget_uw = state.operation.goals.budget_uw;
         let floor_uw = budget_uw.and_then(|_| self.policy_floor_uw());
-        let seen = Seen {
+        let seen = Observation {
             now_ns: clock::now_ns(),
             budget_uw,
             floor_uw,
-            is_used: state.in_charge.uses(Goal::Budget),
+            is_used: state.active_policy.uses(Goal::Budget),
             window: self.server.window(domain),
         };
-        let (Some(verdict), Some(budget_uw)) = (state.judge.look(seen), seen.budget_uw) else { return };
+        let (Some(verdict), Some(budget_uw)) = (state.monitor.update(seen), seen.budget_uw) else { return };
         let is_good = verdict == Verdict::Held;
         match verdict.log_line(budget_uw) {
             Some(line) if is_good => info!("{line}"),
@@ -131,11 +131,11 @@ impl Station {
             state.strict_before = None;
         }
         if let Verdict::Unreachable(floor_uw) = verdict {
-            state.floor = Some((domain, state.in_charge.name.clone(), floor_uw));
+            state.floor = Some((domain, state.active_policy.name.clone(), floor_uw));
             if let Some(before) = state.strict_before.take() {
                 warn!("the budget of {} is taken back (--strict)", format_budget(Some(budget_uw)));
                 state.withdrawn_uw = Some(budget_uw);
-                state.by_hand_goals = before;
+                state.goal_overrides = before;
                 self.follow(state, budget::now_s());
                 self.keep(state);
             }
@@ -143,27 +143,27 @@ impl Station {
     }
 
     /// Asks something else of the policy in charge, and of those after it; or only answers what that would be.
-    pub(super) fn set_goals(&self, asked: &GoalsRequest) -> Result<GoalsAnswer, Refusal> {
+    pub(super) fn set_goals(&self, request: &GoalsRequest) -> Result<GoalsResponse, Refusal> {
         let now_s = budget::now_s();
         let mut state = self.state();
-        let planned = self.plan(&state, asked, now_s)?;
+        let planned = self.plan(&state, request, now_s)?;
         let before_uw = state.operation.goals.budget_uw;
-        if !asked.dry_run {
-            self.apply(&mut state, &planned, asked, now_s)?;
+        if !request.dry_run {
+            self.apply(&mut state, &planned, request, now_s)?;
         }
-        let policy = if asked.dry_run { &planned.policy } else { &state.in_charge };
+        let policy = if request.dry_run { &planned.policy } else { &state.active_policy };
         let goals = measure::goals(&planned.goals, &planned.tolerances, policy, None);
-        let report = self.budget_report(&state, &planned.by_hand, planned.domain, now_s);
+        let report = self.budget_report(&state, &planned.overrides, planned.domain, now_s);
         let mut report = report.map(|report| self.with_bottleneck(report));
-        if let Some(report) = report.as_mut().filter(|_| asked.dry_run) {
+        if let Some(report) = report.as_mut().filter(|_| request.dry_run) {
             report.headroom_uw = headroom(planned.goals.budget_uw, report.power_uw);
             report.state = "not set: dry run".to_owned();
         }
-        Ok(GoalsAnswer {
+        Ok(GoalsResponse {
             policy: policy.name.clone(),
-            around: (policy.name != state.operation.policy.name).then(|| state.operation.policy.name.clone()),
+            inner_policy: (policy.name != state.operation.policy.name).then(|| state.operation.policy.name.clone()),
             help: holder::help(policy, &state.operation).map(str::to_owned),
-            dry_run: asked.dry_run,
+            dry_run: request.dry_run,
             goals,
             before_uw,
             budget: report.filter(|_| planned.goals.budget_uw.is_some()),
@@ -172,36 +172,36 @@ impl Station {
         })
     }
 
-    fn plan(&self, state: &State, asked: &GoalsRequest, now_s: u64) -> Result<Planned, Refusal> {
-        let mut by_hand = state.by_hand_goals.clone();
-        if let Some(text) = &asked.budget {
+    fn plan(&self, state: &State, request: &GoalsRequest, now_s: u64) -> Result<Planned, Refusal> {
+        let mut overrides = state.goal_overrides.clone();
+        if let Some(text) = &request.budget {
             let budget = parse_budget_request(text).map_err(|what| Refusal::of("budget", what))?;
-            by_hand.budget = hand_budget(budget, asked.time.as_deref(), now_s)?;
+            overrides.budget = budget_override(budget, request.duration.as_deref(), now_s)?;
             if budget == BudgetRequest::Default {
-                by_hand.domain = None;
+                overrides.domain = None;
             }
         }
-        if let Some(text) = &asked.domain {
-            by_hand.domain = Some(BudgetDomain::parse(text).map_err(|what| Refusal::of("domain", what))?);
+        if let Some(text) = &request.domain {
+            overrides.domain = Some(BudgetDomain::parse(text).map_err(|what| Refusal::of("domain", what))?);
         }
-        if let Some(text) = &asked.tolerance {
+        if let Some(text) = &request.tolerance {
             let bound = parse_tolerance(text).map_err(|what| Refusal::of("tolerance", what))?;
-            let of = asked.tolerance_of.as_ref().map(|target| capped(state, target)).transpose()?.map(Named::from);
-            by_hand.tolerances.retain(|(set, _)| *set != of);
-            by_hand.tolerances.push((of, bound));
+            let of = request.target().map(|target| find_target(state, target)).transpose()?.map(Named::from);
+            overrides.tolerances.retain(|(set, _)| *set != of);
+            overrides.tolerances.push((of, bound));
         }
-        let goals = state.configured.goals(&by_hand, now_s);
-        let wanted = by_hand.domain.or(state.configured.domain);
+        let goals = state.configured.goals(&overrides, now_s);
+        let wanted = overrides.domain.or(state.configured.domain);
         let operation = Operation { goals: goals.clone(), domain: wanted, ..state.operation.clone() };
         let mut candidates = holder::candidates_for(&operation, self.server.as_ref());
         // Where the choice is as before it is known which of them this machine can have.
         let is_known = candidates == state.candidates;
-        let policy = if is_known { state.in_charge.clone() } else { candidates.swap_remove(0) };
+        let policy = if is_known { state.active_policy.clone() } else { candidates.swap_remove(0) };
         let domain = policy.domain().unwrap_or_else(|| budget::domain(wanted, &self.server.sources()));
-        let tolerances = state.configured.tolerances(&by_hand);
-        let planned = Planned { by_hand, goals, tolerances, domain, policy };
-        if asked.budget.is_some() && planned.goals.budget_uw.is_some() {
-            self.check_budget(state, &planned, asked.strict)?;
+        let tolerances = state.configured.tolerances(&overrides);
+        let planned = Planned { overrides, goals, tolerances, domain, policy };
+        if request.budget.is_some() && planned.goals.budget_uw.is_some() {
+            self.check_budget(state, &planned, request.strict)?;
         }
         Ok(planned)
     }
@@ -230,29 +230,29 @@ impl Station {
         }
     }
 
-    /// What is known: what was found unreachable with this policy, and what the sensor cannot go below.
+    /// The known minimum power: found unreachable with this policy, or the minimum of the sensor.
     fn floor_uw(&self, state: &State, domain: BudgetDomain, policy: &str) -> Option<u64> {
         let found = state.floor.as_ref().filter(|(of, by, _)| *of == domain && by == policy);
         found.map(|(.., floor_uw)| *floor_uw).or_else(|| self.server.floor_uw(domain))
     }
 
-    fn apply(&self, state: &mut State, planned: &Planned, asked: &GoalsRequest, now_s: u64) -> Result<(), Refusal> {
-        let before = std::mem::replace(&mut state.by_hand_goals, planned.by_hand.clone());
+    fn apply(&self, state: &mut State, planned: &Planned, request: &GoalsRequest, now_s: u64) -> Result<(), Refusal> {
+        let before = std::mem::replace(&mut state.goal_overrides, planned.overrides.clone());
         let mut refused = refresh(state, self.server.as_ref(), now_s).map_err(|why| Refusal::of("domain", why));
-        if refused.is_ok() && asked.strict && planned.goals.budget_uw.is_some() {
-            refused = check_holder(&state.in_charge);
+        if refused.is_ok() && request.strict && planned.goals.budget_uw.is_some() {
+            refused = check_holder(&state.active_policy);
         }
         if let Err(refusal) = refused {
-            state.by_hand_goals = before;
+            state.goal_overrides = before;
             self.follow(state, now_s);
             return Err(refusal);
         }
         state.withdrawn_uw = None;
-        if asked.budget.is_some() {
-            state.strict_before = asked.strict.then_some(before);
+        if request.budget.is_some() {
+            state.strict_before = request.strict.then_some(before);
         }
         self.keep(state);
-        self.judge(state);
+        self.update_verdict(state);
         self.goals_have_changed();
         Ok(())
     }
@@ -260,13 +260,13 @@ impl Station {
     /// Keeps goals in force, and the policy that holds them.
     pub(super) fn follow(&self, state: &mut State, now_s: u64) {
         if let Err(why) = refresh(state, self.server.as_ref(), now_s) {
-            warn!("policy {} stays: {why}", state.in_charge.name);
+            warn!("policy {} stays: {why}", state.active_policy.name);
         }
     }
 
     pub(super) fn keep(&self, state: &State) {
-        if let Err(why) = self.store.save(&state.by_hand_goals, &state.configured) {
-            warn!("goals that were set by hand will be lost at a restart: {why}");
+        if let Err(why) = self.store.save(&state.goal_overrides, &state.configured) {
+            warn!("goals that were set manually will be lost at a restart: {why}");
         }
     }
 
@@ -286,7 +286,7 @@ impl Station {
     /// How the budget does; `None` where there is none, and no schedule.
     pub(super) fn budget_status(&self, state: &State) -> Option<BudgetReport> {
         let domain = domain_in_force(state, self.server.as_ref());
-        self.budget_report(state, &state.by_hand_goals, domain, budget::now_s())
+        self.budget_report(state, &state.goal_overrides, domain, budget::now_s())
     }
 
     /// Adds the component that limits throughput. Asking wakes the main core.
@@ -295,24 +295,30 @@ impl Station {
         BudgetReport { bottleneck, ..report }
     }
 
-    fn budget_report(&self, state: &State, by_hand: &ByHand, domain: BudgetDomain, now_s: u64) -> Option<BudgetReport> {
-        let in_force = state.configured.budget(by_hand, now_s);
+    fn budget_report(
+        &self,
+        state: &State,
+        overrides: &GoalOverrides,
+        domain: BudgetDomain,
+        now_s: u64,
+    ) -> Option<BudgetReport> {
+        let in_force = state.configured.budget(overrides, now_s);
         let next = state.configured.schedule.as_ref().and_then(|schedule| schedule.next(now_s));
         if in_force.budget_uw.is_none() && next.is_none() && state.withdrawn_uw.is_none() {
             return None;
         }
         let window = self.server.window(domain);
         let power_uw = window.map(|(.., power_uw)| power_uw);
-        let is_hand = in_force.origin == budget::Origin::Hand;
+        let is_manual = in_force.origin == budget::Origin::Manual;
         Some(BudgetReport {
             domain: domain.name().to_owned(),
             origin: in_force.origin.name().to_owned(),
-            until_unix_s: in_force.until_s.filter(|_| is_hand),
+            until_unix_s: in_force.until_s.filter(|_| is_manual),
             next: next.map(|next| ScheduleEntryReport { at_unix_s: next.at_s, budget: next.budget.text() }),
-            state: state.judge.verdict().name().to_owned(),
+            state: state.monitor.verdict().name().to_owned(),
             power_uw,
             headroom_uw: headroom(in_force.budget_uw, power_uw),
-            floor_uw: self.floor_uw(state, domain, &state.in_charge.name),
+            floor_uw: self.floor_uw(state, domain, &state.active_policy.name),
             age_ns: window.map(|(_, ended_ns, _)| clock::now_ns().saturating_sub(ended_ns)),
             sensor: self
                 .server
@@ -330,7 +336,7 @@ fn headroom(budget_uw: Option<u64>, power_uw: Option<u64>) -> Option<i64> {
 }
 
 fn domain_in_force(state: &State, server: &dyn Running) -> BudgetDomain {
-    state.in_charge.domain().unwrap_or_else(|| budget::domain(state.operation.domain, &server.sources()))
+    state.active_policy.domain().unwrap_or_else(|| budget::domain(state.operation.domain, &server.sources()))
 }
 
 /// That a policy holds budgets.
@@ -352,37 +358,37 @@ fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
         return Ok(());
     }
     state.candidates.clone_from(&candidates);
-    state.in_charge = holder::put_in_charge(&candidates, holder::set(server))?;
+    state.active_policy = holder::activate_first(&candidates, holder::set(server))?;
     Ok(())
 }
 
-/// Tells the server the goals in force, if they are others than before, and lets the right policy decide.
+/// Passes changed goals to the server, and activates the policy for them.
 ///
 /// # Errors
 /// As [`follow_goals`].
 pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> Result<(), String> {
-    state.operation.domain = state.by_hand_goals.domain.or(state.configured.domain);
+    state.operation.domain = state.goal_overrides.domain.or(state.configured.domain);
     tell_goals(state, server, now_s);
     follow_goals(state, server)
 }
 
 fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
-    let priorities = state.configured.priorities(&state.by_hand_goals);
+    let priorities = state.configured.priorities(&state.goal_overrides);
     if priorities != state.operation.priorities {
         server.set_priorities(priorities.clone());
         state.operation.priorities = priorities;
     }
-    let tolerances = state.configured.tolerances(&state.by_hand_goals);
+    let tolerances = state.configured.tolerances(&state.goal_overrides);
     if tolerances != state.operation.tolerances {
         server.set_tolerances(&tolerances);
         state.operation.tolerances = tolerances;
     }
-    let goals = state.configured.goals(&state.by_hand_goals, now_s);
+    let goals = state.configured.goals(&state.goal_overrides, now_s);
     if goals == state.operation.goals {
         return;
     }
     if goals.budget_uw != state.operation.goals.budget_uw {
-        let origin = state.configured.budget(&state.by_hand_goals, now_s).origin.name();
+        let origin = state.configured.budget(&state.goal_overrides, now_s).origin.name();
         info!("budget {} ({origin})", format_budget(goals.budget_uw));
     }
     server.set_goals(goals.clone());
@@ -394,8 +400,8 @@ pub(in crate::serve) fn tolerance_of(goals: &Goals) -> String {
     format_tolerance(goals.tolerance(Scope::Server).map(LatencyBound::from))
 }
 
-/// What a budget that was asked for is as one set by hand; `None` where there is to be none.
-fn hand_budget(budget: BudgetRequest, time: Option<&str>, now_s: u64) -> Result<Option<HandBudget>, Refusal> {
+/// The override for a requested budget; `None` for `default`.
+fn budget_override(budget: BudgetRequest, time: Option<&str>, now_s: u64) -> Result<Option<BudgetOverride>, Refusal> {
     let wrong = |what: String| Refusal::of("for", what);
     let time = time.map(parse_duration).transpose().map_err(wrong)?;
     if time.is_some_and(|time| time < Duration::from_secs(1)) {
@@ -405,7 +411,7 @@ fn hand_budget(budget: BudgetRequest, time: Option<&str>, now_s: u64) -> Result<
     match budget {
         BudgetRequest::Default if time.is_some() => Err(wrong("`default` has no end of its own".to_owned())),
         BudgetRequest::Default => Ok(None),
-        BudgetRequest::Off => Ok(Some(HandBudget { budget_uw: None, until_s })),
-        BudgetRequest::Power(uw) => Ok(Some(HandBudget { budget_uw: Some(uw), until_s })),
+        BudgetRequest::Off => Ok(Some(BudgetOverride { budget_uw: None, until_s })),
+        BudgetRequest::Power(uw) => Ok(Some(BudgetOverride { budget_uw: Some(uw), until_s })),
     }
 }

@@ -1,4 +1,4 @@
-//! What is free in the file systems of namespaces, asked by a thread that nobody waits for: a file system may never answer.
+//! Free space of the file systems of namespaces, read by a thread of its own, as statvfs(2) may block.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Free bytes by file; `None` until they are known, and of what is no regular file.
 type Known = Mutex<BTreeMap<PathBuf, Option<u64>>>;
 
-/// Free bytes of files that have been asked for.
-pub(super) struct Volumes {
+/// Free bytes of known files.
+pub(super) struct FreeSpace {
     known: Arc<Known>,
     is_watched: Once,
 }
 
-impl Default for Volumes {
+impl Default for FreeSpace {
     fn default() -> Self {
         Self { known: Arc::default(), is_watched: Once::new() }
     }
 }
 
-impl Volumes {
-    /// What was free lately where a file is; the first to ask for a file does not know yet.
+impl FreeSpace {
+    /// Free bytes of the file system of a file; `None` at the first call for a file.
     pub(super) fn free_bytes(&self, path: &Path) -> Option<u64> {
         self.is_watched.call_once(|| {
             let known = Arc::downgrade(&self.known);
@@ -57,7 +57,7 @@ fn watch(known: &Weak<Known>) {
     }
 }
 
-/// What is free in the file system of a regular file.
+/// Free bytes of the file system of a regular file.
 fn free_bytes(path: &Path) -> Option<u64> {
     let is_file = std::fs::metadata(path).ok()?.is_file();
     let volume = rustix::fs::statvfs(path).ok().filter(|_| is_file)?;
@@ -78,7 +78,7 @@ mod tests {
                 && free_bytes(dir.path()).is_none()
                 && free_bytes(&dir.path().join("b")).is_none()
         );
-        let volumes = Volumes::default();
+        let volumes = FreeSpace::default();
         while volumes.free_bytes(&file).is_none() {
             thread::yield_now();
         }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use pilotlight_nvmf_target::{AssociationStats, Draining, Ended};
 
 use super::namespaces::{refusal, subsystem};
-use super::{HostsByHand, State, Station, allowed_hosts};
-use crate::admin::answer::Refusal;
-use crate::admin::hosts::{DisconnectRequest, HostRequest};
+use super::{Admin, HostsOverride, State, allowed_hosts};
+use crate::admin::request::{DisconnectRequest, HostAdd, HostRemove};
+use crate::admin::response::Refusal;
 use crate::config::nqn;
 use crate::connections::{ConnectionReport, Connections, EndedReport};
 use crate::host::{HostReport, HostsReport, SubsystemHosts};
@@ -16,52 +16,58 @@ use crate::host::{HostReport, HostsReport, SubsystemHosts};
 /// the control socket.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// What has become of associations whose connections are ended, at most [`DRAIN`] later. Not to be called with the state locked, as
+/// Waits for associations to end, at most [`DRAIN`]. Not to be called with the state locked, as
 /// metrics and the status wait for that.
 pub(super) fn drained<'a>(all: impl IntoIterator<Item = &'a Draining>) -> impl Iterator<Item = Ended> {
     let until = Instant::now() + DRAIN;
     all.into_iter().map(move |draining| draining.wait(until))
 }
 
-impl Station {
-    /// Carries out a request about the hosts that may connect.
-    pub(super) fn hosts(&self, nqn: Option<&str>, request: &HostRequest) -> Result<HostsReport, Refusal> {
-        let (report, draining) = self.change_hosts(nqn, request)?;
-        let ended = drained(&draining).next().map(|ended| ended_report(&ended));
-        Ok(HostsReport { ended, ..report })
+impl Admin {
+    /// The allowed hosts of a subsystem, or of all.
+    pub(super) fn list_hosts(&self, nqn: Option<&str>) -> Result<HostsReport, Refusal> {
+        let state = self.state();
+        let subsystems = match nqn {
+            Some(nqn) => vec![self.hosts_of(&state, &subsystem(&state, Some(nqn))?)],
+            None => state.config.subsystems.iter().map(|one| self.hosts_of(&state, &one.nqn)).collect(),
+        };
+        Ok(HostsReport { subsystems, ended: None })
     }
 
-    /// The same; requests of hosts that are disconnected are not waited for.
+    /// Adds an allowed host.
+    pub(super) fn add_host(&self, HostAdd { nqn, host, only }: &HostAdd) -> Result<HostsReport, Refusal> {
+        self.change_hosts(nqn.as_deref(), |nqn, hosts| with(nqn, hosts, host, *only))
+    }
+
+    /// Removes an allowed host; its associations end.
+    pub(super) fn remove_host(&self, HostRemove { nqn, host, allow_any }: &HostRemove) -> Result<HostsReport, Refusal> {
+        self.change_hosts(nqn.as_deref(), |nqn, hosts| without(nqn, hosts, host, *allow_any))
+    }
+
+    /// Changes the list of allowed hosts, and waits for requests of disconnected hosts with the state unlocked.
     fn change_hosts(
         &self,
         nqn: Option<&str>,
-        request: &HostRequest,
-    ) -> Result<(HostsReport, Option<Draining>), Refusal> {
+        change: impl FnOnce(&str, Vec<String>) -> Result<Vec<String>, Refusal>,
+    ) -> Result<HostsReport, Refusal> {
         let mut state = self.state();
-        if let (None, HostRequest::List) = (nqn, request) {
-            let all = state.config.subsystems.iter().map(|one| self.hosts_of(&state, &one.nqn)).collect();
-            return Ok((HostsReport { subsystems: all, ended: None }, None));
-        }
         let nqn = subsystem(&state, nqn)?;
-        let now = allowed_hosts(&state.config, &nqn).cloned().unwrap_or_default();
-        let draining = match request {
-            HostRequest::List => None,
-            HostRequest::Add { host, only } => Some(self.allow(&mut state, &nqn, &with(&nqn, now, host, *only)?)?),
-            HostRequest::Remove { host, allow_any } => {
-                Some(self.allow(&mut state, &nqn, &without(&nqn, now, host, *allow_any)?)?)
-            }
-        };
-        Ok((HostsReport { subsystems: vec![self.hosts_of(&state, &nqn)], ended: None }, draining))
+        let allowed = allowed_hosts(&state.config, &nqn).cloned().unwrap_or_default();
+        let draining = self.set_allowed_hosts(&mut state, &nqn, &change(&nqn, allowed)?)?;
+        let subsystems = vec![self.hosts_of(&state, &nqn)];
+        drop(state);
+        let ended = drained([&draining]).next().map(|ended| ended_report(&ended));
+        Ok(HostsReport { subsystems, ended })
     }
 
-    /// From now on these hosts may connect; none named: any.
-    fn allow(&self, state: &mut State, nqn: &str, hosts: &[String]) -> Result<Draining, Refusal> {
+    /// An empty list allows any host.
+    fn set_allowed_hosts(&self, state: &mut State, nqn: &str, hosts: &[String]) -> Result<Draining, Refusal> {
         let draining = self.server.set_allowed_hosts(nqn, hosts).map_err(|error| refusal(&error))?;
         let found = state.config.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn);
         found.into_iter().for_each(|subsystem| hosts.clone_into(&mut subsystem.allowed_hosts));
-        let said = allowed_hosts(&state.read, nqn).cloned().unwrap_or_default();
-        state.hosts_by_hand.retain(|hand| hand.nqn != nqn);
-        state.hosts_by_hand.push(HostsByHand { nqn: nqn.to_owned(), said });
+        let configured = allowed_hosts(&state.read, nqn).cloned().unwrap_or_default();
+        state.host_overrides.retain(|entry| entry.nqn != nqn);
+        state.host_overrides.push(HostsOverride { nqn: nqn.to_owned(), configured });
         Ok(draining)
     }
 
@@ -158,9 +164,9 @@ mod tests {
     use super::*;
     use crate::cli::ServeArgs;
     use crate::config::{Loaded, Machine, load_text};
-    use crate::serve::budget::ByHand;
+    use crate::serve::admin::Started;
+    use crate::serve::budget::GoalOverrides;
     use crate::serve::reload::tests::Recorder;
-    use crate::serve::station::Started;
 
     const A: &str = "nqn.2024-05.com.example:a";
     const B: &str = "nqn.2024-05.com.example:b";
@@ -182,27 +188,27 @@ mod tests {
     /// Beside requests of a disconnected host that a slow backend keeps, the status, metrics and changes are answered.
     #[test]
     fn nobody_waits_for_a_disconnected_host_with_the_state_locked() {
-        let waits = Arc::new(OnceLock::<Weak<Station>>::new());
+        let waits = Arc::new(OnceLock::<Weak<Admin>>::new());
         let (of_server, looks) = (Arc::clone(&waits), Arc::<AtomicUsize>::default());
         let looked = Arc::clone(&looks);
         let undrained = move || {
             looked.fetch_add(1, SeqCst);
-            let station = of_server.get().and_then(Weak::upgrade).unwrap();
-            assert!(station.state.try_lock().is_ok(), "the state is locked");
+            let admin = of_server.get().and_then(Weak::upgrade).unwrap();
+            assert!(admin.state.try_lock().is_ok(), "the state is locked");
             0
         };
         let server = Recorder::with_undrained(undrained);
         let loaded = |hosts: &[&str]| read(&format!("allowed_hosts = {hosts:?}"));
         let first = loaded(&[A, B]);
-        let (operation, in_charge) = (first.operation.clone(), first.operation.policy.clone());
-        let started = Started { operation, by_hand: ByHand::default(), in_charge };
+        let (operation, active_policy) = (first.operation.clone(), first.operation.policy.clone());
+        let started = Started { operation, overrides: GoalOverrides::default(), active_policy };
         let args = ServeArgs::default();
-        let station = Arc::new(Station::new(Box::new(server), &first, started, &machine(), &args));
-        waits.set(Arc::downgrade(&station)).unwrap();
-        let remove = HostRequest::Remove { host: B.to_owned(), allow_any: false };
-        assert!(station.hosts(None, &remove).unwrap().ended.is_some());
+        let admin = Arc::new(Admin::new(Box::new(server), &first, started, &machine(), &args));
+        waits.set(Arc::downgrade(&admin)).unwrap();
+        let remove = HostRemove { nqn: None, host: B.to_owned(), allow_any: false };
+        assert!(admin.remove_host(&remove).unwrap().ended.is_some());
         assert_eq!(looks.load(SeqCst), 1);
-        station.reload(&loaded(&[B]));
+        admin.reload(&loaded(&[B]));
         assert_eq!(looks.load(SeqCst), 3, "once for each of two steps");
     }
 
