@@ -61,7 +61,7 @@ pub struct Experiment {
     /// CPUs and memory of the workload.
     #[serde(default)]
     pub bind: Bind,
-    /// The tool: `kind` and the keys of that kind (docs/measure.md).
+    /// The tool: `kind` and the keys of that kind (docs/workloads.md).
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub workload: Table,
     /// Sensors to read.
