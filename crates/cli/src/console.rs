@@ -1,9 +1,9 @@
 //! Standard output and standard error: no other file of the program writes to them.
 //!
-//! A pipe whose reader has gone ends a command as SIGPIPE would, without a message ([`crate::exit::ended`]); everything else that
+//! When the reader of a pipe has closed it, a command ends as by SIGPIPE, without a message ([`crate::exit::ended`]); any other failed write to
 //! standard output does not take is an error. SIGPIPE itself stays ignored, because a server and a measurement must outlive
 //! sockets and children that close: what cannot be written is an error like any other, which passes through `main`, so that settings
-//! of the machine are put back first. Standard error is best effort: whether its reader has gone changes neither what a command
+//! of the machine are restored first. Errors of standard error are ignored: they change neither what a command
 //! does nor how it ends.
 
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! How the program ends: exit codes with a meaning, and the last words on an error.
+//! Exit codes, and the report of an error at the end of the program.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -63,7 +63,7 @@ pub fn set_format(format: Format) {
     }
 }
 
-/// Whether a person reads the log, and no program: text of more than a line is then welcome beside it.
+/// Whether the log is text on a terminal or in a file: then output of several lines may be mixed with it.
 pub fn is_for_people() -> bool {
     LOG.get().is_none_or(|log| log.layout.is_for_people())
 }

@@ -54,7 +54,7 @@ pub struct RestoreArgs {
     #[arg(long)]
     force: bool,
 
-    /// Only say what would be put back, and whether the journal would be removed
+    /// Only print what would be restored, and whether the journal would be removed
     #[arg(long)]
     dry_run: bool,
 
@@ -74,7 +74,7 @@ struct Report {
     /// Its process still runs: nothing was done.
     running: bool,
     changes: Vec<Back>,
-    /// Nothing was done, only looked.
+    /// Dry run.
     dry_run: bool,
     /// The journal is removed; in a dry run: it would be.
     removed: bool,
@@ -182,7 +182,7 @@ mod tests {
         std::fs::write(roots.join("1.jsonl"), "").unwrap();
         assert!(of_root(&own, &roots, "p").is_some_and(|note| note.contains("sudo p restore")));
         assert_eq!(of_root(&roots, &roots, "p"), None, "root sees them");
-        // One that cannot be looked into, as root's cannot.
+        // no permission, as for a journal of root
         assert!(of_root(&own, &roots.join("1.jsonl"), "p").is_some());
     }
 }

@@ -67,9 +67,9 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Show the state of a running server
     Status(crate::status::StatusArgs),
-    /// The same live in a terminal, with keys for policy, budget and tolerance
+    /// Show the state of a running server live in a terminal, with keys for policy, budget and tolerance
     Top(crate::top::TopArgs),
-    /// Where the live page of a running server is, and the token that opens it
+    /// Print the address and the token of the live page of a running server
     Page(crate::page::command::PageArgs),
     /// Change a running server's policy
     Set(crate::set::SetArgs),
@@ -81,7 +81,7 @@ pub(crate) enum Command {
     Config(crate::save::ConfigArgs),
     /// List the hosts that are connected to a running server
     Connections(crate::connections::ConnectionsArgs),
-    /// End the connections of a host, which may come back
+    /// End the connections of a host, which may reconnect
     Disconnect(crate::connections::DisconnectArgs),
 
     /// Serve, connect, write, verify and measure, all in under a minute
@@ -262,11 +262,11 @@ pub(crate) struct ServeArgs {
     /// How the log on standard error is written: text or json, an object a line [default: text]
     #[arg(long, value_name = "FORMAT", help_heading = "Administration")]
     pub(crate) log_format: Option<String>,
-    /// Where a live page for browsers is served: a port of 127.0.0.1, an address, or unix:PATH; or none [default: none]
+    /// Address of the live page for browsers: a port of 127.0.0.1, an address, or unix:PATH; or none [default: none]
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
     pub(crate) page: Option<String>,
 
-    /// A file with the page's token [default: the server makes one beside its control socket]
+    /// A file with the page's token [default: the server writes one next to its control socket]
     #[arg(long, value_name = "FILE", help_heading = "Administration")]
     pub(crate) page_token_file: Option<String>,
 
@@ -274,7 +274,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true, value_name = "MS", help_heading = "Administration")]
     pub(crate) page_tick: Option<u64>,
 
-    /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
+    /// Read the configuration from a regular file (TOML; see docs/configuration.md), which SIGHUP reads again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub(crate) config: Option<PathBuf>,
 

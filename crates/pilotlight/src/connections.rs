@@ -1,4 +1,4 @@
-//! `pilotlight connections` and `pilotlight disconnect`: who is connected to a running server, and the end of it.
+//! `pilotlight connections` and `pilotlight disconnect`: lists and ends associations of a running server.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) struct DisconnectArgs {
     /// The host's NQN
     host: String,
 
-    /// From this subsystem alone [default: from every one]
+    /// From this subsystem only [default: from all]
     #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
 
@@ -102,7 +102,7 @@ pub(crate) struct ConnectionReport {
     pub(crate) since_unix_s: u64,
 }
 
-/// Prints who is connected.
+/// Prints the associations.
 pub(crate) fn list(args: &ConnectionsArgs) -> anyhow::Result<Exit> {
     client::run::<Connections>(&args.socket, &Request::Connections {}, args.json, |report| {
         if report.connections.is_empty() { "no host is connected\n".to_owned() } else { table(&report.connections) }

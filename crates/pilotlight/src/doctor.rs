@@ -1,8 +1,8 @@
 //! `pilotlight doctor`: what this machine offers to a server whose cores sleep; for each missing thing why it is missing,
 //! what that costs, and what would bring it.
 //!
-//! Facts are gathered once ([`facts`], [`live`]), each section looks at them and nothing else, and the report is printed
-//! for people ([`render`]) or programs ([`report`]). Nothing on the machine is changed.
+//! Facts are gathered once ([`facts`], [`live`]); a section depends on them only, and the report is printed
+//! as text ([`render`]) or JSON ([`report`]). Nothing on the machine is changed.
 
 mod actuators;
 mod cgroup;
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The server to look for: from a file or `--cores`, checked as `serve` checks them, or one on all cores.
+/// The server to check for: from a file or `--cores`, checked as by `serve`, or one on all cores.
 fn choose(args: &DoctorArgs, machine: &Machine) -> Result<Chosen, Refused> {
     if args.cores.is_none() && args.config.is_none() {
         return Ok(on_all(machine));

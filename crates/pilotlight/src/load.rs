@@ -112,7 +112,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "ID", default_value_t = 1, help_heading = "Target")]
     nsid: u32,
 
-    /// Who to say this host is
+    /// The host's NQN
     #[arg(long, value_name = "NQN", value_parser = host_nqn, help_heading = "Target")]
     hostnqn: Option<String>,
 
@@ -140,7 +140,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, alias = "readwrite", value_enum, default_value = "randread", help_heading = "Work")]
     rw: Rw,
 
-    /// A published workload; --bs, --iodepth and --rate_iops beside it have precedence
+    /// A published workload; --bs, --iodepth and --rate_iops have precedence
     #[arg(long, value_name = "NAME", value_enum, help_heading = "Work")]
     #[arg(conflicts_with_all = ["rw", "rwmixread", "trace", "verify_only"])]
     pattern: Option<Pattern>,
@@ -190,7 +190,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, help_heading = "Work")]
     fua: bool,
 
-    /// Write zeroes and deallocations in turn, in percent of all that would be writes
+    /// Alternate Write Zeroes and deallocations, in percent of the writes
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent(), help_heading = "Work")]
     trim_mix: u8,
 
@@ -207,7 +207,7 @@ pub(crate) struct LoadArgs {
     #[arg(long = "rate_process", alias = "rate-process", value_enum, default_value = "linear", help_heading = "Rate")]
     rate_process: RateProcess,
 
-    /// Open loop: phases gone through in turn, RATE:TIME each; a rate may be a percentage of --rate_iops
+    /// Open loop: phases in sequence, RATE:TIME each; a rate may be a percentage of --rate_iops
     #[arg(long, value_name = "PHASES", help_heading = "Rate")]
     schedule: Option<String>,
 
@@ -244,7 +244,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "COUNT", help_heading = "This host")]
     threads: Option<u16>,
 
-    /// Give the CPU away while nothing comes: for fewer CPUs than polling threads
+    /// Yield the CPU when idle: for fewer CPUs than polling threads
     #[arg(long, help_heading = "This host")]
     r#yield: bool,
 
@@ -253,7 +253,7 @@ pub(crate) struct LoadArgs {
     json: bool,
 }
 
-/// Runs the load and prints what came of it.
+/// Runs the load and prints the results.
 ///
 /// # Errors
 /// If the connection is lost or the target is not there. Usage errors are printed, with exit code 2.

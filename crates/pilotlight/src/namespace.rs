@@ -65,10 +65,10 @@ enum NamespaceCommand {
     /// Another size
     #[command(after_long_help = EXAMPLES)]
     Resize(ResizeArgs),
-    /// More hosts that see it; for all others it does not exist
+    /// Show it to more hosts; for all others it does not exist
     #[command(after_long_help = EXAMPLES)]
     Show(ShowArgs),
-    /// Hosts that see it no longer; commands that they have sent are finished
+    /// Hide it from hosts; their outstanding commands are finished
     #[command(after_long_help = EXAMPLES)]
     Hide {
         /// The namespace's number
@@ -150,9 +150,9 @@ pub(crate) struct NamespaceReport {
     pub(crate) block_bytes: u32,
     pub(crate) blocks: u64,
     pub(crate) size_bytes: u64,
-    /// Bytes that hold data; `None` where the storage does not say.
+    /// Bytes of data; `None` if the storage does not report it.
     pub(crate) allocated_bytes: Option<u64>,
-    /// The hosts that see it; none: every one that may connect.
+    /// The hosts that see it; empty: all allowed hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<String>,
     /// Whether the configuration is the same.

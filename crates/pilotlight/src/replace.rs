@@ -1,7 +1,7 @@
 //! Files that the server replaces as a whole: a reader, also after `kill -9` or a crash, finds the old
 //! contents or the new ones.
 //!
-//! A draft is written beside the file, synchronised, and takes the file's name; then the folder is synchronised. A draft that a killed
+//! A draft is written to the same directory, synchronised, and renamed to the file; then the directory is synchronised. A draft that a killed
 //! process left is replaced by the next one.
 
 use std::fs::{self, File, OpenOptions};

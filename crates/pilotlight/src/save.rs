@@ -70,7 +70,7 @@ pub(crate) struct SaveReport {
     pub(crate) notes: Vec<String>,
 }
 
-/// Asks the server and prints what came of it.
+/// Sends the request and prints the response.
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Exit> {
     let What::Save { to, force, json } = &args.what;
     let here = env::current_dir().context("the current directory is not known")?;

@@ -123,7 +123,7 @@ fn serve_metrics(listener: TcpListener, admin: &Arc<Admin>, operation: &Operatio
     Ok(http)
 }
 
-/// Serves the live page until the end of what it returns.
+/// Serves the live page until the result is dropped.
 fn serve_page(page: Prepared, admin: &Arc<Admin>, operation: &Operation) -> anyhow::Result<Page> {
     let report = page.report();
     info!("page: {}, token in {}", report.address, report.token_file);

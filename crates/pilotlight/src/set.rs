@@ -254,7 +254,7 @@ fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {
     client::run(&args.socket, &Request::SetPolicy(choice), policy.json, policy_set)
 }
 
-/// That a policy is in charge, for people.
+/// The message about the active policy.
 pub(crate) fn policy_set(report: &PolicyReport) -> String {
     format!("policy {} is in charge{}\n", report.name, changed(report))
 }

@@ -1,4 +1,4 @@
-//! `pilotlight status`: what a running server is and does, once or again and again.
+//! `pilotlight status`: the state of a running server, once or periodically.
 
 pub(crate) mod background;
 pub(crate) mod caps;
@@ -72,11 +72,11 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "json")]
     metrics: Option<String>,
 
-    /// Only say whether hosts can connect: it listens, and every reactor has started
+    /// Only check whether hosts can connect: the server listens, and every reactor has started
     #[arg(long, conflicts_with_all = ["watch", "json", "healthy"])]
     ready: bool,
 
-    /// Only say whether it works: every reactor that is awake goes around its loop
+    /// Only check whether it works: every reactor that is awake loops
     #[arg(long, conflicts_with_all = ["watch", "json"])]
     healthy: bool,
 
@@ -95,7 +95,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
     Some(within).filter(|within| range.contains(within)).ok_or_else(wrong)
 }
 
-/// Seconds between two looks.
+/// An interval in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "write seconds, from 0.1 to 86400".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;

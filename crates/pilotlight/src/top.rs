@@ -34,7 +34,7 @@ use history::History;
 use keys::{Effect, Ui};
 use view::{Link, Screen};
 
-/// Between two looks for keys and answers.
+/// Interval of checks for keys and updates.
 const LOOK: Duration = Duration::from_millis(50);
 /// A report that is older than this is shown with its age.
 const OLD: Duration = Duration::from_secs(4);
@@ -55,7 +55,7 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "Run with --help for keys, examples and exit codes.")]
 pub(crate) struct TopArgs {
-    /// Time between two looks at the server, over which rates and percentages are
+    /// Interval of status requests, over which rates and percentages are
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::status::seconds)]
     interval: Duration,
 

@@ -1,6 +1,6 @@
 //! The format of log lines: text, JSON, and text for the journal of systemd.
 //!
-//! An event is formatted where it happens, without its time ([`Lines`]); the thread that writes adds time, priority and what was left out
+//! An event is formatted where it occurs, without its time ([`Lines`]); the writing thread adds time, priority and the number of suppressed lines
 //! ([`Layout`]). Whatever an event contains, it is one line.
 
 use std::fmt::{self, Write as _};
@@ -40,7 +40,7 @@ impl Format {
     }
 }
 
-/// How lines are laid out; shared by those who log and the thread that writes.
+/// The layout of lines; shared by logging threads and the writing thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     json: Arc<AtomicBool>,
@@ -105,7 +105,7 @@ fn is_journal(out: impl AsFd, variable: Option<&str>) -> bool {
     file.is_ok_and(|file| variable == Some(&format!("{}:{}", file.dev(), file.ino())))
 }
 
-/// The priority of syslog(3), as sd-daemon(3) wants it before a line.
+/// The priority of syslog(3), as a prefix of a line (sd-daemon(3)).
 const fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -21,9 +21,9 @@ use super::socket::ControlSocket;
 pub(crate) const MAX_LINE: usize = 64 * 1024;
 /// Connections at once.
 const MAX_CLIENTS: usize = 16;
-/// Connections at once of users who may only read; the others are left to those who may change something.
+/// Connections at once of users with read access; the rest is reserved for the owner and root.
 const MAX_READERS: usize = 8;
-/// How long to leave the socket alone when the system has no descriptor left.
+/// Pause of accepting when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Handles lines.
@@ -166,13 +166,13 @@ impl Listener {
     }
 }
 
-/// The number of the user at the other end, if that is who runs this process, or root.
+/// The user at the other end, if it is the user of this process or root.
 pub(crate) fn owner_at(stream: BorrowedFd<'_>) -> Option<u32> {
     let uid = socket_peercred(stream).ok()?.uid;
     is_owner(uid).then(|| uid.as_raw())
 }
 
-/// Whether the peer is who runs this process, or root (unix(7), `SO_PEERCRED`).
+/// Whether the peer is the user of this process or root (unix(7), `SO_PEERCRED`).
 fn is_owner(uid: Uid) -> bool {
     uid == geteuid() || uid.is_root()
 }
@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers with how many lines came, and what the line was.
+    /// Responds with the number of the line and the line.
     struct Echo;
 
     impl RequestHandler for Echo {
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Runs `test` beside a listener.
+    /// Runs `test` while a listener runs.
     fn beside(test: impl FnOnce(&Path)) {
         beside_with(None, test);
     }
@@ -358,7 +358,7 @@ mod tests {
             }
             assert!(line(&mut connect(path)).starts_with("no: too many"));
             drop(clients.pop());
-            // the end of a connection is noticed before or after the next one comes
+            // the closed connection may be noticed after the next one is accepted
             let accepted = |path: &Path| {
                 let mut client = connect(path);
                 let _ = client.get_mut().write_all(b"b\n");

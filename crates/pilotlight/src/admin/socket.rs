@@ -27,7 +27,7 @@ const BACKLOG: i32 = 16;
 const TRIES: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
-/// A listening control socket; its file goes with it.
+/// A listening control socket; dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     fd: OwnedFd,
@@ -160,7 +160,7 @@ fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// Makes what is missing of a directory, for its owner alone; its last part is for the group too.
+/// Creates a directory and its missing parents, for its owner; the last one also for the group.
 fn make_directory(path: &Path, read_group: Option<&Group>) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -192,7 +192,7 @@ fn give_to(path: &Path, group: &Group, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Whether only we (or root) decide what stands in a directory.
+/// Whether only this user or root can create files in a directory.
 fn check_directory(meta: &Metadata, path: &Path) -> Result<(), BindError> {
     const STICKY: u32 = 0o1000;
     const WRITABLE_BY_ALL: u32 = 0o002;
@@ -201,7 +201,7 @@ fn check_directory(meta: &Metadata, path: &Path) -> Result<(), BindError> {
     if owned && closed { Ok(()) } else { Err(BindError::OpenDirectory(path.display().to_string())) }
 }
 
-/// Locks a directory for as long as the file lives.
+/// Locks a directory until the file is dropped.
 fn take_turn(directory: &Path) -> io::Result<File> {
     let file = File::open(directory)?;
     for _ in 0..TRIES {

@@ -36,7 +36,7 @@ impl Edit {
         put(table, key, to);
     }
 
-    /// Another policy, with these parameters alone.
+    /// Replaces the policy and its parameters.
     pub(crate) fn set_policy(&mut self, policy: &PolicyChoice) {
         self.note("[policy]".to_owned());
         let section = self.document.entry("policy").or_insert_with(new_table);
@@ -51,7 +51,7 @@ impl Edit {
         for (key, to) in &parameters {
             put(table, key, Some(to.as_str().into()));
         }
-        // parameters are set in the order of the file; `None`, of the name, goes before all of them
+        // parameters are applied in the order of the file; the name comes first
         let rank = |key: &toml_edit::Key| parameters.iter().position(|(known, _)| known == key.get());
         match section {
             Item::Table(table) => table.sort_values_by(|a, _, b, _| rank(a).cmp(&rank(b))),
@@ -60,7 +60,7 @@ impl Edit {
         }
     }
 
-    /// Sets a key of a namespace or a host; `None`: it is not there. A host that is not written about comes in.
+    /// Sets a key of a namespace or a host; `None` removes it. A missing host is added.
     pub(crate) fn set_of(&mut self, of: &Capped, key: &str, to: Option<Value>) {
         match of {
             Capped::Namespace { nqn, nsid } => self.set_in_namespace((nqn, *nsid), key, to),
@@ -107,7 +107,7 @@ impl Edit {
     }
 
     /// Other storage under the number of a namespace. What is written about the number stays: its cap, its priority, its tolerance, and that
-    /// it may shrink. What is written about the old storage goes.
+    /// `shrink`. Keys about the old storage are removed.
     pub(crate) fn replace_storage(&mut self, nqn: &str, namespace: &NamespaceConfig) {
         let of = (nqn, namespace.nsid);
         for key in ["checksums", "checksums_file", "trim"] {
@@ -217,7 +217,7 @@ fn set_in(
     }
 }
 
-/// Sets a key and leaves the comment behind it where it is.
+/// Sets a key and keeps the comment after it.
 fn put(table: &mut (impl toml_edit::TableLike + ?Sized), key: &str, to: Option<Value>) {
     let Some(mut to) = to else {
         table.remove(key);

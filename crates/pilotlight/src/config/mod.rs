@@ -116,7 +116,7 @@ fn tell(problems: &[Problem], source: Option<&Source>) {
     }
 }
 
-/// Reads and checks what the arguments say, or the file that they name.
+/// Reads and checks the configuration of the flags, or of the file that they name.
 pub(crate) fn load(args: &ServeArgs, machine: &Machine) -> Result<Loaded, Refused> {
     match &args.config {
         Some(path) => load_file(args, path, machine),
@@ -141,7 +141,7 @@ fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded,
     load_text(args, path, text, machine)
 }
 
-/// Checks a text that is to stand in this file.
+/// Checks a text as the contents of this file.
 pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &Machine) -> Result<Loaded, Refused> {
     let (mut draft, problems) = file::read(&text);
     draft.roots.clone_from(&args.roots);
@@ -170,7 +170,7 @@ fn directory_of(path: &Path) -> PathBuf {
     path.parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Checks a draft. Where it could not be read as a whole its values are not looked at, so that an unknown `nqm` is not
+/// Checks a draft. After errors of reading the values are not checked, so that an unknown `nqm` is not
 /// followed by a missing `nqn`.
 fn check(
     draft: &draft::Draft,

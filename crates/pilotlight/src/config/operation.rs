@@ -1,4 +1,4 @@
-//! How the program runs a server: what a [`pilotlight_nvmf_target::config::ServerConfig`] does not say.
+//! Settings of the program, in addition to [`pilotlight_nvmf_target::config::ServerConfig`].
 
 use pilotlight_power::shares::Idle;
 use std::net::SocketAddr;
@@ -76,7 +76,7 @@ pub(crate) struct Page {
 pub(crate) enum PageAddress {
     /// Over TCP.
     Tcp(SocketAddr),
-    /// On a Unix socket of its owner alone.
+    /// On a Unix socket of this user.
     Unix(PathBuf),
 }
 
@@ -196,7 +196,7 @@ impl Reactors {
         self.cores.len()
     }
 
-    /// Whether they have no cores of their own. Figures never come from such a server.
+    /// Whether they have no cores of their own. Such a server yields no valid measurements.
     pub(crate) fn is_test_mode(&self) -> bool {
         self.cores.iter().all(Option::is_none)
     }

@@ -46,7 +46,7 @@ impl SensorChoice {
     }
 }
 
-/// Reads who gets idle energy where energy is divided among hosts; `None`: it is not divided.
+/// Parses how idle energy is divided; `None`: energy is not divided.
 pub(crate) fn parse_energy_shares(text: &str) -> Result<Option<Idle>, String> {
     if text == OFF {
         return Ok(None);

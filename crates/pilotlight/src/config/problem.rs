@@ -123,7 +123,7 @@ impl Source {
     }
 }
 
-/// All problems as text for a terminal, one after the other, errors and warnings as they stand in the file.
+/// All problems as text for a terminal, in the order of the file.
 pub(crate) fn render_all(problems: &[Problem], source: Option<&Source>, colour: bool) -> String {
     let mut sorted: Vec<&Problem> = problems.iter().collect();
     sorted.sort_by_key(|problem| match &problem.at {
@@ -185,7 +185,7 @@ fn quote(out: &mut String, source: &Source, span: &Range<usize>, paint: &Paint) 
     let number = place.number.to_string();
     let margin = " ".repeat(number.len());
     let bar = paint.wrap("1;34", "|");
-    // tabs are kept, so that the underline stands where the terminal puts the text
+    // keep tabs, so that the underline is aligned
     let indent: String =
         place.line.chars().take(place.column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let _ = writeln!(out, "{margin}{} {}:{number}:{}", paint.wrap("1;34", "-->"), source.name, place.column);
@@ -194,7 +194,7 @@ fn quote(out: &mut String, source: &Source, span: &Range<usize>, paint: &Paint) 
     let _ = writeln!(out, "{margin} {bar} {indent}{}", paint.wrap("1;31", &"^".repeat(place.width)));
 }
 
-/// Colours, where they are wanted.
+/// Adds colours, if enabled.
 struct Paint {
     colour: bool,
 }

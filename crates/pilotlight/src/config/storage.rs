@@ -1,4 +1,4 @@
-//! Whether a file or block device can hold a namespace, looked at without changing or locking it.
+//! Checks whether a file or block device can hold a namespace, without changing or locking it.
 
 use std::fmt::Display;
 use std::fs::{self, Metadata, OpenOptions};
@@ -53,7 +53,7 @@ impl Unfit {
 }
 
 /// Looks at the file or block device at `path`: that it is there, may be read and written, and holds at least a block.
-/// With `wanted` bytes it may also be missing and possible to create; if it is there it must have that size.
+/// With `wanted` bytes it may also be missing, if it can be created; an existing one must have that size.
 pub(crate) fn look_at(path: &Path, wanted: Option<u64>, block_size: u32) -> Result<Found, Unfit> {
     let meta = match (fs::metadata(path), wanted) {
         (Ok(meta), _) => meta,

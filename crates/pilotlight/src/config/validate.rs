@@ -2,7 +2,7 @@
 //!
 //! Properties: a configuration that passes has no duplicate listener, NQN, NSID, UUID or medium, names only cores that
 //! this process may run on and only files that can be opened, and lies within the bounds of the target's tables. The
-//! machine is handed in, so that the same draft on the same machine gives the same answer; only files are looked at.
+//! machine is an argument, so that the result depends only on arguments and files.
 
 mod background;
 mod limits;
@@ -175,7 +175,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Notes values that stand twice.
+    /// Notes duplicates.
     fn no_duplicates<'v, T: PartialEq + Display + 'v>(&mut self, values: impl IntoIterator<Item = &'v Located<T>>) {
         let mut seen: Vec<&Located<T>> = Vec::new();
         for value in values {

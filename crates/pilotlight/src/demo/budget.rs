@@ -39,7 +39,7 @@ const STEPS: [(Option<f64>, Duration); 4] = [
 const PASS: &str = "pass";
 /// Within this share of the budget it is followed: PASS's upper threshold (3.3), on both sides.
 const MARGIN: f64 = 0.02;
-/// Requests that are due in a second: few, so that the load leaves the target its CPUs.
+/// Requests per second: few, so that the load leaves the target enough CPU time.
 const RATE_IOPS: f64 = 4_000.0;
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -69,7 +69,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Instead of bursts: step a power budget down and up, and say how fast and how exactly the server follows
+    /// Instead of bursts: step a power budget down and up, and report the settling time and the deviation
     #[arg(long, conflicts_with_all = ["bursts", "time_scale", "policy", "seed"])]
     budget: bool,
 
@@ -113,7 +113,7 @@ fn measure(
         contenders.iter().map(|contender| Row { policy: contender.name.clone(), samples: Vec::new() }).collect();
     let bar = waiting(u64::from(args.bursts) * contenders.len() as u64, bursts.lasts(), args.json);
     for round in 0..args.bursts {
-        // Another one first in each round: what one leaves behind it does not always leave to the same.
+        // the first policy rotates, as one policy's after-effects may affect the next
         for at in (0..contenders.len()).map(|nth| (nth + round as usize) % contenders.len()) {
             let contender = &contenders[at];
             let sample = bursts::measure(stage, &bursts, contender, round);

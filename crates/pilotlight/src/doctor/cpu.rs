@@ -66,7 +66,7 @@ pub(super) fn this(tree: &Tree) -> Cpu {
     }
 }
 
-/// Whether the `Features` of /proc/cpuinfo hold a word.
+/// Whether the `Features` of /proc/cpuinfo contain a word.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn has_feature(cpuinfo: &str, name: &str) -> bool {
     let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));

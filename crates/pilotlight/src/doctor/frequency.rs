@@ -1,4 +1,4 @@
-//! Frequency control: who sets the cores' clocks, between which bounds, and whether this process may.
+//! Frequency control: the driver, the limits, and the permissions of this process.
 
 use std::collections::BTreeMap;
 

@@ -35,7 +35,7 @@ pub(super) fn up(tree: &Tree) -> Vec<String> {
     tree.names(NET).into_iter().filter(up).collect()
 }
 
-/// Whether there is a link; interfaces without hardware say `unknown`.
+/// Whether there is a link; virtual interfaces report `unknown`.
 fn carries(tree: &Tree, name: &str) -> bool {
     matches!(tree.text(&format!("{NET}/{name}/operstate")).as_deref(), Some("up" | "unknown") | None)
 }

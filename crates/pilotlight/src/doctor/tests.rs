@@ -1,6 +1,6 @@
 //! Whole reports on recorded machines, and what must hold of every report.
 //!
-//! The trees are small: as many CPUs and queues as it takes to show the machine's shape. To take a wanted change over into
+//! The trees are small: as many CPUs and queues as the machine's shape needs. To accept a change of
 //! the snapshots: `UPDATE_EXPECT=1 cargo test -p pilotlight doctor`.
 
 mod cases;

@@ -1,4 +1,4 @@
-//! Wait instructions: whether a sleeping core can be woken by a store alone, and what it costs where it cannot.
+//! Wait instructions: whether a store can wake a sleeping core, and the cost of other wake-ups.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Connections: which are closed, which go on, and where they come from.
+//! Connections: idle timeout, progress, and sources.
 
 use std::future::pending;
 use std::io::{Read as _, Write as _};

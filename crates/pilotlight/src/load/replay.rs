@@ -45,7 +45,7 @@ pub(super) struct Told {
     requests: u64,
     malformed_lines: u64,
     malformed_first: Vec<String>,
-    /// Requests that came too late to be sorted by time.
+    /// Requests that arrived too late to be sorted by time.
     late_requests: u64,
     /// Why reading ended before the end of the trace.
     ended: Option<String>,
@@ -77,7 +77,7 @@ impl ReplayArgs {
 }
 
 impl Replay {
-    /// Where to look, after the replay, for what was in the trace.
+    /// The statistics of the trace, complete after the replay.
     pub(super) fn told(&self) -> Arc<Mutex<Told>> {
         Arc::clone(&self.told)
     }

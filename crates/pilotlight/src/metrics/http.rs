@@ -28,7 +28,7 @@ struct Page {
     is_loopback: bool,
 }
 
-/// Serves metrics to who connects to `listener`, on other CPUs than these where it may use any.
+/// Serves metrics to clients of `listener`, if possible not on these CPUs.
 ///
 /// # Errors
 /// If the system has no thread or no way to wait left.

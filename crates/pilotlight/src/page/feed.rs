@@ -1,7 +1,7 @@
 //! One sampler for all readers: samples go to connected readers; points are kept for later ones.
 //!
 //! *Properties.* A sample is computed and written once, however many readers there are. Without readers only points are computed. A reader that is too slow
-//! loses samples, and gets the kept points again when it goes on: nothing is kept for it. All of this has a fixed size.
+//! loses samples, and gets the stored points again when it continues: nothing is stored for it. The memory is bounded.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +50,7 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Readers that could still come.
+    /// Free places for readers.
     pub(super) fn places(&self) -> usize {
         self.places.available_permits()
     }
@@ -70,7 +70,7 @@ impl Feed {
         })))
     }
 
-    /// The points so far as an event, and what comes after them.
+    /// The points so far as an event, and the stream of later events.
     fn join(&self) -> (Bytes, Receiver<Bytes>) {
         let points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         let events = self.events.subscribe();
@@ -144,7 +144,7 @@ struct Sampler {
 }
 
 impl Sampler {
-    /// A sample and a point, as far as they are wanted, from one look at the counters.
+    /// A sample and a point, if requested, from one snapshot.
     fn take(&mut self, wants_sample: bool, wants_point: bool) -> (Option<String>, Option<String>) {
         let (now, unix_ms) = (self.watched.look(), unix_ms());
         let sample = wants_sample.then(|| sample::sample(&self.watched.report(&self.sampled, &now), unix_ms));

@@ -67,7 +67,7 @@ pub(super) fn check(method: &Method, path: &str, headers: &HeaderMap, hosts: &[S
     Ok(())
 }
 
-/// The name of the session's cookie. Browsers do not tell ports apart in cookies, so that each server has a name of its own, also two that are
+/// The name of the session's cookie. Browsers do not separate cookies by port, so each server needs a name of its own, also two that are
 /// reached under one address (`ssh -L`).
 ///
 /// # Errors

@@ -1,11 +1,11 @@
 //! A live page of a running server, for browsers.
 //!
-//! *Problem.* An operator wants to see where the watts go while they change a policy or a budget, on a machine of their own. Whatever a
+//! *Problem.* An operator watches power while they change a policy or a budget, from another machine. Whatever a
 //! browser can reach, every page that is open in that browser can try to reach too. *Words.* The *token* is a secret in a file; a login
-//! makes a *session* of it, which a cookie names. A *sample* is one look at the server; a *point* is a coarser one that is kept.
+//! makes a *session*, which a cookie names. A *sample* is a snapshot of the server; a *point* is a coarser one that is stored.
 //!
 //! *Rules.* One sampler for all readers (`feed.rs`), which reads cells that reactors write anyway and wakes none. Every request is checked for
-//! the name it was sent to and the page it came from (`guard.rs`) before it gets to a session (`session.rs`) and a route (`routes.rs`).
+//! its `Host` and `Origin` headers (`guard.rs`) before it gets to a session (`session.rs`) and a route (`routes.rs`).
 //! Changes are requests of the control socket, answered by the same code. All of this runs on the thread of `http.rs`, off the CPUs of reactors.
 //!
 //! *Properties* (tests): no data without a session; memory does not grow with time, reconnects, or readers that stop reading.
@@ -43,7 +43,7 @@ pub(crate) trait Watched: Send + Sync + 'static {
     fn look(&self) -> Snapshot;
     /// The state and the rates between two snapshots; without data that only the main core has.
     fn report(&self, before: &Snapshot, now: &Snapshot) -> Report;
-    /// The answer to a request of the control socket that came over the page, from `peer`.
+    /// Handles a request of the control socket that came over the page, from `peer`.
     fn answer(&self, request: &[u8], peer: &str) -> String;
 }
 

@@ -99,7 +99,7 @@ fn no_session() -> Response {
     refused(StatusCode::UNAUTHORIZED, "log in first")
 }
 
-/// The page for who has a session, the login for others.
+/// The page with a session, else the login.
 async fn page(State(Scope { app, .. }): State<Scope>, headers: HeaderMap) -> Response {
     let is_open = app.session(&headers).is_some();
     typed(HTML, if is_open { include_str!("assets/page.html") } else { include_str!("assets/login.html") })

@@ -14,7 +14,7 @@ use crate::config::TokenFile;
 
 /// How long a token of an operator may be: at least 128 bits where its characters are random hexadecimal digits.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=256;
-/// Bits of the file's mode that let others write it, or everybody read it. A group may read: systemd's credentials have that bit.
+/// Mode bits that let others read or write it, or the group write it. A group may read: systemd's credentials have that bit.
 const TOO_OPEN: u32 = 0o027;
 
 /// A secret.
@@ -32,7 +32,7 @@ impl Token {
     }
 }
 
-/// A file that goes with its owner.
+/// A file that is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MadeFile {
     path: PathBuf,

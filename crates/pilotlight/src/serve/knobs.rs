@@ -25,7 +25,7 @@ struct ThisMachine {
     settings: Settings,
 }
 
-/// The knobs that are set, and to what; shared with who reports them.
+/// The knobs that are set, and their values; shared with reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(Arc<Mutex<BTreeMap<KnobId, (Knob, u64)>>>);
 
@@ -361,7 +361,7 @@ mod tests {
         until_it_is(&max, "1500000");
         let left = fs::read_to_string(&killed).unwrap();
         drop(knobs);
-        // As it stands after a kill: set, and on record by a process that does not live.
+        // as after a kill: set, and in the journal of a dead process
         fs::write(&killed, left.replacen(&format!("\"pid\":{}", std::process::id()), "\"pid\":0", 1)).unwrap();
         fs::write(&max, "1500000\n").unwrap();
         let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &on(&[Some(7)]), &Settings::default()).unwrap();

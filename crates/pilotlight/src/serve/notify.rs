@@ -82,7 +82,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Whether a server works, from two looks at its counters; the first may be the second.
+/// The health of a server from two snapshots; the first may be the second.
 pub(super) fn health(first: &RuntimeStats, now: &RuntimeStats, addresses: usize) -> HealthReport {
     HealthReport {
         reactors: now.reactors.len(),
@@ -92,7 +92,7 @@ pub(super) fn health(first: &RuntimeStats, now: &RuntimeStats, addresses: usize)
     }
 }
 
-/// A reactor that was awake both times, and has neither gone around its loop nor slept in between.
+/// A reactor that was awake in both snapshots, and has neither looped nor slept in between.
 fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
     let is_stuck = |(was, is): (&ReactorStats, &ReactorStats)| {
         let wakes = |stats: &ReactorStats| stats.asleep.each_ref().map(|sleep| sleep.wakes);

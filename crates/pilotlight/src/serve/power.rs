@@ -1,6 +1,6 @@
 //! Power for policies and `pilotlight status`: one sensor, read by a thread of its own.
 //!
-//! **Properties.** No reactor waits for a sensor. What a sensor does not say is no 0 W: the window then has no value. What was not
+//! **Properties.** No reactor waits for a sensor. A missing value is not 0 W: the window then has no value. Modelled
 //! measured but modelled carries the name of its profile.
 
 use std::io;
@@ -22,7 +22,7 @@ use crate::metrics::{PowerFacts, ZoneFacts};
 use crate::status::report::{PowerReading, PowerReport};
 
 /// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second
-/// in which policies look (PASS 3.1), long enough for counters of 10 ms.
+/// of policies (PASS 3.1), long enough for counters of 10 ms.
 const WINDOW: Duration = Duration::from_millis(500);
 /// The driver of the firmware's power meter (acpi_power_meter), which measures the whole system.
 const FIRMWARE: &str = "power_meter";
@@ -49,7 +49,7 @@ struct Spent {
     read_ns: AtomicU64,
 }
 
-/// A sensor that is read again and again, until the end of this.
+/// A sensor that is read periodically, until this is dropped.
 pub(crate) struct Power {
     board: Arc<ReadingBoard>,
     /// Energy of each source since the start.
@@ -119,7 +119,7 @@ impl Meter {
         Self::modelled_of(roots, PROFILE, Some(cpus as u64))
     }
 
-    /// The model knows no drives and no memory, so that it stands for the CPU packages alone.
+    /// The model has no drives and no memory, so it is a source for the CPU packages only.
     fn modelled(roots: &Roots, profile: &str) -> Result<Self, String> {
         Self::modelled_of(roots, profile, None)
     }

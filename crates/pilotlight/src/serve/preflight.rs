@@ -1,7 +1,7 @@
 //! Checks of `--check` beyond the values of the configuration: resources of this machine that the start needs.
 //!
 //! Each is acquired as at the start, and released at once. Nothing is locked, listened on or changed, so that the check can run
-//! beside a running server.
+//! while a server runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -121,7 +121,7 @@ fn policy(choice: &PolicyChoice, topology: &Topology, capabilities: &Capabilitie
     Some(Problem::of_machine(what).help(unsupported.remedy))
 }
 
-/// Whether no policy can hold the budget around the chosen one, which does not use it: the server starts all the same.
+/// Whether no policy can hold the budget by wrapping the chosen one, which does not use it: a warning only.
 fn no_holder(
     operation: &Operation,
     domain: BudgetDomain,

@@ -83,7 +83,7 @@ enum Change {
 /// The changes of a reload.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
-    /// In the order in which they are to be made: what goes first sets free what comes.
+    /// In order: removals make room for additions.
     changes: Vec<Change>,
     /// Differences that only a restart brings about.
     waiting: Vec<String>,
@@ -119,7 +119,7 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) -> Ve
     draining
 }
 
-/// Makes changes in their order. Where hosts were to see less of a subsystem and that has failed, no host is admitted to it.
+/// Makes changes in order. If a removal of access has failed, no host is admitted to that subsystem.
 fn apply_changes(
     state: &mut State,
     changes: Vec<Change>,
@@ -382,7 +382,7 @@ fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsystem
     plan_namespaces(plan, running, wanted, moves);
 }
 
-/// A subsystem goes with its namespaces, unless the storage of one is to be moved and cannot be.
+/// Removes a subsystem with its namespaces, unless storage of one has to be moved and cannot be.
 fn plan_removal(plan: &mut Plan, nqn: &str, moves: &[Move]) {
     if moves.iter().any(|one| one.from.nqn == nqn && one.obstacle.is_some()) {
         plan.waiting.push(format!("subsystem {nqn} stays, as the storage of a namespace cannot be moved"));
@@ -412,7 +412,7 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
     let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ..running.clone() };
     let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
     let is_another = !same_otherwise || !running.backend.is_same_storage(&wanted.backend);
-    // new hosts are for the storage that comes with a restart, not for the one that stays until then
+    // new hosts are for the storage after a restart, not for the present one
     plan.changes.extend(steps.filter(|(admits, _)| !is_another || !admits).map(show));
     if is_another {
         let nsid = running.nsid;

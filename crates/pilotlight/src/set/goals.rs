@@ -31,7 +31,7 @@ docs/budget.md says more.";
 
 /// How long a budget may take until power is within it; the server calls it unreachable before.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at the status.
+/// Interval of status requests.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Args, Clone, Debug)]
@@ -47,7 +47,7 @@ pub(super) struct BudgetArgs {
     #[arg(long)]
     domain: Option<String>,
 
-    /// Only say what would be done
+    /// Only print the effect
     #[arg(long)]
     dry_run: bool,
 
@@ -146,7 +146,7 @@ fn exit_of(answer: &GoalsResponse, no_wait: bool) -> Exit {
     }
 }
 
-/// The tolerance in force after it was set, for people.
+/// The tolerance in force, as text.
 pub(crate) fn tolerance_set(answer: &GoalsResponse, namespace: Option<i64>) -> String {
     let GoalsResponse { policy, goals: in_force, .. } = answer;
     let Some(tolerance) = in_force.tolerances.iter().find(|one| one.nsid.map(i64::from) == namespace) else {

@@ -1,4 +1,4 @@
-//! Goals and power for people.
+//! Goals and power as text.
 
 use super::render::{line, time};
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! `pilotlight status --ready` and `--healthy`: yes or no for a probe, with a reason on one line.
 //!
-//! *Ready*: the server listens and every reactor has gone around its loop. *Healthy*: every reactor that is awake goes around its loop, by the rule of
+//! *Ready*: the server listens and every reactor has looped. *Healthy*: every reactor that is awake loops, by the rule of
 //! the watchdog (`serve/notify.rs`); one that sleeps counts as healthy and is not woken. Both need an answer over the control socket within a time.
 
 use std::sync::mpsc::channel;
@@ -14,7 +14,7 @@ use crate::admin::client::{Client, SocketArgs};
 use crate::admin::request::Request;
 use crate::config::format_duration;
 
-/// Between two looks.
+/// Interval of health requests.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The health of a server.
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct HealthReport {
     /// Reactors in all.
     pub(crate) reactors: usize,
-    /// Those that have gone around their loop since the start.
+    /// Reactors that have looped since the start.
     pub(crate) reactors_started: usize,
     /// Addresses that it listens on.
     pub(crate) addresses: usize,

@@ -1,4 +1,4 @@
-//! From two looks at a server's counters to a report: differences, rates, percentages.
+//! The report of two snapshots of a server's counters: differences, rates, percentages.
 
 use pilotlight_nvmf_target::latency::LatencyWindow;
 use pilotlight_nvmf_target::{CapStats, Capped, NamespaceFailures, ServerStats, TargetThreadStats};
@@ -98,7 +98,7 @@ pub(crate) fn report(
     }
 }
 
-/// The policy, its parameters and what it sees.
+/// The policy, its parameters and its view.
 pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
     let parameters = choice.settings().into_iter().map(|setting| ParameterReport {
         is_set: choice.parameters.iter().any(|(key, _)| key == setting.key),
@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    /// A look after `seconds`, at a server whose every counter grew by `each` a second.
+    /// A snapshot after `seconds`, of a server whose every counter grew by `each` a second.
     fn look(seconds: u64, each: u64) -> Snapshot {
         let value = seconds * each;
         let mut reactor = none_yet();

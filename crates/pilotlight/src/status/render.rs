@@ -1,4 +1,4 @@
-//! A report for people: units everywhere, colours only where they are wanted.
+//! The report as text: with units, and with colours if enabled.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

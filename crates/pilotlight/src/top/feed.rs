@@ -19,7 +19,7 @@ pub(super) enum Update {
     Report(Box<Report>),
     /// There is no connection, and why.
     Lost(String),
-    /// The answer to a request, for people.
+    /// The response to a request, as text.
     Answer(Result<String, String>),
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Starts asking, first through this connection.
+    /// Starts the thread, with this connection.
     pub(super) fn start(socket: SocketArgs, client: Client, interval: Duration) -> io::Result<Self> {
         let (update, updates) = channel();
         let (requests, wanted) = sync_channel(1);
@@ -40,7 +40,7 @@ impl Feed {
         Ok(Self { updates, requests })
     }
 
-    /// Asks for a change. One that comes while the server has not answered the one before is left out.
+    /// Sends a request. One that comes before the previous response is dropped.
     pub(super) fn request(&self, request: Request) {
         match self.requests.try_send(request) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}

@@ -1,4 +1,4 @@
-//! The lines that say what the server is, what it gives, and what it draws.
+//! The header: the server, its load, and its power.
 
 use std::collections::VecDeque;
 

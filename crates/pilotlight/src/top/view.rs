@@ -26,7 +26,7 @@ const WITH_LEGEND: u16 = 10;
 /// The connection to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// Nothing has come yet.
+    /// No status yet.
     Asking,
     Up,
     /// It is broken, and why.
@@ -169,7 +169,7 @@ enum Side {
 fn paragraph(text: &str, style: Style, most: u16, space: &mut Space, side: Side, buffer: &mut Buffer) {
     let width = usize::from(space.rest.width.max(1));
     let needed: usize = text.lines().map(|line| line.chars().count().div_ceil(width).max(1)).sum();
-    // words that move to the next line can make it one more
+    // word wrap may need one more line
     let needed = needed + usize::from(needed > text.lines().count());
     let lines = u16::try_from(needed).unwrap_or(most).min(most);
     let area = if side == Side::Top { space.top(lines) } else { space.bottom(lines) };

@@ -1,4 +1,4 @@
-//! The control socket: who may use it, what it answers, and what `status`, `set` and `namespace` make of it.
+//! The control socket: access, responses, and the commands `status`, `set` and `namespace`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -218,7 +218,7 @@ fn is_ignored(signal: i32) -> bool {
     u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
 }
 
-/// A server that hangs must not take those with it who ask.
+/// Clients end although the server hangs.
 #[test]
 fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
     use std::os::unix::process::ExitStatusExt as _;

@@ -1,6 +1,6 @@
 //! Power budgets of a running server: set, ended, exchanged, kept over a restart; and what a killed server has changed.
 //!
-//! Watts are modelled: this machine need not have a sensor. Those that need a CPU quota, which takes a cgroup that can be written, say that
+//! Power is modelled: this machine needs no sensor. Tests that need a CPU quota, which takes a writable cgroup, report that
 //! they are skipped where there is none.
 
 use std::fs;
@@ -14,7 +14,7 @@ use crate::process::{Server, run, text};
 
 const MEMORY: [&str; 3] = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--sensor=modelled"];
 
-/// A server with these options beside [`MEMORY`].
+/// A server with these options in addition to [`MEMORY`].
 fn start(options: &[&str]) -> Server {
     Server::start(&[&MEMORY[..], options].concat())
 }
@@ -176,7 +176,7 @@ fn capped(folder: &Path) -> Option<Server> {
     capped_by(folder, "cpu-bandwidth", &[])
 }
 
-/// The same with this policy and these options; the machine is looked at with `cpu-bandwidth`.
+/// The same with this policy and these options; the machine is checked with `cpu-bandwidth`.
 fn capped_by(folder: &Path, policy: &str, more: &[&str]) -> Option<Server> {
     let sensor = format!("--sensor=modelled:{}", profile(folder).display());
     let options = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--cores=0,1"];

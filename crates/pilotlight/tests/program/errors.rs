@@ -52,7 +52,7 @@ fn no_error_type_has_its_cause_in_its_text_and_as_its_source() {
     assert!(seen > 100, "only {seen} errors found");
 }
 
-/// Nothing that is longer than a word stands twice in a message.
+/// No phrase is repeated in a message.
 fn check(args: &[&str], cause: &str) {
     let output = run(args);
     let said = text(&output.stderr);

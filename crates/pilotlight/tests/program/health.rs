@@ -1,4 +1,4 @@
-//! Probes: `status --ready` and `--healthy` of a server that works, that sleeps, that is stopped, and that is gone.
+//! Probes: `status --ready` and `--healthy` of a server that works, sleeps, is stopped, or has ended.
 
 use crate::process::{Server, text};
 

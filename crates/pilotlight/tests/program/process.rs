@@ -54,7 +54,7 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `pilotlight serve` and waits until it serves.
     ///
-    /// Its control socket is its own, unless the arguments say where it is or name a file.
+    /// It has a control socket of its own, unless the arguments have one or name a file.
     pub(crate) fn start(args: &[&str]) -> Self {
         if args.iter().any(|arg| ["--config", "--admin-socket"].contains(arg)) {
             return Self::start_as(args, None);
@@ -110,7 +110,7 @@ impl Server {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Asks for the status until it is as wanted.
+    /// Requests the status until it matches.
     pub(crate) fn status_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         let mut status = Value::Null;
@@ -158,7 +158,7 @@ impl Server {
         rustix::process::kill_process(pid, signal.unwrap()).unwrap();
     }
 
-    /// Waits for a line of the log that contains `words`.
+    /// Waits for a line of the log with this text.
     pub(crate) fn expect_log(&self, words: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();

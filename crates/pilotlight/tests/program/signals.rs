@@ -1,4 +1,4 @@
-//! Signals: drain, leave at once, reload.
+//! Signals: drain, immediate exit, reload.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::process::{Server, run, text};
 const NQN: &str = "nqn.2024-05.com.example:disks";
 /// Listens anywhere, with a little memory.
 const SMALL: [&str; 6] = ["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--nqn", NQN];
-/// Bytes of a write that does not fit into its capsule, so that the server has to ask for its data.
+/// Bytes of a write that does not fit into its capsule, so that the server has to send an R2T.
 const LARGE: u32 = 128 * 1024;
 
 /// Leaves a write unfinished: the server has sent an R2T, and the peer sends no data.
@@ -102,7 +102,7 @@ fn write_config(path: &Path, namespaces: &[(u32, &str)]) {
     fs::write(path, text).unwrap();
 }
 
-/// A server with a configuration file that has these namespaces; the file lives as long as the directory.
+/// A server with a configuration file that has these namespaces; the file is deleted with the directory.
 fn configured(namespaces: &[(u32, &str)]) -> (Server, PathBuf, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("server.toml");

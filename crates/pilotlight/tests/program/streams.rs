@@ -63,7 +63,7 @@ fn commands_that_ask_a_server_or_load_it() {
     check(&["load", "--target", &target, "--nqn", nqn, "--number_ios", "8", "--json"]);
 }
 
-/// Ends the process that a failed test leaves behind.
+/// Ends the process if a test has failed.
 struct Guard(Child);
 
 impl Drop for Guard {

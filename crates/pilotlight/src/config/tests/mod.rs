@@ -1,4 +1,4 @@
-//! Every kind of mistake, with the exact words that the user reads. `UPDATE_EXPECT=1 cargo test` writes them anew.
+//! All kinds of errors, with their exact text. `UPDATE_EXPECT=1 cargo test` updates it.
 
 mod policy;
 mod server;

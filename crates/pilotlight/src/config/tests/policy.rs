@@ -1,5 +1,5 @@
-//! Mistakes about reactors, the policy and the control socket, with the exact words that the user reads, and what holds
-//! where there is none. `UPDATE_EXPECT=1 cargo test` writes them anew.
+//! Errors about reactors, the policy and the control socket, with their exact text, and valid
+//! configurations. `UPDATE_EXPECT=1 cargo test` updates the text.
 
 use expect_test::{Expect, expect};
 use pilotlight_plant::{CoreId, Topology};

@@ -47,7 +47,7 @@ impl Checker<'_> {
         })
     }
 
-    /// The backend with what `checksums`, `checksums_file` and `trim` ask for.
+    /// The backend with `checksums`, `checksums_file` and `trim`.
     pub(super) fn tracked(&mut self, written: &NamespaceDraft, spec: BackendSpec, block_size: u32) -> BackendSpec {
         let (mut tracking, inner) = match spec {
             BackendSpec::Tracked { tracking, inner } => (tracking, *inner),

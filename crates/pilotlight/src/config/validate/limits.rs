@@ -13,7 +13,7 @@ use crate::config::units::{format_duration, parse_duration};
 
 /// Default buffers of an I/O thread in bytes: 512 requests of 128 KiB in flight.
 const BUFFERS_PER_THREAD: u64 = 64 << 20;
-/// The least: eight requests of 128 KiB, or one could hold up all others.
+/// The minimum: eight requests of 128 KiB, so that one cannot block all others.
 const MIN_BUFFERS_PER_THREAD: u64 = 1 << 20;
 /// The least memory for queues in bytes: an admin queue and two I/O queues of 1,024 entries.
 const MIN_QUEUE_MEMORY: u64 = 1 << 20;
@@ -92,7 +92,7 @@ impl Checker<'_> {
         self.size(written, &(least..=most), default, "of buffers", "max_memory less what queues need")
     }
 
-    /// The part of the memory that is kept for the state of queues; `left` is what buffers leave of it.
+    /// Memory for the state of queues; `left` is the memory that buffers do not use.
     fn queue_memory(&mut self, written: Option<&Text>, max_memory: u64, left: u64) -> u64 {
         let mebibytes = (max_memory / QUEUE_MEMORY_ONE_IN) & !((1 << 20) - 1);
         let default = mebibytes.clamp(MIN_QUEUE_MEMORY, MOST_QUEUE_MEMORY).min(left);

@@ -1,4 +1,4 @@
-//! Addresses: where to listen, and what to tell hosts.
+//! Addresses to listen on and to advertise.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -109,7 +109,7 @@ impl Checker<'_> {
     }
 }
 
-/// A port of this machine alone, or an IP address and a port.
+/// A port of 127.0.0.1, or an IP address and a port.
 pub(super) fn port_or_address(text: &str) -> Option<SocketAddr> {
     let port = text.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     port.or_else(|| text.parse().ok())
@@ -156,7 +156,7 @@ fn parse_advertised(text: &str) -> Result<(String, u16), String> {
     let (name, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
     let named = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-    // what consists of digits and dots alone is a mistyped address
+    // digits and dots only: a mistyped address
     let is_name = name.chars().all(named) && name.chars().any(|c| c.is_ascii_alphabetic());
     if !is_name || name.len() > MAX_TRADDR {
         return Err(wrong());

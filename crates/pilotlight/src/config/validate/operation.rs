@@ -55,7 +55,7 @@ impl Checker<'_> {
         Some(count)
     }
 
-    /// All that [`pilotlight_nvmf_target::config::ServerConfig`] does not say.
+    /// The settings in addition to [`pilotlight_nvmf_target::config::ServerConfig`].
     pub(super) fn operation(&mut self, draft: &Draft, reactors: Reactors, subsystems: &[SubsystemConfig]) -> Operation {
         let operation = Operation {
             reactors,

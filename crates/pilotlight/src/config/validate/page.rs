@@ -1,4 +1,4 @@
-//! The live page: where it is served, under which names, and the file of its token.
+//! The live page: its address, accepted host names, and the token file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::config::problem::{Origin, Problem};
 const TICK: Duration = Duration::from_secs(1);
 /// Prefix of a Unix socket.
 const UNIX: &str = "unix:";
-/// The ending of the file that the server makes for its token, beside the control socket.
+/// The extension of the token file that the server writes next to the control socket.
 const TOKEN: &str = "page-token";
 
 impl Checker<'_> {

@@ -1,4 +1,4 @@
-//! Subsystems and their namespaces: names and numbers that are valid and stand once, and storage that is there.
+//! Subsystems and their namespaces: valid, unique names and numbers, and existing storage.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::config::storage::{self, Medium, medium_of};
 /// Block size in bytes of a namespace that was given none, where its medium does not decide.
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
 
-/// Things that may stand only once in the whole server.
+/// Values that must be unique in the server.
 #[derive(Default)]
 struct Once {
     uuids: Vec<Located<Uuid>>,

@@ -25,7 +25,7 @@ use crate::metrics::{OTHER_HOSTS, PowerFacts};
 use crate::serve::power::SYSTEM;
 use crate::status::report::{EnergySharesReport, EnergyUserReport, EnergyZoneReport};
 
-/// Time between two looks.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 /// A request costs about as much CPU time as moving this number of bytes: busy time of a polling reactor for reads of 4 KiB and of 128 KiB from memory (depth 8, static,
 /// 2026-11-26: 4.3 us and 65 us, which is 4.7 KiB; writes 7.9 us and 192 us, 1.3 KiB; medians of three runs on a machine that was not quiet).
@@ -141,7 +141,7 @@ impl State {
         }
     }
 
-    /// Divides what zones have taken that were read again since the last look.
+    /// Divides the energy of zones that have a new reading.
     fn add(&mut self, counters: &Arc<Counters>, power: &PowerFacts, floor_uw: Option<u64>, idle: Idle) {
         for zone in &power.zones {
             let known = self.zones.entry(zone.name.clone()).or_default();

@@ -23,7 +23,7 @@ use crate::serve::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
 use crate::status::measure;
 use crate::status::report::{BudgetReport, GoalsResponse, NameAndValue, ScheduleEntryReport};
 
-/// Between two looks at a budget: half a window of the sensor.
+/// Interval of checks of a budget: half a window of the sensor.
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest wait for the end of a budget, so that a clock that is set is noticed.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ struct Planned {
 }
 
 impl Admin {
-    /// Keeps goals in force and looks whether power stays within the budget, until [`Admin::stop_watching`].
+    /// Keeps goals in force and checks whether power stays within the budget, until [`Admin::stop_watching`].
     pub(in crate::serve) fn watch_budget(&self) {
         while self.watch.wait(self.look_at_budget()) {}
     }
@@ -82,12 +82,12 @@ impl Admin {
         self.energy_watch.note(|state| state.is_stopped = true);
     }
 
-    /// Lets the thread that watches look at once.
+    /// Wakes the watching thread.
     pub(super) fn goals_have_changed(&self) {
         self.watch.note(|state| state.is_changed = true);
     }
 
-    /// How long nothing has to be looked at; `None`: until goals are changed.
+    /// Time until the next check; `None`: until goals are changed.
     fn look_at_budget(&self) -> Option<Duration> {
         let mut state = self.state();
         let now_s = budget::now_s();
@@ -142,7 +142,7 @@ impl Admin {
         }
     }
 
-    /// Asks something else of the policy in charge, and of those after it; or only answers what that would be.
+    /// Changes the goals of the active policy and of later ones; or only reports the effect.
     pub(super) fn set_goals(&self, request: &GoalsRequest) -> Result<GoalsResponse, Refusal> {
         let now_s = budget::now_s();
         let mut state = self.state();
@@ -351,7 +351,7 @@ fn check_holder(policy: &PolicyChoice) -> Result<(), Refusal> {
 /// Lets the policy decide that is right for the goals in force, if it is another than before.
 ///
 /// # Errors
-/// Why it cannot: the one before goes on, and it is not tried again for these goals.
+/// Why not: the previous policy stays active, and the change is not retried for these goals.
 fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
     let candidates = holder::candidates_for(&state.operation, server);
     if candidates == state.candidates {
@@ -395,7 +395,7 @@ fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
     state.operation.goals = goals;
 }
 
-/// The tolerance of the server, for people.
+/// The tolerance of the server, as text.
 pub(in crate::serve) fn tolerance_of(goals: &Goals) -> String {
     format_tolerance(goals.tolerance(Scope::Server).map(LatencyBound::from))
 }

@@ -1,4 +1,4 @@
-//! Hosts by hand: who may connect, who is connected, and whose associations end.
+//! Allowed hosts, associations, and their end, at run time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -91,7 +91,7 @@ impl Admin {
         Connections { connections: self.server.associations().iter().map(connection).collect() }
     }
 
-    /// Ends the associations of a host; it may come back.
+    /// Ends the associations of a host, which may reconnect.
     pub(super) fn disconnect(&self, request: &DisconnectRequest) -> Result<EndedReport, Refusal> {
         let DisconnectRequest { host, nqn } = request;
         if !host.is_empty() {

@@ -115,7 +115,7 @@ fn read_only() -> Refusal {
         .help("the user that runs the server, and root, may")
 }
 
-/// The answer's line; what was refused stands in the server's log too.
+/// The response line; a refusal is also logged.
 fn log<T: Serialize>(by: &Author, what: &str, outcome: Result<T, Refusal>) -> String {
     if let Err(refusal) = &outcome {
         warn!(command = what, reason = %refusal.message, "{} request refused", by.name());
@@ -128,7 +128,7 @@ impl Admin {
     fn status(&self, session: &mut Snapshot) -> Report {
         self.server.watch_latency();
         let now = self.take_snapshot();
-        // after the counters: asking wakes the main core, and that is not to be seen
+        // after the counters, as this wakes the main core
         let report = self.report_of(session, &now, true);
         let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
         *session = now;
@@ -169,7 +169,7 @@ impl Admin {
         Report { goals, priorities, budget, power, page, energy_shares: self.energy_shares(), ..report }
     }
 
-    /// Whether it works, from counters alone: no core is woken.
+    /// The health, from counters only: no core is woken.
     fn health(&self, session: &mut Session) -> HealthReport {
         let now = self.server.runtime_stats();
         let first = session.first.get_or_insert_with(|| now.clone());

@@ -24,7 +24,7 @@ use crate::save::SaveReport;
 use crate::serve::budget::{self, Configured, GoalOverrides};
 use crate::serve::reload;
 
-/// Where the configuration goes.
+/// The destination of the configuration.
 struct Target {
     path: PathBuf,
     /// Its text when it was read; `None`: a new file of a server that was started with flags.
@@ -89,7 +89,7 @@ impl Admin {
         Ok(Target { path: path.to_owned(), before: None })
     }
 
-    /// Makes a text say what runs.
+    /// Edits a text to match the running state.
     fn change(&self, state: &State, edit: &mut Edit) {
         if state.operation.policy != state.policy_read {
             edit.set_policy(&state.operation.policy);

@@ -72,7 +72,7 @@ pub(in crate::serve) struct BudgetOverride {
     pub(in crate::serve) until_s: Option<u64>,
 }
 
-/// Where the budget in force comes from.
+/// The source of the budget in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::serve) enum Origin {
     Configuration,
@@ -86,7 +86,7 @@ pub(in crate::serve) struct InForce {
     /// In microwatts.
     pub(in crate::serve) budget_uw: Option<u64>,
     pub(in crate::serve) origin: Origin,
-    /// When something else may come into force, in seconds since 1970.
+    /// When the budget may change, in seconds since 1970.
     pub(in crate::serve) until_s: Option<u64>,
 }
 

@@ -69,7 +69,7 @@ impl Store {
         Self { path }
     }
 
-    /// Where it is, for people.
+    /// The path, as text.
     pub(in crate::serve) fn place(&self) -> Option<String> {
         self.path.as_ref().map(|path| path.display().to_string())
     }

@@ -70,7 +70,7 @@ fn a_move_that_fails_is_tried_again() {
     assert_eq!(reload(&running, &to, Recorder::default()).1, to);
 }
 
-/// A file that was added by hand under one number does not change it because the configuration has it under another.
+/// A file that was added under one number at run time keeps it although the configuration has it under another.
 #[test]
 fn namespaces_added_at_run_time_are_not_moved() {
     let mut state = state(&server(vec![]));

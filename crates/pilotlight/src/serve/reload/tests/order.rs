@@ -1,4 +1,4 @@
-//! No host sees anything during a reload that neither configuration shows it.
+//! No host sees a namespace during a reload that neither configuration shows it.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +79,7 @@ fn no_host_is_admitted_where_hiding_has_failed() {
     assert_eq!(reload(&running, &to, Recorder::default()).1, to);
 }
 
-/// Which storage a host sees.
+/// The storage that a host sees.
 fn sees(config: &ServerConfig, host: &str) -> BTreeSet<String> {
     let names = |hosts: &[String]| hosts.is_empty() || hosts.iter().any(|other| other == host);
     let admitting = config.subsystems.iter().filter(|subsystem| names(&subsystem.allowed_hosts));
