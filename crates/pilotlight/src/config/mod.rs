@@ -1,12 +1,12 @@
 //! From what the user wrote, on the command line or in a file, to a checked [`ServerConfig`].
 //!
-//! flags or file -> draft (every value with its place) -> validated configuration, or every problem at once.
+//! flags or file -> `keys::Draft` (values with their places) -> checked configuration, or all problems at once.
 
 mod caps;
-mod draft;
 mod edit;
 mod file;
 mod flags;
+mod keys;
 mod machine;
 mod moment;
 pub(crate) mod nqn;
@@ -15,6 +15,7 @@ mod operation;
 mod power;
 mod problem;
 mod schedule;
+mod schema;
 mod section;
 mod storage;
 mod tolerance;
@@ -145,7 +146,7 @@ fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded,
 pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &Machine) -> Result<Loaded, Refused> {
     let (mut draft, problems) = file::read(&text);
     draft.roots.clone_from(&args.roots);
-    draft.page.tick_ms = args.page_tick;
+    draft.page_tick_ms = args.page_tick;
     let base = directory_of(path);
     check(&draft, problems, machine, &base, Some(Source { name: path.display().to_string(), text }))
 }
@@ -173,7 +174,7 @@ fn directory_of(path: &Path) -> PathBuf {
 /// Checks a draft. After errors of reading the values are not checked, so that an unknown `nqm` is not
 /// followed by a missing `nqn`.
 fn check(
-    draft: &draft::Draft,
+    draft: &keys::Draft,
     unreadable: Vec<Problem>,
     machine: &Machine,
     base: &Path,
@@ -200,13 +201,13 @@ pub(crate) fn check_namespace<'a>(
     machine: &Machine,
 ) -> Result<(NamespaceConfig, Vec<String>), Refusal> {
     let located = |field, value| Located::new(value, Origin::Flag(field));
-    let draft = draft::NamespaceDraft {
+    let draft = keys::Namespace {
         at: Origin::Default,
         nsid: Some(Located::new(nsid, Origin::Flag("nsid"))),
         backend: Some(located("backend", new.backend.clone())),
         block_size: new.block_size.map(|size| Located::new(size, Origin::Flag("block_size"))),
         uuid: new.uuid.clone().map(|uuid| located("uuid", uuid)),
-        ..draft::NamespaceDraft::default()
+        ..keys::Namespace::default()
     };
     let (namespace, problems) = validate::validate_namespace(&draft, others, machine);
     if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {

@@ -1,6 +1,7 @@
 //! All kinds of errors, with their exact text. `UPDATE_EXPECT=1 cargo test` updates it.
 
 mod policy;
+mod reference;
 mod server;
 mod storage;
 mod text;

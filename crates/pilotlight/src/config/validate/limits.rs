@@ -7,7 +7,7 @@ use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerConfig};
 
 use super::Checker;
-use crate::config::draft::{Draft, LimitsDraft, Text};
+use crate::config::keys::{self, Draft, Text};
 use crate::config::problem::{Origin, Problem};
 use crate::config::units::{format_duration, parse_duration};
 
@@ -34,7 +34,7 @@ const HOST_QUEUES: RangeInclusive<u32> = 2..=1_000_000;
 
 impl Checker<'_> {
     /// All limits.
-    pub(super) fn limits(&mut self, written: &LimitsDraft, io_threads: u32) -> Limits {
+    pub(super) fn limits(&mut self, written: &keys::Limits, io_threads: u32) -> Limits {
         let default = Limits::default();
         let max_memory = self.max_memory(written.max_memory.as_ref());
         let buffer_memory = self.buffer_memory(written.buffer_memory.as_ref(), max_memory, io_threads);

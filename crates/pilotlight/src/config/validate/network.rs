@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use pilotlight_nvmf_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
 
 use super::Checker;
-use crate::config::draft::{ReferralDraft, Text};
+use crate::config::keys::{Referral, Text};
 use crate::config::problem::{Located, Problem};
 
 /// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
@@ -65,7 +65,7 @@ impl Checker<'_> {
     }
 
     /// Referrals to other discovery services. A referral to this server would be a loop.
-    pub(super) fn referrals(&mut self, written: &[ReferralDraft], listeners: &[SocketAddr]) -> Vec<(String, u16)> {
+    pub(super) fn referrals(&mut self, written: &[Referral], listeners: &[SocketAddr]) -> Vec<(String, u16)> {
         let mut referrals: Vec<(String, u16)> = Vec::new();
         for draft in written {
             let Some(text) = &draft.address else {

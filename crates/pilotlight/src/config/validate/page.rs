@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Checker;
 use super::network::port_or_address;
 use crate::admin::NONE;
-use crate::config::draft::{PageDraft, Text};
+use crate::config::keys::{self, Text};
 use crate::config::operation::{AdminSocket, Page, PageAddress, TokenFile};
 use crate::config::problem::{Origin, Problem};
 
@@ -19,7 +19,12 @@ const TOKEN: &str = "page-token";
 
 impl Checker<'_> {
     /// The page, if one is to be served.
-    pub(super) fn page(&mut self, written: &PageDraft, control: Option<&AdminSocket>) -> Option<Page> {
+    pub(super) fn page(
+        &mut self,
+        written: &keys::Page,
+        tick_ms: Option<u64>,
+        control: Option<&AdminSocket>,
+    ) -> Option<Page> {
         let listen = written.listen.as_ref().filter(|listen| listen.value != NONE);
         let Some(listen) = listen else {
             self.page_without_address(written);
@@ -28,10 +33,10 @@ impl Checker<'_> {
         let address = self.page_address(listen);
         let hosts = written.hosts.iter().filter_map(|host| self.page_host(host)).collect();
         let token = self.token_file(written.token_file.as_ref(), &listen.at, control);
-        Some(Page { listen: address?, hosts, token: token?, tick: written.tick_ms.map_or(TICK, Duration::from_millis) })
+        Some(Page { listen: address?, hosts, token: token?, tick: tick_ms.map_or(TICK, Duration::from_millis) })
     }
 
-    fn page_without_address(&mut self, written: &PageDraft) {
+    fn page_without_address(&mut self, written: &keys::Page) {
         let of_token = written.token_file.as_ref();
         if let Some(text) = of_token.or(written.hosts.first()) {
             let problem = Problem::warning(&text.at, "has no effect: no page is served".to_owned());

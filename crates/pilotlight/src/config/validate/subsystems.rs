@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Checker;
 use super::background::is_tracked;
-use crate::config::draft::{NamespaceDraft, SubsystemDraft, Text};
+use crate::config::keys::{Namespace, Subsystem, Text};
 use crate::config::nqn;
 use crate::config::problem::{Located, Origin, Problem};
 use crate::config::storage::{self, Medium, medium_of};
@@ -30,11 +30,7 @@ struct Once {
 
 impl Checker<'_> {
     /// All subsystems. `listener` is what the NQN of one that has none follows from.
-    pub(super) fn subsystems(
-        &mut self,
-        written: &[SubsystemDraft],
-        listener: Option<SocketAddr>,
-    ) -> Vec<SubsystemConfig> {
+    pub(super) fn subsystems(&mut self, written: &[Subsystem], listener: Option<SocketAddr>) -> Vec<SubsystemConfig> {
         if written.is_empty() {
             let problem = Problem::error(&Origin::Default, "the file has no [[subsystem]]");
             self.problem(problem.help("add one, with an `nqn` and a [[subsystem.namespace]]"));
@@ -46,13 +42,8 @@ impl Checker<'_> {
         subsystems
     }
 
-    fn subsystem(
-        &mut self,
-        written: &SubsystemDraft,
-        listener: Option<SocketAddr>,
-        once: &mut Once,
-    ) -> SubsystemConfig {
-        let numbers = written.namespaces.iter().filter_map(|namespace| namespace.nsid.as_ref());
+    fn subsystem(&mut self, written: &Subsystem, listener: Option<SocketAddr>, once: &mut Once) -> SubsystemConfig {
+        let numbers = written.namespace.iter().filter_map(|namespace| namespace.nsid.as_ref());
         self.no_duplicates(numbers);
         self.no_duplicates(&written.allowed_hosts);
         for host in &written.allowed_hosts {
@@ -64,11 +55,11 @@ impl Checker<'_> {
             serial: written.serial.as_ref().map(|serial| self.serial(serial)),
             allowed_hosts: written.allowed_hosts.iter().map(|host| host.value.clone()).collect(),
             controller_ids,
-            namespaces: written.namespaces.iter().filter_map(|namespace| self.namespace(namespace, once)).collect(),
+            namespaces: written.namespace.iter().filter_map(|namespace| self.namespace(namespace, once)).collect(),
         }
     }
 
-    fn subsystem_nqn(&mut self, written: &SubsystemDraft, listener: Option<SocketAddr>) -> String {
+    fn subsystem_nqn(&mut self, written: &Subsystem, listener: Option<SocketAddr>) -> String {
         let of_machine = || nqn::of_machine(&self.machine.id, listener);
         match &written.nqn {
             Some(nqn) => {
@@ -134,7 +125,7 @@ impl Checker<'_> {
     /// A namespace that is to join those of a running server.
     pub(super) fn joining_namespace<'a>(
         &mut self,
-        written: &NamespaceDraft,
+        written: &Namespace,
         others: impl Iterator<Item = &'a NamespaceConfig>,
     ) -> Option<NamespaceConfig> {
         let mut once = Once::default();
@@ -157,7 +148,7 @@ impl Checker<'_> {
     }
 
     /// One namespace; `None` where there is no storage to go on with.
-    fn namespace(&mut self, written: &NamespaceDraft, once: &mut Once) -> Option<NamespaceConfig> {
+    fn namespace(&mut self, written: &Namespace, once: &mut Once) -> Option<NamespaceConfig> {
         let nsid = self.nsid(written);
         let block_size = self.block_size(written);
         let uuid = written.uuid.as_ref().and_then(|uuid| self.uuid(uuid, once));
@@ -168,7 +159,7 @@ impl Checker<'_> {
         Some(NamespaceConfig { nsid, backend, block_size, uuid, hosts })
     }
 
-    fn nsid(&mut self, written: &NamespaceDraft) -> u32 {
+    fn nsid(&mut self, written: &Namespace) -> u32 {
         if written.nsid.is_none() {
             let help = "give the number under which hosts see it, such as `nsid = 1`; it must not change later";
             self.problem(Problem::error(&written.at, "`nsid` is missing").help(help));
@@ -178,7 +169,7 @@ impl Checker<'_> {
 
     /// The configured block size, else the sector size of the medium: AWUPF 0 promises hosts that a power
     /// failure does not tear a block, and media guarantee that for a sector.
-    fn block_size(&mut self, written: &NamespaceDraft) -> u32 {
+    fn block_size(&mut self, written: &Namespace) -> u32 {
         let sector = self.sector_size(written);
         let (size, at) = match &written.block_size {
             None if is_tracked(written) => (DEFAULT_BLOCK_SIZE, &written.at),
@@ -203,7 +194,7 @@ impl Checker<'_> {
     }
 
     /// Bytes in a sector of the medium of a namespace; `None` if it has none, or they are not known.
-    fn sector_size(&self, written: &NamespaceDraft) -> Option<u32> {
+    fn sector_size(&self, written: &Namespace) -> Option<u32> {
         let spec = written.backend.as_ref()?.value.parse::<BackendSpec>().ok()?.relative_to(self.base);
         (self.machine.sector_size)(spec.path()?)
     }
@@ -223,7 +214,7 @@ impl Checker<'_> {
         }
     }
 
-    fn backend(&mut self, written: &NamespaceDraft, block_size: u32, once: &mut Once) -> Option<BackendSpec> {
+    fn backend(&mut self, written: &Namespace, block_size: u32, once: &mut Once) -> Option<BackendSpec> {
         let Some(text) = &written.backend else {
             let help = "say what holds its blocks, such as `backend = \"mem:1GiB\"` or `backend = \"file:/path\"`";
             self.problem(Problem::error(&written.at, "`backend` is missing").help(help));
