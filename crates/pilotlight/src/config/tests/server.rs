@@ -196,6 +196,10 @@ drain_timeout = "2h"
               = use 1ms to 1h
         "#]],
     );
+}
+
+#[test]
+fn limits_of_the_machine() {
     refused(
         &with_subsystem("[limits]\nmax_memory = \"16GiB\"\n"),
         expect![[r#"

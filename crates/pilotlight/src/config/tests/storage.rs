@@ -25,6 +25,10 @@ fn subsystems() {
           = for example `nqn = "nqn.2014-08.org.nvmexpress:uuid:4f473c7f-70b4-51c5-9e01-e71a877f08dc"` (made from this machine's identity)
     "#]],
     );
+}
+
+#[test]
+fn subsystem_names() {
     refused(
         r#"
 [[subsystem]]
@@ -108,6 +112,10 @@ fn namespaces() {
           = say what holds its blocks, such as `backend = "mem:1GiB"` or `backend = "file:/path"`
     "#]],
     );
+}
+
+#[test]
+fn namespace_values() {
     refused(
         &in_subsystem(
             r#"
@@ -174,11 +182,8 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
     );
 }
 
-#[test]
-fn files() {
-    refused(
-        &in_subsystem(
-            r#"
+/// Namespaces on missing, unsuitable and shared files.
+const FILES: &str = r#"
 [[subsystem.namespace]]
 nsid = 1
 backend = "file:missing.img"
@@ -214,8 +219,12 @@ backend = "file:disk.img?size=2MiB"
 [[subsystem.namespace]]
 nsid = 9
 backend = "file:other.img?size=5000"
-"#,
-        ),
+"#;
+
+#[test]
+fn files() {
+    refused(
+        &in_subsystem(FILES),
         expect![[r#"
             error: subsystem[0].namespace[0].backend: missing.img: no such file or directory
              --> server.toml:6:11

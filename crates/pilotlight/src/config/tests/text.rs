@@ -184,6 +184,10 @@ namespace = { nsid = 1 }
                |             ^^^^^^^^^^^^
         "#]],
     );
+}
+
+#[test]
+fn tables_of_the_wrong_kind() {
     refused(
         "[subsystem]\nnqn = \"nqn.2024-05.com.example:a\"\n",
         expect![[r#"

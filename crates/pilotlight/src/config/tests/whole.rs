@@ -215,11 +215,16 @@ fn a_file_says_everything() {
     assert_eq!(loaded.operation.goals.minimums, [(5, 50_000_000)]);
     assert_eq!(loaded.may_shrink, []);
     assert!(loaded.operation.mdns);
+    assert_eq!(loaded.config, server_of_every_key(bench.dir.path()));
+}
+
+/// The server of [`EVERY_KEY`] in this directory.
+fn server_of_every_key(dir: &Path) -> ServerConfig {
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
-    let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };
-    let dir = bench.dir.path().display();
-    let archive = format!("checked={dir}/archive.sums,trim:file:{dir}/archive.img?size=10GiB").parse().unwrap();
-    let expected = ServerConfig {
+    let disk = BackendSpec::File { path: dir.join("disk.img"), size: None };
+    let archive =
+        format!("checked={0}/archive.sums,trim:file:{0}/archive.img?size=10GiB", dir.display()).parse().unwrap();
+    ServerConfig {
         named_hosts: Vec::new(),
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
@@ -268,8 +273,7 @@ fn a_file_says_everything() {
             trim_bytes_per_s: 500_000_000,
         },
         power_states: true,
-    };
-    assert_eq!(loaded.config, expected);
+    }
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::config::{ServerConfig, SubsystemConfig};
 
-use super::{Change, Plan, describe, plan, settled, settled_operation};
+use super::change::{Change, describe};
+use super::plan::{Plan, plan, settled, settled_operation};
 use crate::config::{Cap, Operation, PageAddress, Priority, SensorChoice, TokenFile, format_cap, name_of};
 use crate::serve::admin::exists;
 

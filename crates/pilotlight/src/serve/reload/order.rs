@@ -11,7 +11,7 @@
 //!
 //! An empty list means any host. So if the old and the new list have no host in common, the first step sets [`NO_HOST`].
 
-use super::Change;
+use super::change::Change;
 
 /// A host list with this name allows no host: the target does not accept an empty host NQN as listed.
 const NO_HOST: &str = "";

@@ -9,14 +9,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerStats};
+use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_power::shares::Idle;
 
 use super::*;
 use crate::admin::group::Group;
 use crate::config::{
-    BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, SensorChoice, SleepAfter, TokenFile,
+    AdminSocket, BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter,
+    TokenFile,
 };
 use crate::serve::admin::NamespaceOverride;
 use crate::serve::budget::BudgetOverride;
