@@ -14,7 +14,7 @@ pub mod steps;
 
 use crate::experiment::{Experiment, Loaded};
 use crate::results::summary::setting;
-use crate::run::preview;
+use crate::run::target;
 use pilotlight_workloads::{Point, Stage, Value};
 
 /// A command needs about so long to start and end, in seconds.
@@ -120,7 +120,7 @@ impl Plan {
 /// Whether the workload has something to write before the first point; what it only starts in the background does not count.
 fn prepares(loaded: &Loaded) -> bool {
     let folder = std::path::Path::new("results");
-    let place = preview::place(&loaded.experiment.place, folder);
+    let place = target::unchecked(&loaded.experiment.target, folder);
     let stage = Stage { scratch: folder.join("scratch"), place, ramp_s: 0.0, duration_s: 0.0, seed: 1 };
     loaded.workload.prepare(&stage).is_ok_and(|steps| steps.iter().any(|step| !step.background))
 }

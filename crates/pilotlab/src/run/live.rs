@@ -145,8 +145,8 @@ fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> 
 
 /// Whoever sits at a terminal types the device once more before it is erased or filled.
 fn confirm(loaded: &Loaded, args: &RunArgs) -> anyhow::Result<()> {
-    let Some(device) = loaded.experiment.place.device.as_deref() else { return Ok(()) };
-    run::place::checked_device(device, args.live.i_may_overwrite.as_deref())?;
+    let Some(device) = loaded.experiment.target.device.as_deref() else { return Ok(()) };
+    run::target::checked_device(device, args.live.i_may_overwrite.as_deref())?;
     if loaded.experiment.precondition.is_none() || !std::io::stdin().is_terminal() {
         return Ok(());
     }

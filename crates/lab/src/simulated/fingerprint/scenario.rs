@@ -7,11 +7,11 @@ use pilotlight_sim::ssd::SsdModel;
 
 use super::contents::Contents;
 use super::{Encode, Fingerprint, Values, values};
-use crate::simulated::experiment::goals::{BudgetStep, Minimum};
 use crate::simulated::experiment::scenario::{self, ScenarioError};
 use crate::simulated::experiment::schema::{
     Background, Cores, Detect, Experiment, MeanRate, Meter, PolicySpec, Sample, Trace, WarmUp,
 };
+use crate::simulated::experiment::schema::{BudgetStep, Minimum};
 use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
@@ -60,7 +60,10 @@ impl Encode for Asked<'_> {
         cores.encode(out);
         drives.encode(out);
         connections.encode(out);
-        trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(&experiment.policies)))).encode(out);
+        trace
+            .as_ref()
+            .map(|trace| (trace, trace.sample.map(|sample| sample.with_policies(&experiment.policies))))
+            .encode(out);
         policy.duration(experiment).encode(out);
         policy.warm_up(experiment).encode(out);
         experiment.series.encode(out);
@@ -123,11 +126,11 @@ fn of_policy(policy: &PolicySpec, out: &mut Values) {
 }
 
 values!(Cores: cores, siblings, threads);
-values!(Background: backlog_bytes, bytes_per_s, most_bytes_per_s, rate_percent, size, writes, ns_per_kib; but name);
+values!(Background: backlog_bytes, bytes_per_s, max_bytes_per_s, rate_percent, size, writes, ns_per_kib; but name);
 values!(Detect: label, within);
 values!(BudgetStep: at, watts);
 values!(Minimum: priority, bytes_per_s);
-values!(Meter: window, lag, update, step_mw, noise_mw, gain_percent, fails_ppm);
+values!(Meter: window, lag, update, step_mw, noise_mw, gain_percent, missing_ppm);
 values!(Connection: thread, drives, request, depth, spacing, phases, think_ns);
 values!(Phase: label, length_ns, rate);
 values!(Step: reads, writes, bytes, parity_kib);
@@ -166,9 +169,9 @@ impl Encode for WarmUp {
                 out.choice(0);
                 time.encode(out);
             }
-            Self::Mser5 { least, most } => {
+            Self::Mser5 { min, max } => {
                 out.choice(1);
-                (least, most).encode(out);
+                (min, max).encode(out);
             }
         }
     }
@@ -177,7 +180,7 @@ impl Encode for WarmUp {
 impl Encode for MeanRate {
     fn encode(&self, out: &mut Values) {
         match self {
-            Self::Given(rate) => {
+            Self::Fixed(rate) => {
                 out.choice(0);
                 rate.encode(out);
             }

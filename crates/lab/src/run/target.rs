@@ -1,30 +1,42 @@
-//! Where the workload works: from what the experiment says to a file, folder or device, with every check that keeps data safe.
+//! The target of a workload: the file, folder or device of the experiment, with the checks that protect data.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::experiment::schema::PlaceSpec;
+use crate::experiment::schema::TargetSpec;
 use pilotlight_workloads::{Place, Problem};
 
-/// Bytes of the file in the results' folder, where the experiment says no size.
+/// Default size of the file, in bytes.
 pub(super) const DEFAULT_SIZE: u64 = 1 << 30;
 
-/// The file in the results' folder, where the experiment says no place. It goes when the run ends.
+/// The default file, in the results folder. It is removed at the end of the run.
 pub(super) const DEFAULT_FILE: &str = "data.bin";
 
-/// The place, checked. `may_overwrite` is the device that the command line named; `folder` holds the default file.
+/// The target, checked. `may_overwrite` is the device on the command line; `folder` holds the default file.
 ///
 /// # Errors
-/// If it is not what it should be, or a device would be overwritten that was not named twice.
-pub fn resolve(spec: &PlaceSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Place, Problem> {
+/// If the target is of another kind, or a device is not named on the command line too.
+pub fn resolve(spec: &TargetSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Place, Problem> {
     let size = spec.size.map_or(DEFAULT_SIZE, |size| size.0);
     match spec {
-        PlaceSpec { nothing: true, .. } => Ok(Place::Nothing),
-        PlaceSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Place::Device),
-        PlaceSpec { folder: Some(folder), .. } => checked_folder(folder).map(Place::Folder),
-        PlaceSpec { file: Some(file), .. } => checked_file(file).map(|file| Place::File(file, size)),
+        TargetSpec { nothing: true, .. } => Ok(Place::Nothing),
+        TargetSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Place::Device),
+        TargetSpec { folder: Some(folder), .. } => checked_folder(folder).map(Place::Folder),
+        TargetSpec { file: Some(file), .. } => checked_file(file).map(|file| Place::File(file, size)),
         _ => Ok(Place::File(folder.join(DEFAULT_FILE), size)),
+    }
+}
+
+/// The target, unchecked.
+pub(crate) fn unchecked(spec: &TargetSpec, folder: &Path) -> Place {
+    let size = spec.size.map_or(DEFAULT_SIZE, |size| size.0);
+    match spec {
+        TargetSpec { nothing: true, .. } => Place::Nothing,
+        TargetSpec { device: Some(device), .. } => Place::Device(device.clone()),
+        TargetSpec { folder: Some(folder), .. } => Place::Folder(folder.clone()),
+        TargetSpec { file: Some(file), .. } => Place::File(file.clone(), size),
+        _ => Place::File(folder.join(DEFAULT_FILE), size),
     }
 }
 
@@ -41,7 +53,7 @@ fn checked_folder(folder: &Path) -> Result<PathBuf, Problem> {
 fn checked_file(file: &Path) -> Result<PathBuf, Problem> {
     let kind = file.metadata().map(|metadata| metadata.file_type()).ok();
     if kind.is_some_and(|kind| !kind.is_file()) {
-        let why = format!("{} is not a file; a device is given as target.device", file.display());
+        let why = format!("{} is not a regular file; for a device use target.device", file.display());
         return Err(problem("file", why));
     }
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -50,21 +62,21 @@ fn checked_file(file: &Path) -> Result<PathBuf, Problem> {
     Ok(folder.join(file.file_name().unwrap_or_default()))
 }
 
-/// The device, if the person has named the same one, and nothing else uses it.
+/// Checks that the command line names the same block device and that nothing else uses it.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// If a check fails; the message says what to do.
 pub fn checked_device(device: &Path, may_overwrite: Option<&Path>) -> Result<PathBuf, Problem> {
     let wrong = |why: String| problem("device", why);
     let name = device.display();
     let real = device.canonicalize().map_err(|error| wrong(format!("{name}: {error}")))?;
     if !real.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        return Err(wrong(format!("{name} is not a block device; a file is given as target.file")));
+        return Err(wrong(format!("{name} is not a block device; for a file use target.file")));
     }
     let named = may_overwrite.and_then(|named| named.canonicalize().ok());
     match named {
         None => {
-            return Err(wrong(format!("everything on {name} is lost: if that is meant, add --i-may-overwrite {name}")));
+            return Err(wrong(format!("all data on {name} would be lost; to confirm, add --i-may-overwrite {name}")));
         }
         Some(named) if named != real => {
             let named = named.display();
@@ -74,14 +86,14 @@ pub fn checked_device(device: &Path, may_overwrite: Option<&Path>) -> Result<Pat
         }
         Some(_) => {}
     }
-    // The kernel refuses an exclusive opening of what is mounted, or part of something else.
+    // O_EXCL fails on a device that is mounted or part of a RAID or volume group.
     let exclusive =
         OpenOptions::new().read(true).write(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32).open(&real);
     exclusive.map_err(|error| wrong(format!("{name}: {error}; is it mounted, or part of a RAID or LVM?")))?;
     Ok(real)
 }
 
-/// The drive below a place, such as `nvme0` or `sda`: as sensors name it.
+/// The drive of a target by its name in sensors, such as `nvme0` or `sda`.
 #[must_use]
 pub fn drive_of(place: &Place, sys: &Path) -> Option<String> {
     let device = match place {
@@ -104,7 +116,7 @@ fn is_controller(name: &str) -> bool {
     name.strip_prefix("nvme").is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// `nvme0` of `nvme0n1`, as below a subsystem with several paths; other names as they are.
+/// `nvme0` of `nvme0n1` (a namespace with several paths); other names unchanged.
 fn controller_of(name: &str) -> String {
     let number =
         name.strip_prefix("nvme").map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
@@ -121,24 +133,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("f");
         std::fs::write(&file, "precious").unwrap();
-        let spec = PlaceSpec { device: Some(file.clone()), ..PlaceSpec::default() };
+        let spec = TargetSpec { device: Some(file.clone()), ..TargetSpec::default() };
         let refused = resolve(&spec, folder.path(), Some(&file)).unwrap_err();
         assert!(refused.why.contains("not a block device"), "{refused}");
-        let missing = PlaceSpec { device: Some("/dev/no-such-drive".into()), ..PlaceSpec::default() };
+        let missing = TargetSpec { device: Some("/dev/no-such-drive".into()), ..TargetSpec::default() };
         assert!(resolve(&missing, folder.path(), None).is_err());
     }
 
     #[test]
     fn files_and_folders() {
         let folder = tempfile::tempdir().unwrap();
-        let default = resolve(&PlaceSpec::default(), folder.path(), None).unwrap();
+        let default = resolve(&TargetSpec::default(), folder.path(), None).unwrap();
         assert_eq!(default, Place::File(folder.path().join("data.bin"), 1 << 30));
-        let file = PlaceSpec { file: Some(folder.path().join("x")), size: Some(Size(5)), ..PlaceSpec::default() };
+        let file = TargetSpec { file: Some(folder.path().join("x")), size: Some(Size(5)), ..TargetSpec::default() };
         let real = folder.path().canonicalize().unwrap();
         assert_eq!(resolve(&file, folder.path(), None).unwrap(), Place::File(real.join("x"), 5));
-        let device = PlaceSpec { file: Some("/dev/null".into()), size: Some(Size(5)), ..PlaceSpec::default() };
-        assert!(resolve(&device, folder.path(), None).unwrap_err().why.contains("is not a file"));
-        let made = PlaceSpec { folder: Some(folder.path().join("new")), ..PlaceSpec::default() };
+        let device = TargetSpec { file: Some("/dev/null".into()), size: Some(Size(5)), ..TargetSpec::default() };
+        assert!(resolve(&device, folder.path(), None).unwrap_err().why.contains("is not a regular file"));
+        let made = TargetSpec { folder: Some(folder.path().join("new")), ..TargetSpec::default() };
         assert_eq!(resolve(&made, folder.path(), None).unwrap(), Place::Folder(real.join("new")));
     }
 
