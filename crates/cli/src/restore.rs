@@ -96,7 +96,7 @@ pub fn run(args: &RestoreArgs, program: &str) -> anyhow::Result<Exit> {
     };
     let reports: Vec<Report> = journals.iter().map(|journal| one(journal, &roots, options, program)).collect();
     if args.json {
-        console::line(serde_json::to_string(&reports)?)?;
+        console::println(serde_json::to_string(&reports)?)?;
     } else {
         let unseen = of_root(&folder, Path::new(ROOTS_FOLDER), program);
         let unseen = unseen.filter(|_| args.journal.is_none() && args.roots.is_none());

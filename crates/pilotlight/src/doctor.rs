@@ -85,13 +85,13 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let chosen = match choose(args, &machine) {
         Ok(chosen) => chosen,
         Err(refused) => {
-            console::tell(refused.render(log::colour()));
+            console::eprint(refused.render(log::colour()));
             return Ok(Exit::Refused.into());
         }
     };
     let report = examine(&live::facts(&machine.cores, &chosen), &chosen);
     if args.json {
-        console::line(serde_json::to_string_pretty(&report.json())?)?;
+        console::println(serde_json::to_string_pretty(&report.json())?)?;
     } else {
         console::print(render::render(&report, console::colour()))?;
     }

@@ -297,7 +297,7 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn refuse(error: &anyhow::Error) -> ExitCode {
-    console::say(format_args!("error: {error:#}"));
+    console::eprintln(format_args!("error: {error:#}"));
     ExitCode::from(USAGE)
 }
 
@@ -312,7 +312,7 @@ struct Printed<'a> {
 
 fn print(report: &Report, trace: Option<&Told>, json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        console::line(serde_json::to_string_pretty(&Printed { report, trace })?)?;
+        console::println(serde_json::to_string_pretty(&Printed { report, trace })?)?;
     } else {
         console::print(format_args!("{report}{}", trace.map_or(String::new(), Told::text)))?;
     }

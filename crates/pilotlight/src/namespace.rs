@@ -167,7 +167,7 @@ pub(crate) fn run(args: &NamespaceArgs) -> anyhow::Result<Exit> {
 }
 
 fn text(request: &Request, listing: &Listing) -> String {
-    listing.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
+    listing.notes.iter().for_each(|note| console::eprintln(format_args!("note: {note}")));
     let [namespace] = listing.namespaces.as_slice() else { return table(&listing.namespaces) };
     match request {
         Request::NamespaceAdd(_) => changed(namespace, "added"),

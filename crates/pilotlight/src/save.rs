@@ -77,7 +77,7 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Exit> {
     let to = to.as_ref().map(|to| here.join(to).display().to_string());
     let request = Request::ConfigSave(SaveRequest { to, force: *force });
     client::run::<SaveReport>(&args.socket, &request, *json, |report| {
-        report.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
+        report.notes.iter().for_each(|note| console::eprintln(format_args!("note: {note}")));
         if report.changes.is_empty() {
             return format!("{}: nothing to save\n", report.file);
         }

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     loaded.tell_warnings();
     if args.check {
         let findings = preflight::look(&loaded.config, &loaded.operation);
-        console::tell(loaded.render(&findings, log::colour()));
+        console::eprint(loaded.render(&findings, log::colour()));
         if findings.iter().any(Problem::is_error) {
             return Ok(Exit::Refused);
         }

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
         _ => None,
     };
     if let Some(question) = question {
-        console::line(health::check(question, &args.socket, args.timeout)?)?;
+        console::println(health::check(question, &args.socket, args.timeout)?)?;
         return Ok(Exit::Clean);
     }
     let mut client = Client::connect(&args.socket)?;

@@ -111,7 +111,7 @@ impl Refused {
 /// Says problems as text that quotes the file, or as lines of a log that a program reads.
 fn tell(problems: &[Problem], source: Option<&Source>) {
     if log::is_for_people() {
-        console::tell(problem::render_all(problems, source, log::colour()));
+        console::eprint(problem::render_all(problems, source, log::colour()));
     } else {
         problem::log_all(problems, source);
     }

@@ -72,7 +72,7 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
     let report = power.report();
     let profile = profile::measure(&stage, &power, domain);
     let policy = choose(&stage, domain, profile.as_deref())?;
-    let say = |text: String| if as_json { Ok(()) } else { console::line(text) };
+    let say = |text: String| if as_json { Ok(()) } else { console::println(text) };
     let sensor = match &report.modelled {
         Some(profile) => format!("modelled (profile {profile}): watts are computed from CPU time, not measured"),
         None => report.sensor.clone(),
@@ -99,7 +99,7 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
             "verified": verified,
             "load": load,
         });
-        console::line(serde_json::to_string_pretty(&result)?)?;
+        console::println(serde_json::to_string_pretty(&result)?)?;
     } else {
         console::print(table(&steps, &load, report.modelled.is_some()))?;
     }

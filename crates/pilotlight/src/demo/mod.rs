@@ -85,7 +85,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     }
     let contenders = bursts::contenders(&args.policy, args.time_scale)?;
     let stage = Stage::new().context("the demo's server does not start")?;
-    let say = |text: String| if args.json { Ok(()) } else { console::line(text) };
+    let say = |text: String| if args.json { Ok(()) } else { console::println(text) };
     say(stage.told())?;
     let verified = stage.verify(2_000_000_000).context("verifying")?;
     say(table::verified(&verified))?;
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     stage.stop().context("stopping the demo's server")?;
     let clean = clean && measured.as_ref().is_some_and(table::Outcome::is_clean);
     if args.json {
-        console::line(serde_json::to_string_pretty(&table::json(&verified, measured.as_ref()))?)?;
+        console::println(serde_json::to_string_pretty(&table::json(&verified, measured.as_ref()))?)?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

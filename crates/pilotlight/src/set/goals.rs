@@ -109,7 +109,7 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
     let mut client = Client::connect(socket)?;
     let mut answer = match client.request::<GoalsResponse>(&Request::SetGoals(request)) {
         Err(refused @ ClientError::Refused(_)) => {
-            exit::failed(&refused.into());
+            exit::report_error(&refused.into());
             return Ok(Exit::Refused);
         }
         answer => answer?,
@@ -129,7 +129,7 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
         }
     }
     if args.json {
-        console::line(serde_json::to_string(&answer)?)?;
+        console::println(serde_json::to_string(&answer)?)?;
     } else if waits {
         console::print(outcome(&answer, begin.elapsed()))?;
     }
