@@ -218,7 +218,7 @@ mod tests {
         let (time, rest) = line.split_once(' ').unwrap();
         assert!(time.starts_with("20") && time.ends_with('Z'), "{line}");
         assert!(rest.starts_with(" WARN pilotlight_cli::log::tests: too many peer=\"p\" ("), "{line}");
-        assert!(rest.ends_with("(5 more lines like this left out)\n"), "{line}");
+        assert!(rest.ends_with("(5 more lines like this suppressed)\n"), "{line}");
     }
 
     #[test]

@@ -16,13 +16,13 @@ Examples:
   pilotlight serve                                  1 GiB of memory on 127.0.0.1:4420
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
-  pilotlight status --watch                         what the server does, every second
+  pilotlight status --watch                         the state of the server, every second
   pilotlight top                                    the same live in a terminal, with keys
   pilotlight set policy static                      another policy, under load too
-  pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
+  pilotlight namespace add mem:4GiB                 one more namespace; hosts are notified
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
-  pilotlight doctor                                 what this machine lacks for cores that sleep
-  pilotlight restore                                what a killed run left changed on this machine
+  pilotlight doctor                                 check this machine for sleeping cores
+  pilotlight restore                                restore settings that a killed run has changed
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes. Exit codes of every command:
 141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
@@ -117,10 +117,10 @@ Signals:
   SIGTERM, Ctrl-C   stop accepting, finish what is in flight, flush (at most --drain-timeout in
                     all), leave; a second one leaves at once
   SIGHUP            read the configuration and the files' sizes again; subsystems and namespaces
-                    come, go and grow, allowed hosts and the policy change
+                    are added, removed and resized, allowed hosts and the policy change
 
 Exit codes:
-  0  stopped as asked, everything finished and flushed
+  0  stopped by a signal, everything finished and flushed
   1  the server could not start or failed
   2  the command line or the configuration was refused; nothing was started
   3  stopped, but requests or a flush were still unfinished when --drain-timeout was over
@@ -198,7 +198,7 @@ pub(crate) struct ServeArgs {
     pub(crate) power_states: bool,
 
     #[arg(long, value_name = "NAME", help_heading = "Policy", help = format!(
-        "What decides which cores are awake and where I/O threads live: {} [default: {}]", NAMES.join(", "), policies::DEFAULT
+        "Policy, which wakes cores and places I/O threads: {} [default: {}]", NAMES.join(", "), policies::DEFAULT
     ))]
     pub(crate) policy: Option<String>,
 

@@ -29,8 +29,8 @@ Examples:
   pilotlight disconnect nqn.2024-05.com.example:host
   pilotlight disconnect nqn.2024-05.com.example:host --nqn nqn.2024-05.com.example:disks
 
-When the command returns, nothing that the host had sent can be written any more, unless it says otherwise. The host may come back, and \
-Linux does so by itself; `pilotlight host remove` keeps it away.
+When the command returns, no outstanding write of the host can be carried out, unless a note says otherwise. The host may reconnect, as Linux \
+does; `pilotlight host remove` prevents that.
 
 Exit codes:
   0  done, also where the host was not connected

@@ -43,10 +43,10 @@ use facts::{Chosen, Facts};
 use report::Report;
 
 const ABOUT: &str = "\
-Say what this machine offers to a server whose cores sleep.
+Check this machine for a server whose cores sleep.
 
 Looks at cores and siblings, wait instructions, idle states, frequency control, where network packets land, storage, \
-sensors, actuators and limits. For each thing that is missing: why, what it costs, and what would bring it. A wake-up by \
+sensors, actuators and limits. For each missing item: the reason, the cost, and the remedy. A wake-up by \
 futex is measured on the spot, which takes part of a second of two cores; nothing is changed.";
 
 const EXAMPLES: &str = "\

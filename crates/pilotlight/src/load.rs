@@ -64,7 +64,7 @@ Examples:
   pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one whose clock ticks every second
 
 Exit codes:
-  0  every command succeeded and every block held what it must
+  0  all commands succeeded and all blocks were verified
   1  a command failed, a block was wrong, or the connection was lost
   2  the command line was refused, or asks for what this target cannot do";
 

@@ -14,10 +14,9 @@ use crate::exit::Exit;
 use crate::table::Table;
 
 const ABOUT: &str = "\
-Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are told at once.
+Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are notified at once.
 
-What is changed so is gone after a restart, and stays at a reload (SIGHUP) until the configuration says something else \
-about that namespace.";
+A change is lost at a restart, and holds at a reload (SIGHUP) until the configuration of that namespace changes.";
 
 const EXAMPLES: &str = "\
 Examples:

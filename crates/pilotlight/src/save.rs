@@ -15,11 +15,11 @@ use crate::exit::Exit;
 const EXAMPLES: &str = "\
 Examples:
   pilotlight config save
-  pilotlight config save --force                    over what was edited meanwhile
-  pilotlight config save --to /etc/pilotlight.toml  of a server started with flags alone
+  pilotlight config save --force                    replace a file that was edited meanwhile
+  pilotlight config save --to /etc/pilotlight.toml  for a server that was started with flags
 
 The server writes the file, in one step: whatever happens meanwhile, it has the old contents or the new ones. Comments and order stay. \
-A SIGHUP afterwards changes nothing. What ends by itself or has no key is not written, and the answer says so: a budget with an end, a \
+A SIGHUP afterwards changes nothing. Settings with an end or without a key are not written, and reported: a budget with an end, a \
 budget over a schedule, a pause of background work.
 
 Exit codes:

@@ -158,7 +158,7 @@ fn run_until_stopped(
         let answering = control.map(|control| {
             let answer = || {
                 if let Err(error) = control.run(admin) {
-                    warn!("the control socket is served no longer: {error}");
+                    warn!("the control socket has failed: {error}");
                 }
             };
             thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, answer)
@@ -216,7 +216,7 @@ fn reload(args: &ServeArgs, machine: &Machine, admin: &Admin, announcer: &Announ
         Err(refused) => {
             refused.tell();
             admin.note_reload(false);
-            warn!("the configuration is refused; what was running goes on unchanged");
+            warn!("the configuration is refused; the running one is unchanged");
         }
     }
     notify::ready();
@@ -226,7 +226,7 @@ fn reload(args: &ServeArgs, machine: &Machine, admin: &Admin, announcer: &Announ
 fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
     let within = config.limits.drain_timeout;
     info!(
-        "stopping: requests in flight and the flush have {} to finish; a second signal leaves at once",
+        "stopping: requests in flight and the flush have {} to finish; a second signal ends the server at once",
         format_duration(within)
     );
     match server.stop(within) {
@@ -235,7 +235,7 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
             Exit::Clean
         }
         Err(error) if error.flush_failed() => {
-            warn!("stopped, but what was not flushed before may be lost: {error}");
+            warn!("stopped, but data that was not flushed may be lost: {error}");
             Exit::Unflushed
         }
         Err(error) => {
@@ -251,7 +251,7 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
 /// Prints what is served; that it cannot be printed is no reason to stop serving.
 fn announce(text: &str) {
     if let Err(error) = console::print(text) {
-        warn!("what is served could not be printed: {error:#}");
+        warn!("the summary could not be printed: {error:#}");
     }
 }
 

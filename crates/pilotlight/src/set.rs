@@ -31,7 +31,7 @@ Examples:
   pilotlight set policy sandman --socket /run/pilotlight/disks.sock
 
 Exit codes:
-  0  the policy is in charge, or the goal or cap is set; a budget: power is within it
+  0  the policy is active, or the goal or cap is set; a budget: power is within it
   1  no server answers
   2  the server refused; nothing has been changed
   3  the budget is set, but power is not within it: unreachable, not measured, or not held";
@@ -42,7 +42,7 @@ Examples:
   pilotlight set cap 500MB/s --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
   pilotlight set cap off --namespace 1
 
-A cap that is set like this holds until the server ends, or until its configuration says something else about it
+Such a cap holds until the server ends, or until its configuration changes
 (max_bytes_per_s in [[subsystem.namespace]] and [[host]]).";
 
 const PRIORITY_EXAMPLES: &str = "\
@@ -50,7 +50,7 @@ Examples:
   pilotlight set priority 5 --namespace 1
   pilotlight set priority 9 --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
   pilotlight set priority off --namespace 1         no priority of its own
-  pilotlight set priority default --namespace 1     what the configuration says
+  pilotlight set priority default --namespace 1     that of the configuration
   pilotlight set minimum 100MB/s --priority 5
 
 A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are made.
@@ -256,7 +256,7 @@ fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {
 
 /// The message about the active policy.
 pub(crate) fn policy_set(report: &PolicyReport) -> String {
-    format!("policy {} is in charge{}\n", report.name, changed(report))
+    format!("policy {} is active{}\n", report.name, changed(report))
 }
 
 fn changed(report: &PolicyReport) -> String {

@@ -34,8 +34,8 @@ const WINDOW: Duration = Duration::from_millis(500);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const ABOUT: &str = "\
-What a running server is and does: reactors and how they spend their time, I/O threads and where they live, what hosts get, \
-and what the policy sees and has ordered.
+Show the state of a running server: reactors and their time, I/O threads and their reactors, I/O of hosts, and the view and the commands \
+of the policy.
 
 Rates and percentages are over a window: half a second, or with --watch the time since the lines before.";
 
@@ -45,11 +45,11 @@ Examples:
   pilotlight status --watch                         every second, until Ctrl-C
   pilotlight status --watch 10 --json               a line of JSON every ten seconds
   pilotlight status --socket /run/pilotlight/disks.sock
-  pilotlight status --metrics io_errors             what is served as metrics, by name
+  pilotlight status --metrics io_errors             metrics by name
   pilotlight status --ready                         for a probe: hosts can connect
   pilotlight status --healthy --timeout 3s          for a probe: no reactor hangs
 
-docs/operating.md says what each column means.
+docs/operating.md describes the columns.
 
 Exit codes:
   0  told; with --watch also ended by Ctrl-C

@@ -83,8 +83,8 @@ impl Layout {
         let text = text.replace('\n', "\\n");
         let left_out = match left_out {
             0 => String::new(),
-            1 => " (1 more line like this left out)".to_owned(),
-            count => format!(" ({count} more lines like this left out)"),
+            1 => " (1 more line like this suppressed)".to_owned(),
+            count => format!(" ({count} more lines like this suppressed)"),
         };
         match self.journal {
             true => format!("{priority}{}{left_out}\n", text.trim_start()),
@@ -216,7 +216,10 @@ mod tests {
     fn a_line_for_the_journal_has_a_priority_and_no_time() {
         let layout = Layout::new(true);
         assert_eq!(layout.line("T", Level::ERROR, "ERROR a: b", 0), "<3>ERROR a: b\n");
-        assert_eq!(layout.line("T", Level::WARN, " WARN a: b", 2), "<4>WARN a: b (2 more lines like this left out)\n");
+        assert_eq!(
+            layout.line("T", Level::WARN, " WARN a: b", 2),
+            "<4>WARN a: b (2 more lines like this suppressed)\n"
+        );
         assert_eq!(
             layout.line("T", Level::INFO, "{\"level\":\"INFO\"}", 0),
             "<6>{\"time\":\"T\",\"level\":\"INFO\"}\n"

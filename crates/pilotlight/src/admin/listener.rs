@@ -157,9 +157,9 @@ impl Listener {
 
     fn access_rule(&self) -> String {
         match self.socket.read_group() {
-            None => "only the user that runs the server, and root, may ask it anything".to_owned(),
+            None => "access is limited to the user that runs the server, and root".to_owned(),
             Some(group) => format!(
-                "only the user that runs the server, root, and to read members of the group {} may ask it anything",
+                "access is limited to the user that runs the server, root, and to read, members of the group {}",
                 group.name
             ),
         }

@@ -186,7 +186,8 @@ fn closed_to(directory: &Path, group: &Group) -> Option<String> {
 /// Gives a file to a group, with this mode.
 fn give_to(path: &Path, group: &Group, mode: u32) -> io::Result<()> {
     std::os::unix::fs::chown(path, None, Some(group.gid)).map_err(|error| {
-        let what = format!("it cannot be given to the group {} ({error}): only root, and its members, can", group.name);
+        let what =
+            format!("cannot change its group to {} ({error}): only root and members of the group can", group.name);
         io::Error::new(error.kind(), what)
     })?;
     fs::set_permissions(path, Permissions::from_mode(mode))

@@ -139,7 +139,7 @@ impl SleepAfter {
     /// The setting as a sentence.
     pub(crate) fn sentence(text: &str) -> String {
         match text {
-            "policy" => "the policy says when the server sleeps".to_owned(),
+            "policy" => "the policy decides when the server sleeps".to_owned(),
             "never" => "the server never sleeps".to_owned(),
             time => format!("the server may sleep after {time} of quiet"),
         }

@@ -103,8 +103,8 @@ pub(crate) fn size_of(path: &Path) -> io::Result<u64> {
 fn check_size(path: &Path, size: u64, wanted: Option<u64>, block_size: u32) -> Result<(), Unfit> {
     let shown = path.display();
     if let Some(wanted) = wanted.filter(|wanted| *wanted != size) {
-        let what = format!("it has {}, and ?size= says {}", format_size(size), format_size(wanted));
-        let help = format!("leave ?size= out, or change the file: `truncate -s {wanted} {shown}`");
+        let what = format!("it has {}, and ?size= is {}", format_size(size), format_size(wanted));
+        let help = format!("omit ?size=, or change the file: `truncate -s {wanted} {shown}`");
         return Err(Unfit::new(path, what).help(help));
     }
     if size < u64::from(block_size) {
@@ -155,7 +155,7 @@ mod tests {
         fs::write(&small, [0; 100]).unwrap();
         let what = |path: &Path, wanted| look_at(path, wanted, 512).unwrap_err().what;
         assert!(what(&small, None).ends_with("it has 100 bytes, less than one block of 512"));
-        assert!(what(&small, Some(1024)).ends_with("it has 100B, and ?size= says 1KiB"));
+        assert!(what(&small, Some(1024)).ends_with("it has 100B, and ?size= is 1KiB"));
         assert!(what(dir.path(), None).ends_with("it is neither a file nor a block device"));
         let missing = look_at(&dir.path().join("none"), None, 512).unwrap_err();
         assert!(missing.what.ends_with("none: no such file or directory"), "{missing:?}");

@@ -119,7 +119,7 @@ impl Checker<'_> {
         let mut cores: Vec<u32> = Vec::new();
         for core in written {
             match u32::try_from(core.value) {
-                Ok(id) if cores.contains(&id) => self.error(&core.at, format!("core {id} is given twice")),
+                Ok(id) if cores.contains(&id) => self.error(&core.at, format!("core {id} is a duplicate")),
                 Ok(id) if self.machine.cores.contains(&id) => cores.push(id),
                 _ => {
                     let allowed = format_cores(&self.machine.cores);
@@ -180,9 +180,9 @@ impl Checker<'_> {
         for value in values {
             match seen.iter().find(|other| other.value == value.value) {
                 Some(first) => {
-                    let problem = Problem::error(&value.at, format!("{} is given twice", value.value));
+                    let problem = Problem::error(&value.at, format!("{} is a duplicate", value.value));
                     self.problem(match &first.at {
-                        Origin::File { key, .. } => problem.help(format!("it stands already in {key}")),
+                        Origin::File { key, .. } => problem.help(format!("first used in {key}")),
                         _ => problem,
                     });
                 }

@@ -33,7 +33,7 @@ use crate::console;
 const ABOUT: &str = "\
 Serve 1 GiB of memory over NVMe/TCP, write and verify it, and send SANDMAN's bursts under three policies: in about a minute.
 
-A burst is what the paper sends: a long time at 5 % of the maximum, then a short one at the maximum, again and again. The \
+A burst is as in the paper: a long time at 5 % of the maximum, then a short one at the maximum, repeated. The \
 same requests are offered at the same times under each policy, and the policies take turns, burst by burst. Needs no root, no drive and no configuration. The figures \
 are this machine's, as busy as it is; watts are modelled, from the power profile that is named.";
 
@@ -45,7 +45,7 @@ Examples:
   pilotlight demo --budget                      a power budget that steps down and up: 20 s
 
 Exit codes:
-  0  everything was served and every block held what it must
+  0  all requests succeeded and all blocks were verified
   1  it could not start, or a block was wrong";
 
 /// Options of `pilotlight demo`.

@@ -54,7 +54,7 @@ impl Stage {
         let own = if is_shared { cpus.len() } else { cpus.len() - 1 };
         let reactors: Vec<u32> = cpus[..own].iter().take(MOST_REACTORS).copied().collect();
         if reactors.len() < 2 {
-            bail!("a power budget is held by worker cores beside the main core: it takes two CPUs");
+            bail!("a power budget needs a worker core in addition to the main core: two CPUs");
         }
         let cores = pinned(&reactors);
         let power = meter.start(&cores)?;

@@ -80,7 +80,7 @@ fn io_uring(section: &mut Section, facts: &Facts) {
 
 fn why_no_ring(facts: &Facts, error: &str) -> String {
     match facts.tree.text("/proc/sys/kernel/io_uring_disabled").as_deref() {
-        Some("2") => "kernel.io_uring_disabled is 2: nobody may use it".to_owned(),
+        Some("2") => "kernel.io_uring_disabled is 2: no process may use it".to_owned(),
         Some("1") => {
             "kernel.io_uring_disabled is 1: it takes CAP_SYS_ADMIN or membership in kernel.io_uring_group".to_owned()
         }

@@ -151,7 +151,7 @@ impl Told {
             text += &format!("trace: {} requests were too far out of order to be sorted\n", self.late_requests);
         }
         if self.malformed_lines > 0 {
-            text += &format!("trace: {} malformed lines were left out:\n", self.malformed_lines);
+            text += &format!("trace: {} malformed lines were skipped:\n", self.malformed_lines);
             self.malformed_first.iter().for_each(|line| text += &format!("  {line}\n"));
         }
         if let Some(why) = &self.ended {

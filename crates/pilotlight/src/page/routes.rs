@@ -181,7 +181,7 @@ async fn change(State(Scope { app, peer }): State<Scope>, headers: HeaderMap, bo
     let answer = tokio::task::spawn_blocking(move || app.watched.answer(&body, &peer.name)).await;
     match answer {
         Ok(answer) => typed(JSON, answer),
-        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer; its log says more"),
+        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the request failed; see the server's log"),
     }
 }
 

@@ -55,7 +55,7 @@ impl Announcer {
             (true, None) => *announced = self.start(),
             (false, Some(running)) => {
                 running.withdraw();
-                info!("the discovery service is announced by multicast DNS no longer");
+                info!("the announcement by multicast DNS has ended");
             }
             (false, None) => {}
         }

@@ -26,7 +26,7 @@ pub(super) fn ready() {
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => debug!("systemd is not told of a reload: {error}"),
+        Err(error) => debug!("cannot notify systemd of a reload: {error}"),
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn stopping(within: Duration) {
 
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        debug!("systemd cannot be told: {error}");
+        debug!("cannot notify systemd: {error}");
     }
 }
 
@@ -64,7 +64,9 @@ impl Watchdog {
                 let now = admin.runtime_stats();
                 match stuck(&before, &now) {
                     None => tell(&[NotifyState::Watchdog]),
-                    Some(reactor) => error!(reactor, "a reactor is awake and does nothing; systemd gets no keep-alive"),
+                    Some(reactor) => {
+                        error!(reactor, "a reactor is awake and does not loop; systemd gets no keep-alive")
+                    }
                 }
                 before = now;
             }

@@ -72,7 +72,7 @@ fn apply_changes(
     let (mut failed, mut draining) = (Vec::<String>::new(), Vec::new());
     for change in changes {
         if order::admits_to(&change).is_some_and(|nqn| failed.iter().any(|other| other == nqn)) {
-            warn!("{} waits for the next reload: what was to be hidden or removed before is not", describe(&change));
+            warn!("{} waits for the next reload: an earlier removal of access has failed", describe(&change));
             continue;
         }
         let takes_from = order::takes_from(&change).map(str::to_owned);
@@ -135,10 +135,10 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
         let runs = find_namespace(&state.config, &entry.nqn, entry.nsid).cloned();
         let (nsid, nqn) = (entry.nsid, &entry.nqn);
         match (&runs, &entry.configured) {
-            (Some(_), None) => words.push(format!("namespace {nsid} of {nqn} stays: it was added by hand")),
-            (None, Some(_)) => words.push(format!("namespace {nsid} of {nqn} stays away: it was removed by hand")),
+            (Some(_), None) => words.push(format!("namespace {nsid} of {nqn} is kept: it was added manually")),
+            (None, Some(_)) => words.push(format!("namespace {nsid} of {nqn} is not added: it was removed manually")),
             (runs, configured) if runs != configured => {
-                words.push(format!("namespace {nsid} of {nqn} stays as it is: it was changed by hand"));
+                words.push(format!("namespace {nsid} of {nqn} is unchanged: it was changed manually"));
             }
             _ => {}
         }
@@ -149,7 +149,7 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
     for HostsOverride { nqn, configured } in &state.host_overrides {
         let runs = allowed_hosts(&state.config, nqn).cloned().unwrap_or_default();
         if runs != *configured {
-            words.push(format!("the allowed hosts of {nqn} stay as they are: they were changed by hand"));
+            words.push(format!("the allowed hosts of {nqn} are unchanged: they were changed manually"));
         }
         let subsystem = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn);
         subsystem.into_iter().for_each(|subsystem| subsystem.allowed_hosts.clone_from(&runs));
@@ -162,7 +162,7 @@ fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     let configured = Configured::of(read);
     if configured == state.configured {
         if state.goal_overrides != GoalOverrides::default() {
-            info!("goals stay: they were set manually");
+            info!("goals are unchanged: they were set manually");
         }
         return;
     }
@@ -197,7 +197,7 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
     let runs = &state.operation.policy;
     if *read == state.policy_read {
         if runs != read {
-            info!("policy {} stays: it was set manually", runs.name);
+            info!("policy {} is kept: it was set manually", runs.name);
         }
         return;
     }
@@ -206,7 +206,7 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
     {
         return warn!("policy {} stays: {why}", state.operation.policy.name);
     }
-    info!("policy {} is in charge", state.active_policy.name);
+    info!("policy {} is active", state.active_policy.name);
     state.policy_read = read.clone();
 }
 

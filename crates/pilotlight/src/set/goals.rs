@@ -162,7 +162,7 @@ fn held_by(answer: &GoalsResponse, goal: Goal, name: &str, policy: &str) -> Stri
         return format!(", held by policy {policy}{inner}");
     }
     let users = users_of(goal);
-    let why = if goal == Goal::Budget { "; the server's log says what they need here" } else { "" };
+    let why = if goal == Goal::Budget { "; the server's log has their requirements" } else { "" };
     format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}{why}")
 }
 
@@ -207,9 +207,7 @@ fn consequence(headroom_uw: i64, budget: &BudgetReport) -> String {
 fn kept(answer: &GoalsResponse) -> String {
     match &answer.kept_in {
         Some(file) => format!("kept over a restart in {file}\n"),
-        None => {
-            "until the server ends; a restart takes what the section [goals] of the configuration says\n".to_owned()
-        }
+        None => "until the server ends; a restart uses [goals] of the configuration\n".to_owned(),
     }
 }
 

@@ -66,7 +66,7 @@ fn probe(question: Question, socket: &SocketArgs, within: Duration) -> anyhow::R
         match report.stuck_reactor {
             None => return Ok(format!("healthy: {} reactors work or sleep", report.reactors)),
             Some(reactor) if begin.elapsed() >= last => {
-                bail!("reactor {reactor} is awake and does nothing, for {} now", format_duration(last))
+                bail!("reactor {reactor} is awake and has not looped for {}", format_duration(last))
             }
             Some(_) => {}
         }
@@ -142,7 +142,7 @@ mod tests {
     fn a_reactor_is_stuck_only_if_it_is_for_the_whole_time() {
         let stuck = HealthReport { stuck_reactor: Some(1), ..WELL };
         let why = check_against(Question::Healthy, Some(stuck), Duration::from_secs(2)).unwrap_err();
-        assert!(why.starts_with("not healthy: reactor 1 is awake and does nothing"), "{why}");
+        assert!(why.starts_with("not healthy: reactor 1 is awake and has not looped"), "{why}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn large(cores: u16) -> Report {
 fn a_small_terminal() {
     expect![[r#"
         pilotlight 0.1.0, up 3 min 12 s, on 127.0.0.1:4420
-        test mode, reactors without cores of their own: these figures mean nothing else…
+        test mode, reactors without cores of their own: measurements are not valid
         policy     sandman (window=64)
         load       12.3 k IOPS, 33.6 MB/s read, 16.8 MB/s written, 12 connections
         latency    p50 12.1 us, p99 24.2 us; from the socket p50 14.0 us, p99 30.0 us
@@ -131,9 +131,9 @@ fn the_server_is_gone_and_a_value_was_refused() {
     let link = Link::Lost("the server of /run/pilotlight/pilotlight.sock has ended; nobody answers there".to_owned());
     expect![[r#"
         NO CONNECTION: the server of /run/pilotlight/pilotlight.sock has ended; nobody
-        answers there. Trying again; what is below is old.
+        answers there. Reconnecting; the data below is old.
         pilotlight 0.1.0, up 3 min 12 s, on 127.0.0.1:4420
-        test mode, reactors without cores of their own: these figures mean nothing else…
+        test mode, reactors without cores of their own: measurements are not valid
         policy     sandman (window=64)
         load       12.3 k IOPS, 33.6 MB/s read, 16.8 MB/s written, 12 connections
         latency    p50 12.1 us, p99 24.2 us; from the socket p50 14.0 us, p99 30.0 us
@@ -153,7 +153,7 @@ fn the_server_is_gone_and_a_value_was_refused() {
 
         budget: `x` is not a power
           = write a number with a unit such as 300W or 1.5kW
-        budget: x_   (300W, 300W for 2h, off, default; Enter sets, Esc leaves)
+        budget: x_   (300W, 300W for 2h, off, default; Enter sets, Esc cancels)
     "#]]
     .assert_eq(&screen(Some(&report()), &ui, &link, (80, 24)).0);
 }
@@ -163,8 +163,8 @@ fn the_list_of_policies() {
     let ui = Ui { mode: Mode::Policies(2), ..Ui::default() };
     expect![[r#"
         pilotlight 0.1.0, up 3 min 12 s, on 127.0.0.1:4420
-        test mode, reactors without cores of their own: these figures mean nothing else…
-        ┌ Policy: Enter sets, Esc leaves, * is in charge ──────────────────────────────┐
+        test mode, reactors without cores of their own: measurements are not valid
+        ┌ Policy: Enter sets, Esc cancels, * is active ────────────────────────────────┐
         │   static        every core polls, I/O threads stay where they are (SPDK)     │
         │   interrupt     every I/O thread waits in the kernel (Linux)                 │
         │   governor      every core polls, as fast as its load asks for (SPDK's gove… │

@@ -127,10 +127,10 @@ fn curve(name: &str, max: &str, samples: &VecDeque<u64>, colour: Color, area: Re
 /// That there is no connection, or that the figures are old.
 fn link(screen: &Screen<'_>, space: &mut Space, buffer: &mut Buffer) {
     let text = match (screen.link, screen.age) {
-        (Link::Lost(why), _) => format!("NO CONNECTION: {why}. Trying again; what is below is old."),
+        (Link::Lost(why), _) => format!("NO CONNECTION: {why}. Reconnecting; the data below is old."),
         (Link::Asking, _) => "Asking the server for its status ...".to_owned(),
         (Link::Up, Some(age)) => {
-            format!("NO ANSWER for {} s: the server is busy or stopped; what is below is old.", age.as_secs())
+            format!("NO ANSWER for {} s: the server is busy or stopped; the data below is old.", age.as_secs())
         }
         (Link::Up, None) => return,
     };
@@ -155,7 +155,7 @@ fn input(field: Field, text: &str, area: Rect, buffer: &mut Buffer) {
         Field::Budget => ("budget", "300W, 300W for 2h, off, default"),
         Field::Tolerance => ("tolerance", "0.2, 20%, 500us p99, off"),
     };
-    let line = format!("{name}: {text}_   ({example}; Enter sets, Esc leaves)");
+    let line = format!("{name}: {text}_   ({example}; Enter sets, Esc cancels)");
     Line::from(line).style(Modifier::BOLD).render(area, buffer);
 }
 

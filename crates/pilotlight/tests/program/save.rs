@@ -155,7 +155,7 @@ fn a_save_leaves_alone_what_waits_for_a_restart() {
     let edited = configuration(dir.path()) + "\n[limits]\nmax_connections = 7\n";
     fs::write(&file, &edited).unwrap();
     server.signal("HUP");
-    server.expect_log("limits has changed; a restart brings it about");
+    server.expect_log("limits has changed; it takes effect at a restart");
     server.expect_log("configuration read again");
     server.request(&["host", "add", B]);
     server.request(&["config", "save"]);

@@ -234,15 +234,15 @@ fn changes_at_run_time_hold_at_sighup_until_the_file_changes() {
     server.request(&["namespace", "remove", "2"]);
     server.request(&["set", "policy", "static"]);
     server.signal("HUP");
-    server.expect_log("namespace 5 of nqn.2024-05.com.example:disks stays: it was added by hand");
-    server.expect_log("policy static stays: it was set manually");
+    server.expect_log("namespace 5 of nqn.2024-05.com.example:disks is kept: it was added manually");
+    server.expect_log("policy static is kept: it was set manually");
     server.expect_log("configuration read again");
     assert_eq!(host.active_namespaces().unwrap(), [1, 5]);
     write_config(&path, &[(1, "mem:1MiB"), (2, "mem:2MiB")]);
     let text = fs::read_to_string(&path).unwrap() + "[policy]\nname = \"interrupt\"\n";
     fs::write(&path, text).unwrap();
     server.signal("HUP");
-    server.expect_log("policy interrupt is in charge");
+    server.expect_log("policy interrupt is active");
     server.expect_log("configuration read again");
     assert_eq!(host.active_namespaces().unwrap(), [1, 2, 5]);
     assert_eq!(server.request(&["status"])["policy"]["name"], "interrupt");

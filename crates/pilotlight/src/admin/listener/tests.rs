@@ -140,7 +140,7 @@ fn another_user_is_refused_even_where_the_file_lets_him() {
         let mut command = std::process::Command::new("python3");
         let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(told.starts_with("no: only the user"), "{output:?}");
+        assert!(told.starts_with("no: access is limited"), "{output:?}");
     });
 }
 

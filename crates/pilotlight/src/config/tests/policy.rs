@@ -139,7 +139,7 @@ fn reactors_for_tests_are_warned_about_and_have_an_io_thread_each() {
     let loaded = flags(&["--reactors=8"]).unwrap();
     expect![[r#"
         warning: --reactors: 8 reactors without cores of their own: this is for tests
-          = they share the CPUs and yield to each other, and who is whose sibling is made up; figures never come from it
+          = they share the CPUs, and their siblings are artificial; measurements are not valid
     "#]]
     .assert_eq(&loaded.warnings(false));
     assert_eq!((loaded.config.io_threads, loaded.config.cores.len()), (8, 0));
@@ -155,9 +155,9 @@ fn reactors_for_tests_have_no_cores() {
         &["--reactors=8", "--cores=0-1"],
         expect![[r#"
             error: --cores: cannot be used together with --reactors
-              = in test mode reactors have no cores of their own: leave out --reactors, or --cores
+              = in test mode reactors have no cores of their own: omit --reactors, or --cores
             warning: --reactors: 8 reactors without cores of their own: this is for tests
-              = they share the CPUs and yield to each other, and who is whose sibling is made up; figures never come from it
+              = they share the CPUs, and their siblings are artificial; measurements are not valid
         "#]],
     );
     refused_flags(
@@ -175,7 +175,7 @@ fn reactors_for_tests_have_no_cores() {
               |
             2 | main_core = 1
               |             ^
-              = in test mode reactors have no cores of their own: leave out reactors, or main_core
+              = in test mode reactors have no cores of their own: omit reactors, or main_core
             error: server.reactors: 1000 reactors
              --> server.toml:3:12
               |
@@ -248,7 +248,7 @@ fn parameters_that_a_policy_does_not_have() {
     refused_flags(
         &["--policy-set=window=64", "--policy-set=window=32"],
         expect![[r#"
-        error: --policy-set: window is given twice
+        error: --policy-set: window is a duplicate
     "#]],
     );
 }

@@ -71,8 +71,7 @@ impl Checker<'_> {
             let at = written.block_size.as_ref().map_or(&written.at, |size| &size.at);
             let what = "checksums and trimming in the background need blocks of 4096 bytes";
             self.problem(
-                Problem::error(at, what)
-                    .help("set block_size = 4096; a namespace that hosts have written to has to keep its own"),
+                Problem::error(at, what).help("set block_size = 4096; a namespace with data has to keep its own"),
             );
         }
         BackendSpec::Tracked { tracking, inner: Box::new(inner) }

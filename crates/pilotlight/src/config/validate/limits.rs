@@ -70,7 +70,7 @@ impl Checker<'_> {
         let most = self.machine.memory;
         let default = mebibytes(most / 4 * 3).max(MIN_MEMORY);
         let range = MIN_MEMORY..=mebibytes(most).max(MIN_MEMORY);
-        self.size(written, &range, default, "of memory", "what this process may use")
+        self.size(written, &range, default, "of memory", "the limit of this process")
     }
 
     /// The part of the memory that holds data on the way.
@@ -89,7 +89,7 @@ impl Checker<'_> {
             return least;
         }
         let default = (BUFFERS_PER_THREAD * u64::from(io_threads)).min(max_memory / 2).max(least);
-        self.size(written, &(least..=most), default, "of buffers", "max_memory less what queues need")
+        self.size(written, &(least..=most), default, "of buffers", "max_memory less the minimum for queues")
     }
 
     /// Memory for the state of queues; `left` is the memory that buffers do not use.
@@ -163,10 +163,11 @@ impl Checker<'_> {
             format_size(config.limits.queue_memory)
         );
         if fails {
-            let help = "make them smaller, raise max_memory, or leave out ',hugepages': then only what is written takes memory";
+            let help =
+                "make them smaller, raise max_memory, or omit ',hugepages': then only written blocks take memory";
             return self.problem(Problem::error(&at, what).help(help));
         }
-        let help = "writes beyond that will fail with Capacity Exceeded; what is never written takes no memory";
+        let help = "writes beyond that will fail with Capacity Exceeded; only written blocks take memory";
         self.problem(Problem::warning(&at, what).help(help));
     }
 }

@@ -40,7 +40,7 @@ impl Checker<'_> {
             };
             for other in listeners.iter().filter(covered) {
                 let what = format!("{} is already part of {}", other.value, one.value);
-                self.problem(Problem::error(&other.at, what).help("leave out one of the two"));
+                self.problem(Problem::error(&other.at, what).help("remove one of them"));
             }
         }
     }
@@ -57,8 +57,10 @@ impl Checker<'_> {
             return None;
         };
         if !address.ip().is_loopback() {
-            let what = format!("whoever reaches {address} can read the metrics: names of namespaces, load and power");
-            let help = "listen on 127.0.0.1, or let a firewall or a proxy decide who gets there";
+            let what = format!(
+                "the metrics on {address} are not protected: any client can read names of namespaces, load and power"
+            );
+            let help = "listen on 127.0.0.1, or restrict access by a firewall or a proxy";
             self.problem(Problem::warning(&written.at, what).help(help));
         }
         Some(address)
@@ -79,13 +81,14 @@ impl Checker<'_> {
                     self.problem(Problem::error(&text.at, what).help(help));
                 }
                 Ok(referral) if referrals.contains(&referral) => {
-                    self.error(&text.at, format!("{} is given twice", text.value));
+                    self.error(&text.at, format!("{} is a duplicate", text.value));
                 }
                 Ok((host, port))
                     if listeners.iter().any(|own| (own.ip().to_string(), own.port()) == (host.clone(), port)) =>
                 {
                     let what = format!("{} is this server itself", text.value);
-                    let help = "name the discovery services of other servers: hosts follow a referral, and would come back here";
+                    let help =
+                        "name the discovery services of other servers: hosts follow a referral, which would be a loop";
                     self.problem(Problem::error(&text.at, what).help(help));
                 }
                 Ok(referral) => referrals.push(referral),
@@ -146,7 +149,7 @@ fn parse_referral(text: &str) -> Result<(String, u16), String> {
 
 /// Address or name, and port.
 fn parse_advertised(text: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("`{text}` is not an address that hosts can be told");
+    let wrong = || format!("`{text}` is not an address to advertise");
     if let Ok(address) = text.parse::<SocketAddr>() {
         if address.ip().is_unspecified() || address.port() == 0 {
             return Err(wrong());

@@ -42,14 +42,13 @@ impl Checker<'_> {
                 Origin::Flag(flag) => (*flag, "--reactors"),
                 _ => (key, "reactors"),
             };
-            let help = format!("in test mode reactors have no cores of their own: leave out {reactors}, or {key}");
+            let help = format!("in test mode reactors have no cores of their own: omit {reactors}, or {key}");
             self.problem(Problem::error(at, format!("cannot be used together with {reactors}")).help(help));
         }
         let count = self.number(Some(written), TEST_REACTORS, 1, "reactors");
         if i64::from(count) == written.value {
             let what = format!("{count} reactors without cores of their own: this is for tests");
-            let help = "they share the CPUs and yield to each other, and who is whose sibling is made up; figures never \
-                        come from it";
+            let help = "they share the CPUs, and their siblings are artificial; measurements are not valid";
             self.problem(Problem::warning(&written.at, what).help(help));
         }
         Some(count)

@@ -40,7 +40,7 @@ impl Checker<'_> {
         let of_token = written.token_file.as_ref();
         if let Some(text) = of_token.or(written.hosts.first()) {
             let problem = Problem::warning(&text.at, "has no effect: no page is served".to_owned());
-            self.problem(problem.help("say where with `listen` in [page], or --page"));
+            self.problem(problem.help("set its address with `listen` in [page], or --page"));
         }
     }
 
@@ -58,7 +58,7 @@ impl Checker<'_> {
             return None;
         };
         if !address.ip().is_loopback() {
-            let what = format!("the page on {address} is not encrypted: who listens on the way reads its token");
+            let what = format!("the page on {address} is not encrypted: its token can be read on the network");
             let help = "listen on 127.0.0.1 and use ssh -L, or let a proxy with TLS pass requests on";
             self.problem(Problem::warning(&written.at, what).help(help));
         }

@@ -186,8 +186,7 @@ impl Checker<'_> {
                 "blocks of {size} bytes on sectors of {sector}: a power failure can leave part of a block old and part new, \
                  though hosts are told that a block is atomic"
             );
-            let help =
-                "leave the block size out for a new namespace; one that hosts have written to has to keep its own";
+            let help = "omit the block size for a new namespace; one with data has to keep its own";
             self.problem(Problem::warning(at, what).help(help));
         }
         size
@@ -216,7 +215,7 @@ impl Checker<'_> {
 
     fn backend(&mut self, written: &Namespace, block_size: u32, once: &mut Once) -> Option<BackendSpec> {
         let Some(text) = &written.backend else {
-            let help = "say what holds its blocks, such as `backend = \"mem:1GiB\"` or `backend = \"file:/path\"`";
+            let help = "set its storage, such as `backend = \"mem:1GiB\"` or `backend = \"file:/path\"`";
             self.problem(Problem::error(&written.at, "`backend` is missing").help(help));
             return None;
         };
@@ -255,7 +254,7 @@ impl Checker<'_> {
         once.media.push((found.medium, at.clone()));
         let rest = found.size % u64::from(block_size);
         if rest != 0 {
-            let what = format!("the last {rest} bytes of {} are no whole block and are left alone", path.display());
+            let what = format!("the last {rest} bytes of {} are not a whole block and are not used", path.display());
             self.problem(Problem::warning(at, what));
         }
     }

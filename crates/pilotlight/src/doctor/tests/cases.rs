@@ -167,7 +167,7 @@ fn a_disabled_state_is_not_chosen() {
 fn the_kernels_command_line_explains_missing_idle_states() {
     let recorded = only(Fixture::default().fixed("/proc/cmdline", "quiet idle=poll panic=1"));
     let section = idle::examine(&recorded.facts, &recorded.chosen);
-    assert_eq!(lack(&section, "idle states").why, "`idle=poll` stands on the kernel's command line");
+    assert_eq!(lack(&section, "idle states").why, "`idle=poll` is on the kernel's command line");
 }
 
 #[test]

@@ -109,8 +109,9 @@ fn with(nqn: &str, mut hosts: Vec<String>, host: &str, only: bool) -> Result<Vec
     }
     if hosts.is_empty() {
         let what = format!("any host may connect to {nqn} already");
-        return Err(Refusal::of("host", what)
-            .help("--only (\"only\": true) lets this host alone connect from now on, and disconnects all others"));
+        return Err(
+            Refusal::of("host", what).help("--only (\"only\": true) allows this host only, and disconnects all others")
+        );
     }
     if !hosts.iter().any(|known| known == host) {
         hosts.push(host.to_owned());
@@ -121,7 +122,7 @@ fn with(nqn: &str, mut hosts: Vec<String>, host: &str, only: bool) -> Result<Vec
 fn without(nqn: &str, mut hosts: Vec<String>, host: &str, allow_any: bool) -> Result<Vec<String>, Refusal> {
     if !hosts.iter().any(|known| known == host) {
         let there_are = match hosts.as_slice() {
-            [] => "any host may connect to it: `pilotlight host add HOST --only` names those who may".to_owned(),
+            [] => "any host may connect to it: `pilotlight host add HOST --only` starts a list".to_owned(),
             hosts => format!("hosts that may: {}", hosts.join(", ")),
         };
         return Err(Refusal::of("host", format!("{host} is not on the list of {nqn}")).help(there_are));
@@ -129,9 +130,8 @@ fn without(nqn: &str, mut hosts: Vec<String>, host: &str, allow_any: bool) -> Re
     hosts.retain(|known| known != host);
     if hosts.is_empty() && !allow_any {
         let what = format!("{host} is the last host on the list of {nqn}: without it any host could connect");
-        return Err(Refusal::of("host", what).help(
-            "add another host first, or say that any host may connect from now on (--allow-any, \"allow_any\": true)",
-        ));
+        return Err(Refusal::of("host", what)
+            .help("add another host first, or allow any host (--allow-any, \"allow_any\": true)"));
     }
     Ok(hosts)
 }

@@ -72,7 +72,7 @@ fn removed_namespace(state: &State, target: Target<'_>) -> Option<Capped> {
 fn parsed<T>(text: &str, parse: impl Fn(&str) -> Result<Option<T>, String>) -> Result<Option<Option<T>>, String> {
     match text {
         DEFAULT => Ok(None),
-        _ => parse(text).map(Some).map_err(|what| format!("{what}, or {DEFAULT} for what the configuration says")),
+        _ => parse(text).map(Some).map_err(|what| format!("{what}, or {DEFAULT} for that of the configuration")),
     }
 }
 

@@ -193,7 +193,7 @@ impl Admin {
         let has_class = |stats: &ServerStats| stats.background.iter().any(|one| one.class == class);
         if !has_class(&self.server.stats()) {
             let what = format!("no namespace of this server has work of the class {}", class.name());
-            return Err(Refusal::of("class", what).help("docs/background.md says how a namespace gets it"));
+            return Err(Refusal::of("class", what).help("see docs/background.md"));
         }
         self.server.set_paused(class, state == BackgroundState::Pause);
         Ok(background(&self.server.stats()))

@@ -97,7 +97,7 @@ impl Verdict {
                 format!("the budget of {budget} is unreachable: power does not fall below {floor:.1} W (the floor)")
             }
             Self::NotMeasured => format!("the budget of {budget} is not measured: the sensor gives no readings"),
-            Self::NotUsed => format!("the budget of {budget} is not held: the policy in charge does not use it"),
+            Self::NotUsed => format!("the budget of {budget} is not held: the active policy does not use it"),
             Self::Off | Self::Settling => return None,
         })
     }

@@ -98,9 +98,7 @@ impl Store {
             }
         };
         if contents.configured != Digest::of(configured) {
-            info!(
-                "the configuration says something else of goals than when they were set manually: it is in force again"
-            );
+            info!("the goals of the configuration have changed since goals were set manually: it is in force again");
             return GoalOverrides::default();
         }
         if contents.overrides.expire(now_s) {

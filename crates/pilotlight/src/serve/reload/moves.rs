@@ -47,7 +47,7 @@ impl Move<'_> {
         let (from, to) = (&self.from, &self.to);
         let obstacle = self.obstacle.as_ref()?;
         Some(format!(
-            "namespace {} of {} stays: its storage is configured as namespace {} of {}, but {obstacle}; a restart brings it about",
+            "namespace {} of {} stays: its storage is configured as namespace {} of {}, but {obstacle}; it takes effect at a restart",
             from.namespace.nsid, from.nqn, to.namespace.nsid, to.nqn
         ))
     }

@@ -63,7 +63,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
 
 fn name(differs: &[(&str, bool)]) -> Vec<String> {
     let differing = differs.iter().filter(|(_, differs)| *differs);
-    differing.map(|(key, _)| format!("{key} has changed; a restart brings it about")).collect()
+    differing.map(|(key, _)| format!("{key} has changed; it takes effect at a restart")).collect()
 }
 
 /// The changes from `running` to `wanted`.
@@ -121,7 +121,7 @@ fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsystem
     ];
     let waiting = differs.iter().filter(|(_, differs)| *differs);
     plan.waiting
-        .extend(waiting.map(|(key, _)| format!("{key} of {} has changed; a restart brings it about", running.nqn)));
+        .extend(waiting.map(|(key, _)| format!("{key} of {} has changed; it takes effect at a restart", running.nqn)));
     let steps = order::steps(&running.allowed_hosts, &wanted.allowed_hosts).into_iter();
     plan.changes.extend(steps.map(|(admits, allowed_hosts)| Change::AllowHosts {
         nqn: running.nqn.clone(),
@@ -165,8 +165,9 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
     plan.changes.extend(steps.filter(|(admits, _)| !is_another || !admits).map(show));
     if is_another {
         let nsid = running.nsid;
-        plan.waiting
-            .push(format!("namespace {nsid} of {nqn} is another one now; give it a number of its own, or restart"));
+        plan.waiting.push(format!(
+            "namespace {nsid} of {nqn} has other storage or format; give it a number of its own, or restart"
+        ));
         return;
     }
     // a file is as large as it is (where a size was written, that has been checked), and may have grown

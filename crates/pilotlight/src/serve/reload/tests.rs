@@ -234,10 +234,10 @@ fn the_rest_waits_for_a_restart() {
     assert_eq!(
         plan.waiting,
         [
-            "server.listen has changed; a restart brings it about",
-            "server.cores has changed; a restart brings it about",
-            "limits has changed; a restart brings it about",
-            "serial of a has changed; a restart brings it about",
+            "server.listen has changed; it takes effect at a restart",
+            "server.cores has changed; it takes effect at a restart",
+            "limits has changed; it takes effect at a restart",
+            "serial of a has changed; it takes effect at a restart",
         ]
     );
 }
@@ -262,7 +262,7 @@ fn a_changed_key_that_waits_for_a_restart_is_named() {
         ("admin.read_group", Operation { admin_socket: Some(socket(Some(group))), ..from.clone() }),
     ];
     for (key, to) in changes {
-        assert_eq!(settled_operation(&from, &to), [format!("{key} has changed; a restart brings it about")]);
+        assert_eq!(settled_operation(&from, &to), [format!("{key} has changed; it takes effect at a restart")]);
     }
 }
 

@@ -18,7 +18,7 @@ fn another_block_size_or_uuid_is_a_difference_and_what_waits_for_a_restart_is_no
         namespace(1, "file:/other"),
     ] {
         let found = differ((&runs, &by), (&server(vec![other]), &by));
-        assert!(found.len() == 1 && found[0].contains("namespace 1 of a is another one"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("namespace 1 of a has other storage"), "{found:?}");
     }
     let mut waiting = ServerConfig { cores: vec![0, 1], ..runs.clone() };
     waiting.limits.max_connections = 7;
