@@ -35,7 +35,7 @@ use pilotlight_nvmf_target::config::{Limits, ServerConfig};
 use serde_json::json;
 
 use crate::cli::ServeArgs;
-use crate::config::{self, Machine, Refused, format_cores};
+use crate::config::{self, ConfigError, Machine, format_cores};
 use crate::console;
 use crate::exit::Exit;
 use crate::log;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The server to check for: from a file or `--cores`, checked as by `serve`, or one on all cores.
-fn choose(args: &DoctorArgs, machine: &Machine) -> Result<Chosen, Refused> {
+fn choose(args: &DoctorArgs, machine: &Machine) -> Result<Chosen, ConfigError> {
     if args.cores.is_none() && args.config.is_none() {
         return Ok(on_all(machine));
     }

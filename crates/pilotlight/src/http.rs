@@ -67,7 +67,7 @@ pub(crate) struct Progress(Arc<AtomicU64>);
 
 impl Progress {
     /// A request arrived or was answered, or a part was sent.
-    pub(crate) fn made(&self) {
+    pub(crate) fn note(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -222,9 +222,9 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
 
 /// Counts a request when it arrives and when its response begins: a persistent connection is in use.
 async fn counted(State(progress): State<Progress>, request: Request, next: Next) -> Response {
-    progress.made();
+    progress.note();
     let response = next.run(request).await;
-    progress.made();
+    progress.note();
     response
 }
 

@@ -19,7 +19,7 @@ use pilotlight_host::load::{self, LoadSpec, OpenLoop, Progress, Report};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{HostError, units};
 use pilotlight_trace::read::OpenError;
-use replay::{Replay, ReplayArgs, Told};
+use replay::{Replay, ReplayArgs, TraceStats};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use target::only_subsystem;
@@ -282,15 +282,15 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     }
     let bar = progress_bar(spec.runtime_ns.map(|ns| ns + spec.ramp_ns));
     let mut watch = |p| tell(&bar, &p);
-    let told = replay.as_ref().map(Replay::told);
+    let stats = replay.as_ref().map(Replay::stats);
     let result = match replay {
         None => load::run(&options, &spec, &stop, &mut watch),
         Some(replay) => load::replay(&options, &spec, Box::new(|space| replay.commands(space)), &stop, &mut watch),
     };
     bar.finish_and_clear();
-    let told = told.map(|told| told.lock().unwrap_or_else(PoisonError::into_inner).clone());
+    let stats = stats.map(|stats| stats.lock().unwrap_or_else(PoisonError::into_inner).clone());
     match result {
-        Ok(report) => print(&report, told.as_ref(), args.json),
+        Ok(report) => print(&report, stats.as_ref(), args.json),
         Err(e @ HostError::Unsupported(_)) => Ok(refuse(&e.into())),
         Err(e) => Err(e).with_context(|| format!("load on {} at {}", options.subnqn, options.addr)),
     }
@@ -307,16 +307,20 @@ struct Printed<'a> {
     #[serde(flatten)]
     report: &'a Report,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trace: Option<&'a Told>,
+    trace: Option<&'a TraceStats>,
 }
 
-fn print(report: &Report, trace: Option<&Told>, json: bool) -> anyhow::Result<ExitCode> {
+fn print(report: &Report, trace: Option<&TraceStats>, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         console::println(serde_json::to_string_pretty(&Printed { report, trace })?)?;
     } else {
-        console::print(format_args!("{report}{}", trace.map_or(String::new(), Told::text)))?;
+        console::print(format_args!("{report}{}", trace.map_or(String::new(), TraceStats::text)))?;
     }
-    Ok(if report.is_clean() && trace.is_none_or(Told::is_whole) { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    Ok(if report.is_clean() && trace.is_none_or(TraceStats::is_whole) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAILED)
+    })
 }
 
 impl LoadArgs {

@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_written_is_named_with_a_remedy() {
-        let told = |kind: ErrorKind| with_remedy(kind.into(), Path::new("/etc/pilotlight")).to_string();
-        assert!(told(ErrorKind::PermissionDenied).contains("/etc/pilotlight, so the server's user needs"));
-        assert!(told(ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths=/etc/pilotlight"));
-        assert!(!told(ErrorKind::StorageFull).contains("/etc"));
+        let message = |kind: ErrorKind| with_remedy(kind.into(), Path::new("/etc/pilotlight")).to_string();
+        assert!(message(ErrorKind::PermissionDenied).contains("/etc/pilotlight, so the server's user needs"));
+        assert!(message(ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths=/etc/pilotlight"));
+        assert!(!message(ErrorKind::StorageFull).contains("/etc"));
     }
 }

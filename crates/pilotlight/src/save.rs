@@ -33,14 +33,14 @@ Exit codes:
 #[command(arg_required_else_help = true)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
-    what: What,
+    command: ConfigCommand,
 
     #[command(flatten)]
     socket: SocketArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Write what was changed over the control socket to the configuration file
     #[command(after_long_help = EXAMPLES)]
     Save {
@@ -72,7 +72,7 @@ pub(crate) struct SaveReport {
 
 /// Sends the request and prints the response.
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Exit> {
-    let What::Save { to, force, json } = &args.what;
+    let ConfigCommand::Save { to, force, json } = &args.command;
     let here = env::current_dir().context("the current directory is not known")?;
     let to = to.as_ref().map(|to| here.join(to).display().to_string());
     let request = Request::ConfigSave(SaveRequest { to, force: *force });

@@ -54,12 +54,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let loaded = match config::load(args, &machine) {
         Ok(loaded) => loaded,
         Err(refused) => {
-            refused.tell();
+            refused.print();
             return Ok(Exit::Refused);
         }
     };
     log::set_format(loaded.operation.log_format);
-    loaded.tell_warnings();
+    loaded.print_warnings();
     if args.check {
         let findings = preflight::look(&loaded.config, &loaded.operation);
         console::eprint(loaded.render(&findings, log::colour()));
@@ -137,7 +137,7 @@ fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
     let Some(wanted) = wanted else { return Ok(None) };
     match ControlSocket::bind(&wanted.path, wanted.read_group.as_ref()) {
         Ok(socket) => Listener::new(socket).map(Some).context("cannot serve the control socket"),
-        Err(error @ BindError::System { .. }) if !wanted.asked => {
+        Err(error @ BindError::System { .. }) if !wanted.is_explicit => {
             warn!("{error}; `status`, `set` and `namespace` will not reach this server");
             Ok(None)
         }
@@ -208,13 +208,13 @@ fn reload(args: &ServeArgs, machine: &Machine, admin: &Admin, announcer: &Announ
     match config::load(args, machine) {
         Ok(loaded) => {
             log::set_format(loaded.operation.log_format);
-            loaded.tell_warnings();
+            loaded.print_warnings();
             admin.reload(&loaded);
             announcer.follow(loaded.operation.mdns);
             admin.note_reload(true);
         }
         Err(refused) => {
-            refused.tell();
+            refused.print();
             admin.note_reload(false);
             warn!("the configuration is refused; the running one is unchanged");
         }

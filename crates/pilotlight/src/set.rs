@@ -70,14 +70,14 @@ A pause lasts until it is resumed or the server ends. While scrubbing is paused,
 #[command(arg_required_else_help = true)]
 pub(crate) struct SetArgs {
     #[command(subcommand)]
-    what: What,
+    command: SetCommand,
 
     #[command(flatten)]
     socket: SocketArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum SetCommand {
     /// Let another policy decide, or the same one with other parameters; under load too
     #[command(after_long_help = policy_help(), after_help = "Run with --help for policies, parameters and examples.")]
     Policy(PolicyArgs),
@@ -212,22 +212,22 @@ fn policy_help() -> String {
 
 /// Sets what is to be set.
 pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
-    match &args.what {
-        What::Policy(policy) => set_policy(args, policy),
-        What::Budget(budget) => goals::set_budget(&args.socket, budget),
-        What::Cap(cap) => set_cap(args, cap),
-        What::Priority(PriorityArgs { priority, of, json }) => {
+    match &args.command {
+        SetCommand::Policy(policy) => set_policy(args, policy),
+        SetCommand::Budget(budget) => goals::set_budget(&args.socket, budget),
+        SetCommand::Cap(cap) => set_cap(args, cap),
+        SetCommand::Priority(PriorityArgs { priority, of, json }) => {
             let TargetArgs { namespace: nsid, nqn, host } = of.clone();
             let request = PriorityRequest { host, nsid, nqn, priority: priority.clone() };
             set_priorities(args, &Request::SetPriority(request), *json)
         }
-        What::Minimum(MinimumArgs { bandwidth, priority, json }) => {
+        SetCommand::Minimum(MinimumArgs { bandwidth, priority, json }) => {
             let request = MinimumRequest { priority: *priority, min_bytes_per_s: bandwidth.clone() };
             set_priorities(args, &Request::SetMinimum(request), *json)
         }
-        What::Scrub(background) => set_background(args, BackgroundClass::Scrub, background),
-        What::Trim(background) => set_background(args, BackgroundClass::Trim, background),
-        What::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
+        SetCommand::Scrub(background) => set_background(args, BackgroundClass::Scrub, background),
+        SetCommand::Trim(background) => set_background(args, BackgroundClass::Trim, background),
+        SetCommand::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
     }
 }
 

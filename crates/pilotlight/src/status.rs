@@ -25,7 +25,7 @@ use crate::admin::request::Request;
 use crate::config::parse_duration;
 use crate::console;
 use crate::exit::Exit;
-use health::Question;
+use health::Probe;
 use report::Report;
 
 /// Default time over which rates are taken.
@@ -104,13 +104,13 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Prints the status.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
-    let question = match (args.ready, args.healthy) {
-        (true, _) => Some(Question::Ready),
-        (_, true) => Some(Question::Healthy),
+    let probe = match (args.ready, args.healthy) {
+        (true, _) => Some(Probe::Ready),
+        (_, true) => Some(Probe::Healthy),
         _ => None,
     };
-    if let Some(question) = question {
-        console::println(health::check(question, &args.socket, args.timeout)?)?;
+    if let Some(probe) = probe {
+        console::println(health::check(probe, &args.socket, args.timeout)?)?;
         return Ok(Exit::Clean);
     }
     let mut client = Client::connect(&args.socket)?;

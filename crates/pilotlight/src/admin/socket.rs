@@ -224,22 +224,22 @@ fn clear(path: &Path) -> Result<(), BindError> {
 
 /// Whether a dead server left its socket there; `false` where nothing is there. Everything else is an error.
 fn is_dead(path: &Path) -> Result<bool, BindError> {
-    let shown = || path.display().to_string();
+    let name = || path.display().to_string();
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(source) => return Err(BindError::System { path: shown(), source }),
-        Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::NotASocket(shown())),
+        Err(source) => return Err(BindError::System { path: name(), source }),
+        Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::NotASocket(name())),
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
         Ok(stream) => {
             let pid = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_pid());
-            Err(BindError::Live { path: shown(), pid })
+            Err(BindError::Live { path: name(), pid })
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         // its queue is full
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(BindError::Live { path: shown(), pid: None }),
-        Err(source) => Err(BindError::System { path: shown(), source }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(BindError::Live { path: name(), pid: None }),
+        Err(source) => Err(BindError::System { path: name(), source }),
     }
 }
 

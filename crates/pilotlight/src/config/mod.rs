@@ -79,8 +79,8 @@ impl Loaded {
     }
 
     /// Prints the warnings to standard error.
-    pub(crate) fn tell_warnings(&self) {
-        tell(&self.warnings, self.source.as_ref());
+    pub(crate) fn print_warnings(&self) {
+        print_problems(&self.warnings, self.source.as_ref());
     }
 
     /// Problems that were found with it, as text for a terminal.
@@ -91,25 +91,25 @@ impl Loaded {
 
 /// Everything that is wrong with a configuration.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct ConfigError {
     problems: Vec<Problem>,
     source: Option<Source>,
 }
 
-impl Refused {
+impl ConfigError {
     /// The errors as text.
     pub(crate) fn render(&self, colour: bool) -> String {
         problem::render_all(&self.problems, self.source.as_ref(), colour)
     }
 
     /// Says what is wrong, on standard error.
-    pub(crate) fn tell(&self) {
-        tell(&self.problems, self.source.as_ref());
+    pub(crate) fn print(&self) {
+        print_problems(&self.problems, self.source.as_ref());
     }
 }
 
 /// Says problems as text that quotes the file, or as lines of a log that a program reads.
-fn tell(problems: &[Problem], source: Option<&Source>) {
+fn print_problems(problems: &[Problem], source: Option<&Source>) {
     if log::is_for_people() {
         console::eprint(problem::render_all(problems, source, log::colour()));
     } else {
@@ -118,7 +118,7 @@ fn tell(problems: &[Problem], source: Option<&Source>) {
 }
 
 /// Reads and checks the configuration of the flags, or of the file that they name.
-pub(crate) fn load(args: &ServeArgs, machine: &Machine) -> Result<Loaded, Refused> {
+pub(crate) fn load(args: &ServeArgs, machine: &Machine) -> Result<Loaded, ConfigError> {
     match &args.config {
         Some(path) => load_file(args, path, machine),
         None => {
@@ -128,22 +128,22 @@ pub(crate) fn load(args: &ServeArgs, machine: &Machine) -> Result<Loaded, Refuse
     }
 }
 
-fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded, Refused> {
+fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded, ConfigError> {
     let name = path.display().to_string();
     let conflicts = flags::conflicts(args, &name);
     if !conflicts.is_empty() {
-        return Err(Refused { problems: conflicts, source: None });
+        return Err(ConfigError { problems: conflicts, source: None });
     }
     let text = text_of(path).map_err(|why| {
         let problem = Problem::error(&Origin::Flag("--config"), format!("{name}: {why}"));
         let help = "without --config the server needs no file at all; docs/configuration.md has one to start from";
-        Refused { problems: vec![problem.help(help)], source: None }
+        ConfigError { problems: vec![problem.help(help)], source: None }
     })?;
     load_text(args, path, text, machine)
 }
 
 /// Checks a text as the contents of this file.
-pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &Machine) -> Result<Loaded, Refused> {
+pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &Machine) -> Result<Loaded, ConfigError> {
     let (mut draft, problems) = file::read(&text);
     draft.roots.clone_from(&args.roots);
     draft.page_tick_ms = args.page_tick;
@@ -154,16 +154,16 @@ pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &M
 /// The text of a regular file. Reading a pipe could block, and SIGHUP reads the file again.
 pub(crate) fn text_of(path: &Path) -> Result<String, String> {
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32; // opening a FIFO would wait for its writer
-    let told = |error: std::io::Error| cause(&error);
-    let file = fs::File::options().read(true).custom_flags(nonblock).open(path).map_err(told)?;
-    let meta = file.metadata().map_err(told)?;
+    let message = |error: std::io::Error| cause(&error);
+    let file = fs::File::options().read(true).custom_flags(nonblock).open(path).map_err(message)?;
+    let meta = file.metadata().map_err(message)?;
     if meta.is_dir() {
         return Err("is a directory; name the file in it".to_owned());
     }
     if !meta.is_file() {
         return Err("is not a regular file, but is read again at SIGHUP: write a pipe's output, such as <(...), to a file first".to_owned());
     }
-    std::io::read_to_string(file).map_err(told)
+    std::io::read_to_string(file).map_err(message)
 }
 
 /// Where relative paths in the file start: the file's own directory, so that it means the same from everywhere.
@@ -179,13 +179,13 @@ fn check(
     machine: &Machine,
     base: &Path,
     source: Option<Source>,
-) -> Result<Loaded, Refused> {
+) -> Result<Loaded, ConfigError> {
     if !unreadable.is_empty() {
-        return Err(Refused { problems: unreadable, source });
+        return Err(ConfigError { problems: unreadable, source });
     }
     let validate::Checked { config, operation, may_shrink, problems } = validate::validate(draft, machine, base);
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
-        return Err(Refused { problems, source });
+        return Err(ConfigError { problems, source });
     }
     Ok(Loaded { config, operation, may_shrink, warnings: problems, source })
 }

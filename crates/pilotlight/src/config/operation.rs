@@ -93,14 +93,14 @@ impl std::fmt::Display for PageAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFile {
     /// The server makes it, with another token at each start.
-    Made(PathBuf),
+    Generated(PathBuf),
     /// The operator has made it.
-    Given(PathBuf),
+    Configured(PathBuf),
 }
 
 impl TokenFile {
     pub(crate) fn path(&self) -> &std::path::Path {
-        let (Self::Made(path) | Self::Given(path)) = self;
+        let (Self::Generated(path) | Self::Configured(path)) = self;
         path
     }
 }
@@ -152,7 +152,7 @@ pub(crate) struct AdminSocket {
     /// Where it is.
     pub(crate) path: PathBuf,
     /// Whether it was configured. Without it, a server starts without a control socket if the default path cannot be used.
-    pub(crate) asked: bool,
+    pub(crate) is_explicit: bool,
     /// The group whose members may read what the server is and does.
     pub(crate) read_group: Option<Group>,
 }

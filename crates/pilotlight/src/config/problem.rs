@@ -73,7 +73,7 @@ impl Problem {
     }
 
     /// The same as a warning.
-    pub(crate) fn told(self) -> Self {
+    pub(crate) fn as_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
@@ -262,7 +262,7 @@ mod tests {
     fn problems_are_told_in_the_order_of_the_file() {
         let text = "a = 1\nb = 2\n";
         let problems = [Problem::error(&at(text, "b"), "second"), Problem::warning(&at(text, "a"), "first")];
-        let told = render_all(&problems, Some(&source(text)), false);
-        assert!(told.find("first").unwrap() < told.find("second").unwrap(), "{told}");
+        let text = render_all(&problems, Some(&source(text)), false);
+        assert!(text.find("first").unwrap() < text.find("second").unwrap(), "{text}");
     }
 }

@@ -102,7 +102,7 @@ impl Bursts {
         Duration::from_nanos(self.quiet_ns + self.settle_ns() + self.full_ns)
     }
 
-    pub(super) fn told(&self, stage: &Stage) -> String {
+    pub(super) fn description(&self, stage: &Stage) -> String {
         format!(
             "\nMaximum under static polling: {:.0} k reads of 4 KiB a second over {} connection{}.\n\
              Bursts: {:.1} k IOPS for {:.2} s, then {:.0} k IOPS for {:.2} s, {} times under each policy, in turn (the paper's, {} \

@@ -85,12 +85,12 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     }
     let contenders = bursts::contenders(&args.policy, args.time_scale)?;
     let stage = Stage::new().context("the demo's server does not start")?;
-    let say = |text: String| if args.json { Ok(()) } else { console::println(text) };
-    say(stage.told())?;
+    let print = |text: String| if args.json { Ok(()) } else { console::println(text) };
+    print(stage.description())?;
     let verified = stage.verify(2_000_000_000).context("verifying")?;
-    say(table::verified(&verified))?;
+    print(table::verified(&verified))?;
     let clean = verified.is_clean();
-    let measured = if clean { measure(args, &stage, &contenders, &say)? } else { None };
+    let measured = if clean { measure(args, &stage, &contenders, &print)? } else { None };
     stage.stop().context("stopping the demo's server")?;
     let clean = clean && measured.as_ref().is_some_and(table::Outcome::is_clean);
     if args.json {
@@ -103,12 +103,12 @@ fn measure(
     args: &DemoArgs,
     stage: &Stage,
     contenders: &[Contender],
-    say: &dyn Fn(String) -> anyhow::Result<()>,
+    print: &dyn Fn(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<table::Outcome>> {
     stage.fill()?;
     let maximum = stage.maximum().context("measuring the maximum")?;
     let bursts = bursts::Bursts::new(maximum, args.time_scale, args.bursts, args.seed);
-    say(bursts.told(stage))?;
+    print(bursts.description(stage))?;
     let mut rows: Vec<Row> =
         contenders.iter().map(|contender| Row { policy: contender.name.clone(), samples: Vec::new() }).collect();
     let bar = waiting(u64::from(args.bursts) * contenders.len() as u64, bursts.lasts(), args.json);
@@ -123,7 +123,7 @@ fn measure(
     }
     bar.finish_and_clear();
     let outcome = table::Outcome { bursts, rows, cpus: stage.cpus() };
-    say(outcome.table())?;
+    print(outcome.table())?;
     Ok(Some(outcome))
 }
 

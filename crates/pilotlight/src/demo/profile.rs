@@ -20,7 +20,7 @@ const SHARES: [f64; 4] = [1.0, 0.6, 0.3, 0.1];
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Time until a quota holds: two of its periods.
 const HOLDS_NS: u64 = 200_000_000;
-const LOOK: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 const CORE_PPM: f64 = 1e6;
 /// Power has to fall by this share from the highest quota to the lowest, or it does not follow the quota: several times the difference
 /// between two windows at rest (chosen).
@@ -112,7 +112,7 @@ fn window_since(power: &Power, domain: BudgetDomain, since_ns: u64) -> Option<u6
         {
             return Some(power_uw);
         }
-        thread::sleep(LOOK);
+        thread::sleep(INTERVAL);
     }
     None
 }

@@ -80,7 +80,7 @@ impl Stage {
         self.reactors.len()
     }
 
-    pub(super) fn told(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let load = match self.load_cpu {
             Some(cpu) => format!("the load on CPU {cpu}"),
             None => "and the load on the same, since there is no other".to_owned(),

@@ -31,9 +31,10 @@ fn aio(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     };
     let fit = most.saturating_sub(used) / REQUESTS;
     let needed = chosen.files.map(|files| u64::from(files) * u64::from(chosen.io_threads));
-    let asked = needed.map_or(String::new(), |needed| format!("; this configuration opens {needed}"));
-    let found =
-        format!("{used} of {most} requests taken; room for {fit} x {REQUESTS} (I/O threads x files and drives){asked}");
+    let requested = needed.map_or(String::new(), |needed| format!("; this configuration opens {needed}"));
+    let found = format!(
+        "{used} of {most} requests taken; room for {fit} x {REQUESTS} (I/O threads x files and drives){requested}"
+    );
     let value = json!({
         "requests_taken": used,
         "max_requests": most,

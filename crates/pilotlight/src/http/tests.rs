@@ -29,7 +29,7 @@ fn a_connection_that_stops_reading_is_closed() {
         let ends = ends.clone();
         let endless = move || {
             let body = stream::unfold((peer.progress.clone(), Ends(ends.clone())), |(progress, ends)| async {
-                progress.made();
+                progress.note();
                 Some((Ok::<_, io::Error>(Bytes::from_static(&[0; 16_384])), (progress, ends)))
             });
             async move { Body::from_stream(body) }

@@ -15,7 +15,7 @@ use tokio::sync::broadcast::{self, Receiver};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::MissedTickBehavior;
 
-use super::Watched;
+use super::StatusSource;
 use super::sample;
 use crate::http::Progress;
 use crate::status::measure::Snapshot;
@@ -130,14 +130,14 @@ impl<F: FnMut() -> bool> Reader<F> {
                 Err(RecvError::Closed) => return None,
             },
         };
-        self.progress.made();
+        self.progress.note();
         (self.may_read)().then_some(event)
     }
 }
 
 /// State of the sampler.
 struct Sampler {
-    watched: Arc<dyn Watched>,
+    source: Arc<dyn StatusSource>,
     /// The counters at the last sample, and at the last point.
     sampled: Snapshot,
     kept: Snapshot,
@@ -146,9 +146,9 @@ struct Sampler {
 impl Sampler {
     /// A sample and a point, if requested, from one snapshot.
     fn take(&mut self, wants_sample: bool, wants_point: bool) -> (Option<String>, Option<String>) {
-        let (now, unix_ms) = (self.watched.look(), unix_ms());
-        let sample = wants_sample.then(|| sample::sample(&self.watched.report(&self.sampled, &now), unix_ms));
-        let point = wants_point.then(|| sample::point(&self.watched.report(&self.kept, &now), unix_ms));
+        let (now, unix_ms) = (self.source.snapshot(), unix_ms());
+        let sample = wants_sample.then(|| sample::sample(&self.source.report(&self.sampled, &now), unix_ms));
+        let point = wants_point.then(|| sample::point(&self.source.report(&self.kept, &now), unix_ms));
         if wants_point {
             self.kept = now.clone();
         }
@@ -162,9 +162,9 @@ fn unix_ms() -> u64 {
 }
 
 /// Samples every `tick` for as long as this is polled; with a tick of zero without a pause.
-pub(super) async fn run(feed: Arc<Feed>, watched: Arc<dyn Watched>, tick: Duration) {
-    let now = watched.look();
-    let mut sampler = Sampler { watched, sampled: now.clone(), kept: now };
+pub(super) async fn run(feed: Arc<Feed>, source: Arc<dyn StatusSource>, tick: Duration) {
+    let now = source.snapshot();
+    let mut sampler = Sampler { source, sampled: now.clone(), kept: now };
     let mut ticks = (!tick.is_zero()).then(|| tokio::time::interval(tick));
     if let Some(ticks) = &mut ticks {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -32,19 +32,19 @@ use crate::status::report::Report;
 use feed::Feed;
 use routes::App;
 use session::Sessions;
-use token::{MadeFile, Token};
+use token::{OwnedFile, Token};
 
 /// Connections at once; one more is closed.
 const CONNECTIONS: usize = 96;
 
 /// The server behind the page.
-pub(crate) trait Watched: Send + Sync + 'static {
+pub(crate) trait StatusSource: Send + Sync + 'static {
     /// Its counters. Wakes no reactor.
-    fn look(&self) -> Snapshot;
+    fn snapshot(&self) -> Snapshot;
     /// The state and the rates between two snapshots; without data that only the main core has.
     fn report(&self, before: &Snapshot, now: &Snapshot) -> Report;
     /// Handles a request of the control socket that came over the page, from `peer`.
-    fn answer(&self, request: &[u8], peer: &str) -> String;
+    fn handle(&self, request: &[u8], peer: &str) -> String;
 }
 
 /// Where a page is served, and what opens it.
@@ -59,7 +59,7 @@ pub(crate) struct PageReport {
 pub(crate) struct Prepared {
     listener: Listener,
     token: Token,
-    file: Option<MadeFile>,
+    file: Option<OwnedFile>,
     pub(crate) page: config::Page,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Prepared {
 pub(crate) struct Page {
     _http: Http,
     /// Is removed with it.
-    _file: Option<MadeFile>,
+    _file: Option<OwnedFile>,
 }
 
 impl Prepared {
@@ -97,17 +97,17 @@ impl Prepared {
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub(crate) fn serve(self, watched: Arc<dyn Watched>, reactors: &[Option<u32>]) -> anyhow::Result<Page> {
+    pub(crate) fn serve(self, source: Arc<dyn StatusSource>, reactors: &[Option<u32>]) -> anyhow::Result<Page> {
         let feed = Arc::new(Feed::default());
         let app = Arc::new(App {
-            watched: Arc::clone(&watched),
+            source: Arc::clone(&source),
             feed: Arc::clone(&feed),
             sessions: Mutex::new(Sessions::new(self.token)),
             cookie: guard::cookie_name().context("no random numbers for the name of the page's cookie")?,
             hosts: self.page.hosts,
         });
         let router = move |peer: Peer| routes::router(Arc::clone(&app), peer);
-        let beside = feed::run(feed, watched, self.page.tick);
+        let beside = feed::run(feed, source, self.page.tick);
         let service = Service { name: "page", connections: CONNECTIONS, patience: PATIENCE, router, beside };
         let http = Http::start(self.listener, service, reactors).context("cannot start a thread for the page")?;
         Ok(Page { _http: http, _file: self.file })

@@ -63,7 +63,7 @@ pub(super) fn activate_first(
     for (at, choice) in candidates.iter().enumerate() {
         match set(choice) {
             Ok(()) => {
-                say(choice, candidates, &why, at);
+                log_active(choice, candidates, &why, at);
                 return Ok(choice.clone());
             }
             Err(error) => why = error,
@@ -72,7 +72,7 @@ pub(super) fn activate_first(
     Err(why)
 }
 
-fn say(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize) {
+fn log_active(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize) {
     let Some(chosen) = candidates.last().filter(|_| candidates.len() > 1) else { return };
     if at + 1 == candidates.len() {
         return warn!("nothing holds the budget: policy {} does not use it, and {why}", chosen.name);

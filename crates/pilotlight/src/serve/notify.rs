@@ -19,13 +19,13 @@ use crate::status::health::HealthReport;
 
 /// Hosts can connect.
 pub(super) fn ready() {
-    tell(&[NotifyState::Ready]);
+    send(&[NotifyState::Ready]);
 }
 
 /// The server is reloading, until [`ready`].
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => send(&[NotifyState::Reloading, now]),
         Err(error) => debug!("cannot notify systemd of a reload: {error}"),
     }
 }
@@ -33,10 +33,10 @@ pub(super) fn reloading() {
 /// The server is stopping, within this time.
 pub(super) fn stopping(within: Duration) {
     let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
-    tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(us)]);
+    send(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(us)]);
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn send(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         debug!("cannot notify systemd: {error}");
     }
@@ -63,7 +63,7 @@ impl Watchdog {
             while stopped.recv_timeout(limit / 4) == Err(RecvTimeoutError::Timeout) {
                 let now = admin.runtime_stats();
                 match stuck(&before, &now) {
-                    None => tell(&[NotifyState::Watchdog]),
+                    None => send(&[NotifyState::Watchdog]),
                     Some(reactor) => {
                         error!(reactor, "a reactor is awake and does not loop; systemd gets no keep-alive")
                     }

@@ -32,7 +32,7 @@ docs/budget.md says more.";
 /// How long a budget may take until power is within it; the server calls it unreachable before.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval of status requests.
-const LOOK: Duration = Duration::from_millis(250);
+const INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct BudgetArgs {
@@ -121,7 +121,7 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
     let waits = !args.dry_run && !args.no_wait && answer.budget.is_some();
     let begin = Instant::now();
     while waits && answer.budget.as_ref().is_some_and(|budget| !is_final(&budget.state)) && begin.elapsed() < PATIENCE {
-        thread::sleep(LOOK);
+        thread::sleep(INTERVAL);
         let Report { budget, power, .. } = client.request::<Report>(&Request::Status {})?;
         (answer.budget, answer.power) = (budget, power);
         if answer.budget.as_ref().is_none_or(|budget| budget.withdrawn_uw.is_some()) {

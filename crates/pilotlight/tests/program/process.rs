@@ -47,7 +47,7 @@ pub(crate) struct Server {
     socket: PathBuf,
     _dir: Option<TempDir>,
     log: Receiver<String>,
-    told: Value,
+    message: Value,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -88,9 +88,9 @@ impl Server {
             let _ = child.kill();
             panic!("the server does not start: {:?}", log.iter().collect::<Vec<_>>());
         };
-        let told: Value = serde_json::from_str(&line).unwrap();
-        let socket = told["admin_socket"].as_str().unwrap_or_default().into();
-        Self { child, socket, _dir: dir, log, told, _alone: alone }
+        let message: Value = serde_json::from_str(&line).unwrap();
+        let socket = message["admin_socket"].as_str().unwrap_or_default().into();
+        Self { child, socket, _dir: dir, log, message, _alone: alone }
     }
 
     /// Its control socket.
@@ -130,18 +130,18 @@ impl Server {
     }
 
     /// The output of the server at the start.
-    pub(crate) fn told(&self) -> &Value {
-        &self.told
+    pub(crate) fn message(&self) -> &Value {
+        &self.message
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.told["listening"][0].as_str().unwrap().parse().unwrap()
+        self.message["listening"][0].as_str().unwrap().parse().unwrap()
     }
 
     /// A host connected to the only subsystem.
     pub(crate) fn connect(&self) -> Controller {
-        let nqn = self.told["subsystems"][0]["nqn"].as_str().unwrap();
+        let nqn = self.message["subsystems"][0]["nqn"].as_str().unwrap();
         Controller::connect(ConnectOptions::new(self.address(), nqn)).unwrap()
     }
 
@@ -168,7 +168,7 @@ impl Server {
             }
             seen.push(line);
         }
-        panic!("the log never said `{words}`, but: {seen:#?}");
+        panic!("the log never printed `{words}`, but: {seen:#?}");
     }
 
     /// Waits for the end; the exit code.

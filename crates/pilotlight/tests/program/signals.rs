@@ -174,8 +174,8 @@ fn sighup_shrinks_a_namespace_only_where_the_file_allows_it() {
     assert_eq!(host.namespace(1).unwrap().bytes(), 2 << 20);
     fs::write(&path, fs::read_to_string(&path).unwrap() + "shrink = true\n").unwrap();
     server.signal("HUP");
-    let told = server.expect_log("shrinks from 2MiB to 1MiB");
-    assert!(told.contains("WARN"), "{told}");
+    let message = server.expect_log("shrinks from 2MiB to 1MiB");
+    assert!(message.contains("WARN"), "{message}");
     server.expect_log("configuration read again");
     assert_eq!(host.namespace(1).unwrap().bytes(), 1 << 20);
     server.signal("TERM");

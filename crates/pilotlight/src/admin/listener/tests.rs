@@ -139,8 +139,8 @@ fn another_user_is_refused_even_where_the_file_lets_him() {
                       print(s.makefile().readline(), end='')";
         let mut command = std::process::Command::new("python3");
         let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(told.starts_with("no: access is limited"), "{output:?}");
+        let message = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(message.starts_with("no: access is limited"), "{output:?}");
     });
 }
 
@@ -165,15 +165,15 @@ fn those_who_may_only_read_leave_places_to_the_others() {
         command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).gid(NO_HOST);
         let mut child =
             command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let told: Vec<String> =
+        let message: Vec<String> =
             BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).take(MAX_READERS + 1).collect();
         let mut own = connect(path);
         own.get_mut().write_all(b"a\n").unwrap();
         let answer = line(&mut own);
         drop(child.stdin.take());
         let _ = child.wait();
-        assert_eq!(told.iter().filter(|line| *line == "1 a").count(), MAX_READERS, "{told:?}");
-        assert!(told.last().unwrap().starts_with("no: too many"), "{told:?}");
+        assert_eq!(message.iter().filter(|line| *line == "1 a").count(), MAX_READERS, "{message:?}");
+        assert!(message.last().unwrap().starts_with("no: too many"), "{message:?}");
         assert_eq!(answer, "1 a\n");
     });
 }

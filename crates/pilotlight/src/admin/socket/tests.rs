@@ -87,19 +87,19 @@ fn a_directory_that_the_group_cannot_search_is_named_with_a_remedy() {
     let inner = outer.join("run");
     let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     make_directory(&inner, None).unwrap();
-    let told = || closed_to(&inner, &group).unwrap_or_default();
+    let message = || closed_to(&inner, &group).unwrap_or_default();
     set(&outer, 0o755);
-    assert!(told().contains(&format!("may not search {0}; `chgrp readers {0} && chmod g+x", inner.display())));
+    assert!(message().contains(&format!("may not search {0}; `chgrp readers {0} && chmod g+x", inner.display())));
     set(&inner, 0o711);
-    assert_eq!(told(), "");
+    assert_eq!(message(), "");
     set(&outer, 0o700);
-    assert!(told().contains(&format!("may not search {};", outer.display())), "{}", told());
+    assert!(message().contains(&format!("may not search {};", outer.display())), "{}", message());
     set(&outer, 0o755);
     if geteuid().is_root() {
         std::os::unix::fs::chown(&inner, None, Some(GROUP)).unwrap();
         set(&inner, 0o701);
-        assert!(told().contains("may not search"), "the bits of others are not for members");
+        assert!(message().contains("may not search"), "the bits of others are not for members");
         set(&inner, 0o710);
-        assert_eq!(told(), "");
+        assert_eq!(message(), "");
     }
 }

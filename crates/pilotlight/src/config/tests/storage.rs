@@ -273,8 +273,8 @@ fn files() {
 
 #[test]
 fn warnings_about_namespaces() {
-    let bench = ConfigDir::new();
-    fs::write(bench.dir.path().join("odd.img"), vec![0; 5000]).unwrap();
+    let config_dir = ConfigDir::new();
+    fs::write(config_dir.dir.path().join("odd.img"), vec![0; 5000]).unwrap();
     let text = in_subsystem(
         r#"
 [[subsystem.namespace]]
@@ -290,7 +290,7 @@ cores = [0, 1, 2]
 io_threads = 1
 "#,
     );
-    assert!(bench.load(&text).is_ok());
+    assert!(config_dir.load(&text).is_ok());
     expect![[r#"
         warning: namespaces in memory add up to 64GiB, and there is room for 5312MiB (max_memory 6GiB less 64MiB of buffers and 768MiB for queues)
          --> server.toml
@@ -305,7 +305,7 @@ io_threads = 1
            |
         14 | io_threads = 1
            |              ^
-    "#]].assert_eq(&bench.told(&text));
+    "#]].assert_eq(&config_dir.output(&text));
 }
 
 #[test]
@@ -370,8 +370,8 @@ fn ranges_of_controller_identifiers() {
              [[subsystem]]\nnqn = \"nqn.2024-05.com.example:b\"\ncontroller_ids = \"{second}\"\n"
         )
     };
-    let bench = ConfigDir::new();
-    for (first, second, key, says) in [
+    let config_dir = ConfigDir::new();
+    for (first, second, key, expected) in [
         ("0-5", "6-9", "subsystem[0].controller_ids", "`0-5` is not a range"),
         ("5-1", "6-9", "subsystem[0].controller_ids", "`5-1` is not a range"),
         ("7", "8-9", "subsystem[0].controller_ids", "`7` is not a range"),
@@ -379,10 +379,10 @@ fn ranges_of_controller_identifiers() {
         ("1-5", "5-9", "subsystem[1].controller_ids", "overlaps 1-5"),
         ("1-5", "6-65519", "subsystem[1].controller_ids", "left for the discovery service"),
     ] {
-        let told = bench.told(&two(first, second));
-        assert!(told.contains(&format!("error: {key}")) && told.contains(says), "{first} {second}: {told}");
+        let output = config_dir.output(&two(first, second));
+        assert!(output.contains(&format!("error: {key}")) && output.contains(expected), "{first} {second}: {output}");
     }
-    let loaded = bench.load(&two("1-5", "6-65518")).unwrap();
+    let loaded = config_dir.load(&two("1-5", "6-65518")).unwrap();
     let ids = loaded.config.subsystems[1].controller_ids.unwrap();
     assert_eq!((ids.first, ids.last), (6, 65518));
 }

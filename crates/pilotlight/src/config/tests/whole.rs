@@ -188,15 +188,15 @@ min_bytes_per_s = "50MB/s"
 
 #[test]
 fn a_namespace_may_shrink_where_the_file_says_so() {
-    let bench = ConfigDir::new();
-    let loaded = bench.load(&EVERY_KEY.replace("shrink = false", "shrink = true")).unwrap();
+    let config_dir = ConfigDir::new();
+    let loaded = config_dir.load(&EVERY_KEY.replace("shrink = false", "shrink = true")).unwrap();
     assert_eq!(loaded.may_shrink, [("nqn.2024-05.com.example:disks".to_owned(), 7)]);
 }
 
 #[test]
 fn a_file_says_everything() {
-    let bench = ConfigDir::new();
-    let loaded = bench.load(EVERY_KEY).unwrap();
+    let config_dir = ConfigDir::new();
+    let loaded = config_dir.load(EVERY_KEY).unwrap();
     let warnings = loaded.warnings(false);
     assert_eq!(warnings.matches("warning: ").count(), 1, "{warnings}");
     assert!(warnings.contains("policy sandman does not use a tolerance"), "{warnings}");
@@ -215,7 +215,7 @@ fn a_file_says_everything() {
     assert_eq!(loaded.operation.goals.minimums, [(5, 50_000_000)]);
     assert_eq!(loaded.may_shrink, []);
     assert!(loaded.operation.mdns);
-    assert_eq!(loaded.config, server_of_every_key(bench.dir.path()));
+    assert_eq!(loaded.config, server_of_every_key(config_dir.dir.path()));
 }
 
 /// The server of [`EVERY_KEY`] in this directory.
@@ -278,8 +278,8 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
 
 #[test]
 fn only_files_with_blocks_of_4_kib_have_background_work() {
-    let bench = ConfigDir::new();
-    let refused = |from: &str, to: &str| bench.load(&EVERY_KEY.replace(from, to)).unwrap_err().render(false);
+    let config_dir = ConfigDir::new();
+    let refused = |from: &str, to: &str| config_dir.load(&EVERY_KEY.replace(from, to)).unwrap_err().render(false);
     let small = refused("nsid = 9\n", "nsid = 9\nblock_size = 512\n");
     assert!(small.contains("need blocks of 4096 bytes"), "{small}");
     let memory = refused("backend = \"mem:1GiB\"\n", "backend = \"mem:1GiB\"\nchecksums = true\n");
@@ -290,8 +290,8 @@ fn only_files_with_blocks_of_4_kib_have_background_work() {
         ("scrub_rate = \"50MB/s\"", "scrub_rate = \"off\""),
         ("scrub_days = 14", "scrub_days = 0"),
     ] {
-        let said = refused(from, to);
-        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+        let output = refused(from, to);
+        assert_eq!(output.matches("error: ").count(), 1, "{output}");
     }
 }
 

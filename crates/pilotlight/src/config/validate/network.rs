@@ -33,12 +33,12 @@ impl Checker<'_> {
     /// Notes listeners that another one, on all addresses of the machine, already covers.
     fn no_overlap(&mut self, listeners: &[Located<SocketAddr>]) {
         for one in listeners.iter().filter(|one| one.value.ip().is_unspecified() && one.value.port() != 0) {
-            let covered = |other: &&Located<SocketAddr>| {
+            let overlaps = |other: &&Located<SocketAddr>| {
                 other.value.port() == one.value.port()
                     && other.value.is_ipv4() == one.value.is_ipv4()
                     && !other.value.ip().is_unspecified()
             };
-            for other in listeners.iter().filter(covered) {
+            for other in listeners.iter().filter(overlaps) {
                 let what = format!("{} is already part of {}", other.value, one.value);
                 self.problem(Problem::error(&other.at, what).help("remove one of them"));
             }

@@ -22,7 +22,7 @@ use crate::config::storage::cause;
 use crate::config::tolerance::{NamespaceTolerance, parse_tolerance};
 use crate::config::units::{format_duration, parse_duration};
 use crate::log;
-use crate::policies::{Part, PolicyChoice, Unfit, users_of};
+use crate::policies::{ChoicePart, InvalidChoice, PolicyChoice, users_of};
 
 /// The most reactors of a test.
 const TEST_REACTORS: RangeInclusive<u16> = 1..=256;
@@ -240,7 +240,7 @@ impl Checker<'_> {
             None => (self.machine.socket.clone()?, Origin::Default),
         };
         self.socket_path(&path, &at);
-        Some(AdminSocket { path, asked: written.is_some(), read_group })
+        Some(AdminSocket { path, is_explicit: written.is_some(), read_group })
     }
 
     /// Checks the path of a Unix socket.
@@ -290,13 +290,13 @@ fn host_name(host: &keys::Host) -> Option<Capped> {
 }
 
 /// The origin of the invalid part.
-fn place(draft: &Draft, unfit: &Unfit) -> Origin {
+fn place(draft: &Draft, unfit: &InvalidChoice) -> Origin {
     let last = |key: &str| draft.parameters.iter().rfind(|(other, _)| other.value == key);
     let found = match &unfit.part {
-        Part::Name => draft.policy.name.as_ref().map(|name| &name.at),
-        Part::Key(key) => last(key).map(|(key, _)| &key.at),
-        Part::Value(key) => last(key).map(|(_, value)| &value.at),
-        Part::Together => None,
+        ChoicePart::Name => draft.policy.name.as_ref().map(|name| &name.at),
+        ChoicePart::Key(key) => last(key).map(|(key, _)| &key.at),
+        ChoicePart::Value(key) => last(key).map(|(_, value)| &value.at),
+        ChoicePart::Together => None,
     };
     found.unwrap_or(&draft.policy.at).clone()
 }

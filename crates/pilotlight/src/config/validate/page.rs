@@ -84,7 +84,7 @@ impl Checker<'_> {
         control: Option<&AdminSocket>,
     ) -> Option<TokenFile> {
         if let Some(text) = written {
-            return Some(TokenFile::Given(self.base.join(&text.value)));
+            return Some(TokenFile::Configured(self.base.join(&text.value)));
         }
         let beside: Option<PathBuf> = control.map(|socket| socket.path.with_extension(TOKEN));
         if beside.is_none() {
@@ -93,6 +93,6 @@ impl Checker<'_> {
                 Problem::error(listen, what).help("name a file with `token_file` in [page], or --page-token-file"),
             );
         }
-        beside.map(TokenFile::Made)
+        beside.map(TokenFile::Generated)
     }
 }

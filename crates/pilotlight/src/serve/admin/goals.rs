@@ -24,7 +24,7 @@ use crate::status::measure;
 use crate::status::report::{BudgetReport, GoalsResponse, NameAndValue, ScheduleEntryReport};
 
 /// Interval of checks of a budget: half a window of the sensor.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Longest wait for the end of a budget, so that a clock that is set is noticed.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -73,7 +73,7 @@ struct Planned {
 impl Admin {
     /// Keeps goals in force and checks whether power stays within the budget, until [`Admin::stop_watching`].
     pub(in crate::serve) fn watch_budget(&self) {
-        while self.watch.wait(self.look_at_budget()) {}
+        while self.watch.wait(self.check_budget_state()) {}
     }
 
     /// Ends [`Admin::watch_budget`] and [`Admin::watch_energy`].
@@ -88,7 +88,7 @@ impl Admin {
     }
 
     /// Time until the next check; `None`: until goals are changed.
-    fn look_at_budget(&self) -> Option<Duration> {
+    fn check_budget_state(&self) -> Option<Duration> {
         let mut state = self.state();
         let now_s = budget::now_s();
         if state.goal_overrides.expire(now_s) {
@@ -98,7 +98,7 @@ impl Admin {
         self.follow(&mut state, now_s);
         self.update_verdict(&mut state);
         if state.operation.goals.budget_uw.is_some() {
-            return Some(LOOK);
+            return Some(CHECK_INTERVAL);
         }
         let until_s = state.configured.budget(&state.goal_overrides, now_s).until_s?;
         Some(Duration::from_secs(until_s.saturating_sub(now_s).max(1)).min(LONGEST_WAIT))
@@ -368,11 +368,11 @@ fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
 /// As [`follow_goals`].
 pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> Result<(), String> {
     state.operation.domain = state.goal_overrides.domain.or(state.configured.domain);
-    tell_goals(state, server, now_s);
+    set_goals_in_force(state, server, now_s);
     follow_goals(state, server)
 }
 
-fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
+fn set_goals_in_force(state: &mut State, server: &dyn Running, now_s: u64) {
     let priorities = state.configured.priorities(&state.goal_overrides);
     if priorities != state.operation.priorities {
         server.set_priorities(priorities.clone());

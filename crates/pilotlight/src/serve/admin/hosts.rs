@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_disconnected_host_with_the_state_locked() {
         let waits = Arc::new(OnceLock::<Weak<Admin>>::new());
-        let (of_server, looks) = (Arc::clone(&waits), Arc::<AtomicUsize>::default());
-        let looked = Arc::clone(&looks);
+        let (of_server, checks) = (Arc::clone(&waits), Arc::<AtomicUsize>::default());
+        let checked = Arc::clone(&checks);
         let undrained = move || {
-            looked.fetch_add(1, SeqCst);
+            checked.fetch_add(1, SeqCst);
             let admin = of_server.get().and_then(Weak::upgrade).unwrap();
             assert!(admin.state.try_lock().is_ok(), "the state is locked");
             0
@@ -207,9 +207,9 @@ mod tests {
         waits.set(Arc::downgrade(&admin)).unwrap();
         let remove = HostRemove { nqn: None, host: B.to_owned(), allow_any: false };
         assert!(admin.remove_host(&remove).unwrap().ended.is_some());
-        assert_eq!(looks.load(SeqCst), 1);
+        assert_eq!(checks.load(SeqCst), 1);
         admin.reload(&loaded(&[B]));
-        assert_eq!(looks.load(SeqCst), 3, "once for each of two steps");
+        assert_eq!(checks.load(SeqCst), 3, "once for each of two steps");
     }
 
     fn read(rest: &str) -> Loaded {

@@ -18,7 +18,7 @@ use crate::admin::request::{BackgroundClass, BackgroundState, CapRequest, Namesp
 use crate::admin::response::{Refusal, to_line};
 use crate::config::parse_cap;
 use crate::metrics;
-use crate::policies::{Part, PolicyChoice, Unfit};
+use crate::policies::{ChoicePart, InvalidChoice, PolicyChoice};
 use crate::serve::holder::choose;
 use crate::serve::notify;
 use crate::status::background::{BackgroundReport, background};
@@ -30,12 +30,12 @@ impl RequestHandler for Admin {
     type Session = Session;
 
     fn session(&self, user: User) -> Session {
-        Session { user, look: Snapshot::default(), first: None }
+        Session { user, previous: Snapshot::default(), first: None }
     }
 
     fn answer(&self, line: &[u8], session: &mut Session) -> String {
         let request = match Request::parse(line) {
-            Ok(Request::Status {}) => return to_line(Ok(self.status(&mut session.look))),
+            Ok(Request::Status {}) => return to_line(Ok(self.status(&mut session.previous))),
             Ok(Request::Health {}) => return to_line(Ok(self.health(session))),
             Ok(request) => request,
             Err(refusal) => return to_line::<()>(Err(refusal)),
@@ -60,7 +60,7 @@ pub(in crate::serve) struct Session {
     /// Who is at its other end.
     user: User,
     /// The counters at its previous status request.
-    look: Snapshot,
+    previous: Snapshot,
     /// Counters of the reactors at its first health request.
     first: Option<RuntimeStats>,
 }
@@ -210,11 +210,11 @@ impl Admin {
     }
 }
 
-fn refusal(unfit: Unfit) -> Refusal {
+fn refusal(unfit: InvalidChoice) -> Refusal {
     let field = match &unfit.part {
-        Part::Name => "policy".to_owned(),
-        Part::Key(key) | Part::Value(key) => format!("parameters[{key}]"),
-        Part::Together => "parameters".to_owned(),
+        ChoicePart::Name => "policy".to_owned(),
+        ChoicePart::Key(key) | ChoicePart::Value(key) => format!("parameters[{key}]"),
+        ChoicePart::Together => "parameters".to_owned(),
     };
     Refusal::of(&field, unfit.what).help(unfit.help)
 }

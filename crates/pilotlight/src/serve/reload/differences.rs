@@ -106,7 +106,7 @@ pub(in crate::serve) fn in_full(config: &mut ServerConfig, operation: &mut Opera
         PageAddress::Unix(path) => Some(path),
         PageAddress::Tcp(_) => None,
     });
-    let token = token.map(|(TokenFile::Made(path) | TokenFile::Given(path))| path);
+    let token = token.map(|(TokenFile::Generated(path) | TokenFile::Configured(path))| path);
     let profile = match &mut operation.sensor {
         SensorChoice::Modelled(profile) => profile.as_mut(),
         _ => None,

@@ -43,7 +43,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         roots: _,
     } = running;
     let test_reactors = |reactors: &Reactors| reactors.is_test_mode().then(|| reactors.len());
-    let socket = |socket: &Option<AdminSocket>| socket.as_ref().map(|socket| (socket.path.clone(), socket.asked));
+    let socket = |socket: &Option<AdminSocket>| socket.as_ref().map(|socket| (socket.path.clone(), socket.is_explicit));
     let group = |socket: &Option<AdminSocket>| socket.as_ref().and_then(|socket| socket.read_group.clone());
     let differs = [
         ("server.reactors", test_reactors(reactors) != test_reactors(&wanted.reactors)),
