@@ -15,7 +15,7 @@ pub mod steps;
 use crate::experiment::{Experiment, Loaded};
 use crate::results::summary::setting;
 use crate::run::target;
-use pilotlight_workloads::{Point, Stage, Value};
+use pilotlight_workloads::{Point, RunContext, Value};
 
 /// A command needs about so long to start and end, in seconds.
 const OVERHEAD_S: f64 = 0.3;
@@ -121,7 +121,7 @@ impl Plan {
 fn prepares(loaded: &Loaded) -> bool {
     let folder = std::path::Path::new("results");
     let place = target::unchecked(&loaded.experiment.target, folder);
-    let stage = Stage { scratch: folder.join("scratch"), place, ramp_s: 0.0, duration_s: 0.0, seed: 1 };
+    let stage = RunContext { scratch: folder.join("scratch"), target: place, ramp_s: 0.0, duration_s: 0.0, seed: 1 };
     loaded.workload.prepare(&stage).is_ok_and(|steps| steps.iter().any(|step| !step.background))
 }
 

@@ -96,7 +96,7 @@ fn start(path: &Path) -> Server {
     let opener = move |ns: &NamespaceConfig| if ns.nsid == FILE { file(&path) } else { Ok(late()) };
     let options = RuntimeOptions::new(vec![None; 3], Idle::Yield);
     let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
-    server.look_at_moves();
+    server.record_moves();
     server
 }
 

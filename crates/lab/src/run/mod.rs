@@ -51,7 +51,7 @@ use crate::results::{Folder, FolderError, values};
 use crate::study::ran::Tried;
 use pilotlight_workloads::Mechanism;
 use pilotlight_workloads::record::Tool;
-use pilotlight_workloads::{Missing, Place, Point, Problem, Stage, Step};
+use pilotlight_workloads::{Missing, Point, Problem, RunContext, Step, Target};
 use process::Running;
 
 /// How a run is done, beside what the experiment says.
@@ -190,7 +190,7 @@ struct Runner<'a> {
     journal: Journal,
     taken: Taken,
     scratch: PathBuf,
-    place: Place,
+    place: Target,
     changes: Changes,
     /// What the machine has been brought to: keys that are varied, and what a mechanism of completion takes.
     setting: Option<(Point, Option<Mechanism>)>,
@@ -388,11 +388,11 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn stage(&self, key: Key) -> Stage {
+    fn stage(&self, key: Key) -> RunContext {
         let experiment = &self.loaded.experiment;
-        Stage {
+        RunContext {
             scratch: self.scratch.clone(),
-            place: self.place.clone(),
+            target: self.place.clone(),
             ramp_s: experiment.warm_up().seconds(),
             duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
             seed: self.plan.seed_of(key),
