@@ -73,7 +73,7 @@ impl Problem {
     }
 
     /// The same as a warning.
-    pub(crate) fn as_warning(self) -> Self {
+    pub(crate) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 

@@ -44,7 +44,7 @@ fn a_goal_is_told_to_the_policy_and_who_sets_one_in_vain_is_told_so() {
     assert!(message.contains("policy static does not use it") && message.contains("cpu-bandwidth"), "{message}");
     assert_eq!(printed.status.code(), Some(3), "nothing holds it: {message}");
     assert!(
-        message.contains(" W (modelled, profile sandman-epyc-9454p)") && message.contains("a restart takes"),
+        message.contains(" W (modelled, profile sandman-epyc-9454p)") && message.contains("a restart uses"),
         "{message}"
     );
     let tolerance = |words: &[&str]| server.request(&[&["set", "tolerance"], words].concat())["tolerances"].clone();

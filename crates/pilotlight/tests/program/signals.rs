@@ -216,12 +216,12 @@ fn a_file_that_is_refused_changes_nothing() {
     write_config(&path, &[(1, "mem:1MiB"), (0, "mem:1MiB")]);
     server.signal("HUP");
     server.expect_log("0 is not a namespace identifier");
-    server.expect_log("what was running goes on unchanged");
+    server.expect_log("the configuration is refused; the running one is unchanged");
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     fs::remove_file(&path).unwrap();
     server.signal("HUP");
     server.expect_log("no such file");
-    server.expect_log("what was running goes on unchanged");
+    server.expect_log("the configuration is refused; the running one is unchanged");
     assert_eq!(host.active_namespaces().unwrap(), [1]);
 }
 
