@@ -187,7 +187,7 @@ fn strongest(outputs: &[(&str, f64)], draws: &Draws) -> Option<Strongest> {
     let (strengths, others): (Vec<f64>, usize) =
         rank::partial(&columns, &output).map_or_else(|| (alone(), 0), |partial| (partial, names.len() - 1));
     let (name, correlation) = names.iter().zip(strengths).max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()))?;
-    let chance = rank::chance(correlation, output.len(), others).unwrap_or(1.0);
+    let chance = rank::p_value(correlation, output.len(), others).unwrap_or(1.0);
     let by_chance = chance * names.len() as f64 > LEVEL;
     (correlation != 0.0).then(|| Strongest { constant: (*name).clone(), correlation, by_chance })
 }
