@@ -1,13 +1,11 @@
-//! What a command means, as tests that every plant passes.
+//! Conformance tests of the commands, for every plant.
 //!
-//! A policy that is tried in the simulator is to do the same in the server, so both must understand it alike. The cases here are
-//! written once, over a small trait ([`Plant`]): a policy that follows a script ([`script`]) gives commands, waits for what it is told
-//! of their effects, and remembers all of it. Nothing is looked at but what a policy sees, so whatever passes can be driven by the
-//! same policies. Cases assert order and states, never times: plants may be slow.
+//! A policy must behave the same in the simulator and in the server, so both must interpret its commands alike. The cases run over a
+//! small trait ([`Plant`]): a scripted policy ([`script`]) issues commands, waits for their effects in samples, and logs everything. They
+//! check only what a policy can observe, and assert order and states, never times, as plants may be slow.
 //!
-//! It is a crate of its own because `sim` and `reactor` do not know each other, and neither is to depend on the other's tests. Both
-//! call [`suite!`] in `tests/conformance.rs`. The cases of bandwidth caps ([`cap_suite!`]) and of
-//! latencies ([`latency`]) run on `sim` and `target`.
+//! A separate crate, as `sim` and `reactor` do not depend on each other. Both call [`suite!`] in `tests/conformance.rs`; the cases for
+//! bandwidth caps ([`cap_suite!`]) and latencies ([`latency`]) run on `sim` and `nvmf-target`.
 
 mod budget;
 pub mod caps;
@@ -18,43 +16,43 @@ pub mod script;
 use pilotlight_plant::{Goals, Policy};
 use script::Board;
 
-/// A small plant, as a case needs it.
+/// The plant of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// Cores, none of them siblings; core 0 is the main core.
+    /// Number of cores, without siblings; core 0 is the main core.
     pub cores: u16,
-    /// I/O threads; thread `i` begins on core `i` modulo `cores`.
+    /// Number of I/O threads; thread `i` starts on core `i` modulo `cores`.
     pub threads: u16,
-    /// The I/O threads that get requests, steadily, until [`Board::feeds`] says no more, or for most of the run.
+    /// The I/O threads that receive a steady load until [`Board::feeds`] is false, or for most of the run.
     pub fed: Vec<u16>,
-    /// Whether the machine refuses whatever is set.
+    /// Whether the machine refuses all knobs.
     pub refuses: bool,
-    /// Whether its sensors stop measuring after a while.
+    /// Whether the sensors stop after some time.
     pub sensors_fail: bool,
-    /// What the operator asks for, one after the other within one interval, some time after the start.
+    /// Changes of goals, one after the other within one interval, some time after the start.
     pub goals: Vec<Goals>,
 }
 
-/// A policy, and what it shares with its case.
-pub type Turn = (Box<dyn Policy>, Board);
+/// A policy and its board.
+pub type PolicyAndBoard = (Box<dyn Policy>, Board);
 
-/// Something that a policy drives. Its first reading is of power, which falls where its first knob is set to its lowest value.
+/// A plant under test. Its first reading is power, which falls when its first knob is set to the lowest value.
 pub trait Plant {
-    /// Time between two intervals that is convenient, in nanoseconds; some hundreds of them fit into a run.
+    /// A suitable policy interval, in nanoseconds; a run has some hundreds of them.
     fn interval_ns(&self) -> u64;
 
-    /// Runs `policy` on such a plant until [`Board::is_done`] and some intervals longer, or until it is clear that this will not
-    /// come. How many requests each I/O thread has been given; all of them have been polled before the end.
+    /// Runs `policy` until some intervals after [`Board::is_done`], or until a timeout. Returns the requests sent to each I/O thread, all of
+    /// which were polled.
     fn run(&mut self, setup: &Setup, policy: Box<dyn Policy>, board: &Board) -> Vec<u64>;
 
-    /// Runs `first` on such a plant until it is done, and then `second`, which takes over.
-    fn exchange(&mut self, setup: &Setup, first: Turn, second: Turn);
+    /// Runs `first` until it is done, then `second` on the same plant.
+    fn exchange(&mut self, setup: &Setup, first: PolicyAndBoard, second: PolicyAndBoard);
 
-    /// A budget of the server that each of its knobs alone and one core alone can keep, and that is exceeded without: in microwatts.
+    /// A power budget in microwatts that is exceeded initially, and that each knob alone, and a single core, can keep.
     fn budget_uw(&self) -> u64;
 }
 
-/// One test for each case; `$plant` makes a [`Plant`].
+/// A test for each case; `$plant` creates a [`Plant`].
 #[macro_export]
 macro_rules! suite {
     ($plant:expr) => {

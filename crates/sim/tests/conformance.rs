@@ -3,7 +3,7 @@
 mod support;
 
 use pilotlight_conformance::script::Board;
-use pilotlight_conformance::{Plant, Setup, Turn, suite};
+use pilotlight_conformance::{Plant, Setup, PolicyAndBoard, suite};
 use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::engine::run_in_turn;
 use pilotlight_sim::machine::Limits;
@@ -49,7 +49,7 @@ impl Plant for Simulated {
         INTERVAL_NS
     }
 
-    fn exchange(&mut self, setup: &Setup, first: Turn, second: Turn) {
+    fn exchange(&mut self, setup: &Setup, first: PolicyAndBoard, second: PolicyAndBoard) {
         let policies = vec![(0, first.0), (Self::EXCHANGED_NS, second.0)];
         run_in_turn(&scenario(setup), policies, &mut std::io::sink()).unwrap();
     }
