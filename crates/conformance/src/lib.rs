@@ -57,34 +57,34 @@ pub trait Plant {
 macro_rules! suite {
     ($plant:expr) => {
         $crate::suite!($plant;
-            a_moved_thread_is_served_by_its_new_home
-            a_thread_that_is_moved_twice_ends_where_it_was_sent_last
-            a_move_to_where_a_thread_lives_changes_nothing
+            a_moved_thread_is_served_by_its_new_core
+            the_last_of_several_moves_applies
+            a_move_to_the_present_core_changes_nothing
             a_core_sleeps_when_its_last_thread_has_left
             a_sleeping_core_wakes_for_a_move
-            a_wake_up_cancels_a_sleep_that_has_not_begun
-            a_move_to_a_core_cancels_its_sleep
+            a_wake_up_cancels_a_pending_sleep
+            a_move_cancels_a_pending_sleep_of_its_core
             a_core_is_woken_by_command
-            a_core_sleeps_as_deep_as_the_plant_says
+            the_sleep_depth_follows_the_capabilities
             the_main_core_does_not_sleep
-            a_core_that_gets_a_thread_is_not_put_to_sleep
-            a_thread_that_stays_is_not_on_its_way
-            what_does_not_exist_is_refused
-            what_the_plant_cannot_do_is_refused
-            a_thread_that_waits_for_interrupts_lets_its_core_rest
-            a_thread_that_waits_for_interrupts_is_served_and_moves
+            a_core_with_an_incoming_thread_does_not_sleep
+            a_move_to_the_present_core_does_not_prevent_sleep
+            unknown_subjects_are_refused
+            unsupported_commands_are_refused
+            interrupt_mode_lets_the_core_rest
+            a_thread_in_interrupt_mode_is_served_and_moves
             hybrid_polling_serves
-            nothing_is_lost_on_the_way
-            samples_are_about_the_whole_plant
-            a_quiet_policy_is_asked_when_it_says_and_not_before
-            ticks_with_requests_are_not_left_out
-            a_knob_is_refused_after_it_was_accepted
-            readings_have_an_age_and_go_stale
-            goals_that_change_within_an_interval_all_come
-            a_quiet_policy_is_asked_after_its_goals_have_changed
-            what_is_wanted_may_change_with_the_goals
-            an_io_thread_carries_the_class_of_its_hosts
-            what_a_policy_has_set_is_put_back_before_the_next_one
+            requests_are_counted_once
+            samples_cover_the_whole_plant
+            a_quiet_policy_is_called_at_its_deadline
+            ticks_with_requests_are_not_skipped
+            a_knob_can_be_refused_later
+            readings_go_stale
+            every_change_of_goals_is_delivered
+            a_quiet_policy_is_called_after_a_change_of_goals
+            wants_may_change_with_the_goals
+            an_io_thread_has_the_class_of_its_hosts
+            knobs_are_restored_between_policies
             a_budget_is_kept_with_a_power_limit
             a_budget_is_kept_with_a_quota
             a_budget_is_kept_with_fewer_cores

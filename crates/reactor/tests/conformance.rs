@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use pilotlight_conformance::script::Board;
-use pilotlight_conformance::{Plant, Setup, PolicyAndBoard, suite};
+use pilotlight_conformance::{Plant, PolicyAndBoard, Setup, suite};
 use pilotlight_plant::{
     CoreId, CoreState, Cost, Kind, Knob, KnobId, Policy, Quantity, ReadingId, Refusal, Scope, Source, Values, Window,
 };

@@ -3,7 +3,7 @@
 mod support;
 
 use pilotlight_conformance::script::Board;
-use pilotlight_conformance::{Plant, Setup, PolicyAndBoard, suite};
+use pilotlight_conformance::{Plant, PolicyAndBoard, Setup, suite};
 use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::engine::run_in_turn;
 use pilotlight_sim::machine::Limits;

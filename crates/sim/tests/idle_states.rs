@@ -75,7 +75,7 @@ fn both_engines_and_the_accountant_agree() {
         let changes = [set(&scenario, 0, 2), set(&scenario, 1, 1), set(&scenario, 0, 0)];
         let held = run(&scenario, every);
         let changing = run(&scenario, || {
-            changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).say(&[change]))
+            changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).command(&[change]))
         });
         let lower = changing.energy.drives_uj < held.energy.drives_uj;
         assert!(lower, "{} uJ and {} uJ at {rate}", changing.energy.drives_uj, held.energy.drives_uj);
@@ -89,7 +89,7 @@ fn a_drive_draws_what_its_state_draws_and_readings_say_so() {
         for connection in &mut scenario.workload.connections {
             connection.phases[0].rate = Rate::Off;
         }
-        let script = || every().say(&[set(&scenario, 0, state), set(&scenario, 1, state)]);
+        let script = || every().command(&[set(&scenario, 0, state), set(&scenario, 1, state)]);
         let (policy, board) = script().reads().policy();
         let outcome = run_traced(&scenario, policy, &mut std::io::sink()).unwrap();
         assert_eq!(outcome.series.last().unwrap().energy.drives_uj, 2 * uw / 1_000, "over a millisecond");
@@ -154,7 +154,7 @@ fn states_follow_each_other_and_coming_back_takes_its_time() {
 #[test]
 fn the_accountant_finds_a_drive_that_idles_too_long() {
     let scenario = scenario(5_000.0, 0);
-    let script = || every().say(&[set(&scenario, 0, 2), set(&scenario, 1, 2)]);
+    let script = || every().command(&[set(&scenario, 0, 2), set(&scenario, 1, 2)]);
     let mut trace = Vec::new();
     let outcome = run_traced(&scenario, script().reads().policy().0, &mut trace).unwrap();
     let all: Vec<Record> = trace.as_chunks().0.iter().filter_map(Record::decode).collect();
