@@ -5,33 +5,12 @@
 //! ([`Shift`]). By so much, in the unit of the row, the interval of the whole runs is wider. A statement without a number, and a crossing,
 //! is undecided where a draw decides it the other way, and the short run with the constants as they are does not. *Property.* An interval only grows, and a verdict only becomes undecided.
 
-use std::collections::BTreeMap;
-
-use pilotlight_stats::Estimate;
-
-use super::assess::{Assessment, Lab, Scope};
+use super::lab::{Assessment, Lab, Scope};
 use super::perturb::assess;
 use super::results::DEFAULT;
+use super::shift::{Shift, Shifts};
 use super::uncertainty::{at_share, drawn};
 use super::verdict::Verdict;
-
-/// What draws of the assumed constants do to a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shift {
-    /// Draws.
-    pub draws: usize,
-    /// How far the interval reaches further down, in the unit of the row; at most 0.
-    pub below: f64,
-    /// How far it reaches further up; at least 0.
-    pub above: f64,
-    /// Whether it holds in a draw, and not in the short run with the constants as they are.
-    pub comes_out: bool,
-    /// Whether it misses in a draw, and not in the short run with the constants as they are.
-    pub misses: bool,
-}
-
-/// Shifts by claim.
-pub type Shifts = BTreeMap<String, Shift>;
 
 /// What the draws in these results do to each row that has some.
 #[must_use]
@@ -62,22 +41,6 @@ fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
     }
 }
 
-impl Shift {
-    /// An interval that includes the constants.
-    pub(super) fn widen(&self, ours: Estimate) -> Estimate {
-        Estimate { low: ours.low + self.below, high: ours.high + self.above, ..ours }
-    }
-
-    /// The verdict of a statement without a number.
-    pub(super) const fn judge(&self, verdict: Verdict) -> Verdict {
-        match verdict {
-            Verdict::ComesOut if self.misses => Verdict::Undecided,
-            Verdict::Misses if self.comes_out => Verdict::Undecided,
-            other => other,
-        }
-    }
-}
-
 impl Lab<'_> {
     /// What assumed constants do to a row; of one variant alone nothing.
     pub(super) fn shift(&self, id: &str, scope: Scope<'_>) -> Option<&Shift> {
@@ -95,6 +58,8 @@ impl Lab<'_> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use pilotlight_stats::Estimate;
 
     use super::super::claim::tests::claim;
     use super::super::claim::{Claim, Kind, Printed, Relation};

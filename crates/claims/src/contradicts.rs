@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::assess::{Assessment, Lab};
-use super::claim::Claim;
 use super::formula::{self, Name};
-use super::map::Problem;
-use super::verdict::Verdict;
+use super::problem::Problem;
 
 /// Why a row contradicts the paper's own figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,30 +78,17 @@ fn side_by_side(text: &str, printed: &BTreeMap<&str, f64>) -> Result<String, Str
     if holds { Ok(sides) } else { Err(format!("{text:?} does not hold: {sides}")) }
 }
 
-impl Lab<'_> {
-    /// A row that its own paper contradicts is no evidence, whatever came of it.
-    pub(super) fn contradiction(&self, claim: &Claim, printed: &BTreeMap<&str, f64>, assessment: &mut Assessment) {
-        let Some(contradiction) = self.map.contradicts.get(&claim.id) else { return };
-        let sides = contradiction.evaluate(printed).unwrap_or_else(|problem| problem);
-        assessment.contradiction = Some(format!("{} ({sides})", contradiction.because));
-        match assessment.verdict {
-            Verdict::NoResult => return,
-            Verdict::NotMapped | Verdict::NotModelled => {}
-            was => assessment.otherwise = assessment.otherwise.or(Some(was)),
-        }
-        assessment.verdict = Verdict::Contradicts;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::super::claim::tests::claim;
     use super::super::claim::{Kind, Printed, Relation};
+    use super::super::lab::Lab;
     use super::super::map;
     use super::super::report::Report;
     use super::super::results::tests::store;
+    use super::super::verdict::Verdict;
     use super::*;
 
     fn of(inequality: &str) -> Result<String, String> {

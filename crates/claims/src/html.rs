@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::assess::Assessment;
 use super::claim::{Kind, Printed};
+use super::lab::Assessment;
 use super::leave_out::LeftOut;
 use super::order::Finding;
-use super::perturb::{Change, Moved};
-use super::quantity::Full;
+use super::perturb::{Change, Sensitivity};
 use super::report::{Counts, Report};
+use super::saturated::SaturatedRuns;
 use super::uncertainty::Spread;
 use super::verdict::{Holds, Verdict};
 
@@ -22,7 +22,7 @@ const STYLE: &str = include_str!("page.css");
 
 /// What stands beside the report, as far as it was asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct More<'a> {
+pub struct Appendix<'a> {
     /// Results that are not of today's files.
     pub stale: &'a [String],
     /// Swept parameters that change nothing.
@@ -30,14 +30,14 @@ pub struct More<'a> {
     /// Each figure without what was fitted on it.
     pub left_out: &'a [LeftOut],
     /// What moving each constant changes.
-    pub moved: Option<&'a [Moved]>,
+    pub moved: Option<&'a [Sensitivity]>,
     /// What draws of all constants do.
     pub spreads: Option<&'a [Spread]>,
 }
 
 /// A page of its own.
 #[must_use]
-pub fn page(report: &Report, more: &More<'_>) -> String {
+pub fn page(report: &Report, more: &Appendix<'_>) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -56,7 +56,7 @@ pub fn page(report: &Report, more: &More<'_>) -> String {
 /// A `<section>` with the counts by paper and verdict, then every row by figure, then what constants do. Rows have the class
 /// `verdict-` and the verdict's words with dashes.
 #[must_use]
-pub fn section(report: &Report, more: &More<'_>) -> Markup {
+pub fn section(report: &Report, more: &Appendix<'_>) -> Markup {
     let ids = |rows: &[&Assessment]| rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
     let mapped = |row: &&Assessment| row.verdict != Verdict::NotMapped;
     let given = report.rows.iter().filter(|row| !row.kind.is_result());
@@ -194,7 +194,7 @@ pub fn fitted_words(row: &Assessment) -> Option<String> {
 /// Which runs that a row rests on could not keep up; `None` if all could.
 #[must_use]
 pub fn saturated_words(row: &Assessment) -> Option<String> {
-    let mut places: BTreeMap<(&str, &str), Vec<&Full>> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &str), Vec<&SaturatedRuns>> = BTreeMap::new();
     for full in &row.saturated {
         places.entry((&full.experiment, &full.policy)).or_default().push(full);
     }
@@ -204,10 +204,10 @@ pub fn saturated_words(row: &Assessment) -> Option<String> {
 }
 
 /// `governor in fig3 at rate=1280000, rate=2560000 (20 of 20 runs)`
-fn place(experiment: &str, policy: &str, at: &[&Full]) -> String {
+fn place(experiment: &str, policy: &str, at: &[&SaturatedRuns]) -> String {
     let points: Vec<&str> = at.iter().map(|full| full.point.as_str()).filter(|point| !point.is_empty()).collect();
     let points = if points.is_empty() { String::new() } else { format!(" at {}", points.join(", ")) };
-    let count = |of: fn(&Full) -> usize| at.iter().map(|full| of(full)).sum::<usize>();
+    let count = |of: fn(&SaturatedRuns) -> usize| at.iter().map(|full| of(full)).sum::<usize>();
     format!("{policy} in {experiment}{points} ({} of {} runs)", count(|full| full.saturated), count(|full| full.runs))
 }
 
@@ -294,8 +294,8 @@ fn changed(changes: &[Change]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-fn moved_by(moved: &[Moved]) -> Markup {
-    let row = |moved: &Moved| {
+fn moved_by(moved: &[Sensitivity]) -> Markup {
+    let row = |moved: &Sensitivity| {
         let suspect = if moved.suspect { "one figure only" } else { "" };
         Row::new("row", [&moved.constant, &moved.compared.to_string(), suspect, &changed(&moved.changes)])
     };
@@ -344,9 +344,9 @@ pub fn short(value: f64) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::assess::Lab;
     use super::super::claim::tests::claim;
     use super::super::claim::{Claim, Printed, Relation};
+    use super::super::lab::Lab;
     use super::super::map;
     use super::super::results::tests::store;
     use super::*;
@@ -385,7 +385,7 @@ mod tests {
         balanced(&html);
     }
 
-    const NOTHING: More<'_> = More { stale: &[], inert: &[], left_out: &[], moved: None, spreads: None };
+    const NOTHING: Appendix<'_> = Appendix { stale: &[], inert: &[], left_out: &[], moved: None, spreads: None };
 
     fn balanced(html: &str) {
         for tag in
@@ -426,8 +426,8 @@ mod tests {
             without: None,
             elsewhere: None,
         };
-        let moved = Moved { constant: "batch".into(), compared: 3, changes: Vec::new(), suspect: true };
-        let more = More {
+        let moved = Sensitivity { constant: "batch".into(), compared: 3, changes: Vec::new(), suspect: true };
+        let more = Appendix {
             stale: &["old.csv".to_owned()],
             inert: &[],
             left_out: &[left],

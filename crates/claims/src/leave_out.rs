@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::assess::{Assessment, Lab};
 use super::claim::Claim;
+use super::lab::{Assessment, Lab};
 use super::perturb::{Change, assess, changes};
 use super::report::figure_order;
 use super::results::DEFAULT;

@@ -24,31 +24,34 @@
 //! straddles a boundary is undecided, and so is a single replication, whose interval is unbounded. A bound that the trivial
 //! policy meets is no evidence, and is counted apart.
 
+mod alternative;
 pub mod assess;
-mod beside;
 pub mod check;
 pub mod claim;
 pub mod constants;
 pub mod contradicts;
 pub mod crossover;
+pub mod discriminator;
 pub mod formula;
-pub mod given;
 pub mod html;
+pub mod input;
+pub mod lab;
 pub mod leave_out;
 pub mod map;
 mod number;
 pub mod order;
 pub mod perturb;
 pub mod point;
+mod problem;
 pub mod quantity;
 pub mod range;
 pub mod readers;
 pub mod report;
 pub mod results;
 pub mod saturated;
-pub mod shown;
+pub mod shift;
+pub mod test_settings;
 pub mod uncertainty;
-pub mod vacuous;
 pub mod verdict;
 
 pub use report::Report;

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::beside;
+use super::alternative;
 use super::contradicts::{self, Contradiction};
-use super::crossover::{self, Crossover};
-use super::order::{Statement, Term};
+use super::crossover::Crossover;
+use super::order::{Order, Statement, Term};
 use super::point::Pattern;
-use super::quantity::{Compare, Over, Quantity, Selection};
-use super::range::OtherEnd;
+use super::problem::Problem;
+use super::quantity::{Compare, OtherEnd, Over, Quantity, Selection};
 
 /// The maps of this project, from its root: SANDMAN; the papers whose machine is a host with one drive; PASS; PACER.
 pub const PROJECT: [&str; 4] = [
@@ -22,26 +22,6 @@ pub const PROJECT: [&str; 4] = [
     "experiments/claims-map-pass.toml",
     "experiments/claims-map-pacer.toml",
 ];
-
-/// How far apart two systems may be to be called alike, as a share of the larger, where a row says nothing and its metric is
-/// neither power nor throughput. The paper calls 4.8 % of latency comparable and 17.69 % a difference.
-pub const MARGIN: f64 = 0.10;
-/// The same for power and energy: a tenth of what sleep can save at all, which Table 2 has at 42.5 % of the system's power and
-/// 45.1 % of the CPU's.
-pub const MARGIN_POWER: f64 = 0.04;
-/// The same for throughput: "within 5 %" is what the paper's abstract allows of performance; a loss of 16.6 % is one.
-pub const MARGIN_RATE: f64 = 0.05;
-
-/// The margin for a metric.
-#[must_use]
-pub fn margin_of(metric: &str) -> f64 {
-    let name = metric.split('@').next().unwrap_or(metric);
-    match name.rsplit('.').next().unwrap_or(name) {
-        name if name.ends_with("_w") || name.ends_with("_j") => MARGIN_POWER,
-        "iops" => MARGIN_RATE,
-        _ => MARGIN,
-    }
-}
 
 /// All map rows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,21 +81,6 @@ pub enum Check {
     },
 }
 
-/// Statements that must all hold.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Order {
-    /// Where terms are looked up that say nothing else.
-    pub from: Selection,
-    /// The statements.
-    pub statements: Vec<Statement>,
-    /// Terms by name; other names are policies.
-    pub terms: BTreeMap<String, Term>,
-    /// How far apart alike may be, as a share of the larger of two, or of `margin_of`; `None`: what [`margin_of`] says.
-    pub margin: Option<f64>,
-    /// The term that the margin is relative to.
-    pub margin_of: Option<String>,
-}
-
 /// Why a map is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MapError {
@@ -141,9 +106,6 @@ pub enum MapError {
     },
 }
 
-/// A key and what is wrong with it.
-pub(super) type Problem = (&'static str, String);
-
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RawFile {
@@ -163,7 +125,7 @@ pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
     for (file, text) in files {
         let raw: RawFile =
             toml::from_str(text).map_err(|error| MapError::File { file: file.clone(), problem: error.to_string() })?;
-        let beside = raw.row.iter().filter_map(|row| beside::row(row, &raw.beside)).collect();
+        let beside = raw.row.iter().filter_map(|row| alternative::row(row, &raw.beside)).collect();
         put(file, beside, &mut map.beside, row)?;
         put(file, raw.row, &mut map.rows, row)?;
         put(file, raw.not_modelled, &mut map.not_modelled, reason)?;
@@ -235,21 +197,21 @@ fn reason(raw: RawReason) -> Result<String, Problem> {
 /// A row as it is written.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawRow {
-    pub(super) experiment: Option<String>,
-    pub(super) metric: Option<String>,
-    pub(super) policy: Option<String>,
-    pub(super) point: Option<String>,
-    pub(super) versus: Option<RawTerm>,
-    pub(super) compare: Option<Compare>,
-    pub(super) over: Option<Over>,
+struct RawRow {
+    experiment: Option<String>,
+    metric: Option<String>,
+    policy: Option<String>,
+    point: Option<String>,
+    versus: Option<RawTerm>,
+    compare: Option<Compare>,
+    over: Option<Over>,
     range: Option<OtherEnd>,
-    pub(super) also: Option<Vec<RawSelection>>,
-    pub(super) unit: Option<String>,
-    pub(super) factor: Option<f64>,
-    pub(super) crossover: Option<[String; 2]>,
-    pub(super) along: Option<String>,
-    pub(super) step: Option<f64>,
+    also: Option<Vec<RawSelection>>,
+    unit: Option<String>,
+    factor: Option<f64>,
+    crossover: Option<[String; 2]>,
+    along: Option<String>,
+    step: Option<f64>,
     holds: Option<Vec<String>>,
     terms: Option<BTreeMap<String, RawTerm>>,
     margin: Option<f64>,
@@ -274,20 +236,20 @@ enum Keys {
 /// A term as it is written: a policy or formula, or a table.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a text, or a table with experiment, metric, policy, point, versus, compare")]
-pub(super) enum RawTerm {
+enum RawTerm {
     Text(String),
     Table(Box<RawSelection>),
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawSelection {
-    pub(super) experiment: Option<String>,
-    pub(super) metric: Option<String>,
-    pub(super) policy: Option<String>,
-    pub(super) point: Option<String>,
-    pub(super) versus: Option<Box<RawTerm>>,
-    pub(super) compare: Option<Compare>,
+struct RawSelection {
+    experiment: Option<String>,
+    metric: Option<String>,
+    policy: Option<String>,
+    point: Option<String>,
+    versus: Option<Box<RawTerm>>,
+    compare: Option<Compare>,
 }
 
 /// What kind of row it is, by the key that only such a row has; with the keys that go with it.
@@ -312,7 +274,7 @@ fn row(mut raw: RawRow) -> Result<Row, Problem> {
     }
     let check = match *shape {
         "holds" => Check::Order(order(raw)?),
-        "crossover" => Check::Crossover(crossover::read(raw)?),
+        "crossover" => Check::Crossover(crossover(raw)?),
         "formula" => Check::Formula(raw.formula.unwrap_or_default()),
         "test" => test(raw.test.as_deref().unwrap_or_default())?,
         "file" => value(raw)?,
@@ -353,11 +315,11 @@ impl RawRow {
     }
 }
 
-pub(super) fn missing(key: &'static str) -> impl Fn() -> Problem {
+fn missing(key: &'static str) -> impl Fn() -> Problem {
     move || (key, "is missing".to_owned())
 }
 
-pub(super) fn pattern(text: Option<&str>) -> Result<Option<Pattern>, Problem> {
+fn pattern(text: Option<&str>) -> Result<Option<Pattern>, Problem> {
     let parsed = |text| Pattern::parse(text).ok_or_else(|| ("point", format!("{text:?} is no list of key=value")));
     text.map(parsed).transpose()
 }
@@ -383,6 +345,20 @@ fn value(raw: RawRow) -> Result<Check, Problem> {
     })
 }
 
+fn crossover(raw: RawRow) -> Result<Crossover, Problem> {
+    let experiment = raw.experiment.ok_or_else(missing("experiment"))?;
+    let metric = raw.metric.ok_or_else(missing("metric"))?;
+    let along = raw.along.ok_or_else(missing("along"))?;
+    let point = pattern(raw.point.as_deref())?.unwrap_or_default();
+    let from = Selection { experiment, metric, policy: String::new(), point, fixed: false, own_metric: true };
+    let of = raw.crossover.ok_or_else(missing("crossover"))?.map(|policy| Selection { policy, ..from.clone() });
+    let step = raw.step.ok_or_else(missing("step"))?;
+    if !(step.is_finite() && step > 1.0) {
+        return Err(("step", "the paper's next rate is so many times the printed one: above 1".to_owned()));
+    }
+    Ok(Crossover { of, along, step, factor: raw.factor.unwrap_or(1.0) })
+}
+
 fn quantity(raw: RawRow) -> Result<Quantity, Problem> {
     let compare = raw.compare.ok_or_else(missing("compare"))?;
     let experiment = raw.experiment.ok_or_else(missing("experiment"))?;
@@ -403,6 +379,26 @@ fn quantity(raw: RawRow) -> Result<Quantity, Problem> {
     }
     let (over, range, unit) = (raw.over, raw.range, raw.unit);
     Ok(Quantity { of, versus, compare, over, range, also, unit, factor: raw.factor.unwrap_or(1.0) })
+}
+
+impl Selection {
+    /// This one, but for the keys that `raw` gives.
+    fn with(&self, raw: &RawSelection) -> Result<Self, Problem> {
+        let policy = raw.policy.clone().unwrap_or_else(|| self.policy.clone());
+        Ok(Self { policy, ..self.moved(raw)? })
+    }
+
+    /// This policy elsewhere.
+    fn moved(&self, raw: &RawSelection) -> Result<Self, Problem> {
+        Ok(Self {
+            experiment: raw.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
+            metric: raw.metric.clone().unwrap_or_else(|| self.metric.clone()),
+            policy: self.policy.clone(),
+            point: pattern(raw.point.as_deref())?.unwrap_or_else(|| self.point.clone()),
+            fixed: raw.point.is_some(),
+            own_metric: raw.metric.is_some() || self.own_metric,
+        })
+    }
 }
 
 /// What `of` is compared with: a policy, or a selection that differs from it in some keys.

@@ -2,13 +2,13 @@
 
 use pilotlight_stats::Estimate;
 
-use super::assess::{Assessment, Lab, Scope};
 use super::claim::{Claim, Relation};
-use super::constants::Shift;
+use super::discriminator::{self, DiscriminatorSearch};
+use super::lab::{Assessment, Lab, Scope};
 use super::quantity::{Found, Over, Quantity};
 use super::range::Range;
-use super::saturated::once;
-use super::vacuous::{self, Search};
+use super::saturated::merge_runs;
+use super::shift::Shift;
 use super::verdict::{self, Verdict};
 
 /// A number that is judged.
@@ -31,7 +31,7 @@ impl Lab<'_> {
         };
         let variants = self.variants(&quantity.of.experiment, scope);
         let printed = claim.null;
-        let trivial = printed.or_else(|| vacuous::never_fires(self.store, &quantity.of));
+        let trivial = printed.or_else(|| discriminator::never_fires(self.store, &quantity.of));
         let claim = &Claim { null: trivial, ..claim.clone() };
         let range = Range::of(claim, quantity, self.claims, self.map)?;
         let shift = self.shift(&claim.id, scope).copied().unwrap_or_default();
@@ -69,7 +69,7 @@ impl Lab<'_> {
         if let Some(trivial) = claim.null {
             return Ok(vec![format!("what is trivial ({trivial}) fails it")]);
         }
-        let search = Search { store: self.store, variants, look_up: &|_| None };
+        let search = DiscriminatorSearch { store: self.store, variants, look_up: &|_| None };
         let fails = |other: &Quantity| {
             let judged = self.number(claim, other, range, variants, &Shift::default());
             judged.is_ok_and(|judged| judged.grades.0 != Verdict::ComesOut)
@@ -118,6 +118,6 @@ impl Lab<'_> {
             first.estimate = Estimate { value: first.estimate.value, ..first.estimate.hull(next.estimate) };
             first.saturated.extend(next.saturated);
         }
-        Ok(Found { saturated: once(first.saturated.into_iter()), ..first })
+        Ok(Found { saturated: merge_runs(first.saturated.into_iter()), ..first })
     }
 }

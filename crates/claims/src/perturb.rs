@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::assess::{Assessment, Lab, Scope};
+use super::lab::{Assessment, Lab, Scope};
 use super::results::DEFAULT;
 use super::verdict::Verdict;
 
 /// What moving a constant changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moved {
+pub struct Sensitivity {
     /// The constant.
     pub constant: String,
     /// Rows that could be compared.
@@ -41,7 +41,7 @@ pub struct Change {
 
 /// What moving each constant changes.
 #[must_use]
-pub fn moved(lab: &Lab<'_>) -> Vec<Moved> {
+pub fn sensitivities(lab: &Lab<'_>) -> Vec<Sensitivity> {
     let base = assess(lab, DEFAULT);
     let mut by_constant: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for variant in lab.store.variants("perturb:", None) {
@@ -51,7 +51,7 @@ pub fn moved(lab: &Lab<'_>) -> Vec<Moved> {
     by_constant.into_iter().map(|(constant, moves)| one(lab, &base, constant, &moves)).collect()
 }
 
-fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves: &[(&str, &str)]) -> Moved {
+fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves: &[(&str, &str)]) -> Sensitivity {
     let mut compared = BTreeSet::new();
     let mut changed = Vec::new();
     for (by, variant) in moves {
@@ -61,7 +61,7 @@ fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves
     }
     let figures: BTreeSet<&str> = changed.iter().map(|change| change.figure.as_str()).collect();
     let suspect = figures.len() == 1;
-    Moved { constant: constant.to_owned(), compared: compared.len(), suspect, changes: changed }
+    Sensitivity { constant: constant.to_owned(), compared: compared.len(), suspect, changes: changed }
 }
 
 /// The verdicts that change from one set of results to another.
@@ -134,7 +134,7 @@ mod tests {
             constants: None,
         };
         let found: Vec<(String, bool, usize, usize)> =
-            moved(&lab).into_iter().map(|m| (m.constant, m.suspect, m.compared, m.changes.len())).collect();
+            sensitivities(&lab).into_iter().map(|m| (m.constant, m.suspect, m.compared, m.changes.len())).collect();
         let expected = [
             ("sim.batch".to_owned(), false, 2, 2), // both figures
             ("sim.idle".to_owned(), false, 1, 0),

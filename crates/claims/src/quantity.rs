@@ -4,16 +4,12 @@
 //! same arrivals and devices. Where a row is about a whole sweep, the extreme over its points is taken, its interval from the
 //! extreme of lower and of upper ends.
 
-use std::fmt;
-
 use pilotlight_stats::{CONFIDENCE, Estimate, paired};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::map::{Problem, RawSelection, pattern};
 use super::point::{Pattern, Point};
-use super::range::OtherEnd;
 use super::results::{Column, Series, Store};
-use super::saturated;
+use super::saturated::{self, SaturatedRuns};
 use pilotlight_lab::simulated::metrics;
 
 /// Which values.
@@ -46,12 +42,22 @@ pub struct Quantity {
     pub over: Option<Over>,
     /// The other end of the printed range of which the claim is one.
     pub range: Option<OtherEnd>,
-    /// More points to take the extreme over.
+    /// Appendix points to take the extreme over.
     pub also: Vec<(Selection, Option<Selection>)>,
     /// The unit of the results, where it is not the claim's.
     pub unit: Option<String>,
     /// From the results' unit to the claim's.
     pub factor: f64,
+}
+
+/// Where the other end of a range is.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "the id of the row of the other end, or its value where it has no row")]
+pub enum OtherEnd {
+    /// The id of its claim.
+    Row(String),
+    /// Its value, in the claim's unit, where it has no row.
+    Printed(f64),
 }
 
 /// How two values are compared.
@@ -96,33 +102,7 @@ pub struct Found {
     /// The point; for an extreme, the one where it is.
     pub point: Point,
     /// Runs that could not keep up, among all that it was found from.
-    pub saturated: Vec<Full>,
-}
-
-/// Runs that could not keep up.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Full {
-    /// The experiment.
-    pub experiment: String,
-    /// The policy.
-    pub policy: String,
-    /// The point.
-    pub point: String,
-    /// How many of them.
-    pub saturated: usize,
-    /// Of how many.
-    pub runs: usize,
-}
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { experiment, policy, point, saturated, runs } = self;
-        write!(f, "{policy} in {experiment}")?;
-        if !point.is_empty() {
-            write!(f, " at {point}")?;
-        }
-        write!(f, " {saturated}/{runs}")
-    }
+    pub saturated: Vec<SaturatedRuns>,
 }
 
 impl Compare {
@@ -170,24 +150,6 @@ impl Compare {
 }
 
 impl Selection {
-    /// This one, but for the keys that `raw` gives.
-    pub(super) fn with(&self, raw: &RawSelection) -> Result<Self, Problem> {
-        let policy = raw.policy.clone().unwrap_or_else(|| self.policy.clone());
-        Ok(Self { policy, ..self.moved(raw)? })
-    }
-
-    /// This policy elsewhere.
-    pub(super) fn moved(&self, raw: &RawSelection) -> Result<Self, Problem> {
-        Ok(Self {
-            experiment: raw.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
-            metric: raw.metric.clone().unwrap_or_else(|| self.metric.clone()),
-            policy: self.policy.clone(),
-            point: pattern(raw.point.as_deref())?.unwrap_or_else(|| self.point.clone()),
-            fixed: raw.point.is_some(),
-            own_metric: raw.metric.is_some() || self.own_metric,
-        })
-    }
-
     /// Where it is in the results.
     pub(super) fn column<'a>(&'a self, variant: &'a str) -> Column<'a> {
         Column { experiment: &self.experiment, metric: &self.metric, policy: &self.policy, variant }
@@ -229,12 +191,12 @@ impl Selection {
 
     /// Runs that could not keep up, at `point` or at the one point that it names.
     #[must_use]
-    pub fn saturated(&self, store: &Store, variant: &str, point: &Point) -> Option<Full> {
+    pub fn saturated(&self, store: &Store, variant: &str, point: &Point) -> Option<SaturatedRuns> {
         let own = self.fixed.then(|| store.points(&self.column(variant), &self.point).next()).flatten();
         let point = own.map_or(point, |(point, _)| point);
         let (saturated, runs) = store.saturated(&self.column(variant), point);
         let Self { experiment, policy, .. } = self.clone();
-        (saturated > 0).then(|| Full { experiment, policy, point: point.to_string(), saturated, runs })
+        (saturated > 0).then(|| SaturatedRuns { experiment, policy, point: point.to_string(), saturated, runs })
     }
 
     fn nothing(&self, store: &Store, variant: &str, point: Option<&Point>) -> String {

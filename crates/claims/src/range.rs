@@ -19,22 +19,11 @@
 use std::fmt;
 
 use pilotlight_stats::Estimate;
-use serde::Deserialize;
 
 use super::claim::{Claim, Relation};
 use super::map::{Check, Map};
-use super::quantity::Quantity;
+use super::quantity::{OtherEnd, Quantity};
 use super::verdict::{self, Verdict};
-
-/// Where the other end of a range is.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "the id of the row of the other end, or its value where it has no row")]
-pub enum OtherEnd {
-    /// The id of its claim.
-    Row(String),
-    /// Its value, in the claim's unit, where it has no row.
-    Printed(f64),
-}
 
 /// A printed range.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,9 +138,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::assess::{Assessment, Lab};
     use super::super::claim::tests::claim;
     use super::super::claim::{Kind, Printed};
+    use super::super::lab::{Assessment, Lab};
     use super::super::map;
     use super::super::results::tests::store;
     use super::*;

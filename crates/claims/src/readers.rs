@@ -1,29 +1,29 @@
 //! Whether anything reads the value that a row is compared with. A copy of what the paper prints agrees with it for ever, whatever
 //! the simulator does.
 
-use super::assess::Lab;
-use super::given::Given;
+use super::input::InputCheck;
+use super::lab::Lab;
 use super::map::Check;
-use super::shown;
+use super::test_settings;
 use super::verdict::Verdict;
 use pilotlight_lab::simulated::{experiment, machine};
 
 impl Lab<'_> {
     /// What is taken as given agrees only where something reads it, and a rule where experiments run with what its test sets.
-    pub(super) fn used(&self, check: &Check, found: Given) -> Given {
+    pub(super) fn used(&self, check: &Check, found: InputCheck) -> InputCheck {
         if found.verdict != Verdict::Agrees {
             return found;
         }
         if let Some(value) = unread(check) {
-            return Given { verdict: Verdict::Unread, note: format!("nothing reads {value}"), ..found };
+            return InputCheck { verdict: Verdict::Unread, note: format!("nothing reads {value}"), ..found };
         }
         let Check::Test { file, name } = check else { return found };
-        let unused = shown::unused(&(self.file)(file).unwrap_or_default(), name, self.map, self.file);
+        let unused = test_settings::unused(&(self.file)(file).unwrap_or_default(), name, self.map, self.file);
         if unused.is_empty() {
             return found;
         }
         let note = format!("{file}: {name} sets {}, which no experiment of the map does", unused.join(", "));
-        Given { verdict: Verdict::Differs, note, ..found }
+        InputCheck { verdict: Verdict::Differs, note, ..found }
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::assess::{Assessment, Lab};
 use super::claim::Relation;
+use super::lab::{Assessment, Lab};
 use super::results::Stamp;
 use super::verdict::Verdict;
 

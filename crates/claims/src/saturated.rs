@@ -18,11 +18,38 @@
 //! Of two plants that are both saturated nothing is said: infinity less infinity has no value, and its interval is everything.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use pilotlight_stats::{CONFIDENCE, Estimate, mean, quantile};
+use serde::Serialize;
 
 use super::point::Point;
-use super::quantity::Full;
+
+/// Runs that could not keep up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct SaturatedRuns {
+    /// The experiment.
+    pub experiment: String,
+    /// The policy.
+    pub policy: String,
+    /// The point.
+    pub point: String,
+    /// How many of them.
+    pub saturated: usize,
+    /// Of how many.
+    pub runs: usize,
+}
+
+impl fmt::Display for SaturatedRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { experiment, policy, point, saturated, runs } = self;
+        write!(f, "{policy} in {experiment}")?;
+        if !point.is_empty() {
+            write!(f, " at {point}")?;
+        }
+        write!(f, " {saturated}/{runs}")
+    }
+}
 
 /// Whether a metric of a saturated run grows with the run, rather than being a property of the plant.
 #[must_use]
@@ -54,8 +81,8 @@ pub fn median(values: &[f64]) -> Option<Estimate> {
 }
 
 /// Each place once, with the most of its runs that were saturated in any variant.
-pub(super) fn once(full: impl Iterator<Item = Full>) -> Vec<Full> {
-    let mut places: BTreeMap<(String, String, Option<Point>), Full> = BTreeMap::new();
+pub(super) fn merge_runs(full: impl Iterator<Item = SaturatedRuns>) -> Vec<SaturatedRuns> {
+    let mut places: BTreeMap<(String, String, Option<Point>), SaturatedRuns> = BTreeMap::new();
     for full in full {
         let place = (full.experiment.clone(), full.policy.clone(), Point::parse(&full.point));
         let known = places.entry(place).or_insert_with(|| full.clone());

@@ -12,8 +12,8 @@ use std::fmt;
 use pilotlight_stats::rank;
 use serde::{Deserialize, Serialize};
 
-use super::assess::{Assessment, Lab};
 use super::claim::Printed;
+use super::lab::{Assessment, Lab};
 use super::perturb::assess;
 use super::verdict::Verdict;
 

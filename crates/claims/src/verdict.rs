@@ -22,7 +22,7 @@ pub enum Verdict {
     Misses,
     /// The interval straddles a boundary.
     Undecided,
-    /// It holds, and nothing in the same results fails it: no evidence ([`super::vacuous`]).
+    /// It holds, and nothing in the same results fails it: no evidence ([`super::discriminator`]).
     Vacuous,
     /// It cannot be true together with what its paper prints elsewhere.
     Contradicts,

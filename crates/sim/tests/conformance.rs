@@ -9,7 +9,7 @@ use pilotlight_sim::engine::run_in_turn;
 use pilotlight_sim::machine::Limits;
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Phase, Rate, Scenario, Sensors, Workload};
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 
 const INTERVAL_NS: u64 = 100_000;
 const FED_NS: u64 = 25_000_000;
@@ -63,7 +63,7 @@ impl Plant for Simulated {
         run_traced(&scenario(setup), policy, &mut trace).unwrap();
         let mut fed = vec![0; usize::from(setup.threads)];
         let records = trace.as_chunks().0.iter().filter_map(Record::decode);
-        for record in records.filter(|record| record.what == What::Issued) {
+        for record in records.filter(|record| record.kind == RecordKind::Issued) {
             fed[usize::from(setup.fed[(record.a >> 40) as usize])] += 1;
         }
         fed

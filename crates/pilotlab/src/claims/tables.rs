@@ -10,11 +10,11 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use pilotlight_claims::Report;
-use pilotlight_claims::assess::Assessment;
 use pilotlight_claims::claim::Printed;
 use pilotlight_claims::html::{short, verdict_words};
+use pilotlight_claims::lab::Assessment;
 use pilotlight_claims::leave_out::LeftOut;
-use pilotlight_claims::perturb::Moved;
+use pilotlight_claims::perturb::Sensitivity;
 use pilotlight_claims::report::Counts;
 use pilotlight_claims::uncertainty::Spread;
 use pilotlight_claims::verdict::Verdict;
@@ -265,7 +265,7 @@ fn left_out(material: &Material<'_>) -> String {
 }
 
 /// Constants that change something, and one line for those that do not.
-fn perturbed(moved: &[Moved]) -> String {
+fn perturbed(moved: &[Sensitivity]) -> String {
     if moved.is_empty() {
         return "not run\n".to_owned();
     }

@@ -21,10 +21,10 @@
 //!
 //! # The properties
 //! Only what comes out is asked, so no verdict becomes better. Of policies that are identical to the last bit none tells another
-//! apart. More policies in a file never make a statement vacuous.
+//! apart. Appendix policies in a file never make a statement vacuous.
 
 use super::formula::Name;
-use super::map::Order;
+use super::order::Order;
 use super::order::{Evaluation, Pair, Sign, Statement, Term};
 use super::point::Pattern;
 use super::quantity::{Quantity, Selection};
@@ -42,7 +42,7 @@ pub fn never_fires(store: &Store, of: &Selection) -> Option<f64> {
 }
 
 /// Where discriminators are looked for.
-pub struct Search<'a> {
+pub struct DiscriminatorSearch<'a> {
     /// The results.
     pub store: &'a Store,
     /// The members of the family, in each of which a discriminator must fail.
@@ -51,7 +51,7 @@ pub struct Search<'a> {
     pub look_up: &'a dyn Fn(Name<'_>) -> Option<f64>,
 }
 
-impl Search<'_> {
+impl DiscriminatorSearch<'_> {
     /// What tells each clause of an order apart, in words.
     ///
     /// # Errors
@@ -202,9 +202,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::assess::{Assessment, Lab};
     use super::super::claim::tests::claim;
     use super::super::claim::{Claim, Kind, Printed, Relation};
+    use super::super::lab::{Assessment, Lab};
     use super::super::map;
     use super::super::results::tests::store;
     use super::super::verdict::Verdict;
@@ -389,7 +389,7 @@ mod tests {
             let count = lines.len();
             lines.rotate_left(turn % count);
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            let far = |x: u32, y: u32| f64::from(x.abs_diff(y)) > map::MARGIN * f64::from(x.max(y));
+            let far = |x: u32, y: u32| f64::from(x.abs_diff(y)) > crate::order::MARGIN * f64::from(x.max(y));
             let someone = watts[2..].iter().any(|other| watts[..2].iter().any(|of| far(*of, *other)));
             let expected = match (far(watts[0], watts[1]), someone) {
                 (true, _) => Verdict::Misses,

@@ -18,7 +18,7 @@ pub struct Sources<'a> {
 
 /// What stands here, and whether it is what the paper prints.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
+pub struct InputCheck {
     /// Ours, in the claim's unit.
     pub ours: Option<Printed>,
     /// The verdict.
@@ -31,7 +31,7 @@ pub struct Given {
 ///
 /// # Errors
 /// In words, if there is nothing to compare.
-pub fn check(claim: &Claim, check: &Check, sources: &Sources<'_>) -> Result<Given, String> {
+pub fn check(claim: &Claim, check: &Check, sources: &Sources<'_>) -> Result<InputCheck, String> {
     match check {
         Check::Value { file, keys, factor, expect } => value(claim, sources, (file, keys), *factor, expect.as_ref()),
         Check::Formula(text) => {
@@ -67,13 +67,13 @@ fn number(text: &str) -> Option<f64> {
     Some(digits.trim().parse::<f64>().ok()? / per)
 }
 
-fn judge(claim: &Claim, ours: f64, note: String) -> Result<Given, String> {
+fn judge(claim: &Claim, ours: f64, note: String) -> Result<InputCheck, String> {
     let printed = claim.value.number().ok_or("the claim is in words; say expect or test")?;
     // a derived value was rounded or cut where it was printed; a given one was copied
     let tolerance = if claim.kind == Kind::Derived { last_digit(printed) } else { 1e-9 * printed.abs() };
     let agrees = (ours - printed).abs() <= tolerance * (1.0 + 1e-9);
     let verdict = if agrees { Verdict::Agrees } else { Verdict::Differs };
-    Ok(Given { ours: Some(Printed::Number(ours)), verdict, note })
+    Ok(InputCheck { ours: Some(Printed::Number(ours)), verdict, note })
 }
 
 /// One unit of the last digit that is printed.
@@ -89,7 +89,7 @@ fn value(
     (file, keys): (&str, &[String]),
     factor: f64,
     expect: Option<&toml::Value>,
-) -> Result<Given, String> {
+) -> Result<InputCheck, String> {
     let text = (sources.file)(file).ok_or_else(|| format!("there is no {file}"))?;
     let table: toml::Table =
         toml::from_str(&text).map_err(|error| format!("{file} is no TOML: {}", error.message()))?;
@@ -99,7 +99,7 @@ fn value(
     let note = format!("{file}: {}", keys.join(" + "));
     if let (Some(expect), [found]) = (expect, &found[..]) {
         let verdict = if alike(expect, found) { Verdict::Agrees } else { Verdict::Differs };
-        return Ok(Given { ours: Some(Printed::Text(found.to_string())), verdict, note });
+        return Ok(InputCheck { ours: Some(Printed::Text(found.to_string())), verdict, note });
     }
     let numbers: Option<Vec<f64>> = found.iter().map(numeric).collect();
     let sum: f64 = numbers.ok_or_else(|| format!("{note} is no number"))?.iter().sum();
@@ -172,13 +172,13 @@ fn of_list(list: &[toml::Value], key: &str) -> Option<toml::Value> {
 }
 
 /// A rule in words is shown by a test; here only that there is one. Whether it passes is said where tests run.
-fn test(claim: &Claim, sources: &Sources<'_>, file: &str, name: &str) -> Result<Given, String> {
+fn test(claim: &Claim, sources: &Sources<'_>, file: &str, name: &str) -> Result<InputCheck, String> {
     let text = (sources.file)(file).ok_or_else(|| format!("there is no {file}"))?;
     if !text.contains(&format!("fn {name}(")) {
         return Err(format!("{file} has no test {name}"));
     }
     let ours = claim.value.number().is_none().then(|| Printed::Text(format!("test {name}")));
-    Ok(Given { ours, verdict: Verdict::Agrees, note: format!("{file}: {name}") })
+    Ok(InputCheck { ours, verdict: Verdict::Agrees, note: format!("{file}: {name}") })
 }
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
     const PROFILE: &str = "cores = 48\n[power.cpu_uw]\npoll = 244_000_000\n[sweep]\nrate = [10, 20, 40.5]\nfine = ['5us', '10us']\n\
                            [[fact]]\nkey = 'core.kiops'\nvalue = 800\n";
 
-    fn of(value: Printed, kind: Kind, check: &Check) -> Result<Given, String> {
+    fn of(value: Printed, kind: Kind, check: &Check) -> Result<InputCheck, String> {
         let sources = Sources {
             file: &|name| match name {
                 "p.toml" => Some(PROFILE.to_owned()),
