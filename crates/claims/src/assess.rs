@@ -1,4 +1,4 @@
-//! One claim against one map: evaluates, takes the hull over the family, judges.
+//! Assessment of a claim: evaluates its map row over the model family, and derives the verdict.
 
 mod contradicts;
 mod crossover;
@@ -41,16 +41,16 @@ impl Lab<'_> {
         if let Err(missing) = self.evaluate(claim, row, scope, &sources, &mut assessment) {
             (assessment.verdict, assessment.note) = (Verdict::NoResult, missing);
         }
-        assessment.beside = self.beside(claim, scope, &sources);
+        assessment.alternative = self.alternative(claim, scope, &sources);
         self.overrule(claim, &mut assessment);
         self.contradiction(claim, printed, &mut assessment);
         assessment
     }
 
-    fn beside(&self, claim: &Claim, scope: Scope<'_>, sources: &Sources<'_>) -> Option<Box<Alternative>> {
-        let row = self.map.beside.get(&claim.id)?;
+    fn alternative(&self, claim: &Claim, scope: Scope<'_>, sources: &Sources<'_>) -> Option<Box<Alternative>> {
+        let row = self.map.alternatives.get(&claim.id)?;
         let mut other = Assessment::blank(claim);
-        let lab = Lab { constants: None, ..*self }; // they were drawn for the paper's
+        let lab = Lab { constants: None, ..*self }; // drawn for the paper's policies only
         if let Err(missing) = lab.evaluate(claim, row, scope, sources, &mut other) {
             (other.verdict, other.note) = (Verdict::NoResult, missing);
         }
@@ -106,14 +106,14 @@ impl Lab<'_> {
         let open = into.findings.iter().filter(|finding| finding.holds != Holds::Yes).count();
         into.note = format!("{} of {} pairs hold", into.findings.len() - open, into.findings.len());
         if into.verdict == Verdict::ComesOut && claim.kind.is_result() {
-            into.apart(
+            into.set_discriminators(
                 DiscriminatorSearch { store: self.store, variants: &variants, look_up: &look_up }.of_order(order),
             );
         }
         Ok(())
     }
 
-    /// Rows that were fitted on or put in, and rows without their trace, are not evidence, whatever came of them.
+    /// Overrides the verdict of rows that were fitted or entered as inputs, or that lack their trace: they are no evidence.
     fn overrule(&self, claim: &Claim, assessment: &mut Assessment) {
         let was = assessment.verdict;
         if !claim.kind.is_result() || was == Verdict::NoResult {
@@ -130,14 +130,14 @@ impl Lab<'_> {
     }
 }
 
-/// A result that is put in as an input, judged as a result is; [`Lab::overrule`] says that it is no evidence.
+/// Verdict of a result that was entered as an input; [`Lab::overrule`] marks it as no evidence.
 fn of_input(claim: &Claim, given: &input::InputCheck) -> Verdict {
     let ours = given.ours.as_ref().and_then(Printed::number);
     let judge = |(ours, paper)| verdict::numeric(claim.relation?, paper, claim.null, Estimate::exact(ours));
     ours.zip(claim.value.number()).and_then(judge).unwrap_or(given.verdict)
 }
 
-/// A derived order is arithmetic too: it agrees or differs.
+/// Verdict of a derived row: agrees or differs.
 fn as_given(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::ComesOut | Verdict::Agrees => Verdict::Agrees,

@@ -1,9 +1,9 @@
-//! What assumed constants do to a row: intervals that include them, not only seeds and the family of power models.
+//! Widens the intervals of rows by the uncertainty of assumed constants.
 //!
-//! *Problem.* Draws of all free constants over their ranges (variants `lhs:N`) are affordable as short runs alone, and intervals are of whole
-//! runs. *Algorithm.* Of the short runs: how far the middle 95 % of the draws goes below and above the short run with the constants as they are
-//! ([`Shift`]). By so much, in the unit of the row, the interval of the whole runs is wider. A statement without a number, and a crossing,
-//! is undecided where a draw decides it the other way, and the short run with the constants as they are does not. *Property.* An interval only grows, and a verdict only becomes undecided.
+//! *Problem.* Draws of all free constants (variants `lhs:N`) are affordable only as short runs, but intervals are of full runs.
+//! *Algorithm.* From the short runs, compute how far the middle 95 % of the draws reaches below and above the run with nominal constants
+//! ([`Shift`]), and widen the interval of the full runs by that. A statement without a number is undecided if a draw decides it differently
+//! from the nominal run. *Property.* An interval only grows, and a verdict only becomes undecided.
 
 use super::lab::{Assessment, Lab, Scope};
 use super::perturb::assess;
@@ -12,7 +12,7 @@ use super::shift::{Shift, Shifts};
 use super::uncertainty::{at_share, drawn};
 use super::verdict::Verdict;
 
-/// What the draws in these results do to each row that has some.
+/// The shift of each row that has draws.
 #[must_use]
 pub fn shifts(lab: &Lab<'_>) -> Shifts {
     let base = assess(lab, DEFAULT);
@@ -25,9 +25,9 @@ fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
     let value = |row: &Assessment| row.ours.map(|ours| ours.value);
     let base_value = value(base).filter(|value| value.is_finite());
     if value(base).is_some() && base_value.is_none() {
-        return Shift::default(); // nothing to go from
+        return Shift::default(); // no nominal value
     }
-    let by = |row: &Assessment| Some(value(row)? - base_value?); // a saturated draw has no end, and neither has the interval
+    let by = |row: &Assessment| Some(value(row)? - base_value?); // unbounded for a saturated draw
     let mut by: Vec<f64> = drawn().filter_map(by).collect();
     by.sort_by(f64::total_cmp);
     let holds = |row: &Assessment| matches!(row.verdict, Verdict::ComesOut | Verdict::Vacuous);
@@ -42,12 +42,12 @@ fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
 }
 
 impl Lab<'_> {
-    /// What assumed constants do to a row; of one variant alone nothing.
+    /// The shift of a row; none for a single variant.
     pub(super) fn shift(&self, id: &str, scope: Scope<'_>) -> Option<&Shift> {
         self.constants.filter(|_| matches!(scope, Scope::Family))?.get(id)
     }
 
-    /// The verdict of a statement without a number, with the assumed constants.
+    /// Applies the shift to the verdict of a statement without a number.
     pub(super) fn shifted(&self, id: &str, scope: Scope<'_>, into: &mut Assessment) {
         if let Some(shift) = self.shift(id, scope) {
             (into.verdict, into.draws) = (shift.judge(into.verdict), shift.draws);

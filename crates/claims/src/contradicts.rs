@@ -1,5 +1,5 @@
-//! Rows that cannot be true together with what the same paper prints elsewhere: each with inequalities of printed figures, which are
-//! evaluated when claims and map are read. A row is accepted only if all of them hold.
+//! Rows that contradict other figures of the same paper, each proven by inequalities of printed figures. A row is accepted only if all of
+//! them hold.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use serde::Deserialize;
 use super::formula::{self, Name};
 use super::problem::Problem;
 
-/// Why a row contradicts the paper's own figures.
+/// A contradiction to the paper's own figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contradiction {
-    /// What is derived, in words.
+    /// The derivation in words.
     pub because: String,
     /// `LEFT < RIGHT` or `LEFT > RIGHT`, each side a formula of claims and numbers.
     pub inequalities: Vec<String>,
 }
 
-/// The table `[[contradicts]]` as it is written.
+/// The table `[[contradicts]]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Raw {
@@ -42,16 +42,16 @@ pub(super) fn read(raw: Raw) -> Result<Contradiction, Problem> {
         return Err(("inequality", "there is none".to_owned()));
     }
     if raw.because.split_whitespace().count() < 3 {
-        return Err(("because", "derive it in a sentence".to_owned()));
+        return Err(("because", "explain the derivation in a sentence".to_owned()));
     }
     Ok(Contradiction { because: raw.because, inequalities })
 }
 
 impl Contradiction {
-    /// What stands in the note of a row: each inequality with both sides evaluated.
+    /// Each inequality with both sides evaluated, for the note of a row.
     ///
     /// # Errors
-    /// In words, if one of them is malformed or does not hold.
+    /// If an inequality is malformed or does not hold.
     pub fn evaluate(&self, printed: &BTreeMap<&str, f64>) -> Result<String, String> {
         let each: Result<Vec<String>, String> =
             self.inequalities.iter().map(|text| side_by_side(text, printed)).collect();

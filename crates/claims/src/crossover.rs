@@ -1,35 +1,30 @@
-//! Where one curve crosses another: "Linux draws more than SPDK above 5120 k IOPS".
+//! Crossovers of two curves: "Linux draws more than SPDK above 5120 k IOPS".
 //!
 //! # The problem
-//! A paper sweeps a rate in steps and prints the last one at which an order still holds; beyond it the order is the other way round.
-//! Where ours crosses is a number between swept points. Whether it is the paper's step, and if not how far off it is, does not follow
-//! from asking for the order at every point: then a crossing a fifth of a step off is as wrong as none.
+//! A paper sweeps a rate in steps and prints the last one at which an order still holds. Our curves cross between swept points. Checking the
+//! order at every point would treat a crossing a fifth of a step off like none at all.
 //!
-//! # The words
-//! The *printed step* is from the printed rate to the paper's next one: a crossing anywhere in it gives what the paper prints. An *error*
-//! is how far ours is outside that step, in steps, on a logarithmic scale, as the sweep is one. The *log ratio* is the logarithm of the
-//! first curve over the second: negative where the first is lower.
+//! # Terms
+//! The *printed step* is from the printed rate to the paper's next one: any crossing in it is consistent with the paper. The *error* is the
+//! distance of our crossing from that step, in steps on a logarithmic scale. The *log ratio* is the logarithm of the first curve over the
+//! second.
 //!
 //! # The algorithm
-//! At each swept point the log ratio is taken replication by replication, with its interval. Between points it is interpolated along
-//! the logarithm of the rate: both curves are straight lines in a plot with two logarithmic axes. So where a latency grows
-//! a hundredfold in one step, the crossing is not drawn to the near end, as it would be with differences.
+//! At each swept point the log ratio is computed per replication, with its interval. Between points it is interpolated over the logarithm of
+//! the rate, as curves are straight in a log-log plot.
 //!
-//! The crossing is the rate above which the first is higher: the last at which the mean goes up through 0. It is not before the
-//! last rate at which the first is surely lower (the interval's upper end is below 0), and not beyond the first rate at which it is
-//! surely higher. These two are its interval. Where a curve has no end (saturated), or nothing is known, what is between it and the
-//! next point is not interpolated: it may be anything.
+//! The crossing is the last rate at which the mean rises through 0. Its interval extends from the last rate at which the first curve is
+//! significantly lower to the first rate at which it is significantly higher. Next to a saturated or unknown point nothing is interpolated:
+//! the crossing may be anywhere in that step.
 //!
-//! - Several: if the first is surely higher before it is surely lower, no single rate says how they stand. Both rates must lie
-//!   in the printed step, and the error is that of the one that is further off.
-//! - None: a curve that is surely lower at the last point, or surely higher at the first, crosses outside the sweep, where the paper's
-//!   did not: without end on that side.
+//! - Several crossings: both ends must lie in the printed step, and the larger error counts.
+//! - None: the crossing is outside the sweep, and unbounded on that side.
 //!
-//! Under no error it comes out, under a quarter of a step it is near: the bounds of a range on the scale of the sweep.
+//! Without an error it comes out; below a quarter of a step it is near.
 //!
 //! # The properties
-//! Curves and rates in other units give the same verdict; so do more swept points on the same curves, since steps are the paper's. Power laws are crossed exactly. A crossover and the opposite one do not
-//! both come out.
+//! Units and additional swept points do not change the verdict. Crossings of power laws are exact. A crossover and its opposite do not both
+//! come out.
 
 use std::collections::BTreeMap;
 
@@ -40,14 +35,14 @@ use super::quantity::{Selection, pair};
 use super::results::Store;
 use super::saturated::{self, SaturatedRuns};
 
-/// Where the first of two policies rises above the second.
+/// The rate at which the first of two policies rises above the second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Crossover {
     /// The lower one before the crossing, and the higher one.
     pub of: [Selection; 2],
     /// The swept key.
     pub along: String,
-    /// How many times a swept rate of the paper the next one is.
+    /// Ratio of consecutive rates of the paper's sweep.
     pub step: f64,
     /// From the key's unit to the claim's.
     pub factor: f64,
@@ -60,19 +55,19 @@ pub(super) struct Curve(pub(super) Vec<(f64, Estimate)>);
 /// A crossing, in logarithms of the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Crossing {
-    /// Where the mean last goes up through 0; infinite if it does nowhere.
+    /// Last rise of the mean through 0; infinite if there is none.
     pub(super) value: f64,
-    /// Where it first does.
+    /// First rise of the mean through 0.
     pub(super) first: f64,
-    /// The last rate at which the first policy is surely lower.
+    /// Last rate at which the first policy is significantly lower.
     pub(super) lower: f64,
-    /// The first rate at which it is surely higher.
+    /// First rate at which it is significantly higher.
     pub(super) higher: f64,
-    /// How often the mean goes through 0.
+    /// Number of crossings of the mean.
     pub(super) times: usize,
 }
 
-/// What a paper's printed rate allows, in logarithms.
+/// The printed step, in logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Step {
     from: f64,
@@ -91,7 +86,7 @@ impl Crossover {
         }
         let mut curve = Vec::new();
         for (point, rate) in points {
-            let (a, b) = pair(lower.beside(store, variant, point)?, higher.beside(store, variant, point)?);
+            let (a, b) = pair(lower.series_at(store, variant, point)?, higher.series_at(store, variant, point)?);
             if a.iter().chain(&b).any(|value| *value <= 0.0) {
                 return Err(format!("{} at {} is not above 0: it has no logarithm", lower.metric, point.words()));
             }
@@ -152,8 +147,8 @@ impl Curve {
     }
 }
 
-/// Up to where a curve is last as is asked for: nowhere, or up to the last point, is without end. Towards a point without end it is
-/// `share` of the way.
+/// End of the last section of a curve for which `is` holds; infinite if there is none or it is the last point. `share` is the position next
+/// to an infinite point.
 fn last(curve: &[(f64, f64)], is: fn(f64) -> bool, share: f64) -> f64 {
     match curve.iter().rposition(|(_, ratio)| is(*ratio)) {
         None => f64::NEG_INFINITY,
@@ -162,7 +157,7 @@ fn last(curve: &[(f64, f64)], is: fn(f64) -> bool, share: f64) -> f64 {
     }
 }
 
-/// From where a curve is first as is asked for.
+/// Begin of the first section of a curve for which `is` holds.
 fn first(curve: &[(f64, f64)], is: fn(f64) -> bool, share: f64) -> f64 {
     match curve.iter().position(|(_, ratio)| is(*ratio)) {
         None => f64::INFINITY,
@@ -171,14 +166,14 @@ fn first(curve: &[(f64, f64)], is: fn(f64) -> bool, share: f64) -> f64 {
     }
 }
 
-/// Where a line is 0 that is on both sides of it.
+/// Zero of a line between two points of opposite sign.
 fn root((from, a): (f64, f64), (to, b): (f64, f64), share: f64) -> f64 {
     let share = if a.is_finite() && b.is_finite() { a / (a - b) } else { share };
     from + share * (to - from)
 }
 
 impl Step {
-    /// How far a rate is outside.
+    /// Distance of a rate from the step.
     pub(super) fn outside(self, rate: f64) -> f64 {
         (self.from - rate).max(rate - self.to).max(0.0)
     }

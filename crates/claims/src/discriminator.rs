@@ -75,14 +75,14 @@ impl DiscriminatorSearch<'_> {
             let sides = [(&pair.left, &pair.right, true), (&pair.right, &pair.left, false)];
             sides.into_iter().find_map(|(replaced, kept, left)| {
                 let terms = Evaluation::terms(order, statement);
-                let (term, beside) = (&terms[replaced.as_str()], &terms[kept.as_str()]);
-                self.alternatives(term, beside).into_iter().find_map(|(name, term)| {
+                let (term, other_side) = (&terms[replaced.as_str()], &terms[kept.as_str()]);
+                self.alternatives(term, other_side).into_iter().find_map(|(name, term)| {
                     let name = format!("[{name}]"); // no name of the map
                     let probe =
                         |left: &str, right: &str| Pair { left: left.into(), sign: pair.sign, right: right.into() };
                     let pair = if left { probe(&name, kept) } else { probe(kept, &name) };
                     let mut order = order.clone();
-                    order.terms.extend([(name, term), (kept.clone(), beside.clone())]);
+                    order.terms.extend([(name, term), (kept.clone(), other_side.clone())]);
                     self.fails(order, statement, pair)
                 })
             })
@@ -103,13 +103,13 @@ impl DiscriminatorSearch<'_> {
     }
 
     /// What could stand in the place of a term that is compared with another.
-    fn alternatives(&self, term: &Term, beside: &Term) -> Vec<(String, Term)> {
-        match (term, beside) {
-            (Term::Values(of), Term::Values(beside)) => {
-                self.instead(of, Some(beside)).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
+    fn alternatives(&self, term: &Term, other_side: &Term) -> Vec<(String, Term)> {
+        match (term, other_side) {
+            (Term::Values(of), Term::Values(other_side)) => {
+                self.replacements(of, Some(other_side)).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
             }
             (Term::Values(of), _) => {
-                self.instead(of, None).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
+                self.replacements(of, None).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
             }
             (Term::Compared { of, versus, compare }, _) => {
                 let compared = |of: &Selection, versus: &Selection| Term::Compared {
@@ -117,9 +117,9 @@ impl DiscriminatorSearch<'_> {
                     versus: versus.clone(),
                     compare: *compare,
                 };
-                let others = self.instead(of, Some(versus)).into_iter();
+                let others = self.replacements(of, Some(versus)).into_iter();
                 let mut all: Vec<_> = others.map(|(name, of)| (name, compared(&of, versus))).collect();
-                let others = self.instead(versus, Some(of)).into_iter();
+                let others = self.replacements(versus, Some(of)).into_iter();
                 all.extend(others.map(|(name, versus)| (format!("against {name}"), compared(of, &versus))));
                 all
             }
@@ -128,9 +128,9 @@ impl DiscriminatorSearch<'_> {
     }
 
     /// Other policies, where policies are compared, and other settings of the keys in which points that are compared differ.
-    fn instead(&self, of: &Selection, beside: Option<&Selection>) -> Vec<(String, Selection)> {
+    fn replacements(&self, of: &Selection, other_side: Option<&Selection>) -> Vec<(String, Selection)> {
         let mut all = Vec::new();
-        if beside.is_none_or(|beside| beside.policy != of.policy) {
+        if other_side.is_none_or(|other_side| other_side.policy != of.policy) {
             let others = self.store.policies(&of.experiment, &of.metric).filter(|policy| *policy != of.policy);
             all.extend(others.map(|policy| (policy.to_owned(), Selection { policy: policy.to_owned(), ..of.clone() })));
         }
@@ -139,7 +139,7 @@ impl DiscriminatorSearch<'_> {
             let points = selection.points(self.store, variant).ok()?;
             points.first().filter(|_| selection.fixed && points.len() == 1).map(|(point, _)| (*point).clone())
         };
-        if let Some((own, other)) = one(of).zip(beside.and_then(one)) {
+        if let Some((own, other)) = one(of).zip(other_side.and_then(one)) {
             let keys = own.differing(&other);
             let every = Pattern::default();
             for (point, _) in self.store.points(&of.column(variant), &every) {

@@ -13,25 +13,25 @@ use super::saturated::SaturatedRuns;
 use super::shift::Shifts;
 use super::verdict::{self, Verdict};
 
-/// Everything that claims are compared with.
+/// Everything needed to assess claims.
 pub struct Lab<'a> {
     /// The claims.
     pub claims: &'a [Claim],
-    /// Which output answers which claim.
+    /// The map from claims to outputs.
     pub map: &'a Map,
     /// The outputs.
     pub store: &'a Store,
     /// Ids of rows that constants were fitted on.
     pub calibrated: &'a BTreeSet<String>,
-    /// The text of a file of the project; `None` if there is none.
+    /// The text of a file of the project; `None` if it does not exist.
     pub file: &'a dyn Fn(&str) -> Option<String>,
     /// The default of a policy's parameter.
     pub parameter: &'a dyn Fn(&str, &str) -> Option<String>,
-    /// What assumed constants do to rows, where intervals are to include them.
+    /// Shifts by assumed constants, if intervals are to include them.
     pub constants: Option<&'a Shifts>,
 }
 
-/// What is said of a claim.
+/// The assessment of a claim.
 #[derive(Clone, Debug, Serialize)]
 pub struct Assessment {
     /// The claim's id.
@@ -40,73 +40,73 @@ pub struct Assessment {
     pub seed: String,
     /// The figure, table or section.
     pub figure: String,
-    /// What kind of statement it is.
+    /// The kind of statement.
     pub kind: Kind,
-    /// What is measured.
+    /// The metric.
     pub metric: String,
-    /// How ours has to relate.
+    /// The required relation.
     pub relation: Option<Relation>,
-    /// What the paper prints.
+    /// The paper's value.
     pub paper: Printed,
-    /// What a trivial policy gives.
+    /// The value of a trivial policy.
     pub null: Option<f64>,
     /// The unit of numbers.
     pub unit: String,
-    /// Ours with its 95 % interval, over the family where there is one.
+    /// Our value with its 95 % interval, over the family if there is one.
     pub ours: Option<Estimate>,
-    /// Ours where it is not from results.
+    /// Our value if it is not from results.
     pub given: Option<Printed>,
-    /// Ours at the middle of the interval, against the paper: in percent of `|paper - null|`.
+    /// Error of our value in percent of `|paper - null|`.
     pub error_percent: Option<f64>,
-    /// What came of each statement of an order.
+    /// Findings of each statement of an order.
     pub findings: Vec<Finding>,
-    /// Runs that could not keep up and that it depends on: their latency counts as unbounded, their watts are as measured.
+    /// Saturated runs among its data: their latency counts as unbounded, their power as measured.
     pub saturated: Vec<SaturatedRuns>,
     /// The verdict.
     pub verdict: Verdict,
-    /// What the verdict would be if nothing overrode it (`contradicts`, `calibrated`, `surrogate`).
+    /// The verdict before it was overridden (`contradicts`, `calibrated`, `surrogate`).
     pub otherwise: Option<Verdict>,
-    /// Whether meeting it would be evidence: not where the trivial policy meets the bound too.
+    /// Whether meeting it is evidence; false if the trivial policy meets the bound too.
     pub evidence: bool,
-    /// What fails it in the place of what it is about, where it holds of things that are alike or within a bound.
+    /// Policies or settings that fail the statement in place of its subject, for equivalences and bounds.
     pub discriminators: Vec<String>,
-    /// The row of the other end of the same printed range: one statement, one verdict.
+    /// The row of the other end of the same printed range; both have one verdict.
     pub with: Option<String>,
-    /// Members of the model family that the interval is over; 0 if there is none.
+    /// Number of family members in the interval; 0 without a family.
     pub family: usize,
-    /// Draws of the assumed constants that the interval includes; 0 if there are none.
+    /// Number of draws of the assumed constants in the interval.
     pub draws: usize,
-    /// Where it was found, or what is missing.
+    /// Where the value was found, or what is missing.
     pub note: String,
-    /// How the paper was read.
+    /// Interpretation of the paper.
     pub reading: Option<String>,
-    /// Why it does not come out.
+    /// Cause of a deviation.
     pub cause: Option<String>,
-    /// Constants that were fitted on it, and choices that were made on it, where it is calibrated.
+    /// Constants fitted and choices made on this row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fitted: Vec<String>,
-    /// The result of the same row with the recommended policy in place of the paper's.
+    /// The same row with the recommended policy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub beside: Option<Box<Alternative>>,
-    /// Why it cannot be true together with what the paper prints elsewhere, with the inequality's sides.
+    pub alternative: Option<Box<Alternative>>,
+    /// Contradiction to other figures of the paper, with the sides of the inequality.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<String>,
 }
 
-/// What a row says of another policy in the place of the paper's.
+/// A row evaluated with another policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Alternative {
-    /// The number, where it is one.
+    /// The number, if it is one.
     pub ours: Option<Estimate>,
-    /// What came of its statements, where it has some.
+    /// Result of its statements.
     pub note: String,
-    /// The verdict that it would have.
+    /// Its verdict.
     pub verdict: Verdict,
 }
 
 impl Assessment {
-    /// What tells it apart; what nothing tells apart is vacuous.
-    pub(super) fn apart(&mut self, found: Result<Vec<String>, String>) {
+    /// Stores the discriminators; without any the statement is vacuous.
+    pub(super) fn set_discriminators(&mut self, found: Result<Vec<String>, String>) {
         match found {
             Ok(discriminators) => self.discriminators = discriminators,
             Err(clause) => {
@@ -117,12 +117,12 @@ impl Assessment {
     }
 }
 
-/// What a claim is evaluated for.
+/// The variants for which a claim is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
     /// The default variant and every member of the family.
     Family,
-    /// One variant alone.
+    /// A single variant.
     Variant(&'a str),
 }
 
@@ -173,7 +173,7 @@ impl Assessment {
             reading: None,
             cause: None,
             fitted: Vec::new(),
-            beside: None,
+            alternative: None,
             contradiction: None,
         }
     }

@@ -1,7 +1,6 @@
-//! The map: which output answers which claim. docs/claims.md describes the format for people.
+//! The map from claims to outputs. docs/claims.md describes the format.
 //!
-//! A row selects; it does no arithmetic beyond the claim's own difference or ratio. What is malformed is refused with the row's
-//! id and the key, so that a typing error never becomes a row that is silently not checked.
+//! A row selects values; its only arithmetic is the claim's difference or ratio. A malformed row is refused with its id and key.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ use super::point::Pattern;
 use super::problem::Problem;
 use super::quantity::{Compare, OtherEnd, Over, Quantity, Selection};
 
-/// The maps of this project, from its root: SANDMAN; the papers whose machine is a host with one drive; PASS; PACER.
+/// The maps of this project: SANDMAN; the papers on a host with one drive; PASS; PACER.
 pub const PROJECT: [&str; 4] = [
     "experiments/claims-map.toml",
     "experiments/claims-map-machines.toml",
@@ -28,51 +27,50 @@ pub const PROJECT: [&str; 4] = [
 pub struct Map {
     /// By the claim's id.
     pub rows: BTreeMap<String, Row>,
-    /// The reviewed list: why a claim is not modelled, by its id.
+    /// Why claims are not modelled, by id.
     pub not_modelled: BTreeMap<String, String>,
-    /// Rows that contradict what their paper prints elsewhere, by the claim's id.
+    /// Contradictions to other figures of the paper, by the claim's id.
     pub contradicts: BTreeMap<String, Contradiction>,
-    /// Parameters whose values are members of a family that a row is judged over: what the paper leaves open of its workload. By the
-    /// parameter, the value that stands for the default.
+    /// Workload parameters that the paper does not specify: their values form a family. Maps the parameter to its default value.
     pub families: BTreeMap<String, String>,
-    /// Rows with other policies in the place of the paper's, for what is printed beside. By the claim's id.
-    pub beside: BTreeMap<String, Row>,
+    /// Rows with alternative policies, by the claim's id.
+    pub alternatives: BTreeMap<String, Row>,
 }
 
-/// How one claim is checked.
+/// The check of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What is compared.
+    /// The check.
     pub check: Check,
-    /// How the paper was read, where it can be read in more than one way.
+    /// Interpretation of the paper, if ambiguous.
     pub reading: Option<String>,
-    /// Why the row does not come out, as far as is known.
+    /// Known cause of a deviation.
     pub cause: Option<String>,
 }
 
-/// What a claim is compared with.
+/// Kind of check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Check {
     /// A number from results.
     Quantity(Quantity),
     /// Statements about results.
     Order(Order),
-    /// Where one policy rises above another.
+    /// The rate at which one policy rises above another.
     Crossover(Crossover),
     /// A value in a file of the project.
     Value {
         /// The file, relative to the repository.
         file: String,
-        /// Where in it; the values of several keys are added.
+        /// The keys; several values are added.
         keys: Vec<String>,
         /// From the file's unit to the claim's.
         factor: f64,
-        /// What has to stand there, for a claim in words.
+        /// The expected value, for a claim in words.
         expect: Option<toml::Value>,
     },
     /// Arithmetic on claims and defaults of parameters.
     Formula(String),
-    /// A rule in words, shown by a test.
+    /// A rule in words, verified by a test.
     Test {
         /// The file, relative to the repository.
         file: String,
@@ -81,18 +79,18 @@ pub enum Check {
     },
 }
 
-/// Why a map is refused.
+/// An invalid map.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MapError {
-    /// The file is not TOML, or has other tables than those of a map.
+    /// A syntax error or an unknown table.
     #[error("{file}: {problem}")]
     File {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A row is malformed.
+    /// A malformed row.
     #[error("{file}: row {id}: {key}: {problem}")]
     Row {
         /// The file.
@@ -101,7 +99,7 @@ pub enum MapError {
         id: String,
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
@@ -113,7 +111,7 @@ struct RawFile {
     not_modelled: Vec<toml::Table>,
     contradicts: Vec<toml::Table>,
     family: Vec<toml::Table>,
-    beside: BTreeMap<String, String>,
+    alternatives: BTreeMap<String, String>,
 }
 
 /// Reads maps, given as `(name, text)`.
@@ -125,8 +123,8 @@ pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
     for (file, text) in files {
         let raw: RawFile =
             toml::from_str(text).map_err(|error| MapError::File { file: file.clone(), problem: error.to_string() })?;
-        let beside = raw.row.iter().filter_map(|row| alternative::row(row, &raw.beside)).collect();
-        put(file, beside, &mut map.beside, row)?;
+        let alternatives = raw.row.iter().filter_map(|row| alternative::row(row, &raw.alternatives)).collect();
+        put(file, alternatives, &mut map.alternatives, row)?;
         put(file, raw.row, &mut map.rows, row)?;
         put(file, raw.not_modelled, &mut map.not_modelled, reason)?;
         put(file, raw.contradicts, &mut map.contradicts, contradicts::read)?;
@@ -152,14 +150,14 @@ fn put<T: for<'de> Deserialize<'de>, R>(
     for (number, table) in tables.into_iter().enumerate() {
         let (id, row) = named(file, number, table, &read)?;
         if rows.contains_key(&id) {
-            return Err(refused(file, &id, ("id", "is there twice".to_owned())));
+            return Err(refused(file, &id, ("id", "is a duplicate".to_owned())));
         }
         rows.insert(id, row);
     }
     Ok(())
 }
 
-/// Takes the id off a table and reads the rest, so that every complaint has the id.
+/// Reads the id first, so that every error contains it.
 fn named<T: for<'de> Deserialize<'de>, R>(
     file: &str,
     number: usize,
@@ -182,7 +180,7 @@ struct RawReason {
     reason: String,
 }
 
-/// A parameter, by its id, whose values are members of a family.
+/// A parameter whose values form a family.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFamily {
@@ -194,7 +192,7 @@ fn reason(raw: RawReason) -> Result<String, Problem> {
     if words < 3 { Err(("reason", "say why in a sentence".to_owned())) } else { Ok(raw.reason) }
 }
 
-/// A row as it is written.
+/// The keys of a row.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRow {
@@ -233,7 +231,7 @@ enum Keys {
     Several(Vec<String>),
 }
 
-/// A term as it is written: a policy or formula, or a table.
+/// A term: a policy, a formula or a table.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a text, or a table with experiment, metric, policy, point, versus, compare")]
 enum RawTerm {
@@ -252,7 +250,7 @@ struct RawSelection {
     compare: Option<Compare>,
 }
 
-/// What kind of row it is, by the key that only such a row has; with the keys that go with it.
+/// Kinds of rows: the key that identifies the kind, and its other keys.
 const SHAPES: [(&str, &[&str]); 6] = [
     ("holds", &["experiment", "metric", "point", "terms", "margin", "margin_of"]),
     ("crossover", &["experiment", "metric", "point", "along", "step", "factor"]),
@@ -382,13 +380,13 @@ fn quantity(raw: RawRow) -> Result<Quantity, Problem> {
 }
 
 impl Selection {
-    /// This one, but for the keys that `raw` gives.
+    /// This selection with the keys of `raw` replaced.
     fn with(&self, raw: &RawSelection) -> Result<Self, Problem> {
         let policy = raw.policy.clone().unwrap_or_else(|| self.policy.clone());
         Ok(Self { policy, ..self.moved(raw)? })
     }
 
-    /// This policy elsewhere.
+    /// This selection with all keys of `raw` but the policy replaced.
     fn moved(&self, raw: &RawSelection) -> Result<Self, Problem> {
         Ok(Self {
             experiment: raw.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
@@ -401,7 +399,7 @@ impl Selection {
     }
 }
 
-/// What `of` is compared with: a policy, or a selection that differs from it in some keys.
+/// The reference of a comparison: a policy, or a selection that differs from `of` in some keys.
 fn versus_of(of: &Selection, versus: RawTerm) -> Result<Selection, Problem> {
     match versus {
         RawTerm::Text(policy) => Ok(Selection { policy, fixed: false, ..of.clone() }),

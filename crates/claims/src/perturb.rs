@@ -1,7 +1,7 @@
-//! Constants that serve one figure: moves each free constant and looks which verdicts change.
+//! Sensitivity of verdicts to each free constant.
 //!
-//! Results hold a variant `perturb:NAME:+20` and one `perturb:NAME:-20` for a constant that was moved by 20 %. A constant that
-//! changes rows of one figure only is suspect: it may have been chosen for that figure.
+//! Results have variants `perturb:NAME:+20` and `perturb:NAME:-20` for a constant changed by 20 %. A constant that affects rows of a single
+//! figure is suspect: it may have been chosen for that figure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use super::lab::{Assessment, Lab, Scope};
 use super::results::DEFAULT;
 use super::verdict::Verdict;
 
-/// What moving a constant changes.
+/// Sensitivity to a constant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sensitivity {
     /// The constant.
     pub constant: String,
-    /// Rows that could be compared.
+    /// Number of compared rows.
     pub compared: usize,
     /// Rows whose verdict changes.
     pub changes: Vec<Change>,
@@ -39,7 +39,7 @@ pub struct Change {
     pub to: Verdict,
 }
 
-/// What moving each constant changes.
+/// The sensitivity to each constant.
 #[must_use]
 pub fn sensitivities(lab: &Lab<'_>) -> Vec<Sensitivity> {
     let base = assess(lab, DEFAULT);
@@ -78,7 +78,7 @@ pub(super) fn changes(
     after.iter().filter_map(changed).collect()
 }
 
-/// The results that there are for one variant alone, by id, with the verdict that nothing overrode.
+/// Assessments for a single variant, by id, with verdicts before overriding.
 pub(super) fn assess(lab: &Lab<'_>, variant: &str) -> BTreeMap<String, Assessment> {
     let printed = lab.printed();
     let results = lab.claims.iter().filter(|claim| claim.kind.is_result() && lab.map.rows.contains_key(&claim.id));
@@ -86,7 +86,7 @@ pub(super) fn assess(lab: &Lab<'_>, variant: &str) -> BTreeMap<String, Assessmen
     for claim in results {
         let mut row = lab.assess(claim, Scope::Variant(variant), &printed);
         row.verdict = row.otherwise.unwrap_or(row.verdict);
-        // what is put in does not depend on results
+        // inputs do not depend on results
         if row.verdict != Verdict::NoResult && row.given.is_none() {
             assessed.insert(claim.id.clone(), row);
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_that_serves_one_figure_is_suspect() {
+    fn a_constant_that_affects_one_figure_is_suspect() {
         let claims = [row("a", "Fig 3"), row("b", "Fig 4")];
         let one = |id: &str, metric: &str| {
             format!("[[row]]\nid='{id}'\nexperiment='e'\nmetric='{metric}'\npolicy='p'\ncompare='value'\n")

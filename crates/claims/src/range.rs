@@ -123,7 +123,7 @@ fn is_mapped_alike(id: &str, quantity: &Quantity, other: &str, map: &Map) -> boo
     let back = Some(OtherEnd::Row(id.to_owned()));
     let wanted = Check::Quantity(Quantity { range: back, ..quantity.clone() });
     // a row about other policies has its other end among those
-    [&map.rows, &map.beside].iter().any(|rows| rows.get(other).is_some_and(|row| row.check == wanted))
+    [&map.rows, &map.alternatives].iter().any(|rows| rows.get(other).is_some_and(|row| row.check == wanted))
 }
 
 /// The numbers that stand in a text.

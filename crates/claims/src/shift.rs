@@ -6,18 +6,18 @@ use pilotlight_stats::Estimate;
 
 use super::verdict::Verdict;
 
-/// What draws of the assumed constants do to a row.
+/// The effect of the draws on a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shift {
-    /// Draws.
+    /// Number of draws.
     pub draws: usize,
-    /// How far the interval reaches further down, in the unit of the row; at most 0.
+    /// Extension of the interval downwards, in the unit of the row; at most 0.
     pub below: f64,
-    /// How far it reaches further up; at least 0.
+    /// Extension upwards; at least 0.
     pub above: f64,
-    /// Whether it holds in a draw, and not in the short run with the constants as they are.
+    /// Whether it holds in a draw, but not in the nominal short run.
     pub comes_out: bool,
-    /// Whether it misses in a draw, and not in the short run with the constants as they are.
+    /// Whether it misses in a draw, but not in the nominal short run.
     pub misses: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Shift {
 pub type Shifts = BTreeMap<String, Shift>;
 
 impl Shift {
-    /// An interval that includes the constants.
+    /// Widens an interval.
     pub(super) fn widen(&self, ours: Estimate) -> Estimate {
         Estimate { low: ours.low + self.below, high: ours.high + self.above, ..ours }
     }
