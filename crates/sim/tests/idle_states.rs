@@ -152,7 +152,7 @@ fn states_follow_each_other_and_coming_back_takes_its_time() {
 
 /// A drive that idles longer than a stretch, and one that idles for a whole stretch in which it has commands.
 #[test]
-fn the_accountant_finds_a_drive_that_idles_too_long() {
+fn a_drive_that_idles_too_long_is_found() {
     let scenario = scenario(5_000.0, 0);
     let script = || every().command(&[set(&scenario, 0, 2), set(&scenario, 1, 2)]);
     let mut trace = Vec::new();
@@ -166,8 +166,8 @@ fn the_accountant_finds_a_drive_that_idles_too_long() {
     assert!(idle_ns > 0 && all.iter().any(commands), "{idle_ns} ns");
     for (longer_ns, expected) in [
         (0, None),
-        (MS - idle_ns, Some(format!("of its own for {MS} ns"))),
-        (MS, Some(format!("of its own for {} ns", MS + idle_ns))),
+        (MS - idle_ns, Some(format!("autonomous activity for {MS} ns"))),
+        (MS, Some(format!("autonomous activity for {} ns", MS + idle_ns))),
     ] {
         let mut all = all.clone();
         all.iter_mut().find(|record| idles(record)).unwrap().b += longer_ns;

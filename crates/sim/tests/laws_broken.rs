@@ -275,7 +275,7 @@ fn lost_late_and_invented_frequencies_are_found() {
 }
 
 #[test]
-fn what_is_no_trace_is_found() {
+fn invalid_traces_are_found() {
     lie(Law::Trace, true, |run| {
         let middle = run.records.len() / 2;
         run.records.swap(0, middle);
@@ -287,5 +287,5 @@ fn what_is_no_trace_is_found() {
     assert!(violations.iter().any(|violation| violation.law == Law::Trace), "{violations:?}");
     trace.extend([0; Record::BYTES + 1]);
     let violations = audit(trace.as_slice(), &run.scenario, &run.outcome).unwrap_err();
-    assert!(violations.iter().any(|violation| violation.to_string().contains("incomplete record")), "{violations:?}");
+    assert!(violations.iter().any(|violation| violation.to_string().contains("invalid record")), "{violations:?}");
 }
