@@ -1,5 +1,4 @@
-//! What a map must meet once the claims are known: contradictions hold, and a percentile that the paper does not print is a declared
-//! reading.
+//! Validation of a map against the claims: contradictions hold, and a percentile that the paper does not print is declared in `reading`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use super::map::{Check, Map, Row};
 use super::order::Term;
 use super::quantity::{Over, Quantity, Selection};
 
-/// A row of the map that does not go with its claim.
+/// A row of the map that does not match its claim.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("map: row {id}: {key}: {problem}")]
 pub struct Mismatch {
@@ -16,14 +15,14 @@ pub struct Mismatch {
     pub id: String,
     /// The key.
     pub key: &'static str,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
-/// Checks every row that has a claim; the others are told by [`super::Report::unused`].
+/// Checks every row that has a claim; [`super::Report::unused`] lists the others.
 ///
 /// # Errors
-/// With the first row that does not go with its claim.
+/// The first row that does not match its claim.
 pub fn check(map: &Map, claims: &[Claim]) -> Result<(), Mismatch> {
     let printed: BTreeMap<&str, f64> =
         claims.iter().filter_map(|claim| Some((claim.id.as_str(), claim.value.number()?))).collect();
@@ -48,7 +47,7 @@ pub fn check(map: &Map, claims: &[Claim]) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// Whether a row takes the greatest of several values for what is at least so much, or the least for what is at most so much.
+/// Whether a row takes the maximum for a lower bound, or the minimum for an upper bound.
 fn takes_the_point_that_meets_a_bound(claim: &Claim, row: &Row) -> bool {
     let Check::Quantity(Quantity { over: Some(over), range: None, .. }) = &row.check else { return false };
     let lenient = match claim.relation {
@@ -59,7 +58,7 @@ fn takes_the_point_that_meets_a_bound(claim: &Claim, row: &Row) -> bool {
     *over == lenient
 }
 
-/// Whether a row takes a 99th percentile for what its claim does not call a percentile, and does not say so.
+/// Whether a row uses a 99th percentile that neither the claim nor the row declares.
 fn reads_a_percentile_silently(claim: &Claim, row: &Row) -> bool {
     let says = |text: &str| {
         let text = text.to_lowercase();
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_project_s_own_maps_go_with_their_claims() {
+    fn the_project_maps_match_their_claims() {
         let claims = include_str!("../../../experiments/claims.toml").to_owned();
         let claims = super::super::claim::parse(&[("claims.toml".to_owned(), claims)]).unwrap();
         let map = map::parse(&map::of_project()).unwrap();

@@ -1,4 +1,4 @@
-//! What the papers report: reads `claims.toml`. Its header says what kinds and relations mean.
+//! The papers' claims: reads `claims.toml`, whose header defines kinds and relations.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 /// A row: one figure, order or constant of a paper.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Claim {
-    /// Its name, unlike any other.
+    /// Its unique name.
     pub id: String,
     /// The paper.
     pub seed: String,
     /// Section, figure or table.
     #[serde(rename = "where")]
     pub place: String,
-    /// What kind of statement it is.
+    /// The kind of statement.
     pub kind: Kind,
-    /// The system that it is about, as the paper calls it.
+    /// The system, as the paper calls it.
     pub system: String,
-    /// What that is compared with; empty if with nothing.
+    /// The system it is compared with; empty if none.
     pub versus: String,
-    /// What is measured.
+    /// The metric.
     pub metric: String,
-    /// What the paper prints.
+    /// The printed value.
     pub value: Printed,
-    /// How ours has to relate to it.
+    /// The required relation of our value.
     pub relation: Option<Relation>,
-    /// What a trivial policy or model gives for the same metric.
+    /// The value of a trivial policy or model.
     pub null: Option<f64>,
-    /// The trace without which it cannot be checked.
+    /// The trace that is required to check it.
     pub needs_trace: Option<String>,
     /// The unit of `value` and `null`.
     pub unit: String,
-    /// Under which circumstances.
+    /// The conditions.
     pub condition: String,
-    /// The paper's words.
+    /// Quotation from the paper.
     #[serde(default)]
     pub quote: String,
 }
@@ -70,33 +70,33 @@ impl fmt::Display for Printed {
     }
 }
 
-/// What kind of statement a row is.
+/// The kind of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A constant that a model takes as given.
+    /// A constant that is an input of a model.
     Input,
     /// A default of an algorithm.
     Parameter,
     /// Arithmetic on inputs.
     Derived,
-    /// A figure that must come out.
+    /// A figure to reproduce.
     Predict,
-    /// An order that must come out.
+    /// An order to reproduce.
     Order,
-    /// What a mechanism costs; must come out.
+    /// The cost of a mechanism, to reproduce.
     Overhead,
 }
 
 impl Kind {
-    /// Whether it must come out and is counted; the others are taken as given and only checked.
+    /// Whether it is a result, which is counted; the others are inputs, which are only checked.
     #[must_use]
     pub const fn is_result(self) -> bool {
         matches!(self, Self::Predict | Self::Order | Self::Overhead)
     }
 }
 
-/// How ours has to relate to the paper's value.
+/// The required relation of our value to the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
@@ -142,10 +142,10 @@ impl fmt::Display for Relation {
     }
 }
 
-/// Why claims cannot be read.
+/// Invalid claims.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// The file is not written as claims are.
+    /// A syntax error.
     #[error("{file}: {error}")]
     Syntax {
         /// The file.
@@ -153,8 +153,8 @@ pub enum ClaimError {
         /// Where and what.
         error: Box<toml::de::Error>,
     },
-    /// Two rows have one name.
-    #[error("{file}: claim {id} is there twice; a row's id must be its own")]
+    /// A duplicate id.
+    #[error("{file}: claim {id} is a duplicate; ids must be unique")]
     Twice {
         /// The file of the second.
         file: String,
@@ -172,7 +172,7 @@ struct File {
 /// Reads files of claims, given as `(name, text)`, in their order.
 ///
 /// # Errors
-/// If one is not written as claims are, or an id comes twice.
+/// On a syntax error or a duplicate id.
 pub fn parse(files: &[(String, String)]) -> Result<Vec<Claim>, ClaimError> {
     let mut claims: Vec<Claim> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -189,7 +189,7 @@ pub fn parse(files: &[(String, String)]) -> Result<Vec<Claim>, ClaimError> {
 }
 
 impl Claim {
-    /// The figure or table that it belongs to; where none is named, the section.
+    /// Its figure or table; without one, the section.
     #[must_use]
     pub fn figure(&self) -> String {
         pilotlight_lab::simulated::fitted::figure(&self.place)
@@ -221,7 +221,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_papers_are_read_whole() {
+    fn all_claims_are_read() {
         let text = include_str!("../../../experiments/claims.toml").to_owned();
         let claims = parse(&[("claims.toml".to_owned(), text)]).unwrap();
         assert_eq!(claims.len(), 842);
@@ -243,11 +243,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_id_twice_is_refused() {
+    fn a_duplicate_id_is_refused() {
         let row = "[[claim]]\nid = 'x'\nseed = 's'\nwhere = ''\nkind = 'input'\nsystem = ''\nversus = ''\nmetric = ''\n\
                    value = 1\nunit = ''\ncondition = ''\n";
         let error = parse(&[("a".into(), row.into()), ("b".into(), row.into())]).unwrap_err();
-        assert_eq!(error.to_string(), "b: claim x is there twice; a row's id must be its own");
+        assert_eq!(error.to_string(), "b: claim x is a duplicate; ids must be unique");
     }
 
     fn any() -> Claim {

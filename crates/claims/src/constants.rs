@@ -1,39 +1,18 @@
-//! What assumed constants do to a row: intervals that include them, not only seeds and the family of power models.
+//! Widens the intervals of rows by the uncertainty of assumed constants.
 //!
-//! *Problem.* Draws of all free constants over their ranges (variants `lhs:N`) are affordable as short runs alone, and intervals are of whole
-//! runs. *Algorithm.* Of the short runs: how far the middle 95 % of the draws goes below and above the short run with the constants as they are
-//! ([`Shift`]). By so much, in the unit of the row, the interval of the whole runs is wider. A statement without a number, and a crossing,
-//! is undecided where a draw decides it the other way, and the short run with the constants as they are does not. *Property.* An interval only grows, and a verdict only becomes undecided.
+//! *Problem.* Draws of all free constants (variants `lhs:N`) are affordable only as short runs, but intervals are of full runs.
+//! *Algorithm.* From the short runs, compute how far the middle 95 % of the draws reaches below and above the run with nominal constants
+//! ([`Shift`]), and widen the interval of the full runs by that. A statement without a number is undecided if a draw decides it differently
+//! from the nominal run. *Property.* An interval only grows, and a verdict only becomes undecided.
 
-use std::collections::BTreeMap;
-
-use pilotlight_stats::Estimate;
-
-use super::assess::{Assessment, Lab, Scope};
+use super::lab::{Assessment, Lab, Scope};
 use super::perturb::assess;
 use super::results::DEFAULT;
+use super::shift::{Shift, Shifts};
 use super::uncertainty::{at_share, drawn};
 use super::verdict::Verdict;
 
-/// What draws of the assumed constants do to a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Shift {
-    /// Draws.
-    pub draws: usize,
-    /// How far the interval reaches further down, in the unit of the row; at most 0.
-    pub below: f64,
-    /// How far it reaches further up; at least 0.
-    pub above: f64,
-    /// Whether it holds in a draw, and not in the short run with the constants as they are.
-    pub comes_out: bool,
-    /// Whether it misses in a draw, and not in the short run with the constants as they are.
-    pub misses: bool,
-}
-
-/// Shifts by claim.
-pub type Shifts = BTreeMap<String, Shift>;
-
-/// What the draws in these results do to each row that has some.
+/// The shift of each row that has draws.
 #[must_use]
 pub fn shifts(lab: &Lab<'_>) -> Shifts {
     let base = assess(lab, DEFAULT);
@@ -46,9 +25,9 @@ fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
     let value = |row: &Assessment| row.ours.map(|ours| ours.value);
     let base_value = value(base).filter(|value| value.is_finite());
     if value(base).is_some() && base_value.is_none() {
-        return Shift::default(); // nothing to go from
+        return Shift::default(); // no nominal value
     }
-    let by = |row: &Assessment| Some(value(row)? - base_value?); // a saturated draw has no end, and neither has the interval
+    let by = |row: &Assessment| Some(value(row)? - base_value?); // unbounded for a saturated draw
     let mut by: Vec<f64> = drawn().filter_map(by).collect();
     by.sort_by(f64::total_cmp);
     let holds = |row: &Assessment| matches!(row.verdict, Verdict::ComesOut | Verdict::Vacuous);
@@ -62,29 +41,13 @@ fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
     }
 }
 
-impl Shift {
-    /// An interval that includes the constants.
-    pub(super) fn widen(&self, ours: Estimate) -> Estimate {
-        Estimate { low: ours.low + self.below, high: ours.high + self.above, ..ours }
-    }
-
-    /// The verdict of a statement without a number.
-    pub(super) const fn judge(&self, verdict: Verdict) -> Verdict {
-        match verdict {
-            Verdict::ComesOut if self.misses => Verdict::Undecided,
-            Verdict::Misses if self.comes_out => Verdict::Undecided,
-            other => other,
-        }
-    }
-}
-
 impl Lab<'_> {
-    /// What assumed constants do to a row; of one variant alone nothing.
+    /// The shift of a row; none for a single variant.
     pub(super) fn shift(&self, id: &str, scope: Scope<'_>) -> Option<&Shift> {
         self.constants.filter(|_| matches!(scope, Scope::Family))?.get(id)
     }
 
-    /// The verdict of a statement without a number, with the assumed constants.
+    /// Applies the shift to the verdict of a statement without a number.
     pub(super) fn shifted(&self, id: &str, scope: Scope<'_>, into: &mut Assessment) {
         if let Some(shift) = self.shift(id, scope) {
             (into.verdict, into.draws) = (shift.judge(into.verdict), shift.draws);
@@ -95,6 +58,8 @@ impl Lab<'_> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use pilotlight_stats::Estimate;
 
     use super::super::claim::tests::claim;
     use super::super::claim::{Claim, Kind, Printed, Relation};

@@ -1,26 +1,23 @@
-//! Rows that cannot be true together with what the same paper prints elsewhere: each with inequalities of printed figures, which are
-//! evaluated when claims and map are read. A row is accepted only if all of them hold.
+//! Rows that contradict other figures of the same paper, each proven by inequalities of printed figures. A row is accepted only if all of
+//! them hold.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::assess::{Assessment, Lab};
-use super::claim::Claim;
 use super::formula::{self, Name};
-use super::map::Problem;
-use super::verdict::Verdict;
+use super::problem::Problem;
 
-/// Why a row contradicts the paper's own figures.
+/// A contradiction to the paper's own figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contradiction {
-    /// What is derived, in words.
+    /// The derivation in words.
     pub because: String,
     /// `LEFT < RIGHT` or `LEFT > RIGHT`, each side a formula of claims and numbers.
     pub inequalities: Vec<String>,
 }
 
-/// The table `[[contradicts]]` as it is written.
+/// The table `[[contradicts]]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Raw {
@@ -45,16 +42,16 @@ pub(super) fn read(raw: Raw) -> Result<Contradiction, Problem> {
         return Err(("inequality", "there is none".to_owned()));
     }
     if raw.because.split_whitespace().count() < 3 {
-        return Err(("because", "derive it in a sentence".to_owned()));
+        return Err(("because", "explain the derivation in a sentence".to_owned()));
     }
     Ok(Contradiction { because: raw.because, inequalities })
 }
 
 impl Contradiction {
-    /// What stands in the note of a row: each inequality with both sides evaluated.
+    /// Each inequality with both sides evaluated, for the note of a row.
     ///
     /// # Errors
-    /// In words, if one of them is malformed or does not hold.
+    /// If an inequality is malformed or does not hold.
     pub fn evaluate(&self, printed: &BTreeMap<&str, f64>) -> Result<String, String> {
         let each: Result<Vec<String>, String> =
             self.inequalities.iter().map(|text| side_by_side(text, printed)).collect();
@@ -81,30 +78,17 @@ fn side_by_side(text: &str, printed: &BTreeMap<&str, f64>) -> Result<String, Str
     if holds { Ok(sides) } else { Err(format!("{text:?} does not hold: {sides}")) }
 }
 
-impl Lab<'_> {
-    /// A row that its own paper contradicts is no evidence, whatever came of it.
-    pub(super) fn contradiction(&self, claim: &Claim, printed: &BTreeMap<&str, f64>, assessment: &mut Assessment) {
-        let Some(contradiction) = self.map.contradicts.get(&claim.id) else { return };
-        let sides = contradiction.evaluate(printed).unwrap_or_else(|problem| problem);
-        assessment.contradiction = Some(format!("{} ({sides})", contradiction.because));
-        match assessment.verdict {
-            Verdict::NoResult => return,
-            Verdict::NotMapped | Verdict::NotModelled => {}
-            was => assessment.otherwise = assessment.otherwise.or(Some(was)),
-        }
-        assessment.verdict = Verdict::Contradicts;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::super::claim::tests::claim;
     use super::super::claim::{Kind, Printed, Relation};
+    use super::super::lab::Lab;
     use super::super::map;
     use super::super::report::Report;
     use super::super::results::tests::store;
+    use super::super::verdict::Verdict;
     use super::*;
 
     fn of(inequality: &str) -> Result<String, String> {

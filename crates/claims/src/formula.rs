@@ -1,19 +1,19 @@
-//! Arithmetic for rows that are taken as given: `100 * [sandman-t1-idle-cpu-w] / [sandman-t1-idle-system-w]`.
+//! Formulas: `100 * [sandman-t1-idle-cpu-w] / [sandman-t1-idle-system-w]`.
 //!
-//! Numbers, `+ - * /`, brackets `( )`, ids of claims in `[ ]`, which stand for what the paper prints there, and
-//! `{policy.parameter}`, which stands for its default: percentages as printed, times in seconds.
+//! Numbers, `+ - * /`, parentheses, `[id]` for the printed value of a claim, and `{policy.parameter}` for a default: percentages as printed,
+//! times in seconds.
 
-/// Why a formula has no value.
+/// An invalid formula.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("formula {formula:?}: {problem}")]
 pub struct FormulaError {
     /// The formula.
     pub formula: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
-/// What a formula can name.
+/// A name in a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name<'a> {
     /// A claim, by its id.
@@ -25,7 +25,7 @@ pub enum Name<'a> {
 /// The value of a formula; `look_up` gives the value of a name.
 ///
 /// # Errors
-/// If it is not written as a formula is, or names a row without a number.
+/// On a syntax error, or for a name without a number.
 pub fn value(formula: &str, look_up: &dyn Fn(Name<'_>) -> Option<f64>) -> Result<f64, FormulaError> {
     let mut reader = Reader { rest: formula, look_up };
     let problem = match reader.sum() {

@@ -1,43 +1,43 @@
-//! The claims as a page of HTML: plain tables, no script, nothing from elsewhere. It says what the JSON says, findings that hold
-//! as counts.
+//! The claims as an HTML page: tables without scripts or external resources. It has the content of the JSON, with counts of findings that
+//! hold.
 
 use std::collections::BTreeMap;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::assess::Assessment;
 use super::claim::{Kind, Printed};
+use super::lab::Assessment;
 use super::leave_out::LeftOut;
 use super::order::Finding;
-use super::perturb::{Change, Moved};
-use super::quantity::Full;
+use super::perturb::{Change, Sensitivity};
 use super::report::{Counts, Report};
+use super::saturated::SaturatedRuns;
 use super::uncertainty::Spread;
 use super::verdict::{Holds, Verdict};
 
-/// Findings of a row that are told one by one; of the rest the count.
-const TOLD: usize = 12;
+/// Maximum number of findings listed per row.
+const MAX_LISTED: usize = 12;
 
 const STYLE: &str = include_str!("page.css");
 
-/// What stands beside the report, as far as it was asked for.
+/// Optional sections of the page.
 #[derive(Clone, Copy, Debug)]
-pub struct More<'a> {
-    /// Results that are not of today's files.
+pub struct Appendix<'a> {
+    /// Results of outdated files.
     pub stale: &'a [String],
-    /// Swept parameters that change nothing.
+    /// Swept parameters without effect.
     pub inert: &'a [String],
-    /// Each figure without what was fitted on it.
+    /// Each figure without the constants fitted on it.
     pub left_out: &'a [LeftOut],
-    /// What moving each constant changes.
-    pub moved: Option<&'a [Moved]>,
-    /// What draws of all constants do.
+    /// Sensitivity to each constant.
+    pub moved: Option<&'a [Sensitivity]>,
+    /// Spread over draws of all constants.
     pub spreads: Option<&'a [Spread]>,
 }
 
-/// A page of its own.
+/// A complete page.
 #[must_use]
-pub fn page(report: &Report, more: &More<'_>) -> String {
+pub fn page(report: &Report, more: &Appendix<'_>) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -53,10 +53,10 @@ pub fn page(report: &Report, more: &More<'_>) -> String {
     page.into_string() + "\n"
 }
 
-/// A `<section>` with the counts by paper and verdict, then every row by figure, then what constants do. Rows have the class
-/// `verdict-` and the verdict's words with dashes.
+/// A `<section>` with counts by paper and verdict, all rows by figure, and sensitivities. The class of a row is `verdict-` with the words of
+/// its verdict.
 #[must_use]
-pub fn section(report: &Report, more: &More<'_>) -> Markup {
+pub fn section(report: &Report, more: &Appendix<'_>) -> Markup {
     let ids = |rows: &[&Assessment]| rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
     let mapped = |row: &&Assessment| row.verdict != Verdict::NotMapped;
     let given = report.rows.iter().filter(|row| !row.kind.is_result());
@@ -111,7 +111,7 @@ impl Row {
     }
 }
 
-/// A table with these heads, if it has rows. Narrow screens show the head beside each cell.
+/// A table, if it has rows. Narrow screens show the head next to each cell.
 fn table(title: &str, heads: &[&str], rows: &[Row]) -> Markup {
     html! {
         @if !rows.is_empty() {
@@ -169,7 +169,7 @@ fn one(row: &Assessment) -> Row {
     one
 }
 
-/// The verdict, with what it would be where something overrode it.
+/// The verdict, with the overridden one.
 #[must_use]
 pub fn verdict_words(row: &Assessment) -> String {
     let evidence = if row.evidence { "" } else { ", no evidence" };
@@ -179,22 +179,22 @@ pub fn verdict_words(row: &Assessment) -> String {
     }
 }
 
-/// What tells a row of things that are alike, or of a bound, apart; `None` where it needs nothing or nothing does.
+/// The discriminators of a row; `None` without any.
 #[must_use]
 pub fn apart_words(row: &Assessment) -> Option<String> {
     (!row.discriminators.is_empty()).then(|| format!("told apart: {}", row.discriminators.join("; ")))
 }
 
-/// What was fitted or chosen on a row; `None` if nothing was.
+/// Constants fitted and choices made on a row; `None` without any.
 #[must_use]
 pub fn fitted_words(row: &Assessment) -> Option<String> {
     (!row.fitted.is_empty()).then(|| format!("fitted or chosen on it: {}", row.fitted.join("; ")))
 }
 
-/// Which runs that a row rests on could not keep up; `None` if all could.
+/// The saturated runs of a row; `None` without any.
 #[must_use]
 pub fn saturated_words(row: &Assessment) -> Option<String> {
-    let mut places: BTreeMap<(&str, &str), Vec<&Full>> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &str), Vec<&SaturatedRuns>> = BTreeMap::new();
     for full in &row.saturated {
         places.entry((&full.experiment, &full.policy)).or_default().push(full);
     }
@@ -204,10 +204,10 @@ pub fn saturated_words(row: &Assessment) -> Option<String> {
 }
 
 /// `governor in fig3 at rate=1280000, rate=2560000 (20 of 20 runs)`
-fn place(experiment: &str, policy: &str, at: &[&Full]) -> String {
+fn place(experiment: &str, policy: &str, at: &[&SaturatedRuns]) -> String {
     let points: Vec<&str> = at.iter().map(|full| full.point.as_str()).filter(|point| !point.is_empty()).collect();
     let points = if points.is_empty() { String::new() } else { format!(" at {}", points.join(", ")) };
-    let count = |of: fn(&Full) -> usize| at.iter().map(|full| of(full)).sum::<usize>();
+    let count = |of: fn(&SaturatedRuns) -> usize| at.iter().map(|full| of(full)).sum::<usize>();
     format!("{policy} in {experiment}{points} ({} of {} runs)", count(|full| full.saturated), count(|full| full.runs))
 }
 
@@ -223,7 +223,7 @@ fn note(row: &Assessment) -> String {
     parts.join("; ")
 }
 
-/// Findings by pair, then those that do not hold.
+/// Counts by pair, then the findings that do not hold.
 fn findings(findings: &[Finding]) -> Markup {
     let mut pairs: BTreeMap<(&str, &str), [usize; 3]> = BTreeMap::new();
     for finding in findings {
@@ -240,14 +240,14 @@ fn findings(findings: &[Finding]) -> Markup {
                         li { (metric) ": " (pair) ": holds " (yes) ", open " (open) ", not " (no) }
                     }
                 }
-                @for finding in not.iter().take(TOLD) { p { (finding_words(finding)) } }
-                @if not.len() > TOLD { p { "and " (not.len() - TOLD) " more; the JSON has them all" } }
+                @for finding in not.iter().take(MAX_LISTED) { p { (finding_words(finding)) } }
+                @if not.len() > MAX_LISTED { p { "and " (not.len() - MAX_LISTED) " more; the JSON has them all" } }
             }
         }
     }
 }
 
-/// A finding in a line.
+/// A finding as one line.
 #[must_use]
 pub fn finding_words(finding: &Finding) -> String {
     let Finding { pair, metric, point, variant, difference, margin, holds, saturated } = finding;
@@ -294,8 +294,8 @@ fn changed(changes: &[Change]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-fn moved_by(moved: &[Moved]) -> Markup {
-    let row = |moved: &Moved| {
+fn moved_by(moved: &[Sensitivity]) -> Markup {
+    let row = |moved: &Sensitivity| {
         let suspect = if moved.suspect { "one figure only" } else { "" };
         Row::new("row", [&moved.constant, &moved.compared.to_string(), suspect, &changed(&moved.changes)])
     };
@@ -321,7 +321,7 @@ fn drawn(spreads: &[Spread]) -> Markup {
     table("Draws of all constants over their ranges", &heads, &spreads.iter().map(row).collect::<Vec<_>>())
 }
 
-/// A number in four digits, for people.
+/// A number with four digits.
 #[must_use]
 pub fn short(value: f64) -> String {
     if !value.is_finite() {
@@ -344,9 +344,9 @@ pub fn short(value: f64) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::assess::Lab;
     use super::super::claim::tests::claim;
     use super::super::claim::{Claim, Printed, Relation};
+    use super::super::lab::Lab;
     use super::super::map;
     use super::super::results::tests::store;
     use super::*;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_no_map_has_are_listed() {
+    fn unmapped_rows_are_listed() {
         let order = claim("o", Kind::Order, Some(Relation::Order), Printed::Text("a < b & c".to_owned()));
         let given = claim("g", Kind::Input, None, Printed::Number(3.0));
         let lab = Lab {
@@ -385,7 +385,7 @@ mod tests {
         balanced(&html);
     }
 
-    const NOTHING: More<'_> = More { stale: &[], inert: &[], left_out: &[], moved: None, spreads: None };
+    const NOTHING: Appendix<'_> = Appendix { stale: &[], inert: &[], left_out: &[], moved: None, spreads: None };
 
     fn balanced(html: &str) {
         for tag in
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_on_the_page_what_the_json_says() {
+    fn the_page_has_the_content_of_the_json() {
         let order = claim("o", Kind::Order, Some(Relation::Order), Printed::Text("a < b & c".to_owned()));
         let number = claim("n", Kind::Predict, Some(Relation::Eq), Printed::Number(40.0));
         let rows = "[[row]]\nid='o'\nexperiment='e'\nholds=['latency_p99_us: a < b']\nreading='as read'\ncause='why'\n\
@@ -426,8 +426,8 @@ mod tests {
             without: None,
             elsewhere: None,
         };
-        let moved = Moved { constant: "batch".into(), compared: 3, changes: Vec::new(), suspect: true };
-        let more = More {
+        let moved = Sensitivity { constant: "batch".into(), compared: 3, changes: Vec::new(), suspect: true };
+        let more = Appendix {
             stale: &["old.csv".to_owned()],
             inert: &[],
             left_out: &[left],

@@ -1,17 +1,16 @@
-//! Leave one figure out: what comes out where nothing was fitted on it.
+//! Leave-one-figure-out validation.
 //!
-//! For each figure: the constants that were fitted on rows of it, and how many of its results come out with them and without. In the
-//! variant `without:PAPER/FIGURE` (say `without:sandman/Table 3`) those constants stand at the middle of their ranges, which is what
-//! one would take by the range alone: nothing of the figure is in them any more. Where no constant was fitted on a figure, or all
-//! stand at the middle as they are, leaving it out changes nothing. What else a figure's constants carry is told too: results of other
-//! figures whose verdict changes. All of it for one machine alone, without the family.
+//! For each figure: the constants fitted on its rows, and how many of its results come out with and without them. In the variant
+//! `without:PAPER/FIGURE` (such as `without:sandman/Table 3`) these constants are at the middle of their ranges. If none was fitted on the
+//! figure, or all are at the middle already, nothing changes. Also listed: results of other figures whose verdict changes. For one machine,
+//! without the family.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::assess::{Assessment, Lab};
 use super::claim::Claim;
+use super::lab::{Assessment, Lab};
 use super::perturb::{Change, assess, changes};
 use super::report::figure_order;
 use super::results::DEFAULT;
@@ -27,26 +26,26 @@ pub struct LeftOut {
     pub seed: String,
     /// The figure, table or section.
     pub figure: String,
-    /// Results of it that could be compared.
+    /// Number of its compared results.
     pub rows: usize,
-    /// Those that come out (fitted ones included, with what they would be).
+    /// Number that come out (for fitted ones by the verdict before overriding).
     pub come_out: usize,
-    /// Constants that were fitted on it.
+    /// Constants fitted on it.
     pub fitted: Vec<String>,
-    /// Whether leaving it out moves a constant.
+    /// Whether leaving it out changes a constant.
     pub moves: bool,
-    /// Its results that come out without it; `None` if that was not run for all of them.
+    /// Number that come out without it; `None` if not run for all of them.
     pub without: Option<usize>,
-    /// Results of other figures whose verdict changes; `None` if that was not run for any.
+    /// Results of other figures whose verdict changes; `None` if none was run.
     pub elsewhere: Option<Vec<Change>>,
 }
 
-/// A figure as variants have it.
+/// The name of a figure in variants.
 fn name(claim: &Claim) -> String {
     fitted::name(&claim.seed, &claim.place)
 }
 
-/// Every figure that has results that could be compared, or that constants were fitted on.
+/// Every figure with compared results or fitted constants.
 #[must_use]
 pub fn table(lab: &Lab<'_>, calibration: &Calibration) -> Vec<LeftOut> {
     let base = assess(lab, DEFAULT);
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_was_fitted_on_is_asked_again_without_it() {
+    fn fitted_figures_are_evaluated_without_their_constants() {
         let input = Claim { kind: Kind::Input, ..row("e", "Table 1") };
         let put_in = row("g", "Fig 6");
         let claims = [row("a", "Fig 3"), row("b", "Fig 4"), row("c", "Fig 5"), put_in, input, row("f", "Fig 10")];

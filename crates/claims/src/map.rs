@@ -1,21 +1,20 @@
 //! The map: which output answers which claim. README.md of this crate describes the format.
 //!
-//! A row selects; it does no arithmetic beyond the claim's own difference or ratio. What is malformed is refused with the row's
-//! id and the key, so that a typing error never becomes a row that is silently not checked.
+//! A row selects values; its only arithmetic is the claim's difference or ratio. A malformed row is refused with its id and key.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::beside;
+use super::alternative;
 use super::contradicts::{self, Contradiction};
-use super::crossover::{self, Crossover};
-use super::order::{Statement, Term};
+use super::crossover::Crossover;
+use super::order::{Order, Statement, Term};
 use super::point::Pattern;
-use super::quantity::{Compare, Over, Quantity, Selection};
-use super::range::OtherEnd;
+use super::problem::Problem;
+use super::quantity::{Compare, OtherEnd, Over, Quantity, Selection};
 
-/// The maps of this project, from its root: SANDMAN; the papers whose machine is a host with one drive; PASS; PACER.
+/// The maps of this project: SANDMAN; the papers on a host with one drive; PASS; PACER.
 pub const PROJECT: [&str; 4] = [
     "experiments/claims-map.toml",
     "experiments/claims-map-machines.toml",
@@ -23,76 +22,55 @@ pub const PROJECT: [&str; 4] = [
     "experiments/claims-map-pacer.toml",
 ];
 
-/// How far apart two systems may be to be called alike, as a share of the larger, where a row says nothing and its metric is
-/// neither power nor throughput. The paper calls 4.8 % of latency comparable and 17.69 % a difference.
-pub const MARGIN: f64 = 0.10;
-/// The same for power and energy: a tenth of what sleep can save at all, which Table 2 has at 42.5 % of the system's power and
-/// 45.1 % of the CPU's.
-pub const MARGIN_POWER: f64 = 0.04;
-/// The same for throughput: "within 5 %" is what the paper's abstract allows of performance; a loss of 16.6 % is one.
-pub const MARGIN_RATE: f64 = 0.05;
-
-/// The margin for a metric.
-#[must_use]
-pub fn margin_of(metric: &str) -> f64 {
-    let name = metric.split('@').next().unwrap_or(metric);
-    match name.rsplit('.').next().unwrap_or(name) {
-        name if name.ends_with("_w") || name.ends_with("_j") => MARGIN_POWER,
-        "iops" => MARGIN_RATE,
-        _ => MARGIN,
-    }
-}
-
 /// All map rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Map {
     /// By the claim's id.
     pub rows: BTreeMap<String, Row>,
-    /// The reviewed list: why a claim is not modelled, by its id.
+    /// Why claims are not modelled, by id.
     pub not_modelled: BTreeMap<String, String>,
-    /// Rows that contradict what their paper prints elsewhere, by the claim's id.
+    /// Contradictions to other figures of the paper, by the claim's id.
     pub contradicts: BTreeMap<String, Contradiction>,
-    /// Parameters whose values are members of a family that a row is judged over: what the paper leaves open of its workload. By the
-    /// parameter, the value that stands for the default.
+    /// Workload parameters that the paper does not specify: their values form a family. Maps the parameter to its default value.
     pub families: BTreeMap<String, String>,
-    /// Rows with other policies in the place of the paper's, for what is printed beside. By the claim's id.
-    pub beside: BTreeMap<String, Row>,
+    /// Rows with alternative policies, by the claim's id.
+    pub alternatives: BTreeMap<String, Row>,
 }
 
-/// How one claim is checked.
+/// The check of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What is compared.
+    /// The check.
     pub check: Check,
-    /// How the paper was read, where it can be read in more than one way.
+    /// Interpretation of the paper, if ambiguous.
     pub reading: Option<String>,
-    /// Why the row does not come out, as far as is known.
+    /// Known cause of a deviation.
     pub cause: Option<String>,
 }
 
-/// What a claim is compared with.
+/// Kind of check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Check {
     /// A number from results.
     Quantity(Quantity),
     /// Statements about results.
     Order(Order),
-    /// Where one policy rises above another.
+    /// The rate at which one policy rises above another.
     Crossover(Crossover),
     /// A value in a file of the project.
     Value {
         /// The file, relative to the repository.
         file: String,
-        /// Where in it; the values of several keys are added.
+        /// The keys; several values are added.
         keys: Vec<String>,
         /// From the file's unit to the claim's.
         factor: f64,
-        /// What has to stand there, for a claim in words.
+        /// The expected value, for a claim in words.
         expect: Option<toml::Value>,
     },
     /// Arithmetic on claims and defaults of parameters.
     Formula(String),
-    /// A rule in words, shown by a test.
+    /// A rule in words, verified by a test.
     Test {
         /// The file, relative to the repository.
         file: String,
@@ -101,33 +79,18 @@ pub enum Check {
     },
 }
 
-/// Statements that must all hold.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Order {
-    /// Where terms are looked up that say nothing else.
-    pub from: Selection,
-    /// The statements.
-    pub statements: Vec<Statement>,
-    /// Terms by name; other names are policies.
-    pub terms: BTreeMap<String, Term>,
-    /// How far apart alike may be, as a share of the larger of two, or of `margin_of`; `None`: what [`margin_of`] says.
-    pub margin: Option<f64>,
-    /// The term that the margin is relative to.
-    pub margin_of: Option<String>,
-}
-
-/// Why a map is refused.
+/// An invalid map.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MapError {
-    /// The file is not TOML, or has other tables than those of a map.
+    /// A syntax error or an unknown table.
     #[error("{file}: {problem}")]
     File {
         /// The file.
         file: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A row is malformed.
+    /// A malformed row.
     #[error("{file}: row {id}: {key}: {problem}")]
     Row {
         /// The file.
@@ -136,13 +99,10 @@ pub enum MapError {
         id: String,
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
-
-/// A key and what is wrong with it.
-pub(super) type Problem = (&'static str, String);
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -151,7 +111,7 @@ struct RawFile {
     not_modelled: Vec<toml::Table>,
     contradicts: Vec<toml::Table>,
     family: Vec<toml::Table>,
-    beside: BTreeMap<String, String>,
+    alternatives: BTreeMap<String, String>,
 }
 
 /// Reads maps, given as `(name, text)`.
@@ -163,8 +123,8 @@ pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
     for (file, text) in files {
         let raw: RawFile =
             toml::from_str(text).map_err(|error| MapError::File { file: file.clone(), problem: error.to_string() })?;
-        let beside = raw.row.iter().filter_map(|row| beside::row(row, &raw.beside)).collect();
-        put(file, beside, &mut map.beside, row)?;
+        let alternatives = raw.row.iter().filter_map(|row| alternative::row(row, &raw.alternatives)).collect();
+        put(file, alternatives, &mut map.alternatives, row)?;
         put(file, raw.row, &mut map.rows, row)?;
         put(file, raw.not_modelled, &mut map.not_modelled, reason)?;
         put(file, raw.contradicts, &mut map.contradicts, contradicts::read)?;
@@ -190,14 +150,14 @@ fn put<T: for<'de> Deserialize<'de>, R>(
     for (number, table) in tables.into_iter().enumerate() {
         let (id, row) = named(file, number, table, &read)?;
         if rows.contains_key(&id) {
-            return Err(refused(file, &id, ("id", "is there twice".to_owned())));
+            return Err(refused(file, &id, ("id", "is a duplicate".to_owned())));
         }
         rows.insert(id, row);
     }
     Ok(())
 }
 
-/// Takes the id off a table and reads the rest, so that every complaint has the id.
+/// Reads the id first, so that every error contains it.
 fn named<T: for<'de> Deserialize<'de>, R>(
     file: &str,
     number: usize,
@@ -220,7 +180,7 @@ struct RawReason {
     reason: String,
 }
 
-/// A parameter, by its id, whose values are members of a family.
+/// A parameter whose values form a family.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawFamily {
@@ -232,24 +192,24 @@ fn reason(raw: RawReason) -> Result<String, Problem> {
     if words < 3 { Err(("reason", "say why in a sentence".to_owned())) } else { Ok(raw.reason) }
 }
 
-/// A row as it is written.
+/// The keys of a row.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawRow {
-    pub(super) experiment: Option<String>,
-    pub(super) metric: Option<String>,
-    pub(super) policy: Option<String>,
-    pub(super) point: Option<String>,
-    pub(super) versus: Option<RawTerm>,
-    pub(super) compare: Option<Compare>,
-    pub(super) over: Option<Over>,
+struct RawRow {
+    experiment: Option<String>,
+    metric: Option<String>,
+    policy: Option<String>,
+    point: Option<String>,
+    versus: Option<RawTerm>,
+    compare: Option<Compare>,
+    over: Option<Over>,
     range: Option<OtherEnd>,
-    pub(super) also: Option<Vec<RawSelection>>,
-    pub(super) unit: Option<String>,
-    pub(super) factor: Option<f64>,
-    pub(super) crossover: Option<[String; 2]>,
-    pub(super) along: Option<String>,
-    pub(super) step: Option<f64>,
+    also: Option<Vec<RawSelection>>,
+    unit: Option<String>,
+    factor: Option<f64>,
+    crossover: Option<[String; 2]>,
+    along: Option<String>,
+    step: Option<f64>,
     holds: Option<Vec<String>>,
     terms: Option<BTreeMap<String, RawTerm>>,
     margin: Option<f64>,
@@ -271,26 +231,26 @@ enum Keys {
     Several(Vec<String>),
 }
 
-/// A term as it is written: a policy or formula, or a table.
+/// A term: a policy, a formula or a table.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a text, or a table with experiment, metric, policy, point, versus, compare")]
-pub(super) enum RawTerm {
+enum RawTerm {
     Text(String),
     Table(Box<RawSelection>),
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawSelection {
-    pub(super) experiment: Option<String>,
-    pub(super) metric: Option<String>,
-    pub(super) policy: Option<String>,
-    pub(super) point: Option<String>,
-    pub(super) versus: Option<Box<RawTerm>>,
-    pub(super) compare: Option<Compare>,
+struct RawSelection {
+    experiment: Option<String>,
+    metric: Option<String>,
+    policy: Option<String>,
+    point: Option<String>,
+    versus: Option<Box<RawTerm>>,
+    compare: Option<Compare>,
 }
 
-/// What kind of row it is, by the key that only such a row has; with the keys that go with it.
+/// Kinds of rows: the key that identifies the kind, and its other keys.
 const SHAPES: [(&str, &[&str]); 6] = [
     ("holds", &["experiment", "metric", "point", "terms", "margin", "margin_of"]),
     ("crossover", &["experiment", "metric", "point", "along", "step", "factor"]),
@@ -312,7 +272,7 @@ fn row(mut raw: RawRow) -> Result<Row, Problem> {
     }
     let check = match *shape {
         "holds" => Check::Order(order(raw)?),
-        "crossover" => Check::Crossover(crossover::read(raw)?),
+        "crossover" => Check::Crossover(crossover(raw)?),
         "formula" => Check::Formula(raw.formula.unwrap_or_default()),
         "test" => test(raw.test.as_deref().unwrap_or_default())?,
         "file" => value(raw)?,
@@ -353,11 +313,11 @@ impl RawRow {
     }
 }
 
-pub(super) fn missing(key: &'static str) -> impl Fn() -> Problem {
+fn missing(key: &'static str) -> impl Fn() -> Problem {
     move || (key, "is missing".to_owned())
 }
 
-pub(super) fn pattern(text: Option<&str>) -> Result<Option<Pattern>, Problem> {
+fn pattern(text: Option<&str>) -> Result<Option<Pattern>, Problem> {
     let parsed = |text| Pattern::parse(text).ok_or_else(|| ("point", format!("{text:?} is no list of key=value")));
     text.map(parsed).transpose()
 }
@@ -383,6 +343,20 @@ fn value(raw: RawRow) -> Result<Check, Problem> {
     })
 }
 
+fn crossover(raw: RawRow) -> Result<Crossover, Problem> {
+    let experiment = raw.experiment.ok_or_else(missing("experiment"))?;
+    let metric = raw.metric.ok_or_else(missing("metric"))?;
+    let along = raw.along.ok_or_else(missing("along"))?;
+    let point = pattern(raw.point.as_deref())?.unwrap_or_default();
+    let from = Selection { experiment, metric, policy: String::new(), point, fixed: false, own_metric: true };
+    let of = raw.crossover.ok_or_else(missing("crossover"))?.map(|policy| Selection { policy, ..from.clone() });
+    let step = raw.step.ok_or_else(missing("step"))?;
+    if !(step.is_finite() && step > 1.0) {
+        return Err(("step", "the paper's next rate is so many times the printed one: above 1".to_owned()));
+    }
+    Ok(Crossover { of, along, step, factor: raw.factor.unwrap_or(1.0) })
+}
+
 fn quantity(raw: RawRow) -> Result<Quantity, Problem> {
     let compare = raw.compare.ok_or_else(missing("compare"))?;
     let experiment = raw.experiment.ok_or_else(missing("experiment"))?;
@@ -405,7 +379,27 @@ fn quantity(raw: RawRow) -> Result<Quantity, Problem> {
     Ok(Quantity { of, versus, compare, over, range, also, unit, factor: raw.factor.unwrap_or(1.0) })
 }
 
-/// What `of` is compared with: a policy, or a selection that differs from it in some keys.
+impl Selection {
+    /// This selection with the keys of `raw` replaced.
+    fn with(&self, raw: &RawSelection) -> Result<Self, Problem> {
+        let policy = raw.policy.clone().unwrap_or_else(|| self.policy.clone());
+        Ok(Self { policy, ..self.moved(raw)? })
+    }
+
+    /// This selection with all keys of `raw` but the policy replaced.
+    fn moved(&self, raw: &RawSelection) -> Result<Self, Problem> {
+        Ok(Self {
+            experiment: raw.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
+            metric: raw.metric.clone().unwrap_or_else(|| self.metric.clone()),
+            policy: self.policy.clone(),
+            point: pattern(raw.point.as_deref())?.unwrap_or_else(|| self.point.clone()),
+            fixed: raw.point.is_some(),
+            own_metric: raw.metric.is_some() || self.own_metric,
+        })
+    }
+}
+
+/// The reference of a comparison: a policy, or a selection that differs from `of` in some keys.
 fn versus_of(of: &Selection, versus: RawTerm) -> Result<Selection, Problem> {
     match versus {
         RawTerm::Text(policy) => Ok(Selection { policy, fixed: false, ..of.clone() }),

@@ -1,19 +1,19 @@
-//! A number against the paper's: taken over the family, graded, and told apart where it is held to a bound.
+//! Verdicts of numbers: hull over the family, grades, and discriminators of bounds.
 
 use pilotlight_stats::Estimate;
 
-use super::assess::{Assessment, Lab, Scope};
 use super::claim::{Claim, Relation};
-use super::constants::Shift;
-use super::quantity::{Found, Over, Quantity};
+use super::discriminator::{self, DiscriminatorSearch};
+use super::lab::{Assessment, Lab, Scope};
+use super::quantity::{Measurement, Over, Quantity};
 use super::range::Range;
-use super::saturated::once;
-use super::vacuous::{self, Search};
+use super::saturated::merge_runs;
+use super::shift::Shift;
 use super::verdict::{self, Verdict};
 
-/// A number that is judged.
-struct Judged {
-    ours: Found,
+/// A graded number.
+struct Graded {
+    ours: Measurement,
     grades: (Verdict, Verdict),
     error: f64,
 }
@@ -31,7 +31,7 @@ impl Lab<'_> {
         };
         let variants = self.variants(&quantity.of.experiment, scope);
         let printed = claim.null;
-        let trivial = printed.or_else(|| vacuous::never_fires(self.store, &quantity.of));
+        let trivial = printed.or_else(|| discriminator::never_fires(self.store, &quantity.of));
         let claim = &Claim { null: trivial, ..claim.clone() };
         let range = Range::of(claim, quantity, self.claims, self.map)?;
         let shift = self.shift(&claim.id, scope).copied().unwrap_or_default();
@@ -50,7 +50,7 @@ impl Lab<'_> {
             into.note += &format!("; a detector that never fires has {trivial}");
         }
         if into.verdict == Verdict::ComesOut && relation.is_bound() && into.evidence {
-            into.apart(self.told_apart(claim, quantity, range.as_ref(), &variants));
+            into.set_discriminators(self.discriminators(claim, quantity, range.as_ref(), &variants));
         }
         into.with = range.and_then(|range| range.with);
         (into.ours, into.saturated, into.family) =
@@ -58,8 +58,8 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// What surely fails a bound in the place of what it is about.
-    fn told_apart(
+    /// Policies or settings that significantly fail a bound.
+    fn discriminators(
         &self,
         claim: &Claim,
         quantity: &Quantity,
@@ -69,7 +69,7 @@ impl Lab<'_> {
         if let Some(trivial) = claim.null {
             return Ok(vec![format!("what is trivial ({trivial}) fails it")]);
         }
-        let search = Search { store: self.store, variants, look_up: &|_| None };
+        let search = DiscriminatorSearch { store: self.store, variants, look_up: &|_| None };
         let fails = |other: &Quantity| {
             let judged = self.number(claim, other, range, variants, &Shift::default());
             judged.is_ok_and(|judged| judged.grades.0 != Verdict::ComesOut)
@@ -80,7 +80,7 @@ impl Lab<'_> {
             .ok_or_else(|| "nothing in the same results fails it".to_owned())
     }
 
-    /// A number over all variants; of a range the end that the claim is, and the verdict of both.
+    /// A number over all variants; for a range, the claim's end with the grades of both.
     fn number(
         &self,
         claim: &Claim,
@@ -88,10 +88,10 @@ impl Lab<'_> {
         range: Option<&Range>,
         variants: &[&str],
         shift: &Shift,
-    ) -> Result<Judged, String> {
-        let hull = |over| -> Result<Found, String> {
+    ) -> Result<Graded, String> {
+        let hull = |over| -> Result<Measurement, String> {
             let found = self.hull(&Quantity { over, ..quantity.clone() }, variants, &claim.unit)?;
-            Ok(Found { estimate: shift.widen(found.estimate), ..found })
+            Ok(Measurement { estimate: shift.widen(found.estimate), ..found })
         };
         let (paper, relation) = claim.value.number().zip(claim.relation).ok_or("no number")?;
         if let Some(range) = range {
@@ -99,17 +99,17 @@ impl Lab<'_> {
             let grades = range.grades(lowest.estimate, highest.estimate);
             let error = range.error(lowest.estimate.value, highest.estimate.value);
             let ours = if relation == Relation::RangeLo { lowest } else { highest };
-            return Ok(Judged { ours, grades, error });
+            return Ok(Graded { ours, grades, error });
         }
         let ours = hull(quantity.over)?;
         let grades = verdict::grades(relation, paper, claim.null, ours.estimate);
         let error = verdict::error(relation, paper, claim.null, ours.estimate.value);
         let (grades, error) = grades.zip(error).ok_or("the relation has no number; say holds")?;
-        Ok(Judged { ours, grades, error })
+        Ok(Graded { ours, grades, error })
     }
 
-    /// The number of the first variant, where it was found, with an interval over all of them.
-    fn hull(&self, quantity: &Quantity, variants: &[&str], unit: &str) -> Result<Found, String> {
+    /// The number of the first variant, with an interval over all of them.
+    fn hull(&self, quantity: &Quantity, variants: &[&str], unit: &str) -> Result<Measurement, String> {
         let found: Result<Vec<_>, _> =
             variants.iter().map(|variant| quantity.evaluate(self.store, variant, unit)).collect();
         let mut found = found?.into_iter();
@@ -118,6 +118,6 @@ impl Lab<'_> {
             first.estimate = Estimate { value: first.estimate.value, ..first.estimate.hull(next.estimate) };
             first.saturated.extend(next.saturated);
         }
-        Ok(Found { saturated: once(first.saturated.into_iter()), ..first })
+        Ok(Measurement { saturated: merge_runs(first.saturated.into_iter()), ..first })
     }
 }

@@ -1,9 +1,8 @@
-//! Statements about the order of systems, such as `latency_p99_us @ rate_kiops>=640: sandman ~ static < {dynamic, governor}`.
+//! Ordering statements, such as `latency_p99_us @ rate_kiops>=640: sandman ~ static < {dynamic, governor}`.
 //!
-//! A chain of classes. Members of one class stand in `{ }`, separated by `,` (nothing is said about them) or `~` (they are
-//! alike, each with each); without braces `a ~ b` is a class too. `<` says that every member of the class before it is less
-//! than every member of the class after it; `<=` that it is not greater by more than the margin. What is before `:` says which
-//! metric, after `@` at which points, where it is not the row's. A statement holds if it holds at every point that matches.
+//! A chain of classes. Members of a class are in `{ }`, separated by `,` (unrelated) or `~` (pairwise equivalent); `a ~ b` without braces is
+//! a class too. `<`: every member before is less than every member after; `<=`: not greater by more than the margin. An optional prefix
+//! before `:` sets the metric and, after `@`, the points. A statement holds if it holds at every matching point.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +11,11 @@ use pilotlight_stats::Estimate;
 use serde::Serialize;
 
 use super::formula::{self, Name};
-use super::map::{Order, Problem, margin_of};
 use super::point::{Pattern, Point};
-use super::quantity::{Compare, Full, Selection, pair};
+use super::problem::Problem;
+use super::quantity::{Compare, Selection, pair};
 use super::results::{Series, Store};
-use super::saturated;
+use super::saturated::{self, SaturatedRuns};
 use super::verdict::{self, Holds};
 
 /// A statement.
@@ -27,7 +26,7 @@ pub struct Statement {
     pub(super) pairs: Vec<Pair>,
 }
 
-/// Two terms and how they relate.
+/// Two terms and their relation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     pub(super) left: String,
@@ -53,43 +52,76 @@ impl fmt::Display for Pair {
     }
 }
 
-/// What a name in a statement stands for, where it is no policy.
+/// Default margin of equivalence, relative to the larger value. The paper calls 4.8 % of latency comparable and 17.69 % a difference.
+pub const MARGIN: f64 = 0.10;
+/// Margin for power and energy: a tenth of the savings by sleep in Table 2 (42.5 % of the system's power, 45.1 % of the CPU's).
+pub const MARGIN_POWER: f64 = 0.04;
+/// Margin for throughput: the paper's abstract calls "within 5 %" equal, and 16.6 % a loss.
+pub const MARGIN_RATE: f64 = 0.05;
+
+/// The margin for a metric.
+#[must_use]
+pub fn margin_of(metric: &str) -> f64 {
+    let name = metric.split('@').next().unwrap_or(metric);
+    match name.rsplit('.').next().unwrap_or(name) {
+        name if name.ends_with("_w") || name.ends_with("_j") => MARGIN_POWER,
+        "iops" => MARGIN_RATE,
+        _ => MARGIN,
+    }
+}
+
+/// Statements that must all hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// The default selection of terms.
+    pub from: Selection,
+    /// The statements.
+    pub statements: Vec<Statement>,
+    /// Terms by name; other names are policies.
+    pub terms: BTreeMap<String, Term>,
+    /// Margin relative to the larger of two values, or to `margin_of`; `None`: [`margin_of`] of the metric.
+    pub margin: Option<f64>,
+    /// The term that the margin is relative to.
+    pub margin_of: Option<String>,
+}
+
+/// Definition of a name in a statement that is not a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Term {
     /// Values of results.
     Values(Selection),
     /// Values compared with others, replication by replication.
     Compared {
-        /// What is compared.
+        /// The compared values.
         of: Selection,
-        /// With what.
+        /// The reference.
         versus: Selection,
-        /// How.
+        /// The comparison.
         compare: Compare,
     },
     /// Arithmetic on claims.
     Formula(String),
 }
 
-/// What came of a pair of terms at a point.
+/// The result of a pair of terms at a point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// The pair, for example `sandman < static`.
     pub pair: String,
     /// The metric.
     pub metric: String,
-    /// The point; empty where there is only one.
+    /// The point; empty if there is only one.
     pub point: String,
     /// The variant.
     pub variant: String,
     /// Right less left.
     pub difference: Estimate,
-    /// How far apart they may be, where the relation has a margin.
+    /// The margin, if the relation has one.
     pub margin: Option<f64>,
     /// Whether it holds.
     pub holds: Holds,
-    /// Runs of either that could not keep up.
-    pub saturated: Vec<Full>,
+    /// Saturated runs of either.
+    pub saturated: Vec<SaturatedRuns>,
 }
 
 impl Statement {
@@ -105,7 +137,7 @@ impl Statement {
         Ok(Self { metric, point: point.transpose()?, pairs })
     }
 
-    /// Every name in it, once.
+    /// The distinct names.
     #[must_use]
     pub fn names(&self) -> Vec<&String> {
         let mut names: Vec<&String> = self.pairs.iter().flat_map(|pair| [&pair.left, &pair.right]).collect();
@@ -143,7 +175,7 @@ impl<'a> Reader<'a> {
         self.take("<").then_some(Sign::Less)
     }
 
-    /// Items that are alike; what they say of each other goes to `pairs`.
+    /// Equivalent items; their relations are added to `pairs`.
     fn class(&mut self, pairs: &mut Vec<Pair>) -> Result<Vec<&'a str>, String> {
         let mut members = self.item(pairs)?;
         while self.take("~") {
@@ -205,7 +237,7 @@ impl Values {
         }
     }
 
-    /// What a margin can be a share of: nothing is a share of a value without end.
+    /// The base of a margin; 0 for an infinite value.
     fn size(&self) -> f64 {
         Some(self.mean().abs()).filter(|size| size.is_finite()).unwrap_or(0.0)
     }
@@ -225,7 +257,7 @@ impl Values {
     }
 }
 
-/// Where an order is evaluated.
+/// The data for which an order is evaluated.
 pub struct Evaluation<'a> {
     /// The results.
     pub store: &'a Store,
@@ -236,10 +268,10 @@ pub struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Every pair of every statement at every point that matches.
+    /// Evaluates every pair of every statement at every matching point.
     ///
     /// # Errors
-    /// In words, if results are missing.
+    /// If results are missing.
     pub fn of(&self, order: &Order) -> Result<Vec<Finding>, String> {
         let mut findings = Vec::new();
         for statement in &order.statements {
@@ -251,7 +283,7 @@ impl Evaluation<'_> {
         Ok(findings)
     }
 
-    /// What the names of a statement (and of the margin) stand for.
+    /// Terms of the names of a statement and of the margin.
     pub(super) fn terms<'a>(order: &'a Order, statement: &'a Statement) -> BTreeMap<&'a str, Term> {
         let named = |name: &'a String| {
             let known = order.terms.get(name).cloned();
@@ -261,8 +293,7 @@ impl Evaluation<'_> {
         statement.names().into_iter().chain(&order.margin_of).map(named).collect()
     }
 
-    /// The points of the terms that are not fixed to one, those of every term, so that none that a policy lacks goes unnoticed; where
-    /// all are fixed, one without a name.
+    /// The union of the points of all terms without a fixed point; an empty point if all are fixed.
     fn points(&self, terms: &BTreeMap<&str, Term>) -> Result<Vec<Point>, String> {
         let mut all: Vec<Point> = Vec::new();
         for selection in terms.values().filter_map(Term::free) {
@@ -313,8 +344,8 @@ impl Evaluation<'_> {
         Ok(())
     }
 
-    /// Runs of a term that could not keep up.
-    fn full(&self, term: &Term, point: &Point) -> Vec<Full> {
+    /// Saturated runs of a term.
+    fn full(&self, term: &Term, point: &Point) -> Vec<SaturatedRuns> {
         let selections = match term {
             Term::Values(of) => vec![of],
             Term::Compared { of, versus, .. } => vec![of, versus],
@@ -325,10 +356,10 @@ impl Evaluation<'_> {
 
     fn values(&self, term: &Term, point: &Point) -> Result<Values, String> {
         match term {
-            Term::Values(of) => Ok(Values::Replications(of.beside(self.store, self.variant, point)?.clone())),
+            Term::Values(of) => Ok(Values::Replications(of.series_at(self.store, self.variant, point)?.clone())),
             Term::Compared { of, versus, compare } => {
-                let of = of.beside(self.store, self.variant, point)?;
-                let versus = versus.beside(self.store, self.variant, point)?;
+                let of = of.series_at(self.store, self.variant, point)?;
+                let versus = versus.series_at(self.store, self.variant, point)?;
                 let each = of.iter().filter_map(|(i, x)| Some((*i, compare.once(*x, *versus.get(i)?))));
                 Ok(Values::Replications(each.collect()))
             }
@@ -340,7 +371,7 @@ impl Evaluation<'_> {
 }
 
 impl Term {
-    /// With the metric and the point that a statement says, where the term says nothing else.
+    /// Applies the metric and points of a statement, unless the term has its own.
     fn within(self, statement: &Statement) -> Self {
         let inside = |mut selection: Selection| {
             if let (Some(metric), false) = (&statement.metric, selection.own_metric) {
@@ -360,7 +391,7 @@ impl Term {
         }
     }
 
-    /// What is selected or compared; `None` for arithmetic.
+    /// The metric; `None` for a formula.
     fn metric(&self) -> Option<&str> {
         match self {
             Self::Values(of) | Self::Compared { of, .. } => Some(&of.metric),
@@ -368,7 +399,7 @@ impl Term {
         }
     }
 
-    /// The selection that ranges over points, if there is one.
+    /// The selection without a fixed point, if any.
     fn free(&self) -> Option<&Selection> {
         match self {
             Self::Values(of) | Self::Compared { of, .. } => Some(of).filter(|of| !of.fixed),

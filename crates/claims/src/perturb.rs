@@ -1,22 +1,22 @@
-//! Constants that serve one figure: moves each free constant and looks which verdicts change.
+//! Sensitivity of verdicts to each free constant.
 //!
-//! Results hold a variant `perturb:NAME:+20` and one `perturb:NAME:-20` for a constant that was moved by 20 %. A constant that
-//! changes rows of one figure only is suspect: it may have been chosen for that figure.
+//! Results have variants `perturb:NAME:+20` and `perturb:NAME:-20` for a constant changed by 20 %. A constant that affects rows of a single
+//! figure is suspect: it may have been chosen for that figure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::assess::{Assessment, Lab, Scope};
+use super::lab::{Assessment, Lab, Scope};
 use super::results::DEFAULT;
 use super::verdict::Verdict;
 
-/// What moving a constant changes.
+/// Sensitivity to a constant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moved {
+pub struct Sensitivity {
     /// The constant.
     pub constant: String,
-    /// Rows that could be compared.
+    /// Number of compared rows.
     pub compared: usize,
     /// Rows whose verdict changes.
     pub changes: Vec<Change>,
@@ -39,9 +39,9 @@ pub struct Change {
     pub to: Verdict,
 }
 
-/// What moving each constant changes.
+/// The sensitivity to each constant.
 #[must_use]
-pub fn moved(lab: &Lab<'_>) -> Vec<Moved> {
+pub fn sensitivities(lab: &Lab<'_>) -> Vec<Sensitivity> {
     let base = assess(lab, DEFAULT);
     let mut by_constant: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for variant in lab.store.variants("perturb:", None) {
@@ -51,7 +51,7 @@ pub fn moved(lab: &Lab<'_>) -> Vec<Moved> {
     by_constant.into_iter().map(|(constant, moves)| one(lab, &base, constant, &moves)).collect()
 }
 
-fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves: &[(&str, &str)]) -> Moved {
+fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves: &[(&str, &str)]) -> Sensitivity {
     let mut compared = BTreeSet::new();
     let mut changed = Vec::new();
     for (by, variant) in moves {
@@ -61,7 +61,7 @@ fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves
     }
     let figures: BTreeSet<&str> = changed.iter().map(|change| change.figure.as_str()).collect();
     let suspect = figures.len() == 1;
-    Moved { constant: constant.to_owned(), compared: compared.len(), suspect, changes: changed }
+    Sensitivity { constant: constant.to_owned(), compared: compared.len(), suspect, changes: changed }
 }
 
 /// The verdicts that change from one set of results to another.
@@ -78,7 +78,7 @@ pub(super) fn changes(
     after.iter().filter_map(changed).collect()
 }
 
-/// The results that there are for one variant alone, by id, with the verdict that nothing overrode.
+/// Assessments for a single variant, by id, with verdicts before overriding.
 pub(super) fn assess(lab: &Lab<'_>, variant: &str) -> BTreeMap<String, Assessment> {
     let printed = lab.printed();
     let results = lab.claims.iter().filter(|claim| claim.kind.is_result() && lab.map.rows.contains_key(&claim.id));
@@ -86,7 +86,7 @@ pub(super) fn assess(lab: &Lab<'_>, variant: &str) -> BTreeMap<String, Assessmen
     for claim in results {
         let mut row = lab.assess(claim, Scope::Variant(variant), &printed);
         row.verdict = row.otherwise.unwrap_or(row.verdict);
-        // what is put in does not depend on results
+        // inputs do not depend on results
         if row.verdict != Verdict::NoResult && row.given.is_none() {
             assessed.insert(claim.id.clone(), row);
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_that_serves_one_figure_is_suspect() {
+    fn a_constant_that_affects_one_figure_is_suspect() {
         let claims = [row("a", "Fig 3"), row("b", "Fig 4")];
         let one = |id: &str, metric: &str| {
             format!("[[row]]\nid='{id}'\nexperiment='e'\nmetric='{metric}'\npolicy='p'\ncompare='value'\n")
@@ -134,7 +134,7 @@ mod tests {
             constants: None,
         };
         let found: Vec<(String, bool, usize, usize)> =
-            moved(&lab).into_iter().map(|m| (m.constant, m.suspect, m.compared, m.changes.len())).collect();
+            sensitivities(&lab).into_iter().map(|m| (m.constant, m.suspect, m.compared, m.changes.len())).collect();
         let expected = [
             ("sim.batch".to_owned(), false, 2, 2), // both figures
             ("sim.idle".to_owned(), false, 1, 0),

@@ -1,4 +1,4 @@
-//! Points of a sweep, and which of them a map row means.
+//! Points of a sweep, and patterns that select them.
 //!
 //! A point is a `;`-joined list of `key=value`, in any order. A pattern is a list of conditions such as `rate_kiops>=640`,
 //! joined by `;` or `,`; a point matches if it meets them all, so the empty pattern matches every point.
@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Where in its sweep an experiment was run: values by key.
+/// A point of a sweep: values by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Point(BTreeMap<String, String>);
 
@@ -32,7 +32,7 @@ enum Test {
 }
 
 impl Point {
-    /// Reads `rate_kiops=5120;drives=16`, or `-` where nothing is varied; `None` if a part has no `=` or a key comes twice.
+    /// Parses `rate_kiops=5120;drives=16`, or `-` without a sweep; `None` if a part has no `=` or a key is repeated.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut values = BTreeMap::new();
@@ -45,14 +45,14 @@ impl Point {
         Some(Self(values))
     }
 
-    /// The keys whose values differ, or that one of them does not have.
+    /// The keys whose values differ or that only one has.
     #[must_use]
     pub fn differing<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
         let keys = self.0.keys().chain(other.0.keys());
         keys.filter(|key| self.0.get(*key) != other.0.get(*key)).map(String::as_str).collect()
     }
 
-    /// Without a key, and what it said of that.
+    /// The point without a key, and the value of that key.
     #[must_use]
     pub fn without(&self, key: &str) -> Option<(Self, &str)> {
         let value = self.value(key)?;
@@ -61,20 +61,20 @@ impl Point {
         Some((Self(rest), value))
     }
 
-    /// What it says of a key.
+    /// The value of a key.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
-    /// The point for a reader; an experiment without a sweep has one without a name.
+    /// The point in words.
     #[must_use]
     pub fn words(&self) -> String {
         if self.0.is_empty() { "its only point".to_owned() } else { self.to_string() }
     }
 }
 
-/// By key, then by value, numbers as numbers: so that sweeps are printed in their order.
+/// By key, then by value, numbers numerically.
 impl Ord for Point {
     fn cmp(&self, other: &Self) -> Ordering {
         let each = self.0.iter().zip(&other.0).map(|((a, x), (b, y))| a.cmp(b).then_with(|| by_value(x, y)));
@@ -109,13 +109,13 @@ impl fmt::Display for Point {
 }
 
 impl Pattern {
-    /// Reads `rate_kiops>=640; drives=16`; `None` if a part is no condition.
+    /// Parses `rate_kiops>=640; drives=16`; `None` if a part is not a condition.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         parts(text).map(Condition::parse).collect::<Option<_>>().map(Self)
     }
 
-    /// The one that this point alone meets, among points of its sweep.
+    /// The pattern that only this point of its sweep matches.
     #[must_use]
     pub fn at(point: &Point) -> Self {
         let is =
@@ -123,12 +123,12 @@ impl Pattern {
         Self(point.0.iter().map(is).collect())
     }
 
-    /// The keys whose value it fixes.
+    /// The keys with a fixed value.
     pub fn fixed(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter(|condition| condition.test == Test::Is).map(|condition| condition.key.as_str())
     }
 
-    /// With another value of a key that it fixes.
+    /// The pattern with another value of a fixed key.
     #[must_use]
     pub fn with(&self, key: &str, value: &str) -> Self {
         let mut changed = self.clone();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeps_stand_in_their_order() {
+    fn points_sort_numerically() {
         let mut points = ["rate=10240", "rate=80", "rate=640"].map(|text| Point::parse(text).unwrap());
         points.sort();
         assert_eq!(points.map(|point| point.to_string()), ["rate=80", "rate=640", "rate=10240"]);

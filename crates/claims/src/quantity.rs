@@ -1,22 +1,17 @@
-//! Numbers that a map row selects from results, with their 95 % interval.
+//! Numbers selected from results, with their 95 % interval.
 //!
-//! Values of a policy are averaged over replications; two policies are compared replication by replication, for they saw the
-//! same arrivals and devices. Where a row is about a whole sweep, the extreme over its points is taken, its interval from the
-//! extreme of lower and of upper ends.
-
-use std::fmt;
+//! Values of a policy are averaged over replications; two policies are compared per replication, as they use the same arrivals and devices.
+//! For a whole sweep the extreme over its points is taken, with the extremes of the interval ends.
 
 use pilotlight_stats::{CONFIDENCE, Estimate, paired};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::map::{Problem, RawSelection, pattern};
 use super::point::{Pattern, Point};
-use super::range::OtherEnd;
 use super::results::{Column, Series, Store};
-use super::saturated;
+use super::saturated::{self, SaturatedRuns};
 use pilotlight_lab::simulated::metrics;
 
-/// Which values.
+/// A selection of values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
     /// The experiment.
@@ -27,37 +22,47 @@ pub struct Selection {
     pub policy: String,
     /// At which points.
     pub point: Pattern,
-    /// Whether it names its own point, rather than being looked up where what it is compared with is.
+    /// Whether it has its own point instead of that of the other side of the comparison.
     pub fixed: bool,
-    /// Whether it names its own metric.
+    /// Whether it has its own metric.
     pub own_metric: bool,
 }
 
 /// A number from results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantity {
-    /// What it is about.
+    /// The selected values.
     pub of: Selection,
-    /// What that is compared with.
+    /// The reference.
     pub versus: Option<Selection>,
-    /// How.
+    /// The comparison.
     pub compare: Compare,
-    /// Which of several points.
+    /// Aggregation over several points.
     pub over: Option<Over>,
-    /// The other end of the printed range of which the claim is one.
+    /// The other end of the printed range.
     pub range: Option<OtherEnd>,
-    /// More points to take the extreme over.
+    /// Appendix points to take the extreme over.
     pub also: Vec<(Selection, Option<Selection>)>,
-    /// The unit of the results, where it is not the claim's.
+    /// The unit of the results, if it differs from the claim's.
     pub unit: Option<String>,
     /// From the results' unit to the claim's.
     pub factor: f64,
 }
 
-/// How two values are compared.
+/// The other end of a printed range.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "the id of the row of the other end, or its value where it has no row")]
+pub enum OtherEnd {
+    /// The id of its claim.
+    Row(String),
+    /// Its value, in the claim's unit, where it has no row.
+    Printed(f64),
+}
+
+/// Comparison of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Compare {
-    /// Not at all: the value itself.
+    /// The value itself.
     #[serde(rename = "value")]
     Value,
     /// `of - versus`.
@@ -74,7 +79,7 @@ pub enum Compare {
     Increase,
 }
 
-/// Which of several points is meant.
+/// Aggregation over several points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
@@ -82,57 +87,31 @@ pub enum Over {
     Max,
     /// The least value.
     Min,
-    /// Every value: the one in the middle, with an interval that contains those of all.
+    /// The median value, with an interval that contains all intervals.
     All,
-    /// The geometric mean, from that of lower ends to that of upper ends; of values that are above 0.
+    /// The geometric mean of values above 0, with those of the interval ends.
     Geomean,
 }
 
-/// A number and where it was found.
+/// A number with its origin.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct Measurement {
     /// The number, in the results' unit times the row's factor.
     pub estimate: Estimate,
-    /// The point; for an extreme, the one where it is.
+    /// The point; for an extreme, its point.
     pub point: Point,
-    /// Runs that could not keep up, among all that it was found from.
-    pub saturated: Vec<Full>,
-}
-
-/// Runs that could not keep up.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Full {
-    /// The experiment.
-    pub experiment: String,
-    /// The policy.
-    pub policy: String,
-    /// The point.
-    pub point: String,
-    /// How many of them.
-    pub saturated: usize,
-    /// Of how many.
-    pub runs: usize,
-}
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { experiment, policy, point, saturated, runs } = self;
-        write!(f, "{policy} in {experiment}")?;
-        if !point.is_empty() {
-            write!(f, " at {point}")?;
-        }
-        write!(f, " {saturated}/{runs}")
-    }
+    /// Saturated runs among its data.
+    pub saturated: Vec<SaturatedRuns>,
 }
 
 impl Compare {
-    /// Whether there must be something to compare with.
+    /// Whether it needs a reference.
     #[must_use]
     pub const fn needs_versus(self) -> bool {
         !matches!(self, Self::Value)
     }
 
-    /// Whether the result has the unit of what is compared.
+    /// Whether the result has the unit of the compared values.
     #[must_use]
     pub const fn keeps_unit(self) -> bool {
         matches!(self, Self::Value | Self::Difference)
@@ -155,7 +134,7 @@ impl Compare {
         }
     }
 
-    /// All replications; `None` where a ratio has no value. Of those that are saturated see [`saturated`].
+    /// Over all replications; `None` if a ratio has no value. For saturated ones see [`saturated`].
     fn estimate(self, of: &[f64], versus: &[f64]) -> Option<Estimate> {
         if !of.iter().chain(versus).all(|value| value.is_finite()) {
             let each: Vec<f64> = of.iter().zip(versus).map(|(of, versus)| self.once(*of, *versus)).collect();
@@ -170,43 +149,25 @@ impl Compare {
 }
 
 impl Selection {
-    /// This one, but for the keys that `raw` gives.
-    pub(super) fn with(&self, raw: &RawSelection) -> Result<Self, Problem> {
-        let policy = raw.policy.clone().unwrap_or_else(|| self.policy.clone());
-        Ok(Self { policy, ..self.moved(raw)? })
-    }
-
-    /// This policy elsewhere.
-    pub(super) fn moved(&self, raw: &RawSelection) -> Result<Self, Problem> {
-        Ok(Self {
-            experiment: raw.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
-            metric: raw.metric.clone().unwrap_or_else(|| self.metric.clone()),
-            policy: self.policy.clone(),
-            point: pattern(raw.point.as_deref())?.unwrap_or_else(|| self.point.clone()),
-            fixed: raw.point.is_some(),
-            own_metric: raw.metric.is_some() || self.own_metric,
-        })
-    }
-
-    /// Where it is in the results.
+    /// Its column in the results.
     pub(super) fn column<'a>(&'a self, variant: &'a str) -> Column<'a> {
         Column { experiment: &self.experiment, metric: &self.metric, policy: &self.policy, variant }
     }
 
-    /// The points that it means, with the values there; at least one.
+    /// The matching points with their values; at least one.
     ///
     /// # Errors
-    /// In words, if there is none.
+    /// If there is none.
     pub fn points<'a>(&'a self, store: &'a Store, variant: &str) -> Result<Vec<(&'a Point, &'a Series)>, String> {
         let points: Vec<_> = store.points(&self.column(variant), &self.point).collect();
         if points.is_empty() { Err(self.nothing(store, variant, None)) } else { Ok(points) }
     }
 
-    /// The values beside those at `point`: there, or at the one point that it names.
+    /// The values at `point`, or at its own fixed point.
     ///
     /// # Errors
-    /// In words, if there are none, or more than one point is meant.
-    pub fn beside<'a>(&'a self, store: &'a Store, variant: &str, point: &Point) -> Result<&'a Series, String> {
+    /// If there are none, or several points match.
+    pub fn series_at<'a>(&'a self, store: &'a Store, variant: &str, point: &Point) -> Result<&'a Series, String> {
         if !self.fixed {
             let series = store.series(&self.column(variant), point);
             return series.ok_or_else(|| self.nothing(store, variant, Some(point)));
@@ -217,7 +178,7 @@ impl Selection {
         }
     }
 
-    /// Where it is a share of events that are counted: with its exact interval ([`metrics::of_events`]).
+    /// For a proportion of counted events: with its exact interval ([`metrics::of_events`]).
     fn events(&self, store: &Store, variant: &str, point: &Point) -> Option<Estimate> {
         let [share, hits, events] = metrics::COUNTED;
         let sum = |metric: &str| {
@@ -227,14 +188,14 @@ impl Selection {
         if self.metric == share { metrics::of_events(sum(hits)?, sum(events)?) } else { None }
     }
 
-    /// Runs that could not keep up, at `point` or at the one point that it names.
+    /// Saturated runs at `point`, or at its own fixed point.
     #[must_use]
-    pub fn saturated(&self, store: &Store, variant: &str, point: &Point) -> Option<Full> {
+    pub fn saturated(&self, store: &Store, variant: &str, point: &Point) -> Option<SaturatedRuns> {
         let own = self.fixed.then(|| store.points(&self.column(variant), &self.point).next()).flatten();
         let point = own.map_or(point, |(point, _)| point);
         let (saturated, runs) = store.saturated(&self.column(variant), point);
         let Self { experiment, policy, .. } = self.clone();
-        (saturated > 0).then(|| Full { experiment, policy, point: point.to_string(), saturated, runs })
+        (saturated > 0).then(|| SaturatedRuns { experiment, policy, point: point.to_string(), saturated, runs })
     }
 
     fn nothing(&self, store: &Store, variant: &str, point: Option<&Point>) -> String {
@@ -251,16 +212,15 @@ impl Quantity {
     /// The number, for one variant.
     ///
     /// # Errors
-    /// In words, if results are missing or in another unit than that of the claim, or several points match and the row does not
-    /// say which.
-    pub fn evaluate(&self, store: &Store, variant: &str, unit: &str) -> Result<Found, String> {
+    /// If results are missing or in another unit than the claim, or several points match without `over`.
+    pub fn evaluate(&self, store: &Store, variant: &str, unit: &str) -> Result<Measurement, String> {
         self.check_unit(store, unit)?;
         let mut found = self.at_points(&self.of, self.versus.as_ref(), store, variant)?;
         for (of, versus) in &self.also {
             found.extend(self.at_points(of, versus.as_ref(), store, variant)?);
         }
         let one = self.choose(found)?;
-        Ok(Found { estimate: one.estimate.affine(0.0, self.factor), ..one })
+        Ok(Measurement { estimate: one.estimate.affine(0.0, self.factor), ..one })
     }
 
     fn check_unit(&self, store: &Store, unit: &str) -> Result<(), String> {
@@ -279,10 +239,10 @@ impl Quantity {
         versus: Option<&Selection>,
         store: &Store,
         variant: &str,
-    ) -> Result<Vec<Found>, String> {
+    ) -> Result<Vec<Measurement>, String> {
         let each = |(point, series): (&Point, &Series)| {
-            let beside = versus.map(|versus| versus.beside(store, variant, point)).transpose()?;
-            let (values, others) = pair(series, beside.unwrap_or(series));
+            let reference = versus.map(|versus| versus.series_at(store, variant, point)).transpose()?;
+            let (values, others) = pair(series, reference.unwrap_or(series));
             let events = if self.compare == Compare::Value { of.events(store, variant, point) } else { None };
             let estimate = events.or_else(|| self.compare.estimate(&values, &others));
             let estimate = estimate
@@ -290,12 +250,12 @@ impl Quantity {
             let full = |selection: Selection| selection.saturated(store, variant, point);
             let here = Selection { fixed: false, ..of.clone() };
             let saturated = [Some(here), versus.cloned()].into_iter().flatten().filter_map(full).collect();
-            Ok(Found { estimate, point: point.clone(), saturated })
+            Ok(Measurement { estimate, point: point.clone(), saturated })
         };
         of.points(store, variant)?.into_iter().map(each).collect()
     }
 
-    fn choose(&self, mut found: Vec<Found>) -> Result<Found, String> {
+    fn choose(&self, mut found: Vec<Measurement>) -> Result<Measurement, String> {
         if found.len() < 2 {
             return found.pop().ok_or_else(|| "no point".to_owned());
         }
@@ -324,11 +284,11 @@ impl Quantity {
         let saturated = found.iter().flat_map(|found| found.saturated.clone()).collect();
         let place = found.into_iter().find(|found| found.estimate.value == value);
         let point = place.map(|found| found.point).unwrap_or_default();
-        Ok(Found { estimate: Estimate { value, low, high, n }, point, saturated })
+        Ok(Measurement { estimate: Estimate { value, low, high, n }, point, saturated })
     }
 }
 
-/// The values of replications that both have.
+/// The values of common replications.
 pub(super) fn pair(a: &Series, b: &Series) -> (Vec<f64>, Vec<f64>) {
     a.iter().filter_map(|(replication, x)| b.get(replication).map(|y| (x, y))).unzip()
 }
@@ -355,7 +315,7 @@ mod tests {
         ])
     }
 
-    fn of(keys: &str, store: &Store) -> Result<Found, String> {
+    fn of(keys: &str, store: &Store) -> Result<Measurement, String> {
         quantity(keys).evaluate(store, "default", "W")
     }
 
@@ -398,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn replications_meet_their_own_kind_only() {
+    fn only_common_replications_are_compared() {
         let mut store = Store::default();
         let line =
             |policy: &str, replication: u32, value: u32| format!("e,-,default,{policy},{replication},1,w,W,{value}\n");
@@ -411,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_over_a_sweep_say_where() {
+    fn extremes_over_a_sweep_have_their_point() {
         let keys = "versus='static'\ncompare='reduction %'\nover=";
         let most = of(&format!("{keys}'max'"), &sweep()).unwrap();
         assert_eq!(most.point.to_string(), "rate=10");
@@ -428,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saturated_policy_has_no_latency_but_watts() {
+    fn a_saturated_policy_has_power_but_no_latency() {
         let latency = |text: &str| format!("e,rate=10,default,{text}");
         let lines = [
             latency("sandman,latency_p99_us,us,50,50,50"),
@@ -487,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn errors_name_what_is_missing() {
         let store = store(&["e,,default,sandman,w,W,2", "e,,default,static,v,W,2"]);
         assert_eq!(
             of("compare='ratio'\nversus='static'", &store).unwrap_err(),

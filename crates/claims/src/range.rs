@@ -1,40 +1,29 @@
-//! Printed ranges: "11 to 12 %" is one statement, and gets one verdict.
+//! Printed ranges: "11 to 12 %" is one statement with one verdict.
 //!
 //! # The problem
-//! A paper that prints a range says that all its values lie in it. The list of claims has a row for each end (or for one of them),
-//! and an end judged alone is a bound that a value far outside the range can meet: 4.9 % is not above 12 %.
+//! All values of the paper lie in a printed range. The claims have a row for each end (or for one). A single end is a bound that a value far
+//! outside the range can meet: 4.9 % is not above 12 %.
 //!
-//! # The words
-//! An *end* is a claim whose relation is `range-lo` or `range-hi`. Its map row names the *other end*: the row of it, which names this
-//! one, or the number where the list has no row for it.
+//! # Terms
+//! An *end* is a claim with the relation `range-lo` or `range-hi`. Its map row names the *other end*: its row, which names this one, or its
+//! value if it has no row.
 //!
 //! # The algorithm
-//! The lowest and the highest of ours over all points are compared with the lower and the upper end as with bounds; the statement
-//! is as wrong as the worse of the two. Both rows get that verdict.
+//! The minimum and maximum of our values over all points are compared with the lower and upper end as bounds. Both rows get the worse
+//! verdict.
 //!
 //! # The properties
-//! An end without its other end is refused. Two rows are one range only if the paper prints them in the same words and they are
-//! looked up in the same place; a number is an end only if it stands in those words. Both rows always agree.
+//! An end without its other end is refused. Two rows form a range only if they have the same quotation and the same selection; a number is
+//! an end only if it occurs in the quotation. Both rows always have the same verdict.
 
 use std::fmt;
 
 use pilotlight_stats::Estimate;
-use serde::Deserialize;
 
 use super::claim::{Claim, Relation};
 use super::map::{Check, Map};
-use super::quantity::Quantity;
+use super::quantity::{OtherEnd, Quantity};
 use super::verdict::{self, Verdict};
-
-/// Where the other end of a range is.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "the id of the row of the other end, or its value where it has no row")]
-pub enum OtherEnd {
-    /// The id of its claim.
-    Row(String),
-    /// Its value, in the claim's unit, where it has no row.
-    Printed(f64),
-}
 
 /// A printed range.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +34,7 @@ pub struct Range {
     pub with: Option<String>,
 }
 
-/// An end, and what a trivial policy gives.
+/// An end, and the value of a trivial policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct End {
     paper: f64,
@@ -53,10 +42,10 @@ struct End {
 }
 
 impl Range {
-    /// The range of which a claim is an end; `None` if it is none.
+    /// The range of a claim; `None` if the claim is not an end.
     ///
     /// # Errors
-    /// In words, if its other end is not said, or is not what the paper prints.
+    /// If its other end is missing or not printed in the paper.
     pub fn of(claim: &Claim, quantity: &Quantity, claims: &[Claim], map: &Map) -> Result<Option<Self>, String> {
         let opposite = match claim.relation {
             Some(Relation::RangeLo) => Relation::RangeHi,
@@ -97,7 +86,7 @@ impl Range {
         Ok(Some(Self { low, high, with }))
     }
 
-    /// The best and the worst verdict that the intervals of the lowest and of the highest of ours allow.
+    /// The best and worst verdict for the intervals of our minimum and maximum.
     #[must_use]
     pub fn grades(&self, lowest: Estimate, highest: Estimate) -> (Verdict, Verdict) {
         let grades = |relation, end: End, ours| verdict::grades(relation, end.paper, end.null, ours);
@@ -107,14 +96,14 @@ impl Range {
         low.zip(high).map_or((Verdict::ComesOut, Verdict::Misses), worse)
     }
 
-    /// The error of the end that is further away, in shares of `|paper - null|`.
+    /// The larger error of both ends, relative to `|paper - null|`.
     #[must_use]
     pub fn error(&self, lowest: f64, highest: f64) -> f64 {
         let error = |relation, end: End, ours| verdict::error(relation, end.paper, end.null, ours).unwrap_or(0.0);
         error(Relation::RangeLo, self.low, lowest).max(error(Relation::RangeHi, self.high, highest))
     }
 
-    /// Whether what a trivial policy gives lies in the range: then lying there is no evidence.
+    /// Whether the value of a trivial policy lies in the range, so that meeting it is no evidence.
     #[must_use]
     pub fn trivial_meets(&self) -> bool {
         let meets = |relation, end: End| verdict::trivial_meets(relation, end.paper, end.null);
@@ -129,15 +118,15 @@ impl fmt::Display for Range {
     }
 }
 
-/// Whether the row of the other end names this one, and is otherwise the same.
+/// Whether the row of the other end names this one, and is otherwise equal.
 fn is_mapped_alike(id: &str, quantity: &Quantity, other: &str, map: &Map) -> bool {
     let back = Some(OtherEnd::Row(id.to_owned()));
     let wanted = Check::Quantity(Quantity { range: back, ..quantity.clone() });
-    // a row about other policies has its other end among those
-    [&map.rows, &map.beside].iter().any(|rows| rows.get(other).is_some_and(|row| row.check == wanted))
+    // both ends of a range with alternative policies are in `alternatives`
+    [&map.rows, &map.alternatives].iter().any(|rows| rows.get(other).is_some_and(|row| row.check == wanted))
 }
 
-/// The numbers that stand in a text.
+/// The numbers in a text.
 fn numbers(text: &str) -> impl Iterator<Item = f64> {
     let parts = text.split(|c: char| !c.is_ascii_digit() && c != '.');
     parts.filter_map(|part| part.trim_matches('.').parse().ok())
@@ -149,9 +138,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::assess::{Assessment, Lab};
     use super::super::claim::tests::claim;
     use super::super::claim::{Kind, Printed};
+    use super::super::lab::{Assessment, Lab};
     use super::super::map;
     use super::super::results::tests::store;
     use super::*;

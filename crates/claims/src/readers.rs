@@ -1,41 +1,39 @@
-//! Whether anything reads the value that a row is compared with. A copy of what the paper prints agrees with it for ever, whatever
-//! the simulator does.
+//! Checks that the simulator reads the value that a row is compared with: an unused copy of the paper's value would always agree.
 
-use super::assess::Lab;
-use super::given::Given;
+use super::input::InputCheck;
+use super::lab::Lab;
 use super::map::Check;
-use super::shown;
+use super::test_settings;
 use super::verdict::Verdict;
 use pilotlight_lab::simulated::{experiment, machine};
 
 impl Lab<'_> {
-    /// What is taken as given agrees only where something reads it, and a rule where experiments run with what its test sets.
-    pub(super) fn used(&self, check: &Check, found: Given) -> Given {
+    /// An input agrees only if something reads it, and a rule only if experiments use the settings of its test.
+    pub(super) fn used(&self, check: &Check, found: InputCheck) -> InputCheck {
         if found.verdict != Verdict::Agrees {
             return found;
         }
         if let Some(value) = unread(check) {
-            return Given { verdict: Verdict::Unread, note: format!("nothing reads {value}"), ..found };
+            return InputCheck { verdict: Verdict::Unread, note: format!("nothing reads {value}"), ..found };
         }
         let Check::Test { file, name } = check else { return found };
-        let unused = shown::unused(&(self.file)(file).unwrap_or_default(), name, self.map, self.file);
+        let unused = test_settings::unused(&(self.file)(file).unwrap_or_default(), name, self.map, self.file);
         if unused.is_empty() {
             return found;
         }
         let note = format!("{file}: {name} sets {}, which no experiment of the map does", unused.join(", "));
-        Given { verdict: Verdict::Differs, note, ..found }
+        InputCheck { verdict: Verdict::Differs, note, ..found }
     }
 }
 
-/// The first value of a row that neither simulator, lab nor policies read: `FILE: KEY`.
+/// The first unread value of a row, as `FILE: KEY`.
 #[must_use]
 pub fn unread(check: &Check) -> Option<String> {
     let Check::Value { file, keys, .. } = check else { return None };
     keys.iter().find(|key| !is_read(file, key)).map(|key| format!("{file}: {key}"))
 }
 
-/// By the file and the table in it: what a machine or an experiment is made of refuses unknown keys, so everything in it has a
-/// reader but for the tables that say what is printed and not used.
+/// By file and table: profiles and experiments refuse unknown keys, so all their values are read except in documentation tables.
 fn is_read(file: &str, key: &str) -> bool {
     let top = key.split('.').next().unwrap_or(key);
     match file.split('/').next() {
@@ -125,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_what_is_printed_have_none() {
+    fn copies_of_printed_values_have_no_reader() {
         assert!(!is_read("profiles/a.toml", "fact.\"core.kiops\".value"));
         assert!(!is_read("profiles/a.toml", "cores"));
         assert!(!is_read("experiments/sandman/fig13.toml", "printed.strip"));
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_without_a_reader_is_enough() {
+    fn a_single_unread_value_is_found() {
         let check = |keys: &[&str]| Check::Value {
             file: "profiles/p.toml".to_owned(),
             keys: keys.iter().map(|key| (*key).to_owned()).collect(),
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_reads_and_what_no_experiment_uses_does_not_agree() {
+    fn unread_values_and_unused_rules_do_not_agree() {
         let map = "[[row]]\nid='fact'\nfile='profiles/p.toml'\nkey='fact.w.value'\n\
                    [[row]]\nid='read'\nfile='profiles/p.toml'\nkey='power.w'\n\
                    [[row]]\nid='rule'\ntest='t.rs::shows'\n[[row]]\nid='variant'\ntest='t.rs::shows_a_variant'\n";

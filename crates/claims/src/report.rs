@@ -1,32 +1,32 @@
-//! All assessments, and how they are counted.
+//! All assessments with their counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::assess::{Assessment, Lab};
 use super::claim::Relation;
+use super::lab::{Assessment, Lab};
 use super::results::Stamp;
 use super::verdict::Verdict;
 
-/// What came of all claims.
+/// The assessments of all claims.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Results by seed and verdict: rows that must come out and whose coming out is evidence.
+    /// Results by seed and verdict, if meeting them is evidence.
     pub results: BTreeMap<String, Counts>,
-    /// The same for bounds that the trivial policy meets too: no evidence.
+    /// The same for bounds that a trivial policy meets too.
     pub no_evidence: BTreeMap<String, Counts>,
-    /// Of the first, by seed: calibrated rows that miss nevertheless, where there are any.
+    /// Calibrated results that miss nevertheless, by seed.
     pub fitted_misses: BTreeMap<String, usize>,
-    /// What is taken as given, by seed.
+    /// Inputs, by seed and verdict.
     pub given: BTreeMap<String, Counts>,
-    /// Results by the verdict that overrode another (calibrated, contradicts, surrogate), and by that other.
+    /// Overridden results, by the overriding and the original verdict.
     pub overruled: BTreeMap<Verdict, Counts>,
-    /// Profiles that the results were made with.
+    /// Profiles of the results.
     pub profiles: Vec<Stamp>,
-    /// Members of the power family, by name, and experiments whose results do not have them: their intervals are over fewer members.
+    /// Members of the power family that some experiments lack, with those experiments.
     pub missing_members: BTreeMap<String, Vec<String>>,
-    /// Rows of the map that no claim has.
+    /// Rows of the map without a claim.
     pub unused: Vec<String>,
     /// Every claim.
     pub rows: Vec<Assessment>,
@@ -55,7 +55,7 @@ impl Report {
         }
     }
 
-    /// Rows of results by figure, figures in their natural order, with the seed first.
+    /// Results by seed and figure, in natural order.
     #[must_use]
     pub fn by_figure(&self) -> Vec<((&str, &str), Vec<&Assessment>)> {
         let mut figures: BTreeMap<(&str, FigureOrder<'_>), Vec<&Assessment>> = BTreeMap::new();
@@ -65,14 +65,14 @@ impl Report {
         figures.into_iter().map(|((seed, (_, _, figure)), rows)| ((seed, figure), rows)).collect()
     }
 
-    /// Printed ranges whose ends are two rows, the lower first: each is one statement with one verdict, which both rows count.
+    /// Printed ranges with two rows, the lower end first.
     #[must_use]
     pub fn ranges(&self) -> Vec<(&str, &str)> {
         let lower = |row: &&Assessment| row.relation == Some(Relation::RangeLo);
         self.rows.iter().filter(lower).filter_map(|row| Some((row.id.as_str(), row.with.as_deref()?))).collect()
     }
 
-    /// What the counts count, where ranges of two rows are among them.
+    /// Explains that ranges count as two rows, if there are any.
     #[must_use]
     pub fn ranges_words(&self) -> Option<String> {
         let pairs: Vec<String> = self.ranges().iter().map(|(low, high)| format!("{low} and {high}")).collect();
@@ -81,7 +81,7 @@ impl Report {
         (!pairs.is_empty()).then(words)
     }
 
-    /// Says of each result what was fitted or chosen on it, whether or not another verdict comes first.
+    /// Adds the constants fitted and choices made on each result.
     pub fn name_fits(&mut self, fits: &BTreeMap<String, Vec<String>>) {
         for row in self.rows.iter_mut().filter(|row| row.kind.is_result()) {
             let ids = [Some(&row.id), row.with.as_ref()];
@@ -90,14 +90,14 @@ impl Report {
         }
     }
 
-    /// Rows that agree with the paper through a value that nothing reads.
+    /// Rows that agree through an unread value.
     #[must_use]
     pub fn unread(&self) -> Vec<&str> {
         let unread = self.rows.iter().filter(|row| row.verdict == Verdict::Unread);
         unread.map(|row| row.id.as_str()).collect()
     }
 
-    /// What overridden verdicts would be, a line for each that overrode: `calibrated: 13 comes out, 6 misses`.
+    /// Overridden verdicts, such as `calibrated: 13 comes out, 6 misses`.
     #[must_use]
     pub fn overruled_words(&self) -> Vec<String> {
         let each = |counts: &Counts| {
@@ -107,20 +107,20 @@ impl Report {
         self.overruled.iter().map(|(verdict, counts)| format!("{}: {}", verdict.words(), each(counts))).collect()
     }
 
-    /// What `(+N)` beside the rows that miss means, where it stands.
+    /// Explains `(+N)`, if it occurs.
     #[must_use]
     pub fn fitted_misses_words(&self) -> Option<&'static str> {
         (!self.fitted_misses.is_empty()).then_some("(+N): N fitted and still missing, counted as calibrated.")
     }
 
-    /// The same in one sentence, where anything was overridden.
+    /// The overridden verdicts in one sentence, if there are any.
     #[must_use]
     pub fn overruled_line(&self) -> Option<String> {
         let lines = self.overruled_words();
         (!lines.is_empty()).then(|| format!("Not overridden these would be: {}.", lines.join("; ")))
     }
 
-    /// Results that miss or are undecided and whose row says no cause.
+    /// Results that miss or are undecided without a stated cause.
     #[must_use]
     pub fn without_cause(&self) -> Vec<&Assessment> {
         let open = |row: &&Assessment| {
@@ -134,7 +134,7 @@ impl Report {
 /// Tables, then figures, then sections, each by number.
 type FigureOrder<'a> = (u8, u32, &'a str);
 
-/// Where a figure stands among others.
+/// Sort key of a figure.
 #[must_use]
 pub fn figure_order(figure: &str) -> FigureOrder<'_> {
     let class = match figure {

@@ -1,4 +1,4 @@
-//! Outputs of experiments: reads results files in long form, one number a line.
+//! Results of experiments: reads files in long format, one number per line.
 //!
 //! ```text
 //! # schema=2
@@ -7,7 +7,7 @@
 //! sandman/fig3,rate_kiops=5120,default,static,0,1,system_power_w,W,715.2
 //! ```
 //!
-//! Latencies of runs whose metric `saturated` is 1 are infinite here ([`super::saturated`]).
+//! Latencies of saturated runs are infinite here ([`super::saturated`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::saturated::grows;
 use pilotlight_lab::simulated::variant::{MEMBER, WITHOUT};
 use pilotlight_results::metric::SATURATED;
 
-/// The variant that nothing was changed in.
+/// The unchanged variant.
 pub const DEFAULT: &str = "default";
 
 /// Values by replication.
@@ -38,7 +38,7 @@ pub struct Store {
     folded: BTreeSet<String>,
 }
 
-/// The profile that a file's results were made with.
+/// The profile of a results file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stamp {
     /// The results file.
@@ -49,7 +49,7 @@ pub struct Stamp {
     pub hash: String,
 }
 
-/// Why results cannot be read.
+/// Invalid results.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}, line {line}: {problem}")]
 pub struct ResultsError {
@@ -57,7 +57,7 @@ pub struct ResultsError {
     pub file: String,
     /// The line, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
@@ -77,7 +77,7 @@ impl Store {
     /// Adds a results file.
     ///
     /// # Errors
-    /// If a line is malformed, a number is there twice, or a metric changes its unit.
+    /// If a line is malformed or a duplicate, or a metric changes its unit.
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), ResultsError> {
         self.stamps.extend(text.lines().filter_map(|line| stamp(file, line)));
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
@@ -100,9 +100,8 @@ impl Store {
         }
     }
 
-    /// Takes the values of a parameter as members of a family: what was a point of it becomes a variant, `family:VALUE`, and with a
-    /// member of the family of power models `family:VALUE, MEMBER`; `default` is the value that needs no name. Other variants are kept of
-    /// this value alone.
+    /// Turns the values of a parameter into members of a family: its points become variants `family:VALUE`, or `family:VALUE, MEMBER` with a
+    /// power model. The value `default` gets no name, and other variants are kept for it only.
     pub fn fold(&mut self, parameter: &str, default: &str) {
         for by_variant in self.experiments.values_mut().flat_map(BTreeMap::values_mut).flat_map(BTreeMap::values_mut) {
             let mut folded: BTreeMap<String, ByPoint> = BTreeMap::new();
@@ -125,7 +124,7 @@ impl Store {
         }
     }
 
-    /// Latencies of saturated runs have no end.
+    /// Sets latencies of saturated runs to infinity.
     fn unbind(&mut self, experiment: &str) {
         let runs: Vec<(String, String, Point, u32)> = self.saturated_runs(experiment);
         let metrics = self.experiments.get_mut(experiment).into_iter().flatten();
@@ -152,7 +151,7 @@ impl Store {
         runs
     }
 
-    /// How many runs at a point could not keep up, and how many there are.
+    /// Number of saturated runs at a point, and of all runs.
     #[must_use]
     pub fn saturated(&self, from: &Column<'_>, point: &Point) -> (usize, usize) {
         let flags = self.series(&Column { metric: SATURATED, ..*from }, point);
@@ -169,10 +168,10 @@ impl Store {
         let by_variant = self.experiments.entry(experiment).or_default().entry(metric).or_default();
         let by_point = by_variant.entry(policy).or_default().entry(variant).or_default();
         let before = by_point.entry(point).or_default().insert(replication, value);
-        before.map_or(Ok(()), |_| Err(format!("replication {replication} is there twice")))
+        before.map_or(Ok(()), |_| Err(format!("replication {replication} is a duplicate")))
     }
 
-    /// Profiles that the results name.
+    /// Profiles of the results.
     #[must_use]
     pub fn stamps(&self) -> &[Stamp] {
         &self.stamps
@@ -214,32 +213,31 @@ impl Store {
 
     fn column(&self, from: &Column<'_>) -> Option<&ByPoint> {
         let variants = self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?;
-        let parts = from.variant.split_once(BESIDE);
+        let parts = from.variant.split_once(SEPARATOR);
         let of_value = || variants.get(parts?.0);
         let of_power = || variants.get(&format!("{MEMBER}{}", parts?.1)); // where the parameter is not one of the experiment's
-        let of_default = || variants.get(DEFAULT).filter(|_| self.rode(from));
+        let of_default = || variants.get(DEFAULT).filter(|_| self.differs_in_power_only(from));
         variants.get(from.variant).or_else(of_value).or_else(of_power).or_else(of_default)
     }
 
-    /// Whether a variant differs from the default in power alone: then only power is kept of it, and the rest is the default's.
-    fn rode(&self, from: &Column<'_>) -> bool {
+    /// Whether a variant differs from the default in power only: its other metrics are the default's.
+    fn differs_in_power_only(&self, from: &Column<'_>) -> bool {
         let flags = || self.experiments.get(from.experiment)?.get(SATURATED)?.get(from.policy);
         let was_run = || flags().is_some_and(|variants| variants.contains_key(from.variant));
         let moved = from.variant.starts_with("perturb:") || from.variant.starts_with(WITHOUT);
         from.variant.starts_with(MEMBER) || (moved && was_run())
     }
 
-    /// The policies of which an experiment has a metric.
+    /// The policies with this metric in an experiment.
     pub fn policies(&self, experiment: &str, metric: &str) -> impl Iterator<Item = &str> {
         let by_policy = self.experiments.get(experiment).and_then(|metrics| metrics.get(metric));
         by_policy.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
     }
 
-    /// Members of the family of power models that some results have, by name, and the experiments whose results have others but not
-    /// these: their intervals are over fewer members.
+    /// Members of the power family that some experiments lack, with those experiments.
     #[must_use]
     pub fn missing_members(&self) -> BTreeMap<String, Vec<String>> {
-        let is_folded = |name: &str| self.folded.contains(name.split(BESIDE).next().unwrap_or(name));
+        let is_folded = |name: &str| self.folded.contains(name.split(SEPARATOR).next().unwrap_or(name));
         let mut all = self.variants(MEMBER, None);
         all.retain(|name| !is_folded(name));
         let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -252,7 +250,7 @@ impl Store {
         missing
     }
 
-    /// Names of all variants with this beginning, of one experiment or (`None`) of all.
+    /// Variants with this prefix, of one experiment or of all (`None`).
     #[must_use]
     pub fn variants(&self, beginning: &str, experiment: Option<&str>) -> Vec<&str> {
         let experiments = self.experiments.iter().filter(|(name, _)| experiment.is_none_or(|wanted| wanted == *name));
@@ -265,19 +263,19 @@ impl Store {
     }
 }
 
-/// Between a value of a parameter and a member of the family of power models.
-const BESIDE: &str = ", ";
+/// Separates the value of a parameter from a power model.
+const SEPARATOR: &str = ", ";
 
-/// The variant that a value of a folded parameter is; `None` of one that is kept of the default alone.
+/// The variant of a folded parameter's value; `None` for variants that are kept for the default only.
 fn member(value: &str, variant: &str) -> Option<String> {
     match variant.strip_prefix(MEMBER) {
         _ if variant == DEFAULT => Some(format!("{MEMBER}{value}")),
-        Some(power) => Some(format!("{MEMBER}{value}{BESIDE}{power}")),
+        Some(power) => Some(format!("{MEMBER}{value}{SEPARATOR}{power}")),
         None => None,
     }
 }
 
-/// Which values are meant, but for the point.
+/// A column of values, by point.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
     /// The experiment.
@@ -328,7 +326,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn lines_are_found_again() {
+    fn added_lines_are_found() {
         let store =
             store(&["e,rate=5,default,static,w,W,1,2", "e,rate=5,lhs:10,static,w,W,3", "e,,lhs:9,static,w,W,4"]);
         let column = Column { experiment: "e", metric: "w", policy: "static", variant: "default" };
@@ -371,7 +369,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn members_that_some_results_lack_are_named() {
+    fn missing_family_members_are_listed() {
         let line = |experiment: &str, variant: &str| format!("{experiment},,{variant},static,w,W,1");
         let lines = [line("e", "family:a"), line("e", "family:b"), line("f", "family:a"), line("g", "default")];
         let store = store(&lines.each_ref().map(String::as_str));
@@ -380,7 +378,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_variant_that_differs_in_power_alone_has_the_default_s_latency_once_it_was_run() {
+    fn a_power_variant_has_the_latency_of_the_default() {
         let store = store(&[
             "e,,default,static,latency_p99_us,us,7",
             "e,,default,static,saturated,1,0",
@@ -395,7 +393,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn latencies_of_saturated_runs_have_no_end_and_watts_stay() {
+    fn saturated_runs_have_infinite_latency_and_measured_power() {
         let store = store(&[
             "e,rate=5,default,static,b.latency_p99_us,us,7,8,9",
             "e,rate=5,default,static,w,W,1,2,3",
@@ -418,19 +416,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_line() {
+    fn errors_contain_the_line() {
         let header = "experiment,point,variant,policy,replication,seed,metric,unit,value\n";
         let refused = |lines: &str| Store::default().add("r.csv", &format!("{header}{lines}")).unwrap_err().to_string();
         let good = "e,,default,static,0,1,w,W,1\n";
         assert!(refused(&format!("{good}e,,default,static,0,1,w,W,many\n")).starts_with("r.csv, line 3: "));
-        assert!(refused(&format!("{good}{good}")).contains("line 3: replication 0 is there twice"));
+        assert!(refused(&format!("{good}{good}")).contains("line 3: replication 0 is a duplicate"));
         assert!(refused(&format!("{good}e,,default,static,1,1,w,mW,1\n")).contains("in mW here and in W above"));
         assert!(refused("e,rate,default,static,0,1,w,W,1\n").contains("line 2: point \"rate\""));
         assert!(refused("e,,default\n").contains("line 2"));
     }
 
     #[test]
-    fn the_profile_is_told() {
+    fn the_profile_is_read() {
         let mut store = Store::default();
         let text = "# profile=epyc hash=12ab\nexperiment,point,variant,policy,replication,seed,metric,unit,value\n";
         store.add("r.csv", text).unwrap();

@@ -1,43 +1,68 @@
-//! Runs that could not keep up.
+//! Saturated runs.
 //!
 //! # The problem
-//! Where a plant is given more than it can do, what waits grows as long as the run lasts. The latency that such a run prints
-//! says how long it was, not how fast the plant is, and an average over it says nothing at all.
+//! Under overload the queue grows as long as the run lasts. The measured latency depends on the length of the run, and its mean is
+//! meaningless.
 //!
-//! # The words
-//! A run is *saturated* if its metric `saturated` is 1. A metric *grows* with the run if it is a latency. Watts, requests
-//! answered and shares of time are those of a plant that is busy all the time; they are what they are.
+//! # Terms
+//! A run is *saturated* if its metric `saturated` is 1. Latencies *grow* with the run; power, throughput and shares of time do not.
 //!
 //! # The algorithm
-//! When results are read, every latency of a saturated run becomes infinite. Where a value of a replication is infinite there is
-//! no mean, so the median is asked for, with the interval that order statistics give: distribution-free, and infinite values have a
-//! rank as all others do. Where all replications are saturated the value is infinite, surely.
+//! Every latency of a saturated run is read as infinite. With infinite values the median is used, with the distribution-free interval of
+//! order statistics. If all replications are saturated the value is infinite.
 //!
 //! # The properties
-//! No finite number depends on the latency of a saturated run. One saturated replication of ten decides nothing alone; nine do.
-//! Of two plants that are both saturated nothing is said: infinity less infinity has no value, and its interval is everything.
+//! No finite number depends on the latency of a saturated run. The difference of two saturated latencies is undefined, with an unbounded
+//! interval.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use pilotlight_stats::{CONFIDENCE, Estimate, mean, quantile};
+use serde::Serialize;
 
 use super::point::Point;
-use super::quantity::Full;
 
-/// Whether a metric of a saturated run grows with the run, rather than being a property of the plant.
+/// Saturated runs of a policy at a point.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct SaturatedRuns {
+    /// The experiment.
+    pub experiment: String,
+    /// The policy.
+    pub policy: String,
+    /// The point.
+    pub point: String,
+    /// Number of saturated runs.
+    pub saturated: usize,
+    /// Number of all runs.
+    pub runs: usize,
+}
+
+impl fmt::Display for SaturatedRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { experiment, policy, point, saturated, runs } = self;
+        write!(f, "{policy} in {experiment}")?;
+        if !point.is_empty() {
+            write!(f, " at {point}")?;
+        }
+        write!(f, " {saturated}/{runs}")
+    }
+}
+
+/// Whether a metric of a saturated run grows with the length of the run.
 #[must_use]
 pub fn grows(metric: &str) -> bool {
     let name = metric.split('@').next().unwrap_or(metric);
     name.rsplit('.').next().unwrap_or(name).starts_with("latency_")
 }
 
-/// The mean over replications with Student's interval; the median with that of order statistics where one of them is infinite.
+/// The mean over replications with its t interval; with infinite values the median with the interval of order statistics.
 #[must_use]
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
     if values.iter().all(|value| value.is_finite()) { mean::mean(values, CONFIDENCE) } else { median(values) }
 }
 
-/// The median, where values may be infinite or (a saturated plant against another) undefined: then they may be anything.
+/// The median of values that may be infinite or undefined (NaN); undefined values may be anything.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<Estimate> {
     let first = *values.first()?;
@@ -53,9 +78,9 @@ pub fn median(values: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, low: low.low, high: high.high, n: values.len() })
 }
 
-/// Each place once, with the most of its runs that were saturated in any variant.
-pub(super) fn once(full: impl Iterator<Item = Full>) -> Vec<Full> {
-    let mut places: BTreeMap<(String, String, Option<Point>), Full> = BTreeMap::new();
+/// Merges entries of the same point, keeping the maximum number of saturated runs over variants.
+pub(super) fn merge_runs(full: impl Iterator<Item = SaturatedRuns>) -> Vec<SaturatedRuns> {
+    let mut places: BTreeMap<(String, String, Option<Point>), SaturatedRuns> = BTreeMap::new();
     for full in full {
         let place = (full.experiment.clone(), full.policy.clone(), Point::parse(&full.point));
         let known = places.entry(place).or_insert_with(|| full.clone());
@@ -89,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn few_saturated_replications_decide_nothing_and_nearly_all_do() {
+    fn a_majority_of_saturated_replications_decides() {
         let none = ten(0);
         assert!((none.value - 104.5).abs() < 1e-9 && none.is_bounded(), "{none:?}");
         // the interval of a median of ten is from the second to the ninth
@@ -103,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn two_replications_that_are_saturated_agree_and_one_says_nothing() {
+    fn two_saturated_replications_are_infinite_and_one_is_unbounded() {
         let both = estimate(&[INF, INF]).unwrap();
         assert_eq!((both.value, both.low, both.high, both.n), (INF, INF, INF, 2));
         let one = estimate(&[INF]).unwrap();
@@ -112,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_saturated_plants_nothing_is_said() {
+    fn differences_of_saturated_runs_are_undefined() {
         let undefined = estimate(&[INF - INF; 10]).unwrap();
         assert!(undefined.value.is_nan() && undefined.low == -INF && undefined.high == INF);
     }

@@ -1,10 +1,9 @@
-//! How far results follow from constants that nobody printed: draws of all free constants over their ranges.
+//! Sensitivity of results to unpublished constants: draws of all free constants over their ranges.
 //!
-//! Results hold variants `lhs:1/50`, `lhs:2/50`, ... (a Latin hypercube), and tables beside them say which constants each of them
-//! has. The draws are the same for every experiment; where two tables differ, the constants' ranges have changed in between, and
-//! the results cannot be compared. For each row the middle 95 % of the draws is printed (of fewer than 40 that is all of them), and the
-//! constant whose partial rank correlation with ours is strongest. The strongest of many is far from 0 by chance alone, so it is
-//! held to a level of 5 % over the number of constants (Bonferroni), and said where it fails. A draw in which a policy is saturated has no latency: it is one of the highest.
+//! Results have variants `lhs:1/50`, `lhs:2/50`, ... (Latin hypercube); tables list their constants. The draws are the same for every
+//! experiment; if two tables differ, the ranges have changed and the results are not comparable. Each row gets the middle 95 % of the draws
+//! and the constant with the strongest partial rank correlation, marked if it is not significant at 5 % over the number of constants
+//! (Bonferroni). A saturated draw counts among the highest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,34 +11,34 @@ use std::fmt;
 use pilotlight_stats::rank;
 use serde::{Deserialize, Serialize};
 
-use super::assess::{Assessment, Lab};
 use super::claim::Printed;
+use super::lab::{Assessment, Lab};
 use super::perturb::assess;
 use super::verdict::Verdict;
 
 /// Draws by variant: values by constant.
 pub type Draws = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// What the draws do to a row.
+/// The spread of a row over the draws.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The claim.
     pub id: String,
     /// Its paper and figure.
     pub figure: String,
-    /// What the paper prints.
+    /// The printed value.
     pub paper: Printed,
     /// The unit of numbers.
     pub unit: String,
     /// Draws with results.
     pub draws: usize,
-    /// Lower end of the middle 95 % of ours; `None` for orders.
+    /// Lower end of the middle 95 %; `None` for orders.
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
     /// Share of draws in which the row comes out.
     pub comes_out: f64,
-    /// The constant that matters most.
+    /// The most influential constant.
     pub most: Option<Strongest>,
 }
 
@@ -50,7 +49,7 @@ pub struct Strongest {
     pub constant: String,
     /// The correlation, from -1 to 1.
     pub correlation: f64,
-    /// Whether the strongest of as many constants without influence would be as strong more often than once in 20 times.
+    /// Whether it is not significant.
     pub by_chance: bool,
 }
 
@@ -64,10 +63,10 @@ impl fmt::Display for Strongest {
     }
 }
 
-/// Why a table of draws cannot be read.
+/// An invalid table of draws.
 #[derive(Debug, thiserror::Error)]
 pub enum DrawsError {
-    /// It is not written as one.
+    /// A syntax error.
     #[error("{file}: {error}; columns are variant,constant,value")]
     Syntax {
         /// The file.
@@ -75,7 +74,7 @@ pub enum DrawsError {
         /// Where and what.
         error: csv::Error,
     },
-    /// A draw has two values of a constant.
+    /// A draw has different values of a constant.
     #[error(
         "{file}: {variant} has {constant} at {value} and elsewhere at {other}: the ranges in calibration.toml have changed; run \
          the older experiment again"
@@ -147,7 +146,7 @@ fn spread(drawn: &[(&str, Assessment)], draws: &Draws) -> Option<Spread> {
     let (_, first) = drawn.first()?;
     let mut values: Vec<f64> = drawn.iter().filter_map(|(_, row)| row.ours.map(|ours| ours.value)).collect();
     let comes_out = drawn.iter().filter(|(_, row)| row.verdict == Verdict::ComesOut).count();
-    // for an order, what depends on the constants is whether it holds
+    // for an order: whether it holds
     let of =
         |row: &Assessment| row.ours.map_or(f64::from(u8::from(row.verdict == Verdict::ComesOut)), |ours| ours.value);
     let outputs: Vec<(&str, f64)> = drawn.iter().map(|(variant, row)| (*variant, of(row))).collect();
@@ -165,16 +164,16 @@ fn spread(drawn: &[(&str, Assessment)], draws: &Draws) -> Option<Spread> {
     })
 }
 
-/// The value below which a share of the sorted ones lies; of few values the ends.
+/// The quantile `share` of sorted values.
 pub(super) fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
     let place = (share * (sorted.len().checked_sub(1)?) as f64).round() as usize;
     sorted.get(place).copied()
 }
 
-/// What is asked of the strongest correlation.
+/// Significance level.
 const LEVEL: f64 = 0.05;
 
-/// The constant with the strongest rank correlation: partial where there are draws enough, else alone.
+/// The constant with the strongest rank correlation: partial if there are enough draws.
 fn strongest(outputs: &[(&str, f64)], draws: &Draws) -> Option<Strongest> {
     let known: Vec<(&BTreeMap<String, f64>, f64)> =
         outputs.iter().filter_map(|(variant, value)| Some((draws.get(*variant)?, *value))).collect();
@@ -187,7 +186,7 @@ fn strongest(outputs: &[(&str, f64)], draws: &Draws) -> Option<Strongest> {
     let (strengths, others): (Vec<f64>, usize) =
         rank::partial(&columns, &output).map_or_else(|| (alone(), 0), |partial| (partial, names.len() - 1));
     let (name, correlation) = names.iter().zip(strengths).max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()))?;
-    let chance = rank::chance(correlation, output.len(), others).unwrap_or(1.0);
+    let chance = rank::p_value(correlation, output.len(), others).unwrap_or(1.0);
     let by_chance = chance * names.len() as f64 > LEVEL;
     (correlation != 0.0).then(|| Strongest { constant: (*name).clone(), correlation, by_chance })
 }
@@ -203,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_constant_that_matters_is_named_and_the_interval_is_that_of_the_draws() {
+    fn the_influential_constant_and_the_interval_are_found() {
         let row = claim("a", Kind::Predict, Some(Relation::Eq), Printed::Number(40.0));
         let text = "[[row]]\nid='a'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\n";
         let map = map::parse(&[("map".to_owned(), text.to_owned())]).unwrap();
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strongest_of_many_by_chance_is_said_to_be_that() {
+    fn a_chance_correlation_is_marked() {
         // 15 columns that have nothing to do with the output, but for the last
         let mut draws = Draws::new();
         let names: Vec<String> = (0..16).map(|draw| format!("lhs:{draw}")).collect();

@@ -1,4 +1,4 @@
-//! What follows from the paper's value, the relation and our interval; nothing else about a row enters.
+//! Verdicts: a function of the paper's value, the relation and our interval only.
 
 use pilotlight_stats::Estimate;
 use serde::{Deserialize, Serialize};
@@ -10,42 +10,42 @@ pub const COMES_OUT: f64 = 0.10;
 /// Under this error a row that does not come out is near.
 pub const NEAR: f64 = 0.25;
 
-/// What is said of a row.
+/// The verdict of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The relation holds.
     ComesOut,
-    /// It does not, but the error is under 25 %.
+    /// It does not hold, but the error is below 25 %.
     Near,
-    /// It does not.
+    /// It does not hold.
     Misses,
     /// The interval straddles a boundary.
     Undecided,
-    /// It holds, and nothing in the same results fails it: no evidence ([`super::vacuous`]).
+    /// It holds, but nothing in the same results fails it ([`super::discriminator`]).
     Vacuous,
-    /// It cannot be true together with what its paper prints elsewhere.
+    /// It contradicts other figures of its paper.
     Contradicts,
-    /// The row was fitted on, or a choice was made on it: no evidence either way.
+    /// Constants were fitted or choices made on it.
     Calibrated,
-    /// It needs a trace that is not there; what stands beside it is from a surrogate.
+    /// Its trace is not available; the result is from a surrogate.
     Surrogate,
-    /// On the reviewed list of what is not modelled.
+    /// Listed as not modelled.
     NotModelled,
-    /// The map says where to look, but nothing is there (yet).
+    /// The mapped output has no results.
     NoResult,
-    /// The map has no row for it.
+    /// It has no row in the map.
     NotMapped,
-    /// What is taken as given is what the paper prints.
+    /// The input equals the paper's value.
     Agrees,
-    /// It is, but nothing reads the value that it is compared with: a copy of what the paper prints.
+    /// It equals the paper's value, but nothing reads it.
     Unread,
-    /// It is not.
+    /// The input differs from the paper's value.
     Differs,
 }
 
 impl Verdict {
-    /// All that a result can get, in the order in which they are printed.
+    /// Verdicts of results, in printing order.
     pub const OF_RESULTS: [Self; 11] = [
         Self::ComesOut,
         Self::Near,
@@ -60,7 +60,7 @@ impl Verdict {
         Self::NotMapped,
     ];
 
-    /// All that can be said of what is taken as given.
+    /// Verdicts of inputs.
     pub const OF_GIVEN: [Self; 6] =
         [Self::Agrees, Self::Unread, Self::Differs, Self::NotModelled, Self::NoResult, Self::NotMapped];
 
@@ -86,7 +86,7 @@ impl Verdict {
     }
 }
 
-/// Error of a value in shares of `|paper - null|`: 0 where the relation holds exactly. `None` for relations without a number.
+/// Error relative to `|paper - null|`; 0 if the relation holds. `None` for relations without a number.
 #[must_use]
 pub fn error(relation: Relation, paper: f64, null: Option<f64>, ours: f64) -> Option<f64> {
     let beyond = match relation {
@@ -99,7 +99,7 @@ pub fn error(relation: Relation, paper: f64, null: Option<f64>, ours: f64) -> Op
     Some(if beyond == 0.0 { 0.0 } else { beyond / scale })
 }
 
-/// What an error means.
+/// Grade of an error.
 fn grade(relation: Relation, error: f64) -> Verdict {
     match relation {
         Relation::Eq | Relation::About if error < COMES_OUT => Verdict::ComesOut,
@@ -107,7 +107,7 @@ fn grade(relation: Relation, error: f64) -> Verdict {
     }
 }
 
-/// What an error beyond a bound means: none comes out.
+/// Grade of an error beyond a bound.
 #[must_use]
 pub fn beyond(error: f64) -> Verdict {
     match error {
@@ -117,7 +117,7 @@ pub fn beyond(error: f64) -> Verdict {
     }
 }
 
-/// Undecided unless the best that the interval allows is the worst too.
+/// Undecided unless the best and worst grades are equal.
 #[must_use]
 pub fn between((best, worst): (Verdict, Verdict)) -> Verdict {
     if best == worst { best } else { Verdict::Undecided }
@@ -129,17 +129,17 @@ pub fn numeric(relation: Relation, paper: f64, null: Option<f64>, ours: Estimate
     grades(relation, paper, null, ours).map(between)
 }
 
-/// The best and the worst verdict that an interval allows; `None` for relations without a number.
+/// The best and worst grade within an interval; `None` for relations without a number.
 #[must_use]
 pub fn grades(relation: Relation, paper: f64, null: Option<f64>, ours: Estimate) -> Option<(Verdict, Verdict)> {
     let at = |value: f64| error(relation, paper, null, value);
-    // the error falls towards the paper's value and grows beyond it, so its extremes over the interval are at the ends or there
+    // the error is monotone on both sides of the paper's value
     let best = at(paper.clamp(ours.low, ours.high))?;
     let worst = at(ours.low)?.max(at(ours.high)?);
     Some((grade(relation, best), grade(relation, worst)))
 }
 
-/// Whether a trivial policy meets a bound: then meeting it is no evidence.
+/// Whether a trivial policy meets a bound, so that meeting it is no evidence.
 #[must_use]
 pub fn trivial_meets(relation: Relation, paper: f64, null: Option<f64>) -> bool {
     let meets = |null| error(relation, paper, None, null) == Some(0.0);
@@ -150,11 +150,11 @@ pub fn trivial_meets(relation: Relation, paper: f64, null: Option<f64>) -> bool 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Holds {
-    /// The interval says no.
+    /// It does not.
     No,
     /// The interval straddles.
     Open,
-    /// The interval says yes.
+    /// It does.
     Yes,
 }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_straddles_is_undecided() {
+    fn intervals_across_a_boundary_are_undecided() {
         assert_eq!(eq(35.0, 37.0), Verdict::Undecided); // 36 is the boundary
         assert_eq!(eq(43.0, 45.0), Verdict::Undecided);
         assert_eq!(eq(28.0, 32.0), Verdict::Undecided); // 30 parts near from misses
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_relative_to_the_distance_from_the_trivial() {
+    fn errors_are_relative_to_the_distance_from_the_trivial_value() {
         // paper: 3 times the latency of static polling, which is 1: 0.2 is a tenth of 2
         let ratio = |ours| numeric(Relation::Eq, 3.0, Some(1.0), Estimate::exact(ours)).unwrap();
         assert_eq!(ratio(2.81), Verdict::ComesOut);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_the_trivial_meets_is_no_evidence() {
+    fn a_bound_met_by_a_trivial_policy_is_no_evidence() {
         assert!(trivial_meets(Relation::Le, 5.0, Some(0.0)));
         assert!(trivial_meets(Relation::Le, 5.0, Some(5.0)));
         assert!(!trivial_meets(Relation::Ge, 1e6, Some(0.0)));
@@ -310,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_less_is_not_above_and_turned_round_it_fails(low in -10.0_f64..10.0, width in 0.0_f64..10.0) {
+        fn less_implies_not_above_and_excludes_the_opposite(low in -10.0_f64..10.0, width in 0.0_f64..10.0) {
             let difference = between(low, low + width);
             let back = difference.affine(0.0, -1.0);
             if less(difference) == Holds::Yes {

@@ -1,4 +1,4 @@
-//! A real policy under a budget, whose readings and refusals go to a board.
+//! A real policy under a power budget, with its readings and refusals recorded.
 
 use pilotlight_plant::{
     Capabilities, Command, Goals, Kind, Next, Policy, Refusal, Sample, Start, Unsupported, Values, Wants,
@@ -7,8 +7,8 @@ use pilotlight_policy::build;
 
 use crate::script::{Board, Seen};
 
-/// Samples in a row that have to keep the budget.
-const KEPT: u32 = 5;
+/// Consecutive samples that must keep the budget.
+const KEPT_SAMPLES: u32 = 5;
 
 struct Observed {
     name: &'static str,
@@ -16,14 +16,14 @@ struct Observed {
     inner: Box<dyn Policy>,
     budget_uw: u64,
     board: Board,
-    /// Whether the budget was exceeded, and for how many samples it has been kept since.
+    /// Whether the budget was exceeded, and the number of samples that kept it since.
     exceeded: bool,
     kept: u32,
     has_set: bool,
 }
 
-/// The policy of this name at such intervals, around `static`; the board is done once the server has exceeded the budget and then,
-/// after a knob was set or a core sent to sleep, kept it.
+/// The policy of this name around `static`, with this interval. The board is done once the server has exceeded the budget and, after a
+/// knob was set or a core put to sleep, kept it.
 pub(crate) fn observed(name: &'static str, interval_ns: u64, budget_uw: u64) -> (Box<dyn Policy>, Board) {
     let inner = build(name, &[]).expect("a policy");
     let board = Board::default();
@@ -32,7 +32,7 @@ pub(crate) fn observed(name: &'static str, interval_ns: u64, budget_uw: u64) -> 
     (Box::new(policy), board)
 }
 
-/// A profile of a plant for `pass`: its lowest and its highest configuration, which draw a fourth and half of the budget.
+/// A profile of the plant for `pass`: its lowest and highest configuration, which draw a quarter and half of the budget.
 fn profile(capabilities: &Capabilities, cores: usize, budget_uw: u64) -> String {
     let row = |of: fn(&Values) -> Option<u64>, cores: usize, power_uw: u64, interval: f64| {
         let sum = |kind| capabilities.knobs_of(kind).filter_map(|(_, knob)| of(&knob.values)).sum::<u64>();
@@ -69,7 +69,7 @@ impl Observed {
             refused,
         });
         drop(log);
-        if self.kept >= KEPT {
+        if self.kept >= KEPT_SAMPLES {
             self.board.finish();
         }
     }

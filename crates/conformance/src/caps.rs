@@ -1,4 +1,4 @@
-//! The cases of bandwidth caps. They need a plant with storage behind it, so they have a trait and a suite of their own.
+//! Cases for bandwidth caps. They need a plant with storage, so they have their own trait and suite.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -7,49 +7,49 @@ use pilotlight_plant::{Command, KnobId, Policy, ReadingId, Refusal};
 
 use crate::script::{Board, Log, Script, Seen};
 
-/// A cap that every plant exceeds without one, in bytes a second.
+/// A cap below the bandwidth of every plant, in bytes per second.
 const CAP: u64 = 4_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A plant with a namespace from which a host reads without a pause.
+/// A plant with a namespace from which a host reads continuously.
 pub trait Storage {
-    /// Time between two intervals that is convenient, in nanoseconds.
+    /// A suitable policy interval, in nanoseconds.
     fn interval_ns(&self) -> u64;
 
-    /// Bytes of the largest request.
+    /// Size of the largest request in bytes.
     fn largest_bytes(&self) -> u64;
 
-    /// The cap of the namespace.
+    /// The namespace's cap.
     fn cap(&self) -> KnobId;
 
-    /// The bytes a second that are read from it.
+    /// The read bandwidth of the namespace.
     fn rate(&self) -> ReadingId;
 
-    /// Runs `policy` until [`Board::is_done`], or until it is clear that this will not come. What was admitted under a cap, as time went on.
+    /// Runs `policy` until [`Board::is_done`] or a timeout; returns the admitted bytes over time.
     fn run(&mut self, policy: Box<dyn Policy>, board: &Board) -> Vec<Admitted>;
 }
 
-/// Bytes that were admitted so far.
+/// Total of admitted bytes at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Just before they were counted, in nanoseconds of the plant's clock.
+    /// Before the bytes were counted, in nanoseconds of the plant's clock.
     pub before_ns: u64,
-    /// Just after that.
+    /// After the bytes were counted.
     pub after_ns: u64,
-    /// How many they were.
+    /// The total.
     pub bytes: u64,
 }
 
-/// One test for each case; `$plant` makes a [`Storage`].
+/// A test for each case; `$plant` creates a [`Storage`].
 #[macro_export]
 macro_rules! cap_suite {
     ($plant:expr) => {
         $crate::cap_suite!($plant;
             a_cap_holds_over_a_second
-            a_cap_that_is_lifted_holds_nothing_back
-            a_cap_is_read_back
+            a_lifted_cap_limits_nothing
+            readings_show_the_cap
             a_cap_takes_the_nearest_value
-            a_refused_cap_leaves_the_others_as_they_are
+            a_refused_cap_does_not_change_others
         );
     };
     ($plant:expr; $($case:ident)*) => {
@@ -62,14 +62,14 @@ macro_rules! cap_suite {
     };
 }
 
-fn play(plant: &mut dyn Storage, script: Script) -> (Log, Vec<Admitted>) {
+fn run(plant: &mut dyn Storage, script: Script) -> (Log, Vec<Admitted>) {
     let awaited = script.awaited();
     let (policy, board) = script.reads().policy();
     let admitted = plant.run(policy, &board);
     let log = board.log().clone();
     let (step, last) = (log.steps, log.samples.last());
-    assert!(board.is_done(), "step {step} ({:?}) did not come about; the last sample is {last:#?}", awaited.get(step));
-    assert!(log.wrong.is_empty(), "{:?}", log.wrong);
+    assert!(board.is_done(), "timed out at step {step} ({:?}); the last sample is {last:#?}", awaited.get(step));
+    assert!(log.errors.is_empty(), "{:?}", log.errors);
     (log, admitted)
 }
 
@@ -77,7 +77,7 @@ fn rate_of(seen: &Seen, id: ReadingId) -> Option<u64> {
     seen.readings.iter().find(|reading| reading.id == id)?.value
 }
 
-/// A script that begins when the host reads more than the caps of these cases allow.
+/// A script that starts once the host reads more than the caps of these cases allow.
 fn uncapped(plant: &dyn Storage) -> Script {
     let rate = plant.rate();
     Script::every(plant.interval_ns())
@@ -88,7 +88,7 @@ fn set(plant: &dyn Storage, value: u64) -> [Command; 1] {
     [Command::Set { knob: plant.cap(), value }]
 }
 
-/// Over every second after it was set at most 1.02 times the cap and one largest request are admitted.
+/// In every second after it was set, at most 1.02 times the cap plus one largest request are admitted.
 pub fn a_cap_holds_over_a_second(plant: &mut dyn Storage) {
     let set_ns = Arc::new(AtomicU64::new(0));
     let (note, since) = (Arc::clone(&set_ns), Arc::clone(&set_ns));
@@ -101,9 +101,9 @@ pub fn a_cap_holds_over_a_second(plant: &mut dyn Storage) {
             },
             &set(plant, CAP),
         )
-        .until("a second and a half of the cap", move |seen| seen.now_ns > since.load(SeqCst) + SECOND_NS * 3 / 2);
+        .until("1.5 s under the cap", move |seen| seen.now_ns > since.load(SeqCst) + SECOND_NS * 3 / 2);
     let largest = plant.largest_bytes();
-    let (log, admitted) = play(plant, script);
+    let (log, admitted) = run(plant, script);
     assert!(log.refused.is_empty(), "{:?}", log.refused);
     let capped: Vec<_> = admitted.into_iter().filter(|one| one.before_ns >= set_ns.load(SeqCst)).collect();
     let mut seconds = 0;
@@ -118,57 +118,57 @@ pub fn a_cap_holds_over_a_second(plant: &mut dyn Storage) {
     assert!(seconds > 0, "a second of the cap in {capped:?}");
 }
 
-/// Set to what was found, a cap is none.
-pub fn a_cap_that_is_lifted_holds_nothing_back(plant: &mut dyn Storage) {
+/// The initial value is no cap.
+pub fn a_lifted_cap_limits_nothing(plant: &mut dyn Storage) {
     let rate = plant.rate();
     let below = move |seen: &Seen| rate_of(seen, rate).is_some_and(|rate| rate < CAP * 3 / 2);
     let beyond = move |seen: &Seen| rate_of(seen, rate).is_some_and(|rate| rate > 2 * CAP);
     let script = uncapped(plant)
-        .say(&set(plant, CAP))
+        .command(&set(plant, CAP))
         .until("fewer bytes", below)
-        .say(&set(plant, u64::MAX))
+        .command(&set(plant, u64::MAX))
         .until("more than the cap", beyond);
-    let (log, _) = play(plant, script);
+    let (log, _) = run(plant, script);
     assert!(log.refused.is_empty(), "{:?}", log.refused);
 }
 
-/// The readings of what is capped show the cap, and the next one.
-pub fn a_cap_is_read_back(plant: &mut dyn Storage) {
+/// Readings of the bandwidth show the cap, and each later one.
+pub fn readings_show_the_cap(plant: &mut dyn Storage) {
     let rate = plant.rate();
     let reads =
         move |cap: u64| move |seen: &Seen| rate_of(seen, rate).is_some_and(|rate| rate > cap / 2 && rate < cap * 5 / 4);
     let script = uncapped(plant)
-        .say(&set(plant, CAP))
+        .command(&set(plant, CAP))
         .until("the cap", reads(CAP))
-        .say(&set(plant, 3 * CAP / 8))
+        .command(&set(plant, 3 * CAP / 8))
         .until("the lower cap", reads(3 * CAP / 8))
-        .say(&set(plant, CAP))
+        .command(&set(plant, CAP))
         .until("the first cap again", reads(CAP));
-    let (log, _) = play(plant, script);
+    let (log, _) = run(plant, script);
     assert!(log.refused.is_empty(), "{:?}", log.refused);
 }
 
-/// A value below the lowest is the lowest.
+/// A value below the lowest becomes the lowest.
 pub fn a_cap_takes_the_nearest_value(plant: &mut dyn Storage) {
     let (rate, knob) = (plant.rate(), plant.cap());
     let reads = move |seen: &Seen| rate_of(seen, rate).is_some_and(|rate| rate > CAP / 16 && rate < CAP / 2);
-    let script = uncapped(plant).say(&set(plant, 0)).until("the lowest cap", reads);
-    let (log, _) = play(plant, script);
+    let script = uncapped(plant).command(&set(plant, 0)).until("the lowest cap", reads);
+    let (log, _) = run(plant, script);
     assert!(log.refused.is_empty(), "{:?}", log.refused);
     assert_eq!(log.capabilities.knob(knob).and_then(|knob| knob.values.lowest()), Some(CAP / 4));
 }
 
-/// What is not there is refused; the cap that was set before it holds.
-pub fn a_refused_cap_leaves_the_others_as_they_are(plant: &mut dyn Storage) {
+/// An unknown knob is refused; the cap set before stays in force.
+pub fn a_refused_cap_does_not_change_others(plant: &mut dyn Storage) {
     let rate = plant.rate();
     let below = move |seen: &Seen| rate_of(seen, rate).is_some_and(|rate| rate < CAP * 3 / 2);
     let unknown = Command::Set { knob: KnobId(u16::MAX), value: u64::MAX };
     let script = uncapped(plant)
-        .say(&set(plant, CAP))
+        .command(&set(plant, CAP))
         .until("fewer bytes", below)
-        .say(&[unknown])
+        .command(&[unknown])
         .until("the refusal", |seen| seen.refused == 1)
         .holds("fewer bytes", 5, below);
-    let (log, _) = play(plant, script);
+    let (log, _) = run(plant, script);
     assert_eq!(log.refused, [(unknown, Refusal::Unknown)]);
 }

@@ -1,4 +1,4 @@
-//! The cases. Each is called with a plant and panics, with what did not come about, if the plant fails it.
+//! The cases. Each runs on a plant and panics with the step that failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,7 +11,7 @@ use pilotlight_plant::{
 use crate::script::{Log, Script, Seen};
 use crate::{Plant, Setup, budget};
 
-fn go(thread: u16, to: u16) -> Command {
+fn move_to(thread: u16, to: u16) -> Command {
     Command::Move { thread: ThreadId(thread), to: CoreId(to) }
 }
 
@@ -27,7 +27,7 @@ fn completions(thread: u16, mode: CompletionMode) -> Command {
     Command::Completions { thread: ThreadId(thread), mode }
 }
 
-/// Thread `i` lives on core `i`, where there are as many cores.
+/// Thread `i` starts on core `i` modulo `cores`.
 fn setup(cores: u16, threads: u16, fed: &[u16]) -> Setup {
     Setup { cores, threads, fed: fed.to_vec(), ..Setup::default() }
 }
@@ -36,26 +36,26 @@ fn script(plant: &dyn Plant) -> Script {
     Script::every(plant.interval_ns())
 }
 
-/// Runs a script to its end; what the policy was told, and how many requests each I/O thread has got.
-fn play(plant: &mut dyn Plant, setup: &Setup, script: Script) -> (Log, Vec<u64>) {
+/// Runs a script to its end; returns the policy's log and the requests sent to each I/O thread.
+fn run(plant: &mut dyn Plant, setup: &Setup, script: Script) -> (Log, Vec<u64>) {
     let awaited = script.awaited();
     let (policy, board) = script.policy();
     let fed = plant.run(setup, policy, &board);
     let log = board.log().clone();
     let (step, last) = (log.steps, log.samples.last());
-    assert!(board.is_done(), "step {step} ({:?}) did not come about; the last sample is {last:#?}", awaited.get(step));
-    assert!(log.wrong.is_empty(), "{:?}", log.wrong);
+    assert!(board.is_done(), "timed out at step {step} ({:?}); the last sample is {last:#?}", awaited.get(step));
+    assert!(log.errors.is_empty(), "{:?}", log.errors);
     (log, fed)
 }
 
-/// The same, where nothing is to be refused.
-fn obey(plant: &mut dyn Plant, setup: &Setup, script: Script) -> (Log, Vec<u64>) {
-    let (log, fed) = play(plant, setup, script);
+/// [`run`] without refusals.
+fn run_without_refusal(plant: &mut dyn Plant, setup: &Setup, script: Script) -> (Log, Vec<u64>) {
+    let (log, fed) = run(plant, setup, script);
     assert!(log.refused.is_empty(), "refused: {:?}", log.refused);
     (log, fed)
 }
 
-fn lives(seen: &Seen, thread: usize, core: u16) -> bool {
+fn is_on(seen: &Seen, thread: usize, core: u16) -> bool {
     seen.threads[thread].home == CoreId(core)
 }
 
@@ -63,105 +63,104 @@ fn is_served(seen: &Seen, thread: usize) -> bool {
     seen.threads[thread].requests > 0
 }
 
-/// Awake, in fact and not only in name, and without requests.
+/// Awake (also by its awake time) and without requests.
 fn polls_nothing(seen: &Seen, core: usize) -> bool {
     !seen.sleeps(core) && seen.cores[core].awake_ns > 0 && seen.cores[core].busy_ns == 0
 }
 
-/// Moves land: requests are polled on the new home, and no more on the old one.
-pub fn a_moved_thread_is_served_by_its_new_home(plant: &mut dyn Plant) {
+/// Requests are polled on the new core and no longer on the old one.
+pub fn a_moved_thread_is_served_by_its_new_core(plant: &mut dyn Plant) {
     let script = script(plant)
-        .until("requests on core 1", |seen| seen.serves(1) && !seen.serves(2) && lives(seen, 1, 1))
-        .say(&[go(1, 2)])
-        .until("its new home in a sample", |seen| lives(seen, 1, 2))
+        .until("requests on core 1", |seen| seen.serves(1) && !seen.serves(2) && is_on(seen, 1, 1))
+        .command(&[move_to(1, 2)])
+        .until("the new core in a sample", |seen| is_on(seen, 1, 2))
         .holds("requests on core 2 only", 3, |seen| seen.serves(2) && !seen.serves(1) && is_served(seen, 1));
-    obey(plant, &setup(3, 2, &[0, 1]), script);
+    run_without_refusal(plant, &setup(3, 2, &[0, 1]), script);
 }
 
-/// The last order holds, also where the thread is still on its way by the one before.
-pub fn a_thread_that_is_moved_twice_ends_where_it_was_sent_last(plant: &mut dyn Plant) {
+/// The last command applies, also while the thread is still moving.
+pub fn the_last_of_several_moves_applies(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[go(1, 2), go(1, 0)])
+        .command(&[move_to(1, 2), move_to(1, 0)])
         .holds("requests on core 0 only", 3, |seen| {
-            lives(seen, 1, 0) && is_served(seen, 1) && !seen.serves(1) && !seen.serves(2)
+            is_on(seen, 1, 0) && is_served(seen, 1) && !seen.serves(1) && !seen.serves(2)
         })
-        .say(&[go(1, 1), go(1, 2)])
-        .holds("requests on core 2 only", 3, |seen| lives(seen, 1, 2) && seen.serves(2) && !seen.serves(1));
-    obey(plant, &setup(3, 2, &[1]), script);
+        .command(&[move_to(1, 1), move_to(1, 2)])
+        .holds("requests on core 2 only", 3, |seen| is_on(seen, 1, 2) && seen.serves(2) && !seen.serves(1));
+    run_without_refusal(plant, &setup(3, 2, &[1]), script);
 }
 
-/// It is no mistake to say what holds already.
-pub fn a_move_to_where_a_thread_lives_changes_nothing(plant: &mut dyn Plant) {
+/// A command for the present state is not refused.
+pub fn a_move_to_the_present_core_changes_nothing(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[go(1, 1), wake(1)])
-        .holds("requests on core 1", 3, |seen| lives(seen, 1, 1) && seen.serves(1) && is_served(seen, 1));
-    obey(plant, &setup(2, 2, &[1]), script);
+        .command(&[move_to(1, 1), wake(1)])
+        .holds("requests on core 1", 3, |seen| is_on(seen, 1, 1) && seen.serves(1) && is_served(seen, 1));
+    run_without_refusal(plant, &setup(2, 2, &[1]), script);
 }
 
-/// A sleep waits until the core has no I/O thread.
+/// Sleep is deferred until the core has no I/O thread.
 pub fn a_core_sleeps_when_its_last_thread_has_left(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[sleep(1)])
-        .holds("requests on core 1, which is to sleep", 5, |seen| seen.serves(1))
-        .say(&[go(1, 0)])
-        .holds("sleep, and requests elsewhere", 3, |seen| seen.sleeps(1) && is_served(seen, 1));
-    obey(plant, &setup(2, 2, &[1]), script);
+        .command(&[sleep(1)])
+        .holds("requests on core 1 with a pending sleep", 5, |seen| seen.serves(1))
+        .command(&[move_to(1, 0)])
+        .holds("sleep, and requests on another core", 3, |seen| seen.sleeps(1) && is_served(seen, 1));
+    run_without_refusal(plant, &setup(2, 2, &[1]), script);
 }
 
-/// Nobody has to say that the core is to wake.
+/// A move needs no wake command.
 pub fn a_sleeping_core_wakes_for_a_move(plant: &mut dyn Plant) {
-    let script = script(plant).say(&[go(1, 0), sleep(1)]).until("sleep", |seen| seen.sleeps(1)).say(&[go(1, 1)]).holds(
-        "requests on core 1",
-        5,
-        |seen| seen.serves(1) && is_served(seen, 1),
-    );
-    obey(plant, &setup(2, 2, &[1]), script);
+    let script = script(plant)
+        .command(&[move_to(1, 0), sleep(1)])
+        .until("sleep", |seen| seen.sleeps(1))
+        .command(&[move_to(1, 1)])
+        .holds("requests on core 1", 5, |seen| seen.serves(1) && is_served(seen, 1));
+    run_without_refusal(plant, &setup(2, 2, &[1]), script);
 }
 
-/// An order to sleep is forgotten with the first order to be awake, whether the core had come to sleep or not.
-pub fn a_wake_up_cancels_a_sleep_that_has_not_begun(plant: &mut dyn Plant) {
-    let script =
-        script(plant)
-            .say(&[sleep(1)])
-            .say(&[wake(1)])
-            .say(&[go(1, 0)])
-            .holds("a core that polls nothing", 5, |seen| polls_nothing(seen, 1) && is_served(seen, 1));
-    let (log, _) = obey(plant, &setup(2, 2, &[1]), script);
-    assert!(!log.samples.iter().any(|seen| seen.sleeps(1)));
-}
-
-/// A move says that the core is to be awake.
-pub fn a_move_to_a_core_cancels_its_sleep(plant: &mut dyn Plant) {
-    let script = script(plant).say(&[sleep(1)]).say(&[go(0, 1)]).say(&[go(0, 0), go(1, 0)]).holds(
+/// A wake command cancels a pending sleep.
+pub fn a_wake_up_cancels_a_pending_sleep(plant: &mut dyn Plant) {
+    let script = script(plant).command(&[sleep(1)]).command(&[wake(1)]).command(&[move_to(1, 0)]).holds(
         "a core that polls nothing",
         5,
         |seen| polls_nothing(seen, 1) && is_served(seen, 1),
     );
-    let (log, _) = obey(plant, &setup(2, 2, &[0, 1]), script);
+    let (log, _) = run_without_refusal(plant, &setup(2, 2, &[1]), script);
     assert!(!log.samples.iter().any(|seen| seen.sleeps(1)));
 }
 
-/// A core without I/O threads stays awake, once woken.
+/// A move cancels a pending sleep of its destination.
+pub fn a_move_cancels_a_pending_sleep_of_its_core(plant: &mut dyn Plant) {
+    let script = script(plant)
+        .command(&[sleep(1)])
+        .command(&[move_to(0, 1)])
+        .command(&[move_to(0, 0), move_to(1, 0)])
+        .holds("a core that polls nothing", 5, |seen| polls_nothing(seen, 1) && is_served(seen, 1));
+    let (log, _) = run_without_refusal(plant, &setup(2, 2, &[0, 1]), script);
+    assert!(!log.samples.iter().any(|seen| seen.sleeps(1)));
+}
+
+/// A woken core without I/O threads stays awake.
 pub fn a_core_is_woken_by_command(plant: &mut dyn Plant) {
-    let script = script(plant).say(&[sleep(1)]).until("sleep", |seen| seen.sleeps(1)).say(&[wake(1)]).holds(
+    let script = script(plant).command(&[sleep(1)]).until("sleep", |seen| seen.sleeps(1)).command(&[wake(1)]).holds(
         "a core that polls nothing",
         5,
         |seen| polls_nothing(seen, 1),
     );
-    obey(plant, &setup(2, 1, &[0]), script);
+    run_without_refusal(plant, &setup(2, 1, &[0]), script);
 }
 
-/// A goal is answered by the sleep that the capabilities name for it.
-pub fn a_core_sleeps_as_deep_as_the_plant_says(plant: &mut dyn Plant) {
+/// The sleep depth is that of [`pilotlight_plant::Capabilities::sleep_for`].
+pub fn the_sleep_depth_follows_the_capabilities(plant: &mut dyn Plant) {
     let deepest = Command::Sleep { core: CoreId(1), goal: SleepGoal::DEEPEST };
     let script = script(plant)
-        .say(&[sleep(1)])
+        .command(&[sleep(1)])
         .until("sleep", |seen| seen.sleeps(1))
-        .say(&[wake(1)])
+        .command(&[wake(1)])
         .until("its end", |seen| !seen.sleeps(1))
-        .say(&[deepest])
+        .command(&[deepest])
         .until("deep sleep", |seen| seen.sleeps(1));
-    let (log, _) = obey(plant, &setup(2, 1, &[0]), script);
+    let (log, _) = run_without_refusal(plant, &setup(2, 1, &[0]), script);
     let mut states: Vec<_> = log.samples.iter().map(|seen| seen.cores[1].state).collect();
     states.dedup();
     let depth = |goal| log.capabilities.sleep_for(goal).map_or(Depth::MonitorWait, |sleep| sleep.depth);
@@ -170,50 +169,50 @@ pub fn a_core_sleeps_as_deep_as_the_plant_says(plant: &mut dyn Plant) {
     assert_eq!(states, expected);
 }
 
-/// Someone has to ask the policy.
+/// The main core runs the policy.
 pub fn the_main_core_does_not_sleep(plant: &mut dyn Plant) {
-    let script = script(plant).say(&[sleep(0)]).holds("requests on core 0", 3, |seen| seen.serves(0));
-    let (log, _) = play(plant, &setup(2, 1, &[0]), script);
+    let script = script(plant).command(&[sleep(0)]).holds("requests on core 0", 3, |seen| seen.serves(0));
+    let (log, _) = run(plant, &setup(2, 1, &[0]), script);
     assert_eq!(log.refused, [(sleep(0), Refusal::MainCore)]);
 }
 
-/// Else it would be woken at once, or the thread would wait.
-pub fn a_core_that_gets_a_thread_is_not_put_to_sleep(plant: &mut dyn Plant) {
-    let script = script(plant).say(&[sleep(1)]).until("sleep", |seen| seen.sleeps(1)).say(&[go(0, 1), sleep(1)]).holds(
-        "requests on core 1",
-        5,
-        |seen| seen.serves(1) && is_served(seen, 0),
-    );
-    let (log, _) = play(plant, &setup(2, 1, &[0]), script);
+/// Otherwise it would be woken at once, or the thread would wait.
+pub fn a_core_with_an_incoming_thread_does_not_sleep(plant: &mut dyn Plant) {
+    let script = script(plant)
+        .command(&[sleep(1)])
+        .until("sleep", |seen| seen.sleeps(1))
+        .command(&[move_to(0, 1), sleep(1)])
+        .holds("requests on core 1", 5, |seen| seen.serves(1) && is_served(seen, 0));
+    let (log, _) = run(plant, &setup(2, 1, &[0]), script);
     assert_eq!(log.refused, [(sleep(1), Refusal::NotEmpty)]);
 }
 
-/// A thread that is ordered to where it lives is not on its way.
-pub fn a_thread_that_stays_is_not_on_its_way(plant: &mut dyn Plant) {
-    let script =
-        script(plant)
-            .say(&[go(1, 1), sleep(1)])
-            .say(&[go(1, 0)])
-            .holds("sleep, and requests elsewhere", 3, |seen| seen.sleeps(1) && is_served(seen, 1));
-    obey(plant, &setup(2, 2, &[1]), script);
+/// A move to the present core is not an incoming thread.
+pub fn a_move_to_the_present_core_does_not_prevent_sleep(plant: &mut dyn Plant) {
+    let script = script(plant).command(&[move_to(1, 1), sleep(1)]).command(&[move_to(1, 0)]).holds(
+        "sleep, and requests on another core",
+        3,
+        |seen| seen.sleeps(1) && is_served(seen, 1),
+    );
+    run_without_refusal(plant, &setup(2, 2, &[1]), script);
 }
 
-/// Cores, I/O threads and knobs that there are not.
-pub fn what_does_not_exist_is_refused(plant: &mut dyn Plant) {
+/// Unknown cores, I/O threads and knobs.
+pub fn unknown_subjects_are_refused(plant: &mut dyn Plant) {
     let set = Command::Set { knob: KnobId(u16::MAX), value: 1 };
-    let commands = [go(9, 1), go(0, 9), sleep(9), wake(9), completions(9, CompletionMode::Poll), set];
+    let commands = [move_to(9, 1), move_to(0, 9), sleep(9), wake(9), completions(9, CompletionMode::Poll), set];
     let script =
-        script(plant).say(&commands).holds("requests on core 0", 3, |seen| seen.serves(0) && lives(seen, 0, 0));
-    let (log, _) = play(plant, &setup(2, 1, &[0]), script);
+        script(plant).command(&commands).holds("requests on core 0", 3, |seen| seen.serves(0) && is_on(seen, 0, 0));
+    let (log, _) = run(plant, &setup(2, 1, &[0]), script);
     assert_eq!(log.refused, commands.map(|command| (command, Refusal::Unknown)));
 }
 
-/// Capabilities say what is refused, and what is not.
-pub fn what_the_plant_cannot_do_is_refused(plant: &mut dyn Plant) {
+/// Exactly the commands without a capability are refused.
+pub fn unsupported_commands_are_refused(plant: &mut dyn Plant) {
     let set = Command::Set { knob: KnobId(0), value: u64::MAX };
     let hybrid = completions(0, CompletionMode::Hybrid { idle_ns: 1_000, rest_ns: 1_000 });
-    let script = script(plant).say(&[set, hybrid]).holds("requests", 3, |seen| is_served(seen, 0));
-    let (log, _) = play(plant, &setup(2, 1, &[0]), script);
+    let script = script(plant).command(&[set, hybrid]).holds("requests", 3, |seen| is_served(seen, 0));
+    let (log, _) = run(plant, &setup(2, 1, &[0]), script);
     let can = &log.capabilities;
     let expected =
         [(set, !can.knobs.is_empty(), Refusal::Unknown), (hybrid, can.rests.is_some(), Refusal::Unsupported)];
@@ -221,64 +220,64 @@ pub fn what_the_plant_cannot_do_is_refused(plant: &mut dyn Plant) {
     assert_eq!(log.refused, refused.collect::<Vec<_>>());
 }
 
-/// It counts as awake all the same: it has an I/O thread. Polling begins again when a command says so.
-pub fn a_thread_that_waits_for_interrupts_lets_its_core_rest(plant: &mut dyn Plant) {
+/// The core still counts as awake, as it has an I/O thread. A command resumes polling.
+pub fn interrupt_mode_lets_the_core_rest(plant: &mut dyn Plant) {
     let script = script(plant)
         .until("a core that polls", |seen| seen.cores[1].awake_ns > 0)
-        .say(&[completions(1, CompletionMode::Interrupt)])
+        .command(&[completions(1, CompletionMode::Interrupt)])
         .holds("rest in the kernel", 3, |seen| seen.cores[1].awake_ns == 0 && !seen.sleeps(1))
-        .say(&[completions(1, CompletionMode::Poll)])
+        .command(&[completions(1, CompletionMode::Poll)])
         .holds("a core that polls again", 3, |seen| seen.cores[1].awake_ns > 0);
-    obey(plant, &setup(2, 2, &[0]), script);
+    run_without_refusal(plant, &setup(2, 2, &[0]), script);
 }
 
-/// How it waits goes with it.
-pub fn a_thread_that_waits_for_interrupts_is_served_and_moves(plant: &mut dyn Plant) {
+/// The completion mode moves with the thread.
+pub fn a_thread_in_interrupt_mode_is_served_and_moves(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[completions(1, CompletionMode::Interrupt)])
+        .command(&[completions(1, CompletionMode::Interrupt)])
         .holds("requests on core 1", 3, |seen| seen.serves(1) && is_served(seen, 1))
-        .say(&[go(1, 2)])
+        .command(&[move_to(1, 2)])
         .holds("requests on core 2 only", 3, |seen| seen.serves(2) && !seen.serves(1) && is_served(seen, 1))
         .until_all_is_quiet()
         .holds("rest in the kernel", 3, |seen| seen.cores[2].awake_ns == 0 && !seen.sleeps(2));
-    obey(plant, &setup(3, 2, &[1]), script);
+    run_without_refusal(plant, &setup(3, 2, &[1]), script);
 }
 
-/// Rests between polls, where the plant can.
+/// Rests between polls, if supported.
 pub fn hybrid_polling_serves(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[completions(1, CompletionMode::Hybrid { idle_ns: 5_000, rest_ns: 5_000 })])
+        .command(&[completions(1, CompletionMode::Hybrid { idle_ns: 5_000, rest_ns: 5_000 })])
         .holds("requests on core 1", 3, |seen| is_served(seen, 1))
-        .say(&[go(1, 0)])
-        .holds("requests on core 0", 3, |seen| is_served(seen, 1) && lives(seen, 1, 0) && !seen.serves(1));
-    let (log, _) = play(plant, &setup(2, 2, &[1]), script);
+        .command(&[move_to(1, 0)])
+        .holds("requests on core 0", 3, |seen| is_served(seen, 1) && is_on(seen, 1, 0) && !seen.serves(1));
+    let (log, _) = run(plant, &setup(2, 2, &[1]), script);
     assert_eq!(log.refused.is_empty(), log.capabilities.rests.is_some(), "{:?}", log.refused);
 }
 
-/// Whatever moves and sleeps, each request is told of once by ticks, and once by intervals.
-pub fn nothing_is_lost_on_the_way(plant: &mut dyn Plant) {
+/// Ticks and intervals count each request once, despite moves and sleeps.
+pub fn requests_are_counted_once(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[go(1, 2), go(2, 1)])
+        .command(&[move_to(1, 2), move_to(2, 1)])
         .until("requests", |seen| is_served(seen, 1) && is_served(seen, 2))
-        .say(&[go(0, 2), go(1, 2), sleep(1)])
-        .say(&[go(2, 0)])
+        .command(&[move_to(0, 2), move_to(1, 2), sleep(1)])
+        .command(&[move_to(2, 0)])
         .until("sleep", |seen| seen.sleeps(1))
-        .say(&[go(2, 1), completions(0, CompletionMode::Interrupt)])
+        .command(&[move_to(2, 1), completions(0, CompletionMode::Interrupt)])
         .until("requests on core 1", |seen| seen.serves(1))
-        .say(&[completions(0, CompletionMode::Poll), go(0, 1), go(0, 0), go(1, 1), go(2, 2)])
-        .holds("requests at home", 3, |seen| (0..3).all(|core| seen.serves(core)))
+        .command(&[completions(0, CompletionMode::Poll), move_to(0, 1), move_to(0, 0), move_to(1, 1), move_to(2, 2)])
+        .holds("requests on every core", 3, |seen| (0..3).all(|core| seen.serves(core)))
         .until_all_is_quiet();
-    let (log, fed) = obey(plant, &setup(3, 3, &[0, 1, 2]), script);
-    let told = |thread: usize| log.samples.iter().map(|seen| seen.threads[thread].requests).sum::<u64>();
-    assert_eq!((0..3).map(told).collect::<Vec<_>>(), fed, "by intervals");
+    let (log, fed) = run_without_refusal(plant, &setup(3, 3, &[0, 1, 2]), script);
+    let counted = |thread: usize| log.samples.iter().map(|seen| seen.threads[thread].requests).sum::<u64>();
+    assert_eq!((0..3).map(counted).collect::<Vec<_>>(), fed, "by intervals");
     assert_eq!(log.tick_requests, fed, "by ticks");
     assert!(fed.iter().all(|&fed| fed > 0), "{fed:?}");
 }
 
-/// Every core and every I/O thread, in intervals that follow each other without a gap.
-pub fn samples_are_about_the_whole_plant(plant: &mut dyn Plant) {
+/// Samples contain every core and I/O thread, and intervals follow each other without a gap.
+pub fn samples_cover_the_whole_plant(plant: &mut dyn Plant) {
     let script = script(plant).holds("samples", 10, |_| true);
-    let (log, _) = obey(plant, &setup(3, 5, &[0, 3]), script);
+    let (log, _) = run_without_refusal(plant, &setup(3, 5, &[0, 3]), script);
     assert_eq!(log.homes, [0, 1, 2, 0, 1]);
     let mut before_ns = log.started_ns;
     for seen in &log.samples {
@@ -295,50 +294,50 @@ pub fn samples_are_about_the_whole_plant(plant: &mut dyn Plant) {
     assert!(log.ticks.is_sorted(), "{:?}", log.ticks);
 }
 
-/// Whoever needs nothing is not asked while nothing comes, and is asked when it needs to be.
-pub fn a_quiet_policy_is_asked_when_it_says_and_not_before(plant: &mut dyn Plant) {
+/// Without requests a policy is called at its deadline and not before.
+pub fn a_quiet_policy_is_called_at_its_deadline(plant: &mut dyn Plant) {
     let needed_ns = 20 * plant.interval_ns() + 7;
     let script = script(plant).needed_after(needed_ns);
-    let (log, _) = play(plant, &setup(2, 2, &[]), script);
-    let asked = log.ticks.iter().map(|&(at_ns, _)| at_ns).chain(log.samples.iter().map(|seen| seen.now_ns));
-    let asked: Vec<_> = asked.map(|at_ns| at_ns - log.started_ns).collect();
-    assert!(asked.iter().all(|&at_ns| at_ns >= needed_ns), "asked at {asked:?}, needed from {needed_ns} on");
-    assert_eq!(asked.len(), 1, "needed once, asked at {asked:?}");
+    let (log, _) = run(plant, &setup(2, 2, &[]), script);
+    let called = log.ticks.iter().map(|&(at_ns, _)| at_ns).chain(log.samples.iter().map(|seen| seen.now_ns));
+    let called: Vec<_> = called.map(|at_ns| at_ns - log.started_ns).collect();
+    assert!(called.iter().all(|&at_ns| at_ns >= needed_ns), "called at {called:?}, deadline {needed_ns}");
+    assert_eq!(called.len(), 1, "one deadline, called at {called:?}");
 }
 
-/// Requests are told of, whatever the policy has said that it needs.
-pub fn ticks_with_requests_are_not_left_out(plant: &mut dyn Plant) {
+/// Ticks with requests are delivered independently of the deadline.
+pub fn ticks_with_requests_are_not_skipped(plant: &mut dyn Plant) {
     let script = script(plant).needed_after(NEVER).holds("samples with requests", 5, |seen| is_served(seen, 0));
-    let (log, _) = obey(plant, &setup(2, 2, &[0]), script);
+    let (log, _) = run_without_refusal(plant, &setup(2, 2, &[0]), script);
     assert!(log.ticks.len() >= 5, "{:?}", log.ticks);
-    assert!(log.ticks.iter().all(|&(_, requests)| requests > 0), "quiet ticks are left out: {:?}", log.ticks);
+    assert!(log.ticks.iter().all(|&(_, requests)| requests > 0), "quiet ticks are skipped: {:?}", log.ticks);
 }
 
-/// The machine is asked later than the policy commands; what it refuses, the policy is told, and goes on.
-pub fn a_knob_is_refused_after_it_was_accepted(plant: &mut dyn Plant) {
+/// The machine may refuse a knob later; the policy is notified and continues.
+pub fn a_knob_can_be_refused_later(plant: &mut dyn Plant) {
     let set = Command::Set { knob: KnobId(0), value: 0 };
     let script =
         script(plant)
-            .say(&[set])
+            .command(&[set])
             .until("the refusal", |seen| seen.refused == 1)
             .holds("requests", 3, |seen| is_served(seen, 0));
-    let (log, _) = play(plant, &Setup { refuses: true, ..setup(2, 1, &[0]) }, script);
-    assert!(!log.capabilities.knobs.is_empty(), "a plant of these cases has a knob");
+    let (log, _) = run(plant, &Setup { refuses: true, ..setup(2, 1, &[0]) }, script);
+    assert!(!log.capabilities.knobs.is_empty(), "the plant of these cases has a knob");
     assert_eq!(log.refused, [(set, Refusal::Failed)]);
 }
 
-/// A value is there while it is not older than its source allows; then it is not, and its age goes on.
-pub fn readings_have_an_age_and_go_stale(plant: &mut dyn Plant) {
+/// A value is available until it is stale; its age continues to grow.
+pub fn readings_go_stale(plant: &mut dyn Plant) {
     let script = script(plant)
         .reads()
         .until("values", |seen| seen.readings.iter().any(|reading| reading.value.is_some()))
         .until("none", |seen| seen.readings.iter().all(|reading| reading.value.is_none()))
         .holds("none", 3, |seen| seen.readings.iter().all(|reading| reading.value.is_none()));
-    let (log, _) = obey(plant, &Setup { sensors_fail: true, ..setup(2, 1, &[0]) }, script);
+    let (log, _) = run_without_refusal(plant, &Setup { sensors_fail: true, ..setup(2, 1, &[0]) }, script);
     let sources = &log.capabilities.sources;
     for seen in &log.samples {
         let ids: Vec<_> = seen.readings.iter().map(|reading| reading.id).collect();
-        assert_eq!(ids, (0..sources.len() as u16).map(ReadingId).collect::<Vec<_>>(), "as they are wanted");
+        assert_eq!(ids, (0..sources.len() as u16).map(ReadingId).collect::<Vec<_>>(), "in the requested order");
         for (reading, source) in seen.readings.iter().zip(sources) {
             assert!(reading.value.is_none() || !source.is_stale(reading.age_ns), "{reading:?} of {source:?}");
         }
@@ -347,29 +346,29 @@ pub fn readings_have_an_age_and_go_stale(plant: &mut dyn Plant) {
     assert!(ages.is_sorted_by(|later, sooner| later > sooner), "{ages:?}");
 }
 
-/// Each is told, in their order; what the policy commands then is carried out.
-pub fn goals_that_change_within_an_interval_all_come(plant: &mut dyn Plant) {
+/// All changes are delivered in order, and the policy's commands are executed.
+pub fn every_change_of_goals_is_delivered(plant: &mut dyn Plant) {
     let budget = |uw| Goals { budget_uw: Some(uw), ..Goals::default() };
     let goals =
         vec![budget(300), budget(200), Goals { tolerances: vec![Tolerance::mean_loss(200_000)], ..Goals::default() }];
     let script = script(plant)
-        .at_goals(&[go(1, 0)])
-        .holds("requests at home, where it was sent", 3, |seen| lives(seen, 1, 0) && is_served(seen, 1));
-    let (log, _) = obey(plant, &Setup { goals: goals.clone(), ..setup(2, 2, &[1]) }, script);
-    assert_eq!(log.goals[0], Goals::default(), "nothing is asked for at the start");
+        .at_goals(&[move_to(1, 0)])
+        .holds("requests on core 0 after the move", 3, |seen| is_on(seen, 1, 0) && is_served(seen, 1));
+    let (log, _) = run_without_refusal(plant, &Setup { goals: goals.clone(), ..setup(2, 2, &[1]) }, script);
+    assert_eq!(log.goals[0], Goals::default(), "no goals at the start");
     assert_eq!(log.goals[1..], goals);
 }
 
-/// It may have to act on them although nothing comes.
-pub fn a_quiet_policy_is_asked_after_its_goals_have_changed(plant: &mut dyn Plant) {
+/// A policy may act on goals without requests.
+pub fn a_quiet_policy_is_called_after_a_change_of_goals(plant: &mut dyn Plant) {
     let script = script(plant).needed_after(NEVER);
-    let (log, _) = play(plant, &Setup { goals: vec![Goals::default()], ..setup(2, 2, &[]) }, script);
+    let (log, _) = run(plant, &Setup { goals: vec![Goals::default()], ..setup(2, 2, &[]) }, script);
     assert_eq!(log.goals.len(), 2);
-    assert_eq!(log.ticks.len() + log.samples.len(), 1, "once, as nothing is needed after it");
+    assert_eq!(log.ticks.len() + log.samples.len(), 1, "one call, as there is no further deadline");
 }
 
-/// What a policy wants may change with its goals: intervals and readings begin, and the first interval begins then too.
-pub fn what_is_wanted_may_change_with_the_goals(plant: &mut dyn Plant) {
+/// [`pilotlight_plant::Wants`] may change with the goals: intervals and readings start, and the first interval starts then.
+pub fn wants_may_change_with_the_goals(plant: &mut dyn Plant) {
     let interval_ns = plant.interval_ns();
     let goals = vec![Goals { budget_uw: Some(7), ..Goals::default() }];
     let script = script(plant)
@@ -377,30 +376,30 @@ pub fn what_is_wanted_may_change_with_the_goals(plant: &mut dyn Plant) {
         .waits_for_budget()
         .until("readings", |seen| seen.readings.iter().any(|reading| reading.value.is_some()))
         .holds("requests", 3, |seen| is_served(seen, 0));
-    let (log, _) = obey(plant, &Setup { goals, ..setup(2, 1, &[0]) }, script);
+    let (log, _) = run_without_refusal(plant, &Setup { goals, ..setup(2, 1, &[0]) }, script);
     let first = &log.samples[0];
     assert!(first.elapsed_ns >= interval_ns && first.now_ns - first.elapsed_ns > log.started_ns, "{first:?}");
 }
 
-/// An I/O thread's class is that of whom it serves.
-pub fn an_io_thread_carries_the_class_of_its_hosts(plant: &mut dyn Plant) {
+/// An I/O thread has the highest class of its hosts.
+pub fn an_io_thread_has_the_class_of_its_hosts(plant: &mut dyn Plant) {
     let goals = vec![Goals { priorities: vec![(Scope::Host(0), 5), (Scope::Host(2), 3)], ..Goals::default() }];
     let classes = [Some(5), Some(3), None];
     let has_classes = move |seen: &Seen| seen.threads.iter().map(|thread| thread.class).eq(classes);
     let script = script(plant).until("classes", has_classes).holds("classes", 3, has_classes);
-    obey(plant, &Setup { goals, ..setup(2, 3, &[0, 1, 1]) }, script);
+    run_without_refusal(plant, &Setup { goals, ..setup(2, 3, &[0, 1, 1]) }, script);
 }
 
-/// The next policy finds the machine as it was found, whatever the last one has set.
-pub fn what_a_policy_has_set_is_put_back_before_the_next_one(plant: &mut dyn Plant) {
-    let free = Arc::new(AtomicU64::new(0));
-    let (note, less, again) = (Arc::clone(&free), Arc::clone(&free), Arc::clone(&free));
+/// Knobs are restored before the next policy starts.
+pub fn knobs_are_restored_between_policies(plant: &mut dyn Plant) {
+    let initial_uw = Arc::new(AtomicU64::new(0));
+    let (note, less, again) = (Arc::clone(&initial_uw), Arc::clone(&initial_uw), Arc::clone(&initial_uw));
     let power = |seen: &Seen| seen.readings.first().and_then(|reading| reading.value);
     let set = Command::Set { knob: KnobId(0), value: 0 };
     let first = script(plant)
         .reads()
         .until("a reading", move |seen| power(seen).inspect(|&uw| note.store(uw, SeqCst)).is_some())
-        .say(&[set])
+        .command(&[set])
         .until("less power", move |seen| power(seen).is_some_and(|uw| uw < less.load(SeqCst) / 100 * 98));
     let second = script(plant)
         .reads()
@@ -411,31 +410,31 @@ pub fn what_a_policy_has_set_is_put_back_before_the_next_one(plant: &mut dyn Pla
     for board in boards {
         let log = board.log();
         assert!(board.is_done(), "step {}; the last sample is {:#?}", log.steps, log.samples.last());
-        assert!(log.refused.is_empty() && log.wrong.is_empty(), "{:?} {:?}", log.refused, log.wrong);
+        assert!(log.refused.is_empty() && log.errors.is_empty(), "{:?} {:?}", log.refused, log.errors);
     }
 }
 
-/// `rapl-only` sees that the budget is exceeded, lowers the limit, and then it is kept.
+/// `rapl-only` lowers the power limit until the budget is kept.
 pub fn a_budget_is_kept_with_a_power_limit(plant: &mut dyn Plant) {
     keeps_budget(plant, "rapl-only");
 }
 
-/// The same of `cpu-bandwidth` and its quota.
+/// `cpu-bandwidth` lowers the quota.
 pub fn a_budget_is_kept_with_a_quota(plant: &mut dyn Plant) {
     keeps_budget(plant, "cpu-bandwidth");
 }
 
-/// The same of `cpu-jailing` and the number of cores.
+/// `cpu-jailing` reduces the number of cores.
 pub fn a_budget_is_kept_with_fewer_cores(plant: &mut dyn Plant) {
     keeps_budget(plant, "cpu-jailing");
 }
 
-/// The same of `thunderbolt`, by random steps of the quota.
+/// `thunderbolt` lowers the quota in random steps.
 pub fn a_budget_is_kept_by_thunderbolt(plant: &mut dyn Plant) {
     keeps_budget(plant, "thunderbolt");
 }
 
-/// The same of `pass`, with all of these.
+/// `pass` uses all of these.
 pub fn a_budget_is_kept_by_pass(plant: &mut dyn Plant) {
     keeps_budget(plant, "pass");
 }

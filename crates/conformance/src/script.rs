@@ -1,4 +1,4 @@
-//! A policy that follows a script, and remembers what it was told.
+//! A policy that follows a script and logs its calls.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use pilotlight_plant::{
     Start, ThreadSample, Tick, Unsupported, Wants,
 };
 
-/// A sample, kept.
+/// A logged sample.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When, in nanoseconds.
+    /// The end of the interval in nanoseconds.
     pub now_ns: u64,
     /// Length of the interval in nanoseconds.
     pub elapsed_ns: u64,
@@ -21,56 +21,56 @@ pub struct Seen {
     pub threads: Vec<ThreadSample>,
     /// Every reading, if the script wants them.
     pub readings: Vec<Reading>,
-    /// Commands that were refused until then.
+    /// Number of refused commands until then.
     pub refused: usize,
 }
 
 impl Seen {
-    /// Whether a core rests by command.
+    /// Whether a core is asleep by command.
     #[must_use]
     pub fn sleeps(&self, core: usize) -> bool {
         matches!(self.cores[core].state, CoreState::Asleep(_))
     }
 
-    /// Whether a core has done something for requests, and was awake at the end.
+    /// Whether a core has processed requests and was awake at the end.
     #[must_use]
     pub fn serves(&self, core: usize) -> bool {
         !self.sleeps(core) && self.cores[core].busy_ns > 0
     }
 
-    /// Whether no requests came.
+    /// Whether there were no requests.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.threads.iter().all(|thread| thread.requests == 0)
     }
 }
 
-/// What the policy was told.
+/// The calls of the policy.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// When it started, in nanoseconds.
     pub started_ns: u64,
-    /// What the plant says it can do.
+    /// The plant's capabilities.
     pub capabilities: Capabilities,
-    /// Where I/O threads lived at the start.
+    /// The core of each I/O thread at the start.
     pub homes: Vec<u16>,
     /// Every sample.
     pub samples: Vec<Seen>,
-    /// When ticks came, in nanoseconds, and how many requests each told of.
+    /// Ticks: time in nanoseconds and number of requests.
     pub ticks: Vec<(u64, u64)>,
-    /// Requests by I/O thread, as ticks told.
+    /// Requests by I/O thread, from ticks.
     pub tick_requests: Vec<u64>,
-    /// Goals at the start, and those that came later.
+    /// The initial goals and each change.
     pub goals: Vec<Goals>,
-    /// What was refused.
+    /// Refused commands.
     pub refused: Vec<(Command, Refusal)>,
-    /// What was wrong with what it was told.
-    pub wrong: Vec<String>,
-    /// Steps of the script that have been taken.
+    /// Errors in the calls.
+    pub errors: Vec<String>,
+    /// Completed steps of the script.
     pub steps: usize,
 }
 
-/// What script and plant know of each other during a run.
+/// State shared by script and plant during a run.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     shared: Arc<Shared>,
@@ -84,24 +84,24 @@ struct Shared {
 }
 
 impl Board {
-    /// Whether the script has come to its end.
+    /// Whether the script has finished.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.shared.done.load(SeqCst)
     }
 
-    /// The case has come to its end.
+    /// Marks the case as finished.
     pub(crate) fn finish(&self) {
         self.shared.done.store(true, SeqCst);
     }
 
-    /// Whether there are to be further requests.
+    /// Whether the plant is to send further requests.
     #[must_use]
     pub fn feeds(&self) -> bool {
         !self.shared.fed.load(SeqCst)
     }
 
-    /// What the policy was told so far.
+    /// The log so far.
     pub fn log(&self) -> MutexGuard<'_, Log> {
         self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,22 +116,22 @@ struct Step {
     feeds: bool,
 }
 
-/// What a policy is to do: wait for something that a sample shows, then command, then wait for the next.
+/// A sequence of steps: wait for a condition on samples, then issue commands.
 pub struct Script {
     wants: Wants,
     steps: Vec<Step>,
-    /// What it commands whenever other goals come.
+    /// Commands at each change of goals.
     at_goals: Vec<Command>,
-    /// Whether it wants every reading that the plant has.
+    /// Whether all readings are requested.
     reads: bool,
-    /// Whether it wants intervals and readings only under a budget.
+    /// Whether intervals and readings are requested only under a budget.
     waits_for_budget: bool,
-    /// What it answers to when it needs to be asked: so long after the start, then never.
+    /// The only deadline, relative to the start.
     needed_after_ns: Option<u64>,
 }
 
 impl Script {
-    /// A script that is told what happens at intervals of this length, and at ticks of a fourth of it.
+    /// A script with intervals of this length, and ticks of a quarter of it.
     #[must_use]
     pub fn every(interval_ns: u64) -> Self {
         let wants = Wants { tick_ns: Some(interval_ns / 4), interval_ns: Some(interval_ns), ..Wants::default() };
@@ -145,35 +145,35 @@ impl Script {
         }
     }
 
-    /// Needs to be asked first so long after the start, then never, if nothing comes.
+    /// Sets a single deadline, relative to the start.
     #[must_use]
     pub fn needed_after(mut self, ns: u64) -> Self {
         self.needed_after_ns = Some(ns);
         self
     }
 
-    /// Wants every reading that the plant has.
+    /// Requests all readings.
     #[must_use]
     pub fn reads(mut self) -> Self {
         self.reads = true;
         self
     }
 
-    /// Wants no intervals and no readings without a budget.
+    /// Requests intervals and readings only under a budget.
     #[must_use]
     pub fn waits_for_budget(mut self) -> Self {
         self.waits_for_budget = true;
         self
     }
 
-    /// Commands whenever other goals come.
+    /// Issues commands at each change of goals.
     #[must_use]
     pub fn at_goals(mut self, commands: &[Command]) -> Self {
         self.at_goals = commands.to_vec();
         self
     }
 
-    /// Commands at the first sample for which `condition` holds, and which comes after the step before.
+    /// Issues commands at the first sample after the previous step for which `condition` holds.
     #[must_use]
     pub fn when(
         mut self,
@@ -186,13 +186,13 @@ impl Script {
         self
     }
 
-    /// Commands at the next sample.
+    /// Issues commands at the next sample.
     #[must_use]
-    pub fn say(self, commands: &[Command]) -> Self {
+    pub fn command(self, commands: &[Command]) -> Self {
         self.when("a sample", |_| true, commands)
     }
 
-    /// Waits for so many samples in a row for which `condition` holds.
+    /// Waits until `condition` holds for this many consecutive samples.
     #[must_use]
     pub fn holds(
         self,
@@ -200,10 +200,10 @@ impl Script {
         samples: u32,
         mut condition: impl FnMut(&Seen) -> bool + Send + 'static,
     ) -> Self {
-        let mut row = 0;
+        let mut consecutive = 0;
         let all = move |seen: &Seen| {
-            row = if condition(seen) { row + 1 } else { 0 };
-            row >= samples
+            consecutive = if condition(seen) { consecutive + 1 } else { 0 };
+            consecutive >= samples
         };
         self.when(awaited, all, &[])
     }
@@ -214,23 +214,23 @@ impl Script {
         self.when(awaited, condition, &[])
     }
 
-    /// No further requests, and a while without any.
+    /// Stops the load, and waits for samples without requests.
     #[must_use]
     pub fn until_all_is_quiet(mut self) -> Self {
-        self = self.say(&[]);
+        self = self.command(&[]);
         if let Some(step) = self.steps.last_mut() {
             step.feeds = false;
         }
         self.holds("quiet", 20, Seen::is_quiet)
     }
 
-    /// What each step waits for, in order.
+    /// The condition of each step, in words.
     #[must_use]
     pub fn awaited(&self) -> Vec<&'static str> {
         self.steps.iter().map(|step| step.awaited).collect()
     }
 
-    /// The policy that does this, and where it writes what it was told.
+    /// The policy and its board.
     #[must_use]
     pub fn policy(self) -> (Box<dyn Policy>, Board) {
         let board = Board::default();
@@ -238,7 +238,7 @@ impl Script {
         let Self { wants, steps, at_goals, reads, waits_for_budget, needed_after_ns } = self;
         let steps = steps.into_iter();
         let board_of = board.clone();
-        let actor = Actor {
+        let policy = ScriptedPolicy {
             wants,
             steps,
             present: None,
@@ -249,12 +249,12 @@ impl Script {
             needed_ns: 0,
             board: board_of,
         };
-        (Box::new(actor), board)
+        (Box::new(policy), board)
     }
 }
 
-/// The policy.
-struct Actor {
+/// The scripted policy.
+struct ScriptedPolicy {
     wants: Wants,
     steps: std::vec::IntoIter<Step>,
     present: Option<Step>,
@@ -266,8 +266,8 @@ struct Actor {
     board: Board,
 }
 
-impl Actor {
-    /// One step at most, so that the next looks at a later sample.
+impl ScriptedPolicy {
+    /// Performs at most one step, so that the next sees a later sample.
     fn act(&mut self, seen: &Seen, out: &mut Vec<Command>) {
         if self.present.is_none() {
             self.present = self.steps.next();
@@ -301,7 +301,7 @@ impl Actor {
     }
 }
 
-impl Policy for Actor {
+impl Policy for ScriptedPolicy {
     fn name(&self) -> &'static str {
         "script"
     }
@@ -330,15 +330,15 @@ impl Policy for Actor {
         let requests = tick.counts.iter().map(|count| u64::from(count.requests)).sum();
         log.ticks.push((tick.now_ns, requests));
         if !tick.counts.is_sorted_by(|one, other| one.thread < other.thread) {
-            log.wrong.push(format!("counts of a tick are out of order: {:?}", tick.counts));
+            log.errors.push(format!("counts of a tick are out of order: {:?}", tick.counts));
         }
         for count in tick.counts {
             if count.requests == 0 {
-                log.wrong.push(format!("a tick tells of I/O thread {} without requests", count.thread.0));
+                log.errors.push(format!("a tick lists I/O thread {} without requests", count.thread.0));
             }
             match log.tick_requests.get_mut(count.thread.index()) {
                 Some(sum) => *sum += u64::from(count.requests),
-                None => log.wrong.push(format!("a tick tells of I/O thread {}, which does not exist", count.thread.0)),
+                None => log.errors.push(format!("a tick lists I/O thread {}, which does not exist", count.thread.0)),
             }
         }
         drop(log);
@@ -363,7 +363,7 @@ impl Policy for Actor {
         let mut log = self.board.log();
         log.goals.push(goals.clone());
         if self.waits_for_budget && !log.samples.is_empty() {
-            log.wrong.push("an interval that was not wanted".to_owned());
+            log.errors.push("an interval that was not requested".to_owned());
         }
         drop(log);
         self.waits_for_budget &= goals.budget_uw.is_none();

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use pilotlight_lab::simulated::host::{self, Host, Load};
-use pilotlight_sim::accountant::Accountant;
-use pilotlight_sim::jobs::{Job, Scheduler, Way};
+use pilotlight_sim::audit::TraceAuditor;
+use pilotlight_sim::jobs::{IoMethod, Job, Scheduler};
 use pilotlight_sim::outcome::{JobStretch, Outcome};
 use pilotlight_sim::ssd::{Op, Request, Ssd, SsdModel};
 use proptest::prelude::*;
@@ -37,9 +37,9 @@ fn polling() -> Host {
     machine("poll-optane-900p")
 }
 
-fn load(way: Way, jobs: u16, depth: u32, bytes: u32) -> Load {
+fn load(method: IoMethod, jobs: u16, depth: u32, bytes: u32) -> Load {
     Load {
-        job: Job { way, depth, bytes, ..Job::default() },
+        job: Job { method, depth, bytes, ..Job::default() },
         jobs,
         beside: Vec::new(),
         drive_state: 0,
@@ -53,7 +53,7 @@ fn load(way: Way, jobs: u16, depth: u32, bytes: u32) -> Load {
 
 /// 1 MiB sequential writes at depth 32, from the start.
 fn writes(state: usize, duration_ns: u64, after_ns: u64) -> Load {
-    let load = Load { drive_state: state, ramp_ns: 0, duration_ns, after_ns, ..load(Way::Uring, 1, 32, 1 << 20) };
+    let load = Load { drive_state: state, ramp_ns: 0, duration_ns, after_ns, ..load(IoMethod::Uring, 1, 32, 1 << 20) };
     Load { job: Job { sequential: true, writes_ppm: 1_000_000, ..load.job }, ..load }
 }
 
@@ -74,7 +74,7 @@ fn one_job_that_looks_takes_the_sum_of_its_parts() {
     let controller = host.drive.controller.as_mut().unwrap();
     controller.random_ppm = 0;
     let command_ns = (4_096 * 1_000_000_000 / controller.bytes_per_s).max(controller.command_ns);
-    let load = load(Way::Classic, 1, 1, 4_096);
+    let load = load(IoMethod::Classic, 1, 1, 4_096);
     let costs = host.costs;
     let submit_ns = costs.submit_ns + costs.page_ns_per_kib * 4;
     let latency_ns = submit_ns + command_ns + host.drive.front.read_latency_ns + costs.look_ns / 2 + costs.complete_ns;
@@ -86,20 +86,20 @@ fn one_job_that_looks_takes_the_sum_of_its_parts() {
 #[test]
 fn the_paper_s_order_of_mechanisms_at_one_thread() {
     let host = polling();
-    let mean = |way| run(&host, &load(way, 1, 1, 4_096)).jobs.reads.mean();
-    let (classic, hybrid, interrupt) = (mean(Way::Classic), mean(Way::Hybrid), mean(Way::Interrupt));
+    let mean = |method| run(&host, &load(method, 1, 1, 4_096)).jobs.reads.mean();
+    let (classic, hybrid, interrupt) = (mean(IoMethod::Classic), mean(IoMethod::Hybrid), mean(IoMethod::Interrupt));
     assert!(classic < hybrid && hybrid < interrupt, "{classic} {hybrid} {interrupt}");
 }
 
 #[test]
 fn switches_are_one_for_each_request_that_waits_and_none_for_who_looks() {
     let host = polling();
-    let per_io = |way| {
-        let load = load(way, 4, 1, 4_096);
+    let per_io = |method| {
+        let load = load(method, 4, 1, 4_096);
         sum(&host, &load, |stretch| stretch.switches) / sum(&host, &load, |stretch| stretch.requests)
     };
-    assert_eq!(per_io(Way::Classic), 0.0);
-    assert!((per_io(Way::Interrupt) - 1.0).abs() < 0.01 && (per_io(Way::Hybrid) - 1.0).abs() < 0.01);
+    assert_eq!(per_io(IoMethod::Classic), 0.0);
+    assert!((per_io(IoMethod::Interrupt) - 1.0).abs() < 0.01 && (per_io(IoMethod::Hybrid) - 1.0).abs() < 0.01);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn hybrid_polling_sleeps_half_of_the_mean() {
     let controller = host.drive.controller.as_mut().unwrap();
     controller.random_ppm = 0;
     host.drive.front.read_latency_ns = 8_000 - controller.command_ns;
-    let load = load(Way::Hybrid, 1, 1, 512);
+    let load = load(IoMethod::Hybrid, 1, 1, 512);
     let looks_ns = sum(&host, &load, |stretch| stretch.look_ns) / sum(&host, &load, |stretch| stretch.requests);
     assert!((looks_ns - 4_050.0).abs() < 20.0, "4 us of 8 us, and half a look: {looks_ns}");
 }
@@ -182,7 +182,7 @@ fn left_alone_a_drive_moves_what_it_owes_and_then_rests() {
 fn a_drive_at_rest_answers_later_by_its_start_up() {
     let host = thesis();
     let greatest = |think_ns| {
-        let load = load(Way::Uring, 1, 1, 16_384);
+        let load = load(IoMethod::Uring, 1, 1, 16_384);
         let job = Job { think_after: 1, think_ns, ..load.job };
         run(&host, &Load { job, duration_ns: 2_000_000_000, ..load }).jobs.reads.max()
     };
@@ -192,7 +192,7 @@ fn a_drive_at_rest_answers_later_by_its_start_up() {
 #[test]
 fn a_lock_lets_through_one_at_a_time() {
     let host = thesis();
-    let load = load(Way::Uring, 64, 1, 4_096);
+    let load = load(IoMethod::Uring, 64, 1, 4_096);
     let load = Load { job: Job { scheduler: Scheduler::Deadline, ..load.job }, ..load };
     let per_s = run(&host, &load).jobs.reads.count() as f64 / 20e-3;
     assert!(per_s <= 1.01e9 / host.costs.deadline_ns as f64, "{per_s}");
@@ -201,20 +201,28 @@ fn a_lock_lets_through_one_at_a_time() {
 #[test]
 fn cores_without_a_job_are_left_out_until_siblings_are_needed() {
     let cores = |host: &Host, load: &Load| host.scenario(load).topology.len();
-    assert_eq!(cores(&polling(), &load(Way::Classic, 3, 1, 4_096)), 3);
-    assert_eq!(cores(&polling(), &load(Way::UringPolled, 3, 1, 4_096)), 8);
-    assert_eq!(cores(&polling(), &load(Way::Classic, 64, 1, 4_096)), 8);
-    assert_eq!(cores(&thesis(), &load(Way::Uring, 64, 1, 4_096)), 20);
-    assert_eq!(cores(&thesis(), &Load { jobs: 0, ..load(Way::Uring, 1, 1, 4_096) }), 1);
+    assert_eq!(cores(&polling(), &load(IoMethod::Classic, 3, 1, 4_096)), 3);
+    assert_eq!(cores(&polling(), &load(IoMethod::UringPolled, 3, 1, 4_096)), 8);
+    assert_eq!(cores(&polling(), &load(IoMethod::Classic, 64, 1, 4_096)), 8);
+    assert_eq!(cores(&thesis(), &load(IoMethod::Uring, 64, 1, 4_096)), 20);
+    assert_eq!(cores(&thesis(), &Load { jobs: 0, ..load(IoMethod::Uring, 1, 1, 4_096) }), 1);
 }
 
-const WAYS: [Way; 8] =
-    [Way::Interrupt, Way::Classic, Way::Hybrid, Way::Libaio, Way::Uring, Way::UringPolled, Way::PosixAio, Way::Bypass];
+const WAYS: [IoMethod; 8] = [
+    IoMethod::Interrupt,
+    IoMethod::Classic,
+    IoMethod::Hybrid,
+    IoMethod::Libaio,
+    IoMethod::Uring,
+    IoMethod::UringPolled,
+    IoMethod::PosixAio,
+    IoMethod::Bypass,
+];
 
 fn any_load() -> impl Strategy<Value = Load> {
     let what = (0..WAYS.len(), 1_u16..24, 1_u32..40, 9_u32..20, any::<bool>(), 0_u32..3, 0_usize..3, any::<u64>());
-    what.prop_map(|(way, jobs, depth, shift, sequential, writes, drive_state, seed)| {
-        let load = Load { drive_state, seed, duration_ns: 10_000_000, ..load(WAYS[way], jobs, depth, 1 << shift) };
+    what.prop_map(|(method, jobs, depth, shift, sequential, writes, drive_state, seed)| {
+        let load = Load { drive_state, seed, duration_ns: 10_000_000, ..load(WAYS[method], jobs, depth, 1 << shift) };
         Load { job: Job { sequential, writes_ppm: writes * 500_000, ..load.job }, ..load }
     })
 }
@@ -228,14 +236,14 @@ proptest! {
         // The polling paper's drive has one state and does not write.
         let load = if of_thesis { load } else { Load { drive_state: 0, job: Job { writes_ppm: 0, ..load.job }, ..load } };
         let scenario = host.scenario(&load);
-        let mut accountant = Accountant::new(&scenario);
+        let mut audit = TraceAuditor::new(&scenario);
         let policy = pilotlight_policy::registry::build("static", &[]).unwrap();
-        let outcome = pilotlight_sim::engine::run_traced(&scenario, policy, &mut accountant).unwrap();
-        prop_assert!(accountant.finish(&outcome).is_ok());
+        let outcome = pilotlight_sim::engine::run_traced(&scenario, policy, &mut audit).unwrap();
+        prop_assert!(audit.finish(&outcome).is_ok());
         prop_assert_eq!(&outcome, &run(&host, &load), "the same twice");
         // Little's law: what is in progress is never more than what jobs may have.
         let (reads, writes) = (&outcome.jobs.reads, &outcome.jobs.writes);
-        let most = f64::from(load.jobs) * f64::from(if load.job.way.is_synchronous() { 1 } else { load.job.depth });
+        let most = f64::from(load.jobs) * f64::from(if load.job.method.is_synchronous() { 1 } else { load.job.depth });
         let slack = most * reads.max().max(writes.max()) as f64;
         prop_assert!((reads.sum() + writes.sum()) as f64 <= most * load.duration_ns as f64 + slack);
         // Nothing is faster than the link.

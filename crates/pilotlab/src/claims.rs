@@ -25,14 +25,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use pilotlight_claims::assess::Lab;
 use pilotlight_claims::check;
 use pilotlight_claims::claim::{self, Claim};
-use pilotlight_claims::constants::{self, Shifts};
+use pilotlight_claims::constants;
+use pilotlight_claims::lab::Lab;
 use pilotlight_claims::leave_out::{self, LeftOut};
 use pilotlight_claims::map::{self, Map};
-use pilotlight_claims::perturb::{self, Moved};
+use pilotlight_claims::perturb::{self, Sensitivity};
 use pilotlight_claims::results::Store;
+use pilotlight_claims::shift::Shifts;
 use pilotlight_claims::uncertainty::{self, Spread};
 use pilotlight_claims::{Report, html};
 use pilotlight_input::include;
@@ -150,7 +151,7 @@ struct Output {
     /// Each figure, and what comes out where nothing was fitted on it.
     leave_one_out: Vec<LeftOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    perturbed: Option<Vec<Moved>>,
+    perturbed: Option<Vec<Sensitivity>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     uncertainty: Option<Vec<Spread>>,
 }
@@ -207,7 +208,7 @@ fn told(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) 
 /// affordable as short runs alone.
 struct Varied {
     left_out: Vec<LeftOut>,
-    moved: Option<Vec<Moved>>,
+    moved: Option<Vec<Sensitivity>>,
     spreads: Option<Vec<Spread>>,
     stale: Vec<String>,
 }
@@ -217,7 +218,7 @@ impl Varied {
         files.judged(None, |lab| {
             Ok(Self {
                 left_out: leave_out::table(lab, &files.calibration),
-                moved: moved.then(|| perturb::moved(lab)),
+                moved: moved.then(|| perturb::sensitivities(lab)),
                 spreads: spreads.then(|| self::spreads(lab, files, args)).transpose()?,
                 stale: files.stale.clone(),
             })
@@ -394,6 +395,6 @@ fn texts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
 fn page(output: &Output) -> String {
     let Output { report, stale, inert, leave_one_out, perturbed, uncertainty } = output;
     let (moved, spreads) = (perturbed.as_deref(), uncertainty.as_deref());
-    let more = html::More { stale, inert, left_out: leave_one_out, moved, spreads };
+    let more = html::Appendix { stale, inert, left_out: leave_one_out, moved, spreads };
     html::page(report, &more)
 }

@@ -1,19 +1,18 @@
-//! When the requests in progress of an I/O thread came: hybrid polling leaves each alone for a time ([`crate::CompletionMode::Hybrid`]).
+//! Arrival times of an I/O thread's requests in progress: hybrid polling needs them ([`crate::CompletionMode::Hybrid`]).
 //!
-//! Completions count for the oldest requests. Memory is bounded: requests that come while all places are used count with the last
-//! ones before them, so they are polled earlier than they have to be, never later.
+//! Completions are attributed to the oldest requests. Memory is bounded: if all slots are used, new requests join the newest slot, so
+//! they are polled early, never late.
 //!
-//! *Properties* (tests below): the oldest time is that of a naive queue while places last, and never later than it; nothing is
-//! allocated.
+//! *Properties* (tests below): the oldest time equals that of a plain queue while slots last, and is never later; no allocation.
 
-/// Times that are kept apart: as many requests as a core has in progress where rests still matter.
-const PLACES: usize = 32;
+/// Number of separate times: a core with more requests in progress is too busy to rest.
+const SLOTS: usize = 32;
 
-/// When requests in progress came, the oldest first.
+/// Arrival times of requests in progress, the oldest first.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrivals {
-    /// When, and how many; a ring.
-    places: [(u64, u32); PLACES],
+    /// Ring of (time, number of requests).
+    slots: [(u64, u32); SLOTS],
     first: usize,
     used: usize,
     held: u32,
@@ -21,23 +20,23 @@ pub struct Arrivals {
 
 impl Default for Arrivals {
     fn default() -> Self {
-        Self { places: [(0, 0); PLACES], first: 0, used: 0, held: 0 }
+        Self { slots: [(0, 0); SLOTS], first: 0, used: 0, held: 0 }
     }
 }
 
 impl Arrivals {
-    /// After a poll that began at `now_ns`: it took `requests`, and left `in_progress`. Requests in progress that no poll before has
-    /// reported count as taken by this one.
+    /// Records a poll that began at `now_ns`, took `requests` and left `in_progress`. Requests in progress that no earlier poll reported
+    /// count as taken by this one.
     pub fn note(&mut self, now_ns: u64, requests: u32, in_progress: u32) {
         let taken = requests.max(in_progress.saturating_sub(self.held));
         self.push(now_ns, taken);
         self.pop(self.held - in_progress);
     }
 
-    /// When the oldest request in progress came, in nanoseconds of the plant's clock.
+    /// Arrival time of the oldest request in progress, in nanoseconds of the plant's clock.
     #[must_use]
     pub fn oldest_ns(&self) -> Option<u64> {
-        (self.used > 0).then(|| self.places[self.first].0)
+        (self.used > 0).then(|| self.slots[self.first].0)
     }
 
     fn push(&mut self, now_ns: u64, count: u32) {
@@ -45,24 +44,24 @@ impl Arrivals {
             return;
         }
         self.held += count;
-        if self.used == PLACES {
-            let last = (self.first + PLACES - 1) % PLACES;
-            self.places[last].1 += count;
+        if self.used == SLOTS {
+            let last = (self.first + SLOTS - 1) % SLOTS;
+            self.slots[last].1 += count;
             return;
         }
-        self.places[(self.first + self.used) % PLACES] = (now_ns, count);
+        self.slots[(self.first + self.used) % SLOTS] = (now_ns, count);
         self.used += 1;
     }
 
     fn pop(&mut self, mut count: u32) {
         self.held -= count;
         while count > 0 {
-            let oldest = &mut self.places[self.first].1;
+            let oldest = &mut self.slots[self.first].1;
             let gone = count.min(*oldest);
             *oldest -= gone;
             count -= gone;
             if *oldest == 0 {
-                (self.first, self.used) = ((self.first + 1) % PLACES, self.used - 1);
+                (self.first, self.used) = ((self.first + 1) % SLOTS, self.used - 1);
             }
         }
     }
@@ -74,9 +73,9 @@ mod tests {
 
     use super::*;
 
-    /// Random polls beside a queue with a place for each request.
+    /// Random polls, compared with a plain queue.
     #[test]
-    fn the_oldest_is_that_of_a_queue_and_never_later() {
+    fn the_oldest_arrival_is_never_later_than_in_a_plain_queue() {
         for most in [8_u64, 100] {
             let (mut seed, mut arrivals, mut queue) = (most, Arrivals::default(), VecDeque::new());
             let mut below = |limit: u64| {
@@ -91,13 +90,13 @@ mod tests {
                 let expected = queue.front().copied();
                 assert_eq!(arrivals.oldest_ns().is_some(), expected.is_some());
                 assert!(arrivals.oldest_ns() <= expected, "{arrivals:?}");
-                assert!(most > PLACES as u64 || arrivals.oldest_ns() == expected, "{arrivals:?}");
+                assert!(most > SLOTS as u64 || arrivals.oldest_ns() == expected, "{arrivals:?}");
             }
         }
     }
 
     #[test]
-    fn requests_of_which_nobody_has_told_come_with_the_first_poll() {
+    fn unreported_requests_arrive_with_the_first_poll() {
         let mut arrivals = Arrivals::default();
         arrivals.note(7, 0, 3);
         arrivals.note(8, 1, 4);
@@ -105,6 +104,6 @@ mod tests {
         arrivals.note(9, 0, 1);
         assert_eq!(arrivals.oldest_ns(), Some(8));
         arrivals.note(10, 2, 0);
-        assert_eq!(arrivals.oldest_ns(), None, "taken and answered by one poll");
+        assert_eq!(arrivals.oldest_ns(), None, "taken and completed in one poll");
     }
 }

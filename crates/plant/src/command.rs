@@ -1,44 +1,44 @@
-//! What a policy may ask for, what a plant says it can do, and what that costs.
+//! Commands of a policy, capabilities of a plant, and their costs.
 //!
-//! A policy asks for goals where it can ("asleep, but back within 50 us"); the plant chooses the means. Frequencies, quotas, power
-//! limits and bandwidth are knobs ([`crate::knob`]), all set by one command.
+//! A sleep command states a goal ("wake within 50 us"); the plant chooses the state. Frequencies, quotas, power limits and bandwidth caps
+//! are knobs ([`crate::knob`]), all set by one command.
 
 use crate::knob::{Cost, Kind, Knob, KnobId, Scope};
 use crate::reading::{Quantity, ReadingId, Source};
 use crate::topology::{CoreId, Depth, ThreadId};
 
-/// An order.
+/// A command of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Let `thread` live on `to`. Where `to` sleeps and has to be woken by software, its old home serves it until `to` is
-    /// awake; where `to` waits in the kernel for I/O threads of its own, it is sent at once.
+    /// Move `thread` to core `to`. If `to` sleeps and must be woken by software, the old core serves the thread until `to` is awake; if
+    /// `to` waits in the kernel for I/O threads of its own, the thread is sent at once.
     Move {
         /// The I/O thread.
         thread: ThreadId,
-        /// Its new home.
+        /// Its new core.
         to: CoreId,
     },
-    /// Let `core` rest as soon as it owns no I/O thread. Never the main core.
+    /// Put `core` to sleep as soon as it owns no I/O thread. Not the main core.
     Sleep {
         /// The core.
         core: CoreId,
-        /// How deep.
+        /// The required wake-up time.
         goal: SleepGoal,
     },
-    /// Let `core` poll. A moved I/O thread wakes its new home too; a policy says so all the same, and first.
+    /// Wake `core`. A moved I/O thread wakes its new core too; a policy sends the wake-up first all the same.
     Wake {
         /// The core.
         core: CoreId,
     },
-    /// How `thread` learns of completions and of requests from now on.
+    /// Set how `thread` waits for requests and completions.
     Completions {
         /// The I/O thread.
         thread: ThreadId,
         /// The mode.
         mode: CompletionMode,
     },
-    /// Set `knob` to `value`, or to the nearest that it takes. It may be refused later than other commands: the machine is asked
-    /// by another thread.
+    /// Set `knob` to `value`, or to the nearest supported value. A refusal may come later than for other commands, as another thread
+    /// accesses the machine.
     Set {
         /// The knob.
         knob: KnobId,
@@ -47,42 +47,42 @@ pub enum Command {
     },
 }
 
-/// How deep a core is to sleep: the deepest state from which it is back in time.
+/// Required wake-up time of a sleeping core: the plant chooses the deepest state that meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepGoal {
-    /// Most time from the wake-up to the first poll, in nanoseconds. Where no state keeps it, the shallowest is taken.
+    /// Longest time from the wake-up to the first poll, in nanoseconds. If no state meets it, the shallowest is used.
     pub wake_within_ns: u64,
 }
 
 impl SleepGoal {
-    /// The shallowest state there is: awake again as quickly as can be.
+    /// The shallowest state.
     pub const SHALLOWEST: Self = Self { wake_within_ns: 0 };
-    /// The deepest state there is, however long the way back.
+    /// The deepest state.
     pub const DEEPEST: Self = Self { wake_within_ns: u64::MAX };
 }
 
 /// How an I/O thread waits for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionMode {
-    /// Its reactor polls it all the time.
+    /// Its reactor polls it continuously.
     #[default]
     Poll,
-    /// Its reactor waits in the kernel until a socket, a device or a message has something.
+    /// Its reactor waits in the kernel for a socket, a device or a message.
     Interrupt,
-    /// Its reactor rests after a round that found nothing (hybrid polling). With several I/O threads on a core the shortest rest
-    /// counts; one that is to be polled leaves none.
+    /// Its reactor rests after an empty round (hybrid polling). With several I/O threads on a core the shortest rest applies; a thread in
+    /// [`Self::Poll`] prevents any.
     Hybrid {
-        /// Length of each rest while the I/O thread has nothing in progress, in nanoseconds.
+        /// Length of each rest while the I/O thread has no request in progress, in nanoseconds.
         idle_ns: u32,
-        /// How long each request may be left alone after it was polled, in nanoseconds; from then on the I/O thread is polled until it
-        /// completes ([`crate::Arrivals`]).
+        /// Rest after a request was polled, in nanoseconds; then the I/O thread is polled until the request completes
+        /// ([`crate::Arrivals`]).
         rest_ns: u32,
     },
 }
 
 impl CompletionMode {
-    /// How long an I/O thread that waits in this way may be left alone: `oldest_ns` is when its oldest request in progress came, if it has
-    /// any. `None` if it does not say, and is polled with the others.
+    /// Longest rest that an I/O thread in this mode allows; `oldest_ns` is the arrival of its oldest request in progress. `None` if the mode
+    /// sets no limit.
     #[must_use]
     pub fn rest_ns(self, oldest_ns: Option<u64>, now_ns: u64) -> Option<u64> {
         match (self, oldest_ns) {
@@ -96,85 +96,85 @@ impl CompletionMode {
     }
 }
 
-/// Why a plant did not do what it was told.
+/// Why a plant refused a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// An I/O thread is on its way to the core. (One that still owns I/O threads sleeps when they have left.)
+    /// An I/O thread is on its way to the core. (A core that still owns I/O threads sleeps once they have left.)
     #[error("an I/O thread is on its way to the core")]
     NotEmpty,
-    /// The main core does not sleep by a policy's command.
-    #[error("the main core does not sleep")]
+    /// A policy cannot put the main core to sleep.
+    #[error("a policy cannot put the main core to sleep")]
     MainCore,
-    /// There is no such core, I/O thread or knob any more.
-    #[error("there is no such core, I/O thread or knob")]
+    /// The core, I/O thread or knob does not exist.
+    #[error("the core, I/O thread or knob does not exist")]
     Unknown,
-    /// The plant cannot do this at all.
-    #[error("this machine cannot do that")]
+    /// The plant does not support the command.
+    #[error("this machine does not support the command")]
     Unsupported,
-    /// It was tried and did not succeed; another time it may.
-    #[error("it was tried and failed")]
+    /// The command failed; a retry may succeed.
+    #[error("the command failed; a retry may succeed")]
     Failed,
 }
 
-/// One way of sleeping, and its costs.
+/// A sleep state and its costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepCost {
     /// The depth.
     pub depth: Depth,
-    /// Time of the core that wakes another.
+    /// CPU time of the core that sends the wake-up.
     pub waker: Cost,
-    /// Time from then until the sleeper polls.
+    /// Time from then until the woken core polls.
     pub wake: Cost,
 }
 
-/// What a rest between two rounds costs ([`CompletionMode::Hybrid`]).
+/// Cost of a rest between two rounds ([`CompletionMode::Hybrid`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestCost {
-    /// CPU time of a rest, however long it is.
+    /// CPU time of a rest of any length.
     pub cpu: Cost,
-    /// Time that a rest takes longer than commanded.
+    /// Overrun of a rest.
     pub late: Cost,
 }
 
-/// What a plant can do, and what it costs.
+/// Capabilities of a plant and their costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Ways in which a core can sleep by command, from shallow to deep; empty if it cannot.
+    /// Sleep states that a command can select, from shallow to deep; empty if there are none.
     pub sleeps: Vec<SleepCost>,
-    /// Time that moving an I/O thread between polling cores takes; `None` if none can be moved.
+    /// Time to move an I/O thread between polling cores; `None` if it cannot be moved.
     pub moves: Option<Cost>,
     /// Whether I/O threads can wait in the kernel.
     pub interrupts: bool,
-    /// What it costs reactors to rest between rounds ([`CompletionMode::Hybrid`]); `None` if they cannot.
+    /// Cost of a rest between rounds ([`CompletionMode::Hybrid`]); `None` if unsupported.
     pub rests: Option<RestCost>,
-    /// CPU time that it costs to put the whole server to sleep and wake it again ([`crate::Next::awake_ns`]); `None` if it cannot sleep.
+    /// CPU time to put the whole server to sleep and wake it again ([`crate::Next::awake_ns`]); `None` if unsupported.
     pub server_sleep: Option<Cost>,
-    /// What can be set, by [`KnobId`].
+    /// Knobs, by [`KnobId`].
     pub knobs: Vec<Knob>,
-    /// What can be read, by [`ReadingId`].
+    /// Sources of readings, by [`ReadingId`].
     pub sources: Vec<Source>,
-    /// The drive of each namespace: the numbers of [`Scope::Namespace`] and [`Scope::Device`]. One that is not on a drive, or on an unknown one, is not
-    /// listed.
+    /// The drive of each namespace: the numbers of [`Scope::Namespace`] and [`Scope::Device`]. Namespaces without a known drive are
+    /// omitted.
     pub drives: Vec<(u32, u16)>,
-    /// The core group of each I/O thread, by [`ThreadId`]: threads of one group do one kind of work. Empty if all do the same.
+    /// The core group of each I/O thread, by [`ThreadId`]; threads of a group do the same kind of work. Empty for a single group.
     pub groups: Vec<u16>,
 }
 
 impl Capabilities {
-    /// The way of sleeping that serves a goal: the deepest that is back in time, else the shallowest.
+    /// The sleep state for a goal: the deepest that meets it, else the shallowest.
     #[must_use]
     pub fn sleep_for(&self, goal: SleepGoal) -> Option<SleepCost> {
         let in_time = self.sleeps.iter().rev().find(|sleep| sleep.wake.ns() <= goal.wake_within_ns);
         in_time.or(self.sleeps.first()).copied()
     }
 
-    /// The drive of a namespace, as far as it is known.
+    /// The drive of a namespace, if known.
     #[must_use]
     pub fn drive_of(&self, namespace: u32) -> Option<u16> {
         self.drives.iter().find(|(known, _)| *known == namespace).map(|&(_, drive)| drive)
     }
 
-    /// The knob of this number.
+    /// The knob with this id.
     #[must_use]
     pub fn knob(&self, id: KnobId) -> Option<&Knob> {
         self.knobs.get(id.index())
@@ -185,7 +185,7 @@ impl Capabilities {
         (0..).map(KnobId).zip(&self.knobs).filter(move |(_, knob)| knob.kind == kind)
     }
 
-    /// The knob of a kind at a place.
+    /// The knob of a kind and scope.
     #[must_use]
     pub fn find_knob(&self, scope: Scope, kind: Kind) -> Option<(KnobId, &Knob)> {
         self.knobs_of(kind).find(|(_, knob)| knob.scope == scope)
@@ -196,7 +196,7 @@ impl Capabilities {
         (0..).map(ReadingId).zip(&self.sources).filter(move |(_, source)| source.quantity == quantity)
     }
 
-    /// The source of a quantity at a place.
+    /// The source of a quantity and scope.
     #[must_use]
     pub fn find_source(&self, scope: Scope, quantity: Quantity) -> Option<(ReadingId, &Source)> {
         self.sources_of(quantity).find(|(_, source)| source.scope == scope)
@@ -209,7 +209,7 @@ mod tests {
     use crate::knob::Values;
 
     #[test]
-    fn a_thread_rests_when_idle_and_until_its_oldest_request_is_due() {
+    fn hybrid_rests_end_when_the_oldest_request_is_due() {
         let how = CompletionMode::Hybrid { idle_ns: 10, rest_ns: 40 };
         assert_eq!(how.rest_ns(None, 1_000), Some(10));
         let rests = [1_000, 1_015, 1_040, 5_000].map(|now_ns| how.rest_ns(Some(1_000), now_ns));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_takes_the_deepest_state_that_is_back_in_time() {
+    fn a_goal_selects_the_deepest_state_that_meets_it() {
         let cost = |depth, ns| SleepCost { depth, waker: Cost::Measured(0), wake: Cost::Measured(ns) };
         let sleeps = vec![cost(Depth::MonitorWait, 3_000), cost(Depth::SoftwareWait, 40_000)];
         let plant = Capabilities { sleeps, ..Capabilities::default() };
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_knob_is_found_by_its_place_and_kind() {
+    fn knobs_are_found_by_scope_and_kind() {
         let values = Values::List(vec![0, 1]);
         let knob = |scope, kind| Knob {
             scope,

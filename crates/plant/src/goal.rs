@@ -1,9 +1,9 @@
-//! What an operator asks of a policy.
+//! Goals that an operator sets for a policy.
 
 use crate::knob::Scope;
 use crate::reading::Stat;
 
-/// What an operator can ask for.
+/// A kind of goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// [`Goals::budget_uw`].
@@ -14,53 +14,53 @@ pub enum Goal {
     Priorities,
 }
 
-/// What holds until it is changed, at any moment, without another policy ([`crate::Policy::on_goals`]).
+/// The goals in force. They can change at any time while a policy runs ([`crate::Policy::on_goals`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Goals {
-    /// Most power that may be drawn, in microwatts; `None` for no limit.
+    /// Power budget in microwatts; `None` for no limit.
     pub budget_uw: Option<u64>,
-    /// How long requests may take, of the server or of a namespace; at most one of each. Without any it does not matter.
+    /// Latency tolerances of the server and of namespaces, at most one of each; empty for no limit.
     pub tolerances: Vec<Tolerance>,
-    /// What matters more than the rest: the higher the number, the later it is throttled. What is not named has 0.
+    /// Priorities: the higher the number, the later it is throttled. The default is 0.
     pub priorities: Vec<(Scope, u8)>,
-    /// Bandwidth that each namespace and each host of a priority keeps under a budget, in bytes a second.
+    /// Minimum bandwidth of each namespace and host of a priority under a budget, in bytes per second.
     pub minimums: Vec<(u8, u64)>,
 }
 
-/// How long the requests of the server or of a namespace may take.
+/// Upper bound of a latency statistic of the server or of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tolerance {
-    /// Whose requests: [`Scope::Server`] or an [`Scope::Namespace`].
+    /// [`Scope::Server`] or a [`Scope::Namespace`].
     pub scope: Scope,
-    /// The statistic of their latency that the bound is for ([`crate::Quantity::LatencyNs`]).
+    /// The bounded statistic ([`crate::Quantity::LatencyNs`]).
     pub stat: Stat,
-    /// The highest value it may have.
+    /// The bound.
     pub bound: Bound,
 }
 
-/// The highest value of a latency statistic.
+/// Upper bound of a latency statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Relative: so many millionths above the value without saving (the `plf` of PACER).
+    /// Relative: millionths above the value without power saving (`plf` of PACER).
     LossPpm(u32),
     /// Absolute, in nanoseconds.
     LatencyNs(u64),
 }
 
 impl Tolerance {
-    /// The form of PACER: the mean latency of all requests may exceed that without saving by so many millionths.
+    /// The tolerance of PACER: the mean latency of all requests may exceed that without power saving by `ppm` millionths.
     #[must_use]
     pub const fn mean_loss(ppm: u32) -> Self {
         Self { scope: Scope::Server, stat: Stat::Mean, bound: Bound::LossPpm(ppm) }
     }
 }
 
-/// A goal that a policy does not reach with all that it may set.
+/// A goal that a policy cannot reach with its knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable {
-    /// Which.
+    /// The goal.
     pub goal: Goal,
-    /// What is reached instead, in the goal's unit: for a budget the power that is drawn with everything at its lowest.
+    /// The reachable value in the goal's unit: for a budget the power with all knobs at their lowest.
     pub reached: u64,
 }
 
@@ -74,7 +74,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// For people.
+    /// The name for output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -101,13 +101,13 @@ impl Goals {
         self.priorities.iter().find(|(named, _)| *named == scope).map(|&(_, priority)| priority)
     }
 
-    /// The class of a host's requests to a namespace: the lower priority of both; one that is not named says nothing.
+    /// The class of a host's requests to a namespace: the lower of the two priorities, ignoring one that is not set.
     #[must_use]
     pub fn class(&self, host: Scope, namespace: Scope) -> u8 {
         [host, namespace].into_iter().filter_map(|of| self.named_priority(of)).min().unwrap_or(0)
     }
 
-    /// Bandwidth that a namespace or a host of this priority keeps, in bytes a second.
+    /// Minimum bandwidth of a namespace or host of this priority, in bytes per second.
     #[must_use]
     pub fn minimum(&self, priority: u8) -> u64 {
         self.minimums.iter().find(|(named, _)| *named == priority).map_or(0, |&(_, bytes_per_s)| bytes_per_s)
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_class_of_a_request_is_the_lower_priority_of_what_is_named() {
+    fn the_class_of_a_request_is_the_lower_configured_priority() {
         let (host, namespace) = (Scope::Host(1), Scope::Namespace(1));
         let class = |priorities: &[(Scope, u8)]| {
             Goals { priorities: priorities.to_vec(), ..Goals::default() }.class(host, namespace)

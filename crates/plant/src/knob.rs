@@ -1,13 +1,13 @@
-//! What a policy can set: the knobs of a plant, the values they take, and what setting one costs.
+//! The knobs of a plant, their values and their costs.
 //!
-//! A plant lists its knobs ([`crate::Capabilities::knobs`]); [`crate::Command::Set`] sets one. A knob keeps its number for as long
-//! as the plant runs: new ones are appended, and one whose place has gone keeps an empty list of values.
+//! A plant lists its knobs ([`crate::Capabilities::knobs`]); [`crate::Command::Set`] sets one. Knob ids are stable while the plant runs:
+//! new knobs are appended, and a knob whose device was removed keeps its id with an empty list of values.
 
 use std::fmt;
 
 use crate::topology::CoreId;
 
-/// What a knob sets, a source measures, or a priority is about.
+/// The component to which a knob, a source of readings, a tolerance or a priority applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// A core.
@@ -16,7 +16,7 @@ pub enum Scope {
     Package(u16),
     /// A drive.
     Device(u16),
-    /// A namespace, by a number that no other namespace of the server has.
+    /// A namespace, by its number, which is unique in the server.
     Namespace(u32),
     /// A host.
     Host(u32),
@@ -26,49 +26,49 @@ pub enum Scope {
     Server,
 }
 
-/// What a knob sets; the unit of its values stands in the name.
+/// The setting that a knob controls; the name contains the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Clock frequency of a core in kHz.
     FrequencyKhz,
     /// Power limit in microwatts.
     LimitUw,
-    /// CPU time that the worker cores may use together, in millionths of one core. The main core has no quota: it could not raise it again.
+    /// CPU time quota of all worker cores together, in millionths of one core. The main core has none, as it must be able to raise the quota.
     QuotaPpm,
-    /// Period in which the CPU time of `QuotaPpm` may be used, in nanoseconds: the longer, the fewer and the longer the stalls.
+    /// Period of the quota in nanoseconds: a longer period causes fewer and longer stalls.
     QuotaPeriodNs,
-    /// Whether a core is part of the system: 0 or 1.
+    /// Whether a core is online: 0 or 1.
     Online,
     /// NVMe power state; 0 is the fastest.
     PowerState,
-    /// Longest wake-up time of the idle states that a drive may enter by itself (NVMe: APST), in nanoseconds; 0: it enters none.
+    /// Longest wake-up time of the idle states that a drive may enter autonomously (NVMe APST), in nanoseconds; 0 disables them.
     WakeLimitNs,
-    /// Most bytes a second.
+    /// Bandwidth limit in bytes per second.
     BytesPerS,
     /// Rate of background work, in millionths of its highest.
     RatePpm,
 }
 
-/// The values that a knob takes.
+/// The supported values of a knob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// From the lowest in equal steps, and the highest.
+    /// From `min` in equal steps, and `max`.
     Range {
         /// The lowest.
         min: u64,
         /// The highest.
         max: u64,
-        /// From one to the next; at least 1.
+        /// Distance of two values; at least 1.
         step: u64,
     },
-    /// These, from the lowest up.
+    /// These values, in ascending order.
     List(Vec<u64>),
 }
 
-/// A time in nanoseconds, measured on this machine or assumed.
+/// A time in nanoseconds, with its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// As measured on this machine; in a simulated machine, as it takes.
+    /// Measured on this machine, or exact in a simulated one.
     Measured(u64),
     /// Measured on another machine, or estimated.
     Assumed(u64),
@@ -78,20 +78,20 @@ pub enum Cost {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KnobId(pub u16);
 
-/// Something that can be set. The plant puts it back when the policy that set it ends.
+/// A knob. The plant restores its initial value when the policy that set it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knob {
-    /// What it is a knob of.
+    /// The component it applies to.
     pub scope: Scope,
-    /// What it sets.
+    /// The setting it controls.
     pub kind: Kind,
-    /// What it can be set to.
+    /// The supported values.
     pub values: Values,
-    /// The value as it was found, to which it is put back.
+    /// The initial value, which the plant restores.
     pub initial: u64,
-    /// Time of the main core for each setting.
+    /// CPU time of the main core to set it.
     pub caller: Cost,
-    /// Time from then until the value holds.
+    /// Time from then until the value takes effect.
     pub effect: Cost,
 }
 
@@ -113,7 +113,7 @@ impl Cost {
 }
 
 impl Cost {
-    /// So many nanoseconds more, of the same kind.
+    /// Adds `more_ns`, keeping the origin.
     #[must_use]
     pub fn plus(self, more_ns: u64) -> Self {
         match self {
@@ -151,8 +151,7 @@ impl Values {
         }
     }
 
-    /// The value nearest to `value`, the higher of two as near; of a range a step from the lowest, or the highest.
-    /// `None` if there are no values.
+    /// The supported value nearest to `value`, the higher one of two equally near; `None` if there are no values.
     #[must_use]
     pub fn nearest(&self, value: u64) -> Option<u64> {
         match *self {
@@ -197,7 +196,7 @@ mod tests {
     const RANGE: Values = Values::Range { min: 400, max: 3_650, step: 100 };
 
     #[test]
-    fn the_nearest_value_is_a_step_from_the_lowest_or_the_highest() {
+    fn the_nearest_value_of_a_range_is_on_a_step_or_the_maximum() {
         let nearest = [0, 449, 450, 3_550, 3_650, u64::MAX].map(|value| RANGE.nearest(value));
         assert_eq!(nearest, [400, 400, 500, 3_600, 3_650, 3_650].map(Some));
         let odd = Values::Range { min: 0, max: 9, step: 3 };
@@ -210,16 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn a_list_takes_its_own_values_only() {
+    fn a_list_supports_only_its_values() {
         let list = Values::List(vec![1, 4, 16]);
         assert_eq!([0, 2, 10, 99].map(|value| list.nearest(value)), [1, 1, 16, 16].map(Some));
         assert_eq!([0, 1, 4, 16].map(|value| list.up(value)), [1, 4, 16, 16]);
         assert_eq!([1, 4, 5, 99].map(|value| list.down(value)), [1, 1, 4, 16]);
-        assert_eq!(Values::List(Vec::new()).nearest(7), None, "its place has gone");
+        assert_eq!(Values::List(Vec::new()).nearest(7), None, "its device was removed");
     }
 
     #[test]
-    fn steps_end_at_the_ends() {
+    fn steps_stop_at_the_limits() {
         assert_eq!([0, 400, 3_600, 3_650].map(|value| RANGE.up(value)), [400, 500, 3_650, 3_650]);
         assert_eq!([0, 400, 450, 3_650].map(|value| RANGE.down(value)), [400, 400, 400, 3_550]);
     }

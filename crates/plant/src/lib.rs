@@ -1,14 +1,13 @@
-//! The language between policies and plants.
+//! The interface between policies and plants.
 //!
-//! A *policy* decides: samples in, commands out. It owns no clock, no thread, no file and no random source. A *plant* is
-//! what is being controlled: the reactors of a server, or a simulated machine. The same policy object drives both, so what
-//! is shown in one holds in the other. This crate is all that they share; it knows nobody.
+//! A *policy* maps samples to commands. It owns no clock, thread, file or random source. A *plant* is the controlled system: the reactors
+//! of a server, or a simulated machine. The same policy object drives both. This crate depends on neither.
 //!
-//! [`policy`] is the contract and fits on one screen. [`topology`] says what a machine's cores are, [`sample`] what a plant
-//! tells, [`command`] what a policy may ask for and what that costs, [`knob`] what it can set, [`reading`] what it can be
-//! told of watts, bytes and latencies, [`arrivals`] when requests came, [`goal`] what an operator asks for, [`profile`] what a machine's states burn.
+//! [`policy`] is the trait. [`topology`] describes cores, [`sample`] a plant's counters, [`command`] commands and capabilities, [`knob`]
+//! settings, [`reading`] measurements, [`arrivals`] arrival times of requests, [`goal`] the operator's goals, [`profile`] the power of a
+//! machine's states.
 //!
-//! Units stand in names: `_ns` nanoseconds, `_uw` microwatts, `_khz` kilohertz, `_permille` thousandths.
+//! Names contain units: `_ns` nanoseconds, `_uw` microwatts, `_khz` kilohertz, `_ppm` millionths.
 
 pub mod arrivals;
 pub mod command;

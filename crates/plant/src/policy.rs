@@ -1,14 +1,13 @@
-//! The contract: what a plant calls, and what a policy promises.
+//! The trait that every policy implements.
 //!
-//! A plant calls [`Policy::start`] once and then the other methods one at a time, always from the main core. Commands are
-//! appended to `out` in the order in which they are to begin. They take effect later, and can fail
-//! ([`Policy::on_refused`]); what really holds is in the next [`Sample`]. What a policy has set of the machine
-//! ([`Command::Set`]) the plant puts back when it ends.
+//! A plant calls [`Policy::start`] once and then the other methods one at a time, always from the main core. Commands are appended to
+//! `out` in the order in which they begin. They take effect later and can fail ([`Policy::on_refused`]); the next [`Sample`] has the
+//! actual state. When a policy ends, the plant restores the knobs that it has set ([`Command::Set`]).
 //!
-//! Each answer says the earliest moment at which the policy could command something even if no request arrives until
-//! then. A plant may leave out every quiet tick, and every interval in which no request arrived and none was in progress,
-//! before that moment: **with and without them the commands are the same**. Every policy has a property test of that. It is what
-//! lets a whole server sleep, and a simulator skip an idle hour.
+//! Each method returns the earliest time at which the policy could issue a command if no request arrives until then. Before that time a
+//! plant may skip every tick without requests, and every interval without arrivals and requests in progress: **the commands are the same
+//! with and without them**. Every policy has a property test for this. It allows the whole server to sleep, and the simulator to skip
+//! idle time.
 
 use crate::command::{Capabilities, Command, Refusal};
 use crate::goal::{Component, Goal, Goals, Unreachable};
@@ -16,133 +15,131 @@ use crate::reading::ReadingId;
 use crate::sample::{CoreSample, Sample, Tick};
 use crate::topology::{CoreId, Topology};
 
-/// No moment at all, or no end.
+/// No time; unlimited.
 pub const NEVER: u64 = u64::MAX;
 
-/// A pure decision: samples in, commands out.
+/// A policy: samples in, commands out.
 pub trait Policy: Send {
-    /// The name by which an operator chooses it.
+    /// The name in the configuration.
     fn name(&self) -> &'static str;
 
-    /// What has to be gathered for it. Asked after [`Policy::start`], [`Policy::on_goals`] and [`Policy::on_plant`], so it may depend
-    /// on what the plant has and on what the operator asks for.
+    /// The samples it needs. Called after [`Policy::start`], [`Policy::on_goals`] and [`Policy::on_plant`], so it may depend on the plant
+    /// and the goals.
     fn wants(&self) -> Wants;
 
-    /// Takes over a plant as it is: a policy that was in charge before may have left cores asleep and I/O threads anywhere.
+    /// Starts on a plant in any state: a previous policy may have left cores asleep and I/O threads anywhere.
     ///
     /// # Errors
-    /// If a command that it cannot do without is beyond the plant.
+    /// If the plant does not support a command that the policy requires.
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported>;
 
-    /// What arrived since the last tick. Comes as often as [`Wants::tick_ns`] says, or later, or never while it is quiet.
+    /// Requests since the last tick. Called every [`Wants::tick_ns`] or later, and not at all without requests.
     fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
         Next::NEVER
     }
 
-    /// What cores and I/O threads did. Comes as often as [`Wants::interval_ns`] says, or later.
+    /// Activity of cores and I/O threads. Called every [`Wants::interval_ns`] or later.
     fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         Next::NEVER
     }
 
-    /// Whether it acts on a goal. Whoever sets one that the policy does not use is told so.
+    /// Whether the policy acts on a goal. Setting an unused goal gives a warning.
     fn uses(&self, _goal: Goal) -> bool {
         false
     }
 
-    /// The goal that it does not reach at present, if there is one.
+    /// The goal that it cannot reach at present, if any.
     fn unreachable(&self) -> Option<Unreachable> {
         None
     }
 
-    /// The component that limits throughput under the goals at present, where the policy has found out.
+    /// The component that limits throughput under the present goals, if known.
     fn bottleneck(&self) -> Option<Component> {
         None
     }
 
-    /// Other goals hold from now on. The next tick or interval comes, quiet or not.
+    /// The goals have changed. The next tick or interval is not skipped.
     fn on_goals(&mut self, _now_ns: u64, _goals: &Goals, _out: &mut Vec<Command>) {}
 
-    /// Namespaces, hosts or devices have come or gone. Knobs and sources keep their numbers. The next tick or interval
-    /// comes.
+    /// Namespaces, hosts or devices were added or removed. Knobs and sources keep their ids. The next tick or interval is not skipped.
     fn on_plant(&mut self, _now_ns: u64, _capabilities: &Capabilities, _out: &mut Vec<Command>) {}
 
-    /// The plant could not do `command`. A knob that failed is not to be set again at once, as each try may take the plant long; with any
+    /// The plant refused `command`. After [`Refusal::Failed`] the policy must not retry at once, as each attempt may take long; after any
     /// other refusal not before the plant has changed.
     fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
 
-    /// The whole server has slept until now, and ticks with it: the time was quiet.
+    /// The whole server has slept until now; there were no requests.
     fn on_resume(&mut self, _now_ns: u64) {}
 
-    /// What it sees, for people.
+    /// The policy's state, for display.
     fn view(&self) -> View {
         View::new()
     }
 }
 
-/// What a policy answers, valid until it answers again.
+/// A policy's next deadline, valid until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// The earliest moment at which it could command something although nothing arrives, in nanoseconds; or [`NEVER`].
+    /// The earliest time at which it could issue a command without arrivals, in nanoseconds; or [`NEVER`].
     pub needed_ns: u64,
-    /// How long the server stays awake after the last request, in nanoseconds, before every core waits in the kernel
-    /// (`server-sleep`); or [`NEVER`].
+    /// Time after the last request until every core waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`].
     pub awake_ns: u64,
 }
 
 impl Next {
-    /// Needs nothing, and keeps the server awake.
+    /// No deadline; keeps the server awake.
     pub const NEVER: Self = Self::at(NEVER);
 
-    /// Needed at `needed_ns`, and keeps the server awake.
+    /// A deadline at `needed_ns`; keeps the server awake.
     #[must_use]
     pub const fn at(needed_ns: u64) -> Self {
         Self { needed_ns, awake_ns: NEVER }
     }
 }
 
-/// What a policy wants to be told, and how often.
+/// The samples a policy needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// Time between two ticks in nanoseconds; `None` for no ticks.
     pub tick_ns: Option<u64>,
-    /// Whether ticks carry busy times beside request counts.
+    /// Whether ticks contain busy times.
     pub tick_busy: bool,
     /// Time between two intervals in nanoseconds; `None` for none.
     pub interval_ns: Option<u64>,
-    /// Whether intervals carry how many requests were answered, and how long they were in progress.
+    /// Whether intervals contain answered requests and their time in progress.
     pub service: bool,
-    /// Which readings intervals carry; no others are gathered.
+    /// The readings in intervals; no others are taken.
     pub readings: Vec<ReadingId>,
 }
 
-/// A plant as a policy finds it.
+/// The state of a plant when a policy starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
     /// The cores.
     pub topology: &'a Topology,
-    /// What the plant can do, and what that costs.
+    /// Capabilities and their costs.
     pub capabilities: &'a Capabilities,
     /// The state of each core, by [`CoreId`].
     pub cores: &'a [CoreSample],
-    /// Where each I/O thread lives, by [`crate::ThreadId`].
+    /// The core of each I/O thread, by [`crate::ThreadId`].
     pub homes: &'a [CoreId],
-    /// What the operator asks for.
+    /// The operator's goals.
     pub goals: &'a Goals,
 }
 
-/// A policy needs what a plant cannot do.
+/// A policy requires a feature that the plant does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy {policy} needs {feature}, which is not available here: {remedy}")]
 pub struct Unsupported {
     /// The policy.
     pub policy: &'static str,
-    /// The command without a substitute.
+    /// The missing feature.
     pub feature: &'static str,
-    /// What would bring it, or what to use instead.
+    /// How to get it, or what to use instead.
     pub remedy: &'static str,
 }
 
-/// What a policy sees, as names and values for people; units stand in the names.
+/// State of a policy for display, as names (with units) and values.
 pub type View = Vec<(&'static str, String)>;

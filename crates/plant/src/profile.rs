@@ -1,8 +1,7 @@
-//! What a machine burns in which state, as a file says it (`profiles/*.toml`).
+//! Power of a machine by core state, from a profile (`profiles/*.toml`).
 //!
-//! A profile holds what is taken as given, each figure with its source. Watts that follow from one are *modelled*, and every
-//! output that shows them says so and names the profile. The files hold more than is read here: the simulator's part
-//! (frequencies, costs, sources) is the lab's to read and to check.
+//! A profile holds published figures with their sources. Power computed from it is *modelled*, and every output says so and names the
+//! profile. The simulator's part of the files (frequencies, costs) is read and checked by the lab.
 
 use serde::Deserialize;
 
@@ -11,17 +10,17 @@ use crate::topology::Depth;
 /// The power of a machine's cores by state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PowerProfile {
-    /// The name that outputs give.
+    /// The name in outputs.
     pub name: String,
-    /// Where the figures are from.
+    /// The source of the figures.
     pub source: String,
-    /// Logical cores that the figures of `cpu_uw` are about, all in the same state.
+    /// Number of logical cores that `cpu_uw` covers, all in the same state.
     pub cores: u32,
     /// Power of the whole CPU, by state.
     pub cpu_uw: StatePower,
 }
 
-/// What is read of a file.
+/// The keys read here.
 #[derive(Deserialize)]
 struct File {
     name: String,
@@ -40,20 +39,20 @@ struct Power {
 pub struct StatePower {
     /// Every core polls at the highest frequency.
     pub poll: u64,
-    /// Every core is in a shallow sleep.
+    /// Every core is in shallow sleep.
     pub shallow: u64,
-    /// Every core is in a deep sleep.
+    /// Every core is in deep sleep.
     pub deep: u64,
 }
 
-/// Why a profile cannot be used.
+/// An invalid profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// It is not written as a profile is.
-    #[error("the profile cannot be read: {0}")]
+    /// A syntax error.
+    #[error("invalid profile: {0}")]
     Syntax(toml::de::Error),
-    /// Its figures contradict each other.
-    #[error("profile {0}: a sleep must not burn more than a shallower one, and there must be a core")]
+    /// The figures are inconsistent.
+    #[error("profile {0}: a deeper state must not draw more power than a shallower one, and cores must be at least 1")]
     Order(String),
 }
 
@@ -64,10 +63,10 @@ impl From<toml::de::Error> for ProfileError {
 }
 
 impl PowerProfile {
-    /// Reads a profile.
+    /// Parses a profile.
     ///
     /// # Errors
-    /// If it is not written as a profile is, or a deeper state burns more than a shallower one.
+    /// On a syntax error, or if a deeper state draws more power than a shallower one.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
         let File { name, source, cores, power: Power { cpu_uw } } = toml::from_str(text)?;
         if cores == 0 || cpu_uw.poll < cpu_uw.shallow || cpu_uw.shallow < cpu_uw.deep {
@@ -76,8 +75,8 @@ impl PowerProfile {
         Ok(Self { name, source, cores, cpu_uw })
     }
 
-    /// What one logical core adds by being at `depth` rather than deep asleep, in microwatts: an equal share of what all
-    /// add together. The states between those that were measured are not known better than that.
+    /// Power of one logical core at `depth` above deep sleep, in microwatts: an equal share of all cores together. States between the
+    /// measured ones have the power of the nearest measured one.
     #[must_use]
     pub fn core_uw(&self, depth: Depth) -> u64 {
         let StatePower { poll, shallow, deep } = self.cpu_uw;
@@ -97,16 +96,16 @@ mod tests {
     const SANDMAN: &str = include_str!("../../../profiles/sandman-epyc-9454p.toml");
 
     #[test]
-    fn the_paper_s_machine_is_read() {
+    fn the_sandman_profile_is_parsed() {
         let profile = PowerProfile::parse(SANDMAN).unwrap();
-        // Table 2: 48 polling cores burn 244 W, in C-1 134 W, in C-N 52 W.
+        // Table 2: 48 polling cores draw 244 W, in C-1 134 W, in C-N 52 W.
         assert_eq!(profile.core_uw(Depth::Poll), (244_000_000 - 52_000_000) / 48);
         assert_eq!(profile.core_uw(Depth::MonitorWait), (134_000_000 - 52_000_000) / 48);
         assert_eq!(profile.core_uw(Depth::ServerSleep), 0);
     }
 
     #[test]
-    fn contradictions_are_refused() {
+    fn inconsistent_profiles_are_refused() {
         let swapped = SANDMAN.replace("244_000_000", "44_000_000");
         assert!(matches!(PowerProfile::parse(&swapped), Err(ProfileError::Order(_))));
         assert!(matches!(PowerProfile::parse("name = 3"), Err(ProfileError::Syntax(_))));

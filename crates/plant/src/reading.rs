@@ -1,39 +1,39 @@
-//! What a policy can be told beyond cores and I/O threads: watts, bytes a second, latencies, each with its age.
+//! Readings: measured power, bandwidth and latency, each with its age.
 //!
-//! A plant lists its sources ([`crate::Capabilities::sources`]), a policy names those that it wants ([`crate::Wants::readings`]), and the
-//! plant gathers no others. A source measures one window after the other; what it says of a window is known some time after its end.
-//! Readings make no interval necessary: a policy that has to see one says so in its answers. A source keeps its number for as long as
-//! the plant runs: new ones are appended, and one whose place has gone goes stale.
+//! A plant lists its sources ([`crate::Capabilities::sources`]); a policy selects some ([`crate::Wants::readings`]), and the plant reads
+//! no others. A source measures consecutive windows; the value of a window is available some time after its end. Readings do not trigger
+//! intervals: a policy requests those with its deadlines. Source ids are stable while the plant runs: new sources are appended, and a
+//! removed one goes stale.
 
 use crate::knob::{Cost, Scope};
 
-/// What a source measures; the unit of its values stands in the name.
+/// The quantity a source measures; the name contains the unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quantity {
     /// Mean power in microwatts.
     PowerUw,
-    /// Bytes read and written a second.
+    /// Bytes read and written per second.
     BytesPerS,
-    /// Bytes read a second.
+    /// Bytes read per second.
     ReadBytesPerS,
-    /// Bytes written a second.
+    /// Bytes written per second.
     WrittenBytesPerS,
-    /// Time from when a request's bytes were at the socket until its answer was, in nanoseconds.
+    /// Time from the arrival of a request at the socket until its response is there, in nanoseconds.
     LatencyNs(Stat),
-    /// The frequency that a core ran at, in kHz.
+    /// The actual frequency of a core in kHz.
     DeliveredKhz,
-    /// Background work that is still to be done, in bytes.
+    /// Pending background work in bytes.
     BacklogBytes,
 }
 
-/// What is taken of many values.
+/// A statistic of latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stat {
-    /// Their mean.
+    /// The mean.
     Mean,
-    /// The value that half of them do not exceed.
+    /// The median.
     P50,
-    /// The value that 99 % of them do not exceed.
+    /// The 99th percentile.
     P99,
 }
 
@@ -41,44 +41,44 @@ pub enum Stat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReadingId(pub u16);
 
-/// Something that is measured.
+/// A source of readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// What is measured.
+    /// The measured component.
     pub scope: Scope,
-    /// Which quantity of it.
+    /// The measured quantity.
     pub quantity: Quantity,
     /// Length of a window in nanoseconds.
     pub window_ns: u64,
-    /// Time from the end of a window until its value is known.
+    /// Time from the end of a window until its value is available.
     pub lag: Cost,
 }
 
-/// What a source has said of a window.
+/// The value of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// When it ended, in nanoseconds.
+    /// Its end in nanoseconds.
     pub ended_ns: u64,
-    /// The value; `None` if there was nothing to measure, such as the latency of no request.
+    /// The value; `None` if there was nothing to measure, such as latency without requests.
     pub value: Option<u64>,
 }
 
-/// What a policy is told of a source.
+/// A reading as a policy receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The source.
     pub id: ReadingId,
-    /// Its value of the last window; `None` if there was nothing to measure, or the reading is stale.
+    /// The value of the last window; `None` if there was nothing to measure, or the reading is stale.
     pub value: Option<u64>,
     /// Time since that window ended, in nanoseconds; `u64::MAX` if there was none.
     pub age_ns: u64,
 }
 
 impl Stat {
-    /// All, in the order in which they are declared.
+    /// All statistics, in declaration order.
     pub const ALL: [Self; 3] = [Self::Mean, Self::P50, Self::P99];
 
-    /// As it is written: `mean`, `p50` or `p99`.
+    /// The name: `mean`, `p50` or `p99`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -98,13 +98,13 @@ impl ReadingId {
 }
 
 impl Source {
-    /// Whether a reading of this age is stale: another window should have been known for as long as a window is.
+    /// Whether a reading of this age is stale: a later window is overdue by at least one window length.
     #[must_use]
     pub fn is_stale(&self, age_ns: u64) -> bool {
         age_ns > self.lag.ns().saturating_add(self.window_ns.saturating_mul(2))
     }
 
-    /// What a policy is told at `now_ns` if this is the last window that is known.
+    /// The reading at `now_ns`, given the last available window.
     #[must_use]
     pub fn reading(&self, id: ReadingId, last: Option<Window>, now_ns: u64) -> Reading {
         let age_ns = last.map_or(u64::MAX, |window| now_ns.saturating_sub(window.ended_ns));

@@ -1,9 +1,9 @@
-//! Cores, which of them are siblings, and the words for how deep one sleeps.
+//! Cores, their siblings and sleep depths.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A core of a plant: a reactor, or a simulated logical core. Numbered from 0 without gaps, whatever the CPU's number is.
+/// A core of a plant: a reactor, or a simulated logical core. Numbered from 0 without gaps, independently of the CPU number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CoreId(pub u16);
 
@@ -27,10 +27,10 @@ impl ThreadId {
     }
 }
 
-/// How a core rests, from shallow to deep (design section 5).
+/// Sleep depth of a core, from shallow to deep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Depth {
-    /// Not at all: it polls.
+    /// Awake and polling.
     Poll,
     /// In a wait instruction that a store to the next slot of its event ring ends: `umwait`, `mwaitx`, `wfet`, `wfe`.
     MonitorWait,
@@ -38,7 +38,7 @@ pub enum Depth {
     SoftwareWait,
     /// In the kernel together with every other core, the main core included.
     ServerSleep,
-    /// Taken from the system.
+    /// Taken offline.
     Offline,
 }
 
@@ -46,7 +46,7 @@ impl Depth {
     /// Every depth, from shallow to deep.
     pub const ALL: [Self; 5] = [Self::Poll, Self::MonitorWait, Self::SoftwareWait, Self::ServerSleep, Self::Offline];
 
-    /// The name in the configuration and in every output.
+    /// The name in configuration and output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl FromStr for Depth {
     }
 }
 
-/// The cores of a plant. One of them is the main core, which never sleeps by a policy's command.
+/// The cores of a plant. One is the main core, which a policy cannot put to sleep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     main: CoreId,
@@ -80,25 +80,25 @@ pub struct Topology {
     siblings: Vec<Option<CoreId>>,
 }
 
-/// Why a list of siblings is none.
+/// An invalid topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// There is no core.
     #[error("a plant needs at least one core")]
     Empty,
-    /// The main core is not among the cores.
-    #[error("the main core {0} is not among the cores")]
+    /// The main core does not exist.
+    #[error("the main core {0} is not one of the cores")]
     Main(usize),
-    /// A core's sibling does not have that core as its sibling, or is the core itself.
-    #[error("core {0} and its sibling do not name each other")]
+    /// The sibling relation is not symmetric, or a core is its own sibling.
+    #[error("core {0} and its sibling do not refer to each other")]
     Sibling(usize),
 }
 
 impl Topology {
-    /// Cores with these siblings, by core.
+    /// Creates a topology from the sibling of each core.
     ///
     /// # Errors
-    /// If there is no core, the main core is not among them, or two cores do not agree that they are siblings.
+    /// If there is no core, the main core does not exist, or the sibling relation is not symmetric.
     pub fn new(main: CoreId, siblings: Vec<Option<CoreId>>) -> Result<Self, TopologyError> {
         if siblings.is_empty() {
             return Err(TopologyError::Empty);
@@ -124,7 +124,7 @@ impl Topology {
         Self::new(CoreId(0), vec![None; usize::from(cores)])
     }
 
-    /// `cores` cores of which 0 and 1, 2 and 3, and so on are siblings; the first is the main core.
+    /// `cores` cores in sibling pairs (0 and 1, 2 and 3, ...); the first is the main core.
     ///
     /// # Errors
     /// If `cores` is 0.
@@ -145,7 +145,7 @@ impl Topology {
         self.siblings.len()
     }
 
-    /// Never: a plant has at least one core.
+    /// Always false: a plant has at least one core.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn siblings_name_each_other() {
+    fn siblings_are_symmetric() {
         let paired = Topology::paired(5).unwrap();
         assert_eq!(paired.sibling(CoreId(2)), Some(CoreId(3)));
         assert_eq!(paired.sibling(CoreId(3)), Some(CoreId(2)));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn depths_have_names_that_are_read_back() {
+    fn depth_names_parse_back() {
         for depth in Depth::ALL {
             assert_eq!(depth.name().parse(), Ok(depth));
         }

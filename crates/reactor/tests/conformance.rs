@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use pilotlight_conformance::script::Board;
-use pilotlight_conformance::{Plant, Setup, Turn, suite};
+use pilotlight_conformance::{Plant, PolicyAndBoard, Setup, suite};
 use pilotlight_plant::{
     CoreId, CoreState, Cost, Kind, Knob, KnobId, Policy, Quantity, ReadingId, Refusal, Scope, Source, Values, Window,
 };
@@ -115,7 +115,7 @@ impl Plant for Live {
         drive(setup, (policy, board.clone()), None)
     }
 
-    fn exchange(&mut self, setup: &Setup, first: Turn, second: Turn) {
+    fn exchange(&mut self, setup: &Setup, first: PolicyAndBoard, second: PolicyAndBoard) {
         drive(setup, first, Some(second));
     }
 
@@ -135,7 +135,7 @@ fn classes(setup: &Setup) -> Vec<Option<u8>> {
 }
 
 /// Runs a policy until it is done, and then the next one, if there is one.
-fn drive(setup: &Setup, (policy, board): Turn, second: Option<Turn>) -> Vec<u64> {
+fn drive(setup: &Setup, (policy, board): PolicyAndBoard, second: Option<PolicyAndBoard>) -> Vec<u64> {
     let (knobs, readings) = (Arc::new(Switch::default()), Arc::new(meter()));
     let options = RuntimeOptions::new(vec![None; setup.cores.into()], Idle::Yield);
     let options = RuntimeOptions {

@@ -1,6 +1,6 @@
-//! Counts of latencies in buckets of at most 1/128 of their value.
+//! Latency histogram with buckets no wider than 1/128 of their value.
 
-/// A histogram of nanoseconds up to about 18 hours; what is longer counts as that.
+/// A histogram of nanoseconds; values above about 18 hours count as that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -9,9 +9,9 @@ pub struct Histogram {
     max: u64,
 }
 
-/// Buckets to each power of two, as a power of two.
+/// Buckets per power of two, as a power of two.
 const FINE: u32 = 7;
-/// Values below this have a bucket each.
+/// Each value below this has its own bucket.
 const EXACT: u64 = 1 << (FINE + 1);
 /// Beyond 2^46 ns.
 const LAST: u64 = (1 << 46) - 1;
@@ -61,8 +61,8 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Adds all values of another, each as often as `weight` says. Buckets hold whole numbers: what is left of one goes to the
-    /// next, and what is left at the end stays in `carry`, so that no value is lost or made up over many calls.
+    /// Adds all values of another, times `weight`. Counts are whole numbers: the remainder of a bucket is carried to the next, and the last
+    /// one to the next call in `carry`.
     pub fn merge_weighted(&mut self, other: &Self, weight: f64, carry: &mut f64) {
         for (mine, &theirs) in self.counts.iter_mut().zip(&other.counts).filter(|&(_, &theirs)| theirs > 0) {
             let exact = theirs as f64 * weight + *carry;
@@ -75,31 +75,31 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// How many values.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean in nanoseconds; 0 if there are none.
+    /// The mean in nanoseconds; 0 without values.
     #[must_use]
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// Their sum in nanoseconds.
+    /// The sum in nanoseconds.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The largest, in nanoseconds.
+    /// The maximum in nanoseconds.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The value that a share of all do not exceed, in nanoseconds, at most 1/128 too large; 0 if there are none.
+    /// The quantile `share` in nanoseconds, at most 1/128 too large; 0 without values.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         let rank = ((share * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
@@ -113,7 +113,7 @@ impl Histogram {
         0
     }
 
-    /// `(largest value, count)` of every bucket that is not empty, in rising order.
+    /// `(largest value, count)` of every non-empty bucket, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.counts.iter().enumerate().filter(|&(_, &count)| count > 0).map(|(at, &count)| (upper(at), count))
     }
@@ -127,14 +127,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_holds_its_value_and_is_narrow(value in 0..=LAST) {
+        fn buckets_contain_their_values_and_are_narrow(value in 0..=LAST) {
             let upper = upper(bucket(value));
             prop_assert!(upper >= value);
             prop_assert!(upper - value <= value / 128);
         }
 
         #[test]
-        fn whole_weights_are_merging_as_often(values in prop::collection::vec(0..1_000_000_u64, 1..50), weight in 1..20_u64) {
+        fn a_whole_weight_equals_repeated_merging(values in prop::collection::vec(0..1_000_000_u64, 1..50), weight in 1..20_u64) {
             let (mut one, mut often, mut weighted) = (Histogram::default(), Histogram::default(), Histogram::default());
             values.iter().for_each(|&value| one.record(value));
             (0..weight).for_each(|_| often.merge(&one));
@@ -147,7 +147,7 @@ mod tests {
         }
 
         #[test]
-        fn quantiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(0..1_000_000_u64, 1..200), share in 0.01..1.0_f64) {
+        fn quantiles_match_sorted_values(mut values in prop::collection::vec(0..1_000_000_u64, 1..200), share in 0.01..1.0_f64) {
             let mut histogram = Histogram::default();
             values.iter().for_each(|&value| histogram.record(value));
             values.sort_unstable();

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// How a request is had done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum IoMethod {
     /// A synchronous call; the kernel wakes the job at an interrupt.
     Interrupt,
     /// A synchronous call that looks at the queue until the request is done.
@@ -23,7 +23,7 @@ pub enum Way {
     Bypass,
 }
 
-impl Way {
+impl IoMethod {
     /// Whether a job has one request in progress, whatever depth is asked.
     #[must_use]
     pub fn is_synchronous(self) -> bool {
@@ -105,12 +105,12 @@ pub struct Job {
     pub background: bool,
     /// Cores that it may run on: the first, and how many.
     pub cores: (u16, u16),
-    /// The core of the kernel's thread that submits for it ([`Way::UringPolled`]).
+    /// The core of the kernel's thread that submits for it ([`IoMethod::UringPolled`]).
     pub helper: u16,
     /// Which of [`Scheduled::quotas`] limits its processor time.
     pub quota: Option<u16>,
     /// How requests are had done.
-    pub way: Way,
+    pub method: IoMethod,
     /// Requests in progress.
     pub depth: u32,
     /// The drive that they go to.
@@ -164,7 +164,7 @@ impl Default for Job {
             cores: (0, 1),
             helper: 0,
             quota: None,
-            way: Way::Interrupt,
+            method: IoMethod::Interrupt,
             depth: 1,
             drive: 0,
             bytes: 4_096,

@@ -1,8 +1,8 @@
-//! A plant made of events: cores, queues, drives, network and power of the papers' machines, in simulated time.
+//! A discrete-event simulator of a storage server: cores, queues, drives, network and power.
 //!
 //! Deterministic: one scenario and one seed give one trace, byte for byte.
 
-pub mod accountant;
+pub mod audit;
 pub mod engine;
 pub mod histogram;
 pub mod jobs;

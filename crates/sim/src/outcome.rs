@@ -155,9 +155,9 @@ pub struct Stretch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
     /// Ticks and intervals that the policy was asked at.
-    pub asked: u64,
+    pub policy_calls: u64,
     /// I/O threads that had polled requests, summed over ticks: how often it was decided whether one has surged.
-    pub judged: u64,
+    pub surge_checks: u64,
     /// I/O threads moved.
     pub moves: u64,
     /// Cores told to sleep.

@@ -242,7 +242,7 @@ impl PowerModel {
             let level = levels[step];
             let mut by_state = [0; 4];
             by_state[State::Awake as usize] = level;
-            by_state[State::Looks as usize] = level * self.looks_ppm / PPM;
+            by_state[State::Spins as usize] = level * self.looks_ppm / PPM;
             by_state
         };
         let (first, second) = (drawn(together.steps[0]), drawn(together.steps[1]));

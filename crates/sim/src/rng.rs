@@ -1,24 +1,23 @@
-//! Random numbers by counter: draw `n` of a stream is a function of seed, purpose, index and `n` alone.
+//! Counter-based random numbers: draw `n` of a stream is a function of seed, purpose, index and `n`.
 //!
-//! Nobody's draws depend on how often somebody else has drawn, so two policies meet the same arrivals and the same drives
-//! (common random numbers), and an engine may draw in any order. The mixing is that of SplitMix64 (Steele, Lea and Flood,
-//! OOPSLA 2014), applied to a key and a Weyl sequence. Nothing here calls the platform's mathematics, whose last digits differ
-//! from one to the next: a seed gives the same numbers everywhere.
+//! Draws are independent of each other's order, so two policies see the same arrivals and drives (common random numbers). Hand-written
+//! because `rand_xoshiro` has no random access by counter. The mixing function is that of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014),
+//! applied to a key and a Weyl sequence. No platform mathematics is used, so a seed gives the same numbers everywhere.
 
-/// What the numbers of a stream are for.
+/// Purpose of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// When requests arrive, and what they ask for.
+    /// Times and contents of requests.
     Arrivals = 1,
-    /// What drives do.
+    /// Service times of drives.
     Devices = 2,
-    /// What a policy is handed.
+    /// Random choices of a policy.
     Policy = 3,
-    /// What the machine does: failures of commands.
+    /// Failures of commands.
     Machine = 4,
-    /// Which values free constants have, in a run over their ranges.
+    /// Sampled constants.
     Constants = 5,
-    /// What sensors add to the truth.
+    /// Noise of sensors.
     Sensors = 6,
 }
 
@@ -38,26 +37,26 @@ fn mix(mut z: u64) -> u64 {
 }
 
 impl Stream {
-    /// The stream of `seed` for a purpose; `index` tells streams of one purpose apart.
+    /// The stream of `seed` for a purpose; `index` distinguishes streams of the same purpose.
     #[must_use]
     pub fn new(seed: u64, purpose: Purpose, index: u64) -> Self {
         let key = mix(mix(mix(seed ^ WEYL).wrapping_add(purpose as u64)).wrapping_add(index));
         Self { key, next: 0 }
     }
 
-    /// Draw `counter`, wherever the stream is.
+    /// Draw number `counter`, independent of the stream's position.
     #[must_use]
     pub fn at(&self, counter: u64) -> u64 {
         mix(self.key.wrapping_add(counter.wrapping_add(1).wrapping_mul(WEYL)))
     }
 
-    /// What gives the draws from the next one on to [`Draws`].
+    /// The seed of [`Draws`] that continues this stream.
     #[must_use]
     pub fn seed_of_next(&self) -> u64 {
         self.key.wrapping_add(self.next.wrapping_mul(WEYL))
     }
 
-    /// Passes over some draws: somebody else has taken them.
+    /// Skips draws.
     pub fn pass(&mut self, draws: u64) {
         self.next += draws;
     }
@@ -86,11 +85,11 @@ impl Stream {
     }
 }
 
-/// Draws one after the other out of 64 random bits, for whom a single draw is not enough.
+/// Several draws from 64 random bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draws {
     seed: u64,
-    /// How many were taken.
+    /// Number of draws taken.
     pub(crate) taken: u64,
 }
 
@@ -168,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_exponential_number_is_a_logarithm(drawn in any::<u64>(), zeros in 0..64_u32) {
+        fn exponential_matches_the_logarithm(drawn in any::<u64>(), zeros in 0..64_u32) {
             for drawn in [drawn >> zeros, !(drawn >> zeros), 0, u64::MAX] {
                 let (ours, exact) = (exponential(drawn), -unit(drawn).ln());
                 prop_assert!((ours - exact).abs() < 1e-14 && ours >= 0.0, "{drawn}: {ours} for {exact}");
@@ -176,9 +175,9 @@ mod tests {
         }
     }
 
-    /// The largest distance between the shares below each value, drawn and expected (Kolmogorov and Smirnov).
+    /// Kolmogorov-Smirnov test.
     #[test]
-    fn exponential_numbers_are_distributed_so() {
+    fn exponential_has_the_expected_distribution() {
         let mut stream = Stream::new(5, Purpose::Arrivals, 0);
         let mut drawn: Vec<f64> = (0..200_000).map(|_| stream.exponential(1.0)).collect();
         drawn.sort_unstable_by(f64::total_cmp);
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_does_not_depend_on_the_order_of_draws() {
+    fn draws_are_independent_of_their_order() {
         let mut stream = Stream::new(7, Purpose::Arrivals, 3);
         let ahead = stream.at(5);
         assert_eq!((0..6).map(|_| stream.draw()).last(), Some(ahead));

@@ -3,7 +3,7 @@
 //! *Problem.* A policy that holds a budget sees no watts but readings: a meter answers with the mean of some time, some time later, in its
 //! own steps, and never twice the same. *Words.* The *window* is the time whose mean a reading is; the *lag* how old the end of that
 //! window is when it can be read; the *quantum* its step; every `update_ns` there is a new one, which is then read until the
-//! next. *Algorithm.* True energy is told in stretches as they end ([`Sensor::tell`]), and summed up; a reading is the
+//! next. *Algorithm.* True energy is told in stretches as they end ([`Sensor::record_energy`]), and summed up; a reading is the
 //! difference of two of these sums. Noise is drawn from the number of the update, so that it does not depend on who reads when.
 //! *Properties* (tests below): what is read depends on what happened before `now - lag` alone; without window, lag, quantum
 //! and noise it is the truth; the mean of many readings is the mean of the truth, times the gain; a sensor that fails says nothing.
@@ -44,7 +44,7 @@ fn one() -> u64 {
 
 /// A reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct SensorReading {
     /// Mean power over the sensor's window, in microwatts.
     pub power_uw: u64,
     /// How old the end of that window is.
@@ -57,7 +57,7 @@ pub struct Sensor {
     model: SensorModel,
     noise: Stream,
     /// Ends of stretches, and the energy until then, in femtojoules; the oldest that can still be asked for is first.
-    told: VecDeque<(u64, u128)>,
+    history: VecDeque<(u64, u128)>,
 }
 
 impl Sensor {
@@ -65,33 +65,33 @@ impl Sensor {
     #[must_use]
     pub fn new(model: SensorModel, seed: u64, index: u64) -> Self {
         let noise = Stream::new(seed, Purpose::Sensors, index);
-        Self { model, noise, told: VecDeque::from([(0, 0)]) }
+        Self { model, noise, history: VecDeque::from([(0, 0)]) }
     }
 
     /// From the last call until `at_ns` the machine took so many femtojoules (microwatts times nanoseconds).
-    pub fn tell(&mut self, at_ns: u64, energy_fj: u128) {
-        let Some(&(before_ns, sum_fj)) = self.told.back() else { return };
+    pub fn record_energy(&mut self, at_ns: u64, energy_fj: u128) {
+        let Some(&(before_ns, sum_fj)) = self.history.back() else { return };
         if at_ns <= before_ns {
             return;
         }
-        self.told.push_back((at_ns, sum_fj + energy_fj));
+        self.history.push_back((at_ns, sum_fj + energy_fj));
         let reach_ns = self.model.window_ns.saturating_add(self.model.lag_ns) + self.model.update_ns * FAILS;
         let oldest_ns = at_ns.saturating_sub(reach_ns);
-        while self.told.get(2).is_some_and(|&(end_ns, _)| end_ns <= oldest_ns) {
-            self.told.pop_front();
+        while self.history.get(2).is_some_and(|&(end_ns, _)| end_ns <= oldest_ns) {
+            self.history.pop_front();
         }
     }
 
     /// What it reads now; `None` as long as no whole window has been seen, or where updates have been missing for too long.
     #[must_use]
-    pub fn read(&self, now_ns: u64) -> Option<Read> {
+    pub fn read(&self, now_ns: u64) -> Option<SensorReading> {
         let update_ns = self.model.update_ns.max(1);
         let latest = now_ns / update_ns;
         let first = latest.saturating_sub(FAILS - 1);
         let number = (first..=latest).rev().find(|number| !self.is_missing(*number))?;
         let end_ns = (number * update_ns).checked_sub(self.model.lag_ns)?;
         let power_uw = self.true_uw(end_ns)?;
-        Some(Read { power_uw: self.shown_uw(power_uw, number), age_ns: now_ns - end_ns })
+        Some(SensorReading { power_uw: self.shown_uw(power_uw, number), age_ns: now_ns - end_ns })
     }
 
     fn is_missing(&self, number: u64) -> bool {
@@ -100,23 +100,23 @@ impl Sensor {
 
     /// Mean power over the window that ends at `end_ns`, of stretches that had ended by then.
     fn true_uw(&self, end_ns: u64) -> Option<u64> {
-        let last = self.told.partition_point(|&(at_ns, _)| at_ns <= end_ns).checked_sub(1)?;
-        let (to_ns, to_fj) = self.told[last];
+        let last = self.history.partition_point(|&(at_ns, _)| at_ns <= end_ns).checked_sub(1)?;
+        let (to_ns, to_fj) = self.history[last];
         let before = last.checked_sub(1)?;
         let from_ns =
-            if self.model.window_ns == 0 { self.told[before].0 } else { to_ns.checked_sub(self.model.window_ns)? };
+            if self.model.window_ns == 0 { self.history[before].0 } else { to_ns.checked_sub(self.model.window_ns)? };
         let from_fj = self.sum_at(from_ns)?;
         u64::try_from((to_fj - from_fj) / u128::from(to_ns - from_ns)).ok()
     }
 
     /// Energy until a moment; within a stretch it is spread evenly.
     fn sum_at(&self, at_ns: u64) -> Option<u128> {
-        let next = self.told.partition_point(|&(end_ns, _)| end_ns < at_ns);
-        let (end_ns, end_fj) = *self.told.get(next)?;
+        let next = self.history.partition_point(|&(end_ns, _)| end_ns < at_ns);
+        let (end_ns, end_fj) = *self.history.get(next)?;
         if end_ns == at_ns {
             return Some(end_fj);
         }
-        let (begin_ns, begin_fj) = *self.told.get(next.checked_sub(1)?)?;
+        let (begin_ns, begin_fj) = *self.history.get(next.checked_sub(1)?)?;
         let share = (end_fj - begin_fj) * u128::from(at_ns - begin_ns) / u128::from(end_ns - begin_ns);
         Some(begin_fj + share)
     }
@@ -161,7 +161,7 @@ mod tests {
     fn sensor(model: SensorModel, watts: impl IntoIterator<Item = u64>) -> Sensor {
         let mut sensor = Sensor::new(model, 7, 0);
         for (index, uw) in watts.into_iter().enumerate() {
-            sensor.tell((index as u64 + 1) * MS, u128::from(uw) * u128::from(MS));
+            sensor.record_energy((index as u64 + 1) * MS, u128::from(uw) * u128::from(MS));
         }
         sensor
     }
@@ -170,7 +170,7 @@ mod tests {
     fn a_perfect_sensor_reads_the_truth() {
         let sensor = sensor(PLAIN, [5, 7, 9]);
         assert_eq!(sensor.read(MS - 1), None, "nothing has ended yet");
-        assert_eq!(sensor.read(3 * MS), Some(Read { power_uw: 9, age_ns: 0 }));
+        assert_eq!(sensor.read(3 * MS), Some(SensorReading { power_uw: 9, age_ns: 0 }));
         assert_eq!(sensor.read(3 * MS - 1).map(|read| read.power_uw), Some(7));
     }
 
@@ -192,7 +192,7 @@ mod tests {
         let model = SensorModel { update_ns: 10 * MS, quantum_uw: 4, ..PLAIN };
         let sensor = sensor(model, (0..100).map(|ms| 100 + ms));
         assert_eq!(sensor.read(20 * MS).map(|read| read.power_uw), Some(120));
-        assert_eq!(sensor.read(29 * MS), Some(Read { power_uw: 120, age_ns: 9 * MS }));
+        assert_eq!(sensor.read(29 * MS), Some(SensorReading { power_uw: 120, age_ns: 9 * MS }));
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             let mut sensor = Sensor::new(model, seed, 0);
             let readings: Vec<f64> = (1..20_000_u64)
                 .map(|ms| {
-                    sensor.tell(ms * MS, 1_000_000 * u128::from(MS));
+                    sensor.record_energy(ms * MS, 1_000_000 * u128::from(MS));
                     sensor.read(ms * MS).map_or(0.0, |read| read.power_uw as f64)
                 })
                 .collect();
@@ -221,7 +221,7 @@ mod tests {
         let model = SensorModel { update_ns: MS, fails_ppm: 500_000, ..PLAIN };
         let mut sensor = Sensor::new(model, 7, 0);
         let mut read = |ms: u64| {
-            sensor.tell(ms * MS, u128::from(1_000 + ms) * u128::from(MS));
+            sensor.record_energy(ms * MS, u128::from(1_000 + ms) * u128::from(MS));
             sensor.read(ms * MS)
         };
         let ages: Vec<u64> = (1..=120).filter_map(&mut read).skip(10).map(|read| read.age_ns / MS).collect();
@@ -245,7 +245,7 @@ mod tests {
             prop_assert_eq!(known.read(now * MS), later.read(now * MS));
             let of_window = &watts[(now - lag - window) as usize..(now - lag) as usize];
             let mean = of_window.iter().sum::<u64>() / window;
-            prop_assert_eq!(known.read(now * MS), Some(Read { power_uw: mean, age_ns: lag * MS }));
+            prop_assert_eq!(known.read(now * MS), Some(SensorReading { power_uw: mean, age_ns: lag * MS }));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 /// What a record says; the meaning of its numbers `a` and `b` is in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
-pub enum What {
+pub enum RecordKind {
     /// A host sends a request \[request, size in bytes\].
     Issued = 1,
     /// It is at the target's network card \[request, I/O thread\].
@@ -32,7 +32,7 @@ pub enum What {
     /// An I/O thread lives on a core \[I/O thread, core\].
     Home = 11,
     /// The policy is asked \[1 for a tick, 2 for an interval, requests polled since the last\].
-    Asked = 12,
+    PolicyCalled = 12,
     /// The policy commands \[what, as [`crate::engine::command_code`] says, its argument\].
     Commanded = 13,
     /// A frequency is ordered of a core \[core, kHz as the policy has it\].
@@ -40,7 +40,7 @@ pub enum What {
     /// A core begins to leave the state in which it rested \[core, how long the hardware takes in nanoseconds\].
     Exits = 15,
     /// A drive has done something of its own before, in the same stretch \[drive, and what times 2^32
-    /// ([`crate::ssd::Doing::code`]); for how many nanoseconds\].
+    /// ([`crate::ssd::AutonomousActivity::code`]); for how many nanoseconds\].
     Drive = 16,
     /// The limit of the package allows cores another highest frequency \[kHz, the limit in microwatts, 0 for none\].
     Limited = 17,
@@ -50,7 +50,7 @@ pub enum What {
     BackgroundDone = 19,
 }
 
-impl What {
+impl RecordKind {
     const ALL: [Self; 19] = [
         Self::Issued,
         Self::Arrived,
@@ -63,7 +63,7 @@ impl What {
         Self::Frequency,
         Self::Left,
         Self::Home,
-        Self::Asked,
+        Self::PolicyCalled,
         Self::Commanded,
         Self::Ordered,
         Self::Exits,
@@ -85,7 +85,7 @@ pub enum State {
     /// In a deep sleep (C-N).
     Deep = 2,
     /// Awake, and only looks at a queue. Cores that poll are [`Self::Awake`] all the time.
-    Looks = 3,
+    Spins = 3,
 }
 
 /// What a core's state is more by where its quota keeps it from running.
@@ -97,7 +97,7 @@ pub struct Record {
     /// When, in nanoseconds.
     pub at_ns: u64,
     /// What.
-    pub what: What,
+    pub kind: RecordKind,
     /// The first number.
     pub a: u64,
     /// The second number.
@@ -113,7 +113,7 @@ impl Record {
     pub fn bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.at_ns.to_le_bytes());
-        bytes[8..10].copy_from_slice(&(self.what as u16).to_le_bytes());
+        bytes[8..10].copy_from_slice(&(self.kind as u16).to_le_bytes());
         bytes[10..18].copy_from_slice(&self.a.to_le_bytes());
         bytes[18..].copy_from_slice(&self.b.to_le_bytes());
         bytes
@@ -123,9 +123,9 @@ impl Record {
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let what = u16::from_le_bytes([bytes[8], bytes[9]]);
-        let what = What::ALL.into_iter().find(|&known| known as u16 == what)?;
-        Some(Self { at_ns: eight(0), what, a: eight(10), b: eight(18) })
+        let kind = u16::from_le_bytes([bytes[8], bytes[9]]);
+        let kind = RecordKind::ALL.into_iter().find(|&known| known as u16 == kind)?;
+        Some(Self { at_ns: eight(0), kind, a: eight(10), b: eight(18) })
     }
 }
 
@@ -142,9 +142,9 @@ impl<'a> Recorder<'a> {
     }
 
     #[inline]
-    pub(crate) fn note(&mut self, at_ns: u64, what: What, a: u64, b: u64) {
+    pub(crate) fn note(&mut self, at_ns: u64, kind: RecordKind, a: u64, b: u64) {
         if self.out.is_some() {
-            self.waiting.push(Record { at_ns, what, a, b });
+            self.waiting.push(Record { at_ns, kind, a, b });
         }
     }
 
@@ -178,7 +178,7 @@ mod tests {
         let mut bytes = Vec::new();
         let mut recorder = Recorder::new(Some(&mut bytes));
         for (at_ns, a) in [(30, 1), (10, 2), (10, 1), (20, 9)] {
-            recorder.note(at_ns, What::Polled, a, 7);
+            recorder.note(at_ns, RecordKind::Polled, a, 7);
         }
         recorder.finish().unwrap();
         let (records, rest) = bytes.as_chunks::<{ Record::BYTES }>();

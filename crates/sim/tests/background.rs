@@ -7,12 +7,12 @@ use std::io::Write as _;
 
 use pilotlight_conformance::script::{Script, Seen};
 use pilotlight_plant::{Command, Kind, Quantity, Scope};
-use pilotlight_sim::accountant::{Accountant, Law, Violation};
+use pilotlight_sim::audit::{Law, TraceAuditor, Violation};
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Background, Kind as Request, Rate, Scenario, Sensors};
 use pilotlight_sim::ssd::SsdModel;
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 
 const MS: u64 = 1_000_000;
 
@@ -67,9 +67,9 @@ fn run(scenario: &Scenario, script: impl Fn() -> Script) -> (Outcome, Vec<u8>) {
     let mut plain = Vec::new();
     assert_eq!(outcome, run_naive(scenario, script().policy().0, &mut plain).unwrap());
     assert!(trace == plain, "the engines' traces differ");
-    let mut accountant = Accountant::new(scenario);
-    accountant.write_all(&trace).unwrap();
-    assert_eq!(accountant.finish(&outcome).err(), None);
+    let mut audit = TraceAuditor::new(scenario);
+    audit.write_all(&trace).unwrap();
+    assert_eq!(audit.finish(&outcome).err(), None);
     (outcome, trace)
 }
 
@@ -87,7 +87,7 @@ fn both_engines_and_the_accountant_agree() {
         }
         let changes = [rate(&scenario, 0, 0), rate(&scenario, 1, 1_000_000), rate(&scenario, 0, 1_000_000)];
         let (outcome, _) = run(&scenario, || {
-            changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).say(&[change]))
+            changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).command(&[change]))
         });
         let done: Vec<u64> = outcome.background.iter().map(|class| class.done_bytes).collect();
         // An I/O thread that always has a request in progress does nothing else.
@@ -103,7 +103,7 @@ fn it_is_done_at_its_rate_until_nothing_is_left() {
     let (_, trace) = run(&scenario, every);
     let done = |from_ms: u64, to_ms: u64| -> f64 {
         let within = |record: &Record| (from_ms * MS..to_ms * MS).contains(&record.at_ns);
-        let all = records(&trace).filter(|record| record.what == What::BackgroundDone).filter(within);
+        let all = records(&trace).filter(|record| record.kind == RecordKind::BackgroundDone).filter(within);
         all.map(|record| record.b).sum::<u64>() as f64 / ((to_ms - from_ms) as f64 / 1e3)
     };
     assert!((done(1, 9) / 600e6 - 1.0).abs() < 0.05, "{}", done(1, 9));
@@ -113,7 +113,7 @@ fn it_is_done_at_its_rate_until_nothing_is_left() {
 #[test]
 fn a_rate_of_none_stops_it_and_the_backlog_says_so() {
     let scenario = scenario(0.0, &[class()]);
-    let script = || every().holds("a while", 20, |_| true).say(&[rate(&scenario, 0, 0)]);
+    let script = || every().holds("a while", 20, |_| true).command(&[rate(&scenario, 0, 0)]);
     let (policy, board) = script().policy();
     run_traced(&scenario, policy, &mut std::io::sink()).unwrap();
     let log = board.log();
@@ -143,22 +143,22 @@ fn none_is_started_while_a_request_is_in_progress() {
     assert!(one > free / 2 && many < free / 50, "{free}, {one}, {many}");
 }
 
-/// The accountant finds a second I/O of a drive, one that is too large, one beside a request, and one that is over too late after a request.
+/// A second I/O of a drive, one that is too large, one during a request, and one that ends too late after a request.
 #[test]
-fn the_accountant_finds_what_breaks_the_rules() {
+fn the_auditor_finds_violations() {
     let scenario = scenario(300_000.0, &[class()]);
     let (outcome, trace) = run(&scenario, every);
     let breaks = |expected: &str, change: &dyn Fn(&mut Vec<Record>)| {
         let mut all: Vec<Record> = records(&trace).collect();
         change(&mut all);
-        let mut accountant = Accountant::new(&scenario);
-        all.iter().for_each(|record| accountant.write_all(&record.bytes()).unwrap());
-        let violations = accountant.finish(&outcome).unwrap_err();
+        let mut audit = TraceAuditor::new(&scenario);
+        all.iter().for_each(|record| audit.write_all(&record.bytes()).unwrap());
+        let violations = audit.finish(&outcome).unwrap_err();
         let found = |violation: &Violation| violation.law == Law::Background && violation.what.contains(expected);
         assert!(violations.iter().any(found), "{violations:?}");
     };
-    let begin = |all: &[Record]| all.iter().position(|record| record.what == What::Background).unwrap();
-    breaks("beside one of class 0", &|all| {
+    let begin = |all: &[Record]| all.iter().position(|record| record.kind == RecordKind::Background).unwrap();
+    breaks("during one of class 0", &|all| {
         let at = begin(all);
         all.insert(at + 1, all[at]);
     });
@@ -166,14 +166,14 @@ fn the_accountant_finds_what_breaks_the_rules() {
         let at = begin(all);
         all[at].b += 1;
     });
-    breaks("of class 0 are begun, and", &|all| {
+    breaks("of class 0 are started, and", &|all| {
         let at = begin(all);
         let Record { at_ns, a, b, .. } = all[at];
-        let whats = [What::Background, What::BackgroundDone];
-        all.splice(at..at, whats.map(|what| Record { at_ns, what, a, b }).repeat(200));
+        let kinds = [RecordKind::Background, RecordKind::BackgroundDone];
+        all.splice(at..at, kinds.map(|kind| Record { at_ns, kind, a, b }).repeat(200));
     });
-    breaks("that it does not have", &|all| {
-        let at = all.iter().position(|record| record.what == What::BackgroundDone).unwrap();
+    breaks("that was not in progress", &|all| {
+        let at = all.iter().position(|record| record.kind == RecordKind::BackgroundDone).unwrap();
         all[at].b -= 1;
     });
     breaks("ns after a request was polled", &|all| {
@@ -181,31 +181,32 @@ fn the_accountant_finds_what_breaks_the_rules() {
         let mut commands = [0_u64; 3];
         let mut alone = None;
         let met = all.iter().find_map(|record| {
-            match record.what {
-                What::Submitted => commands[record.b as usize] += 1,
-                What::Completed => commands[record.b as usize] -= 1,
-                What::Background if commands[record.a as usize] == 0 => alone = alone.or(Some(*record)),
-                What::BackgroundDone if alone.is_some_and(|io| io.a == record.a) => alone = None,
-                What::Polled => return alone,
+            match record.kind {
+                RecordKind::Submitted => commands[record.b as usize] += 1,
+                RecordKind::Completed => commands[record.b as usize] -= 1,
+                RecordKind::Background if commands[record.a as usize] == 0 => alone = alone.or(Some(*record)),
+                RecordKind::BackgroundDone if alone.is_some_and(|io| io.a == record.a) => alone = None,
+                RecordKind::Polled => return alone,
                 _ => {}
             }
             None
         });
         let io = met.expect("a request meets one");
-        let is_its_end = |record: &Record| (record.what, record.a) == (What::BackgroundDone, io.a);
+        let is_its_end = |record: &Record| (record.kind, record.a) == (RecordKind::BackgroundDone, io.a);
         let end = all.iter().position(|record| record.at_ns > io.at_ns && is_its_end(record)).expect("it ends");
         let mut late = all.remove(end);
         late.at_ns += 2 * MS;
-        let is_next =
-            |record: &Record| matches!(record.what, What::Background | What::BackgroundDone) && record.a == io.a;
+        let is_next = |record: &Record| {
+            matches!(record.kind, RecordKind::Background | RecordKind::BackgroundDone) && record.a == io.a
+        };
         all.retain(|record| !is_next(record) || record.at_ns <= io.at_ns || record.at_ns > late.at_ns);
         let at = all.partition_point(|record| record.at_ns <= late.at_ns);
         all.insert(at, late);
     });
     breaks("I/O thread has", &|all| {
-        let is_polled = |record: &Record| record.what == What::Polled && record.a >> 40 < 3;
+        let is_polled = |record: &Record| record.kind == RecordKind::Polled && record.a >> 40 < 3;
         let at = all.iter().position(is_polled).unwrap();
-        let busy = Record { at_ns: all[at].at_ns + 1, what: What::Background, a: 0, b: 4_096 };
+        let busy = Record { at_ns: all[at].at_ns + 1, kind: RecordKind::Background, a: 0, b: 4_096 };
         let ring: Vec<Record> = (0..3).map(|drive| Record { a: drive, ..busy }).collect();
         let after = all.partition_point(|record| record.at_ns <= all[at].at_ns);
         all.splice(after..after, ring);
@@ -217,10 +218,12 @@ fn overlaps(trace: &[u8]) -> Vec<u64> {
     let mut in_progress: Vec<(u64, Option<u64>)> = Vec::new();
     let mut all = Vec::new();
     for record in records(trace) {
-        match record.what {
-            What::Background => in_progress.push((record.a, None)),
-            What::Polled => in_progress.iter_mut().for_each(|(_, polled_ns)| _ = polled_ns.get_or_insert(record.at_ns)),
-            What::BackgroundDone => {
+        match record.kind {
+            RecordKind::Background => in_progress.push((record.a, None)),
+            RecordKind::Polled => {
+                in_progress.iter_mut().for_each(|(_, polled_ns)| _ = polled_ns.get_or_insert(record.at_ns))
+            }
+            RecordKind::BackgroundDone => {
                 let at = in_progress.iter().position(|(of, _)| *of == record.a).expect("it has begun");
                 all.extend(in_progress.swap_remove(at).1.map(|polled_ns| record.at_ns - polled_ns));
             }

@@ -3,7 +3,7 @@
 mod support;
 
 use pilotlight_plant::Topology;
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::audit::TraceAuditor;
 use pilotlight_sim::engine::run_traced;
 use pilotlight_sim::jobs::{Job, Scheduled};
 use pilotlight_sim::outcome::{Jobs, Outcome};
@@ -44,9 +44,9 @@ fn scenario(jobs: Vec<Job>) -> Scenario {
 /// Runs it, and holds it to the laws.
 fn run(jobs: Vec<Job>) -> Jobs {
     let scenario = scenario(jobs);
-    let mut accountant = Accountant::new(&scenario);
-    let outcome: Outcome = run_traced(&scenario, policy("static", &[]), &mut accountant).unwrap();
-    accountant.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
+    let mut audit = TraceAuditor::new(&scenario);
+    let outcome: Outcome = run_traced(&scenario, policy("static", &[]), &mut audit).unwrap();
+    audit.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
     outcome.jobs
 }
 
@@ -152,7 +152,7 @@ fn what_cannot_be_is_refused() {
     assert!(refused(vec![worker(1), Job { stalls_bytes: 5_000, ..writer() }]).contains("less than a request"));
     assert!(refused(vec![Job { bytes: 0, ..worker(1) }]).contains("needs requests"));
     assert!(refused(vec![Job { adds: 1, ..worker(1) }]).contains("adds nothing"));
-    let polls = Job { way: pilotlight_sim::jobs::Way::Bypass, ..worker(1) };
+    let polls = Job { method: pilotlight_sim::jobs::IoMethod::Bypass, ..worker(1) };
     assert!(refused(vec![polls]).contains("never sleeps"));
 }
 

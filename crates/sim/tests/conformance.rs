@@ -3,13 +3,13 @@
 mod support;
 
 use pilotlight_conformance::script::Board;
-use pilotlight_conformance::{Plant, Setup, Turn, suite};
+use pilotlight_conformance::{Plant, PolicyAndBoard, Setup, suite};
 use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::engine::run_in_turn;
 use pilotlight_sim::machine::Limits;
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Phase, Rate, Scenario, Sensors, Workload};
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 
 const INTERVAL_NS: u64 = 100_000;
 const FED_NS: u64 = 25_000_000;
@@ -49,7 +49,7 @@ impl Plant for Simulated {
         INTERVAL_NS
     }
 
-    fn exchange(&mut self, setup: &Setup, first: Turn, second: Turn) {
+    fn exchange(&mut self, setup: &Setup, first: PolicyAndBoard, second: PolicyAndBoard) {
         let policies = vec![(0, first.0), (Self::EXCHANGED_NS, second.0)];
         run_in_turn(&scenario(setup), policies, &mut std::io::sink()).unwrap();
     }
@@ -63,7 +63,7 @@ impl Plant for Simulated {
         run_traced(&scenario(setup), policy, &mut trace).unwrap();
         let mut fed = vec![0; usize::from(setup.threads)];
         let records = trace.as_chunks().0.iter().filter_map(Record::decode);
-        for record in records.filter(|record| record.what == What::Issued) {
+        for record in records.filter(|record| record.kind == RecordKind::Issued) {
             fed[usize::from(setup.fed[(record.a >> 40) as usize])] += 1;
         }
         fed

@@ -135,10 +135,10 @@ fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
             scenario.eager = true;
             let (mut expected, eager) = traced(run_traced, &scenario, name, settings);
             assert!(lazy == eager, "{name} {settings:?}: {}", first_difference(&lazy, &eager));
-            assert!(outcome.decisions.asked <= expected.decisions.asked);
+            assert!(outcome.decisions.policy_calls <= expected.decisions.policy_calls);
             // these two are of the ticks at which the policy is asked
-            let Decisions { asked, late_ns, .. } = outcome.decisions;
-            expected.decisions = Decisions { asked, late_ns, ..expected.decisions };
+            let Decisions { policy_calls, late_ns, .. } = outcome.decisions;
+            expected.decisions = Decisions { policy_calls, late_ns, ..expected.decisions };
             let (decisions, view) = ((outcome.decisions, expected.decisions), (&outcome.view, &expected.view));
             assert!(outcome == expected, "{name} {settings:?}: {decisions:?} {view:?}");
         }

@@ -3,10 +3,10 @@
 mod support;
 
 use pilotlight_plant::{Command, KnobId, NEVER, Next, Policy, Refusal, Start, Tick, Unsupported, Wants};
-use pilotlight_sim::accountant::audit;
+use pilotlight_sim::audit::audit;
 use pilotlight_sim::engine::{EPOCH_NS, run_naive, run_traced};
 use pilotlight_sim::scenario::{Rate, Scenario};
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 
 /// Orders frequencies of core 0 at given times and does nothing else.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ fn frequencies(scenario: &Scenario, list: &[(u64, u32)]) -> Vec<(u64, u64)> {
     });
     assert!(fast == naive, "the engines differ");
     let records = fast.1.as_chunks::<{ Record::BYTES }>().0.iter().map(|bytes| Record::decode(bytes).unwrap());
-    records.filter(|record| record.what == What::Frequency).map(|record| (record.at_ns, record.b)).collect()
+    records.filter(|record| record.kind == RecordKind::Frequency).map(|record| (record.at_ns, record.b)).collect()
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::io::Write as _;
 
 use pilotlight_conformance::script::Script;
 use pilotlight_plant::{Command, Kind, Scope, Values};
-use pilotlight_sim::accountant::{Accountant, Law, Violation};
+use pilotlight_sim::audit::{Law, TraceAuditor, Violation};
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Kind as Request, Rate, Scenario, Sensors};
-use pilotlight_sim::ssd::{Doing, Op, Request as ToDrive, Ssd, SsdModel};
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::ssd::{AutonomousActivity, Op, Request as ToDrive, Ssd, SsdModel};
+use pilotlight_sim::trace::{Record, RecordKind};
 
 const MS: u64 = 1_000_000;
 
@@ -58,9 +58,9 @@ fn run(scenario: &Scenario, script: impl Fn() -> Script) -> Outcome {
     let mut plain = Vec::new();
     assert_eq!(outcome, run_naive(scenario, script().reads().policy().0, &mut plain).unwrap());
     assert!(trace == plain, "the engines' traces differ");
-    let mut accountant = Accountant::new(scenario);
-    accountant.write_all(&trace).unwrap();
-    assert_eq!(accountant.finish(&outcome).err(), None);
+    let mut audit = TraceAuditor::new(scenario);
+    audit.write_all(&trace).unwrap();
+    assert_eq!(audit.finish(&outcome).err(), None);
     outcome
 }
 
@@ -75,7 +75,7 @@ fn both_engines_and_the_accountant_agree() {
         let changes = [set(&scenario, 0, 2), set(&scenario, 1, 1), set(&scenario, 0, 0)];
         let held = run(&scenario, every);
         let changing = run(&scenario, || {
-            changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).say(&[change]))
+            changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).command(&[change]))
         });
         let lower = changing.energy.drives_uj < held.energy.drives_uj;
         assert!(lower, "{} uJ and {} uJ at {rate}", changing.energy.drives_uj, held.energy.drives_uj);
@@ -89,7 +89,7 @@ fn a_drive_draws_what_its_state_draws_and_readings_say_so() {
         for connection in &mut scenario.workload.connections {
             connection.phases[0].rate = Rate::Off;
         }
-        let script = || every().say(&[set(&scenario, 0, state), set(&scenario, 1, state)]);
+        let script = || every().command(&[set(&scenario, 0, state), set(&scenario, 1, state)]);
         let (policy, board) = script().reads().policy();
         let outcome = run_traced(&scenario, policy, &mut std::io::sink()).unwrap();
         assert_eq!(outcome.series.last().unwrap().energy.drives_uj, 2 * uw / 1_000, "over a millisecond");
@@ -139,40 +139,41 @@ fn states_follow_each_other_and_coming_back_takes_its_time() {
         drive.submit(&request(at_ns, Op::Write)); // the last one fills a unit, which is programmed
     }
     drive.advance(500_000);
-    let spans: Vec<_> = drive.spans().map(|span| (span.doing, span.from_ns, span.to_ns)).collect();
+    let spans: Vec<_> = drive.spans().map(|span| (span.activity, span.from_ns, span.to_ns)).collect();
     let programmed_ns = 200_003;
     assert_eq!(
         spans,
         [
-            (Doing::Idles(0), programmed_ns + 1_000, programmed_ns + 200_000),
-            (Doing::Idles(1), programmed_ns + 200_000, 500_000)
+            (AutonomousActivity::Idles(0), programmed_ns + 1_000, programmed_ns + 200_000),
+            (AutonomousActivity::Idles(1), programmed_ns + 200_000, 500_000)
         ]
     );
 }
 
 /// A drive that idles longer than a stretch, and one that idles for a whole stretch in which it has commands.
 #[test]
-fn the_accountant_finds_a_drive_that_idles_too_long() {
+fn a_drive_that_idles_too_long_is_found() {
     let scenario = scenario(5_000.0, 0);
-    let script = || every().say(&[set(&scenario, 0, 2), set(&scenario, 1, 2)]);
+    let script = || every().command(&[set(&scenario, 0, 2), set(&scenario, 1, 2)]);
     let mut trace = Vec::new();
     let outcome = run_traced(&scenario, script().reads().policy().0, &mut trace).unwrap();
     let all: Vec<Record> = trace.as_chunks().0.iter().filter_map(Record::decode).collect();
     let stretch = |record: &Record| (5 * MS..6 * MS).contains(&record.at_ns);
-    let idles = |record: &Record| record.what == What::Drive && record.a & u64::from(u32::MAX) == 0 && stretch(record);
+    let idles =
+        |record: &Record| record.kind == RecordKind::Drive && record.a & u64::from(u32::MAX) == 0 && stretch(record);
     let idle_ns: u64 = all.iter().filter(|record| idles(record)).map(|record| record.b).sum();
-    let commands = |record: &Record| record.what == What::Submitted && record.b == 0 && stretch(record);
+    let commands = |record: &Record| record.kind == RecordKind::Submitted && record.b == 0 && stretch(record);
     assert!(idle_ns > 0 && all.iter().any(commands), "{idle_ns} ns");
     for (longer_ns, expected) in [
         (0, None),
-        (MS - idle_ns, Some(format!("of its own for {MS} ns"))),
-        (MS, Some(format!("of its own for {} ns", MS + idle_ns))),
+        (MS - idle_ns, Some(format!("autonomous activity for {MS} ns"))),
+        (MS, Some(format!("autonomous activity for {} ns", MS + idle_ns))),
     ] {
         let mut all = all.clone();
         all.iter_mut().find(|record| idles(record)).unwrap().b += longer_ns;
-        let mut accountant = Accountant::new(&scenario);
-        all.iter().for_each(|record| accountant.write_all(&record.bytes()).unwrap());
-        let violations = accountant.finish(&outcome).err().unwrap_or_default();
+        let mut audit = TraceAuditor::new(&scenario);
+        all.iter().for_each(|record| audit.write_all(&record.bytes()).unwrap());
+        let violations = audit.finish(&outcome).err().unwrap_or_default();
         let found = |violation: &Violation| {
             violation.law == Law::Bounds && expected.as_ref().is_some_and(|expected| violation.what.contains(expected))
         };

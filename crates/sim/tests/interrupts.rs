@@ -3,13 +3,13 @@
 mod support;
 
 use pilotlight_plant::{Command, CompletionMode, CoreId, Next, Policy, Start, ThreadId, Topology, Unsupported, Wants};
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::audit::TraceAuditor;
 use pilotlight_sim::engine::{run_naive, run_traced};
 use pilotlight_sim::machine::KernelCosts;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario, Step};
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 use support::{policy, scenario};
 
 /// With queues of drives and of network cards.
@@ -49,9 +49,9 @@ fn holds(scenario: &Scenario, policy_of: impl Fn() -> Box<dyn Policy>) -> Outcom
         panic!("{:?}: record {at}: {}\nand {}", scenario.machine.kernel, part(&one), part(&other));
     }
     assert_eq!(outcome, expected);
-    let mut accountant = Accountant::new(scenario);
-    run_traced(scenario, policy_of(), &mut accountant).unwrap();
-    if let Err(violations) = accountant.finish(&outcome) {
+    let mut audit = TraceAuditor::new(scenario);
+    run_traced(scenario, policy_of(), &mut audit).unwrap();
+    if let Err(violations) = audit.finish(&outcome) {
         panic!("{} laws broken: {}", violations.len(), violations[0]);
     }
     outcome
@@ -142,9 +142,9 @@ fn ways(scenario: &Scenario) -> Vec<(u64, u64)> {
     let mut trace = Vec::new();
     run_traced(scenario, interrupt(), &mut trace).unwrap();
     let records = records(&trace);
-    let of = |what| records.iter().filter(move |record| record.what == what).map(|record| record.at_ns);
-    let polled = of(What::Arrived).zip(of(What::Polled)).map(|(from_ns, to_ns)| to_ns - from_ns);
-    let answered = of(What::Completed).zip(of(What::Answered)).map(|(from_ns, to_ns)| to_ns - from_ns);
+    let of = |what| records.iter().filter(move |record| record.kind == what).map(|record| record.at_ns);
+    let polled = of(RecordKind::Arrived).zip(of(RecordKind::Polled)).map(|(from_ns, to_ns)| to_ns - from_ns);
+    let answered = of(RecordKind::Completed).zip(of(RecordKind::Answered)).map(|(from_ns, to_ns)| to_ns - from_ns);
     polled.zip(answered).collect()
 }
 
@@ -212,7 +212,7 @@ fn served(drive_queues: u32, others: f64) -> usize {
         }
     }
     let trace = traced(&scenario, "interrupt").1;
-    records(&trace).iter().filter(|record| record.what == What::Received && record.a >> 40 == 0).count()
+    records(&trace).iter().filter(|record| record.kind == RecordKind::Received && record.a >> 40 == 0).count()
 }
 
 #[test]

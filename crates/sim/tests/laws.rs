@@ -1,9 +1,9 @@
-//! Every [`pilotlight_sim::accountant::Law`], checked by the accountant on runs of every policy.
+//! Every [`pilotlight_sim::audit::Law`], checked by the accountant on runs of every policy.
 
 mod support;
 
-use pilotlight_sim::accountant::{Accountant, Audit};
-use pilotlight_sim::jobs::{Job, Scheduled, Way};
+use pilotlight_sim::audit::{Audit, TraceAuditor};
+use pilotlight_sim::jobs::{IoMethod, Job, Scheduled};
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario, Spacing, Step};
 use pilotlight_sim::ssd::DrivePower;
@@ -24,9 +24,9 @@ const POLICIES: [(&str, &[(&str, &str)]); 10] = [
 ];
 
 fn audited(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> Audit {
-    let mut accountant = Accountant::new(scenario);
-    let outcome = run_traced(scenario, policy(name, settings), &mut accountant).unwrap();
-    let violations = match accountant.finish(&outcome) {
+    let mut audit = TraceAuditor::new(scenario);
+    let outcome = run_traced(scenario, policy(name, settings), &mut audit).unwrap();
+    let violations = match audit.finish(&outcome) {
         Ok(audit) => return audit,
         Err(violations) => violations,
     };
@@ -186,21 +186,21 @@ fn drives_at_their_ceiling_break_no_law() {
 #[test]
 fn every_way_of_doing_io_obeys_littles_law() {
     let ways = [
-        Way::Interrupt,
-        Way::Classic,
-        Way::Hybrid,
-        Way::Libaio,
-        Way::Uring,
-        Way::UringPolled,
-        Way::PosixAio,
-        Way::Bypass,
+        IoMethod::Interrupt,
+        IoMethod::Classic,
+        IoMethod::Hybrid,
+        IoMethod::Libaio,
+        IoMethod::Uring,
+        IoMethod::UringPolled,
+        IoMethod::PosixAio,
+        IoMethod::Bypass,
     ];
-    for way in ways {
+    for method in ways {
         for depth in [1, 4, 32] {
             let mut scenario = scenario(6, 2, 20_000.0, 8_000_000, 5);
             scenario.threads = 4;
             scenario.workload.connections.iter_mut().for_each(|connection| connection.thread %= 4);
-            let job = Job { way, depth, cores: (4, 1), helper: 5, ..Job::default() };
+            let job = Job { method, depth, cores: (4, 1), helper: 5, ..Job::default() };
             scenario.machine.jobs = support::job_costs();
             scenario.scheduled = Some(Scheduled {
                 first_core: 4,
@@ -212,8 +212,8 @@ fn every_way_of_doing_io_obeys_littles_law() {
             });
             let audit = audited(&scenario, "static", &[]);
             let in_progress = audit.jobs_mean_in_progress;
-            let depth = if way.is_synchronous() { 1.0 } else { f64::from(depth) };
-            assert!(audit.answered > 100 && in_progress > 0.4 * depth, "{way:?}: {in_progress} of {depth}");
+            let depth = if method.is_synchronous() { 1.0 } else { f64::from(depth) };
+            assert!(audit.answered > 100 && in_progress > 0.4 * depth, "{method:?}: {in_progress} of {depth}");
         }
     }
 }

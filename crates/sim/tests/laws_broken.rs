@@ -2,12 +2,12 @@
 
 mod support;
 
-use pilotlight_sim::accountant::{Law, Violation, audit};
+use pilotlight_sim::audit::{Law, Violation, audit};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario};
 use pilotlight_sim::ssd::DrivePower;
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 use support::{policy, scenario};
 
 struct Run {
@@ -40,7 +40,7 @@ fn bytes(records: &[Record]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for record in records {
         bytes.extend(record.at_ns.to_le_bytes());
-        bytes.extend((record.what as u16).to_le_bytes());
+        bytes.extend((record.kind as u16).to_le_bytes());
         bytes.extend(record.a.to_le_bytes());
         bytes.extend(record.b.to_le_bytes());
     }
@@ -59,13 +59,13 @@ impl Run {
         all[all.len() / 2]
     }
 
-    fn find_what(&self, what: What) -> usize {
-        self.find(|record| record.what == what)
+    fn find_kind(&self, kind: RecordKind) -> usize {
+        self.find(|record| record.kind == kind)
     }
 
     /// Moves the middle record of a kind in time.
-    fn shift(&mut self, what: What, by_ns: i64) {
-        let mut record = self.records.remove(self.find_what(what));
+    fn shift(&mut self, kind: RecordKind, by_ns: i64) {
+        let mut record = self.records.remove(self.find_kind(kind));
         record.at_ns = record.at_ns.saturating_add_signed(by_ns);
         self.insert(record);
     }
@@ -96,41 +96,57 @@ fn the_true_run_breaks_no_law() {
 
 #[test]
 fn a_lost_or_repeated_record_of_any_request_is_found() {
-    for what in [What::Issued, What::Arrived, What::Polled, What::Submitted, What::Completed, What::Answered] {
+    for kind in [
+        RecordKind::Issued,
+        RecordKind::Arrived,
+        RecordKind::Polled,
+        RecordKind::Submitted,
+        RecordKind::Completed,
+        RecordKind::Answered,
+    ] {
         lie(Law::Requests, true, |run| {
-            run.records.remove(run.find_what(what));
+            run.records.remove(run.find_kind(kind));
         });
         lie(Law::Requests, true, |run| {
-            let at = run.find_what(what);
+            let at = run.find_kind(kind);
             run.records.insert(at, run.records[at]);
         });
     }
     lie(Law::Requests, false, |run| {
-        run.records.remove(run.find_what(What::Received));
+        run.records.remove(run.find_kind(RecordKind::Received));
     });
 }
 
 #[test]
 fn a_request_that_stays_somewhere_for_ever_is_found() {
-    let way = [What::Arrived, What::Polled, What::Submitted, What::Completed, What::Answered, What::Received];
+    let way = [
+        RecordKind::Arrived,
+        RecordKind::Polled,
+        RecordKind::Submitted,
+        RecordKind::Completed,
+        RecordKind::Answered,
+        RecordKind::Received,
+    ];
     for kept in 0..way.len() - 1 {
         lie(Law::Requests, false, |run| {
-            let name = run.records[run.find_what(What::Received)].a;
-            run.records.retain(|record| record.a != name || !way[kept + 1..].contains(&record.what));
+            let name = run.records[run.find_kind(RecordKind::Received)].a;
+            run.records.retain(|record| record.a != name || !way[kept + 1..].contains(&record.kind));
         });
     }
 }
 
 #[test]
 fn effects_before_causes_are_found() {
-    for (early, late) in
-        [(What::Arrived, What::Polled), (What::Submitted, What::Completed), (What::Completed, What::Answered)]
-    {
+    for (early, late) in [
+        (RecordKind::Arrived, RecordKind::Polled),
+        (RecordKind::Submitted, RecordKind::Completed),
+        (RecordKind::Completed, RecordKind::Answered),
+    ] {
         lie(Law::Requests, true, |run| {
-            let at = run.find_what(late);
+            let at = run.find_kind(late);
             let cause = (0..at)
                 .rev()
-                .find(|&other| run.records[other].what == early && run.records[other].a == run.records[at].a);
+                .find(|&other| run.records[other].kind == early && run.records[other].a == run.records[at].a);
             let Record { at_ns, .. } = run.records[cause.expect("a cause")];
             let mut record = run.records.remove(at);
             record.at_ns = at_ns - 1;
@@ -142,7 +158,7 @@ fn effects_before_causes_are_found() {
 #[test]
 fn wrong_latencies_are_found() {
     lie(Law::Requests, true, |run| {
-        let at = run.find_what(What::Received);
+        let at = run.find_kind(RecordKind::Received);
         run.records[at].b += 1;
     });
     lie(Law::Little, false, |run| run.outcome.series[1].latency_ns += 1);
@@ -154,7 +170,7 @@ fn wrong_counts_are_found() {
     lie(Law::Requests, false, |run| run.outcome.requests.in_progress -= 1);
     lie(Law::Requests, false, |run| run.outcome.series[0].answered -= 1);
     lie(Law::Counts, true, |run| {
-        let at = run.find_what(What::Asked);
+        let at = run.find_kind(RecordKind::PolicyCalled);
         run.records[at].b += 1;
     });
 }
@@ -162,39 +178,39 @@ fn wrong_counts_are_found() {
 #[test]
 fn lost_and_doubled_threads_are_found() {
     lie(Law::Threads, false, |run| {
-        let left = run.find(|record| record.what == What::Left && record.at_ns < 8_000_000);
+        let left = run.find(|record| record.kind == RecordKind::Left && record.at_ns < 8_000_000);
         let Record { at_ns, a: thread, .. } = run.records[left];
         run.records.retain(|record| {
-            let its = match record.what {
-                What::Polled | What::Answered => record.a >> 40 == thread,
-                What::Left | What::Home => record.a == thread,
+            let its = match record.kind {
+                RecordKind::Polled | RecordKind::Answered => record.a >> 40 == thread,
+                RecordKind::Left | RecordKind::Home => record.a == thread,
                 _ => false,
             };
             !its || record.at_ns <= at_ns
         });
-        run.records.retain(|record| matches!(record.what, What::Left | What::Home | What::Commanded));
+        run.records.retain(|record| matches!(record.kind, RecordKind::Left | RecordKind::Home | RecordKind::Commanded));
     });
     lie(Law::Threads, true, |run| {
-        run.records.remove(run.find_what(What::Left));
+        run.records.remove(run.find_kind(RecordKind::Left));
     });
     lie(Law::Threads, true, |run| {
-        let at = run.find_what(What::Polled);
+        let at = run.find_kind(RecordKind::Polled);
         run.records[at].b ^= 1;
     });
-    lie(Law::Threads, true, |run| run.records.retain(|record| record.what != What::Commanded || record.a != 1));
+    lie(Law::Threads, true, |run| run.records.retain(|record| record.kind != RecordKind::Commanded || record.a != 1));
 }
 
 #[test]
 fn sleep_with_a_thread_or_without_a_command_is_found() {
     lie(Law::Sleep, true, |run| {
-        let at = run.find_what(What::Polled);
+        let at = run.find_kind(RecordKind::Polled);
         let Record { at_ns, b: core, .. } = run.records[at];
-        run.insert(Record { at_ns: at_ns + 1, what: What::Core, a: core, b: 1 });
-        run.insert(Record { at_ns: at_ns + 2, what: What::Core, a: core, b: 0 });
+        run.insert(Record { at_ns: at_ns + 1, kind: RecordKind::Core, a: core, b: 1 });
+        run.insert(Record { at_ns: at_ns + 2, kind: RecordKind::Core, a: core, b: 0 });
     });
-    lie(Law::Sleep, true, |run| run.records.retain(|record| record.what != What::Commanded || record.a != 2));
+    lie(Law::Sleep, true, |run| run.records.retain(|record| record.kind != RecordKind::Commanded || record.a != 2));
     lie(Law::Sleep, true, |run| {
-        let awake = run.find(|record| record.what == What::Core && record.b == 0);
+        let awake = run.find(|record| record.kind == RecordKind::Core && record.b == 0);
         run.records.remove(awake);
     });
 }
@@ -210,7 +226,7 @@ fn a_microjoule_is_found() {
 #[test]
 fn a_state_that_lasts_a_microsecond_longer_is_found() {
     lie(Law::Energy, false, |run| {
-        let at = run.find(|record| record.what == What::Core && record.b != 0);
+        let at = run.find(|record| record.kind == RecordKind::Core && record.b != 0);
         let mut record = run.records.remove(at);
         record.at_ns += 1_000;
         run.insert(record);
@@ -221,7 +237,7 @@ fn a_state_that_lasts_a_microsecond_longer_is_found() {
 fn watts_and_frequencies_that_do_not_exist_are_found() {
     lie(Law::Bounds, false, |run| run.outcome.series[0].energy.cpu_uj /= 8);
     lie(Law::Bounds, false, |run| run.outcome.series[1].energy.others_uj *= 8);
-    lie(Law::Bounds, true, |run| run.insert(Record { at_ns: 10_000, what: What::Frequency, a: 0, b: 9_000_000 }));
+    lie(Law::Bounds, true, |run| run.insert(Record { at_ns: 10_000, kind: RecordKind::Frequency, a: 0, b: 9_000_000 }));
 }
 
 #[test]
@@ -235,31 +251,31 @@ fn a_drive_above_its_ceiling_is_found() {
 #[test]
 fn an_exit_that_no_state_takes_is_found() {
     lie(Law::Bounds, true, |run| {
-        let at = run.find_what(What::Exits);
+        let at = run.find_kind(RecordKind::Exits);
         run.records[at].b = 10_000_000;
     });
 }
 
-/// A frequency that is lost, that comes early or late, that is another than the ordered one, or that nobody ordered.
+/// A frequency that is lost, early, late, different from the commanded one, or not commanded.
 #[test]
 fn lost_late_and_invented_frequencies_are_found() {
     let lie = |change: fn(&mut Run)| lie_in(run_of("governor", &[("interval", "1ms")]), Law::Frequencies, true, change);
     lie(|run| {
-        run.records.remove(run.find_what(What::Frequency));
+        run.records.remove(run.find_kind(RecordKind::Frequency));
     });
     lie(|run| {
-        run.records.remove(run.find_what(What::Ordered));
+        run.records.remove(run.find_kind(RecordKind::Ordered));
     });
-    lie(|run| run.shift(What::Frequency, -20_000));
-    lie(|run| run.shift(What::Frequency, 20_000));
+    lie(|run| run.shift(RecordKind::Frequency, -20_000));
+    lie(|run| run.shift(RecordKind::Frequency, 20_000));
     lie(|run| {
-        let at = run.find_what(What::Frequency);
+        let at = run.find_kind(RecordKind::Frequency);
         run.records[at].b = if run.records[at].b == 400_000 { 450_000 } else { 400_000 };
     });
 }
 
 #[test]
-fn what_is_no_trace_is_found() {
+fn invalid_traces_are_found() {
     lie(Law::Trace, true, |run| {
         let middle = run.records.len() / 2;
         run.records.swap(0, middle);
@@ -271,5 +287,5 @@ fn what_is_no_trace_is_found() {
     assert!(violations.iter().any(|violation| violation.law == Law::Trace), "{violations:?}");
     trace.extend([0; Record::BYTES + 1]);
     let violations = audit(trace.as_slice(), &run.scenario, &run.outcome).unwrap_err();
-    assert!(violations.iter().any(|violation| violation.to_string().contains("no record")), "{violations:?}");
+    assert!(violations.iter().any(|violation| violation.to_string().contains("invalid record")), "{violations:?}");
 }

@@ -6,13 +6,13 @@ use pilotlight_plant::{
     Capabilities, Command, CompletionMode, CoreId, Goals, Kind, KnobId, Next, Policy, Sample, Scope, SleepGoal, Start,
     ThreadId, Unsupported, Values, Wants,
 };
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::audit::TraceAuditor;
 use pilotlight_sim::engine::{run_naive, run_traced};
 use pilotlight_sim::machine::{Governor, Machine};
 use pilotlight_sim::outcome::{Energy, Outcome};
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Rate, Scenario, Sensors};
-use pilotlight_sim::trace::{Record, State, THROTTLED, What};
+use pilotlight_sim::trace::{Record, RecordKind, State, THROTTLED};
 
 const MS: u64 = 1_000_000;
 
@@ -67,9 +67,9 @@ fn checked_under(scenario: &Scenario, policy: impl Fn() -> Box<dyn Policy>) -> O
     let expected = run_naive(scenario, policy(), &mut plain).unwrap();
     assert!(fast == plain, "{}", first_difference(&fast, &plain));
     assert_eq!(outcome, expected);
-    let mut accountant = Accountant::new(scenario);
-    std::io::Write::write_all(&mut accountant, &fast).unwrap();
-    if let Err(violations) = accountant.finish(&outcome) {
+    let mut audit = TraceAuditor::new(scenario);
+    std::io::Write::write_all(&mut audit, &fast).unwrap();
+    if let Err(violations) = audit.finish(&outcome) {
         panic!("{violations:?}");
     }
     outcome
@@ -204,7 +204,7 @@ fn last_khz(scenario: &Scenario, policy: Box<dyn Policy>) -> Vec<u64> {
     run_traced(scenario, policy, &mut trace).unwrap();
     let mut khz = vec![u64::from(scenario.machine.speed.max_khz); scenario.topology.len()];
     for record in trace.as_chunks::<{ Record::BYTES }>().0.iter().filter_map(Record::decode) {
-        if record.what == What::Frequency {
+        if record.kind == RecordKind::Frequency {
             khz[record.a as usize] = record.b;
         }
     }
@@ -257,7 +257,8 @@ fn awake_by_period(scenario: &Scenario, commands: &[Vec<Command>]) -> (Vec<u64>,
     };
     let mut since_ns = vec![Some(0); scenario.topology.len()];
     let mut throttled = 0;
-    for record in trace.as_chunks().0.iter().filter_map(Record::decode).filter(|record| record.what == What::Core) {
+    for record in trace.as_chunks().0.iter().filter_map(Record::decode).filter(|record| record.kind == RecordKind::Core)
+    {
         let since = &mut since_ns[record.a as usize];
         throttled += usize::from(record.b & THROTTLED != 0);
         if record.b == State::Awake as u64 {
@@ -424,7 +425,7 @@ fn policies_under_a_budget_do_the_same_in_both_engines_and_are_left_out_rightly(
         let outcome = checked_under(&scenario, || support::policy(name, &SETTINGS));
         scenario.eager = true;
         let mut eager = run(&scenario, support::policy(name, &SETTINGS)).unwrap();
-        assert!(outcome.decisions.asked <= eager.decisions.asked);
+        assert!(outcome.decisions.policy_calls <= eager.decisions.policy_calls);
         eager.decisions = outcome.decisions;
         assert_eq!(outcome, eager, "{name}");
     }

@@ -4,7 +4,7 @@ mod support;
 
 use pilotlight_conformance::script::{Script, Seen};
 use pilotlight_plant::{Command, CoreId, CoreState, Depth, Kind, Refusal, Scope, SleepGoal, ThreadId, Topology};
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::audit::TraceAuditor;
 use pilotlight_sim::engine::{capabilities, run_naive, run_traced};
 use pilotlight_sim::machine::Hotplug;
 use pilotlight_sim::outcome::Outcome;
@@ -45,9 +45,9 @@ fn run(scenario: &Scenario, script: impl Fn() -> Script) -> (Vec<(Command, Refus
     let mut plain = Vec::new();
     assert_eq!(outcome, run_naive(scenario, script().policy().0, &mut plain).unwrap());
     assert!(trace == plain, "the engines' traces differ");
-    let mut accountant = Accountant::new(scenario);
-    std::io::Write::write_all(&mut accountant, &trace).unwrap();
-    assert_eq!(accountant.finish(&outcome).err(), None);
+    let mut audit = TraceAuditor::new(scenario);
+    std::io::Write::write_all(&mut audit, &trace).unwrap();
+    assert_eq!(audit.finish(&outcome).err(), None);
     (log.refused.clone(), outcome)
 }
 
@@ -72,7 +72,7 @@ fn a_core_that_is_off_draws_nothing() {
     let leave =
         [go(1, 0), go(2, 0), go(3, 0), switch(&scenario, 1, 0), switch(&scenario, 2, 0), switch(&scenario, 3, 0)];
     let all_off = |seen: &Seen| (1..4).all(|core| is_off(seen, core));
-    let (refused, outcome) = run(&scenario, || every().say(&leave).until("cores off", all_off));
+    let (refused, outcome) = run(&scenario, || every().command(&leave).until("cores off", all_off));
     assert!(refused.is_empty(), "{refused:?}");
     // Table 2: what polls beyond deep sleep is that of one of 24 physical cores, and the package's half of shallow over deep.
     let power = scenario.machine.power;
@@ -92,9 +92,9 @@ fn a_core_leaves_in_its_time_and_comes_back_in_its_time() {
     let script = || {
         let served = |seen: &Seen| seen.threads[3].home == CoreId(3) && seen.serves(3);
         every()
-            .say(&[go(3, 0), off])
+            .command(&[go(3, 0), off])
             .until("core 3 off", |seen| is_off(seen, 3))
-            .say(&[on, go(3, 3)])
+            .command(&[on, go(3, 3)])
             .until("core 3 serves", served)
     };
     let (policy, board) = script().policy();
@@ -118,8 +118,8 @@ fn a_core_that_is_off_takes_no_thread_and_no_other_order() {
     let sleep = Command::Sleep { core: CoreId(2), goal: SleepGoal::SHALLOWEST };
     let orders = [go(1, 2), Command::Wake { core: CoreId(2) }, sleep];
     let (refused, _) = run(&scenario, || {
-        let script = every().say(&[go(2, 0), switch(&scenario, 2, 0)]).say(&orders);
-        script.until("core 2 off", |seen| is_off(seen, 2)).say(&orders).holds("off", 20, |seen| is_off(seen, 2))
+        let script = every().command(&[go(2, 0), switch(&scenario, 2, 0)]).command(&orders);
+        script.until("core 2 off", |seen| is_off(seen, 2)).command(&orders).holds("off", 20, |seen| is_off(seen, 2))
     });
     assert_eq!(refused, orders.iter().chain(&orders).map(|&order| (order, Refusal::Unknown)).collect::<Vec<_>>());
 }
@@ -129,7 +129,7 @@ fn a_core_to_which_a_thread_is_on_its_way_stays() {
     let scenario = scenario();
     let off = switch(&scenario, 2, 0);
     let (refused, _) = run(&scenario, || {
-        every().say(&[go(1, 2), off]).holds("core 2 serves", 5, |seen| seen.serves(2) && !is_off(seen, 2))
+        every().command(&[go(1, 2), off]).holds("core 2 serves", 5, |seen| seen.serves(2) && !is_off(seen, 2))
     });
     assert_eq!(refused, [(off, Refusal::NotEmpty)]);
 }
@@ -140,10 +140,10 @@ fn orders_that_overtake_each_other_end_with_the_last() {
     let (off, on) = (switch(&scenario, 2, 0), switch(&scenario, 2, 1));
     let sleep = Command::Sleep { core: CoreId(2), goal: SleepGoal::SHALLOWEST };
     let (refused, _) = run(&scenario, || {
-        let back = every().say(&[go(2, 0), off, on, off, on]).holds("awake", 60, |seen| !is_off(seen, 2));
+        let back = every().command(&[go(2, 0), off, on, off, on]).holds("awake", 60, |seen| !is_off(seen, 2));
         // A core that sleeps leaves too, and is awake when it is back.
-        let asleep = back.say(&[sleep]).until("asleep", |seen| seen.sleeps(2)).say(&[off]);
-        let off_again = asleep.until("off", |seen| is_off(seen, 2)).say(&[on, go(2, 2)]);
+        let asleep = back.command(&[sleep]).until("asleep", |seen| seen.sleeps(2)).command(&[off]);
+        let off_again = asleep.until("off", |seen| is_off(seen, 2)).command(&[on, go(2, 2)]);
         off_again.until("core 2 serves", |seen| seen.serves(2))
     });
     assert!(refused.is_empty(), "{refused:?}");
@@ -152,8 +152,9 @@ fn orders_that_overtake_each_other_end_with_the_last() {
 #[test]
 fn a_policy_that_ends_leaves_all_cores_on() {
     let scenario = scenario();
-    let first = every().say(&[go(1, 0), switch(&scenario, 1, 0)]).until("core 1 off", |seen| is_off(seen, 1)).policy();
-    let second = every().say(&[go(1, 1)]).until("core 1 serves", |seen| seen.serves(1)).policy();
+    let first =
+        every().command(&[go(1, 0), switch(&scenario, 1, 0)]).until("core 1 off", |seen| is_off(seen, 1)).policy();
+    let second = every().command(&[go(1, 1)]).until("core 1 serves", |seen| seen.serves(1)).policy();
     let board = second.1.clone();
     let policies = vec![(0, first.0), (10 * MS, second.0)];
     pilotlight_sim::engine::run_in_turn(&scenario, policies, &mut std::io::sink()).unwrap();

@@ -4,7 +4,8 @@ mod support;
 
 use pilotlight_plant::Topology;
 use pilotlight_sim::oracle::{
-    Aim, Bracket, Fill, Level, Limits, OracleError, Plan, Replay, Schedule, Span, States, bracket_of, lower_bound,
+    Bracket, BracketOptions, Fill, Level, Limits, OracleError, Replay, Schedule, Span, States, WorkBounds, bracket_of,
+    lower_bound,
 };
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario};
@@ -28,7 +29,7 @@ fn bursts(deep: bool) -> Scenario {
     scenario
 }
 
-fn check(scenario: &Scenario, aim: Aim) -> Bracket {
+fn check(scenario: &Scenario, aim: BracketOptions) -> Bracket {
     let begun = std::time::Instant::now();
     let bracket = bracket_of(scenario, aim).unwrap();
     println!("{} slots, {:.1} s", bracket.slots.len(), begun.elapsed().as_secs_f64());
@@ -54,7 +55,7 @@ const POLICIES: [Entry; 5] = [
 fn the_bracket_of_bursts_is_below_every_policy() {
     for (deep, main_rests) in [(false, false), (true, false), (false, true), (true, true)] {
         let scenario = bursts(deep);
-        let bracket = check(&scenario, Aim::new(States { deep, main_rests }));
+        let bracket = check(&scenario, BracketOptions::new(States { deep, main_rests }));
         for (name, settings, rests) in POLICIES {
             let Ok(policy) = pilotlight_policy::registry::build(name, settings) else {
                 println!("{name} {settings:?} is skipped: there is no such policy");
@@ -79,7 +80,7 @@ fn the_family_and_the_topology_do_not_matter() {
         scenario.topology = if paired { Topology::paired(4) } else { Topology::flat(4) }.unwrap();
         scenario.workload.connections.iter_mut().for_each(|connection| connection.depth = depth);
         for deep in [false, true] {
-            let bracket = check(&scenario, Aim::new(States { deep, main_rests: true }));
+            let bracket = check(&scenario, BracketOptions::new(States { deep, main_rests: true }));
             for (name, settings, _) in POLICIES {
                 let policy = pilotlight_policy::registry::build(name, settings).unwrap();
                 let energy = run(&scenario, policy).unwrap().energy.system_uj();
@@ -96,10 +97,10 @@ fn the_family_and_the_topology_do_not_matter() {
 #[test]
 fn static_polling_is_static_polling_and_a_bracket_is_what_it_is() {
     let scenario = bursts(false);
-    let bracket = bracket_of(&scenario, Aim::new(States::SHALLOW)).unwrap();
+    let bracket = bracket_of(&scenario, BracketOptions::new(States::SHALLOW)).unwrap();
     let polling = run(&scenario, support::policy("static", &[])).unwrap();
     assert_eq!(bracket.static_uj, polling.energy.system_uj());
-    assert_eq!(bracket, bracket_of(&scenario, Aim::new(States::SHALLOW)).unwrap());
+    assert_eq!(bracket, bracket_of(&scenario, BracketOptions::new(States::SHALLOW)).unwrap());
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn a_replay_is_the_same_with_and_without_quiet_ticks() {
         run(&scenario, Box::new(Replay::new(schedule))).unwrap()
     };
     let (lazy, eager) = (outcome(false), outcome(true));
-    assert!(lazy.decisions.asked <= eager.decisions.asked);
+    assert!(lazy.decisions.policy_calls <= eager.decisions.policy_calls);
     assert_eq!((lazy.energy, lazy.latency, lazy.series), (eager.energy, eager.latency, eager.series));
     // After the warm-up; deeper counts as a sleep too.
     assert_eq!((lazy.decisions.sleeps, lazy.decisions.wakes, lazy.decisions.refused), (4, 3, 0));
@@ -123,10 +124,11 @@ fn a_replay_is_the_same_with_and_without_quiet_ticks() {
 #[test]
 fn each_request_can_be_held_to_the_terms() {
     let scenario = bursts(false);
-    let aim = Aim { epsilon_ns: 50_000, each_request: true, late_ppm: 0, ..Aim::new(States::SHALLOW) };
+    let aim =
+        BracketOptions { epsilon_ns: 50_000, each_request: true, late_ppm: 0, ..BracketOptions::new(States::SHALLOW) };
     let bracket = check(&scenario, aim);
     assert_eq!(bracket.lateness.by_request.map(|delays| delays.late), Some(0));
-    let looser = bracket_of(&scenario, Aim { epsilon_ns: 500_000, ..aim }).unwrap();
+    let looser = bracket_of(&scenario, BracketOptions { epsilon_ns: 500_000, ..aim }).unwrap();
     assert!(looser.lower_uj <= bracket.lower_uj && looser.upper_uj <= bracket.upper_uj, "{bracket}\n{looser}");
 }
 
@@ -134,7 +136,7 @@ fn each_request_can_be_held_to_the_terms() {
 fn requests_of_a_trace_are_refused_by_name() {
     let mut scenario = bursts(false);
     scenario.workload.connections[1].request = Kind::Traced { service_ns: None };
-    let error = bracket_of(&scenario, Aim::new(States::SHALLOW)).unwrap_err();
+    let error = bracket_of(&scenario, BracketOptions::new(States::SHALLOW)).unwrap_err();
     assert!(error.to_string().contains("give its connections rates instead"), "{error}");
 }
 
@@ -143,7 +145,7 @@ fn closed_loops_are_refused() {
     let refused = |change: fn(&mut Scenario)| {
         let mut scenario = bursts(false);
         change(&mut scenario);
-        matches!(bracket_of(&scenario, Aim::new(States::SHALLOW)), Err(OracleError::Closed))
+        matches!(bracket_of(&scenario, BracketOptions::new(States::SHALLOW)), Err(OracleError::Closed))
     };
     assert!(refused(|scenario| scenario.workload.connections[1].think_ns = 1));
     assert!(refused(|scenario| scenario.workload.connections[1].phases[1].rate = Rate::Unlimited));
@@ -165,7 +167,7 @@ fn the_paper_s_machine() {
             scenario.machine.power.family.kernel_idles_deep = states.deep;
             scenario.drives.iter_mut().for_each(|drive| drive.power = None);
             println!("{label}");
-            let bracket = check(&scenario, Aim::new(states));
+            let bracket = check(&scenario, BracketOptions::new(states));
             if states.deep {
                 continue;
             }
@@ -206,7 +208,7 @@ fn what_the_program_costs() {
     let scenario = stable(320e3);
     for states in [States::SHALLOW, States::ALL] {
         let limits = Limits::of(&scenario.machine, &scenario.topology, states).unwrap();
-        let (mut plan, mut done) = (Plan::default(), 0);
+        let (mut plan, mut done) = (WorkBounds::default(), 0);
         for slot in 0..1_000_u64 {
             done += if slot % 50 < 5 { 200 * MS } else { MS / 2 };
             plan.spans.push(Span { length_ns: 10 * MS, least_ns: done - MS / 4, most_ns: done });

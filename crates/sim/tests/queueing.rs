@@ -19,7 +19,7 @@ use pilotlight_sim::machine::Machine;
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Scenario, Sensors, Spacing, Workload};
 use pilotlight_sim::ssd::SsdModel;
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 
 const ROUND_TRIP_NS: u64 = 20_000;
 /// Fixed part of a drive's latency.
@@ -106,7 +106,8 @@ impl io::Write for Times {
         }
         let (records, rest) = self.bytes.as_chunks();
         let records = records.iter().filter_map(Record::decode);
-        let received = records.filter(|record| record.what == What::Received && record.at_ns - record.b > WARM_UP_NS);
+        let received =
+            records.filter(|record| record.kind == RecordKind::Received && record.at_ns - record.b > WARM_UP_NS);
         self.times.extend(received.map(|record| record.b - self.fixed_ns));
         self.bytes = rest.to_vec();
         Ok(bytes.len())

@@ -3,7 +3,7 @@
 mod support;
 
 use pilotlight_sim::scenario::{Arrival, Kind, Scenario, Traced};
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 use pilotlight_sim::{run_replay, run_replay_traced};
 use support::{policy, scenario};
 
@@ -60,12 +60,12 @@ fn a_dependent_replay_keeps_the_gaps_after_each_answer() {
         let (mut expected, mut seen) = ([Some(0), Some(every_ns)], [0, 0]);
         for record in records {
             let connection = (record.a >> 40) as usize;
-            match record.what {
-                What::Issued => {
+            match record.kind {
+                RecordKind::Issued => {
                     assert_eq!(expected[connection].take(), Some(record.at_ns), "{every_ns} {service_ns}");
                     seen[connection] += 1;
                 }
-                What::Received => {
+                RecordKind::Received => {
                     let gap_ns: u64 = 2 * every_ns; // two connections in turn
                     let due_ns = (2 * seen[connection] + connection as u64) * every_ns;
                     expected[connection] = Some(due_ns.max(record.at_ns + gap_ns.saturating_sub(service_ns)));

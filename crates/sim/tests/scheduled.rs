@@ -4,15 +4,15 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use pilotlight_sim::accountant::{Accountant, Law, Violation, audit};
+use pilotlight_sim::audit::{Law, TraceAuditor, Violation, audit};
 use pilotlight_sim::engine::run_traced;
 use pilotlight_sim::histogram::Histogram;
-use pilotlight_sim::jobs::{Job, Quota, Scheduled, Scheduler, Way};
+use pilotlight_sim::jobs::{IoMethod, Job, Quota, Scheduled, Scheduler};
 use pilotlight_sim::machine::ScheduledPower;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_sim::ssd::SsdModel;
-use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::trace::{Record, RecordKind};
 use proptest::prelude::*;
 use support::policy;
 
@@ -31,8 +31,8 @@ const DRIVE: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\n
     [[state]]\nname = 'ps0'\nwrite_bytes_per_s = 500000000\ngc_bytes_per_s = 1000000000\ngc_uw = 2000000\n\
     [energy]\nawake_uw = 2400000\nrest_uw = 1700000\nasleep_uw = 1200000\nread_pj_per_byte = 1000\nwrite_pj_per_byte = 2000\n";
 
-fn job(way: Way, depth: u32, core: u16) -> Job {
-    Job { cores: (core, 1), helper: core, way, depth, ..Job::default() }
+fn job(method: IoMethod, depth: u32, core: u16) -> Job {
+    Job { cores: (core, 1), helper: core, method, depth, ..Job::default() }
 }
 
 /// Two cores that poll and serve hosts, and two that are scheduled; the hosts' rate may be 0.
@@ -56,9 +56,9 @@ fn scenario(jobs: Vec<Job>, quotas: Vec<Quota>, rate: f64) -> Scenario {
 
 /// Runs it, and holds it to the laws.
 fn run(scenario: &Scenario, name: &str) -> Outcome {
-    let mut accountant = Accountant::new(scenario);
-    let outcome = run_traced(scenario, policy(name, &[]), &mut accountant).unwrap();
-    accountant.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
+    let mut audit = TraceAuditor::new(scenario);
+    let outcome = run_traced(scenario, policy(name, &[]), &mut audit).unwrap();
+    audit.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
     outcome
 }
 
@@ -67,8 +67,8 @@ fn close(ours: f64, expected: f64, within: f64) {
 }
 
 /// Of one job: time at work and looking for each request, and the latency.
-fn each(way: Way) -> (f64, f64, f64) {
-    let outcome = run(&scenario(vec![job(way, 1, 2)], Vec::new(), 0.0), "static");
+fn each(method: IoMethod) -> (f64, f64, f64) {
+    let outcome = run(&scenario(vec![job(method, 1, 2)], Vec::new(), 0.0), "static");
     let sum = |of: fn(&pilotlight_sim::outcome::JobStretch) -> u64| {
         outcome.jobs.series.iter().skip(1).map(of).sum::<u64>() as f64
     };
@@ -78,28 +78,28 @@ fn each(way: Way) -> (f64, f64, f64) {
 
 #[test]
 fn a_job_alone_takes_the_sum_of_its_parts() {
-    let (work, looks, latency) = each(Way::Interrupt);
+    let (work, looks, latency) = each(IoMethod::Interrupt);
     // Half a switch to leave, while the drive works already; out of light sleep; the interrupt; half a switch to come back.
     close(latency, INTO + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 1e-3);
     close(work, 100.0 + INTO + 800.0 + 900.0 + 300.0 + 800.0, 1e-3);
     assert_eq!(looks, 0.0);
-    let (work, looks, latency) = each(Way::Classic);
+    let (work, looks, latency) = each(IoMethod::Classic);
     close(latency, INTO + AWAY + 40.0 + 300.0, 1e-3);
     close(work, 100.0 + INTO + 300.0, 1e-3);
     close(looks, AWAY + 40.0, 1e-3);
-    let (work, looks, latency) = each(Way::Hybrid);
+    let (work, looks, latency) = each(IoMethod::Hybrid);
     // Woken by the timer after half of the mean, which is the drive's.
     close(latency, INTO + 600.0 + AWAY + 40.0 + 300.0, 1e-3);
     close(looks, AWAY / 2.0 - (500.0 + 600.0 + 800.0) + 40.0, 2e-3);
     close(work, 100.0 + INTO + 600.0 + 800.0 + 600.0 + 800.0 + 300.0, 1e-3);
-    let (work, looks, _) = each(Way::Bypass);
+    let (work, looks, _) = each(IoMethod::Bypass);
     close(work, 500.0, 1e-3);
     close(looks, AWAY, 1e-2);
 }
 
 #[test]
 fn jobs_that_share_a_core_take_turns() {
-    let jobs = vec![job(Way::Classic, 1, 2); 3];
+    let jobs = vec![job(IoMethod::Classic, 1, 2); 3];
     let outcome = run(&scenario(jobs, Vec::new(), 0.0), "static");
     let cycle = 100.0 + INTO + AWAY + 40.0 + 300.0;
     let operations = &outcome.jobs.operations;
@@ -110,7 +110,7 @@ fn jobs_that_share_a_core_take_turns() {
 
 #[test]
 fn a_client_has_the_processor_time_that_each_operation_needs() {
-    let slow = Job { cpu_ns: 50_000, ..job(Way::Interrupt, 1, 2) };
+    let slow = Job { cpu_ns: 50_000, ..job(IoMethod::Interrupt, 1, 2) };
     let outcome = run(&scenario(vec![slow], Vec::new(), 0.0), "static");
     let cycle = 50_000.0 + 100.0 + INTO + AWAY + 500.0 + 900.0 + 300.0 + 800.0;
     close(outcome.jobs.operations[0] as f64, 19e6 / cycle, 0.01);
@@ -118,7 +118,7 @@ fn a_client_has_the_processor_time_that_each_operation_needs() {
 
 #[test]
 fn a_quota_is_what_a_group_gets_and_no_more() {
-    let busy = Job { bytes: 0, cpu_ns: 900, quota: Some(0), ..job(Way::Interrupt, 1, 2) };
+    let busy = Job { bytes: 0, cpu_ns: 900, quota: Some(0), ..job(IoMethod::Interrupt, 1, 2) };
     let jobs = vec![busy, Job { cores: (3, 1), helper: 3, ..busy }];
     let quota = Quota { quota_ns: 500_000, period_ns: 2 * MS, slice_ns: 100_000 };
     let outcome = run(&scenario(jobs, vec![quota], 0.0), "static");
@@ -132,7 +132,7 @@ fn a_quota_is_what_a_group_gets_and_no_more() {
 
 #[test]
 fn background_work_takes_what_others_leave_and_makes_room() {
-    let client = job(Way::Interrupt, 1, 2);
+    let client = job(IoMethod::Interrupt, 1, 2);
     let background = Job { background: true, bytes: 0, cpu_ns: 200_000, ..client };
     let alone = run(&scenario(vec![client], Vec::new(), 0.0), "static");
     let both = run(&scenario(vec![client, background], Vec::new(), 0.0), "static");
@@ -144,8 +144,8 @@ fn background_work_takes_what_others_leave_and_makes_room() {
 
 #[test]
 fn hosts_and_jobs_share_a_drive() {
-    let alone = run(&scenario(vec![job(Way::Uring, 4, 2)], Vec::new(), 0.0), "static");
-    let shared = run(&scenario(vec![job(Way::Uring, 4, 2)], Vec::new(), 100_000.0), "static");
+    let alone = run(&scenario(vec![job(IoMethod::Uring, 4, 2)], Vec::new(), 0.0), "static");
+    let shared = run(&scenario(vec![job(IoMethod::Uring, 4, 2)], Vec::new(), 100_000.0), "static");
     let hosts = shared.latency[0].1.count();
     close(hosts as f64, 100_000.0 * 19e-3, 0.1);
     // The controller's 244 k commands a second are shared.
@@ -156,7 +156,7 @@ fn hosts_and_jobs_share_a_drive() {
 
 #[test]
 fn a_policy_sets_the_speed_of_scheduled_cores_too() {
-    let mut slow = scenario(vec![Job { cpu_ns: 20_000, ..job(Way::Interrupt, 1, 2) }], Vec::new(), 0.0);
+    let mut slow = scenario(vec![Job { cpu_ns: 20_000, ..job(IoMethod::Interrupt, 1, 2) }], Vec::new(), 0.0);
     slow.machine.speed.transition_ns = 10_000;
     let fast = run(&slow, "static").jobs.operations[0];
     let ordered = run(&slow, "governor").jobs.operations[0];
@@ -169,15 +169,16 @@ fn what_cannot_be_run_is_refused() {
         let scenario = scenario(vec![job], Vec::new(), 0.0);
         pilotlight_sim::run(&scenario, policy("static", &[])).unwrap_err().to_string()
     };
-    assert!(refused(job(Way::Interrupt, 1, 1)).contains("cores"));
-    assert!(refused(Job { quota: Some(0), ..job(Way::Interrupt, 1, 2) }).contains("quota"));
-    assert!(refused(Job { drive: 1, ..job(Way::Interrupt, 1, 2) }).contains("drive"));
+    assert!(refused(job(IoMethod::Interrupt, 1, 1)).contains("cores"));
+    assert!(refused(Job { quota: Some(0), ..job(IoMethod::Interrupt, 1, 2) }).contains("quota"));
+    assert!(refused(Job { drive: 1, ..job(IoMethod::Interrupt, 1, 2) }).contains("drive"));
 }
 
 /// A surge under SANDMAN looks for an empty core: one that runs programs is not empty, and the simulated server refuses it.
 #[test]
 fn no_io_thread_comes_to_a_scheduled_core() {
-    let mut scenario = scenario(vec![job(Way::Classic, 1, 3), job(Way::Interrupt, 1, 2)], Vec::new(), 60_000.0);
+    let mut scenario =
+        scenario(vec![job(IoMethod::Classic, 1, 3), job(IoMethod::Interrupt, 1, 2)], Vec::new(), 60_000.0);
     (scenario.seed, scenario.warm_up_ns) = (9_614_983_179_334_153_352, 0);
     assert!(run(&scenario, "sandman").decisions.refused > 0, "the seed makes a surge");
 }
@@ -185,23 +186,23 @@ fn no_io_thread_comes_to_a_scheduled_core() {
 /// A true trace, changed in one place, breaks the law that it should.
 #[test]
 fn the_accountant_sees_what_is_wrong_with_a_job() {
-    let rests = |way, core| Job { think_after: 1, think_ns: 3 * MS, ..job(way, 1, core) };
-    let scenario = scenario(vec![rests(Way::Hybrid, 2), rests(Way::Bypass, 3)], Vec::new(), 0.0);
+    let rests = |method, core| Job { think_after: 1, think_ns: 3 * MS, ..job(method, 1, core) };
+    let scenario = scenario(vec![rests(IoMethod::Hybrid, 2), rests(IoMethod::Bypass, 3)], Vec::new(), 0.0);
     let mut trace = Vec::new();
     let outcome = run_traced(&scenario, policy("static", &[]), &mut trace).unwrap();
-    let broken = |what: What, change: fn(&mut [u8])| {
+    let broken = |what: RecordKind, change: fn(&mut [u8])| {
         let mut trace = trace.clone();
-        let of = |record: &[u8; Record::BYTES]| Record::decode(record).is_some_and(|record| record.what == what);
+        let of = |record: &[u8; Record::BYTES]| Record::decode(record).is_some_and(|record| record.kind == what);
         let place = trace.as_chunks::<{ Record::BYTES }>().0.iter().position(of).expect("there is such a record");
         change(&mut trace[place * Record::BYTES..(place + 1) * Record::BYTES]);
         audit(&trace[..], &scenario, &outcome).map(|_| ()).map_err(|broken| broken[0].law)
     };
-    assert_eq!(broken(What::Received, |_| {}), Ok(()));
-    assert_eq!(broken(What::Received, |record| record[18] ^= 1), Err(Law::Requests), "another latency");
-    assert_eq!(broken(What::Submitted, |record| record[18] ^= 1), Err(Law::Requests), "another drive");
-    assert_eq!(broken(What::Issued, |record| record[18] ^= 1), Err(Law::Requests), "another size");
-    assert_eq!(broken(What::Core, |record| record[18] ^= 2), Err(Law::Energy), "another state");
-    assert_eq!(broken(What::Drive, |record| record[20] ^= 1), Err(Law::Energy), "another length of a rest");
+    assert_eq!(broken(RecordKind::Received, |_| {}), Ok(()));
+    assert_eq!(broken(RecordKind::Received, |record| record[18] ^= 1), Err(Law::Requests), "another latency");
+    assert_eq!(broken(RecordKind::Submitted, |record| record[18] ^= 1), Err(Law::Requests), "another drive");
+    assert_eq!(broken(RecordKind::Issued, |record| record[18] ^= 1), Err(Law::Requests), "another size");
+    assert_eq!(broken(RecordKind::Core, |record| record[18] ^= 2), Err(Law::Energy), "another state");
+    assert_eq!(broken(RecordKind::Drive, |record| record[20] ^= 1), Err(Law::Energy), "another length of a rest");
     let claimed = |change: fn(&mut Outcome)| {
         let mut claims = outcome.clone();
         change(&mut claims);
@@ -216,22 +217,25 @@ fn the_accountant_sees_what_is_wrong_with_a_job() {
 /// Latencies that begin when the helper thread makes the call omit the wait for it; everything else is consistent.
 #[test]
 fn a_wait_that_is_in_no_latency_is_found() {
-    let scenario = scenario(vec![job(Way::PosixAio, 4, 2)], Vec::new(), 0.0);
+    let scenario = scenario(vec![job(IoMethod::PosixAio, 4, 2)], Vec::new(), 0.0);
     let mut trace = Vec::new();
     let mut outcome = run_traced(&scenario, policy("static", &[]), &mut trace).unwrap();
     assert!(audit(&trace[..], &scenario, &outcome).is_ok());
     let mut records: Vec<Record> =
         trace.as_chunks::<{ Record::BYTES }>().0.iter().map(|bytes| Record::decode(bytes).unwrap()).collect();
-    let submitted: BTreeMap<u64, u64> =
-        records.iter().filter(|record| record.what == What::Submitted).map(|record| (record.a, record.at_ns)).collect();
+    let submitted: BTreeMap<u64, u64> = records
+        .iter()
+        .filter(|record| record.kind == RecordKind::Submitted)
+        .map(|record| (record.a, record.at_ns))
+        .collect();
     let begins_ns = |name: u64| submitted.get(&name).copied();
-    records.retain(|record| record.what != What::Issued || begins_ns(record.a).is_some());
+    records.retain(|record| record.kind != RecordKind::Issued || begins_ns(record.a).is_some());
     outcome.jobs.reads = Histogram::default();
     outcome.jobs.series.iter_mut().for_each(|stretch| stretch.latency_ns = 0);
     for record in &mut records {
-        match record.what {
-            What::Issued => record.at_ns = begins_ns(record.a).unwrap(),
-            What::Received => {
+        match record.kind {
+            RecordKind::Issued => record.at_ns = begins_ns(record.a).unwrap(),
+            RecordKind::Received => {
                 record.b = record.at_ns - begins_ns(record.a).unwrap();
                 outcome.jobs.series[(record.at_ns / MS) as usize].latency_ns += record.b;
                 if record.at_ns >= MS {
@@ -248,18 +252,26 @@ fn a_wait_that_is_in_no_latency_is_found() {
     let changed: Vec<u8> = records.iter().flat_map(bytes_of).collect();
     let broken = audit(&changed[..], &scenario, &outcome).unwrap_err();
     let waits = |violation: &Violation| {
-        violation.to_string().contains("in no latency") || violation.to_string().contains("further")
+        violation.to_string().contains("no latency includes the wait") || violation.to_string().contains("further")
     };
     assert!(broken[0].law == Law::Little && broken.iter().all(waits), "{:#?}", &broken[..2]);
 }
 
 fn bytes_of(record: &Record) -> Vec<u8> {
-    let (at, what) = (record.at_ns.to_le_bytes(), (record.what as u16).to_le_bytes());
+    let (at, what) = (record.at_ns.to_le_bytes(), (record.kind as u16).to_le_bytes());
     [&at[..], &what, &record.a.to_le_bytes(), &record.b.to_le_bytes()].concat()
 }
 
-const WAYS: [Way; 8] =
-    [Way::Interrupt, Way::Classic, Way::Hybrid, Way::Libaio, Way::Uring, Way::UringPolled, Way::PosixAio, Way::Bypass];
+const WAYS: [IoMethod; 8] = [
+    IoMethod::Interrupt,
+    IoMethod::Classic,
+    IoMethod::Hybrid,
+    IoMethod::Libaio,
+    IoMethod::Uring,
+    IoMethod::UringPolled,
+    IoMethod::PosixAio,
+    IoMethod::Bypass,
+];
 
 /// Way, depth, size, share of writes; sequential, in the background; place, rests, quota.
 type Drawn = ((usize, u32, u32, u32), (bool, bool), (u16, u32, u16));
@@ -271,7 +283,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
         (0..3_u16, 0..3_u32, 0..2_u16),
     );
     prop::collection::vec(one, 1..6).prop_map(|all| {
-        let make = |((way, depth, shift, writes), (sequential, background), (place, think, quota)): Drawn| {
+        let make = |((method, depth, shift, writes), (sequential, background), (place, think, quota)): Drawn| {
             let cores = if place == 2 { (2, 2) } else { (2 + place, 1) };
             Job {
                 background,
@@ -286,7 +298,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
                 think_after: think * 5,
                 think_ns: 300_000,
                 think_spin_ns: 20_000,
-                ..job(WAYS[way], depth, cores.0)
+                ..job(WAYS[method], depth, cores.0)
             }
         };
         all.into_iter().map(make).collect()
@@ -312,7 +324,7 @@ proptest! {
         }
         let outcome = run(&scenario, name);
         prop_assert_eq!(&outcome, &run(&scenario, name));
-        let limited = scenario.scheduled.iter().flat_map(|scheduled| &scheduled.jobs).all(|job| job.quota.is_some() && !job.way.spins());
+        let limited = scenario.scheduled.iter().flat_map(|scheduled| &scheduled.jobs).all(|job| job.quota.is_some() && !job.method.spins());
         // Interrupts and workers are nobody's, and slower on slower cores. (How many commands there were is in no outcome.)
         if limited && name == "static" && command_bytes == 0 {
             for period in outcome.jobs.series.chunks(2) {

@@ -3,9 +3,9 @@
 mod support;
 
 use pilotlight_plant::{CoreId, Topology};
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::audit::TraceAuditor;
 use pilotlight_sim::engine::run_traced;
-use pilotlight_sim::jobs::{Job, Scheduled, Scheduler, Way};
+use pilotlight_sim::jobs::{IoMethod, Job, Scheduled, Scheduler};
 use pilotlight_sim::machine::ScheduledPower;
 use pilotlight_sim::outcome::{JobStretch, Outcome};
 use pilotlight_sim::scenario::{Scenario, Workload};
@@ -59,8 +59,8 @@ fn host(topology: Topology, physical_cores: u32, count: u16, job: Job) -> Scenar
     scenario
 }
 
-fn by(way: Way, depth: u32) -> Job {
-    Job { way, depth, ..Job::default() }
+fn by(method: IoMethod, depth: u32) -> Job {
+    Job { method, depth, ..Job::default() }
 }
 
 /// A controller that takes no time.
@@ -70,9 +70,9 @@ fn without_controller(scenario: &mut Scenario) {
 
 /// Runs it, and holds it to the laws.
 fn run(scenario: &Scenario) -> Outcome {
-    let mut accountant = Accountant::new(scenario);
-    let outcome = run_traced(scenario, policy("static", &[]), &mut accountant).unwrap();
-    accountant.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
+    let mut audit = TraceAuditor::new(scenario);
+    let outcome = run_traced(scenario, policy("static", &[]), &mut audit).unwrap();
+    audit.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
     outcome
 }
 
@@ -92,28 +92,28 @@ fn close(ours: f64, expected: f64, within: f64) {
 #[test]
 fn what_each_engine_takes_of_its_processor() {
     // With so much in progress that the processor never waits: its time for a request.
-    let busy = |way| {
-        let mut scenario = host(threads(), 2, 1, by(way, 64));
+    let busy = |method| {
+        let mut scenario = host(threads(), 2, 1, by(method, 64));
         without_controller(&mut scenario);
         19e6 / sum(&run(&scenario), |stretch| stretch.requests)
     };
     // An interrupt takes those with it that are done while it is handled.
-    let (libaio, uring) = (busy(Way::Libaio), busy(Way::Uring));
+    let (libaio, uring) = (busy(IoMethod::Libaio), busy(IoMethod::Uring));
     assert!((1_190.0..=2_090.0).contains(&libaio), "{libaio}");
     assert!((1_200.0..=2_100.0).contains(&uring), "{uring}");
-    close(busy(Way::Bypass), 500.0, 0.01);
+    close(busy(IoMethod::Bypass), 500.0, 0.01);
     // Of the two threads that share the work of polled io_uring, the one in the kernel has more.
-    close(busy(Way::UringPolled), INTO + 300.0, 0.01);
+    close(busy(IoMethod::UringPolled), INTO + 300.0, 0.01);
     // A helper thread alone: the call, handing over, the drive, out of light sleep, the interrupt and coming back.
-    let helped = run(&host(threads(), 2, 1, by(Way::PosixAio, 1)));
+    let helped = run(&host(threads(), 2, 1, by(IoMethod::PosixAio, 1)));
     close(helped.jobs.reads.mean(), INTO + 1_500.0 + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 1e-3);
 }
 
 #[test]
 fn as_many_requests_are_in_progress_as_the_depth() {
-    for way in [Way::Libaio, Way::Uring, Way::UringPolled, Way::PosixAio, Way::Bypass] {
+    for method in [IoMethod::Libaio, IoMethod::Uring, IoMethod::UringPolled, IoMethod::PosixAio, IoMethod::Bypass] {
         for depth in [4, 32] {
-            let outcome = run(&host(threads(), 2, 1, by(way, depth)));
+            let outcome = run(&host(threads(), 2, 1, by(method, depth)));
             // Little: rate x latency. What helpers and controllers make wait counts; what the program does between two requests does not.
             let rate = sum(&outcome, |stretch| stretch.requests) / 19e6;
             let in_progress = rate * outcome.jobs.reads.mean();
@@ -124,7 +124,7 @@ fn as_many_requests_are_in_progress_as_the_depth() {
 
 #[test]
 fn a_core_is_paid_once_for_both_of_its_threads() {
-    let outcome = |jobs| run(&host(threads(), 2, jobs, by(Way::Classic, 1)));
+    let outcome = |jobs| run(&host(threads(), 2, jobs, by(IoMethod::Classic, 1)));
     let (two, four) = (outcome(2), outcome(4));
     let awake = |outcome: &Outcome| sum(outcome, |stretch| stretch.work_ns + stretch.look_ns);
     close(awake(&two), 2.0 * 19e6, 1e-3);
@@ -162,7 +162,7 @@ fn cores_draw_for_the_time_out_of_the_deep_state() {
 #[test]
 fn siblings_slow_each_other_down_and_others_do_not() {
     let requests = |jobs| {
-        let mut scenario = host(threads(), 2, jobs, by(Way::Bypass, 64));
+        let mut scenario = host(threads(), 2, jobs, by(IoMethod::Bypass, 64));
         without_controller(&mut scenario);
         scenario.machine.jobs.sibling_slows_ppm = 500_000;
         sum(&run(&scenario), |stretch| stretch.requests)
@@ -176,7 +176,7 @@ fn siblings_slow_each_other_down_and_others_do_not() {
 #[test]
 fn an_interrupt_takes_further_completions_with_it() {
     let interrupts = |depth| {
-        let mut scenario = host(Topology::flat(1).unwrap(), 1, 1, by(Way::Uring, depth));
+        let mut scenario = host(Topology::flat(1).unwrap(), 1, 1, by(IoMethod::Uring, depth));
         without_controller(&mut scenario);
         scenario.drives[0].front.read_latency_ns = 50_000;
         let outcome = run(&scenario);
@@ -222,7 +222,7 @@ fn a_request_in_the_scheduler_s_queue_keeps_no_processor_busy() {
 
 #[test]
 fn rests_begin_when_a_burst_is_back() {
-    let rests = Job { think_after: 3, think_ns: MS, ..by(Way::Classic, 1) };
+    let rests = Job { think_after: 3, think_ns: MS, ..by(IoMethod::Classic, 1) };
     let outcome = run(&host(threads(), 2, 1, rests));
     let each = 100.0 + INTO + AWAY + 40.0 + 300.0;
     let requests = sum(&outcome, |stretch| stretch.requests);
@@ -236,7 +236,7 @@ fn rests_begin_when_a_burst_is_back() {
 #[test]
 fn a_lower_state_of_the_drive_lets_through_so_much() {
     for (writes_ppm, rate) in [(0, 100e6), (1_000_000, 50e6)] {
-        let mut scenario = host(threads(), 2, 1, Job { writes_ppm, ..by(Way::Uring, 16) });
+        let mut scenario = host(threads(), 2, 1, Job { writes_ppm, ..by(IoMethod::Uring, 16) });
         scenario.drives[0].cache.as_mut().unwrap().buffer_bytes = 0;
         scenario.scheduled.as_mut().unwrap().drive_state = 1;
         let outcome = run(&scenario);
@@ -246,7 +246,7 @@ fn a_lower_state_of_the_drive_lets_through_so_much() {
 
 #[test]
 fn latency_is_counted_in_the_measured_time_and_writes_have_their_share() {
-    let mut scenario = host(threads(), 2, 1, Job { writes_ppm: 250_000, ..by(Way::Classic, 1) });
+    let mut scenario = host(threads(), 2, 1, Job { writes_ppm: 250_000, ..by(IoMethod::Classic, 1) });
     scenario.warm_up_ns = 10 * MS;
     let outcome = run(&scenario);
     let (reads, writes) = (outcome.jobs.reads.count() as f64, outcome.jobs.writes.count() as f64);

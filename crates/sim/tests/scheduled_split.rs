@@ -3,9 +3,9 @@
 mod support;
 
 use pilotlight_plant::Topology;
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::audit::TraceAuditor;
 use pilotlight_sim::engine::run_traced;
-use pilotlight_sim::jobs::{Job, Scheduled, Scheduler, Way};
+use pilotlight_sim::jobs::{IoMethod, Job, Scheduled, Scheduler};
 use pilotlight_sim::outcome::{JobStretch, Outcome};
 use pilotlight_sim::scenario::{Scenario, Workload};
 use pilotlight_sim::ssd::SsdModel;
@@ -46,15 +46,15 @@ fn cut(job: Job, command_bytes: u32) -> Scenario {
     scenario
 }
 
-fn by(way: Way, depth: u32) -> Job {
-    Job { way, depth, ..Job::default() }
+fn by(method: IoMethod, depth: u32) -> Job {
+    Job { method, depth, ..Job::default() }
 }
 
 /// Runs it, and holds it to the laws.
 fn run(scenario: &Scenario) -> Outcome {
-    let mut accountant = Accountant::new(scenario);
-    let outcome = run_traced(scenario, policy("static", &[]), &mut accountant).unwrap();
-    accountant.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
+    let mut audit = TraceAuditor::new(scenario);
+    let outcome = run_traced(scenario, policy("static", &[]), &mut audit).unwrap();
+    audit.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
     outcome
 }
 
@@ -81,7 +81,7 @@ fn each_command_costs_an_interrupt_and_the_last_wakes_the_job() {
 
 #[test]
 fn who_looks_has_a_request_with_its_last_command() {
-    let outcome = run(&cut(by(Way::Classic, 1), 4_096));
+    let outcome = run(&cut(by(IoMethod::Classic, 1), 4_096));
     close(outcome.jobs.reads.mean(), INTO + AWAY + 40.0 + 4.0 * 300.0, 1e-3);
 }
 
@@ -98,8 +98,8 @@ fn completions_that_are_there_at_one_interrupt_are_one_batch() {
 
 #[test]
 fn a_request_within_the_limit_is_not_cut() {
-    for way in [Way::Interrupt, Way::Classic, Way::UringPolled] {
-        assert_eq!(run(&cut(by(way, 4), 16_384)), run(&cut(by(way, 4), 0)), "{way:?}");
+    for method in [IoMethod::Interrupt, IoMethod::Classic, IoMethod::UringPolled] {
+        assert_eq!(run(&cut(by(method, 4), 16_384)), run(&cut(by(method, 4), 0)), "{method:?}");
     }
 }
 
@@ -107,22 +107,22 @@ fn a_request_within_the_limit_is_not_cut() {
 #[test]
 fn cut_requests_obey_the_laws_in_every_way() {
     let ways = [
-        Way::Interrupt,
-        Way::Classic,
-        Way::Hybrid,
-        Way::Libaio,
-        Way::Uring,
-        Way::UringPolled,
-        Way::PosixAio,
-        Way::Bypass,
+        IoMethod::Interrupt,
+        IoMethod::Classic,
+        IoMethod::Hybrid,
+        IoMethod::Libaio,
+        IoMethod::Uring,
+        IoMethod::UringPolled,
+        IoMethod::PosixAio,
+        IoMethod::Bypass,
     ];
-    for way in ways {
+    for method in ways {
         for (scheduler, lock_sleeps) in [(Scheduler::None, false), (Scheduler::Kyber, false), (Scheduler::Kyber, true)]
         {
-            let mut scenario = cut(Job { scheduler, writes_ppm: 500_000, ..by(way, 4) }, 6_000);
+            let mut scenario = cut(Job { scheduler, writes_ppm: 500_000, ..by(method, 4) }, 6_000);
             scenario.machine.jobs.lock_sleeps = lock_sleeps;
             let outcome = run(&scenario);
-            assert!(outcome.jobs.reads.count() > 0 && outcome.jobs.writes.count() > 0, "{way:?}");
+            assert!(outcome.jobs.reads.count() > 0 && outcome.jobs.writes.count() > 0, "{method:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a drive's stages do: nothing where they limit nothing, and else what their figures say.
 
 use pilotlight_sim::rng::{Purpose, Stream};
-use pilotlight_sim::ssd::{Doing, Op, Request, Span, Ssd, SsdModel};
+use pilotlight_sim::ssd::{AutonomousActivity, Op, Request, Span, Ssd, SsdModel};
 use proptest::prelude::*;
 
 const DIES: &str = "name = 'p'\nsource = 'p'\n[front]\nread_latency_ns = 9000\nwrite_latency_ns = 7000\nmax_iops = 900000\n\
@@ -73,9 +73,9 @@ proptest! {
         let (asked, alone) = (run(&asks), run(&[]));
         prop_assert!(asked.windows(2).all(|two| two[0].to_ns <= two[1].from_ns), "{asked:?}");
         let sum = |spans: &[Span], doing| -> u64 {
-            spans.iter().filter(|span| span.doing == doing).map(|span| span.to_ns - span.from_ns).sum()
+            spans.iter().filter(|span| span.activity == doing).map(|span| span.to_ns - span.from_ns).sum()
         };
-        for doing in [Doing::Moves, Doing::Rests, Doing::Sleeps] {
+        for doing in [AutonomousActivity::Moves, AutonomousActivity::Rests, AutonomousActivity::Sleeps] {
             prop_assert_eq!(sum(&asked, doing), sum(&alone, doing), "{:?}", doing);
         }
     }
@@ -146,8 +146,8 @@ fn one_after_the_other(at_ns: u64, op: Op, bytes: u32) -> Request {
 /// The time of what it did of its own, by what.
 fn spent(drive: &mut Ssd) -> [u64; 3] {
     let spans: Vec<Span> = drive.spans().collect();
-    [Doing::Moves, Doing::Rests, Doing::Sleeps]
-        .map(|doing| spans.iter().filter(|span| span.doing == doing).map(|span| span.to_ns - span.from_ns).sum())
+    [AutonomousActivity::Moves, AutonomousActivity::Rests, AutonomousActivity::Sleeps]
+        .map(|doing| spans.iter().filter(|span| span.activity == doing).map(|span| span.to_ns - span.from_ns).sum())
 }
 
 #[test]

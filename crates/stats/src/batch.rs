@@ -1,7 +1,7 @@
-//! Batch means: an interval from one long run whose neighbouring observations depend on each other.
+//! Batch means: a confidence interval from one long run of autocorrelated observations.
 //!
-//! The run is cut into batches so long that their means are nearly independent; these are treated as replications. Whether
-//! they were long enough is told by the correlation between neighbouring batches.
+//! The run is cut into batches that are long enough for their means to be nearly independent; these count as replications. The
+//! correlation between consecutive batches shows whether they were long enough.
 
 use crate::Estimate;
 use crate::mean::{average, mean};
@@ -18,15 +18,15 @@ pub struct BatchMeans {
 }
 
 impl BatchMeans {
-    /// Whether neighbouring batches could be independent: their correlation is within what chance gives (95 %, one-sided).
+    /// Whether consecutive batches may be independent: their correlation is not significant (95 %, one-sided).
     #[must_use]
     pub fn is_independent(&self) -> bool {
         self.lag_one < 1.645 / (self.estimate.n as f64).sqrt()
     }
 }
 
-/// The mean of a run in so many batches (10 to 30 are usual); what does not fill a batch is left out at the start, where
-/// the warm-up was. `None` if there are fewer than two batches or not two observations for each.
+/// The mean of a run cut into `batches` batches (10 to 30 are usual). Observations that do not fill a batch are dropped at the start,
+/// where the warm-up was. `None` if there are fewer than two batches or fewer than two observations in each.
 #[must_use]
 pub fn batch_means(observations: &[f64], batches: usize, confidence: f64) -> Option<BatchMeans> {
     let size = observations.len().checked_div(batches)?;
@@ -38,7 +38,7 @@ pub fn batch_means(observations: &[f64], batches: usize, confidence: f64) -> Opt
     Some(BatchMeans { estimate: mean(&means, confidence)?, size, lag_one: lag_one(&means) })
 }
 
-/// The correlation between a value and the next; 0 where nothing varies.
+/// The correlation between consecutive values; 0 if the values are constant.
 #[must_use]
 pub fn lag_one(values: &[f64]) -> f64 {
     let Some(mean) = average(values) else { return 0.0 };
@@ -50,39 +50,39 @@ pub fn lag_one(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Dice, share};
+    use crate::sample::{Draws, share};
 
     /// A first-order autoregression with mean 10.
-    fn dependent(dice: &mut Dice, memory: f64, n: usize) -> Vec<f64> {
+    fn dependent(draws: &mut Draws, memory: f64, n: usize) -> Vec<f64> {
         let mut state = 0.0;
         let step = |_| {
-            state = memory * state + dice.normal();
+            state = memory * state + draws.normal();
             10.0 + state
         };
         (0..n).map(step).collect()
     }
 
     #[test]
-    fn dependent_observations_are_covered_where_a_naive_interval_fails() {
-        let batches = share(600, |dice| {
-            let run = dependent(dice, 0.9, 4_000);
+    fn autocorrelated_observations_need_batches() {
+        let batches = share(600, |draws| {
+            let run = dependent(draws, 0.9, 4_000);
             batch_means(&run, 20, 0.95).unwrap().estimate.contains(10.0)
         });
-        let naive = share(600, |dice| mean(&dependent(dice, 0.9, 4_000), 0.95).unwrap().contains(10.0));
+        let naive = share(600, |draws| mean(&dependent(draws, 0.9, 4_000), 0.95).unwrap().contains(10.0));
         assert!(batches > 0.91, "{batches}");
         assert!(naive < 0.6, "{naive}");
     }
 
     #[test]
-    fn batches_that_are_too_short_are_told() {
-        let run = dependent(&mut Dice::new(5), 0.99, 4_000);
+    fn short_batches_are_not_independent() {
+        let run = dependent(&mut Draws::new(5), 0.99, 4_000);
         assert!(!batch_means(&run, 400, 0.95).unwrap().is_independent());
-        let noise = dependent(&mut Dice::new(6), 0.0, 4_000);
+        let noise = dependent(&mut Draws::new(6), 0.0, 4_000);
         assert!(batch_means(&noise, 20, 0.95).unwrap().is_independent());
     }
 
     #[test]
-    fn the_remainder_is_left_out_at_the_start() {
+    fn the_remainder_is_dropped_at_the_start() {
         let run: Vec<f64> = [1e9].into_iter().chain((0..20).map(|i| f64::from(i % 2))).collect();
         let means = batch_means(&run, 10, 0.95).unwrap();
         assert_eq!((means.size, means.estimate.value), (2, 0.5));

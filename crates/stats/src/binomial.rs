@@ -1,15 +1,14 @@
-//! Rare events: the exact interval of a proportion (Clopper and Pearson), and the binomial distribution that it and the
-//! intervals of quantiles need.
+//! The exact interval of a proportion (Clopper and Pearson), and the binomial distribution.
 //!
-//! Probabilities are summed outward from the most likely count until what is left cannot matter, so that no number of trials
-//! is too large and no factorial is needed.
+//! Not from `statrs`: its beta quantile does not finish within a minute for 10^8 trials. Probabilities are summed outward from the most
+//! likely count until the rest is negligible, without factorials.
 
 use crate::Estimate;
 
-/// What is left out of a sum, relative to its largest term.
+/// Terms below this fraction of the largest are dropped.
 const NEGLIGIBLE: f64 = 1e-17;
 
-/// The share of `trials` that were `hits`, with its exact interval; `None` without trials or with more hits than trials.
+/// `hits / trials` with its exact interval; `None` without trials or with more hits than trials.
 #[must_use]
 pub fn proportion(hits: u64, trials: u64, confidence: f64) -> Option<Estimate> {
     if trials == 0 || hits > trials {
@@ -21,7 +20,7 @@ pub fn proportion(hits: u64, trials: u64, confidence: f64) -> Option<Estimate> {
     Some(Estimate { value: hits as f64 / trials as f64, low, high, n: trials as usize })
 }
 
-/// The least p for which `beyond` holds, where it holds for all above.
+/// The least p for which the monotone condition `beyond` holds, by bisection.
 fn solve(beyond: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..60 {
@@ -31,7 +30,7 @@ fn solve(beyond: impl Fn(f64) -> bool) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// The chance of fewer than `count` hits in `trials` of probability `p`.
+/// The probability of fewer than `count` hits in `trials` of probability `p`.
 #[must_use]
 pub fn below(trials: u64, p: f64, count: u64) -> f64 {
     if count == 0 {
@@ -71,7 +70,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Whether what follows can matter.
+    /// Adds a term; whether later terms can matter.
     fn add(&mut self, k: u64, weight: f64) -> bool {
         self.all += weight;
         if k < self.count {
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_intervals() {
+    fn matches_known_intervals() {
         // 0 of 10: 1 - 0.025^(1/10)
         let none = proportion(0, 10, 0.95).unwrap();
         assert_eq!(none.low, 0.0);
@@ -103,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn many_trials_are_no_problem() {
-        // one in a million, a hundred times: nearly Poisson, whose exact interval of 100 is 81.36 to 121.63
+    fn many_trials_are_exact() {
+        // nearly Poisson, whose exact interval for 100 events is 81.36 to 121.63
         let rare = proportion(100, 100_000_000, 0.95).unwrap();
         assert!((rare.low * 1e8 - 81.36).abs() < 0.01 && (rare.high * 1e8 - 121.63).abs() < 0.01, "{rare:?}");
         assert!((below(1_000_000_000, 0.5, 500_000_000) - 0.5).abs() < 1e-4);
@@ -112,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_interval_is_that_of_the_beta_distribution(trials in 1_u64..300, share in 0.0_f64..=1.0) {
+        fn interval_ends_are_beta_quantiles(trials in 1_u64..300, share in 0.0_f64..=1.0) {
             let hits = (share * trials as f64) as u64;
             let interval = proportion(hits, trials, 0.95).unwrap();
             if hits > 0 {
@@ -126,7 +125,7 @@ mod tests {
         }
 
         #[test]
-        fn the_sum_is_the_distribution(trials in 1_u64..500, p in 0.001_f64..0.999, count in 0_u64..501) {
+        fn below_equals_the_cumulative_distribution(trials in 1_u64..500, p in 0.001_f64..0.999, count in 0_u64..501) {
             let expected = if count == 0 { 0.0 } else { Binomial::new(p, trials).unwrap().cdf(count - 1) };
             prop_assert!((below(trials, p, count) - expected).abs() < 1e-9);
         }

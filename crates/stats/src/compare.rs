@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::Estimate;
 use crate::mean::{average, t_quantile, two_sided, variance};
 
-/// What a comparison of two groups says.
+/// Result of a comparison of two groups.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Mean of the first less mean of the second.
@@ -14,14 +14,13 @@ pub struct Comparison {
     pub t: f64,
     /// Degrees of freedom (Welch and Satterthwaite).
     pub degrees: f64,
-    /// The chance of a difference as large if there is none (two-sided).
+    /// Two-sided p-value of the hypothesis that the means are equal.
     pub p: f64,
     /// Hedges' g: the difference in pooled standard deviations, corrected for small groups. 0.2 is small, 0.8 large.
     pub effect: f64,
 }
 
-/// Compares two groups that need not have the same spread or size; `None` if one has fewer than two values, or neither
-/// varies.
+/// Compares two groups of any variances and sizes; `None` if one has fewer than two values, or both are constant.
 #[must_use]
 pub fn welch(a: &[f64], b: &[f64], confidence: f64) -> Option<Comparison> {
     let (count_a, count_b) = (a.len() as f64, b.len() as f64);
@@ -44,7 +43,7 @@ pub fn welch(a: &[f64], b: &[f64], confidence: f64) -> Option<Comparison> {
     })
 }
 
-/// Hedges' g; `None` if a group has fewer than two values, or neither varies.
+/// Hedges' g; `None` if a group has fewer than two values, or both are constant.
 #[must_use]
 pub fn hedges_g(a: &[f64], b: &[f64]) -> Option<f64> {
     let (free_a, free_b) = (a.len() as f64 - 1.0, b.len() as f64 - 1.0);
@@ -54,8 +53,8 @@ pub fn hedges_g(a: &[f64], b: &[f64]) -> Option<f64> {
     (pooled > 0.0).then(|| correction * (average(a).unwrap_or(0.0) - average(b).unwrap_or(0.0)) / pooled.sqrt())
 }
 
-/// Holm's correction: the p of each of several tests as it counts when all are looked at, in the order given. Those below
-/// 0.05 hold together with 95 %.
+/// Holm's correction: the adjusted p-value of each test, in the order of `p`. Rejecting those below 0.05 keeps the family-wise error
+/// rate below 5 %.
 #[must_use]
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
@@ -74,11 +73,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sample::{Dice, share};
+    use crate::sample::{Draws, share};
 
     #[test]
-    fn a_known_example() {
-        // the example of the t-test in R's own data `sleep`: t = -1.8608, df = 17.776, p = 0.07939
+    fn matches_the_published_example() {
+        // t.test on R's data set `sleep`: t = -1.8608, df = 17.776, p = 0.07939
         let first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
         let second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
         let result = welch(&first, &second, 0.95).unwrap();
@@ -90,17 +89,17 @@ mod tests {
     }
 
     #[test]
-    fn equal_groups_differ_as_often_as_the_level_says() {
-        let level = share(3_000, |dice: &mut Dice| {
-            let a: Vec<f64> = (0..8).map(|_| dice.normal()).collect();
-            let b: Vec<f64> = (0..20).map(|_| 3.0 * dice.normal()).collect();
+    fn false_positives_occur_at_the_nominal_rate() {
+        let level = share(3_000, |draws: &mut Draws| {
+            let a: Vec<f64> = (0..8).map(|_| draws.normal()).collect();
+            let b: Vec<f64> = (0..20).map(|_| 3.0 * draws.normal()).collect();
             welch(&a, &b, 0.95).unwrap().p < 0.05
         });
         assert!((level - 0.05).abs() < 0.015, "{level}");
     }
 
     #[test]
-    fn effects_are_in_deviations() {
+    fn effect_size_is_in_standard_deviations() {
         // means 2 and 4, pooled deviation 1, correction 1 - 3 / 15
         let g = hedges_g(&[1.0, 2.0, 3.0], &[3.0, 4.0, 5.0]).unwrap();
         assert!((g + 1.6).abs() < 1e-12, "{g}");
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn holm_by_hand() {
+    fn holm_matches_a_hand_calculation() {
         let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
         let expected = [0.03, 0.06, 0.06, 0.02];
         for (ours, theirs) in corrected.iter().zip(expected) {
@@ -119,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn holm_keeps_the_order_and_lies_between_none_and_bonferroni(
+        fn holm_is_monotone_and_between_uncorrected_and_bonferroni(
             p in prop::collection::vec(0.0_f64..=1.0, 1..20),
         ) {
             let corrected = holm(&p);

@@ -1,15 +1,15 @@
-//! A weighted sum of the means of independent groups, such as one setting less another averaged over several circumstances: Welch's
-//! t-test for more than two groups. And the ratio of two independent means.
+//! Contrasts (weighted sums of the means of independent groups): Welch's t-test for more than two groups. Also the ratio of two
+//! independent means.
 //!
-//! Variances need not be alike: degrees of freedom are those of Satterthwaite (1946). The ratio is bounded by Fieller's theorem, with the degrees
-//! of freedom of the difference that is zero at the ratio found.
+//! Variances may differ: degrees of freedom are those of Satterthwaite (1946). The interval of the ratio follows Fieller's theorem, with
+//! the degrees of freedom of the difference `a - ratio b`.
 
 use serde::Serialize;
 
 use crate::Estimate;
 use crate::mean::{average, t_quantile, two_sided, variance};
 
-/// What is known of a weighted sum of means.
+/// A weighted sum of means.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Contrast {
     /// The sum, with its interval.
@@ -18,19 +18,19 @@ pub struct Contrast {
     pub t: f64,
     /// Degrees of freedom.
     pub degrees: f64,
-    /// The chance of a sum as far from zero if it is zero (two-sided).
+    /// Two-sided p-value of the hypothesis that the sum is zero.
     pub p: f64,
 }
 
 impl Contrast {
-    /// The chance of a sum as large if it is zero or less.
+    /// One-sided p-value of the hypothesis that the sum is zero or less.
     #[must_use]
     pub fn p_above(&self) -> f64 {
         if self.t > 0.0 { self.p / 2.0 } else { 1.0 - self.p / 2.0 }
     }
 }
 
-/// The sum of `weight x mean` over the groups; `None` if a group has fewer than two values, or none varies.
+/// The sum of `weight x mean` over the groups; `None` if a group has fewer than two values, or all are constant.
 #[must_use]
 pub fn contrast(groups: &[(f64, &[f64])], confidence: f64) -> Option<Contrast> {
     let (mut value, mut size, mut square, mut spread, mut n) = (0.0, 0.0_f64, 0.0, 0.0, 0);
@@ -43,7 +43,7 @@ pub fn contrast(groups: &[(f64, &[f64])], confidence: f64) -> Option<Contrast> {
         n += values.len();
     }
     let error = square.sqrt();
-    // Of what does not vary rounding leaves a rest.
+    // Rounding leaves a small error even if the groups are constant.
     if error <= 1e-12 * size || spread <= 0.0 {
         return None;
     }
@@ -53,8 +53,8 @@ pub fn contrast(groups: &[(f64, &[f64])], confidence: f64) -> Option<Contrast> {
     Some(Contrast { estimate, t, degrees, p: two_sided(t, degrees) })
 }
 
-/// The mean of `a` over the mean of `b`, of independent groups; `None` if a group has fewer than two values, neither varies, or the mean
-/// of `b` is 0. Unbounded where the mean of `b` is not told from 0.
+/// The mean of `a` over the mean of `b`, of independent groups; `None` if a group has fewer than two values, both are constant, or the mean
+/// of `b` is 0. Unbounded if the mean of `b` does not differ significantly from 0.
 #[must_use]
 pub fn ratio(a: &[f64], b: &[f64], confidence: f64) -> Option<Estimate> {
     let (over, under) = (average(a)?, average(b)?);
@@ -80,14 +80,14 @@ pub fn ratio(a: &[f64], b: &[f64], confidence: f64) -> Option<Estimate> {
 mod tests {
     use super::*;
     use crate::compare::welch;
-    use crate::sample::{Dice, share};
+    use crate::sample::{Draws, share};
 
-    fn draw(dice: &mut Dice, count: usize, mean: f64, deviation: f64) -> Vec<f64> {
-        (0..count).map(|_| mean + deviation * dice.normal()).collect()
+    fn draw(draws: &mut Draws, count: usize, mean: f64, deviation: f64) -> Vec<f64> {
+        (0..count).map(|_| mean + deviation * draws.normal()).collect()
     }
 
     #[test]
-    fn of_two_groups_it_is_welch() {
+    fn two_groups_give_the_welch_test() {
         let (a, b) = ([0.7, -1.6, -0.2, -1.2, 3.4, 3.7], [1.9, 0.8, 1.1, 5.5]);
         let (ours, theirs) = (contrast(&[(1.0, &a), (-1.0, &b)], 0.95).unwrap(), welch(&a, &b, 0.95).unwrap());
         assert!((ours.t - theirs.t).abs() < 1e-12 && (ours.p - theirs.p).abs() < 1e-12);
@@ -96,36 +96,36 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_has_no_test() {
+    fn constant_groups_have_no_test() {
         assert_eq!(contrast(&[(1.0, &[0.1, 0.1, 0.1]), (-1.0, &[0.3, 0.3, 0.3])], 0.95), None);
         assert_eq!(contrast(&[(1.0, &[1.0])], 0.95), None);
         assert_eq!(ratio(&[1.0, 1.0], &[2.0, 2.0], 0.95), None);
     }
 
-    /// Two settings in three circumstances that differ a lot; three repeats each.
-    fn three(dice: &mut Dice) -> Option<Contrast> {
+    /// Two settings under three very different loads; three repeats each.
+    fn three_loads(draws: &mut Draws) -> Option<Contrast> {
         let groups: Vec<(f64, Vec<f64>)> = [1.0, 50.0, 2_000.0]
             .iter()
             .flat_map(|&level| [(1.0 / 3.0, level + 0.5, 1.0), (-1.0 / 3.0, level, 2.0)])
-            .map(|(weight, mean, deviation)| (weight, draw(dice, 3, mean, deviation)))
+            .map(|(weight, mean, deviation)| (weight, draw(draws, 3, mean, deviation)))
             .collect();
         let groups: Vec<(f64, &[f64])> = groups.iter().map(|(weight, values)| (*weight, values.as_slice())).collect();
         contrast(&groups, 0.95)
     }
 
     #[test]
-    fn both_cover_as_often_as_they_say() {
-        let contrasts = share(3_000, |dice| three(dice).unwrap().estimate.contains(0.5));
+    fn intervals_have_nominal_coverage() {
+        let contrasts = share(3_000, |draws| three_loads(draws).unwrap().estimate.contains(0.5));
         assert!((contrasts - 0.95).abs() < 0.02, "{contrasts}");
-        let ratios = share(3_000, |dice| {
-            let (a, b) = (draw(dice, 6, 60.0, 6.0), draw(dice, 4, 100.0, 3.0));
+        let ratios = share(3_000, |draws| {
+            let (a, b) = (draw(draws, 6, 60.0, 6.0), draw(draws, 4, 100.0, 3.0));
             ratio(&a, &b, 0.95).unwrap().contains(0.6)
         });
         assert!((ratios - 0.95).abs() < 0.02, "{ratios}");
     }
 
     #[test]
-    fn a_denominator_near_zero_leaves_nothing_known() {
+    fn a_denominator_near_zero_is_unbounded() {
         assert!(!ratio(&[1.0, 2.0, 3.0], &[1.0, -1.0, 0.5], 0.95).unwrap().is_bounded());
         assert_eq!(ratio(&[1.0, 2.0], &[1.0, -1.0], 0.95), None);
     }

@@ -1,20 +1,20 @@
-//! A value with the interval in which the truth is believed to lie.
+//! A value with its confidence interval.
 
 use serde::Serialize;
 
-/// The confidence of every interval that is printed.
+/// The confidence level of every printed interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// A value with its interval, in the unit of what was observed.
+/// A value with its interval, in the unit of the observations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The best guess.
+    /// The point estimate.
     pub value: f64,
-    /// Lower end; minus infinity where nothing is known.
+    /// Lower end; minus infinity if unbounded.
     pub low: f64,
-    /// Upper end; infinity where nothing is known.
+    /// Upper end; infinity if unbounded.
     pub high: f64,
-    /// Independent observations behind it.
+    /// Number of independent observations.
     pub n: usize,
 }
 
@@ -25,19 +25,19 @@ impl Estimate {
         Self { value, low: value, high: value, n: 1 }
     }
 
-    /// A value of whose spread nothing is known.
+    /// A value of unknown variance.
     #[must_use]
     pub const fn unbounded(value: f64, n: usize) -> Self {
         Self { value, low: f64::NEG_INFINITY, high: f64::INFINITY, n }
     }
 
-    /// Whether both ends are known.
+    /// Whether both ends are finite.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.low.is_finite() && self.high.is_finite()
     }
 
-    /// Whether the interval holds `truth`.
+    /// Whether the interval contains `truth`.
     #[must_use]
     pub fn contains(&self, truth: f64) -> bool {
         (self.low..=self.high).contains(&truth)
@@ -50,7 +50,7 @@ impl Estimate {
         Self { value: offset + factor * self.value, low: a.min(b), high: a.max(b), n: self.n }
     }
 
-    /// The smallest interval that holds both; the value is the middle of the two values, the count the smaller.
+    /// The smallest interval that contains both; its value is the midpoint of the two values, its count the smaller one.
     #[must_use]
     pub fn hull(self, other: Self) -> Self {
         Self {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_stays_unknown() {
+    fn unbounded_intervals_stay_unbounded() {
         let nothing = Estimate::unbounded(3.0, 1).affine(1.0, -2.0);
         assert!(!nothing.is_bounded() && nothing.contains(1e300) && nothing.contains(-1e300));
         assert!(nothing.hull(Estimate::exact(0.0)).contains(1e300));

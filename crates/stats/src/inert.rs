@@ -1,8 +1,8 @@
-//! Parameters that were swept and change nothing: the operating point is not where the mechanism acts.
+//! Swept parameters without an effect: the operating point is not where the mechanism acts.
 //!
-//! Compared are the values of a parameter with everything else equal, each pair in each metric. *Identical*: every number of every
-//! replication is the same. *Within noise*: no interval of a difference leaves 0 out, at 95 % over all comparisons together (Bonferroni);
-//! that is said only of [`ENOUGH`] replications or more, for fewer can hardly show anything.
+//! Each pair of values of a parameter is compared in each metric, with all other parameters equal. *Identical*: every number of every
+//! replication is the same. *Within noise*: no difference is significant at 95 % over all comparisons together (Bonferroni); this needs
+//! at least [`MIN_REPLICATIONS`] replications.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use crate::{CONFIDENCE, compare, paired};
 
-/// So many replications can show a difference.
-const ENOUGH: usize = 5;
+/// Fewer replications cannot show a difference.
+const MIN_REPLICATIONS: usize = 5;
 
-/// What was measured with one setting of all parameters.
+/// The measurements of one setting of all parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// The parameters.
@@ -23,24 +23,24 @@ pub struct Measured {
     pub metrics: BTreeMap<String, Vec<f64>>,
 }
 
-/// How little a parameter changes.
+/// Size of a parameter's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// No number differs.
+    /// All numbers are equal.
     Identical,
-    /// No difference is told from noise.
+    /// No difference is significant.
     WithinNoise,
 }
 
-/// A parameter that changes nothing.
+/// A parameter without an effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Inert {
-    /// Which.
+    /// Its name.
     pub parameter: String,
-    /// The values that were compared.
+    /// The compared values.
     pub values: Vec<String>,
-    /// How little it changes.
+    /// The size of its effect.
     pub effect: Effect,
 }
 
@@ -56,8 +56,8 @@ impl fmt::Display for Inert {
     }
 }
 
-/// Whether a parameter changes nothing; `None` if it changes something, or was not swept with all else equal. With `same_seeds` the
-/// i-th replications of two settings met the same random numbers.
+/// The parameter, if it has no effect; `None` if it has one, or was not swept with all else equal. With `same_seeds` the i-th
+/// replications of two settings use the same random numbers.
 #[must_use]
 pub fn inert(parameter: &str, measured: &[Measured], same_seeds: bool) -> Option<Inert> {
     let mut groups: BTreeMap<BTreeMap<&str, &str>, Vec<(&str, &Measured)>> = BTreeMap::new();
@@ -104,7 +104,7 @@ fn is_noise(a: &[f64], b: &[f64], confidence: f64, same_seeds: bool) -> bool {
     if a == b {
         return true;
     }
-    if a.len().min(b.len()) < ENOUGH {
+    if a.len().min(b.len()) < MIN_REPLICATIONS {
         return false;
     }
     let difference = if same_seeds {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_without_any_effect_is_named_and_one_with_an_effect_is_not() {
+    fn only_parameters_without_effect_are_inert() {
         let same = swept([[1.0, 2.0, 3.0, 4.0, 5.0]; 2]);
         let found = inert("z", &same, true).unwrap();
         assert_eq!(
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_told_from_an_effect_by_pairs_where_seeds_are_the_same() {
+    fn equal_seeds_allow_a_paired_test() {
         let first = [1.0, 2.0, 3.0, 4.0, 5.0];
         let shifted = swept([first, [1.5001, 2.5, 3.4999, 4.5, 5.5]]);
         assert_eq!(inert("z", &shifted, true), None, "the same shift in every replication");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn few_replications_do_not_show_that_there_is_no_effect() {
+    fn few_replications_do_not_prove_the_absence_of_an_effect() {
         let pair = |watts: [f64; 2]| [measured(&[("z", "1")], &[1.0, 2.0]), measured(&[("z", "2")], &watts)];
         assert_eq!(inert("z", &pair([1.0, 2.1]), true), None);
         assert_eq!(inert("z", &pair([1.0, 2.0]), true).unwrap().effect, Effect::Identical);

@@ -1,18 +1,18 @@
-//! Latin hypercube: draws of several uncertain constants that fill each range evenly.
+//! Latin hypercube sampling of several uncertain constants.
 //!
-//! With n draws every constant's range is cut into n equal parts, and each part is used once; which parts meet is chosen at
-//! random. So a few dozen draws cover every range, where independent draws would leave holes.
+//! With n draws the range of each constant is cut into n equal parts, and each part is used once, in random combination. A few dozen
+//! draws cover every range, while independent draws would leave gaps.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-/// How a constant's values are spread over its range.
+/// Distribution of a constant's values over its range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
     /// Evenly.
     #[default]
     Linear,
-    /// Evenly in the logarithm, for what is uncertain by a factor.
+    /// Evenly in the logarithm, for constants that are uncertain by a factor.
     Log,
 }
 
@@ -25,29 +25,29 @@ pub struct Range {
     pub low: f64,
     /// The greatest value.
     pub high: f64,
-    /// How values are spread.
+    /// The distribution of values.
     pub scale: Scale,
 }
 
-/// Why nothing is drawn.
+/// An invalid range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RangeError {
-    /// The ends are not finite or the wrong way round.
-    #[error("range of {name}: {low} to {high} is no range: write the least value first")]
+    /// The ends are not finite or not in ascending order.
+    #[error("range of {name}: {low} to {high} is not a range; write the lower value first")]
     Ends {
         /// The constant.
         name: String,
-        /// The lower end as given.
+        /// The lower end.
         low: f64,
-        /// The upper end as given.
+        /// The upper end.
         high: f64,
     },
     /// A logarithm needs positive values.
-    #[error("range of {name}: a logarithmic range begins above 0, not at {low}")]
+    #[error("range of {name}: a logarithmic range must begin above 0, not at {low}")]
     Log {
         /// The constant.
         name: String,
-        /// The lower end as given.
+        /// The lower end.
         low: f64,
     },
 }
@@ -64,7 +64,7 @@ impl Range {
         Ok(())
     }
 
-    /// The value at a share of the range.
+    /// The value at a fraction of the range.
     fn at(&self, share: f64) -> f64 {
         let value = match self.scale {
             Scale::Linear => self.low + share * (self.high - self.low),
@@ -74,10 +74,10 @@ impl Range {
     }
 }
 
-/// `draws` points; each holds a value for every range, in their order. The same seed gives the same points.
+/// `draws` points, each with a value for every range, in the order of `ranges`. The same seed gives the same points.
 ///
 /// # Errors
-/// If a range is none.
+/// If a range is invalid.
 pub fn hypercube(ranges: &[Range], draws: usize, seed: u64) -> Result<Vec<Vec<f64>>, RangeError> {
     ranges.iter().try_for_each(Range::check)?;
     let mut points = vec![Vec::with_capacity(ranges.len()); draws];
@@ -99,7 +99,7 @@ fn permutation(n: usize, random: &mut SplitMix) -> Vec<usize> {
     order
 }
 
-/// Random numbers that follow from a seed.
+/// Seeded random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct SplitMix(SplitMix64);
 
@@ -146,21 +146,21 @@ mod tests {
     }
 
     #[test]
-    fn another_seed_is_another_draw() {
+    fn seeds_give_different_draws() {
         let ranges = [range(0.0, 1.0, Scale::Linear)];
         assert_ne!(hypercube(&ranges, 10, 1), hypercube(&ranges, 10, 2));
     }
 
     #[test]
-    fn what_is_no_range_is_refused_by_name() {
+    fn invalid_ranges_are_refused_by_name() {
         let refused = |range| hypercube(&[range], 3, 0).unwrap_err().to_string();
         assert!(refused(range(2.0, 1.0, Scale::Linear)).contains("sim.loop_ns"));
         assert!(refused(range(0.0, 1.0, Scale::Log)).contains("above 0"));
-        assert!(refused(range(f64::NAN, 1.0, Scale::Linear)).contains("no range"));
+        assert!(refused(range(f64::NAN, 1.0, Scale::Linear)).contains("not a range"));
     }
 
     #[test]
-    fn the_generator_is_the_published_one() {
+    fn the_generator_is_splitmix64() {
         let mut random = SplitMix::new(1_234_567);
         assert_eq!(random.0.next_u64(), 6_457_827_717_110_365_317);
         assert_eq!(random.0.next_u64(), 3_203_168_211_198_807_973);

@@ -1,13 +1,12 @@
-//! Statistics of simulated and measured runs, as pure functions of numbers.
+//! Statistics of simulated and measured runs, as pure functions.
 //!
-//! A run first loses its warm-up ([`warmup`]). What is left becomes a value with an interval: over batches of one long run
-//! ([`batch`]), over replications ([`mean`]), for quantiles ([`quantile`]), rare events ([`binomial`]) and comparisons of two
-//! systems on the same random numbers ([`paired`]) or on different ones ([`compare`], [`contrast`]). [`latin`] draws uncertain constants,
-//! [`rank`] says which of them matters, [`dispersion`] how bursty arrivals are, [`linear`] fits lines and planes, [`inert`] which swept parameter changes nothing.
+//! The warm-up of a run is removed first ([`warmup`]). The rest gives a value with an interval: over batches of one long run
+//! ([`batch`]), over replications ([`mean`]), of quantiles ([`quantile`]), proportions ([`binomial`]) and comparisons of two systems on
+//! the same random numbers ([`paired`]) or on different ones ([`compare`], [`contrast`]). [`latin`] samples uncertain constants, [`rank`]
+//! ranks their influence, [`dispersion`] measures burstiness, [`linear`] fits lines and planes, [`inert`] finds parameters without effect.
 //!
-//! Properties: no function reads a clock or a random source (the one that draws is handed a seed), none depends on the order
-//! in which equal inputs are stored unless it is about time series, and an interval that cannot be known is unbounded rather
-//! than narrow.
+//! Properties: no function reads a clock or a random source (sampling takes a seed); except for time series, the order of inputs does not
+//! matter; an interval that cannot be determined is unbounded.
 
 pub mod batch;
 pub mod binomial;

@@ -1,7 +1,7 @@
 //! Linear fits by ordinary least squares, with Student's t intervals of the coefficients.
 //!
-//! **Resolution.** Values that were read in steps are uncertain even where they lie exactly on the line: the variance of the residuals is taken to be at
-//! least that of a uniform error of one step (step^2 / 12). So an interval is never narrower than what was read.
+//! **Resolution.** Quantised values are uncertain even if they lie exactly on the line: the variance of the residuals is at least that of
+//! a uniform error of one step (step^2 / 12).
 
 use serde::Serialize;
 
@@ -11,10 +11,10 @@ use crate::mean::{average, t_quantile};
 /// A fit of `K` coefficients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fit<const K: usize> {
-    /// The coefficients, in the order of the columns; unbounded where there are as many values as coefficients.
+    /// The coefficients, in the order of the columns; unbounded if there are as many values as coefficients.
     #[serde(serialize_with = "<[Estimate]>::serialize")]
     pub coefficients: [Estimate; K],
-    /// Coefficient of determination; 1 where the values do not vary.
+    /// Coefficient of determination; 1 if the values are constant.
     pub r2: f64,
 }
 
@@ -59,7 +59,7 @@ fn inverse<const K: usize>(mut matrix: [[f64; K]; K]) -> Option<[[f64; K]; K]> {
     let scales: [f64; K] = std::array::from_fn(|i| matrix[i][i].abs());
     for column in 0..K {
         let pivot = (column..K).max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()))?;
-        // Rounding leaves about 1e-16 of what was there where a column follows from the others.
+        // A column that depends on the others leaves a rounding error of about 1e-16.
         if matrix[pivot][column].abs() <= scales[column] * 1e-12 {
             return None;
         }
@@ -84,14 +84,14 @@ fn inverse<const K: usize>(mut matrix: [[f64; K]; K]) -> Option<[[f64; K]; K]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Dice, share};
+    use crate::sample::{Draws, share};
 
     fn line(points: &[(f64, f64)]) -> Vec<([f64; 2], f64)> {
         points.iter().map(|&(x, y)| ([1.0, x], y)).collect()
     }
 
     #[test]
-    fn a_line_by_hand() {
+    fn matches_a_hand_calculation() {
         // x 1..4, y 2 4 5 4: slope 0.7, intercept 2, residual variance 0.7, t(2) = 4.3027
         let fit = fit(&line(&[(1.0, 2.0), (2.0, 4.0), (3.0, 5.0), (4.0, 4.0)]), 0.0, 0.95).unwrap();
         let [intercept, slope] = fit.coefficients;
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_columns_do_not_determine_has_no_fit() {
+    fn underdetermined_columns_have_no_fit() {
         assert_eq!(fit(&line(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)]), 0.0, 0.95), None);
         assert_eq!(fit(&line(&[(3.0, 1.0)]), 0.0, 0.95), None);
         let exact = fit(&line(&[(1.0, 1.0), (2.0, 3.0)]), 0.0, 0.95).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn values_in_steps_leave_an_interval() {
+    fn quantised_values_have_an_interval() {
         let points = line(&[(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]);
         let width = |step| {
             let slope = fit(&points, step, 0.95).unwrap().coefficients[1];
@@ -120,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_truth_as_often_as_they_say() {
-        let holds = |dice: &mut Dice| {
+    fn intervals_have_nominal_coverage() {
+        let holds = |draws: &mut Draws| {
             let row = |i: u32| {
                 let (a, b) = (f64::from(i), f64::from(i * i % 7));
-                ([1.0, a, b], 5.0 + 2.0 * a - b + dice.normal())
+                ([1.0, a, b], 5.0 + 2.0 * a - b + draws.normal())
             };
             let rows: Vec<_> = (0..12).map(row).collect();
             fit(&rows, 0.0, 0.95).unwrap().coefficients[2].contains(-1.0)

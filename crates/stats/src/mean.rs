@@ -1,22 +1,22 @@
-//! The mean over independent replications, with Student's t interval.
+//! The mean over independent replications, with its Student's t interval.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::Estimate;
 
-/// The arithmetic mean; `None` of nothing.
+/// The arithmetic mean; `None` without values.
 #[must_use]
 pub fn average(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The sample variance (divided by n - 1); `None` of fewer than two values.
+/// The sample variance (divided by n - 1); `None` for fewer than two values.
 #[must_use]
 pub fn variance(values: &[f64]) -> Option<f64> {
     covariance(values, values)
 }
 
-/// The sample covariance (divided by n - 1); `None` of fewer than two pairs or unlike lengths.
+/// The sample covariance (divided by n - 1); `None` for fewer than two pairs or different lengths.
 #[must_use]
 pub fn covariance(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() != b.len() || a.len() < 2 {
@@ -27,7 +27,7 @@ pub fn covariance(a: &[f64], b: &[f64]) -> Option<f64> {
     Some(sum / (a.len() - 1) as f64)
 }
 
-/// The mean over replications with its interval; of one replication it is unbounded, of none `None`.
+/// The mean over replications with its interval, which is unbounded for one replication; `None` without replications.
 #[must_use]
 pub fn mean(values: &[f64], confidence: f64) -> Option<Estimate> {
     let value = average(values)?;
@@ -37,17 +37,17 @@ pub fn mean(values: &[f64], confidence: f64) -> Option<Estimate> {
     Some(Estimate { value, low: value - half, high: value + half, n })
 }
 
-/// How many standard errors an interval of this confidence reaches to either side, with so many degrees of freedom.
+/// Half the width of an interval of this confidence, in standard errors, for these degrees of freedom.
 ///
 /// # Panics
 /// If `degrees` is not positive or `confidence` not between 0 and 1.
 #[must_use]
 pub fn t_quantile(confidence: f64, degrees: f64) -> f64 {
-    assert!(confidence > 0.0 && confidence < 1.0, "a confidence is between 0 and 1");
+    assert!(confidence > 0.0 && confidence < 1.0, "a confidence must be between 0 and 1");
     student(degrees).inverse_cdf(f64::midpoint(1.0, confidence))
 }
 
-/// The chance that Student's t is further from 0 than `t`.
+/// Two-sided p-value of Student's t.
 pub(crate) fn two_sided(t: f64, degrees: f64) -> f64 {
     (2.0 * student(degrees).cdf(-t.abs())).min(1.0)
 }
@@ -59,10 +59,10 @@ fn student(degrees: f64) -> StudentsT {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Dice, share};
+    use crate::sample::{Draws, share};
 
     #[test]
-    fn quantiles_of_t_are_those_of_the_tables() {
+    fn quantiles_match_published_tables() {
         // two-sided 95 %: 1, 4, 9, 30 degrees of freedom
         for (degrees, expected) in [(1.0, 12.7062), (4.0, 2.776_4), (9.0, 2.262_2), (30.0, 2.042_3)] {
             assert!((t_quantile(0.95, degrees) - expected).abs() < 1e-3, "{degrees}: {}", t_quantile(0.95, degrees));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_sample_by_hand() {
+    fn matches_a_hand_calculation() {
         // mean 3, s = sqrt(2.5), t(4) = 2.7764: half width 1.9633
         let estimate = mean(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.95).unwrap();
         assert!((estimate.value - 3.0).abs() < 1e-12);
@@ -85,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_truth_as_often_as_it_says() {
-        let holds = |dice: &mut Dice| {
-            let values: Vec<f64> = (0..10).map(|_| 5.0 + 2.0 * dice.normal()).collect();
+    fn intervals_have_nominal_coverage() {
+        let holds = |draws: &mut Draws| {
+            let values: Vec<f64> = (0..10).map(|_| 5.0 + 2.0 * draws.normal()).collect();
             mean(&values, 0.95).unwrap().contains(5.0)
         };
         let covered = share(4_000, holds);

@@ -1,13 +1,13 @@
-//! Two systems on the same random numbers: the i-th value of each comes from the same arrivals and devices.
+//! Paired comparison of two systems: the i-th value of each comes from the same arrivals and devices (common random numbers).
 //!
-//! What both share cancels in the difference, so far fewer replications decide. The ratio of means is bounded by Fieller's
-//! theorem: the set of r for which the mean of `a - r b` is not told from 0. Where the denominator itself is not told from 0
-//! that set is unbounded, and so is the interval.
+//! Common noise cancels in the difference, so fewer replications suffice. The interval of the ratio of means follows Fieller's theorem:
+//! the set of r for which the mean of `a - r b` does not differ significantly from 0. It is unbounded if the denominator does not differ
+//! significantly from 0.
 
 use crate::Estimate;
 use crate::mean::{average, covariance, mean, t_quantile};
 
-/// The mean of `a - b`; `None` if they are of unlike length or empty.
+/// The mean of `a - b`; `None` if the lengths differ or are 0.
 #[must_use]
 pub fn difference(a: &[f64], b: &[f64], confidence: f64) -> Option<Estimate> {
     if a.len() != b.len() {
@@ -17,7 +17,7 @@ pub fn difference(a: &[f64], b: &[f64], confidence: f64) -> Option<Estimate> {
     mean(&differences, confidence)
 }
 
-/// The mean of `a` over the mean of `b`; `None` if they are of unlike length or empty, or the mean of `b` is 0.
+/// The mean of `a` over the mean of `b`; `None` if the lengths differ or are 0, or the mean of `b` is 0.
 #[must_use]
 pub fn ratio(a: &[f64], b: &[f64], confidence: f64) -> Option<Estimate> {
     let n = a.len();
@@ -46,25 +46,25 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sample::{Dice, share};
+    use crate::sample::{Draws, share};
 
     /// Ten pairs with means 60 and 100 that share most of their noise.
-    fn pairs(dice: &mut Dice) -> (Vec<f64>, Vec<f64>) {
+    fn pairs(draws: &mut Draws) -> (Vec<f64>, Vec<f64>) {
         let pair = |_| {
-            let shared = dice.normal();
-            (60.0 + 6.0 * shared + dice.normal(), 100.0 + 10.0 * shared + dice.normal())
+            let shared = draws.normal();
+            (60.0 + 6.0 * shared + draws.normal(), 100.0 + 10.0 * shared + draws.normal())
         };
         (0..10).map(pair).unzip()
     }
 
     #[test]
-    fn both_cover_as_often_as_they_say() {
-        let differences = share(3_000, |dice| {
-            let (a, b) = pairs(dice);
+    fn intervals_have_nominal_coverage() {
+        let differences = share(3_000, |draws| {
+            let (a, b) = pairs(draws);
             difference(&a, &b, 0.95).unwrap().contains(-40.0)
         });
-        let ratios = share(3_000, |dice| {
-            let (a, b) = pairs(dice);
+        let ratios = share(3_000, |draws| {
+            let (a, b) = pairs(draws);
             ratio(&a, &b, 0.95).unwrap().contains(0.6)
         });
         assert!((differences - 0.95).abs() < 0.02, "{differences}");
@@ -72,15 +72,15 @@ mod tests {
     }
 
     #[test]
-    fn shared_noise_cancels() {
-        let (a, b) = pairs(&mut Dice::new(1));
+    fn common_noise_cancels() {
+        let (a, b) = pairs(&mut Draws::new(1));
         let width = |estimate: Estimate| estimate.high - estimate.low;
         let alone = width(mean(&a, 0.95).unwrap());
         assert!(width(ratio(&a, &b, 0.95).unwrap()) * 100.0 < alone);
     }
 
     #[test]
-    fn a_denominator_near_zero_leaves_nothing_known() {
+    fn a_denominator_near_zero_is_unbounded() {
         let ratio_of = |b: &[f64]| ratio(&[1.0, 2.0, 3.0], b, 0.95);
         assert!(!ratio_of(&[1.0, -1.0, 0.5]).unwrap().is_bounded());
         assert_eq!(ratio_of(&[0.0, 0.0, 0.0]), None);
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_is_exact() {
+    fn constant_values_are_exact() {
         let exact = ratio(&[3.0; 4], &[4.0; 4], 0.95).unwrap();
         assert_eq!((exact.low, exact.value, exact.high), (0.75, 0.75, 0.75));
     }
 
     proptest! {
         #[test]
-        fn the_difference_turns_its_sign_with_the_order(
+        fn swapping_the_systems_negates_the_difference(
             pairs in prop::collection::vec((-1e3_f64..1e3, -1e3_f64..1e3), 2..20),
         ) {
             let (a, b): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();

@@ -1,7 +1,7 @@
-//! Which constant matters: correlations of ranks, which see any monotone dependence and no outlier.
+//! Influence of constants: rank correlations, which detect any monotone dependence and ignore outliers.
 //!
-//! Spearman's coefficient looks at one constant alone. The partial coefficient (PRCC) first takes away what the other
-//! constants explain linearly in ranks, so that it is not misled by constants that happen to be drawn alike.
+//! Spearman's coefficient considers one constant alone. The partial coefficient (PRCC) first removes what the other constants explain
+//! linearly in ranks, so correlated draws do not mislead it.
 
 use crate::mean::{covariance, two_sided};
 
@@ -20,7 +20,7 @@ pub fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Spearman's rank correlation, from -1 to 1; `None` where one does not vary or the lengths differ.
+/// Spearman's rank correlation, from -1 to 1; `None` if one is constant or the lengths differ.
 #[must_use]
 pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     correlation(&ranks(a), &ranks(b))
@@ -32,8 +32,8 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (scale > 0.0).then(|| (together / scale).clamp(-1.0, 1.0))
 }
 
-/// The partial rank correlation of each input (a column of draws) with the output; `None` where there are too few draws, an
-/// input does not vary, or inputs cannot be told apart.
+/// The partial rank correlation of each input (a column of draws) with the output; `None` if there are too few draws, an input is
+/// constant, or inputs are collinear.
 #[must_use]
 pub fn partial(inputs: &[Vec<f64>], output: &[f64]) -> Option<Vec<f64>> {
     if output.len() < inputs.len() + 3 {
@@ -49,10 +49,10 @@ pub fn partial(inputs: &[Vec<f64>], output: &[f64]) -> Option<Vec<f64>> {
     Some((0..last).map(each).collect())
 }
 
-/// The chance of a rank correlation as far from 0 if there is none (two-sided): of `draws` pairs, where `others` further inputs were
-/// taken away (none for Spearman's). By Student's t with `draws - 2 - others` degrees of freedom; `None` where there are none.
+/// Two-sided p-value of a rank correlation over `draws` pairs, with `others` further inputs removed (0 for Spearman's): Student's t with
+/// `draws - 2 - others` degrees of freedom; `None` if there are none.
 #[must_use]
-pub fn chance(correlation: f64, draws: usize, others: usize) -> Option<f64> {
+pub fn p_value(correlation: f64, draws: usize, others: usize) -> Option<f64> {
     let degrees = draws.checked_sub(others + 2).filter(|degrees| *degrees > 0)? as f64;
     let rest = 1.0 - correlation * correlation;
     Some(if rest > 0.0 { two_sided(correlation * (degrees / rest).sqrt(), degrees) } else { 0.0 })
@@ -75,7 +75,7 @@ fn invert(mut matrix: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     Some(matrix.into_iter().map(|row| row[n..].to_vec()).collect())
 }
 
-/// Makes the column that of the unit matrix.
+/// Reduces the column to that of the identity matrix.
 fn eliminate(matrix: &mut [Vec<f64>], column: usize) {
     let scale = matrix[column][column];
     matrix[column].iter_mut().for_each(|x| *x /= scale);
@@ -92,23 +92,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sample::{Dice, share};
+    use crate::sample::{Draws, share};
 
     #[test]
-    fn chance_alone_is_as_rare_as_it_says() {
-        let column = |dice: &mut Dice| -> Vec<f64> { (0..16).map(|_| dice.uniform()).collect() };
-        let alone = share(3_000, |dice| {
-            let rho = spearman(&column(dice), &column(dice)).unwrap();
-            chance(rho, 16, 0).unwrap() < 0.05
+    fn false_positives_occur_at_the_nominal_rate() {
+        let column = |draws: &mut Draws| -> Vec<f64> { (0..16).map(|_| draws.uniform()).collect() };
+        let alone = share(3_000, |draws| {
+            let rho = spearman(&column(draws), &column(draws)).unwrap();
+            p_value(rho, 16, 0).unwrap() < 0.05
         });
         assert!((alone - 0.05).abs() < 0.015, "{alone}");
-        let beside_others = share(2_000, |dice| {
-            let inputs: Vec<Vec<f64>> = (0..5).map(|_| column(dice)).collect();
-            let found = partial(&inputs, &column(dice)).unwrap();
-            chance(found[0], 16, 4).unwrap() < 0.05
+        let beside_others = share(2_000, |draws| {
+            let inputs: Vec<Vec<f64>> = (0..5).map(|_| column(draws)).collect();
+            let found = partial(&inputs, &column(draws)).unwrap();
+            p_value(found[0], 16, 4).unwrap() < 0.05
         });
         assert!((beside_others - 0.05).abs() < 0.02, "{beside_others}");
-        assert_eq!((chance(1.0, 5, 0), chance(0.5, 6, 4)), (Some(0.0), None));
+        assert_eq!((p_value(1.0, 5, 0), p_value(0.5, 6, 4)), (Some(0.0), None));
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn spearman_by_its_formula() {
+    fn spearman_matches_its_formula() {
         // without ties 1 - 6 sum d^2 / (n (n^2 - 1)): here the differences are 4 ones
         let rho = spearman(&[1.0, 2.0, 3.0, 4.0, 5.0], &[20.0, 10.0, 40.0, 30.0, 99.0]).unwrap();
         assert!((rho - 0.8).abs() < 1e-12);
@@ -126,29 +126,29 @@ mod tests {
     }
 
     #[test]
-    fn the_constant_that_matters_is_found_and_the_one_that_does_not_is_not() {
-        let mut dice = Dice::new(4);
-        let inputs: Vec<Vec<f64>> = (0..3).map(|_| (0..200).map(|_| dice.uniform()).collect()).collect();
+    fn influential_constants_are_found() {
+        let mut draws = Draws::new(4);
+        let inputs: Vec<Vec<f64>> = (0..3).map(|_| (0..200).map(|_| draws.uniform()).collect()).collect();
         let output: Vec<f64> =
-            (0..200).map(|i| (5.0 * inputs[0][i]).exp() - 10.0 * inputs[1][i] + 0.1 * dice.normal()).collect();
+            (0..200).map(|i| (5.0 * inputs[0][i]).exp() - 10.0 * inputs[1][i] + 0.1 * draws.normal()).collect();
         let found = partial(&inputs, &output).unwrap();
         assert!(found[0] > 0.9 && found[1] < -0.5 && found[2].abs() < 0.2, "{found:?}");
     }
 
     #[test]
-    fn a_companion_of_the_cause_is_not_blamed() {
+    fn a_correlate_of_the_cause_has_no_partial_correlation() {
         // the second input follows the first, the output only the first
-        let mut dice = Dice::new(5);
-        let cause: Vec<f64> = (0..300).map(|_| dice.normal()).collect();
-        let companion: Vec<f64> = cause.iter().map(|x| x + 0.7 * dice.normal()).collect();
-        let output: Vec<f64> = cause.iter().map(|x| x + 0.3 * dice.normal()).collect();
+        let mut draws = Draws::new(5);
+        let cause: Vec<f64> = (0..300).map(|_| draws.normal()).collect();
+        let companion: Vec<f64> = cause.iter().map(|x| x + 0.7 * draws.normal()).collect();
+        let output: Vec<f64> = cause.iter().map(|x| x + 0.3 * draws.normal()).collect();
         assert!(spearman(&companion, &output).unwrap() > 0.7);
         let found = partial(&[cause, companion], &output).unwrap();
         assert!(found[0] > 0.8 && found[1].abs() < 0.2, "{found:?}");
     }
 
     #[test]
-    fn what_cannot_be_told_is_none() {
+    fn collinear_inputs_and_few_draws_give_none() {
         let column = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         assert_eq!(partial(&[column.clone(), column.clone()], &[2.0, 1.0, 4.0, 3.0, 6.0, 5.0]), None);
         assert_eq!(partial(std::slice::from_ref(&column), &[1.0, 2.0]), None);
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn for_one_input_both_coefficients_are_the_same(
+        fn with_one_input_partial_equals_spearman(
             pairs in prop::collection::vec((-10.0_f64..10.0, -10.0_f64..10.0), 6..30),
         ) {
             let (a, b): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();

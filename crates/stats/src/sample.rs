@@ -1,11 +1,11 @@
-//! Random numbers for tests of coverage.
+//! Random numbers for coverage tests.
 
 use crate::latin::SplitMix;
 
-/// Draws for tests.
-pub(crate) struct Dice(SplitMix);
+/// Random variates for tests.
+pub(crate) struct Draws(SplitMix);
 
-impl Dice {
+impl Draws {
     pub(crate) fn new(seed: u64) -> Self {
         Self(SplitMix::new(seed))
     }
@@ -26,8 +26,8 @@ impl Dice {
     }
 }
 
-/// The share of `runs` seeds for which `holds`.
-pub(crate) fn share(runs: u64, mut holds: impl FnMut(&mut Dice) -> bool) -> f64 {
-    let times = (0..runs).filter(|&seed| holds(&mut Dice::new(seed + 1))).count();
+/// The fraction of `runs` seeds for which `holds`.
+pub(crate) fn share(runs: u64, mut holds: impl FnMut(&mut Draws) -> bool) -> f64 {
+    let times = (0..runs).filter(|&seed| holds(&mut Draws::new(seed + 1))).count();
     times as f64 / runs as f64
 }

@@ -1,4 +1,4 @@
-//! How maps are read, and which are refused.
+//! Parsing of maps.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn read(text: &str) -> Result<Map, String> {
 }
 
 #[test]
-fn every_shape_is_read() {
+fn every_kind_of_row_is_parsed() {
     let map = read(
         "[[row]]\nid='q'\nexperiment='e'\nmetric='w'\npolicy='sandman'\nversus='static'\ncompare='reduction %'\n\
          [[row]]\nid='o'\nexperiment='e'\nmetric='w'\nholds=['a < {b, c}']\n\
@@ -22,7 +22,7 @@ fn every_shape_is_read() {
 }
 
 #[test]
-fn what_is_malformed_is_refused_with_id_and_key() {
+fn errors_contain_id_and_key() {
     let cases = [
         ("id='x'\nexperimant='e'", "row x", "experimant"),
         ("id='x'\nexperiment='e'\nmetric='w'\npolicy='p'", "row x", "compare: is missing"),
@@ -53,7 +53,7 @@ fn what_is_malformed_is_refused_with_id_and_key() {
 #[test]
 fn a_claim_has_one_row() {
     let row = "[[row]]\nid='x'\nformula='1'\n";
-    assert!(read(&format!("{row}{row}")).unwrap_err().contains("row x: id: is there twice"));
+    assert!(read(&format!("{row}{row}")).unwrap_err().contains("row x: id: is a duplicate"));
     let listed = "[[not_modelled]]\nid='x'\nreason='no fans at all'\n";
     assert!(read(&format!("{row}{listed}")).unwrap_err().contains("row x: id: is mapped and"));
     assert!(read("[[not_modelled]]\nid='x'\nreason='no'\n").unwrap_err().contains("row x: reason"));

@@ -1,4 +1,4 @@
-//! What statements say, and where they hold.
+//! Parsing and evaluation of statements.
 
 use super::*;
 use crate::map::{Check, parse};
@@ -10,7 +10,7 @@ fn pairs(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn chains_and_sets_become_pairs() {
+fn statements_are_expanded_to_pairs() {
     assert_eq!(pairs("a < b <= c"), ["a<b", "b<=c"]);
     assert_eq!(pairs("a ~ b ~ c < d"), ["a~b", "a~c", "b~c", "a<d", "b<d", "c<d"]);
     assert_eq!(pairs("{a, b} < {c ~ d}"), ["c~d", "a<c", "a<d", "b<c", "b<d"]);
@@ -20,7 +20,7 @@ fn chains_and_sets_become_pairs() {
 }
 
 #[test]
-fn what_is_no_statement_is_refused() {
+fn malformed_statements_are_refused() {
     for (text, part) in [
         ("a", "says nothing"),
         ("", "a name was expected"),
@@ -60,7 +60,7 @@ fn sweep() -> Store {
 }
 
 #[test]
-fn differences_are_paired_so_that_a_small_one_is_seen() {
+fn differences_are_paired() {
     // b - a is 1, 1.1 and 1.2, while each alone ranges over 20
     let store = store(&["e,rate=10,default,a,w,W,60,70,80", "e,rate=10,default,b,w,W,61,71.1,81.2"]);
     let found = holds("holds=['a < b', 'b <= a', 'a ~ b', 'b < a']", &store).unwrap();
@@ -69,7 +69,7 @@ fn differences_are_paired_so_that_a_small_one_is_seen() {
 }
 
 #[test]
-fn a_statement_is_asked_at_every_point_that_matches() {
+fn a_statement_is_evaluated_at_every_matching_point() {
     let found = holds("holds=['a ~ b']", &sweep()).unwrap();
     let expected = [("a ~ b @ rate=10".to_owned(), Holds::Yes), ("a ~ b @ rate=20".to_owned(), Holds::Open)];
     assert_eq!(found, expected);
@@ -78,7 +78,7 @@ fn a_statement_is_asked_at_every_point_that_matches() {
 }
 
 #[test]
-fn a_saturated_latency_is_above_every_other_and_next_to_none() {
+fn a_saturated_latency_is_above_all_finite_ones() {
     let full = |policy: &str, flags: &str| format!("e,,default,{policy},saturated,1,{flags}");
     let lines = [
         "e,,default,a,latency_p99_us,us,60,61,62,60,61,62,60,61,62,60".to_owned(),
@@ -113,7 +113,7 @@ fn a_saturated_latency_is_above_every_other_and_next_to_none() {
 }
 
 #[test]
-fn alike_means_less_for_watts_than_for_latency() {
+fn the_margin_is_smaller_for_power_than_for_latency() {
     let two = |metric: &str, unit: &str| {
         let line = |policy: &str, value: u32| format!("e,,default,{policy},{metric},{unit},{value},{value}");
         let lines = [line("a", 100), line("b", 107)];
@@ -155,14 +155,14 @@ fn a_margin_follows_the_metric_of_the_terms() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn errors_name_what_is_missing() {
     let missing = |statement: &str| holds(&format!("holds=['{statement}']"), &sweep()).unwrap_err();
     assert_eq!(missing("a < c"), "e has no w of c (variant default)");
     assert_eq!(missing("u: a < b"), "e has no u of a (variant default)");
 }
 
 #[test]
-fn a_point_that_one_policy_lacks_is_missed_whichever_comes_first() {
+fn a_point_missing_for_one_policy_is_an_error() {
     let store = store(&["e,rate=10,default,a,w,W,1,1", "e,rate=10,default,b,w,W,2,2", "e,rate=20,default,b,w,W,2,2"]);
     for statement in ["a < b", "b < a"] {
         let missing = holds(&format!("holds=['{statement}']"), &store).unwrap_err();

@@ -1,13 +1,13 @@
-//! Runs that an accountant watches: every [`pilotlight_sim::accountant::Law`], on what is run anyway.
+//! Runs that that are audited: every [`pilotlight_sim::audit::Law`], on what is run anyway.
 //!
-//! The trace of a run goes to [`pilotlight_sim::accountant::Accountant`] as it is written. Only the first replication of each cell is
+//! The trace of a run goes to [`pilotlight_sim::audit::TraceAuditor`] as it is written. Only the first replication of each cell is
 //! audited, and not the pilot that looks for the warm-up: the same code runs in all.
 
 use std::sync::Mutex;
 
 use pilotlight_plant::Policy;
 use pilotlight_sim::Source;
-use pilotlight_sim::accountant::{Accountant, Violation};
+use pilotlight_sim::audit::{TraceAuditor, Violation};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 
@@ -64,13 +64,13 @@ impl Auditor {
         if scenario.seed != self.first_seed || pilot {
             return sweep::simulator(scenario, policy, source);
         }
-        let mut accountant = Accountant::new(scenario);
+        let mut trace_auditor = TraceAuditor::new(scenario);
         let outcome = match source {
-            Some(source) => pilotlight_sim::run_replay_traced(scenario, policy, source, &mut accountant),
-            None => pilotlight_sim::run_traced(scenario, policy, &mut accountant),
+            Some(source) => pilotlight_sim::run_replay_traced(scenario, policy, source, &mut trace_auditor),
+            None => pilotlight_sim::run_traced(scenario, policy, &mut trace_auditor),
         };
         let outcome = outcome.map_err(|error| error.to_string())?;
-        let audit = accountant.finish(&outcome).map_err(|violations| words(&violations))?;
+        let audit = trace_auditor.finish(&outcome).map_err(|violations| words(&violations))?;
         let mut audited = self.audited.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         audited.add(Audited { runs: 1, records: audit.records, requests: audit.issued });
         Ok(outcome)

@@ -251,7 +251,7 @@ impl Host {
 
     /// The cores that have a job; all others are always asleep. Siblings are apart by the number of physical cores.
     fn topology(&self, load: &Load) -> Topology {
-        let each = if load.job.way == pilotlight_sim::jobs::Way::UringPolled { 2 } else { 1 };
+        let each = if load.job.method == pilotlight_sim::jobs::IoMethod::UringPolled { 2 } else { 1 };
         let used = load.jobs.saturating_mul(each).saturating_add(load.beside.len() as u16);
         let physical = self.processors.cores.max(1);
         let both = self.processors.threads_per_core == 2 && used > physical;

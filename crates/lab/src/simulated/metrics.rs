@@ -204,7 +204,7 @@ fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
         ("sleeps_per_s", d.sleeps),
         ("wakes_per_s", d.wakes),
         ("frequencies_per_s", d.frequencies),
-        ("asked_per_s", d.asked),
+        ("asked_per_s", d.policy_calls),
         ("refused_per_s", d.refused),
         ("context_switches_per_s", d.switches),
     ];
@@ -216,8 +216,8 @@ fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     changes.into_iter().for_each(|changes| push(all, "changes_per_minute", changes / minutes));
     push(all, "context_switches_per_operation", d.switches as f64 / answered as f64);
     push(all, "deciding_share", d.deciding_ns as f64 / outcome.measured_ns as f64);
-    push(all, "algorithm_us", d.deciding_ns as f64 / 1e3 / d.asked as f64);
-    push(all, "lateness_us", d.late_ns as f64 / 1e3 / d.asked as f64);
+    push(all, "algorithm_us", d.deciding_ns as f64 / 1e3 / d.policy_calls as f64);
+    push(all, "lateness_us", d.late_ns as f64 / 1e3 / d.policy_calls as f64);
     let measured = measured(outcome, context);
     let time = measured.len() as f64 * context.experiment.series.0 as f64;
     let awake: u64 = measured.iter().map(|stretch| stretch.awake_ns).sum();
@@ -282,7 +282,7 @@ fn read_power(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
 /// paper does not say what its accuracy is of).
 fn stable(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let said = |name: &str| outcome.view.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok());
-    let (Some(surges), judged) = (said("surges"), outcome.decisions.judged) else { return };
+    let (Some(surges), judged) = (said("surges"), outcome.decisions.surge_checks) else { return };
     let (surges, ns): (f64, u64) = (surges, outcome.measured_ns + context.warm_up_ns);
     if judged > 0 {
         push(all, "surges_per_s", surges * 1e9 / ns as f64);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use pilotlight_results::metric;
 use pilotlight_sim::machine::Machine;
-use pilotlight_sim::oracle::{Aim, Bracket, States, bracket_of};
+use pilotlight_sim::oracle::{Bracket, BracketOptions, States, bracket_of};
 use pilotlight_sim::scenario::Scenario;
 
 use crate::simulated::cost;
@@ -66,7 +66,7 @@ pub fn add(
     let different: Vec<usize> = (0..scenarios.len()).filter(|&at| firsts[at] == at).collect();
     let brackets = parallel::each(workers, different.len(), None, |at| {
         let (scenario, states) = scenarios[different[at]];
-        let bracket = bracket_of(scenario, Aim::new(*states)).map_err(|error| error.to_string());
+        let bracket = bracket_of(scenario, BracketOptions::new(*states)).map_err(|error| error.to_string());
         watcher(at + 1, different.len());
         bracket
     });

@@ -10,11 +10,11 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use pilotlight_claims::Report;
-use pilotlight_claims::assess::Assessment;
 use pilotlight_claims::claim::Printed;
 use pilotlight_claims::html::{short, verdict_words};
+use pilotlight_claims::lab::Assessment;
 use pilotlight_claims::leave_out::LeftOut;
-use pilotlight_claims::perturb::Moved;
+use pilotlight_claims::perturb::Sensitivity;
 use pilotlight_claims::report::Counts;
 use pilotlight_claims::uncertainty::Spread;
 use pilotlight_claims::verdict::Verdict;
@@ -174,28 +174,29 @@ fn rows(report: &Report, seed: Option<&str>) -> String {
     let by_figure = report.by_figure();
     let all = || by_figure.iter().flat_map(|((of, figure), rows)| rows.iter().map(move |row| (of, figure, row)));
     let all: Vec<_> = all().filter(|(of, ..)| seed.is_none_or(|seed| seed == **of)).collect();
-    let has_beside = all.iter().any(|(.., row)| row.beside.is_some());
+    let has_alternative = all.iter().any(|(.., row)| row.alternative.is_some());
     let heads = ["row", "where", "paper", "here, with 95 % interval", "verdict", "recommended instead", "cause"];
-    let kept = |at: usize| has_beside || at != 5;
+    let kept = |at: usize| has_alternative || at != 5;
     let line = |cells: [&str; 7]| {
         let cells = cells.iter().enumerate().filter(|(at, _)| kept(*at)).map(|(_, cell)| cell.replace('|', "\\|"));
         format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
     };
-    let mut text = line(heads) + &"|---".repeat(heads.len() - usize::from(!has_beside)) + "|\n";
+    let mut text = line(heads) + &"|---".repeat(heads.len() - usize::from(!has_alternative)) + "|\n";
     for (_, figure, row) in all {
         let (paper, here, verdict, cause) = (paper(row), here(row), verdict_words(row), cause(row));
-        text += &line([&row.id, figure, &paper, &here, &verdict, &beside(row), &cause]);
+        text += &line([&row.id, figure, &paper, &here, &verdict, &alternative(row), &cause]);
     }
     text
 }
 
-fn beside(row: &Assessment) -> String {
-    let Some(beside) = row.beside.as_ref().filter(|beside| beside.verdict != Verdict::NoResult) else {
+fn alternative(row: &Assessment) -> String {
+    let Some(alternative) = row.alternative.as_ref().filter(|alternative| alternative.verdict != Verdict::NoResult)
+    else {
         return String::new();
     };
-    let value = beside.ours.filter(|ours| ours.value.is_finite()).map(estimate);
-    let statements = || Some(beside.note.clone()).filter(|_| beside.ours.is_none());
-    let parts = [value.or_else(statements), Some(beside.verdict.words().to_owned())];
+    let value = alternative.ours.filter(|ours| ours.value.is_finite()).map(estimate);
+    let statements = || Some(alternative.note.clone()).filter(|_| alternative.ours.is_none());
+    let parts = [value.or_else(statements), Some(alternative.verdict.words().to_owned())];
     parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
 }
 
@@ -265,7 +266,7 @@ fn left_out(material: &Material<'_>) -> String {
 }
 
 /// Constants that change something, and one line for those that do not.
-fn perturbed(moved: &[Moved]) -> String {
+fn perturbed(moved: &[Sensitivity]) -> String {
     if moved.is_empty() {
         return "not run\n".to_owned();
     }

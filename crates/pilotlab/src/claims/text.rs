@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use pilotlight_claims::Report;
-use pilotlight_claims::assess::Assessment;
 use pilotlight_claims::claim::Printed;
 use pilotlight_claims::html::{apart_words, finding_words, fitted_words, saturated_words, short, verdict_words};
-use pilotlight_claims::perturb::Moved;
+use pilotlight_claims::lab::Assessment;
+use pilotlight_claims::perturb::Sensitivity;
 use pilotlight_claims::report::Counts;
 use pilotlight_claims::uncertainty::Spread;
 use pilotlight_claims::verdict::{Holds, Verdict};
@@ -206,7 +206,7 @@ fn given(report: &Report, unmapped: bool, style: Style) -> String {
     format!("\n{}\n{}", style.heading("Taken as given, where it does not agree"), figure_rows(&rows, style))
 }
 
-fn perturbed(moved: &[Moved], style: Style) -> String {
+fn perturbed(moved: &[Sensitivity], style: Style) -> String {
     let mut text = format!("\n{}\n", style.heading("Constants moved by 20 %: verdicts that change"));
     if moved.is_empty() {
         return text + "  no results of variants perturb:CONSTANT:+20 and -20\n";
@@ -298,8 +298,8 @@ fn wrapped(text: &str, indent: &str) -> String {
 pub(super) mod tests {
     use std::collections::BTreeSet;
 
-    use pilotlight_claims::assess::Lab;
     use pilotlight_claims::claim;
+    use pilotlight_claims::lab::Lab;
     use pilotlight_claims::map;
     use pilotlight_claims::results::Store;
 

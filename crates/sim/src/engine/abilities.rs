@@ -1,4 +1,4 @@
-//! What a simulated machine can do, and what it can measure. Its costs are those that it has.
+//! Capabilities of a simulated machine: commands, knobs and sources of readings, with exact costs.
 
 use pilotlight_plant::{
     Capabilities, CoreId, Cost, Depth, Kind, Knob, Quantity, RestCost, Scope, SleepCost, Source, Stat, Topology,
@@ -10,10 +10,10 @@ use crate::machine::{Governor, Machine, Speed};
 use crate::scenario::{Background, Scenario};
 use crate::ssd::SsdModel;
 
-/// Time of a core that stores a message for another, in nanoseconds at full speed.
+/// CPU time to send a message to another core, in nanoseconds at full speed.
 pub(super) const STORE_NS: u32 = 20;
 
-/// What the machine of a scenario can do.
+/// Capabilities of a scenario's machine.
 #[must_use]
 pub fn capabilities(scenario: &Scenario) -> Capabilities {
     let machine = &scenario.machine;
@@ -30,7 +30,7 @@ pub fn capabilities(scenario: &Scenario) -> Capabilities {
     }
 }
 
-/// A rest ends by hardware alone.
+/// Hardware ends a rest.
 fn rests(machine: &Machine) -> RestCost {
     let wake = Cost::Measured(machine.sleep.rest_wake_ns);
     RestCost { cpu: wake, late: wake }
@@ -46,14 +46,14 @@ fn sleeps(machine: &Machine) -> Vec<SleepCost> {
     if sleep.monitor { vec![monitor, software] } else { vec![software] }
 }
 
-/// How long the way back from the state takes in which the kernel lets a core rest that nobody needs.
+/// Exit latency of the kernel's idle state for an unused core.
 fn kernel_exit_ns(machine: &Machine) -> u64 {
     let deep = machine.power.family.kernel_idles_deep;
     if deep { machine.kernel.deep_exit_ns } else { machine.kernel.shallow_exit_ns }
 }
 
-/// The frequency of each core, the power limit of the package, the quota of the workers that poll and its period, bandwidth caps, which
-/// workers are on, power states and idle states of drives, and rates of background work.
+/// Frequencies, power limit, quota and its period, bandwidth caps, hotplug, power states and idle states of drives, and rates of background
+/// work.
 fn knobs(scenario: &Scenario) -> Vec<Knob> {
     let mut knobs = frequencies(&scenario.machine, &scenario.topology);
     knobs.extend(power_limit(&scenario.machine));
@@ -79,7 +79,7 @@ fn background_rate((class, work): (u16, &Background)) -> Knob {
     }
 }
 
-/// The power state of each drive that has several. One with a cache keeps its own: what it draws to move data is known of one state only.
+/// The power state of each drive that has several. A drive with a cache keeps its state: its power to move data is known for one state only.
 fn power_states(scenario: &Scenario) -> Vec<Knob> {
     let states = |drive: &SsdModel| if drive.cache.is_some() { 1 } else { drive.power_states() as u64 };
     let knob = |(drive, states)| Knob {
@@ -94,7 +94,7 @@ fn power_states(scenario: &Scenario) -> Vec<Knob> {
     if scenario.scheduled.is_none() { drives.map(knob).collect() } else { Vec::new() }
 }
 
-/// The limit of wake-up times of each drive with idle states: none, or as long as one of them takes.
+/// The wake-up limit of each drive with idle states: 0, or the wake-up time of one of them.
 fn wake_limits(scenario: &Scenario) -> Vec<Knob> {
     let limits = |drive: &SsdModel| {
         let mut limits: Vec<u64> = [0].into_iter().chain(drive.idle.iter().map(|state| state.wake_ns)).collect();
@@ -118,7 +118,7 @@ fn wake_limits(scenario: &Scenario) -> Vec<Knob> {
     }
 }
 
-/// Whether a worker that polls is on.
+/// Hotplug of polling workers.
 fn switches(scenario: &Scenario) -> Vec<Knob> {
     let Some(hotplug) = scenario.machine.hotplug else { return Vec::new() };
     let knob = |core| Knob {
@@ -132,10 +132,10 @@ fn switches(scenario: &Scenario) -> Vec<Knob> {
     polling_workers(scenario).map(knob).collect()
 }
 
-/// Caps that can be set, in bytes a second, as in the server; the highest is none.
+/// Range of bandwidth caps in bytes per second, as in the server; the highest means no cap.
 const CAPS: (u64, u64) = (1_000_000, 1_000_000_000_000);
 
-/// What bandwidth can be capped of: each drive is a namespace, each connection a host. Not where jobs use drives beside I/O threads.
+/// Scopes with a bandwidth cap: each drive is a namespace, each connection a host. None with scheduled cores.
 fn capped(scenario: &Scenario) -> impl Iterator<Item = Scope> + use<> {
     let (drives, hosts) = match scenario.scheduled {
         None => (scenario.drives.len() as u32, scenario.workload.connections.len() as u32),
@@ -156,10 +156,10 @@ fn cap(scope: Scope) -> Knob {
     }
 }
 
-/// Periods that a policy can choose, beside that of the machine: the kernel's default, and PASS's.
+/// Selectable quota periods besides that of the machine: the kernel's default, and that of PASS.
 const QUOTA_PERIODS_NS: [u64; 2] = [100_000_000, 1_000_000_000];
 
-/// The period of the quota; a plant without workers has none.
+/// The period of the quota; none without workers.
 fn quota_period(scenario: &Scenario) -> Option<Knob> {
     let found = scenario.machine.limits.quota_period_ns;
     let mut values = [found].into_iter().chain(QUOTA_PERIODS_NS).collect::<Vec<_>>();
@@ -175,7 +175,7 @@ fn quota_period(scenario: &Scenario) -> Option<Knob> {
     })
 }
 
-/// Cores that poll and whose CPU time a quota limits: the workers, and the main core where the machine says so.
+/// Polling cores under the quota: the workers, and the main core with `quota_of_main`.
 pub(super) fn limited_workers(scenario: &Scenario) -> impl Iterator<Item = CoreId> + use<> {
     let polls = first_scheduled(scenario);
     let main = scenario.machine.limits.quota_of_main.then(|| scenario.topology.main());
@@ -187,12 +187,12 @@ fn polling_workers(scenario: &Scenario) -> impl Iterator<Item = CoreId> + use<> 
     scenario.topology.workers().filter(move |core| core.index() < polls)
 }
 
-/// The first core that is scheduled, and runs no I/O threads.
+/// The first scheduled core.
 pub(super) fn first_scheduled(scenario: &Scenario) -> usize {
     scenario.scheduled.as_ref().map_or(usize::MAX, |scheduled| usize::from(scheduled.first_core))
 }
 
-/// The power limit of the package, kept by lower frequencies: from what it draws at rest to what it draws at most, which is no limit.
+/// The package's power limit, enforced by lower frequencies: from the idle power to the maximum, which means no limit.
 fn power_limit(machine: &Machine) -> Option<Knob> {
     let Machine { power, speed, limits, .. } = machine;
     (speed.min_khz < speed.max_khz && power.cpu_uw.deep < power.cpu_uw.poll).then(|| Knob {
@@ -205,10 +205,10 @@ fn power_limit(machine: &Machine) -> Option<Knob> {
     })
 }
 
-/// Periods after which a limit is kept: each takes away most of what is left of the excess.
+/// Periods until a limit is met: each removes most of the remaining excess.
 const POWER_PERIODS: u64 = 20;
 
-/// CPU time of the workers together.
+/// CPU time quota of all workers.
 fn quota(scenario: &Scenario) -> Option<Knob> {
     let workers = limited_workers(scenario).count() as u64;
     let limits = scenario.machine.limits;
@@ -222,10 +222,10 @@ fn quota(scenario: &Scenario) -> Option<Knob> {
     })
 }
 
-/// The least for each worker: 0.2 % of a core, as PASS has it (section 5.7).
+/// Minimum per worker: 0.2 % of a core (PASS, section 5.7).
 const LEAST_QUOTA_PPM: u64 = 2_000;
 
-/// The frequency of each core, where it can be set: not while the kernel's governor chooses it.
+/// The frequency of each core, unless the kernel's governor controls it.
 fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
     let Speed { min_khz, max_khz, step_khz, transition_ns, .. } = machine.speed;
     let [min, max, step] = [min_khz, max_khz, step_khz.max(1)].map(u64::from);
@@ -241,7 +241,7 @@ fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
     if is_free { topology.cores().map(knob).collect() } else { Vec::new() }
 }
 
-/// The server's power, by its meter if it has one of its own.
+/// The server's power, from its own meter if there is one.
 fn server_power(scenario: &Scenario) -> Source {
     let sensors = &scenario.sensors;
     let (window_ns, lag_ns) =
@@ -249,8 +249,7 @@ fn server_power(scenario: &Scenario) -> Source {
     Source { scope: Scope::Server, quantity: Quantity::PowerUw, window_ns, lag: Cost::Measured(lag_ns) }
 }
 
-/// Power of the CPU, of the server and of each drive, bytes a second of each drive, namespace and host, latencies, and
-/// background work that is to be done.
+/// Power of CPU, server and drives, bandwidth of drives, namespaces and hosts, latencies, and pending background work.
 fn sources(scenario: &Scenario) -> Vec<Source> {
     let (window_ns, lag) = (scenario.sensors.window_ns, Cost::Measured(scenario.sensors.lag_ns));
     let source = |scope, quantity| Source { scope, quantity, window_ns, lag };
@@ -266,7 +265,7 @@ fn sources(scenario: &Scenario) -> Vec<Source> {
     all
 }
 
-/// A policy that needs frequencies is told who has them.
+/// The error of a policy that requires frequencies while the governor controls them.
 pub(super) fn refusal(error: Unsupported, governor: Governor) -> RunError {
     match governor {
         Governor::Performance => error.into(),

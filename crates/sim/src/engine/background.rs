@@ -1,16 +1,16 @@
-//! Background work: bytes that come to be done, and one I/O for each drive at a time that does them.
+//! Background work: a backlog in bytes, processed by at most one I/O at a time per drive.
 //!
-//! **Rule.** Work of a class comes at a constant rate, spread evenly over its drives. The I/O thread of a drive, which is the drive's number
-//! modulo that of I/O threads, starts an I/O in a poll step in which there is enough to do for one, the drive's last one is completed, the rate
-//! of the class allows it, and the thread has no request in progress. So a host's request waits for one I/O at most on its drive.
+//! **Rule.** Work of a class arrives at a constant rate, spread evenly over its drives. I/O thread `drive % threads` starts an I/O in a poll
+//! step if the backlog suffices for one, the drive's previous one is complete, the rate of the class allows it, and the thread has no
+//! request in progress. So a host's request waits for at most one background I/O on its drive.
 //!
-//! **Words.** A *lane* is a class on a drive.
+//! **Terms.** A *lane* is a class on a drive.
 
 use crate::rng::{Purpose, Stream};
 use crate::scenario::{Background as Class, Scenario};
 use crate::ssd::{Op, Request};
 
-/// Numbers of background I/O from here on, where those of requests are below.
+/// Background I/O is numbered from here on; requests have lower numbers.
 pub(crate) const FIRST: u32 = 1 << 31;
 
 const SECOND: u128 = 1_000_000_000;
@@ -20,10 +20,10 @@ const MILLION: u128 = 1_000_000;
 struct Lane {
     class: u16,
     drive: u16,
-    /// I/Os that it has started.
+    /// Number of started I/Os.
     started: u64,
     begun_ns: Option<u64>,
-    /// The class's rate allows the next one from then on.
+    /// Earliest time of the next one, by the class's rate.
     next_ns: u64,
 }
 
@@ -38,17 +38,17 @@ pub(crate) struct Background {
     draws: Option<Stream>,
 }
 
-/// An I/O that begins.
+/// A started I/O.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun {
+pub(crate) struct StartedIo {
     pub(crate) number: u32,
     pub(crate) write: bool,
     pub(crate) bytes: u32,
 }
 
-/// What is asked of a drive.
+/// A background I/O at its drive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct BackgroundIo {
     pub(crate) class: u16,
     pub(crate) drive: u16,
     pub(crate) thread: u16,
@@ -65,7 +65,7 @@ impl Background {
             for at in 0..count {
                 let drive = first + at;
                 of_threads[usize::from(drive % scenario.threads)].push(lanes.len() as u32);
-                // Drives take turns.
+                // Drives are staggered.
                 let next_ns =
                     spacing_ns(class, class.rate_ppm.into()).map_or(0, |ns| ns * u64::from(at) / u64::from(count));
                 lanes.push(Lane { class: number, drive, started: 0, begun_ns: None, next_ns });
@@ -80,7 +80,7 @@ impl Background {
         self.lanes.is_empty()
     }
 
-    /// When a thread without requests in progress next has something to start; never while its drives are busy.
+    /// Time of the next I/O of a thread without requests in progress; never while its drives are busy.
     pub(crate) fn due_ns(&self, thread: u16) -> u64 {
         self.of_threads[usize::from(thread)].iter().map(|&lane| self.lane_due_ns(lane)).min().unwrap_or(u64::MAX)
     }
@@ -94,8 +94,8 @@ impl Background {
         enough_ns(class, lane.started + 1).max(lane.next_ns)
     }
 
-    /// Starts what a thread without requests in progress is to start at `now_ns`, if there is anything.
-    pub(crate) fn begin(&mut self, thread: u16, now_ns: u64) -> Option<Begun> {
+    /// Starts the next I/O of a thread without requests in progress, if one is due at `now_ns`.
+    pub(crate) fn begin(&mut self, thread: u16, now_ns: u64) -> Option<StartedIo> {
         let mine = self.of_threads[usize::from(thread)].iter().map(|&lane| (self.lane_due_ns(lane), lane));
         let (_, number) = mine.min().filter(|&(due_ns, _)| due_ns <= now_ns)?;
         let lane = &mut self.lanes[number as usize];
@@ -104,10 +104,10 @@ impl Background {
         lane.started += 1;
         lane.begun_ns = Some(now_ns);
         lane.next_ns = spacing_ns(class, class.rate_ppm.into()).map_or(u64::MAX, |ns| now_ns + ns);
-        Some(Begun { number: FIRST + number, write: class.write, bytes: class.io_bytes })
+        Some(StartedIo { number: FIRST + number, write: class.write, bytes: class.io_bytes })
     }
 
-    /// A drive has completed an I/O, and its thread takes that; CPU time of its data at full speed.
+    /// Completes an I/O; returns the CPU time of its data at full speed.
     #[cold]
     #[inline(never)]
     pub(crate) fn end(&mut self, number: u32) -> u32 {
@@ -117,8 +117,8 @@ impl Background {
         class.ns_per_kib * (class.io_bytes / 1024)
     }
 
-    /// What an I/O asks of its drive, to which it comes at `at_ns`.
-    pub(crate) fn ask(&self, number: u32, at_ns: u64) -> Asked {
+    /// The request of an I/O that reaches its drive at `at_ns`.
+    pub(crate) fn io(&self, number: u32, at_ns: u64) -> BackgroundIo {
         let index = (number - FIRST) as usize;
         let Lane { class, drive, started, .. } = self.lanes[index];
         let Class { write, io_bytes, .. } = self.classes[usize::from(class)];
@@ -126,10 +126,10 @@ impl Background {
         let op = if write { Op::Write } else { Op::Read };
         let offset = (started * u64::from(io_bytes)) % super::host::SPAN;
         let request = Request { at_ns, op, offset, bytes: io_bytes, draw, sequential: false };
-        Asked { class, drive, thread: drive % self.of_threads.len() as u16, request }
+        BackgroundIo { class, drive, thread: drive % self.of_threads.len() as u16, request }
     }
 
-    /// A class has another rate from `at_ns` on.
+    /// Changes the rate of a class from `at_ns` on.
     pub(crate) fn order(&mut self, at_ns: u64, class: u16, rate_ppm: u64) {
         let Some(of) = self.classes.get_mut(usize::from(class)) else { return };
         of.rate_ppm = rate_ppm as u32;
@@ -144,7 +144,7 @@ impl Background {
     }
 }
 
-/// Least time between two I/Os of a class on a drive; none at a rate of 0.
+/// Minimum distance of two I/Os of a class on a drive; none at a rate of 0.
 fn spacing_ns(class: &Class, rate_ppm: u64) -> Option<u64> {
     let bytes = u128::from(class.io_bytes) * u128::from(class.drives.1);
     (bytes * SECOND * MILLION)
@@ -152,7 +152,7 @@ fn spacing_ns(class: &Class, rate_ppm: u64) -> Option<u64> {
         .map(|ns| ns as u64)
 }
 
-/// When there is enough to do for so many I/Os on a drive of a class.
+/// Time at which the backlog suffices for `ios` I/Os on a drive of a class.
 fn enough_ns(class: &Class, ios: u64) -> u64 {
     let drives = u128::from(class.drives.1);
     let needed = u128::from(ios) * u128::from(class.io_bytes) * drives;
@@ -164,7 +164,7 @@ fn enough_ns(class: &Class, ios: u64) -> u64 {
     ns.map_or(u64::MAX, |ns| u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(1))
 }
 
-/// What of a class had come until `now_ns`, in bytes.
+/// Bytes of a class that have arrived until `now_ns`.
 pub(crate) fn come_bytes(class: &Class, now_ns: u64) -> u64 {
     class.backlog_bytes + (u128::from(class.bytes_per_s) * u128::from(now_ns) / SECOND) as u64
 }

@@ -1,54 +1,53 @@
-//! Caps on the bandwidth of namespaces and hosts: a command waits before it goes to its drive, as in the server (`nvmf-target/src/caps/`).
+//! Bandwidth caps of namespaces and hosts: commands wait before they go to the drive, as in the server (`nvmf-target/src/caps/`).
 //!
-//! **Rule.** A cap's budget is the moment up to which it is spent (generic cell rate algorithm). A command is admitted once that moment has
-//! come, and moves it by the time that its bytes take at the cap; what was not spent is worth [`DEPTH_NS`] at most. A command meets the
-//! cap of its host first, and then that of its namespace. Among hosts that wait for one cap, turns are by bytes (start-time fair queuing);
-//! commands of one host go in their order. Waiting costs no CPU time. The server tries what waits again every 2 ms at the latest; here it
-//! goes on at once.
+//! **Rule.** Generic cell rate algorithm: a command is admitted once the theoretical arrival time has passed, and advances it by the time of
+//! its bytes at the cap; unused time is limited to [`DEPTH_NS`]. A command passes the cap of its host first, then that of its namespace.
+//! Hosts that wait for one cap are served by start-time fair queuing, commands of a host in order. Waiting costs no CPU time. The server
+//! retries waiting commands at least every 2 ms; here they continue at once.
 //!
-//! **Order.** Of one moment: changes of caps, commands that have waited, then commands that come.
+//! **Order** at equal times: changes of caps, waiting commands, arriving commands.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use pilotlight_plant::Scope;
 
-use super::floor::Submission;
+use super::shared::Submission;
 
-/// Time whose bytes a budget keeps that were not spent, in nanoseconds, as in the server.
+/// Burst tolerance in nanoseconds, as in the server.
 const DEPTH_NS: u64 = 8_000_000;
 
-/// Whom a command is for, by number.
+/// Host and namespace of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Meets {
+pub(crate) struct CommandOwner {
     pub(crate) host: usize,
     pub(crate) namespace: usize,
 }
 
-/// A command that waits: the least goes first.
+/// A waiting command; the least goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
-    /// Bytes of its host before it.
+    /// Start tag of fair queuing.
     start: u64,
     since_ns: u64,
     submission: Submission,
-    meets: Meets,
+    owner: CommandOwner,
 }
 
-/// The cap of a namespace or a host, and who waits for it.
+/// The cap of a namespace or host, and its waiting commands.
 #[derive(Debug, Default)]
 struct Limit {
     bytes_per_s: Option<u64>,
-    /// Up to when its budget is spent.
+    /// Theoretical arrival time.
     spent_ns: u64,
     waiting: BinaryHeap<Reverse<Waiting>>,
-    /// The turn that was served last, and by host the end of its last turn, while anything waits.
+    /// Start tag of the last admitted command, and the finish tag of each host, while commands wait.
     turn: u64,
     ends: BTreeMap<usize, u64>,
 }
 
 impl Limit {
-    /// When the next of those that wait is admitted.
+    /// Admission time of the next waiting command.
     fn due_ns(&self, now_ns: u64) -> u64 {
         match (self.waiting.is_empty(), self.bytes_per_s) {
             (true, _) => u64::MAX,
@@ -63,20 +62,20 @@ impl Limit {
         self.spent_ns = self.spent_ns.max(now_ns.saturating_sub(DEPTH_NS)) + took_ns;
     }
 
-    /// Whether a command is admitted that comes now; else it waits.
+    /// Admits a command now, or queues it.
     fn admits(&mut self, mut waiting: Waiting, now_ns: u64) -> bool {
         if self.waiting.is_empty() && (self.bytes_per_s.is_none() || self.spent_ns <= now_ns) {
             self.spend(now_ns, waiting.submission.bytes);
             return true;
         }
-        let end = self.ends.entry(waiting.meets.host).or_default();
+        let end = self.ends.entry(waiting.owner.host).or_default();
         waiting.start = self.turn.max(*end);
         *end = waiting.start + u64::from(waiting.submission.bytes.max(1));
         self.waiting.push(Reverse(waiting));
         false
     }
 
-    /// Admits the next that waits.
+    /// Admits the next waiting command.
     fn take(&mut self, now_ns: u64) -> Option<Waiting> {
         let Reverse(first) = self.waiting.pop()?;
         self.turn = first.start;
@@ -95,21 +94,21 @@ pub(crate) struct Caps {
     /// Namespaces, then hosts.
     limits: Vec<Limit>,
     namespaces: usize,
-    /// Caps that hold from when on, in the order of time.
+    /// Pending changes of caps, in order of time.
     orders: VecDeque<(u64, usize, Option<u64>)>,
-    /// Limits with a cap, or for which something waits.
+    /// Limits with a cap or waiting commands.
     active: Vec<usize>,
-    /// What happens next, and at which limit; at none if a cap changes.
+    /// Time and limit of the next event; `None` for a change of a cap.
     next: (u64, Option<usize>),
-    /// When something last happened.
+    /// Time of the last event.
     now_ns: u64,
 }
 
-/// A command that goes to its drive.
+/// An admitted command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub(crate) submission: Submission,
-    /// How long it has waited.
+    /// Its waiting time.
     pub(crate) waited_ns: u64,
 }
 
@@ -125,7 +124,7 @@ impl Caps {
         }
     }
 
-    /// From `at_ns` on a namespace or a host may move so many bytes a second; `None` for any. Changes come in the order of time.
+    /// Sets the cap of a namespace or host from `at_ns` on; `None` removes it. Calls are in order of time.
     pub(crate) fn order(&mut self, at_ns: u64, scope: Scope, bytes_per_s: Option<u64>) {
         let index = match scope {
             Scope::Namespace(namespace) => namespace as usize,
@@ -136,13 +135,13 @@ impl Caps {
         self.find_next(self.now_ns);
     }
 
-    /// Whether anything is capped, waits, or will be capped.
+    /// Whether there are caps, waiting commands or pending changes.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         !self.active.is_empty() || !self.orders.is_empty()
     }
 
-    /// When a cap changes, or a command that waits is admitted.
+    /// Time of the next event.
     #[inline]
     pub(crate) fn next_ns(&self) -> u64 {
         self.next.0
@@ -155,20 +154,19 @@ impl Caps {
         self.next = waits.chain([(order_ns, None)]).min().unwrap_or((u64::MAX, None));
     }
 
-    /// A command comes. `None` if it has to wait.
-    pub(crate) fn enter(&mut self, submission: Submission, meets: Meets) -> Option<Admitted> {
+    /// A command arrives; `None` if it must wait.
+    pub(crate) fn enter(&mut self, submission: Submission, owner: CommandOwner) -> Option<Admitted> {
         let now_ns = submission.at_ns;
-        let waiting = Waiting { start: 0, since_ns: now_ns, submission, meets };
-        let admitted = self.limits[self.namespaces + meets.host].admits(waiting, now_ns)
-            && self.limits[meets.namespace].admits(waiting, now_ns);
+        let waiting = Waiting { start: 0, since_ns: now_ns, submission, owner };
+        let admitted = self.limits[self.namespaces + owner.host].admits(waiting, now_ns)
+            && self.limits[owner.namespace].admits(waiting, now_ns);
         if !admitted {
             self.find_next(now_ns);
         }
         admitted.then_some(Admitted { submission, waited_ns: 0 })
     }
 
-    /// What happens at [`Self::next_ns`]: a cap changes, or a command is admitted by one that held it back. The command, unless it has to
-    /// wait for another.
+    /// Processes the event at [`Self::next_ns`]; returns a command that passed all caps.
     pub(crate) fn advance(&mut self) -> Option<Admitted> {
         let (now_ns, index) = self.next;
         let admitted = match index {
@@ -197,10 +195,10 @@ impl Caps {
 
     fn release(&mut self, index: usize, now_ns: u64) -> Option<Admitted> {
         let waiting = self.limits[index].take(now_ns)?;
-        let Waiting { meets, since_ns, mut submission, .. } = waiting;
+        let Waiting { owner, since_ns, mut submission, .. } = waiting;
         submission.at_ns = now_ns;
         let of_host = index >= self.namespaces;
-        let goes = !of_host || self.limits[meets.namespace].admits(Waiting { submission, ..waiting }, now_ns);
+        let goes = !of_host || self.limits[owner.namespace].admits(Waiting { submission, ..waiting }, now_ns);
         goes.then_some(Admitted { submission, waited_ns: now_ns - since_ns })
     }
 }

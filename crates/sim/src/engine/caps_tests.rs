@@ -1,4 +1,4 @@
-//! Caps by themselves: over any second, among hosts, and when they change.
+//! Unit tests of caps.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn submission(at_ns: u64, number: u32, bytes: u32) -> Submission {
     Submission { at_ns, core: 0, number, job: number, part: 0, write: false, bytes }
 }
 
-/// Runs commands of hosts to one namespace (when, which host, how many bytes) through caps; all that is admitted, in that order.
+/// Runs commands (time, host, bytes) to one namespace through caps; returns the admitted ones in order.
 fn run(caps: &mut Caps, commands: &[(u64, usize, u32)]) -> Vec<(u64, usize, u32, u64)> {
     let mut out = Vec::new();
     let mut note = |admitted: Option<Admitted>| {
@@ -24,7 +24,7 @@ fn run(caps: &mut Caps, commands: &[(u64, usize, u32)]) -> Vec<(u64, usize, u32,
         while caps.next_ns() <= at_ns {
             note(caps.advance());
         }
-        note(caps.enter(submission(at_ns, number, bytes), Meets { host, namespace: 0 }));
+        note(caps.enter(submission(at_ns, number, bytes), CommandOwner { host, namespace: 0 }));
     }
     while caps.next_ns() != u64::MAX {
         note(caps.advance());
@@ -39,10 +39,9 @@ fn capped(scope: Scope, bytes_per_s: u64) -> Caps {
 }
 
 proptest! {
-    /// Whatever comes when: nothing is lost, commands of a host go in their order, none goes before it comes, and no second has more than
-    /// 1.02 times the cap and one command.
+    /// No command is lost, commands of a host stay in order, none is early, and no second exceeds 1.02 times the cap plus one command.
     #[test]
-    fn no_second_has_more_than_the_cap(
+    fn no_second_exceeds_the_cap(
         gaps in prop::collection::vec((0..30_000_000_u64, 0..4_usize, 1..131_072_u32), 1..300), of_host in any::<bool>(),
     ) {
         let bytes_per_s = 2_000_000;
@@ -73,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_wanted_all_the_time_gets_the_cap() {
+fn continuous_load_gets_the_full_cap() {
     let commands: Vec<_> = (0..3_000).map(|number| (SECOND + number * 10, 0, 4_096)).collect();
     let out = run(&mut capped(Scope::Namespace(0), 4_096_000), &commands);
     let last_ns = out.last().unwrap().0;
@@ -85,9 +84,9 @@ fn what_is_wanted_all_the_time_gets_the_cap() {
     );
 }
 
-/// One host has a hundred commands waiting, another comes with small ones: they have equal parts in bytes.
+/// A host with large queued commands and one with small ones get equal bandwidth.
 #[test]
-fn hosts_share_a_namespace_by_bytes_whatever_they_have_waiting() {
+fn hosts_share_a_namespace_equally_in_bytes() {
     let commands: Vec<_> = (0..4_000).map(|at| if at < 400 { (at, 0, 65_536) } else { (at, 1, 4_096) }).collect();
     let out = run(&mut capped(Scope::Namespace(0), 10_000_000), &commands);
     let bytes = |host: usize| -> u64 {
@@ -98,7 +97,7 @@ fn hosts_share_a_namespace_by_bytes_whatever_they_have_waiting() {
 }
 
 #[test]
-fn a_cap_that_is_lifted_lets_everything_go_and_a_higher_one_more() {
+fn raising_and_removing_a_cap_takes_effect() {
     let commands: Vec<_> = (0..100).map(|number| (number * 10, 0, 1_000_000)).collect();
     let mut caps = capped(Scope::Namespace(0), 1_000_000);
     caps.order(2 * SECOND, Scope::Namespace(0), Some(10_000_000));
@@ -112,7 +111,7 @@ fn a_cap_that_is_lifted_lets_everything_go_and_a_higher_one_more() {
 }
 
 #[test]
-fn the_lower_of_two_caps_holds() {
+fn the_lower_of_two_caps_applies() {
     let commands: Vec<_> = (0..100).map(|number| (number * 10, 1, 100_000)).collect();
     let last_ns = |host: u64, namespace: u64| {
         let mut caps = capped(Scope::Namespace(0), namespace);

@@ -1,102 +1,121 @@
-//! Whether a scenario can be run: its parts fit each other.
+//! Validation of scenarios.
 
 use super::meter::EPOCH_NS;
 use super::{LONGEST_WINDOW_NS, RunError};
 use crate::jobs::Job;
+use crate::machine::Machine;
 use crate::scenario::{Background, Kind, Scenario, Sensors};
 
 pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
-    let wrong = |text: String| Err(RunError::Scenario(text));
-    let on_grid = |ns: u64| ns.is_multiple_of(EPOCH_NS);
+    check_times(scenario)
+        .and_then(|()| check_sensors(&scenario.sensors))
+        .and_then(|()| check_machine(scenario))
+        .and_then(|()| scenario.scheduled.as_ref().map_or(Ok(()), |scheduled| check_scheduled(scenario, scheduled)))
+        .and_then(|()| check_background(scenario))
+        .and_then(|()| check_connections(scenario))
+        .map_err(RunError::Scenario)
+}
+
+fn on_grid(ns: u64) -> bool {
+    ns.is_multiple_of(EPOCH_NS)
+}
+
+fn check_times(scenario: &Scenario) -> Result<(), String> {
     let (duration, warm_up, series) = (scenario.duration_ns, scenario.warm_up_ns, scenario.series_ns);
     if series == 0 || !on_grid(series) || !duration.is_multiple_of(series) || !warm_up.is_multiple_of(series) {
-        return wrong(format!(
+        return Err(format!(
             "duration ({duration} ns) and warm-up ({warm_up} ns) must be multiples of the series' step ({series} ns), and that of {EPOCH_NS} ns"
         ));
     }
-    let Sensors { window_ns, lag_ns, .. } = scenario.sensors;
-    if window_ns == 0 || !on_grid(window_ns) || lag_ns < LONGEST_WINDOW_NS {
-        return wrong(format!(
-            "sensors measure over a multiple of {EPOCH_NS} ns ({window_ns} ns), and are at least {LONGEST_WINDOW_NS} ns late ({lag_ns} ns)"
-        ));
-    }
-    if scenario.sensors.meter.is_some_and(|meter| meter.lag_ns < LONGEST_WINDOW_NS || meter.update_ns == 0) {
-        return wrong(format!("a meter is at least {LONGEST_WINDOW_NS} ns late, and has a time between two readings"));
-    }
     if !scenario.goals.is_sorted_by_key(|&(at_ns, _)| at_ns) || !scenario.changes.is_sorted_by_key(|&(at_ns, _)| at_ns)
     {
-        return wrong("goals and changes must come in the order of time".to_owned());
+        return Err("goals and changes must be in order of time".to_owned());
     }
     if warm_up >= duration {
-        return wrong(format!("the warm-up ({warm_up} ns) must be shorter than the duration ({duration} ns)"));
+        return Err(format!("the warm-up ({warm_up} ns) must be shorter than the duration ({duration} ns)"));
     }
-    let network = scenario.machine.network;
+    Ok(())
+}
+
+fn check_sensors(sensors: &Sensors) -> Result<(), String> {
+    let Sensors { window_ns, lag_ns, .. } = *sensors;
+    if window_ns == 0 || !on_grid(window_ns) || lag_ns < LONGEST_WINDOW_NS {
+        return Err(format!(
+            "the window of sensors ({window_ns} ns) must be a multiple of {EPOCH_NS} ns, their lag ({lag_ns} ns) at least {LONGEST_WINDOW_NS} ns"
+        ));
+    }
+    if sensors.meter.is_some_and(|meter| meter.lag_ns < LONGEST_WINDOW_NS || meter.update_ns == 0) {
+        return Err(format!("the lag of a meter must be at least {LONGEST_WINDOW_NS} ns, and update_ns at least 1"));
+    }
+    Ok(())
+}
+
+fn check_machine(scenario: &Scenario) -> Result<(), String> {
+    let Machine { network, speed, kernel, poll, .. } = &scenario.machine;
     if network.ports == 0 || network.port_mbit_s == 0 || network.round_trip_ns < 2 {
-        return wrong("network needs a port, a rate and a round trip of at least 2 ns".to_owned());
+        return Err("the network needs a port, a rate and a round trip of at least 2 ns".to_owned());
     }
-    let speed = scenario.machine.speed;
-    if speed.min_khz == 0 || speed.min_khz > speed.max_khz || scenario.machine.poll.batch == 0 {
-        return wrong("speed.min_khz must be at least 1 and at most speed.max_khz, poll.batch at least 1".to_owned());
+    if speed.min_khz == 0 || speed.min_khz > speed.max_khz || poll.batch == 0 {
+        return Err("speed.min_khz must be at least 1 and at most speed.max_khz, poll.batch at least 1".to_owned());
     }
-    let kernel = scenario.machine.kernel;
     if (kernel.drive_queues > 0 || kernel.network_queues > 0) && (kernel.ipi_ns == 0 || scenario.scheduled.is_some()) {
-        return wrong(
-            "where cores take interrupts of others, kernel.ipi_ns is at least 1 and no core is scheduled".to_owned(),
+        return Err(
+            "where cores take interrupts of others, kernel.ipi_ns is at least 1 and no core is scheduled".to_owned()
         );
     }
     if kernel.md && kernel.md_page_ns == 0 {
-        return wrong("with kernel.md, kernel.md_page_ns is at least 1".to_owned());
+        return Err("with kernel.md, kernel.md_page_ns is at least 1".to_owned());
     }
-    if let Some(scheduled) = &scenario.scheduled {
-        check_scheduled(scenario, scheduled).or_else(wrong)?;
-    }
+    Ok(())
+}
+
+fn check_background(scenario: &Scenario) -> Result<(), String> {
     for (index, class) in scenario.workload.background.iter().enumerate() {
         let (first, count) = class.drives;
         let fits = count > 0 && usize::from(first) + usize::from(count) <= scenario.drives.len();
         let io = (1..=Background::MOST_BYTES).contains(&class.io_bytes);
         if !fits || !io || class.most_bytes_per_s == 0 || class.rate_ppm > 1_000_000 || scenario.threads == 0 {
-            return wrong(format!(
-                "background work {index} needs an I/O thread, drives that there are, I/O of 1 to {} bytes, a highest rate, and at most that",
+            return Err(format!(
+                "background work {index} needs an I/O thread, existing drives, I/O of 1 to {} bytes, a highest rate, and a rate up to that",
                 Background::MOST_BYTES
             ));
-        }
-    }
-    for (index, connection) in scenario.workload.connections.iter().enumerate() {
-        let (first, count) = connection.drives;
-        if connection.thread >= scenario.threads {
-            return wrong(format!(
-                "connection {index} is for I/O thread {}, and there are {}",
-                connection.thread, scenario.threads
-            ));
-        }
-        if count == 0 || usize::from(first) + usize::from(count) > scenario.drives.len() {
-            return wrong(format!(
-                "connection {index} uses {count} drives from {first} on, and there are {}",
-                scenario.drives.len()
-            ));
-        }
-        if let Kind::Steps { steps, .. } = &connection.request
-            && steps.iter().any(|step| step.reads + step.writes == 0)
-        {
-            return wrong(format!("connection {index}: every step of a request needs a command"));
-        }
-        if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
-            return wrong(format!("connection {index} needs a phase, and every phase a length"));
         }
     }
     Ok(())
 }
 
-/// What clients and jobs with a backlog may not be.
+fn check_connections(scenario: &Scenario) -> Result<(), String> {
+    let (threads, drives) = (scenario.threads, scenario.drives.len());
+    for (index, connection) in scenario.workload.connections.iter().enumerate() {
+        let (first, count) = connection.drives;
+        if connection.thread >= threads {
+            return Err(format!("connection {index} uses I/O thread {} of {threads}", connection.thread));
+        }
+        if count == 0 || usize::from(first) + usize::from(count) > drives {
+            return Err(format!("connection {index} uses {count} drives from {first} on; there are {drives}"));
+        }
+        if let Kind::Steps { steps, .. } = &connection.request
+            && steps.iter().any(|step| step.reads + step.writes == 0)
+        {
+            return Err(format!("connection {index}: every step of a request needs a command"));
+        }
+        if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
+            return Err(format!("connection {index} needs a phase, and every phase a length"));
+        }
+    }
+    Ok(())
+}
+
+/// Validates clients and jobs with a backlog.
 fn check_client(job: &Job, all: &[Job]) -> Result<(), String> {
     let waits = job.backlog_ppm > 0 || job.stalls_bytes > 0;
     if job.think_after > 0 && (waits || job.is_client()) {
-        return Err("is a client or has a backlog, and rests".to_owned());
+        return Err("is a client or has a backlog; think_after must be 0 (no rests)".to_owned());
     }
-    if waits && job.way.spins() {
-        return Err("waits for a backlog, and its way never sleeps".to_owned());
+    if waits && job.method.spins() {
+        return Err("waits for a backlog, but its I/O method never sleeps".to_owned());
     }
-    // Less than a request is never worked off, so that who waits for it would wait forever.
+    // Less than a request is never processed, so waiting for it would never end.
     let too_few = |other: &Job| {
         u128::from(job.stalls_bytes) * u128::from(other.backlog_ppm) < u128::from(other.bytes) * 1_000_000
     };
@@ -104,7 +123,7 @@ fn check_client(job: &Job, all: &[Job]) -> Result<(), String> {
         return Err("waits for a backlog of less than a request".to_owned());
     }
     if job.backlog_ppm > 0 && (job.bytes == 0 || job.is_client() || job.stalls_bytes > 0) {
-        return Err("has a backlog: it needs requests, no hits, and adds nothing".to_owned());
+        return Err("has a backlog: it needs requests, no hits, and adds nothing to backlogs".to_owned());
     }
     Ok(())
 }
@@ -125,7 +144,7 @@ fn check_scheduled(scenario: &Scenario, scheduled: &crate::jobs::Scheduled) -> R
                 cores - 1
             ));
         }
-        if job.way == crate::jobs::Way::UringPolled && !scheduled_core(job.helper) {
+        if job.method == crate::jobs::IoMethod::UringPolled && !scheduled_core(job.helper) {
             return Err(format!("the worker of job {index} is on core {}, which is not scheduled", job.helper));
         }
         if job.quota.is_some_and(|quota| usize::from(quota) >= scheduled.quotas.len()) {

@@ -1,12 +1,12 @@
-//! What is kept of a run.
+//! Collects the results of a run.
 
 use super::background::come_bytes;
 use super::director::Director;
 use super::drives::OwnDrives;
-use super::floor::Floor;
 use super::host::Sent;
 use super::meter::{Total, members};
 use super::request::Job;
+use super::shared::Shared;
 use crate::histogram::Histogram;
 use crate::machine::Power;
 use crate::outcome::{Background, Decisions, Energy, Jobs, Outcome, Requests, Stretch};
@@ -18,7 +18,7 @@ use crate::ssd::Span;
 const FJ: u128 = 1_000_000_000;
 /// 1/4096 nanojoule in a microjoule.
 const UNITS: u128 = 4_096_000;
-/// A plant is saturated if what waits grows by more than this share of what is sent, over the second half.
+/// A plant is saturated if the queue grows by more than this fraction of the sent requests over the second half.
 const GROWTH: f64 = 0.02;
 
 #[derive(Debug)]
@@ -26,41 +26,40 @@ pub(crate) struct Collector {
     warm_up_ns: u64,
     duration_ns: u64,
     stretch_ns: u64,
-    /// The machine's power, and further members of its family; with each what is not yet a microjoule, and what was measured.
+    /// The machine's power model and further members of its family.
     members: Vec<Member>,
     latency: Vec<(u8, Histogram)>,
     cap_waits: Histogram,
     metered_uw: Vec<Option<u64>>,
     label_ns: Vec<(u8, u64)>,
     series: Vec<Stretch>,
-    /// Bytes read and written by each drive in each stretch: those of a stretch one after the other.
+    /// Bytes read and written by each drive in each stretch, stretch by stretch.
     moved: Vec<(u64, u64)>,
-    /// Most that each drive draws over what it draws idle, in microwatts.
+    /// Power ceiling of each drive above idle, in microwatts.
     ceilings_uw: Vec<Option<u64>>,
-    /// Energy beyond these ceilings, which is not spent, in microjoules.
+    /// Energy above these ceilings, which is not spent, in microjoules.
     capped_uj: u64,
-    /// What of each class of background work was done in the measured time, and in the whole, in bytes.
+    /// Completed background bytes by class, in the measured time and in total.
     background: Vec<(u64, u64)>,
-    /// What drives take that have figures of their own.
+    /// Energy of drives with their own figures.
     drives: Option<OwnDrives>,
-    present: Present,
+    current: CurrentStretch,
     ended: usize,
     before: Decisions,
     switches_before: u64,
     moves_before: u64,
     requests: Requests,
-    /// Sent, and answered, in the first half.
+    /// Requests sent and answered in the first half.
     first_half: (u64, u64),
-    /// What the stretch has taken so far.
+    /// Energy of the current stretch so far.
     spent: Total,
 }
 
-/// What a drive can take over a stretch, in 1/4096 nanojoule.
+/// Energy ceiling of a drive over a stretch, in 1/4096 nanojoule.
 ///
-/// Energy for each request was found where 16 drives serve a third of what they can (SANDMAN, Table 1). At their full rate it would come to
-/// twice the power of the drives' class, at which they are specified to serve it: so near that rate a request takes less,
-/// how much less nobody has printed, and what is certain is the ceiling. It costs no time: the rates that the drive's profile has are
-/// those that it reaches within its class. Looked at for the mean over a stretch, as what limits a drive follows a mean too.
+/// Energy per request was measured with 16 drives at a third of their maximum rate (SANDMAN, Table 1). At the full rate it would give twice
+/// the specified power of the drives, so a request must take less there, by an unpublished amount; only the ceiling is certain. The rates of
+/// the drive's profile already hold within its power class. The mean over a stretch counts, as a drive's power limit is a mean too.
 fn most(ceiling_uw: Option<u64>, stretch_ns: u64) -> u128 {
     ceiling_uw.map_or(u128::MAX, |uw| u128::from(uw) * u128::from(stretch_ns) * 4_096 / 1_000_000)
 }
@@ -70,14 +69,14 @@ fn most(ceiling_uw: Option<u64>, stretch_ns: u64) -> u128 {
 pub(super) struct Member {
     power: Power,
     model: PowerModel,
-    /// CPU energy that is not yet a microjoule.
+    /// CPU energy below one microjoule.
     rest_fj: u128,
     measured: Energy,
 }
 
-/// The stretch that was asked for last, and when it begins and ends.
+/// The current stretch.
 #[derive(Clone, Copy, Debug, Default)]
-struct Present {
+struct CurrentStretch {
     stretch: usize,
     /// Where in [`Collector::moved`] its drives begin.
     first_drive: usize,
@@ -85,12 +84,12 @@ struct Present {
     until_ns: u64,
 }
 
-/// What drives have done in a stretch.
+/// Activity of drives in a stretch.
 pub(super) struct DrivesTook<'a> {
     /// Bytes read and written by each.
     pub(super) moved: &'a [(u64, u64)],
     pub(super) ceilings_uw: &'a [Option<u64>],
-    /// What all of them took, where their profiles say.
+    /// Energy of all of them, from their own figures.
     pub(super) own_uj: Option<u64>,
 }
 
@@ -100,7 +99,7 @@ impl Member {
         Self { power: *power, model, rest_fj: 0, measured: Energy::default() }
     }
 
-    /// What a stretch took, in which each drive has read and written so many bytes.
+    /// Energy of a stretch.
     pub(super) fn stretch(&mut self, epoch: &Epoch, stretch_ns: u64, drives: &DrivesTook<'_>) -> Energy {
         let shared_fj = self.model.shared_fj(epoch.cores_fj, stretch_ns);
         let cpu_fj = epoch.cpu_fj - epoch.cores_fj + shared_fj + self.rest_fj;
@@ -126,23 +125,23 @@ impl Member {
         Energy { cpu_uj, drives_uj, others_uj }
     }
 
-    /// All drives without load.
+    /// Idle power of all drives.
     pub(super) fn drives_idle_uw(&self) -> u64 {
         self.power.drives_idle_uw
     }
 
-    /// What a drive takes to move so many bytes in a stretch, beyond what it takes idle.
+    /// Energy above idle of a drive that moved these bytes in a stretch.
     pub(super) fn load_uj(&self, moved: (u64, u64), ceiling_uw: Option<u64>, stretch_ns: u64) -> u64 {
         (self.load(moved).min(most(ceiling_uw, stretch_ns)) / UNITS) as u64
     }
 
-    /// What drives would have taken beyond their ceilings.
+    /// Energy above the drives' ceilings.
     fn capped_uj(&self, moved: &[(u64, u64)], ceilings_uw: &[Option<u64>], stretch_ns: u64) -> u64 {
         let beyond = |(&moved, &uw): (&(u64, u64), &Option<u64>)| self.load(moved).saturating_sub(most(uw, stretch_ns));
         (moved.iter().zip(ceilings_uw).map(beyond).sum::<u128>() / UNITS) as u64
     }
 
-    /// What a drive takes to move so many bytes, if nothing limits it, in 1/4096 nanojoule.
+    /// Unlimited energy to move these bytes, in 1/4096 nanojoule.
     fn load(&self, (read, written): (u64, u64)) -> u128 {
         let Power { read_4k_nj, write_4k_nj, .. } = self.power;
         u128::from(read) * u128::from(read_4k_nj) + u128::from(written) * u128::from(write_4k_nj)
@@ -175,7 +174,7 @@ impl Collector {
             capped_uj: 0,
             background: vec![(0, 0); scenario.workload.background.len()],
             drives: OwnDrives::new(scenario, scenario.series_ns),
-            present: Present::default(),
+            current: CurrentStretch::default(),
             ended: 0,
             before: Decisions::default(),
             switches_before: 0,
@@ -196,12 +195,12 @@ impl Collector {
         self.first_half.0 += u64::from(sent.at_ns < self.duration_ns / 2);
     }
 
-    /// What the meter of the server's power tells when a stretch ends.
+    /// Records the server's power meter at the end of a stretch.
     pub(crate) fn metered(&mut self, power_uw: Option<u64>) {
         self.metered_uw.push(power_uw);
     }
 
-    /// A command has waited for a cap until `at_ns`.
+    /// Records the wait of a command for a cap.
     pub(crate) fn waited(&mut self, at_ns: u64, waited_ns: u64) {
         if at_ns >= self.warm_up_ns {
             self.cap_waits.record(waited_ns);
@@ -211,13 +210,13 @@ impl Collector {
     #[inline]
     pub(crate) fn received(&mut self, job: &Job, at_ns: u64) {
         if at_ns >= self.duration_ns {
-            return; // on its way at the end
+            return; // in flight at the end
         }
         self.requests.answered += 1;
         self.first_half.1 += u64::from(at_ns < self.duration_ns / 2);
         let latency_ns = at_ns - job.sent_ns;
-        self.look(at_ns);
-        let stretch = &mut self.series[self.present.stretch];
+        self.select_stretch(at_ns);
+        let stretch = &mut self.series[self.current.stretch];
         stretch.answered += 1;
         stretch.latency_ns += latency_ns;
         if job.sent_ns >= self.warm_up_ns
@@ -227,10 +226,10 @@ impl Collector {
         }
     }
 
-    /// Makes the stretch of a moment the present one.
+    /// Selects the stretch that contains `at_ns`.
     #[inline(always)]
-    fn look(&mut self, at_ns: u64) {
-        if !(self.present.from_ns..self.present.until_ns).contains(&at_ns) {
+    fn select_stretch(&mut self, at_ns: u64) {
+        if !(self.current.from_ns..self.current.until_ns).contains(&at_ns) {
             self.change(at_ns);
         }
     }
@@ -239,7 +238,7 @@ impl Collector {
     #[inline(never)]
     fn change(&mut self, at_ns: u64) {
         let stretch = at_ns / self.stretch_ns;
-        self.present = Present {
+        self.current = CurrentStretch {
             stretch: stretch as usize,
             first_drive: stretch as usize * self.ceilings_uw.len(),
             from_ns: stretch * self.stretch_ns,
@@ -247,13 +246,13 @@ impl Collector {
         };
     }
 
-    /// What the meter has accounted for.
+    /// Adds energy from the meter.
     pub(crate) fn spend(&mut self, total: &Total) {
         self.spent.add(total, 1);
     }
 
-    /// A stretch has ended.
-    pub(crate) fn stretch(&mut self, director: &mut Director, floor: &Floor<'_>) {
+    /// Finishes a stretch.
+    pub(crate) fn stretch(&mut self, director: &mut Director, shared: &Shared<'_>) {
         let members = self.members.len();
         let Total { epochs, awake_ns, capacity_ns } = std::mem::replace(&mut self.spent, Total::new(members));
         debug_assert_eq!(epochs.len(), members);
@@ -278,11 +277,11 @@ impl Collector {
         self.ended += 1;
         if self.ended as u64 * self.stretch_ns == self.warm_up_ns {
             self.before = director.decisions;
-            self.switches_before = floor.switches;
+            self.switches_before = shared.switches;
         }
     }
 
-    /// Background work was done until `at_ns`.
+    /// Records completed background work.
     pub(crate) fn did_background(&mut self, at_ns: u64, class: u16, bytes: u64) {
         if at_ns < self.duration_ns {
             let (measured, whole) = &mut self.background[usize::from(class)];
@@ -291,27 +290,27 @@ impl Collector {
         }
     }
 
-    /// A drive has moved data.
+    /// Records a transfer of a drive.
     #[inline]
     pub(crate) fn moved(&mut self, at_ns: u64, drive: usize, bytes: u32, write: bool) {
-        self.look(at_ns);
-        let Some((read, written)) = self.moved.get_mut(self.present.first_drive + drive) else { return };
+        self.select_stretch(at_ns);
+        let Some((read, written)) = self.moved.get_mut(self.current.first_drive + drive) else { return };
         *(if write { written } else { read }) += u64::from(bytes);
     }
 
-    /// Drives are to be looked at before a stretch ends: what they take depends on what they do when left alone.
-    pub(crate) fn asks_drives(&self) -> bool {
+    /// Whether drives must be advanced at the end of a stretch, as their energy depends on autonomous activity.
+    pub(crate) fn needs_drive_spans(&self) -> bool {
         self.drives.is_some()
     }
 
-    /// A drive did something of its own in the present stretch.
+    /// Records autonomous activity of a drive.
     pub(crate) fn span(&mut self, drive: usize, span: &Span, moving_uw: u64) {
         if let Some(drives) = &mut self.drives {
             drives.span(drive, span, moving_uw);
         }
     }
 
-    /// `held_back`: requests of a trace that were due and have not been sent.
+    /// `held_back`: replayed requests that were due and not sent.
     pub(crate) fn finish(
         self,
         director: &Director,
@@ -356,8 +355,8 @@ impl Collector {
 
 fn since(now: &Decisions, before: &Decisions) -> Decisions {
     Decisions {
-        asked: now.asked - before.asked,
-        judged: now.judged - before.judged,
+        policy_calls: now.policy_calls - before.policy_calls,
+        surge_checks: now.surge_checks - before.surge_checks,
         moves: now.moves - before.moves,
         sleeps: now.sleeps - before.sleeps,
         wakes: now.wakes - before.wakes,
@@ -372,7 +371,7 @@ fn since(now: &Decisions, before: &Decisions) -> Decisions {
 /// Measured time in which some connection is in a phase of this label.
 fn label_ns(scenario: &Scenario, label: u8) -> u64 {
     let mut lists: Vec<&[Phase]> = scenario.workload.connections.iter().map(|one| one.phases.as_slice()).collect();
-    lists.dedup(); // those of a group are the same
+    lists.dedup(); // connections of a group have equal phases
     let mut spans: Vec<_> = lists.iter().flat_map(|phases| spans(phases, label, scenario)).collect();
     spans.sort_unstable();
     let (mut sum, mut seen_ns) = (0, 0);
@@ -383,7 +382,7 @@ fn label_ns(scenario: &Scenario, label: u8) -> u64 {
     sum
 }
 
-/// From and until when there are phases of a label within the measured time.
+/// Phases of a label within the measured time, as (begin, end).
 fn spans(phases: &[Phase], label: u8, scenario: &Scenario) -> Vec<(u64, u64)> {
     let (mut at_ns, mut spans) = (0, Vec::new());
     for phase in phases.iter().cycle() {

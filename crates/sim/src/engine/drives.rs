@@ -1,7 +1,7 @@
-//! What drives take over a stretch, or a window of the sensors, that have figures of their own: by state, by byte, and for moving data.
+//! Energy of drives with their own figures: by state, by byte, and for moving data.
 
 use crate::scenario::Scenario;
-use crate::ssd::{Doing, DriveEnergy, Span};
+use crate::ssd::{AutonomousActivity, DriveEnergy, Span};
 
 /// Femtojoule in a microjoule.
 const FJ: u128 = 1_000_000_000;
@@ -16,9 +16,9 @@ pub(crate) struct OwnDrives {
 #[derive(Debug)]
 struct OwnDrive {
     energy: DriveEnergy,
-    /// Most that its load takes as a mean, in microwatts.
+    /// Ceiling of its mean load power, in microwatts.
     most_load_uw: Option<u64>,
-    /// What it draws in each idle state, in microwatts.
+    /// Power in each idle state, in microwatts.
     idle_uw: Vec<u64>,
     rests_ns: u64,
     sleeps_ns: u64,
@@ -27,7 +27,7 @@ struct OwnDrive {
 }
 
 impl OwnDrive {
-    /// What it took since the last call, in femtojoule, having moved so many bytes.
+    /// Energy since the last call, in femtojoules, for these bytes read and written.
     fn take_fj(&mut self, stretch_ns: u64, (read, written): (u64, u64)) -> u128 {
         let over = |uw: u64, ns: u64| u128::from(uw) * u128::from(ns);
         let Self { energy, most_load_uw, idle_uw, rests_ns, sleeps_ns, idles_ns, moves_fj } = self;
@@ -45,7 +45,7 @@ impl OwnDrive {
 }
 
 impl OwnDrives {
-    /// `None` if drives have no figures of their own.
+    /// `None` if a drive has no figures of its own.
     pub(crate) fn new(scenario: &Scenario, stretch_ns: u64) -> Option<Self> {
         let own = |drive: &crate::ssd::SsdModel| {
             let idle_uw: Vec<u64> = drive.idle.iter().map(|state| state.uw).collect();
@@ -69,21 +69,21 @@ impl OwnDrives {
     pub(crate) fn span(&mut self, drive: usize, span: &Span, moving_uw: u64) {
         let Some(drive) = self.drives.get_mut(drive) else { return };
         let ns = span.to_ns - span.from_ns;
-        match span.doing {
-            Doing::Moves => drive.moves_fj += u128::from(ns) * u128::from(moving_uw),
-            Doing::Rests => drive.rests_ns += ns,
-            Doing::Sleeps => drive.sleeps_ns += ns,
-            Doing::Idles(state) => drive.idles_ns[usize::from(state)] += ns,
+        match span.activity {
+            AutonomousActivity::Moves => drive.moves_fj += u128::from(ns) * u128::from(moving_uw),
+            AutonomousActivity::Rests => drive.rests_ns += ns,
+            AutonomousActivity::Sleeps => drive.sleeps_ns += ns,
+            AutonomousActivity::Idles(state) => drive.idles_ns[usize::from(state)] += ns,
         }
     }
 
-    /// What each took since the last call, in microjoules, having moved so many bytes.
+    /// Energy of each since the last call, in microjoules.
     pub(crate) fn take_each(&mut self, moved: &[(u64, u64)]) -> Vec<u64> {
         let each = self.drives.iter_mut().zip(moved);
         each.map(|(drive, &moved)| (drive.take_fj(self.stretch_ns, moved) / FJ) as u64).collect()
     }
 
-    /// What all took since the last call, in microjoules, having moved so many bytes.
+    /// Energy of all since the last call, in microjoules.
     pub(crate) fn take(&mut self, moved: &[(u64, u64)]) -> u64 {
         let each = self.drives.iter_mut().zip(moved);
         let sum_fj = self.rest_fj + each.map(|(drive, &moved)| drive.take_fj(self.stretch_ns, moved)).sum::<u128>();

@@ -1,25 +1,23 @@
-//! What comes to an I/O thread, the earliest first.
+//! Event queues of an I/O thread, the earliest first.
 //!
-//! Drives complete commands nearly in the order in which they got them: a new completion belongs behind all but a few of those
-//! that are known already. So a sorted list with insertion from the end does less than a heap (133 instead of 198 instructions
-//! for each request, `valgrind --tool=callgrind` on `examples/speed`). Where it would do much more, behind an erase for example,
-//! what is far off goes to a heap.
+//! Drives complete commands nearly in order, so a sorted list with insertion from the end is faster than a heap (133 instead of 198
+//! instructions per request, `valgrind --tool=callgrind` on `examples/speed`). Values far out of order go to a heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Most others that one insertion moves.
+/// Maximum number of elements that one insertion moves.
 const MOVES: usize = 64;
 
-/// Values in the order in which they came.
+/// A first-in, first-out queue.
 #[derive(Debug)]
-pub(crate) struct Line<T> {
-    /// From `first` on; what is before has been taken.
+pub(crate) struct Fifo<T> {
+    /// Elements before `first` have been removed.
     values: Vec<T>,
     first: usize,
 }
 
-impl<T: Copy> Line<T> {
+impl<T: Copy> Fifo<T> {
     pub(crate) fn new() -> Self {
         Self { values: Vec::new(), first: 0 }
     }
@@ -45,7 +43,7 @@ impl<T: Copy> Line<T> {
         Some(first)
     }
 
-    /// Gives back the room of what has been taken, once it is half of all.
+    /// Releases removed elements once they are half of all.
     #[inline(never)]
     fn forget(&mut self) {
         self.values.drain(..self.first);
@@ -53,18 +51,18 @@ impl<T: Copy> Line<T> {
     }
 }
 
-/// Values, the least first.
+/// A priority queue, the least first.
 #[derive(Debug)]
-pub(crate) struct Due<T> {
-    /// In rising order.
-    near: Line<T>,
-    /// What would have had to move too many.
+pub(crate) struct DueQueue<T> {
+    /// In ascending order.
+    near: Fifo<T>,
+    /// Elements whose insertion would move too many.
     far: BinaryHeap<Reverse<T>>,
 }
 
-impl<T: Ord + Copy> Due<T> {
+impl<T: Ord + Copy> DueQueue<T> {
     pub(crate) fn new() -> Self {
-        Self { near: Line::new(), far: BinaryHeap::new() }
+        Self { near: Fifo::new(), far: BinaryHeap::new() }
     }
 
     #[inline(always)] // as a call it gets its value through memory
@@ -110,8 +108,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_heap(steps in prop::collection::vec((0..4_u8, 0..1_000_u64, 0..3_u64), 0..600)) {
-            let (mut due, mut heap) = (Due::new(), BinaryHeap::new());
+        fn it_behaves_like_a_heap(steps in prop::collection::vec((0..4_u8, 0..1_000_u64, 0..3_u64), 0..600)) {
+            let (mut due, mut heap) = (DueQueue::new(), BinaryHeap::new());
             for (index, (kind, value, rise)) in steps.into_iter().enumerate() {
                 if kind > 0 {
                     let value = value + index as u64 * rise;
@@ -126,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_taken_takes_no_room() {
-        let mut due = Due::new();
+    fn removed_elements_free_their_memory() {
+        let mut due = DueQueue::new();
         for value in 0..100_000_u64 {
             due.push(value);
             due.push(value + 100_000);

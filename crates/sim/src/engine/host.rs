@@ -1,21 +1,21 @@
-//! Hosts: when connections send requests, and what each asks for.
+//! Hosts: times and contents of requests.
 //!
-//! A request is due as its connection's spacing says. It is sent then, or, where `depth` requests are in progress, when one of
-//! them has been answered. All randomness of a request comes from its number on its connection.
+//! A request is due by its connection's spacing. It is sent then, or, with `depth` requests in progress, when one of them is answered. All
+//! random values of a request depend only on its number.
 
 use std::collections::VecDeque;
 
 use crate::rng::{Purpose, Stream, below, unit};
 use crate::scenario::{Connection, Kind, Rate, Spacing, Traced};
 
-/// A request on its way to the target.
+/// A request sent to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sent {
     /// When the host sends it, in nanoseconds.
     pub(crate) at_ns: u64,
     /// The connection.
     pub(crate) connection: u32,
-    /// Which of the connection's requests.
+    /// Number of the request on its connection.
     pub(crate) number: u64,
     /// Label of the phase that it was due in.
     pub(crate) label: u8,
@@ -29,7 +29,7 @@ pub(crate) struct Host {
     spacing: Spacing,
     think_ns: u64,
     phases: Vec<(u64, Rate, u8)>,
-    /// The present phase, its rate and label, and when it ends.
+    /// The current phase with its rate, label and end.
     phase: usize,
     rate: Rate,
     label: u8,
@@ -43,18 +43,18 @@ pub(crate) struct Host {
     /// Whether the rate is high (MMPP), and until when.
     high: bool,
     high_until_ns: f64,
-    /// When places became free, in order; unused in an open loop.
+    /// Times at which queue slots became free; unused in an open loop.
     free: VecDeque<u64>,
     sent: u64,
     times: Stream,
     modes: Stream,
-    /// When what a trace says is to be sent; `None` without a trace.
+    /// Send times of replayed requests; `None` without a trace.
     traced: Option<VecDeque<u64>>,
-    /// Of a dependent replay: what a request is assumed to have taken in the trace.
+    /// Dependent replay: assumed service time in the trace.
     service_ns: Option<u64>,
-    /// The trace's time of the request before the next.
+    /// Trace time of the previous request.
     before_ns: Option<u64>,
-    /// How long the next request comes after a place is free.
+    /// Delay of the next request after a slot is free.
     pause_ns: u64,
 }
 
@@ -96,7 +96,7 @@ impl Host {
         host
     }
 
-    /// A trace has a request for this connection, to be sent not before `at_ns`.
+    /// Adds a replayed request, to be sent at `at_ns` or later.
     pub(crate) fn trace(&mut self, at_ns: u64) {
         let Some(traced) = &mut self.traced else { return };
         traced.push_back(at_ns);
@@ -113,13 +113,13 @@ impl Host {
         self.pause_ns = self.service_ns.map_or(0, |service_ns| gap_ns.saturating_sub(service_ns));
     }
 
-    /// Requests of a trace that were due before `until_ns` and have not been sent.
+    /// Number of replayed requests due before `until_ns` and not sent.
     pub(crate) fn held_back(&self, until_ns: u64) -> u64 {
         let due = |traced: &VecDeque<u64>| traced.partition_point(|&at_ns| at_ns < until_ns) as u64;
         self.traced.as_ref().map_or(0, due)
     }
 
-    /// When it sends next, if nothing is answered until then.
+    /// Time of the next request without further answers.
     #[inline]
     pub(crate) fn next_ns(&self) -> u64 {
         if self.depth == u32::MAX {
@@ -128,7 +128,7 @@ impl Host {
         self.free.front().map_or(u64::MAX, |&free| (free + self.pause_ns).max(self.due_ns))
     }
 
-    /// Sends what is to be sent before `until_ns`. Phases change on the way.
+    /// Sends all requests before `until_ns`.
     pub(crate) fn send(&mut self, until_ns: u64, out: &mut Vec<Sent>) {
         loop {
             let at_ns = self.next_ns();
@@ -149,7 +149,7 @@ impl Host {
         }
     }
 
-    /// The next moment at which it may send or its phase changes.
+    /// Time of the next request or change of phase.
     pub(crate) fn next_event_ns(&self) -> u64 {
         self.next_ns().min(self.phase_end_ns)
     }
@@ -203,7 +203,7 @@ impl Host {
         }
         match self.rate {
             Rate::PerSecond(_) => {
-                // A host that is held back does not send what it has missed all at once.
+                // A delayed host does not send missed requests in a burst.
                 let from = if self.depth == u32::MAX { self.due_ns } else { sent_ns };
                 self.due_ns = self.after(from);
             }
@@ -212,7 +212,7 @@ impl Host {
         }
     }
 
-    #[inline(always)] // one of the two calls is the simulator's hottest
+    #[inline(always)] // on the hot path
     fn after(&mut self, from_ns: u64) -> u64 {
         let gap = match self.spacing {
             Spacing::Paced => self.mean_ns,
@@ -227,7 +227,7 @@ impl Host {
         from_ns.saturating_add(whole as u64) // no gap is negative
     }
 
-    /// Draws anew from each change of the rate on: Poisson processes forget.
+    /// Draws again from each change of rate on, as Poisson processes are memoryless.
     #[inline(never)]
     fn after_mmpp(&mut self, from_ns: u64, mean_ns: f64, ratio: f64, high_share: f64, high_ns: f64) -> u64 {
         let low_rate = 1.0 / (mean_ns * (high_share * ratio + 1.0 - high_share));
@@ -248,22 +248,22 @@ impl Host {
     }
 }
 
-/// How many pieces of so many bytes a drive has.
+/// Number of aligned blocks of `bytes` on a drive.
 pub(crate) fn places(bytes: u32) -> u64 {
     (SPAN / u64::from(bytes.max(1))).max(1)
 }
 
-/// What the requests of a connection ask for, drawn from their numbers.
+/// Random contents of a connection's requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents {
     draws: Stream,
     devices: Stream,
-    /// What a trace asks for, from request `first` on.
+    /// Replayed requests from number `first` on.
     traced: VecDeque<Option<Traced>>,
     first: u64,
 }
 
-/// Bytes of a drive that requests at random are spread over.
+/// Address range of random requests in bytes.
 pub(crate) const SPAN: u64 = 1 << 40;
 
 impl Contents {
@@ -277,17 +277,17 @@ impl Contents {
         }
     }
 
-    /// What the next request of a trace asks for.
+    /// Adds a replayed request.
     pub(crate) fn trace(&mut self, traced: Traced) {
         self.traced.push_back(Some(traced));
     }
 
-    /// What request `number` of a trace asks for.
+    /// Replayed request `number`.
     pub(crate) fn traced(&self, number: u64) -> Traced {
         self.traced.get((number - self.first) as usize).copied().flatten().unwrap_or_default()
     }
 
-    /// Request `number` of a trace is done.
+    /// Drops replayed request `number`.
     pub(crate) fn forget(&mut self, number: u64) {
         if let Some(traced) = self.traced.get_mut((number - self.first) as usize) {
             *traced = None;
@@ -298,7 +298,7 @@ impl Contents {
         }
     }
 
-    /// Which of `count` drives command `part` of request `number` goes to.
+    /// Drive of command `part` of request `number`, out of `count`.
     #[inline]
     pub(crate) fn drive(&self, number: u64, part: u64, count: u16) -> u16 {
         if count <= 1 {
@@ -307,7 +307,7 @@ impl Contents {
         below(self.draws.at(number * 64 + 1 + part), u64::from(count)) as u16
     }
 
-    /// Where on the drive, which has so many [`places`], aligned to `bytes`.
+    /// Offset on the drive, aligned to `bytes`.
     #[inline]
     pub(crate) fn offset(&self, number: u64, part: u64, places: u64, bytes: u32) -> u64 {
         below(self.draws.at(number * 64 + 32 + part), places) * u64::from(bytes)
@@ -319,7 +319,7 @@ impl Contents {
         writes_ppm > 0 && unit(self.draws.at(number * 64)) * 1e6 <= f64::from(writes_ppm)
     }
 
-    /// Randomness for the drive.
+    /// Random bits for the drive.
     #[inline]
     pub(crate) fn device_draw(&self, number: u64, part: u64) -> u64 {
         self.devices.at(number * 64 + part)
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn sending_in_pieces_is_sending_at_once() {
+    fn sending_in_parts_equals_sending_at_once() {
         let phases = vec![phase(700, Rate::PerSecond(1e7)), phase(300, Rate::Off), phase(500, Rate::PerSecond(5e7))];
         let connection = connection(u32::MAX, Spacing::Poisson, phases);
         let whole = sent(&mut Host::new(3, &connection, 9), 100_000);

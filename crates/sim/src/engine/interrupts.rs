@@ -24,11 +24,11 @@
 
 use pilotlight_plant::CompletionMode;
 
-use super::due::{Due, Line};
-use super::floor::Floor;
+use super::due::{DueQueue, Fifo};
 use super::request::Job;
+use super::shared::Shared;
 use crate::machine::KernelCosts;
-use crate::trace::What;
+use crate::trace::RecordKind;
 
 /// What interrupts a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,9 +54,9 @@ pub(crate) struct Interrupts {
     kernel: KernelCosts,
     cores: u32,
     /// By taker.
-    pending: Vec<Due<Interrupt>>,
+    pending: Vec<DueQueue<Interrupt>>,
     /// Packets that wait for an interrupt, by I/O thread: since when, which request.
-    packets: Vec<Line<(u64, u32)>>,
+    packets: Vec<Fifo<(u64, u32)>>,
     /// When the network card interrupts for an I/O thread next.
     gathers_until_ns: Vec<u64>,
 }
@@ -80,8 +80,8 @@ impl Interrupts {
             is_active: false,
             kernel,
             cores: cores as u32,
-            pending: (0..cores).map(|_| Due::new()).collect(),
-            packets: (0..threads).map(|_| Line::new()).collect(),
+            pending: (0..cores).map(|_| DueQueue::new()).collect(),
+            packets: (0..threads).map(|_| Fifo::new()).collect(),
             gathers_until_ns: vec![0; threads],
         }
     }
@@ -117,13 +117,13 @@ impl Interrupts {
 
     /// When a core is interrupted next, as far as is known.
     pub(crate) fn next_ns(&self, core: u16) -> u64 {
-        let first = self.pending.get(usize::from(core)).and_then(Due::first);
+        let first = self.pending.get(usize::from(core)).and_then(DueQueue::first);
         first.map_or(u64::MAX, |interrupt| interrupt.at_ns)
     }
 
     /// When any core is.
     pub(crate) fn first_ns(&self) -> u64 {
-        self.pending.iter().filter_map(Due::first).map(|interrupt| interrupt.at_ns).min().unwrap_or(u64::MAX)
+        self.pending.iter().filter_map(DueQueue::first).map(|interrupt| interrupt.at_ns).min().unwrap_or(u64::MAX)
     }
 
     /// The next interrupt of a core, if it comes at `until_ns` or before.
@@ -138,7 +138,7 @@ impl Interrupts {
     }
 }
 
-impl Floor<'_> {
+impl Shared<'_> {
     /// A request is at the network card, which interrupts for it.
     #[cold]
     #[inline(never)]
@@ -149,7 +149,7 @@ impl Floor<'_> {
             return self.arrive(at_ns, job);
         }
         let home = io.destination;
-        self.recorder.note(at_ns, What::Arrived, job.name(), u64::from(job.thread));
+        self.recorder.note(at_ns, RecordKind::Arrived, job.name(), u64::from(job.thread));
         let (name, source) = (job.name(), NETWORK);
         let place = self.place(job);
         let Interrupts { kernel, cores, pending, packets, gathers_until_ns, .. } = &mut self.interrupts;

@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 use pilotlight_plant::Topology;
 
 use super::core::Core;
-use super::floor::{Change, Floor};
 use super::moments::{self, Part};
+use super::shared::{Change, Shared};
 use crate::limiter::Limiter;
 use crate::machine::{Machine, Power, Speed};
 use crate::power::{Epoch, Overlap, PPM, PowerModel, Spent, Together};
 use crate::schedutil::Schedutil;
-use crate::trace::{State, What};
+use crate::trace::{RecordKind, State};
 
 /// Length of an epoch in nanoseconds.
 pub const EPOCH_NS: u64 = 10_000;
@@ -35,7 +35,7 @@ pub(crate) trait Metering {
     fn limit(&mut self, at_ns: u64, limit_uw: Option<u64>);
 
     /// Accounts for the time until `to_ns`, a whole number of epochs, and sets the speed of every core from then on.
-    fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>);
+    fn account(&mut self, to_ns: u64, cores: &mut [Core], shared: &mut Shared<'_>);
 
     /// Until when all is accounted for.
     fn until_ns(&self) -> u64;
@@ -50,7 +50,7 @@ pub(crate) trait Metering {
 
 /// One core as the meter sees it.
 #[derive(Clone, Debug)]
-struct Watched {
+struct TrackedCore {
     state: State,
     low: State,
     khz: u32,
@@ -63,7 +63,7 @@ struct Watched {
     spent: Spent,
 }
 
-impl Watched {
+impl TrackedCore {
     /// Has been in its state from `from_ns` until `at_ns`, which it returns.
     fn pass(&mut self, from_ns: u64, at_ns: u64) -> u64 {
         match self.state {
@@ -71,7 +71,7 @@ impl Watched {
                 self.spent.awake_ns += at_ns - from_ns;
                 self.spent.exit_ns += self.exited_ns.min(at_ns).saturating_sub(from_ns);
             }
-            State::Looks => self.spent.awake_ns += at_ns - from_ns,
+            State::Spins => self.spent.awake_ns += at_ns - from_ns,
             State::Shallow | State::Deep => {}
         }
         at_ns
@@ -90,7 +90,7 @@ impl Watched {
         self.state = change.state;
         match change.state {
             State::Awake => self.exited_ns = change.at_ns + change.exit_ns,
-            State::Looks => {}
+            State::Spins => {}
             State::Shallow | State::Deep => {
                 self.low = change.state;
                 self.spent.low = change.state;
@@ -135,7 +135,7 @@ pub(crate) struct Meter {
     /// Share of each core's time that goes into filling statistics for the policy, in millionths.
     filling_ppm: u64,
     siblings: Vec<Option<usize>>,
-    cores: Vec<Watched>,
+    cores: Vec<TrackedCore>,
     /// What each core did in the epoch, where that counts moment by moment.
     parts: Option<Vec<Vec<Part>>>,
     limiter: Limiter,
@@ -201,7 +201,7 @@ impl Meter {
         let spent = Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Shallow };
         let models: Vec<_> = members(machine, family).map(|power| PowerModel::new(power, &machine.speed)).collect();
         let governor = Schedutil::new(machine, topology.len());
-        let watched = Watched {
+        let watched = TrackedCore {
             state: State::Awake,
             low: State::Shallow,
             khz: machine.speed.max_khz,
@@ -231,7 +231,7 @@ impl Meter {
         }
     }
 
-    fn epoch(&mut self, cores: &mut [Core], floor: &mut Floor<'_>) {
+    fn epoch(&mut self, cores: &mut [Core], shared: &mut Shared<'_>) {
         let to_ns = self.until_ns + EPOCH_NS;
         let before_ns = self.calm_ns;
         for (index, core) in cores.iter_mut().enumerate() {
@@ -245,23 +245,23 @@ impl Meter {
         self.total.add(&self.unit, 1);
         self.until_ns = to_ns;
         if self.governor_ns != u64::MAX {
-            self.govern(1, floor);
+            self.govern(1, shared);
         }
-        let limited = self.limit_ns != u64::MAX && self.follow_limit(to_ns, floor);
-        let settled = self.settle(to_ns, cores, floor) && !limited;
+        let limited = self.limit_ns != u64::MAX && self.follow_limit(to_ns, shared);
+        let settled = self.settle(to_ns, cores, shared) && !limited;
         let exits = self.cores.iter().any(|core| core.spent.exit_ns > 0);
         self.steady = settled && self.calm_ns == before_ns && !exits;
     }
 
     /// What the kernel's governor makes of as many epochs as the last one, which end now.
-    fn govern(&mut self, epochs: u64, floor: &mut Floor<'_>) {
+    fn govern(&mut self, epochs: u64, shared: &mut Shared<'_>) {
         let Some(mut governor) = self.governor.take() else { return };
         for (index, core) in self.cores.iter().enumerate() {
             governor.spend(index, core.spent.awake_ns, self.khz(index), epochs);
         }
         let now_ns = self.until_ns;
         for (index, khz) in governor.look(now_ns) {
-            floor.recorder.note(now_ns, What::Ordered, index as u64, u64::from(khz));
+            shared.recorder.note(now_ns, RecordKind::Ordered, index as u64, u64::from(khz));
             self.order(now_ns, index, khz);
         }
         (self.governor_ns, self.governor) = (Schedutil::due_ns(now_ns), Some(governor));
@@ -273,14 +273,14 @@ impl Meter {
     }
 
     /// What a limit makes of the epoch that ends now; whether cores have another frequency.
-    fn follow_limit(&mut self, now_ns: u64, floor: &mut Floor<'_>) -> bool {
+    fn follow_limit(&mut self, now_ns: u64, shared: &mut Shared<'_>) -> bool {
         self.limiter.spend(self.unit.epochs[0].cpu_fj);
         let changed = self.limiter.look(now_ns);
         self.limit_ns = self.limiter.due_ns(now_ns);
         if changed {
             self.ceiling_khz = self.limiter.ceiling_khz();
             self.calm_ns = now_ns;
-            floor.recorder.note(now_ns, What::Limited, u64::from(self.ceiling_khz), self.limiter.limit_uw());
+            shared.recorder.note(now_ns, RecordKind::Limited, u64::from(self.ceiling_khz), self.limiter.limit_uw());
         }
         changed
     }
@@ -377,13 +377,13 @@ impl Meter {
     }
 
     /// Frequencies that hold now, and the speed that follows; whether no speed has changed.
-    fn settle(&mut self, now_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) -> bool {
+    fn settle(&mut self, now_ns: u64, cores: &mut [Core], shared: &mut Shared<'_>) -> bool {
         let mut same = true;
         let follows = self.due_ns <= now_ns;
         for (index, core) in cores.iter_mut().enumerate() {
             if follows && self.cores[index].follow(now_ns, &self.speed) {
                 self.calm_ns = now_ns;
-                floor.recorder.note(now_ns, What::Frequency, index as u64, u64::from(self.cores[index].khz));
+                shared.recorder.note(now_ns, RecordKind::Frequency, index as u64, u64::from(self.cores[index].khz));
             }
             let factor = self.factor(index);
             if factor != core.factor() {
@@ -392,7 +392,7 @@ impl Meter {
             }
         }
         if follows {
-            self.due_ns = self.cores.iter().map(Watched::due_ns).min().unwrap_or(u64::MAX);
+            self.due_ns = self.cores.iter().map(TrackedCore::due_ns).min().unwrap_or(u64::MAX);
         }
         same
     }
@@ -436,7 +436,7 @@ impl Metering for Meter {
         self.limit_ns = self.limit_ns.min(self.limiter.due_ns(at_ns.max(self.until_ns)));
     }
 
-    fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
+    fn account(&mut self, to_ns: u64, cores: &mut [Core], shared: &mut Shared<'_>) {
         while self.until_ns < to_ns {
             let quiet = cores.iter().all(|core| core.changes.front().is_none_or(|change| change.at_ns >= to_ns));
             let same_until_ns = to_ns.min((self.next_ns() - 1) / EPOCH_NS * EPOCH_NS);
@@ -448,10 +448,10 @@ impl Metering for Meter {
                 }
                 self.until_ns = same_until_ns;
                 if self.governor_ns != u64::MAX {
-                    self.govern(epochs, floor);
+                    self.govern(epochs, shared);
                 }
             } else {
-                self.epoch(cores, floor);
+                self.epoch(cores, shared);
             }
         }
     }

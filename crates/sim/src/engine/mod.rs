@@ -24,9 +24,9 @@ mod check;
 mod collect;
 mod core;
 mod director;
+mod drive_io;
 mod drives;
 mod due;
-mod floor;
 mod host;
 mod interrupts;
 mod link;
@@ -36,11 +36,13 @@ mod moments;
 mod naive;
 mod order;
 mod plain;
+mod poll_step;
 mod polls;
 mod quota;
 mod request;
 mod scheduled;
 mod sensors;
+mod shared;
 mod window;
 
 use std::io::Write;
@@ -54,12 +56,11 @@ pub use meter::EPOCH_NS;
 use crate::histogram::Histogram;
 use crate::outcome::Outcome;
 use crate::scenario::{Arrival, Connection, Scenario};
-use crate::ssd::{Ssd, SsdModel};
-use crate::trace::{Recorder, What};
+use crate::ssd::Ssd;
+use crate::trace::{RecordKind, Recorder};
 use collect::Collector;
 use core::Core;
 use director::Director;
-use floor::{Answer, DriveOrder, Floor, IoThread, Submission};
 use host::{Host, Sent};
 use link::Link;
 use md::Md;
@@ -67,8 +68,9 @@ use meter::{Meter, Metering};
 use order::Order;
 use plain::PlainMeter;
 use polls::Polls;
-use request::{Job, Plan};
+use request::{Job, RequestTemplate};
 use scheduled::Scheduled;
+use shared::{Answer, IoThread, Shared, Submission};
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +97,7 @@ impl From<std::io::Error> for RunError {
 /// # Errors
 /// If the scenario is inconsistent or the machine cannot do what the policy needs.
 pub fn run(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<Outcome, RunError> {
-    World::new(scenario, policy, None)?.run(window::run)
+    Simulation::new(scenario, policy, None)?.run(window::run)
 }
 
 /// Runs a scenario under a policy, walks through every loop of every core, and measures the time between two polls of each I/O thread, after
@@ -107,12 +109,12 @@ pub fn run_polls(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<(Outcom
     if scenario.scheduled.is_some() {
         return Err(RunError::Scenario("only cores that poll have a time between polls".to_owned()));
     }
-    let mut world = World::new(scenario, policy, None)?;
-    world.floor.polls = Some(Polls::new(scenario.topology.len(), scenario.warm_up_ns));
+    let mut sim = Simulation::new(scenario, policy, None)?;
+    sim.shared.polls = Some(Polls::new(scenario.topology.len(), scenario.warm_up_ns));
     let mut intervals = Histogram::default();
-    let outcome = world.run(|world| {
-        window::run(world);
-        if let Some(polls) = world.floor.polls.take() {
+    let outcome = sim.run(|sim| {
+        window::run(sim);
+        if let Some(polls) = sim.shared.polls.take() {
             intervals = polls.into_intervals();
         }
     })?;
@@ -124,7 +126,7 @@ pub fn run_polls(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<(Outcom
 /// # Errors
 /// As [`run`], or if `out` fails.
 pub fn run_traced(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Write) -> Result<Outcome, RunError> {
-    World::new(scenario, policy, Some(out))?.run(window::run)
+    Simulation::new(scenario, policy, Some(out))?.run(window::run)
 }
 
 /// Runs a scenario under one policy after the other, each from its time on, in their order; the first from the beginning. Writes everything that
@@ -134,7 +136,7 @@ pub fn run_traced(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wr
 /// As [`run_traced`], or if there is no policy.
 pub fn run_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write) -> Result<Outcome, RunError> {
     let meter = Box::new(Meter::new(&scenario.machine, &scenario.family, &scenario.topology));
-    World::with_meter(scenario, policies, Some(out), meter)?.run(window::run)
+    Simulation::with_meter(scenario, policies, Some(out), meter)?.run(window::run)
 }
 
 /// As [`run_in_turn`], by the engine that is only there to check the other.
@@ -146,7 +148,7 @@ pub fn run_naive_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn 
     if scenario.scheduled.is_some() {
         return Err(RunError::Scenario("only cores that poll can be run in the plain order".to_owned()));
     }
-    World::with_meter(scenario, policies, Some(out), Box::new(PlainMeter::new(scenario)))?.run(naive::run)
+    Simulation::with_meter(scenario, policies, Some(out), Box::new(PlainMeter::new(scenario)))?.run(naive::run)
 }
 
 /// Policies, each with the moment from which it is in charge, in nanoseconds.
@@ -162,9 +164,9 @@ pub fn run_replay<'a>(
     policy: Box<dyn Policy>,
     source: Source<'a>,
 ) -> Result<Outcome, RunError> {
-    let mut world = World::new(scenario, policy, None)?;
-    world.source = Some(source);
-    world.run(window::run)
+    let mut sim = Simulation::new(scenario, policy, None)?;
+    sim.source = Some(source);
+    sim.run(window::run)
 }
 
 /// As [`run_replay`], and writes everything that happens to `out`.
@@ -177,9 +179,9 @@ pub fn run_replay_traced<'a>(
     source: Source<'a>,
     out: &'a mut dyn Write,
 ) -> Result<Outcome, RunError> {
-    let mut world = World::new(scenario, policy, Some(out))?;
-    world.source = Some(source);
-    world.run(window::run)
+    let mut sim = Simulation::new(scenario, policy, Some(out))?;
+    sim.source = Some(source);
+    sim.run(window::run)
 }
 
 /// Requests of a trace, in the order of time.
@@ -200,24 +202,24 @@ pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wri
 /// As [`run`].
 #[doc(hidden)]
 pub fn looks(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<u64, RunError> {
-    let mut world = World::new(scenario, policy, None)?;
-    window::run(&mut world);
-    Ok(world.director.looks)
+    let mut sim = Simulation::new(scenario, policy, None)?;
+    window::run(&mut sim);
+    Ok(sim.director.looks)
 }
 
 /// Windows end after this time at the latest, so that what happens in one is little.
 const LONGEST_WINDOW_NS: u64 = 1_000_000;
 
 /// Everything there is.
-pub(crate) struct World<'a> {
+pub(crate) struct Simulation<'a> {
     scenario: &'a Scenario,
     main: usize,
     cores: Vec<Core>,
-    floor: Floor<'a>,
+    shared: Shared<'a>,
     hosts: Vec<Host>,
     source: Option<Source<'a>>,
     /// The next request of the source.
-    coming: Option<Arrival>,
+    next_arrival: Option<Arrival>,
     drives: Vec<Ssd>,
     /// Time from a host to the target or back, without waiting.
     half_trip_ns: u64,
@@ -243,7 +245,7 @@ pub(crate) struct World<'a> {
     involved: Vec<usize>,
 }
 
-impl<'a> World<'a> {
+impl<'a> Simulation<'a> {
     fn new(scenario: &'a Scenario, policy: Box<dyn Policy>, out: Option<&'a mut dyn Write>) -> Result<Self, RunError> {
         let meter = Box::new(Meter::new(&scenario.machine, &scenario.family, &scenario.topology));
         Self::with_meter(scenario, vec![(0, policy)], out, meter)
@@ -264,12 +266,12 @@ impl<'a> World<'a> {
         let home = |thread: u16| thread % polls as u16;
         let connections = &scenario.workload.connections;
         let (seed, network) = (scenario.seed, scenario.machine.network);
-        let mut floor = Floor::new(
+        let mut shared = Shared::new(
             &scenario.machine,
             connections
                 .iter()
                 .enumerate()
-                .map(|(index, one)| Plan::new(index, one, network.ports, &scenario.drives, seed))
+                .map(|(index, one)| RequestTemplate::new(index, one, network.ports, &scenario.drives, seed))
                 .collect(),
             scenario.drives.len() as u32,
             topology.len(),
@@ -284,10 +286,10 @@ impl<'a> World<'a> {
             })
             .collect();
         if !scenario.workload.background.is_empty() {
-            floor.background = background::Background::new(scenario);
-            floor.look_at_background();
+            shared.background = background::Background::new(scenario);
+            shared.look_at_background();
         }
-        let director = Director::start(policies, scenario, &mut cores, &mut *meter, &mut floor)
+        let director = Director::start(policies, scenario, &mut cores, &mut *meter, &mut shared)
             .map_err(|error| abilities::refusal(error, scenario.machine.governor))?;
         let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
         let data_comes_in = connections.iter().any(request::brings_data);
@@ -295,11 +297,11 @@ impl<'a> World<'a> {
             scenario,
             main: topology.main().index(),
             cores,
-            floor,
+            shared,
             hosts: connections.iter().enumerate().map(|(index, one)| Host::new(index, one, seed)).collect(),
             source: None,
-            coming: None,
-            drives: scenario.drives.iter().map(|model| drive(model, scenario)).collect(),
+            next_arrival: None,
+            drives: scenario.drives.iter().map(|model| drive_io::drive(model, scenario)).collect(),
             half_trip_ns: network.round_trip_ns / 2,
             ingress: links.clone(),
             egress: links,
@@ -320,16 +322,16 @@ impl<'a> World<'a> {
     }
 
     fn run(mut self, engine: impl FnOnce(&mut Self)) -> Result<Outcome, RunError> {
-        self.coming = self.source.as_mut().and_then(Iterator::next);
+        self.next_arrival = self.source.as_mut().and_then(Iterator::next);
         engine(&mut self);
         let duration_ns = self.scenario.duration_ns;
         let held_back = self.hosts.iter().map(|host| host.held_back(duration_ns)).sum();
         let mut outcome =
-            self.collector.finish(&self.director, self.floor.switches, held_back, &self.scenario.workload.background);
+            self.collector.finish(&self.director, self.shared.switches, held_back, &self.scenario.workload.background);
         if let Some(scheduled) = self.scheduled {
             outcome.jobs = scheduled.finish();
         }
-        self.floor.recorder.finish()?;
+        self.shared.recorder.finish()?;
         self.director.refused_policy.map_or(Ok(outcome), |error| Err(error.into()))
     }
 
@@ -350,10 +352,12 @@ impl<'a> World<'a> {
 
     /// Hosts are told what a trace has for them before `until_ns`.
     fn read_trace(&mut self, until_ns: u64) {
-        while let Some(Arrival { at_ns, connection, what }) = self.coming.filter(|arrival| arrival.at_ns < until_ns) {
+        while let Some(Arrival { at_ns, connection, what }) =
+            self.next_arrival.filter(|arrival| arrival.at_ns < until_ns)
+        {
             self.hosts[connection as usize].trace(at_ns);
-            self.floor.plans[connection as usize].contents.trace(what);
-            self.coming = self.source.as_mut().and_then(Iterator::next);
+            self.shared.plans[connection as usize].contents.trace(what);
+            self.next_arrival = self.source.as_mut().and_then(Iterator::next);
         }
     }
 
@@ -361,20 +365,20 @@ impl<'a> World<'a> {
     #[inline(always)] // into both loops over what was sent
     fn arrive(&mut self, sent: &Sent) {
         let (at_ns, job) = self.bring(sent);
-        self.floor.arrive(at_ns, job);
+        self.shared.arrive(at_ns, job);
     }
 
     /// The same where packets may interrupt.
     #[inline(never)] // beside the hot path
     fn arrive_any(&mut self, sent: &Sent) {
         let (at_ns, job) = self.bring(sent);
-        self.floor.arrive_by_interrupt(at_ns, job);
+        self.shared.arrive_by_interrupt(at_ns, job);
     }
 
     /// When a request is at the target's network card, and what it is.
     #[inline(always)] // as above
     fn bring(&mut self, sent: &Sent) -> (u64, Job) {
-        let plan = &self.floor.plans[sent.connection as usize];
+        let plan = &self.shared.plans[sent.connection as usize];
         let job = plan.job(sent);
         let bytes = plan.bytes_in(&job);
         let mut at_ns = sent.at_ns + self.half_trip_ns;
@@ -383,97 +387,55 @@ impl<'a> World<'a> {
             at_ns = self.ingress[plan.port as usize].send(at_ns, bytes + overhead_bytes);
         }
         self.collector.issued(sent);
-        self.floor.recorder.note(sent.at_ns, What::Issued, job.name(), u64::from(bytes));
+        self.shared.recorder.note(sent.at_ns, RecordKind::Issued, job.name(), u64::from(bytes));
         (at_ns, job)
-    }
-
-    /// A command of an I/O thread, where caps hold.
-    #[inline(never)] // beside the hot path
-    fn offer(&mut self, submission: &Submission) {
-        if submission.job >= background::FIRST {
-            return self.submit_any(submission);
-        }
-        let job = self.floor.job(submission.job);
-        let host = job.connection as usize;
-        let drive = self.floor.plans[host].drive(job, submission.part);
-        let meets = caps::Meets { host, namespace: drive.into() };
-        if let Some(admitted) = self.floor.caps.enter(*submission, meets) {
-            self.submit_any(&admitted.submission);
-        }
-    }
-
-    /// What caps do next.
-    fn advance_caps(&mut self) {
-        let Some(caps::Admitted { submission, waited_ns }) = self.floor.caps.advance() else { return };
-        self.collector.waited(submission.at_ns, waited_ns);
-        if let Some(sensors) = &mut self.director.sensors {
-            sensors.waited(submission.job, waited_ns);
-        }
-        self.submit_any(&submission);
-    }
-
-    /// Whether all commands that wait for drives are of requests, drives have no orders to obey, and none interrupts.
-    fn submits_requests_only(&self) -> bool {
-        self.floor.background.is_empty() && self.floor.drive_orders.is_empty() && !self.floor.interrupts.is_active()
-    }
-
-    /// A command reaches its drive, after the orders that the drive had before.
-    #[inline(never)] // beside the hot path
-    fn submit_any(&mut self, submission: &Submission) {
-        if !self.floor.drive_orders.is_empty() {
-            self.order_drives(submission.at_ns);
-        }
-        if submission.job >= background::FIRST {
-            return self.submit_background(submission);
-        }
-        self.submit::<true>(submission);
     }
 
     /// A command of a request reaches its drive, which has obeyed its orders, and may interrupt when it has completed it.
     #[inline(always)] // into the loop over the commands of a window; the compiler else calls it, because of its second caller
     fn submit<const INTERRUPTS: bool>(&mut self, submission: &Submission) {
-        let job = self.floor.job(submission.job);
+        let job = self.shared.job(submission.job);
         let (thread, name, host) = (job.thread, job.name(), job.connection);
-        let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
+        let (drive, request) = self.shared.plans[job.connection as usize].command(job, &submission.command());
         let done_ns = self.drives[usize::from(drive)].submit(&request);
-        self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
-        self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
+        self.shared.recorder.note(submission.at_ns, RecordKind::Submitted, name, u64::from(drive));
+        self.shared.recorder.note(done_ns, RecordKind::Completed, name, u64::from(drive));
         self.collector.moved(submission.at_ns, drive.into(), submission.bytes, submission.write);
         if let Some(sensors) = &mut self.director.sensors {
             sensors.submitted(submission, drive, host);
         }
         if INTERRUPTS {
-            self.floor.complete_by_interrupt(done_ns, (drive, submission.core), thread, name, submission.job);
+            self.shared.complete_by_interrupt(done_ns, (drive, submission.core), thread, name, submission.job);
         } else {
-            self.floor.complete(done_ns, thread, name, submission.job);
+            self.shared.complete(done_ns, thread, name, submission.job);
         }
     }
 
     /// An answer reaches the network card.
     #[inline]
     fn answer(&mut self, answer: &Answer) {
-        let job = self.floor.finish(answer.job);
+        let job = self.shared.finish(answer.job);
         let connection = job.connection as usize;
-        let port = self.floor.plans[connection].port as usize;
+        let port = self.shared.plans[connection].port as usize;
         let bytes = job.bytes_out() + self.scenario.machine.network.overhead_bytes;
         let received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
         self.collector.received(&job, received_ns);
         if let Some(sensors) = &mut self.director.sensors {
             sensors.answered(answer.at_ns, answer.job, answer.at_ns - (job.sent_ns + self.half_trip_ns));
         }
-        self.floor.recorder.note(received_ns, What::Received, job.name(), received_ns - job.sent_ns);
+        self.shared.recorder.note(received_ns, RecordKind::Received, job.name(), received_ns - job.sent_ns);
         self.hosts[connection].answered(received_ns);
     }
 
     /// Hands messages to the cores that they are for.
     fn deliver(&mut self) {
-        for (to, message) in self.floor.mail.drain(..) {
+        for (to, message) in self.shared.messages.drain(..) {
             self.cores[usize::from(to)].deliver(message);
         }
     }
 
-    fn ask(&mut self) {
-        self.director.ask(&mut self.cores, &mut *self.meter, &mut self.floor);
+    fn call_policy(&mut self) {
+        self.director.call_policy(&mut self.cores, &mut *self.meter, &mut self.shared);
     }
 
     /// Speed and energy until `to_ns`, which is on the grid.
@@ -482,13 +444,13 @@ impl<'a> World<'a> {
         while self.meter.until_ns() < to_ns {
             let sensed_ns = self.sensed_ns();
             let end_ns = to_ns.min((self.meter.until_ns() / step + 1) * step).min(sensed_ns);
-            self.meter.account(end_ns, &mut self.cores, &mut self.floor);
+            self.meter.account(end_ns, &mut self.cores, &mut self.shared);
             let (ends, sensed) = (end_ns.is_multiple_of(step), end_ns == sensed_ns);
             if !ends && !sensed {
                 continue;
             }
             let total = self.meter.take();
-            self.ask_drives(end_ns);
+            self.advance_drives(end_ns);
             if let Some(sensors) = &mut self.director.sensors {
                 sensors.spend(&total);
                 if sensed {
@@ -501,7 +463,7 @@ impl<'a> World<'a> {
                 {
                     self.collector.metered(sensors.metered(end_ns).and_then(|window| window.value));
                 }
-                self.collector.stretch(&mut self.director, &self.floor);
+                self.collector.stretch(&mut self.director, &self.shared);
             }
         }
     }
@@ -510,85 +472,6 @@ impl<'a> World<'a> {
     fn sensed_ns(&self) -> u64 {
         self.director.sensors.as_ref().map_or(u64::MAX, sensors::Sensors::end_ns)
     }
-}
-
-impl World<'_> {
-    /// What drives did of their own until a stretch, or a window of the sensors, ends.
-    fn ask_drives(&mut self, end_ns: u64) {
-        if !self.collector.asks_drives() {
-            return;
-        }
-        self.order_drives(end_ns);
-        for index in 0..self.drives.len() {
-            self.drives[index].advance(end_ns);
-            self.spans(index, end_ns - 1);
-        }
-    }
-
-    /// Drives obey what was ordered before `now_ns`.
-    fn order_drives(&mut self, now_ns: u64) {
-        let due = self.floor.drive_orders.partition_point(|&(at_ns, ..)| at_ns < now_ns);
-        for (at_ns, drive, order) in self.floor.drive_orders.drain(..due) {
-            let drive = &mut self.drives[usize::from(drive)];
-            drive.advance(at_ns);
-            match order {
-                DriveOrder::PowerState(state) => drive.set_state(state),
-                DriveOrder::WakeLimitNs(limit_ns) => drive.set_wake_limit(limit_ns),
-            }
-        }
-    }
-
-    /// Tells of what a drive did of its own in the present stretch.
-    fn spans(&mut self, index: usize, at_ns: u64) {
-        let moving_uw = self.drives[index].moving_uw();
-        for span in self.drives[index].spans() {
-            self.collector.span(index, &span, moving_uw);
-            if let Some(sensors) = &mut self.director.sensors {
-                sensors.span(index, &span, moving_uw);
-            }
-            let code = index as u64 | span.doing.code() << 32;
-            self.floor.recorder.note(at_ns, What::Drive, code, span.to_ns - span.from_ns);
-        }
-    }
-
-    /// Background I/O reaches its drive.
-    #[inline(never)] // beside the hot path
-    fn submit_background(&mut self, submission: &Submission) {
-        let at_ns = submission.at_ns;
-        let background::Asked { class, drive, thread, request } = self.floor.background.ask(submission.job, at_ns);
-        let done_ns = self.drives[usize::from(drive)].submit(&request);
-        let (what, bytes) = (u64::from(class) << 32 | u64::from(drive), u64::from(request.bytes));
-        self.floor.recorder.note(at_ns, What::Background, what, bytes | u64::from(submission.write) << 32);
-        self.floor.recorder.note(done_ns, What::BackgroundDone, what, bytes);
-        self.collector.moved(at_ns, drive.into(), request.bytes, submission.write);
-        self.collector.did_background(done_ns, class, bytes);
-        if let Some(sensors) = &mut self.director.sensors {
-            sensors.moved(at_ns, drive, request.bytes, submission.write);
-            sensors.did_background(done_ns, class, bytes);
-        }
-        self.floor.complete_beside(done_ns, thread, u64::MAX - u64::from(drive), submission.job);
-    }
-
-    /// A request of a job reaches its drive.
-    fn submit_io(&mut self, scheduled: &mut Scheduled, io: &scheduled::Io) {
-        let (drive, request) = scheduled.command(io);
-        let (name, done_ns) = (scheduled.name(io), self.drives[drive].submit(&request));
-        self.floor.recorder.note(io.at_ns, What::Submitted, name, drive as u64);
-        self.floor.recorder.note(done_ns, What::Completed, name, drive as u64);
-        self.collector.moved(io.at_ns, drive, request.bytes, io.write());
-        self.spans(drive, io.at_ns);
-        scheduled.completed(io, done_ns);
-    }
-}
-
-/// A drive in the state that the scenario wants.
-fn drive(model: &SsdModel, scenario: &Scenario) -> Ssd {
-    let mut drive = Ssd::new(model);
-    if let Some(scheduled) = &scenario.scheduled {
-        drive.set_state(scheduled.drive_state);
-        drive.set_autonomous(scheduled.drive_autonomous);
-    }
-    drive
 }
 
 fn share_threads(connections: &[Connection]) -> bool {

@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    const STATES: [State; 4] = [State::Awake, State::Shallow, State::Deep, State::Looks];
+    const STATES: [State; 4] = [State::Awake, State::Shallow, State::Deep, State::Spins];
 
     /// Parts of 100 ns, and the state in each of them.
     fn parts() -> impl Strategy<Value = (Vec<Part>, Vec<State>)> {

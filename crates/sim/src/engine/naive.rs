@@ -1,9 +1,9 @@
-//! The plain order of events: always the earliest one next, looked for among all. Slow, short, and the measure for [`super::window`].
+//! Reference engine: always processes the earliest event, found by search. Slow; it verifies [`super::window`].
 
-use super::World;
+use super::Simulation;
 use super::meter::EPOCH_NS;
 
-/// What happens next; of things at the same time, the first in this list.
+/// The next event; at equal times in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Epoch,
@@ -14,20 +14,20 @@ enum Event {
     Step(bool, usize),
 }
 
-pub(crate) fn run(world: &mut World<'_>) {
-    let duration_ns = world.scenario.duration_ns;
+pub(crate) fn run(sim: &mut Simulation<'_>) {
+    let duration_ns = sim.scenario.duration_ns;
     loop {
-        let (at_ns, event) = next(world);
+        let (at_ns, event) = next(sim);
         if at_ns >= duration_ns && event != Event::Epoch {
-            world.account(duration_ns);
+            sim.account(duration_ns);
             return;
         }
         match event {
-            Event::Epoch => world.account(at_ns),
-            Event::Send => send(world, at_ns),
-            Event::Submit => submit(world),
-            Event::Answer => answer(world),
-            Event::Step(_, core) => step(world, core, at_ns),
+            Event::Epoch => sim.account(at_ns),
+            Event::Send => send(sim, at_ns),
+            Event::Submit => submit(sim),
+            Event::Answer => answer(sim),
+            Event::Step(_, core) => step(sim, core, at_ns),
         }
         if at_ns >= duration_ns {
             return;
@@ -35,81 +35,81 @@ pub(crate) fn run(world: &mut World<'_>) {
     }
 }
 
-fn next(world: &World<'_>) -> (u64, Event) {
-    let half_ns = world.half_trip_ns;
-    let floor = &world.floor;
-    let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
-    let submitted = floor.submissions.iter().min().map_or(u64::MAX, |submission| submission.at_ns);
-    let stripes = world.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
-    let submitted = submitted.min(floor.caps.next_ns()).min(stripes);
-    let answered = floor.answers.iter().min().map_or(u64::MAX, |answer| answer.at_ns);
+fn next(sim: &Simulation<'_>) -> (u64, Event) {
+    let half_ns = sim.half_trip_ns;
+    let shared = &sim.shared;
+    let sent = sim.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
+    let submitted = shared.submissions.iter().min().map_or(u64::MAX, |submission| submission.at_ns);
+    let stripes = sim.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
+    let submitted = submitted.min(shared.caps.next_ns()).min(stripes);
+    let answered = shared.answers.iter().min().map_or(u64::MAX, |answer| answer.at_ns);
     let step =
-        |(index, core): (usize, &super::core::Core)| (core.next_ns(floor), Event::Step(index != world.main, index));
+        |(index, core): (usize, &super::core::Core)| (core.next_ns(shared), Event::Step(index != sim.main, index));
     let others = [
-        (world.meter.until_ns() + EPOCH_NS, Event::Epoch),
+        (sim.meter.until_ns() + EPOCH_NS, Event::Epoch),
         (sent, Event::Send),
         (submitted, Event::Submit),
         (answered, Event::Answer),
     ];
-    world.cores.iter().enumerate().map(step).chain(others).min().unwrap_or(others[0])
+    sim.cores.iter().enumerate().map(step).chain(others).min().unwrap_or(others[0])
 }
 
-/// Hosts send what arrives at `at_ns`; several at once in the order of connections.
-fn send(world: &mut World<'_>, at_ns: u64) {
+/// Sends the requests that arrive at `at_ns`, in order of connections.
+fn send(sim: &mut Simulation<'_>, at_ns: u64) {
     let mut sent = Vec::new();
-    let until_ns = at_ns - world.half_trip_ns + 1;
-    for host in &mut world.hosts {
+    let until_ns = at_ns - sim.half_trip_ns + 1;
+    for host in &mut sim.hosts {
         host.send(until_ns, &mut sent);
     }
     sent.sort_unstable();
     for sent in sent {
-        world.arrive_any(&sent);
+        sim.arrive_any(&sent);
     }
 }
 
-fn submit(world: &mut World<'_>) {
-    if stripes(world) {
+fn submit(sim: &mut Simulation<'_>) {
+    if stripes(sim) {
         return;
     }
-    let submissions = &mut world.floor.submissions;
+    let submissions = &mut sim.shared.submissions;
     let first = submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission);
     let first = first.map(|(at, submission)| (at, submission.at_ns));
-    let caps_ns = world.floor.caps.next_ns();
+    let caps_ns = sim.shared.caps.next_ns();
     match first {
         Some((at, at_ns)) if at_ns < caps_ns => {
             let submission = submissions.swap_remove(at);
-            world.offer(&submission);
+            sim.offer(&submission);
         }
-        _ => world.advance_caps(),
+        _ => sim.advance_caps(),
     }
 }
 
-/// The thread of md gets or hands on the first command of all; whether it did.
-fn stripes(world: &mut World<'_>) -> bool {
-    let World { md: Some(md), floor, .. } = world else { return false };
-    let first = floor.submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission);
+/// Passes the earliest command through md's thread; returns whether it did.
+fn stripes(sim: &mut Simulation<'_>) -> bool {
+    let Simulation { md: Some(md), shared, .. } = sim else { return false };
+    let first = shared.submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission);
     let first = first.map(|(at, submission)| (*submission, at));
     if let Some(ready) = md.first().copied().filter(|ready| first.is_none_or(|(first, _)| *ready < first)) {
         md.pop(ready.at_ns + 1);
-        world.offer(&ready);
+        sim.offer(&ready);
         return true;
     }
-    let Some((first, at)) = first.filter(|(first, _)| floor.goes_through(md, first)) else { return false };
-    floor.submissions.swap_remove(at);
+    let Some((first, at)) = first.filter(|(first, _)| shared.goes_through(md, first)) else { return false };
+    shared.submissions.swap_remove(at);
     md.enter(first);
     true
 }
 
-fn answer(world: &mut World<'_>) {
-    let answers = &mut world.floor.answers;
+fn answer(sim: &mut Simulation<'_>) {
+    let answers = &mut sim.shared.answers;
     let Some(first) = answers.iter().enumerate().min_by_key(|&(_, answer)| *answer).map(|(at, _)| at) else { return };
     let answer = answers.swap_remove(first);
-    world.answer(&answer);
+    sim.answer(&answer);
 }
 
-fn step(world: &mut World<'_>, core: usize, at_ns: u64) {
-    if world.cores[core].advance(&mut world.floor, at_ns + 1, false) {
-        world.ask();
+fn step(sim: &mut Simulation<'_>, core: usize, at_ns: u64) {
+    if sim.cores[core].advance(&mut sim.shared, at_ns + 1, false) {
+        sim.call_policy();
     }
-    world.deliver();
+    sim.deliver();
 }

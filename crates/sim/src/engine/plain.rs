@@ -1,30 +1,30 @@
-//! The meter of the naive engine: every epoch by itself, from what cores did and were ordered, with nothing remembered to be the same.
+//! Reference meter of the naive engine: computes every epoch separately, without caching.
 //!
-//! It is there to check [`super::meter`], so it shares none of its code but the rule of power ([`crate::power`]).
+//! It verifies [`super::meter`], so it shares only the power model ([`crate::power`]).
 
 use std::cmp::Reverse;
 
 use pilotlight_plant::Topology;
 
 use super::core::Core;
-use super::floor::{Change, Floor};
 use super::meter::{EPOCH_NS, Metering, Total, members};
+use super::shared::{Change, Shared};
 use crate::limiter::Limiter;
 use crate::machine::Speed;
 use crate::power::{Overlap, PPM, PowerModel, Spent};
 use crate::scenario::Scenario;
 use crate::schedutil::Schedutil;
-use crate::trace::{State, What};
+use crate::trace::{RecordKind, State};
 
 /// A core: its states, orders and frequency.
 #[derive(Clone, Debug)]
 struct History {
-    /// The state at the beginning of the epoch, and all that follow.
+    /// The state at the beginning of the epoch, and later changes.
     states: Vec<Change>,
-    /// The state that it last rested in.
+    /// Its last idle state.
     low: State,
     khz: u32,
-    /// Orders that no frequency has come of yet: when, and which frequency.
+    /// Pending frequency commands: time and frequency.
     orders: Vec<(u64, u32)>,
     /// Time awake in the last epoch.
     awake_ns: u64,
@@ -34,7 +34,7 @@ pub(crate) struct PlainMeter {
     models: Vec<PowerModel>,
     speed: Speed,
     topology: Topology,
-    /// How long each core fills statistics, once in how long.
+    /// Time to fill statistics, and its period.
     filling: (u64, u64),
     cores: Vec<History>,
     limiter: Limiter,
@@ -68,7 +68,7 @@ impl PlainMeter {
         }
     }
 
-    fn epoch(&mut self, cores: &mut [Core], floor: &mut Floor<'_>) {
+    fn epoch(&mut self, cores: &mut [Core], shared: &mut Shared<'_>) {
         let from_ns = self.now_ns;
         self.now_ns += EPOCH_NS;
         let (speed, ceiling_khz) = (self.speed, self.limiter.ceiling_khz());
@@ -83,30 +83,30 @@ impl PlainMeter {
             })
             .collect();
         self.spend(&spent);
-        self.govern(&spent, floor);
+        self.govern(&spent, shared);
         self.limiter.spend(self.total.epochs[0].cpu_fj - before_fj);
         if self.limiter.look(self.now_ns) {
             let (khz, limit_uw) = (self.limiter.ceiling_khz(), self.limiter.limit_uw());
-            floor.recorder.note(self.now_ns, What::Limited, u64::from(khz), limit_uw);
+            shared.recorder.note(self.now_ns, RecordKind::Limited, u64::from(khz), limit_uw);
         }
         for (index, history) in self.cores.iter_mut().enumerate() {
             history.awake_ns = spent[index].awake_ns;
             if history.follow(self.now_ns, &speed) {
-                floor.recorder.note(self.now_ns, What::Frequency, index as u64, u64::from(history.khz));
+                shared.recorder.note(self.now_ns, RecordKind::Frequency, index as u64, u64::from(history.khz));
             }
         }
         self.set_speeds(cores);
     }
 
-    /// What the kernel's governor makes of an epoch.
-    fn govern(&mut self, spent: &[Spent], floor: &mut Floor<'_>) {
+    /// Runs the kernel's governor for an epoch.
+    fn govern(&mut self, spent: &[Spent], shared: &mut Shared<'_>) {
         let (now_ns, ceiling_khz) = (self.now_ns, self.limiter.ceiling_khz());
         let Some(governor) = &mut self.governor else { return };
         for (index, (history, spent)) in self.cores.iter().zip(spent).enumerate() {
             governor.spend(index, spent.awake_ns, history.khz.min(ceiling_khz), 1);
         }
         for (index, khz) in governor.look(now_ns) {
-            floor.recorder.note(now_ns, What::Ordered, index as u64, u64::from(khz));
+            shared.recorder.note(now_ns, RecordKind::Ordered, index as u64, u64::from(khz));
             self.order(now_ns, index, khz);
         }
     }
@@ -141,8 +141,8 @@ impl PlainMeter {
         }
     }
 
-    /// What a nanosecond at full speed takes each core, in 1/65536: the share that waits for memory does not follow the frequency, a
-    /// sibling that rests helps, statistics cost.
+    /// Sets each core's cost of a nanosecond at full speed, in 1/65536: memory stalls do not scale with frequency, an idle sibling speeds a core
+    /// up, and statistics cost time.
     fn set_speeds(&self, cores: &mut [Core]) {
         let Speed { max_khz, stalled_ppm, sibling_gain_ppm, .. } = self.speed;
         for id in self.topology.cores() {
@@ -164,7 +164,7 @@ impl PlainMeter {
 }
 
 impl History {
-    /// How the time from `from_ns` until `to_ns` was spent.
+    /// Activity from `from_ns` until `to_ns`.
     fn spent(&mut self, from_ns: u64, to_ns: u64, speed: &Speed, ceiling_khz: u32) -> Spent {
         let common_ns = |begin_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(begin_ns.max(from_ns));
         let (mut awake_ns, mut exit_ns) = (0, 0);
@@ -183,12 +183,12 @@ impl History {
         Spent { awake_ns, exit_ns, step, low: self.low }
     }
 
-    /// Sets the frequency that holds at `now_ns` by all orders given before; whether a transition has ended.
+    /// Applies all commands before `now_ns`; returns whether a transition has ended.
     fn follow(&mut self, now_ns: u64, speed: &Speed) -> bool {
         let mut ended = false;
         while let Some(&(first_ns, mut target_khz)) = self.orders.first().filter(|(at_ns, _)| *at_ns < now_ns) {
             if target_khz == self.khz {
-                self.orders.remove(0); // it holds already
+                self.orders.remove(0); // no change
                 continue;
             }
             let (mut end_ns, mut joined) = (first_ns + speed.transition_ns, 1);
@@ -219,7 +219,7 @@ impl Metering for PlainMeter {
         self.set_speeds(cores);
     }
 
-    /// The nearest frequency that there is, of two that are as near the higher one.
+    /// Uses the nearest supported frequency, the higher one of two equally near.
     fn order(&mut self, at_ns: u64, core: usize, khz: u32) {
         let Speed { min_khz, max_khz, step_khz, .. } = self.speed;
         let khz = khz.clamp(min_khz, max_khz);
@@ -232,9 +232,9 @@ impl Metering for PlainMeter {
         self.limiter.order(at_ns, limit_uw);
     }
 
-    fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
+    fn account(&mut self, to_ns: u64, cores: &mut [Core], shared: &mut Shared<'_>) {
         while self.now_ns < to_ns {
-            self.epoch(cores, floor);
+            self.epoch(cores, shared);
         }
     }
 
@@ -247,6 +247,6 @@ impl Metering for PlainMeter {
     }
 
     fn is_calm(&self, _: u64) -> bool {
-        false // nothing is left out
+        false // nothing is skipped
     }
 }

@@ -1,23 +1,23 @@
-//! The time between two polls of each I/O thread: what PASS takes for the performance of a CPU (section 3.2.2).
+//! Intervals between polls of each I/O thread: the performance metric of PASS (section 3.2.2).
 
 use crate::histogram::Histogram;
 
-/// Times between two polls, of all I/O threads.
+/// Intervals between polls of all I/O threads.
 #[derive(Debug)]
 pub(crate) struct Polls {
     from_ns: u64,
-    /// When the last loop began, by core.
+    /// Begin of the last loop, by core.
     last_ns: Vec<Option<u64>>,
     intervals: Histogram,
 }
 
 impl Polls {
-    /// Of so many cores, from `from_ns` on.
+    /// Measures `cores` cores from `from_ns` on.
     pub(crate) fn new(cores: usize, from_ns: u64) -> Self {
         Self { from_ns, last_ns: vec![None; cores], intervals: Histogram::default() }
     }
 
-    /// A core begins a loop over so many I/O threads.
+    /// A core begins a loop over its I/O threads.
     pub(crate) fn note(&mut self, core: u16, now_ns: u64, threads: usize) {
         let last_ns = self.last_ns[usize::from(core)].replace(now_ns).filter(|&last_ns| last_ns >= self.from_ns);
         if let Some(last_ns) = last_ns {

@@ -1,29 +1,28 @@
-//! The CPU time that all workers together may use in each period (CFS bandwidth control, cpu.max).
+//! CPU time quota of all workers together (CFS bandwidth control, cpu.max).
 //!
-//! **Rule.** A *pool* is filled with the quota at the start of each period. A worker that runs takes a *slice* of it, uses it up and takes the
-//! next one; a worker that sleeps takes nothing and returns what is left of its slice. Where the pool is empty, a worker whose slice is used
-//! up is throttled at its next loop boundary until the period ends. Then those that wait get their slices first, in the order in which they
-//! were throttled: with a small quota the first of them may take all of it. What a worker used beyond its slice, at most one loop, is taken
-//! from the next. Another quota fills the pool anew and ends every slice at once, as `tg_set_cfs_bandwidth` does.
+//! **Rule.** A *pool* is filled with the quota at the start of each period. A running worker takes a *slice* at a time; a worker that goes to
+//! sleep returns the rest of its slice. If the pool is empty, a worker that has used its slice is throttled at its next loop boundary until
+//! the period ends. Throttled workers then get slices first, in the order of throttling. Overuse (at most one loop) is deducted from the next
+//! slice. A changed quota refills the pool and ends all slices, as `tg_set_cfs_bandwidth` does.
 //!
-//! **Differences from Linux.** Slices end with the period (since Linux 5.4 a CPU may keep one), use is known exactly (the kernel looks at its
-//! timer ticks), and time in a wait instruction does not count.
+//! **Differences from Linux.** Slices end with the period (since Linux 5.4 a CPU may keep one), usage is exact (the kernel samples at timer
+//! ticks), and time in a wait instruction is not charged.
 //!
-//! Cores must come here in the order of time; both engines see to that.
+//! Calls must be in order of time.
 
 use std::collections::VecDeque;
 
-/// The time that is left for all workers.
+/// The remaining time of all workers.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct QuotaPool {
     period_ns: u64,
     slice_ns: u64,
-    /// Time that each period allows; `None` for any.
+    /// Quota per period; `None` for no limit.
     quota_ns: Option<u64>,
-    /// Quota and period that hold from when on, in the order of time.
+    /// Pending changes of quota and period, in order of time.
     orders: VecDeque<(u64, Option<u64>, u64)>,
     left_ns: u64,
-    /// When it was last filled, and how often it has been.
+    /// Time and number of the last refill.
     filled_ns: u64,
     fills: u64,
     end_ns: u64,
@@ -35,7 +34,7 @@ pub(crate) struct Pool {
 
 /// A worker's part of the pool.
 #[derive(Debug, Default)]
-pub(crate) struct Share {
+pub(crate) struct CoreQuota {
     /// Whether a quota counts for this core.
     is_limited: bool,
     /// What is left of its slice, below 0 where it used more.
@@ -46,7 +45,7 @@ pub(crate) struct Share {
     fill: u64,
 }
 
-impl Pool {
+impl QuotaPool {
     pub(crate) fn new(slice_ns: u64) -> Self {
         Self {
             period_ns: 1,
@@ -126,8 +125,8 @@ impl Pool {
     }
 }
 
-impl Share {
-    /// The quota counts for this core.
+impl CoreQuota {
+    /// Puts this core under the quota.
     pub(crate) fn limit(&mut self) {
         self.is_limited = true;
     }
@@ -136,9 +135,8 @@ impl Share {
         self.is_limited
     }
 
-    /// Whether a core that has been awake for `awake_ns` in all is to be throttled at `now_ns`, and else when to look again if it stays
-    /// awake until then.
-    pub(crate) fn look(&mut self, pool: &mut Pool, core: u16, now_ns: u64, awake_ns: u64) -> Option<u64> {
+    /// Charges a core that has been awake for `awake_ns` in total. Returns the time of the next check, or `None` to throttle it.
+    pub(crate) fn look(&mut self, pool: &mut QuotaPool, core: u16, now_ns: u64, awake_ns: u64) -> Option<u64> {
         pool.advance(now_ns);
         self.charge(pool, now_ns, awake_ns);
         if pool.quota_ns.is_none() {
@@ -154,8 +152,8 @@ impl Share {
         Some(pool.until_ns().min(now_ns + self.left_ns.unsigned_abs()))
     }
 
-    /// Accounts for the time awake since the last call. Slices of an earlier filling are void.
-    fn charge(&mut self, pool: &Pool, now_ns: u64, awake_ns: u64) {
+    /// Charges the time awake since the last call. Slices of an earlier period are void.
+    fn charge(&mut self, pool: &QuotaPool, now_ns: u64, awake_ns: u64) {
         let mut used_ns = awake_ns - std::mem::replace(&mut self.awake_ns, awake_ns);
         if self.fill != pool.fills {
             (self.fill, self.left_ns) = (pool.fills, 0);
@@ -164,8 +162,8 @@ impl Share {
         self.left_ns -= used_ns as i64;
     }
 
-    /// The core goes to sleep: what is left of its slice returns to the pool.
-    pub(crate) fn put_back(&mut self, pool: &mut Pool, now_ns: u64, awake_ns: u64) {
+    /// Returns the rest of a slice before the core sleeps.
+    pub(crate) fn return_slice(&mut self, pool: &mut QuotaPool, now_ns: u64, awake_ns: u64) {
         pool.advance(now_ns);
         self.charge(pool, now_ns, awake_ns);
         if pool.quota_ns.is_some() && self.left_ns > 0 {
@@ -174,7 +172,7 @@ impl Share {
     }
 
     /// Whether a throttled core may run again at `now_ns`.
-    pub(crate) fn run_again(&mut self, pool: &mut Pool, core: u16, now_ns: u64, awake_ns: u64) -> bool {
+    pub(crate) fn run_again(&mut self, pool: &mut QuotaPool, core: u16, now_ns: u64, awake_ns: u64) -> bool {
         pool.advance(now_ns);
         let Some(place) = pool.released.iter().position(|&(of, ..)| of == core) else { return false };
         let (_, _, slice_ns) = pool.released.remove(place);

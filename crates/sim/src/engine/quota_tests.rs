@@ -1,4 +1,4 @@
-//! The quota against a plain one, tick by tick.
+//! The quota compared with a naive implementation that advances tick by tick.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// The rule as it reads: every tick by itself, with everything in the open.
+/// Naive implementation of the rule.
 struct Naive {
     period: u64,
     slice: u64,
@@ -55,10 +55,10 @@ impl Naive {
     }
 }
 
-/// A core as the engine drives it, a tick long each loop.
+/// A core with loops of one tick.
 #[derive(Default)]
 struct Driven {
-    share: Share,
+    share: CoreQuota,
     awake: u64,
     throttled: bool,
     look: u64,
@@ -66,7 +66,7 @@ struct Driven {
 }
 
 impl Driven {
-    fn runs(&mut self, pool: &mut Pool, core: u16, now: u64, wants: bool) -> bool {
+    fn runs(&mut self, pool: &mut QuotaPool, core: u16, now: u64, wants: bool) -> bool {
         if self.throttled {
             if pool.release_ns(core) > now || !self.share.run_again(pool, core, now, self.awake) {
                 return false;
@@ -75,7 +75,7 @@ impl Driven {
         }
         if !wants {
             if !std::mem::replace(&mut self.sleeps, true) {
-                self.share.put_back(pool, now, self.awake);
+                self.share.return_slice(pool, now, self.awake);
             }
             return false;
         }
@@ -99,9 +99,9 @@ const CORES: usize = 5;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whoever wants to run, whatever quota and period come when: the same cores run in every tick; and no period allows more than its quotas.
+    /// For random loads and quotas, the same cores run in every tick, and no period exceeds its quotas.
     #[test]
-    fn it_is_the_plain_rule_and_no_period_has_more_than_its_quota(
+    fn matches_the_naive_implementation(
         period in 4..40_u64, slice in 1..9_u64, seed in any::<u64>(), changes in 0..4_u64,
     ) {
         let mut draw = {
@@ -113,7 +113,7 @@ proptest! {
         };
         let mut naive =
             Naive { period, slice, quota: None, pool: 0, slices: vec![0; CORES], waiting: Vec::new() };
-        let mut pool = Pool::new(slice);
+        let mut pool = QuotaPool::new(slice);
         let mut cores: Vec<Driven> = (0..CORES).map(|_| Driven::default()).collect();
         cores.iter_mut().for_each(|core| core.share.limit());
         let mut wants = [true; CORES];
@@ -148,12 +148,12 @@ proptest! {
 
 /// Runs cores in loops of some length for so many milliseconds; the time that each was awake, in nanoseconds.
 fn awake_ns(quota_ns: u64, loops_ns: &[u64], wants: impl Fn(usize, u64) -> bool, ms: u64) -> Vec<u64> {
-    let mut pool = Pool::new(5 * MS);
+    let mut pool = QuotaPool::new(5 * MS);
     pool.order(0, Some(quota_ns), 100 * MS);
-    let mut cores: Vec<(Share, u64, u64)> = loops_ns.iter().map(|_| (Share::default(), 0, 0)).collect();
+    let mut cores: Vec<(CoreQuota, u64, u64)> = loops_ns.iter().map(|_| (CoreQuota::default(), 0, 0)).collect();
     let mut throttled = vec![false; loops_ns.len()];
     loop {
-        let next = |(index, (_, now_ns, _)): (usize, &(Share, u64, u64))| (*now_ns, index);
+        let next = |(index, (_, now_ns, _)): (usize, &(CoreQuota, u64, u64))| (*now_ns, index);
         let Some((now_ns, index)) = cores.iter().enumerate().map(next).min() else { break };
         if now_ns >= ms * MS {
             break;
@@ -163,7 +163,7 @@ fn awake_ns(quota_ns: u64, loops_ns: &[u64], wants: impl Fn(usize, u64) -> bool,
             throttled[index] = !share.run_again(&mut pool, index as u16, now_ns, *awake_ns);
         }
         if !throttled[index] && !wants(index, now_ns) {
-            share.put_back(&mut pool, now_ns, *awake_ns);
+            share.return_slice(&mut pool, now_ns, *awake_ns);
             *at_ns = now_ns + loops_ns[index];
             continue;
         }
@@ -179,13 +179,13 @@ fn awake_ns(quota_ns: u64, loops_ns: &[u64], wants: impl Fn(usize, u64) -> bool,
 }
 
 #[test]
-fn one_busy_core_with_the_time_of_one_is_never_throttled_while_others_sleep() {
+fn a_single_busy_core_within_the_quota_is_never_throttled() {
     let all = awake_ns(100 * MS, &[300, 7_000, 7_000, 7_000], |core, _| core == 0, 1_000);
     assert!(all[0] >= 1_000 * MS && all[1..] == [0, 0, 0], "{all:?}");
 }
 
 #[test]
-fn sleepers_leave_their_time_to_those_who_run() {
+fn sleeping_cores_leave_their_time_to_running_ones() {
     let all = awake_ns(150 * MS, &[300, 400, 500, 600], |core, now_ns| core < 2 || now_ns < 10 * MS, 1_000);
     let (running, sleeping) = (all[0] + all[1], all[2] + all[3]);
     assert!(sleeping < 21 * MS, "{all:?}");
@@ -193,7 +193,7 @@ fn sleepers_leave_their_time_to_those_who_run() {
 }
 
 #[test]
-fn a_quota_that_is_less_than_a_slice_goes_to_one_core_after_the_other() {
+fn a_quota_below_a_slice_alternates_between_cores() {
     let all = awake_ns(2 * MS, &[300; 4], |_, _| true, 4_000);
     let sum: u64 = all.iter().sum();
     assert!(sum.abs_diff(80 * MS) < 20_000, "{all:?}");
@@ -201,7 +201,7 @@ fn a_quota_that_is_less_than_a_slice_goes_to_one_core_after_the_other() {
 }
 
 #[test]
-fn what_a_long_loop_takes_beyond_its_slice_comes_from_the_next_one() {
+fn overuse_is_deducted_from_the_next_slice() {
     let all = awake_ns(10 * MS, &[7 * MS, 7 * MS], |_, _| true, 10_000);
     let sum: u64 = all.iter().sum();
     assert!(sum <= 1_000 * MS + 14 * MS && sum > 980 * MS, "{all:?}");

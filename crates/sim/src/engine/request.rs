@@ -1,25 +1,25 @@
-//! A request on the target: what its connection says once, and what it is itself.
+//! Requests on the target: the template of a connection, and requests in progress.
 //!
-//! What a request is, a read or a write and how large, is found out once, when it arrives, and kept in its [`Job`].
+//! Direction and size of a request are determined on arrival and stored in its [`Job`].
 
 use super::host::{Contents, SPAN, Sent, places};
 use crate::scenario::{Connection, Kind, Step, Traced};
 use crate::ssd::{self, Op, SsdModel};
 
-/// How requests of a connection are made.
+/// Structure of a connection's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// One command.
     Plain,
-    /// One command, as a trace says.
+    /// One command, replayed from a trace.
     Traced,
     /// Steps of several commands.
     Steps,
 }
 
-/// What all requests of a connection have in common, and what tells them apart.
+/// The template of a connection's requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct RequestTemplate<'a> {
     shape: Shape,
     sequential: bool,
     thread: u16,
@@ -28,11 +28,11 @@ pub(crate) struct Plan<'a> {
     /// The port of each direction that its packets take.
     pub(crate) port: u32,
     writes_ppm: u32,
-    /// Size of its one command, or of the data that an answer brings.
+    /// Size of its single command, or of the response data.
     bytes: u32,
-    /// Data that a request with steps brings.
+    /// Data sent with a request with steps.
     bytes_in: u32,
-    /// Where on a drive its one command can go; 0 where that makes no difference.
+    /// Number of possible offsets; 0 if the offset does not matter.
     places: u64,
     pub(crate) contents: Contents,
     steps: &'a [Step],
@@ -46,20 +46,20 @@ pub(crate) struct Job {
     /// Which of the connection's requests.
     pub(crate) number: u64,
     pub(crate) connection: u32,
-    /// Size of its one command; of its answer, where it has steps.
+    /// Size of its single command, or of its response with steps.
     pub(crate) bytes: u32,
     pub(crate) thread: u16,
     /// Label of the phase that it was due in.
     pub(crate) label: u8,
-    /// Whether its one command writes.
+    /// Whether its single command writes.
     pub(crate) write: bool,
     pub(crate) shape: Shape,
-    /// The present step, and how many of its commands drives have not completed.
+    /// The current step, and its incomplete commands.
     pub(crate) step: u8,
     pub(crate) left: u8,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> RequestTemplate<'a> {
     pub(crate) fn new(index: usize, connection: &'a Connection, ports: u32, drives: &[SsdModel], seed: u64) -> Self {
         let (first, count) = connection.drives;
         let mut mine = drives.iter().skip(usize::from(first)).take(usize::from(count));
@@ -89,7 +89,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// What a request of this connection is.
+    /// Creates a request of this connection.
     #[inline]
     pub(crate) fn job(&self, sent: &Sent) -> Job {
         let (write, bytes) = match self.shape {
@@ -119,13 +119,13 @@ impl<'a> Plan<'a> {
         self.steps.get(usize::from(step)).copied()
     }
 
-    /// Data that a request brings.
+    /// Size of the data sent with a request.
     #[inline]
     pub(crate) fn bytes_in(&self, job: &Job) -> u32 {
         if job.write { job.bytes } else { self.bytes_in }
     }
 
-    /// A command as the drive gets it, and which drive.
+    /// Drive and request of a command.
     #[inline(always)] // as a call it would return through memory
     pub(crate) fn command(&self, job: &Job, command: &Command) -> (u16, ssd::Request) {
         let Command { at_ns, part, write, bytes } = *command;
@@ -152,7 +152,7 @@ impl<'a> Plan<'a> {
         first + place as u16
     }
 
-    /// Where on its drive a command goes.
+    /// Offset of a command on its drive.
     #[inline]
     fn offset(&self, number: u64, part: u8, bytes: u32) -> u64 {
         if self.sequential {
@@ -170,7 +170,7 @@ impl<'a> Plan<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
     pub(crate) at_ns: u64,
-    /// Which of the step's commands.
+    /// Index of the command in its step.
     pub(crate) part: u8,
     pub(crate) write: bool,
     pub(crate) bytes: u32,
@@ -183,19 +183,19 @@ impl Job {
         (u64::from(self.connection) << 40) | self.number
     }
 
-    /// Data that its answer brings.
+    /// Size of the response data.
     #[inline]
     pub(crate) fn bytes_out(&self) -> u32 {
         if self.write { 0 } else { self.bytes }
     }
 }
 
-/// Whether requests of a connection bring data.
+/// Whether requests of a connection contain data.
 pub(crate) fn brings_data(connection: &Connection) -> bool {
     match connection.request {
         Kind::Plain { writes_ppm, bytes, .. } => writes_ppm > 0 && bytes > 0,
         Kind::Steps { bytes_in, .. } => bytes_in > 0,
-        Kind::Traced { .. } => true, // not known before
+        Kind::Traced { .. } => true, // unknown
     }
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn writes(connection: &Connection) -> bool {
     match &connection.request {
         Kind::Plain { writes_ppm, .. } => *writes_ppm > 0,
         Kind::Steps { steps, .. } => steps.iter().any(|step| step.writes > 0),
-        Kind::Traced { .. } => true, // not known before
+        Kind::Traced { .. } => true, // unknown
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_in_progress_fill_half_a_line_of_cache_each() {
+    fn a_job_fits_half_a_cache_line() {
         assert_eq!(size_of::<Job>(), 32);
     }
 }

@@ -10,11 +10,11 @@ use pilotlight_plant::{Quantity, Reading, ReadingId, Scope, Source, Stat, Window
 use super::background::come_bytes;
 use super::collect::{DrivesTook, Member};
 use super::drives::OwnDrives;
-use super::floor::Submission;
 use super::meter::Total;
+use super::shared::Submission;
 use crate::histogram::Histogram;
 use crate::scenario::{self, Background, Scenario};
-use crate::sensor::{Read, Sensor};
+use crate::sensor::{Sensor, SensorReading};
 use crate::ssd::Span;
 
 /// The sources that a policy wants, and what they have measured.
@@ -35,7 +35,7 @@ pub(crate) struct Sensors {
     /// What the open window has taken so far.
     spent: Total,
     /// What happened in the open window, and in those after it.
-    windows: VecDeque<Happened>,
+    windows: VecDeque<WindowTotals>,
     /// When the open window ends.
     end_ns: u64,
     /// By wanted source, for the last window that is known and those that will be.
@@ -52,7 +52,7 @@ struct Measured {
 }
 
 #[derive(Clone, Default)]
-struct Happened {
+struct WindowTotals {
     /// Bytes read and written by each drive, and by each host.
     moved: Vec<(u64, u64)>,
     hosts: Vec<(u64, u64)>,
@@ -106,8 +106,8 @@ impl Sensors {
     }
 
     pub(crate) fn submitted(&mut self, submission: &Submission, drive: u16, host: u32) {
-        let happened = self.at(submission.at_ns);
-        for (read, written) in [&mut happened.moved[usize::from(drive)], &mut happened.hosts[host as usize]] {
+        let totals = self.at(submission.at_ns);
+        for (read, written) in [&mut totals.moved[usize::from(drive)], &mut totals.hosts[host as usize]] {
             *if submission.write { written } else { read } += u64::from(submission.bytes);
         }
     }
@@ -143,10 +143,10 @@ impl Sensors {
     }
 
     /// What happens in the window of a moment that is not past.
-    fn at(&mut self, at_ns: u64) -> &mut Happened {
+    fn at(&mut self, at_ns: u64) -> &mut WindowTotals {
         let open = self.end_ns / self.config.window_ns - 1;
         let later = (at_ns / self.config.window_ns).saturating_sub(open) as usize;
-        let empty = || Happened {
+        let empty = || WindowTotals {
             moved: vec![(0, 0); self.ceilings_uw.len()],
             hosts: vec![(0, 0); self.hosts],
             latency: Histogram::default(),
@@ -163,8 +163,8 @@ impl Sensors {
     pub(crate) fn close(&mut self) {
         let ended_ns = self.end_ns;
         self.at(ended_ns - 1); // where nothing has happened
-        let Some(happened) = self.windows.pop_front() else { return };
-        let values = self.values(&happened);
+        let Some(totals) = self.windows.pop_front() else { return };
+        let values = self.values(&totals);
         self.spent = Total::new(1);
         self.end_ns += self.config.window_ns;
         if !self.config.silent.iter().any(|&(from_ns, until_ns)| (from_ns..until_ns).contains(&ended_ns)) {
@@ -172,16 +172,16 @@ impl Sensors {
         }
     }
 
-    fn values(&mut self, happened: &Happened) -> Vec<Option<u64>> {
+    fn values(&mut self, totals: &WindowTotals) -> Vec<Option<u64>> {
         let window_ns = self.config.window_ns;
         let a_second = |all: u64| (u128::from(all) * 1_000_000_000 / u128::from(window_ns)) as u64;
-        for ((_, done), bytes) in self.background.iter_mut().zip(&happened.background) {
+        for ((_, done), bytes) in self.background.iter_mut().zip(&totals.background) {
             *done += bytes;
         }
-        let of_drives: Vec<(u64, u64)> = if happened.own.is_empty() {
-            happened.moved.clone()
+        let of_drives: Vec<(u64, u64)> = if totals.own.is_empty() {
+            totals.moved.clone()
         } else {
-            let both = happened.moved.iter().zip(&happened.own);
+            let both = totals.moved.iter().zip(&totals.own);
             both.map(|((read, written), own)| (read + own.0, written + own.1)).collect()
         };
         let own_uj = self.own.as_mut().map(|own| own.take_each(&of_drives));
@@ -189,7 +189,7 @@ impl Sensors {
         let drives = DrivesTook { moved: &of_drives, ceilings_uw: &self.ceilings_uw, own_uj: all_uj };
         let energy = self.power.stretch(&self.spent.epochs[0], window_ns, &drives);
         if let Some(meter) = &mut self.meter {
-            meter.tell(self.end_ns, u128::from(energy.system_uj()) * FJ_IN_UJ);
+            meter.record_energy(self.end_ns, u128::from(energy.system_uj()) * FJ_IN_UJ);
         }
         let drive_uw = |drive: usize| {
             if let Some(uj) = own_uj.as_ref().and_then(|each| each.get(drive)) {
@@ -198,11 +198,11 @@ impl Sensors {
             let idle_uw = self.power.drives_idle_uw() / self.ceilings_uw.len().max(1) as u64;
             idle_uw + a_second(self.power.load_uj(of_drives[drive], self.ceilings_uw[drive], window_ns))
         };
-        let latency = |value: u64| (happened.latency.count() > 0).then_some(value);
+        let latency = |value: u64| (totals.latency.count() > 0).then_some(value);
         let moved = |of| match of {
             Scope::Device(drive) => of_drives.get(usize::from(drive)).copied(),
-            Scope::Namespace(drive) => happened.moved.get(drive as usize).copied(),
-            Scope::Host(host) => happened.hosts.get(host as usize).copied(),
+            Scope::Namespace(drive) => totals.moved.get(drive as usize).copied(),
+            Scope::Host(host) => totals.hosts.get(host as usize).copied(),
             _ => None,
         };
         let value = |source: &Source| match (source.scope, source.quantity) {
@@ -216,9 +216,9 @@ impl Sensors {
             (of, Quantity::BytesPerS) => moved(of).map(|(read, written)| a_second(read + written)),
             (of, Quantity::ReadBytesPerS) => moved(of).map(|(read, _)| a_second(read)),
             (of, Quantity::WrittenBytesPerS) => moved(of).map(|(_, written)| a_second(written)),
-            (_, Quantity::LatencyNs(Stat::Mean)) => happened.latency.sum().checked_div(happened.latency.count()),
-            (_, Quantity::LatencyNs(Stat::P50)) => latency(happened.latency.quantile(0.5)),
-            (_, Quantity::LatencyNs(Stat::P99)) => latency(happened.latency.quantile(0.99)),
+            (_, Quantity::LatencyNs(Stat::Mean)) => totals.latency.sum().checked_div(totals.latency.count()),
+            (_, Quantity::LatencyNs(Stat::P50)) => latency(totals.latency.quantile(0.5)),
+            (_, Quantity::LatencyNs(Stat::P99)) => latency(totals.latency.quantile(0.99)),
             _ => None,
         };
         self.wanted.iter().map(|(_, source)| value(source)).collect()
@@ -244,7 +244,7 @@ impl Sensors {
 
     /// What the meter of the server's power says at `now_ns`.
     pub(crate) fn metered(&self, now_ns: u64) -> Option<Window> {
-        let Read { power_uw, age_ns } = self.meter.as_ref()?.read(now_ns)?;
+        let SensorReading { power_uw, age_ns } = self.meter.as_ref()?.read(now_ns)?;
         let ended_ns = now_ns - age_ns;
         let fails = self.config.silent.iter().any(|&(from_ns, until_ns)| (from_ns..until_ns).contains(&ended_ns));
         Some(Window { ended_ns, value: Some(power_uw).filter(|_| !fails) })

@@ -1,39 +1,39 @@
 //! The fast order of events: by windows.
 
-use super::World;
+use super::Simulation;
 use super::core::Core;
 use super::meter::EPOCH_NS;
 use super::scheduled::Scheduled;
 use crate::ssd::Ssd;
 
-pub(crate) fn run(world: &mut World<'_>) {
-    let longest_ns = world.window_ns();
-    let duration_ns = world.scenario.duration_ns;
+pub(crate) fn run(sim: &mut Simulation<'_>) {
+    let longest_ns = sim.window_ns();
+    let duration_ns = sim.scenario.duration_ns;
     let mut from_ns = 0;
     while from_ns < duration_ns {
-        world.floor.quota.advance(from_ns);
-        let until_ns = limit(world, from_ns, longest_ns.min(world.floor.interrupts.window_ns())).min(duration_ns);
-        from_ns = window(world, from_ns, until_ns);
+        sim.shared.quota.advance(from_ns);
+        let until_ns = limit(sim, from_ns, longest_ns.min(sim.shared.interrupts.window_ns())).min(duration_ns);
+        from_ns = window(sim, from_ns, until_ns);
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
-        world.account(grid_ns);
-        let half_ns = world.half_trip_ns;
-        world.floor.recorder.settle(grid_ns.saturating_sub(half_ns)); // hosts have sent before it arrives
+        sim.account(grid_ns);
+        let half_ns = sim.half_trip_ns;
+        sim.shared.recorder.settle(grid_ns.saturating_sub(half_ns)); // hosts have sent before it arrives
     }
 }
 
 /// How far a window may reach that begins at `from_ns`.
-fn limit(world: &mut World<'_>, from_ns: u64, longest_ns: u64) -> u64 {
-    let calm = calm(world);
+fn limit(sim: &mut Simulation<'_>, from_ns: u64, longest_ns: u64) -> u64 {
+    let calm = calm(sim);
     let epoch_ns = (from_ns / EPOCH_NS + 1) * EPOCH_NS;
     let mut until_ns = from_ns + longest_ns;
     if calm != Calm::Lasting {
         until_ns = until_ns.min(epoch_ns);
     }
-    if calm != Calm::None && !world.floor.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
-        until_ns = until_ns.max(next_event(world)); // looked for among all, but only where it may be far
+    if calm != Calm::None && !sim.shared.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
+        until_ns = until_ns.max(next_event(sim)); // looked for among all, but only where it may be far
     }
-    let step = world.scenario.series_ns;
-    until_ns.min((from_ns / step + 1) * step).min(world.sensed_ns())
+    let step = sim.scenario.series_ns;
+    until_ns.min((from_ns / step + 1) * step).min(sim.sensed_ns())
 }
 
 /// Whether cores stay in the states in which they are.
@@ -47,206 +47,206 @@ enum Calm {
     Lasting,
 }
 
-fn calm(world: &mut World<'_>) -> Calm {
-    let World { cores, floor, meter, scheduled, .. } = world;
+fn calm(sim: &mut Simulation<'_>) -> Calm {
+    let Simulation { cores, shared, meter, scheduled, .. } = sim;
     if scheduled.as_ref().is_some_and(|scheduled| !scheduled.is_quiet()) {
         return Calm::None;
     }
-    if !meter.is_calm(floor.changed_ns) || !cores.iter_mut().all(|core| core.is_settled(floor)) {
+    if !meter.is_calm(shared.changed_ns) || !cores.iter_mut().all(|core| core.is_settled(shared)) {
         return Calm::None;
     }
     if scheduled.is_some() || cores.iter().any(Core::idles) { Calm::UntilSomethingComes } else { Calm::Lasting }
 }
 
 /// The next moment at which anything comes to a core.
-fn next_event(world: &World<'_>) -> u64 {
-    let half_ns = world.half_trip_ns;
-    let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
-    let due = world.floor.due_ns.iter().copied().min().unwrap_or(u64::MAX);
-    let submitted = world.floor.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
-    let answered = world.floor.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
-    let traced = world.coming.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
-    let job = world.scheduled.as_ref().map_or(u64::MAX, |scheduled| scheduled.next_ns());
-    let capped = world.floor.caps.next_ns();
-    let interrupt = world.floor.interrupts.first_ns();
-    let stripes = world.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
+fn next_event(sim: &Simulation<'_>) -> u64 {
+    let half_ns = sim.half_trip_ns;
+    let sent = sim.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
+    let due = sim.shared.due_ns.iter().copied().min().unwrap_or(u64::MAX);
+    let submitted = sim.shared.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
+    let answered = sim.shared.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
+    let traced = sim.next_arrival.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
+    let job = sim.scheduled.as_ref().map_or(u64::MAX, |scheduled| scheduled.next_ns());
+    let capped = sim.shared.caps.next_ns();
+    let interrupt = sim.shared.interrupts.first_ns();
+    let stripes = sim.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
     sent.min(due).min(submitted).min(answered).min(traced).min(job).min(capped).min(interrupt).min(stripes)
 }
 
 /// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
-fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
-    arrivals(world, until_ns);
-    let needs_order = world.floor.moving > 0 || uses_quota(world, until_ns);
-    let (until_ns, asks) = if needs_order { together(world, until_ns) } else { alone(world, until_ns) };
-    if world.md.is_some() {
-        stripes(world, until_ns);
+fn window(sim: &mut Simulation<'_>, from_ns: u64, until_ns: u64) -> u64 {
+    arrivals(sim, until_ns);
+    let needs_order = sim.shared.moving > 0 || uses_quota(sim, until_ns);
+    let (until_ns, calls_policy) = if needs_order { together(sim, until_ns) } else { alone(sim, until_ns) };
+    if sim.md.is_some() {
+        stripes(sim, until_ns);
     }
-    let mut scheduled = world.scheduled.take();
+    let mut scheduled = sim.scheduled.take();
     if let Some(scheduled) = &mut scheduled {
-        jobs(world, scheduled, from_ns, until_ns);
-    } else if world.floor.caps.is_active() {
-        capped(world, until_ns);
+        jobs(sim, scheduled, from_ns, until_ns);
+    } else if sim.shared.caps.is_active() {
+        capped(sim, until_ns);
     } else {
-        drives(world, from_ns, until_ns);
+        drives(sim, from_ns, until_ns);
     }
-    world.scheduled = scheduled;
-    network(world, from_ns, until_ns);
-    if asks {
-        world.ask();
-        pass(world, until_ns);
+    sim.scheduled = scheduled;
+    network(sim, from_ns, until_ns);
+    if calls_policy {
+        sim.call_policy();
+        pass(sim, until_ns);
     }
     until_ns
 }
 
 /// Passes over moments at which the policy would be left out: it has been, and nothing comes for some time.
-fn pass(world: &mut World<'_>, now_ns: u64) {
-    let walks = world.floor.polls.is_some();
-    if walks || !world.director.leaves_out() || world.floor.moving > 0 || calm(world) == Calm::None {
+fn pass(sim: &mut Simulation<'_>, now_ns: u64) {
+    let walks = sim.shared.polls.is_some();
+    if walks || !sim.director.may_skip() || sim.shared.moving > 0 || calm(sim) == Calm::None {
         return;
     }
-    let step = world.scenario.series_ns;
-    let until_ns = next_event(world).min((now_ns / step + 1) * step).min(world.scenario.duration_ns);
-    let World { cores, floor, director, main, .. } = world;
-    director.pass(&mut cores[*main], floor, until_ns);
+    let step = sim.scenario.series_ns;
+    let until_ns = next_event(sim).min((now_ns / step + 1) * step).min(sim.scenario.duration_ns);
+    let Simulation { cores, shared, director, main, .. } = sim;
+    director.pass(&mut cores[*main], shared, until_ns);
 }
 
 #[inline(never)]
-fn arrivals(world: &mut World<'_>, until_ns: u64) {
-    let until_ns = until_ns.saturating_sub(world.half_trip_ns);
-    world.read_trace(until_ns);
-    let mut sent = std::mem::take(&mut world.sent);
-    for host in &mut world.hosts {
+fn arrivals(sim: &mut Simulation<'_>, until_ns: u64) {
+    let until_ns = until_ns.saturating_sub(sim.half_trip_ns);
+    sim.read_trace(until_ns);
+    let mut sent = std::mem::take(&mut sim.sent);
+    for host in &mut sim.hosts {
         host.send(until_ns, &mut sent);
     }
-    if world.floor.interrupts.takes_packets() {
+    if sim.shared.interrupts.takes_packets() {
         sent.sort_unstable();
-        sent.iter().for_each(|sent| world.arrive_any(sent));
-    } else if world.in_order {
-        let mut order = std::mem::take(&mut world.order);
+        sent.iter().for_each(|sent| sim.arrive_any(sent));
+    } else if sim.in_order {
+        let mut order = std::mem::take(&mut sim.order);
         let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
         order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
-        order.places().for_each(|place| world.arrive(&sent[place]));
-        world.order = order;
+        order.places().for_each(|place| sim.arrive(&sent[place]));
+        sim.order = order;
     } else {
-        sent.iter().for_each(|sent| world.arrive(sent));
+        sent.iter().for_each(|sent| sim.arrive(sent));
     }
     sent.clear();
-    world.sent = sent;
+    sim.sent = sent;
 }
 
 /// Every core alone: the main core first, for where it asks is the end for the others.
-fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
-    let World { cores, floor, main, polls, .. } = world;
+fn alone(sim: &mut Simulation<'_>, until_ns: u64) -> (u64, bool) {
+    let Simulation { cores, shared, main, polls, .. } = sim;
     let cores = &mut cores[..*polls];
     if *main >= cores.len() {
         return (until_ns, false); // nobody polls
     }
-    let asks = cores[*main].advance(floor, until_ns, true);
-    let until_ns = if asks { cores[*main].now_ns } else { until_ns };
+    let calls_policy = cores[*main].advance(shared, until_ns, true);
+    let until_ns = if calls_policy { cores[*main].now_ns } else { until_ns };
     for (index, core) in cores.iter_mut().enumerate() {
-        if index != *main && !core.rests_until(floor, until_ns) {
-            core.advance(floor, until_ns, true);
+        if index != *main && !core.rests_until(shared, until_ns) {
+            core.advance(shared, until_ns, true);
         }
     }
-    (until_ns, asks)
+    (until_ns, calls_policy)
 }
 
 /// Whether cores may take CPU time from the quota, or return any, before `until_ns`.
-fn uses_quota(world: &mut World<'_>, until_ns: u64) -> bool {
-    let World { cores, floor, .. } = world;
-    floor.quota.is_active() && cores.iter_mut().any(|core| core.uses_quota(floor, until_ns))
+fn uses_quota(sim: &mut Simulation<'_>, until_ns: u64) -> bool {
+    let Simulation { cores, shared, .. } = sim;
+    shared.quota.is_active() && cores.iter_mut().any(|core| core.uses_quota(shared, until_ns))
 }
 
 /// Some I/O threads are on their way, or some cores take CPU time from the quota: the cores between which they are, or all that the
 /// quota counts for, go step by step in the order of time, the others alone.
-fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
-    let mut involved = std::mem::take(&mut world.involved);
-    let quota = uses_quota(world, until_ns);
-    involve(world, quota, &mut involved);
-    let World { cores, floor, main, .. } = world;
+fn together(sim: &mut Simulation<'_>, until_ns: u64) -> (u64, bool) {
+    let mut involved = std::mem::take(&mut sim.involved);
+    let quota = uses_quota(sim, until_ns);
+    involve(sim, quota, &mut involved);
+    let Simulation { cores, shared, main, .. } = sim;
     let mut end = (until_ns, false);
-    if !involved.contains(main) && cores[*main].advance(floor, until_ns, true) {
+    if !involved.contains(main) && cores[*main].advance(shared, until_ns, true) {
         end = (cores[*main].now_ns, true);
     }
-    let end = in_turn(world, &involved, end);
-    let World { cores, floor, main, polls, .. } = world;
+    let end = in_turn(sim, &involved, end);
+    let Simulation { cores, shared, main, polls, .. } = sim;
     for (index, core) in cores.iter_mut().enumerate().take(*polls) {
-        if index != *main && !core.rests_until(floor, end.0) && !involved.contains(&index) {
-            core.advance(floor, end.0, true);
+        if index != *main && !core.rests_until(shared, end.0) && !involved.contains(&index) {
+            core.advance(shared, end.0, true);
         }
     }
-    world.involved = involved;
+    sim.involved = involved;
     end
 }
 
 /// The cores that can send each other I/O threads, or get any; with `quota` all for which it counts.
-fn involve(world: &World<'_>, quota: bool, involved: &mut Vec<usize>) {
+fn involve(sim: &Simulation<'_>, quota: bool, involved: &mut Vec<usize>) {
     involved.clear();
-    let moving = world.floor.threads.iter().filter(|thread| thread.home != Some(thread.destination));
+    let moving = sim.shared.threads.iter().filter(|thread| thread.home != Some(thread.destination));
     involved.extend(moving.flat_map(|thread| thread.home.into_iter().chain([thread.destination])).map(usize::from));
-    let is_involved = |core: &Core| core.has_mail() || (quota && core.is_limited());
-    involved.extend(world.cores.iter().enumerate().filter(|(_, core)| is_involved(core)).map(|(index, _)| index));
+    let is_involved = |core: &Core| core.has_messages() || (quota && core.is_limited());
+    involved.extend(sim.cores.iter().enumerate().filter(|(_, core)| is_involved(core)).map(|(index, _)| index));
     involved.sort_unstable();
     involved.dedup();
 }
 
 /// Goes on with the earliest of some cores, up to where the next one begins or one sends another something.
-fn in_turn(world: &mut World<'_>, involved: &[usize], (until_ns, asks): (u64, bool)) -> (u64, bool) {
+fn in_turn(sim: &mut Simulation<'_>, involved: &[usize], (until_ns, calls_policy): (u64, bool)) -> (u64, bool) {
     loop {
-        let World { cores, floor, main, .. } = &mut *world;
+        let Simulation { cores, shared, main, .. } = &mut *sim;
         let (mut first, mut second_ns) = ((u64::MAX, true, 0), u64::MAX);
         for &index in involved {
-            let next = (cores[index].next_ns(floor), index != *main, index);
+            let next = (cores[index].next_ns(shared), index != *main, index);
             second_ns = second_ns.min(first.0.max(next.0));
             first = first.min(next);
         }
         let (at_ns, _, index) = first;
         if at_ns >= until_ns {
-            return (until_ns, asks);
+            return (until_ns, calls_policy);
         }
-        if cores[index].advance(floor, second_ns.clamp(at_ns + 1, until_ns), true) {
+        if cores[index].advance(shared, second_ns.clamp(at_ns + 1, until_ns), true) {
             return (cores[index].now_ns, true);
         }
-        world.deliver();
+        sim.deliver();
     }
 }
 
 /// Scheduled cores, and then all drives: what jobs and I/O threads submit goes in the order of time.
 #[inline(never)] // the loop over windows is for cores that poll
-fn jobs(world: &mut World<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns: u64) {
-    scheduled.advance(from_ns, until_ns, &world.cores, &mut world.floor);
+fn jobs(sim: &mut Simulation<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns: u64) {
+    scheduled.advance(from_ns, until_ns, &sim.cores, &mut sim.shared);
     let mut ios = scheduled.take_ios();
     ios.sort_unstable();
-    let mut submissions = std::mem::take(&mut world.floor.submissions);
+    let mut submissions = std::mem::take(&mut sim.shared.submissions);
     submissions.sort_unstable();
     let later = submissions.split_off(submissions.partition_point(|submission| submission.at_ns < until_ns));
     let (mut ios, mut submissions) = (ios.iter().peekable(), submissions.iter().peekable());
     loop {
         match (ios.peek(), submissions.peek()) {
             (Some(io), Some(submission)) if (submission.at_ns, submission.core) < (io.at_ns, io.core) => {
-                submissions.next().into_iter().for_each(|submission| world.submit_any(submission));
+                submissions.next().into_iter().for_each(|submission| sim.submit_any(submission));
             }
-            (Some(_), _) => ios.next().into_iter().for_each(|io| world.submit_io(scheduled, io)),
-            (None, Some(_)) => submissions.next().into_iter().for_each(|submission| world.submit_any(submission)),
+            (Some(_), _) => ios.next().into_iter().for_each(|io| sim.submit_io(scheduled, io)),
+            (None, Some(_)) => submissions.next().into_iter().for_each(|submission| sim.submit_any(submission)),
             (None, None) => break,
         }
     }
-    world.floor.submissions = later;
+    sim.shared.submissions = later;
     if scheduled.halts(until_ns) {
-        scheduled.jobs.to_move_ns = world.drives.iter().map(Ssd::to_move_ns).max().unwrap_or(0);
+        scheduled.jobs.to_move_ns = sim.drives.iter().map(Ssd::to_move_ns).max().unwrap_or(0);
     }
-    scheduled.settle(until_ns, &mut world.cores, &mut world.floor);
+    scheduled.settle(until_ns, &mut sim.cores, &mut sim.shared);
 }
 
 /// What the thread of md gets before `until_ns`, and what it hands to drives by then, in the order of time with the rest.
 #[inline(never)]
-fn stripes(world: &mut World<'_>, until_ns: u64) {
-    let World { md, floor, .. } = world;
+fn stripes(sim: &mut Simulation<'_>, until_ns: u64) {
+    let Simulation { md, shared, .. } = sim;
     let Some(md) = md else { return };
-    let mut submissions = std::mem::take(&mut floor.submissions);
+    let mut submissions = std::mem::take(&mut shared.submissions);
     submissions.sort_unstable();
     submissions.retain(|submission| {
-        let stays = submission.at_ns >= until_ns || !floor.goes_through(md, submission);
+        let stays = submission.at_ns >= until_ns || !shared.goes_through(md, submission);
         if !stays {
             md.enter(*submission);
         }
@@ -254,54 +254,54 @@ fn stripes(world: &mut World<'_>, until_ns: u64) {
     });
     submissions.extend(std::iter::from_fn(|| md.pop(until_ns)));
     submissions.sort_unstable();
-    floor.submissions = submissions;
+    shared.submissions = submissions;
 }
 
 #[inline(never)]
-fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
-    let mut submissions = std::mem::replace(&mut world.floor.submissions, std::mem::take(&mut world.submissions));
-    let mut order = std::mem::take(&mut world.order);
+fn drives(sim: &mut Simulation<'_>, from_ns: u64, until_ns: u64) {
+    let mut submissions = std::mem::replace(&mut sim.shared.submissions, std::mem::take(&mut sim.submissions));
+    let mut order = std::mem::take(&mut sim.order);
     order.until(&submissions, from_ns, until_ns, |submission| (submission.at_ns, submission.core));
-    if world.submits_requests_only() {
-        order.places().for_each(|place| world.submit::<false>(&submissions[place]));
+    if sim.submits_requests_only() {
+        order.places().for_each(|place| sim.submit::<false>(&submissions[place]));
     } else {
-        order.places().for_each(|place| world.submit_any(&submissions[place]));
+        order.places().for_each(|place| sim.submit_any(&submissions[place]));
     }
-    world.floor.submissions.extend(order.later().map(|place| submissions[place]));
+    sim.shared.submissions.extend(order.later().map(|place| submissions[place]));
     submissions.clear();
-    world.submissions = submissions;
-    world.order = order;
+    sim.submissions = submissions;
+    sim.order = order;
 }
 
 /// Commands of I/O threads while something is capped, in the order of time with those that have waited.
 #[inline(never)] // the loop over windows is for what nobody caps
-fn capped(world: &mut World<'_>, until_ns: u64) {
-    let mut submissions = std::mem::take(&mut world.floor.submissions);
+fn capped(sim: &mut Simulation<'_>, until_ns: u64) {
+    let mut submissions = std::mem::take(&mut sim.shared.submissions);
     submissions.sort_unstable();
     let later = submissions.split_off(submissions.partition_point(|submission| submission.at_ns < until_ns));
-    let mut coming = submissions.iter().peekable();
+    let mut next_arrival = submissions.iter().peekable();
     loop {
-        let caps_ns = world.floor.caps.next_ns();
-        let comes_ns = coming.peek().map_or(u64::MAX, |submission| submission.at_ns);
+        let caps_ns = sim.shared.caps.next_ns();
+        let comes_ns = next_arrival.peek().map_or(u64::MAX, |submission| submission.at_ns);
         if caps_ns < until_ns && caps_ns <= comes_ns {
-            world.advance_caps();
-        } else if let Some(submission) = coming.next() {
-            world.offer(submission);
+            sim.advance_caps();
+        } else if let Some(submission) = next_arrival.next() {
+            sim.offer(submission);
         } else {
             break;
         }
     }
-    world.floor.submissions = later;
+    sim.shared.submissions = later;
 }
 
 #[inline(never)]
-fn network(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
-    let mut answers = std::mem::replace(&mut world.floor.answers, std::mem::take(&mut world.answers));
-    let mut order = std::mem::take(&mut world.order);
+fn network(sim: &mut Simulation<'_>, from_ns: u64, until_ns: u64) {
+    let mut answers = std::mem::replace(&mut sim.shared.answers, std::mem::take(&mut sim.answers));
+    let mut order = std::mem::take(&mut sim.order);
     order.until(&answers, from_ns, until_ns, |answer| (answer.at_ns, answer.core));
-    order.places().for_each(|place| world.answer(&answers[place]));
-    world.floor.answers.extend(order.later().map(|place| answers[place]));
+    order.places().for_each(|place| sim.answer(&answers[place]));
+    sim.shared.answers.extend(order.later().map(|place| answers[place]));
     answers.clear();
-    world.answers = answers;
-    world.order = order;
+    sim.answers = answers;
+    sim.order = order;
 }

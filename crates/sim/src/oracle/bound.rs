@@ -16,7 +16,7 @@
 //! with a price of its own (a Lagrange multiplier; every value gives a bound, a few are tried).
 
 use super::OracleError;
-use super::demand::{Plan, Span};
+use super::demand::{Span, WorkBounds};
 use super::limits::{LONGEST_NS, Limits, PPM};
 use super::prices::{Family, Prices, families};
 
@@ -47,7 +47,7 @@ pub(crate) struct Work {
 }
 
 /// What can be done in each span.
-pub(crate) fn works(plan: &Plan) -> Vec<Work> {
+pub(crate) fn works(plan: &WorkBounds) -> Vec<Work> {
     let mut before = plan.before;
     let each = |span: &Span| {
         let least_ns = span.least_ns.saturating_sub(before.most_ns);
@@ -62,7 +62,7 @@ pub(crate) fn works(plan: &Plan) -> Vec<Work> {
 ///
 /// # Errors
 /// If the cores cannot do the work, whatever they burn.
-pub fn lower_bound(all_limits: &[Limits], plan: &Plan) -> Result<Bound, OracleError> {
+pub fn lower_bound(all_limits: &[Limits], plan: &WorkBounds) -> Result<Bound, OracleError> {
     let works = works(plan);
     if works.iter().any(|work| work.length_ns > LONGEST_NS) {
         return Err(OracleError::LongSlot);

@@ -11,7 +11,7 @@ use std::fmt;
 use pilotlight_plant::SleepGoal;
 
 use super::bound::{Level, lower_bound};
-use super::demand::{Grain, Plan};
+use super::demand::{SlotLimits, WorkBounds};
 use super::ledger::{Lateness, Ledger, lateness};
 use super::limits::{Limits, States};
 use super::replay::{Fill, Replay, Schedule};
@@ -29,7 +29,7 @@ const MS: u64 = 1_000_000;
 
 /// What is asked of the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aim {
+pub struct BracketOptions {
     /// The sleep states.
     pub states: States,
     /// How much later than under static polling a request may be answered, in nanoseconds.
@@ -43,7 +43,7 @@ pub struct Aim {
     pub slot_ns: u64,
 }
 
-impl Aim {
+impl BracketOptions {
     /// No answer more than 200 us later, but for one in a hundred of the upper bound's; slots of at most 10 ms.
     #[must_use]
     pub fn new(states: States) -> Self {
@@ -55,7 +55,7 @@ impl Aim {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bracket {
     /// What was asked.
-    pub aim: Aim,
+    pub options: BracketOptions,
     /// Measured time in nanoseconds.
     pub measured_ns: u64,
     /// No schedule burns less, in microjoules.
@@ -99,11 +99,11 @@ impl fmt::Display for Bracket {
         let watts = |uj: u64| uj as f64 * 1e3 / self.measured_ns.max(1) as f64;
         let joules = |uj: i64| uj as f64 / 1e6;
         let us = |ns: u64| ns as f64 / 1e3;
-        let states = if self.aim.states.deep { "shallow and deep" } else { "shallow" };
+        let states = if self.options.states.deep { "shallow and deep" } else { "shallow" };
         writeln!(
             f,
             "oracle ({states} sleep, at most {:.0} us after static polling): {:.2} to {:.2} W (static polling {:.2} W)",
-            us(self.aim.epsilon_ns),
+            us(self.options.epsilon_ns),
             watts(self.lower_uj),
             watts(self.upper_uj),
             watts(self.static_uj),
@@ -133,12 +133,12 @@ impl fmt::Display for Bracket {
     }
 }
 
-/// The bracket of a scenario, asked as [`Aim::new`] does.
+/// The bracket of a scenario, asked as [`BracketOptions::new`] does.
 ///
 /// # Errors
 /// As [`bracket_of`].
 pub fn bracket(scenario: &Scenario, states: States) -> Result<Bracket, OracleError> {
-    bracket_of(scenario, Aim::new(states))
+    bracket_of(scenario, BracketOptions::new(states))
 }
 
 /// The bracket of a scenario.
@@ -146,20 +146,20 @@ pub fn bracket(scenario: &Scenario, states: States) -> Result<Bracket, OracleErr
 /// # Errors
 /// If the scenario is a closed loop or cannot be run, the machine's figures contradict each other, the cores cannot do the work, or a drive reaches its
 /// power ceiling under static polling.
-pub fn bracket_of(scenario: &Scenario, aim: Aim) -> Result<Bracket, OracleError> {
-    let question = Question::new(scenario, aim)?;
-    if question.base.outcome.capped_uj > 0 {
+pub fn bracket_of(scenario: &Scenario, options: BracketOptions) -> Result<Bracket, OracleError> {
+    let search = BracketSearch::new(scenario, options)?;
+    if search.base.outcome.capped_uj > 0 {
         return Err(OracleError::Ceiling);
     }
-    let bound = lower_bound(&question.limits, &question.plan)?;
-    let (found, utilisation_permille) = question.search(&bound)?;
-    let base = &question.base;
-    let floor = |deep| question.with_drives_uj(floor_uw(&scenario.machine, question.limits[0].units(), deep));
-    let lengths = question.plan.spans.iter().map(|span| span.length_ns);
+    let bound = lower_bound(&search.limits, &search.plan)?;
+    let (found, utilisation_permille) = search.search(&bound)?;
+    let base = &search.base;
+    let floor = |deep| search.with_drives_uj(floor_uw(&scenario.machine, search.limits[0].units(), deep));
+    let lengths = search.plan.spans.iter().map(|span| span.length_ns);
     Ok(Bracket {
-        aim,
+        options,
         measured_ns: base.outcome.measured_ns,
-        lower_uj: question.lower_uj(bound.least_fj),
+        lower_uj: search.lower_uj(bound.least_fj),
         upper_uj: found.outcome.energy.system_uj(),
         static_uj: base.outcome.energy.system_uj(),
         floor_shallow_uj: floor(false),
@@ -173,32 +173,32 @@ pub fn bracket_of(scenario: &Scenario, aim: Aim) -> Result<Bracket, OracleError>
 }
 
 /// A run and what was written down of it.
-struct Seen {
+struct RecordedRun {
     outcome: Outcome,
     ledger: Ledger,
 }
 
 /// A schedule's run.
-struct Found {
+struct ReplayedRun {
     outcome: Outcome,
     lateness: Lateness,
 }
 
 /// Everything that the bounds are worked out from.
-struct Question<'a> {
+struct BracketSearch<'a> {
     scenario: &'a Scenario,
-    aim: Aim,
+    options: BracketOptions,
     bin_ns: u64,
     limits: Vec<Limits>,
     /// Static polling.
-    base: Seen,
-    plan: Plan,
+    base: RecordedRun,
+    plan: WorkBounds,
     /// The warm-up.
-    before: Plan,
+    before: WorkBounds,
 }
 
-impl<'a> Question<'a> {
-    fn new(scenario: &'a Scenario, aim: Aim) -> Result<Self, OracleError> {
+impl<'a> BracketSearch<'a> {
+    fn new(scenario: &'a Scenario, options: BracketOptions) -> Result<Self, OracleError> {
         let connections = &scenario.workload.connections;
         if connections.iter().any(|connection| matches!(connection.request, Kind::Traced { .. })) {
             return Err(OracleError::Traced);
@@ -206,22 +206,22 @@ impl<'a> Question<'a> {
         if is_closed(scenario) {
             return Err(OracleError::Closed);
         }
-        let limits = Limits::of(&scenario.machine, &scenario.topology, aim.states)?;
+        let limits = Limits::of(&scenario.machine, &scenario.topology, options.states)?;
         let bin_ns = gcd(scenario.series_ns.max(1), MS);
         let all = Level { awake: limits[0].cores(), not_deep: limits[0].cores() };
-        let base = see(scenario, aim, bin_ns, Schedule::new(&[(0, all)], 0, MS, Vec::new(), Vec::new()))?;
-        let demand = base.ledger.demand(aim.epsilon_ns);
-        let least_ns = (4 * aim.epsilon_ns).next_multiple_of(bin_ns).max(bin_ns);
-        let grain = Grain { least_ns, most_ns: aim.slot_ns.max(least_ns) };
+        let base = run_recorded(scenario, options, bin_ns, Schedule::new(&[(0, all)], 0, MS, Vec::new(), Vec::new()))?;
+        let demand = base.ledger.demand(options.epsilon_ns);
+        let least_ns = (4 * options.epsilon_ns).next_multiple_of(bin_ns).max(bin_ns);
+        let grain = SlotLimits { least_ns, most_ns: options.slot_ns.max(least_ns) };
         let plan = demand.plan(scenario.warm_up_ns, grain);
         let mut before = demand;
         before.slots.truncate((scenario.warm_up_ns / bin_ns) as usize);
         let before = before.plan(0, grain);
-        Ok(Self { scenario, aim, bin_ns, limits, base, plan, before })
+        Ok(Self { scenario, options, bin_ns, limits, base, plan, before })
     }
 
     /// The replay with the fewest cores that is in time.
-    fn search(&self, bound: &Bound) -> Result<(Found, Option<u64>), OracleError> {
+    fn search(&self, bound: &Bound) -> Result<(ReplayedRun, Option<u64>), OracleError> {
         let mut best = None;
         let (mut from, mut to) = (0, UTILISATIONS_PERMILLE.len());
         while from < to {
@@ -245,15 +245,15 @@ impl<'a> Question<'a> {
         }
     }
 
-    fn replay(&self, schedule: Schedule) -> Result<Found, OracleError> {
-        let Seen { outcome, ledger } = see(self.scenario, self.aim, self.bin_ns, schedule)?;
-        let lateness = lateness(&self.base.ledger, &ledger, self.aim.epsilon_ns, self.scenario.duration_ns);
-        Ok(Found { outcome, lateness })
+    fn replay(&self, schedule: Schedule) -> Result<ReplayedRun, OracleError> {
+        let RecordedRun { outcome, ledger } = run_recorded(self.scenario, self.options, self.bin_ns, schedule)?;
+        let lateness = lateness(&self.base.ledger, &ledger, self.options.epsilon_ns, self.scenario.duration_ns);
+        Ok(ReplayedRun { outcome, lateness })
     }
 
     fn in_time(&self, late: &Lateness) -> bool {
         let delays = late.by_request.unwrap_or(late.by_rank);
-        u128::from(delays.late) * 1_000_000 <= u128::from(late.answers) * u128::from(self.aim.late_ppm)
+        u128::from(delays.late) * 1_000_000 <= u128::from(late.answers) * u128::from(self.options.late_ppm)
     }
 
     /// The counts of the cheapest path, or more where cores would be busier than `permille` of the time.
@@ -289,7 +289,7 @@ impl<'a> Question<'a> {
     /// follow at the next.
     fn lead_ns(&self) -> u64 {
         let capabilities = crate::engine::capabilities(self.scenario);
-        let goal = if self.aim.states.deep { SleepGoal::DEEPEST } else { SleepGoal::SHALLOWEST };
+        let goal = if self.options.states.deep { SleepGoal::DEEPEST } else { SleepGoal::SHALLOWEST };
         let wake_ns = capabilities.sleep_for(goal).map_or(0, |sleep| sleep.wake.ns());
         2 * self.bin_ns + wake_ns
     }
@@ -304,7 +304,7 @@ impl<'a> Question<'a> {
     /// shift out of the measured time. The simulator rounds each component of each entry of the series down.
     fn lower_uj(&self, least_fj: i128) -> u64 {
         let (begin_ns, end_ns) = (self.scenario.warm_up_ns, self.scenario.duration_ns);
-        let open = |at_ns| self.base.ledger.open_requests(at_ns, self.aim.epsilon_ns);
+        let open = |at_ns| self.base.ledger.open_requests(at_ns, self.options.epsilon_ns);
         let most_nj = most_drive_nj(self.scenario);
         let edges_uj = (u128::from(open(begin_ns) + open(end_ns)) * u128::from(most_nj) / 1_000) as u64;
         let rounded_uj = 3 * (end_ns - begin_ns) / self.scenario.series_ns;
@@ -314,11 +314,16 @@ impl<'a> Question<'a> {
 }
 
 /// Runs a schedule.
-fn see(scenario: &Scenario, aim: Aim, bin_ns: u64, schedule: Schedule) -> Result<Seen, OracleError> {
-    let mut ledger = Ledger::new(scenario, bin_ns, aim.each_request);
+fn run_recorded(
+    scenario: &Scenario,
+    options: BracketOptions,
+    bin_ns: u64,
+    schedule: Schedule,
+) -> Result<RecordedRun, OracleError> {
+    let mut ledger = Ledger::new(scenario, bin_ns, options.each_request);
     let outcome = crate::run_traced(scenario, Box::new(Replay::new(schedule)), &mut ledger)
         .map_err(|error| OracleError::Run(error.to_string()))?;
-    Ok(Seen { outcome, ledger })
+    Ok(RecordedRun { outcome, ledger })
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

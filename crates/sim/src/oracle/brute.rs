@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::bound::{Level, Program, Work, lower_bound, works};
 use super::prices::{families, line, unit_ppm, unit_uw};
-use super::{Limits, OracleError, Plan, Span, States, UnitPower};
+use super::{Limits, OracleError, Span, States, UnitPower, WorkBounds};
 
 /// What a core does in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
+enum CoreAction {
     Works,
     /// Burns as if it worked; so many steps more.
     Wakes(u64),
@@ -23,7 +23,7 @@ struct Case {
     step_ns: u64,
     /// Steps of each span.
     steps: Vec<u64>,
-    plan: Plan,
+    plan: WorkBounds,
 }
 
 impl Case {
@@ -31,30 +31,30 @@ impl Case {
         (self.limits.shallow_exit_ns / self.step_ns, self.limits.deep_exit_ns / self.step_ns)
     }
 
-    fn may_follow(&self, before: Does, after: Does) -> bool {
+    fn may_follow(&self, before: CoreAction, after: CoreAction) -> bool {
         let (shallow, deep) = self.exits();
-        let wakes = |steps: u64| if steps == 0 { Does::Works } else { Does::Wakes(steps - 1) };
+        let wakes = |steps: u64| if steps == 0 { CoreAction::Works } else { CoreAction::Wakes(steps - 1) };
         match before {
-            Does::Works => !matches!(after, Does::Wakes(_)),
-            Does::Wakes(left) => after == wakes(left),
-            Does::Shallow => matches!(after, Does::Shallow | Does::Deep) || after == wakes(shallow),
-            Does::Deep => after == Does::Deep || after == wakes(deep),
+            CoreAction::Works => !matches!(after, CoreAction::Wakes(_)),
+            CoreAction::Wakes(left) => after == wakes(left),
+            CoreAction::Shallow => matches!(after, CoreAction::Shallow | CoreAction::Deep) || after == wakes(shallow),
+            CoreAction::Deep => after == CoreAction::Deep || after == wakes(deep),
         }
     }
 
     /// Everything that one core can do over all steps. A wake-up may have begun before the first.
-    fn histories(&self, is_main: bool) -> Vec<Vec<Does>> {
-        let mut all = vec![Does::Works];
+    fn histories(&self, is_main: bool) -> Vec<Vec<CoreAction>> {
+        let mut all = vec![CoreAction::Works];
         if !is_main {
-            all.push(Does::Shallow);
-            all.extend((0..self.exits().0).map(Does::Wakes));
+            all.push(CoreAction::Shallow);
+            all.extend((0..self.exits().0).map(CoreAction::Wakes));
         }
         if !is_main && self.limits.states.deep {
-            all.push(Does::Deep);
-            all.extend((0..self.exits().1).map(Does::Wakes));
+            all.push(CoreAction::Deep);
+            all.extend((0..self.exits().1).map(CoreAction::Wakes));
         }
         all.dedup();
-        let mut histories: Vec<Vec<Does>> = all.iter().map(|&first| vec![first]).collect();
+        let mut histories: Vec<Vec<CoreAction>> = all.iter().map(|&first| vec![first]).collect();
         for _ in 1..self.steps.iter().sum::<u64>() {
             histories = histories
                 .iter()
@@ -74,28 +74,28 @@ impl Case {
     }
 
     /// Watts and capacity of one step. Cores are numbered pairs first.
-    fn step(&self, does: &[Does]) -> (i128, i128) {
+    fn step(&self, does: &[CoreAction]) -> (i128, i128) {
         let pairs = usize::from(self.limits.pairs);
         let mut uw = i128::from(self.limits.power.fixed_uw);
         let (mut ppm, mut any) = (0, false);
         let (paired, single) = does.split_at(2 * pairs);
         for unit in paired.chunks(2).chain(single.chunks(1)) {
-            let count = |which: fn(&Does) -> bool| unit.iter().filter(|does| which(does)).count() as i128;
-            let awake = count(|does| matches!(does, Does::Works | Does::Wakes(_)));
-            let not_deep = count(|does| *does != Does::Deep);
+            let count = |which: fn(&CoreAction) -> bool| unit.iter().filter(|does| which(does)).count() as i128;
+            let awake = count(|does| matches!(does, CoreAction::Works | CoreAction::Wakes(_)));
+            let not_deep = count(|does| *does != CoreAction::Deep);
             uw += unit_uw(&self.limits, (awake, not_deep));
-            ppm += unit_ppm(&self.limits, count(|does| *does == Does::Works));
+            ppm += unit_ppm(&self.limits, count(|does| *does == CoreAction::Works));
             any |= not_deep > 0;
         }
         (uw + if any { i128::from(self.limits.power.package_uw) } else { 0 }, ppm)
     }
 
     /// The energy of a schedule, if it does the work in time. What arrives in a span is there from its beginning.
-    fn energy(&self, schedule: &[&Vec<Does>]) -> Option<i128> {
+    fn energy(&self, schedule: &[&Vec<CoreAction>]) -> Option<i128> {
         let (mut done, mut fj, mut at) = (i128::from(self.plan.before.most_ns) * 1_000_000, 0, 0);
         for (span, &steps) in self.plan.spans.iter().zip(&self.steps) {
             for step in at..at + steps as usize {
-                let does: Vec<Does> = schedule.iter().map(|history| history[step]).collect();
+                let does: Vec<CoreAction> = schedule.iter().map(|history| history[step]).collect();
                 let (uw, ppm) = self.step(&does);
                 fj += uw * i128::from(self.step_ns);
                 done = (done + ppm * i128::from(self.step_ns)).min(i128::from(span.most_ns) * 1_000_000);
@@ -111,7 +111,7 @@ impl Case {
     /// The least energy of all schedules.
     fn least(&self) -> Option<i128> {
         let main = if self.limits.main_paired { 0 } else { usize::from(self.limits.cores()) - 1 };
-        let each: Vec<Vec<Vec<Does>>> = (0..usize::from(self.limits.cores()))
+        let each: Vec<Vec<Vec<CoreAction>>> = (0..usize::from(self.limits.cores()))
             .map(|core| self.histories(core == main && !self.limits.states.main_rests))
             .collect();
         let mut least: Option<i128> = None;
@@ -120,7 +120,12 @@ impl Case {
         least
     }
 
-    fn every<'a>(&self, each: &'a [Vec<Vec<Does>>], schedule: &mut Vec<&'a Vec<Does>>, least: &mut Option<i128>) {
+    fn every<'a>(
+        &self,
+        each: &'a [Vec<Vec<CoreAction>>],
+        schedule: &mut Vec<&'a Vec<CoreAction>>,
+        least: &mut Option<i128>,
+    ) {
         let Some((first, rest)) = each.split_first() else {
             let energy = self.energy(schedule);
             *least = [*least, energy].into_iter().flatten().min();
@@ -182,7 +187,8 @@ fn any_case() -> impl Strategy<Value = Case> {
     (any_limits(), prop::collection::vec((1..=2_u64, 0..=1_000_u64), 1..=3), 0..=150_u64, 0..=60_u64).prop_map(
         |(limits, spans, slack_ns, before_ns)| {
             let room = if limits.cores() == 3 { 4 } else { 6 };
-            let mut plan = Plan { before: Span { length_ns: 0, least_ns: 0, most_ns: before_ns }, spans: Vec::new() };
+            let mut plan =
+                WorkBounds { before: Span { length_ns: 0, least_ns: 0, most_ns: before_ns }, spans: Vec::new() };
             let (mut most_ns, mut steps) = (before_ns, Vec::new());
             for (count, permille) in spans {
                 if steps.iter().sum::<u64>() + count > room {
@@ -214,7 +220,7 @@ fn exact_case() -> impl Strategy<Value = Case> {
             power,
             ..limits
         };
-        let mut plan = Plan::default();
+        let mut plan = WorkBounds::default();
         let mut done = 0;
         for count in std::iter::once(singles).chain(counts) {
             done += u64::from(count.min(singles)) * STEP_NS;
@@ -275,8 +281,8 @@ proptest! {
             {
                 continue;
             }
-            let does = |kind: &u32| [Does::Works, Does::Wakes(0), Does::Wakes(0), Does::Shallow, Does::Deep][*kind as usize];
-            let case = Case { limits, step_ns: 1, steps: Vec::new(), plan: Plan::default() };
+            let does = |kind: &u32| [CoreAction::Works, CoreAction::Wakes(0), CoreAction::Wakes(0), CoreAction::Shallow, CoreAction::Deep][*kind as usize];
+            let case = Case { limits, step_ns: 1, steps: Vec::new(), plan: WorkBounds::default() };
             let (uw, ppm) = case.step(&kinds.iter().map(does).collect::<Vec<_>>());
             let count = |these: &[u32]| kinds.iter().filter(|kind| these.contains(kind)).count() as i128;
             let package = if does_all(&kinds, 4) { 0 } else { line.package_uw };
@@ -305,7 +311,7 @@ fn too_much_work_is_named() {
         power: UnitPower { fixed_uw: 1, package_uw: 0, not_deep_uw: 1, alone_uw: 1, both_uw: 2 },
     };
     let span = |work| Span { length_ns: 100, least_ns: work, most_ns: work };
-    let plan = Plan { before: Span::default(), spans: vec![span(200), span(401)] };
+    let plan = WorkBounds { before: Span::default(), spans: vec![span(200), span(401)] };
     assert_eq!(lower_bound(&[limits], &plan), Err(OracleError::TooMuch { slot: 1 }));
-    assert_eq!(lower_bound(&[limits], &Plan::default()), Err(OracleError::NoSlots));
+    assert_eq!(lower_bound(&[limits], &WorkBounds::default()), Err(OracleError::NoSlots));
 }

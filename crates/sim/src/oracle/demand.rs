@@ -33,14 +33,14 @@ pub struct Span {
 
 /// The spans of a measured time, and what held when it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct WorkBounds {
     /// What must and what can have been done before, as the end of a span of no length.
     pub before: Span,
     /// The spans, in the order of time.
     pub spans: Vec<Span>,
 }
 
-impl Plan {
+impl WorkBounds {
     /// Work that must be done in the measured time, in nanoseconds of a core.
     #[must_use]
     pub fn due_ns(&self) -> u64 {
@@ -56,7 +56,7 @@ impl Plan {
 
 /// How slots are gathered into spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grain {
+pub struct SlotLimits {
     /// A span is at least so long, in nanoseconds.
     pub least_ns: u64,
     /// And at most so long, in nanoseconds.
@@ -78,11 +78,11 @@ impl Demand {
     /// The slots gathered into spans: one ends where the next slot's work differs from its own mean by more than a core, once it has
     /// the least length, or at the most length. What must be done by an end is what static polling had done at the
     /// last end of a slot that is epsilon or more before it: never too much. Slots that begin before `from_ns` are no part of a span;
-    /// what they leave is in [`Plan::before`].
+    /// what they leave is in [`WorkBounds::before`].
     #[must_use]
-    pub fn plan(&self, from_ns: u64, grain: Grain) -> Plan {
-        let mut plan = Plan::default();
-        let (mut due, mut now_ns, mut arrived) = (Due::new(self), 0, 0);
+    pub fn plan(&self, from_ns: u64, grain: SlotLimits) -> WorkBounds {
+        let mut plan = WorkBounds::default();
+        let (mut due, mut now_ns, mut arrived) = (DueWork::new(self), 0, 0);
         let (mut length_ns, mut work_ns) = (0, 0);
         for (index, slot) in self.slots.iter().enumerate() {
             let is_before = now_ns < from_ns;
@@ -113,7 +113,7 @@ fn differs(work_ns: u64, length_ns: u64, next: &Slot) -> bool {
 }
 
 /// What static polling had done some time ago.
-struct Due<'a> {
+struct DueWork<'a> {
     slots: std::slice::Iter<'a, Slot>,
     next: Option<&'a Slot>,
     epsilon_ns: u64,
@@ -121,7 +121,7 @@ struct Due<'a> {
     done_ns: u64,
 }
 
-impl<'a> Due<'a> {
+impl<'a> DueWork<'a> {
     fn new(demand: &'a Demand) -> Self {
         let mut slots = demand.slots.iter();
         let next = slots.next();
@@ -148,23 +148,23 @@ mod tests {
 
     #[test]
     fn what_is_due_is_what_was_done_epsilon_ago() {
-        let spans = demand(&[5, 6, 7, 8], 10).plan(0, Grain { least_ns: 10, most_ns: 10 }).spans;
+        let spans = demand(&[5, 6, 7, 8], 10).plan(0, SlotLimits { least_ns: 10, most_ns: 10 }).spans;
         let expected = [(0, 5), (5, 11), (11, 18), (18, 26)];
         assert_eq!(spans.iter().map(|span| (span.least_ns, span.most_ns)).collect::<Vec<_>>(), expected);
-        let spans = demand(&[5, 6, 7, 8], 1).plan(0, Grain { least_ns: 10, most_ns: 10 }).spans;
+        let spans = demand(&[5, 6, 7, 8], 1).plan(0, SlotLimits { least_ns: 10, most_ns: 10 }).spans;
         assert_eq!(spans.iter().map(|span| span.least_ns).collect::<Vec<_>>(), [0, 5, 11, 18]);
     }
 
     #[test]
     fn a_span_ends_where_the_load_turns() {
-        let spans = demand(&[5, 5, 5, 45, 45, 5, 5, 5, 5], 0).plan(0, Grain { least_ns: 20, most_ns: 30 }).spans;
+        let spans = demand(&[5, 5, 5, 45, 45, 5, 5, 5, 5], 0).plan(0, SlotLimits { least_ns: 20, most_ns: 30 }).spans;
         assert_eq!(spans.iter().map(|span| span.length_ns).collect::<Vec<_>>(), [30, 20, 30, 10]);
         assert_eq!(spans.last().map(|span| (span.least_ns, span.most_ns)), Some((125, 125)));
     }
 
     #[test]
     fn what_was_before_the_measured_time_is_kept_apart() {
-        let plan = demand(&[5, 6, 7, 8], 10).plan(20, Grain { least_ns: 10, most_ns: 10 });
+        let plan = demand(&[5, 6, 7, 8], 10).plan(20, SlotLimits { least_ns: 10, most_ns: 10 });
         assert_eq!(plan.before, Span { length_ns: 0, least_ns: 5, most_ns: 11 });
         assert_eq!((plan.spans.len(), plan.length_ns(), plan.due_ns()), (2, 20, 7));
     }
@@ -188,7 +188,7 @@ mod tests {
                 Slot { length_ns, work_ns, done_static_ns }
             });
             let demand = Demand { slots: slots.collect(), epsilon_ns };
-            let plan = demand.plan(from_ns, Grain { least_ns, most_ns: 2 * least_ns });
+            let plan = demand.plan(from_ns, SlotLimits { least_ns, most_ns: 2 * least_ns });
             let all: u64 = demand.slots.iter().map(|slot| slot.length_ns).sum();
             let mut at_ns = all - plan.length_ns();
             for span in std::iter::once(&plan.before).chain(&plan.spans) {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::demand::{Demand, Slot};
 use crate::machine::PollCosts;
 use crate::scenario::{Connection, Kind, Scenario};
-use crate::trace::{Record, What};
+use crate::trace::{Record, RecordKind};
 
 /// Requests and their work in each bin of a run.
 #[derive(Debug)]
@@ -88,12 +88,12 @@ impl Ledger {
 
     fn take(&mut self, record: Record) {
         let connection = (record.a >> 40) as usize;
-        match record.what {
-            What::Arrived => {
+        match record.kind {
+            RecordKind::Arrived => {
                 self.threads[record.b as usize] += 1;
                 count(&mut self.arrived, record.at_ns / self.bin_ns, self.work_ns[connection]);
             }
-            What::Received => {
+            RecordKind::Received => {
                 let left_ns = record.at_ns.saturating_sub(self.half_trip_ns);
                 count(&mut self.answered, left_ns / self.bin_ns, self.work_ns[connection]);
                 self.answers_ns.push(record.at_ns);

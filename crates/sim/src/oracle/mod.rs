@@ -48,7 +48,7 @@
 //!
 //! **The upper bound.** The cheapest path of levels becomes a schedule ([`Replay`]). Its counts are raised until no core is busy for more
 //! than a share of a slot, since cores with exactly enough work have endless queues. The largest share is used at which the n-th
-//! answer is at most epsilon later than static polling's n-th, except for a share of the answers ([`Aim`]). Where a profile does not let cores rest
+//! answer is at most epsilon later than static polling's n-th, except for a share of the answers ([`BracketOptions`]). Where a profile does not let cores rest
 //! deep by command, the schedule of [`States::ALL`] uses shallow sleep, and the main core never sleeps in it, so that with `main_rests` the
 //! bounds are about a core apart.
 //!
@@ -68,8 +68,8 @@ mod prices;
 mod replay;
 
 pub use bound::{Bound, Level, lower_bound};
-pub use bracket::{Aim, Bracket, UTILISATIONS_PERMILLE, bracket, bracket_of};
-pub use demand::{Demand, Grain, Plan, Slot, Span};
+pub use bracket::{Bracket, BracketOptions, UTILISATIONS_PERMILLE, bracket, bracket_of};
+pub use demand::{Demand, Slot, SlotLimits, Span, WorkBounds};
 pub use ledger::{Delays, Lateness};
 pub use limits::{Limits, States, UnitPower};
 pub use replay::{Change, Fill, Replay, Schedule};

@@ -97,7 +97,7 @@ pub struct Replay {
     next: usize,
     homes: Vec<CoreId>,
     /// What each core has been told: how deep to sleep, or to be awake.
-    told: Vec<Option<SleepGoal>>,
+    commanded: Vec<Option<SleepGoal>>,
     /// From when on each core can take I/O threads, in nanoseconds.
     ready_ns: Vec<u64>,
     capabilities: Capabilities,
@@ -115,7 +115,7 @@ impl Replay {
             schedule,
             next: 0,
             homes: Vec::new(),
-            told: Vec::new(),
+            commanded: Vec::new(),
             ready_ns: Vec::new(),
             capabilities: Capabilities::default(),
             refused: false,
@@ -151,8 +151,8 @@ impl Replay {
             let shallow = place < usize::from(level.not_deep);
             let goal = if shallow { SleepGoal::SHALLOWEST } else { SleepGoal::DEEPEST };
             self.ready_ns[core.index()] = 0;
-            if self.told[core.index()] != Some(goal) {
-                self.told[core.index()] = Some(goal);
+            if self.commanded[core.index()] != Some(goal) {
+                self.commanded[core.index()] = Some(goal);
                 out.push(Command::Sleep { core, goal });
             }
         }
@@ -164,7 +164,7 @@ impl Replay {
         if *ready_ns <= now_ns {
             *ready_ns = 0;
         }
-        let Some(goal) = self.told[core.index()].take() else { return };
+        let Some(goal) = self.commanded[core.index()].take() else { return };
         out.push(Command::Wake { core });
         let Some(sleep) = self.capabilities.sleep_for(goal) else { return };
         if sleep.wake.ns() > AT_ONCE_NS {
@@ -223,7 +223,7 @@ impl Policy for Replay {
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         self.homes = start.homes.to_vec();
-        self.told = vec![None; start.topology.len()];
+        self.commanded = vec![None; start.topology.len()];
         self.ready_ns = vec![0; start.topology.len()];
         self.capabilities = start.capabilities.clone();
         self.schedule.loads.resize(self.homes.len(), 0);
@@ -236,7 +236,7 @@ impl Policy for Replay {
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
         if let Command::Sleep { core, .. } = *command {
-            self.told[core.index()] = None;
+            self.commanded[core.index()] = None;
             self.refused = true;
         }
     }

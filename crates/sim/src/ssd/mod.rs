@@ -30,8 +30,8 @@ mod stage_model;
 mod stages;
 
 pub use model::{DrivePower, Flash, Front, Gc, Placement, Program, Service, SsdModel, SsdModelError};
-pub use stage_model::{Cache, Controller, DriveEnergy, DriveState, IdleState, Rest, Slow};
-pub use stages::{Doing, Span};
+pub use stage_model::{Cache, Controller, DriveEnergy, DriveState, IdleState, Rest, SlowReads};
+pub use stages::{AutonomousActivity, Span};
 
 use crate::rng;
 use collect::Writer;

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::stage_model::{Cache, Controller, DriveEnergy, DriveState, IdleState, Rest, Slow};
+use super::stage_model::{Cache, Controller, DriveEnergy, DriveState, IdleState, Rest, SlowReads};
 
 /// A drive: what `profiles/ssd/NAME.toml` says.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -46,7 +46,7 @@ pub struct SsdModel {
     pub idle: Vec<IdleState>,
     /// Page reads that take longer. Without it none do.
     #[serde(default)]
-    pub slow: Option<Slow>,
+    pub slow: Option<SlowReads>,
     /// What it takes by state and byte. Without it the machine's figures for all drives hold.
     #[serde(default)]
     pub energy: Option<DriveEnergy>,

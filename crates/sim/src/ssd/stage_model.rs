@@ -127,7 +127,7 @@ pub struct DriveState {
 /// Page reads that take longer (they are read again, at another voltage): the tail of a drive that nobody else uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Slow {
+pub struct SlowReads {
     /// How many of a million.
     pub pages_ppm: u64,
     /// How much longer on the mean (exponential).

@@ -11,13 +11,13 @@ use super::collect::Writer;
 use super::model::SsdModel;
 use super::pages::Pages;
 use super::programs::Programs;
-use super::stage_model::{Cache, Controller, DriveState, IdleState, Rest, Slow};
+use super::stage_model::{Cache, Controller, DriveState, IdleState, Rest, SlowReads};
 use super::{Activity, Die, Op, Request, Ssd, exponential_ns, time_of};
 use crate::rng::{self, Draws};
 
 /// What a drive does without being asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum AutonomousActivity {
     /// It moves what was written.
     Moves,
     /// It rests by itself.
@@ -28,7 +28,7 @@ pub enum Doing {
     Idles(u8),
 }
 
-impl Doing {
+impl AutonomousActivity {
     /// As a number of a trace: 0 to 2 for the first three, 3 and more for idle states.
     #[must_use]
     pub fn code(self) -> u64 {
@@ -45,7 +45,7 @@ impl Doing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// What.
-    pub doing: Doing,
+    pub activity: AutonomousActivity,
     /// From when on, in nanoseconds.
     pub from_ns: u64,
     /// Until when.
@@ -57,7 +57,7 @@ pub(super) struct Stages {
     controller: Option<Controller>,
     cache: Option<Cache>,
     rest: Option<Rest>,
-    slow: Option<Slow>,
+    slow: Option<SlowReads>,
     states: Vec<DriveState>,
     state: DriveState,
     /// All idle states, and how many of them it may enter.
@@ -135,7 +135,7 @@ impl Stages {
         }
         self.known_ns = now_ns;
         let (moves_ns, moved_ns) = self.moving(from_ns);
-        self.span(Doing::Moves, moves_ns, moved_ns.min(now_ns), known_ns);
+        self.span(AutonomousActivity::Moves, moves_ns, moved_ns.min(now_ns), known_ns);
         if self.idles > 0 {
             return self.idle_since(from_ns, moved_ns, now_ns, known_ns);
         }
@@ -143,8 +143,8 @@ impl Stages {
         let rests_ns = (from_ns + rest.after_ns).max(moved_ns);
         let sleeps_ns =
             if self.autonomous { (from_ns + rest.asleep_after_ns).max(rests_ns).min(now_ns) } else { now_ns };
-        self.span(Doing::Rests, rests_ns, sleeps_ns, known_ns);
-        self.span(Doing::Sleeps, sleeps_ns, now_ns, known_ns);
+        self.span(AutonomousActivity::Rests, rests_ns, sleeps_ns, known_ns);
+        self.span(AutonomousActivity::Sleeps, sleeps_ns, now_ns, known_ns);
     }
 
     /// The idle states from when it is free, or has moved everything, until `now_ns`.
@@ -153,7 +153,7 @@ impl Stages {
             let begin_ns = (free_ns + self.idle[state].after_ns).max(moved_ns);
             let next = self.idle[..self.idles].get(state + 1);
             let end_ns = next.map_or(now_ns, |next| (free_ns + next.after_ns).max(moved_ns).min(now_ns));
-            self.span(Doing::Idles(state as u8), begin_ns, end_ns, known_ns);
+            self.span(AutonomousActivity::Idles(state as u8), begin_ns, end_ns, known_ns);
         }
     }
 
@@ -163,10 +163,10 @@ impl Stages {
         (begin_ns, begin_ns + self.to_move_ns())
     }
 
-    fn span(&mut self, doing: Doing, from_ns: u64, to_ns: u64, known_ns: u64) {
+    fn span(&mut self, activity: AutonomousActivity, from_ns: u64, to_ns: u64, known_ns: u64) {
         let from_ns = from_ns.max(known_ns);
         if from_ns < to_ns {
-            self.spans.push(Span { doing, from_ns, to_ns });
+            self.spans.push(Span { activity, from_ns, to_ns });
         }
     }
 

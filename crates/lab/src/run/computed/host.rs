@@ -18,7 +18,7 @@ use crate::simulated::host::{self, Host, HostError, Load};
 use pilotlight_actuators::Machine;
 use pilotlight_results::values::{self, About};
 use pilotlight_sensors::{Domain, Recording};
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::audit::TraceAuditor;
 use pilotlight_sim::jobs::Scheduler;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
@@ -121,13 +121,13 @@ fn run(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
     Ok((scenario, outcome))
 }
 
-/// The same, held to the laws of the simulator ([`pilotlight_sim::accountant::Law`]).
+/// The same, held to the laws of the simulator ([`pilotlight_sim::audit::Law`]).
 fn audited(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
     let scenario = host.scenario(load);
-    let mut accountant = Accountant::new(&scenario);
-    let outcome = pilotlight_sim::run_traced(&scenario, policy()?, &mut accountant);
+    let mut auditor = TraceAuditor::new(&scenario);
+    let outcome = pilotlight_sim::run_traced(&scenario, policy()?, &mut auditor);
     let outcome = outcome.map_err(|error| refused(error.to_string()))?;
-    accountant.finish(&outcome).map_err(|broken| refused(audit::words(&broken)))?;
+    auditor.finish(&outcome).map_err(|broken| refused(audit::words(&broken)))?;
     Ok((scenario, outcome))
 }
 

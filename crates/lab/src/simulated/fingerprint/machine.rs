@@ -1,13 +1,13 @@
 //! The values of a simulated server and of its drives; of a host with one drive, and of jobs on it.
 
-use pilotlight_sim::jobs::{Job, JobCosts, Scheduler, Way};
+use pilotlight_sim::jobs::{IoMethod, Job, JobCosts, Scheduler};
 use pilotlight_sim::machine::{
     ByState, DirectorCosts, Family, Governor, Hotplug, KernelCosts, Limits, Machine, Network, PollCosts, Power,
     ScheduledPower, SleepCosts, Speed,
 };
 use pilotlight_sim::ssd::{
     Cache, Controller, DriveEnergy, DrivePower, DriveState, Flash, Front, Gc, IdleState, Placement, Program, Rest,
-    Service, Slow, SsdModel,
+    Service, SlowReads, SsdModel,
 };
 
 use super::{Encode, Values, values};
@@ -47,7 +47,7 @@ values!(Cache: buffer_bytes, cache_bytes, full_bytes_per_s, map_reads, gc_after_
 values!(DriveState: read_bytes_per_s, write_bytes_per_s, gc_bytes_per_s, gc_uw; but name);
 values!(Rest: after_ns, wake_ns, asleep_after_ns);
 values!(IdleState: after_ns, wake_ns, uw; but name);
-values!(Slow: pages_ppm, mean_ns);
+values!(SlowReads: pages_ppm, mean_ns);
 values!(DrivePower: most_load_uw);
 values!(DriveEnergy: awake_uw, rest_uw, asleep_uw, read_pj_per_byte, write_pj_per_byte);
 values!(
@@ -99,12 +99,12 @@ impl Encode for Host {
 
 values!(Load: job, jobs, drive_state, drive_autonomous, ramp_ns, duration_ns, after_ns, seed; added 1 beside = Vec::new());
 values!(
-    Job: background, quota, way, depth, drive, bytes, sequential, writes_ppm, scheduler, cpu_ns, think_after, think_ns, think_spin_ns;
+    Job: background, quota, method, depth, drive, bytes, sequential, writes_ppm, scheduler, cpu_ns, think_after, think_ns, think_spin_ns;
     but cores, helper;
     added 1 write_cpu_ns = None, 2 hits_ppm = 0, 3 write_hits_ppm = 0, 4 fetches = false, 5 adds = 0, 6 backlog_ppm = 0, 7 stalls_bytes = 0
 );
 
-impl Encode for Way {
+impl Encode for IoMethod {
     fn encode(&self, out: &mut Values) {
         out.choice(match self {
             Self::Interrupt => 0,

@@ -53,8 +53,8 @@ fn outcome() -> Outcome {
         capped_uj: 0,
         series,
         decisions: Decisions {
-            asked: 40,
-            judged: 1_000,
+            policy_calls: 40,
+            surge_checks: 1_000,
             moves: 6,
             sleeps: 3,
             switches: 1_200,

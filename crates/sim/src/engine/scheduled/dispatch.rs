@@ -18,8 +18,8 @@
 
 use std::collections::VecDeque;
 
-use super::task::{Class, Cpu, Does, Ended, Group, Hardware, Piece, Rest, Running, State, Task, Turn, Used};
-use crate::engine::floor::scaled;
+use super::task::{Class, Cpu, CpuActivity, Ended, Group, Hardware, Piece, Rest, Running, State, Task, Turn, Used};
+use crate::engine::shared::scaled;
 
 /// All CPUs and tasks; `T` is what a piece leads to.
 #[derive(Clone, Debug)]
@@ -39,8 +39,14 @@ pub(crate) struct Dispatch<T> {
 impl<T: Copy> Dispatch<T> {
     /// CPUs that rest, by their siblings.
     pub(crate) fn new(siblings: Vec<Option<usize>>, hardware: Hardware) -> Self {
-        let cpu =
-            |sibling| Cpu { running: None, held: None, rest: Rest::Undecided(0), does: None, factor: 1 << 16, sibling };
+        let cpu = |sibling| Cpu {
+            running: None,
+            held: None,
+            rest: Rest::Undecided(0),
+            activity: None,
+            factor: 1 << 16,
+            sibling,
+        };
         Self {
             hardware,
             by_cpu: vec![Vec::new(); siblings.len()],
@@ -198,7 +204,7 @@ impl<T: Copy> Dispatch<T> {
         }
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].rest == Rest::Light {
-                self.turn(now_ns, cpu, Does::RestsDeeply);
+                self.turn(now_ns, cpu, CpuActivity::IdlesDeep);
                 self.cpus[cpu].rest = Rest::Deep;
             }
         }
@@ -216,7 +222,7 @@ impl<T: Copy> Dispatch<T> {
     pub(crate) fn decide(&mut self, cpu: usize, deep: bool) {
         let Rest::Undecided(since_ns) = self.cpus[cpu].rest else { return };
         self.cpus[cpu].rest = if deep { Rest::Deep } else { Rest::Light };
-        self.turn(since_ns, cpu, if deep { Does::RestsDeeply } else { Does::RestsLightly });
+        self.turn(since_ns, cpu, if deep { CpuActivity::IdlesDeep } else { CpuActivity::IdlesShallow });
     }
 
     /// Counts the time of what runs until then.
@@ -354,7 +360,7 @@ impl<T: Copy> Dispatch<T> {
         let granted_ns = grant_ns.map_or(u64::MAX, |grant_ns| begins_ns + grant_ns);
         self.cpus[cpu].running = Some(Running { task, begins_ns, ends_ns, granted_ns, counted_ns: begins_ns, looks });
         (self.tasks[task].state, self.tasks[task].last) = (State::Runs(cpu), cpu);
-        self.turn(begins_ns, cpu, if looks { Does::Looks } else { Does::Works });
+        self.turn(begins_ns, cpu, if looks { CpuActivity::Spins } else { CpuActivity::Works });
         true
     }
 
@@ -410,15 +416,15 @@ impl<T: Copy> Dispatch<T> {
             Rest::Deep => self.hardware.deep_exit_ns,
         };
         if rest == Rest::Deep {
-            self.turn(now_ns, cpu, Does::RestsLightly);
+            self.turn(now_ns, cpu, CpuActivity::IdlesShallow);
         }
         if early { 0 } else { exit_ns }
     }
 
-    fn turn(&mut self, at_ns: u64, cpu: usize, does: Does) {
-        if self.cpus[cpu].does != Some(does) {
-            self.cpus[cpu].does = Some(does);
-            self.turns.push(Turn { at_ns, cpu, does });
+    fn turn(&mut self, at_ns: u64, cpu: usize, activity: CpuActivity) {
+        if self.cpus[cpu].activity != Some(activity) {
+            self.cpus[cpu].activity = Some(activity);
+            self.turns.push(Turn { at_ns, cpu, activity });
         }
     }
 }

@@ -164,8 +164,11 @@ fn work_that_is_looked_for_ends_when_it_is_there() {
     assert_eq!((ended.at_ns, ended.then), (1_505, 7));
     dispatch.release(1_505, 0, false);
     assert_eq!(dispatch.undecided().collect::<Vec<_>>(), [(0, 1_505)]);
-    let does: Vec<_> = dispatch.turns.iter().map(|turn| (turn.at_ns, turn.does)).collect();
-    assert_eq!(does, [(0, Does::RestsDeeply), (1_000, Does::RestsLightly), (1_300, Does::Looks)]);
+    let activity: Vec<_> = dispatch.turns.iter().map(|turn| (turn.at_ns, turn.activity)).collect();
+    assert_eq!(
+        activity,
+        [(0, CpuActivity::IdlesDeep), (1_000, CpuActivity::IdlesShallow), (1_300, CpuActivity::Spins)]
+    );
 }
 
 #[test]

@@ -14,23 +14,24 @@ mod dispatch;
 mod naive;
 mod program;
 mod split;
+mod submit;
 mod task;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::core::Core;
-use super::floor::{Change, Floor};
+use super::shared::{Change, Shared};
 use crate::outcome::{JobStretch, Jobs, Requests};
 use crate::rng::{Purpose, Stream};
 use crate::scenario::Scenario;
 use crate::ssd::{self, Op};
-use crate::trace::{State, What};
+use crate::trace::{RecordKind, State};
 use backlog::Backlog;
 use dispatch::Dispatch;
-use program::{Event, Program, Then};
+use program::{Continuation, JobEvent, Program};
 use split::Split;
-use task::{Class, Does, Group, Hardware, Piece};
+use task::{Class, CpuActivity, Group, Hardware, Piece};
 
 /// A request on its way to a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,12 +46,12 @@ pub(crate) struct Io {
 /// All scheduled cores.
 pub(crate) struct Scheduled {
     first_core: usize,
-    dispatch: Dispatch<Then>,
+    dispatch: Dispatch<Continuation>,
     programs: Vec<Program>,
     backlog: Backlog,
     /// The task of each core that handles its interrupts.
     handlers: Vec<usize>,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, u64, JobEvent)>>,
     made: u64,
     costs: crate::jobs::JobCosts,
     deep_after_ns: u64,
@@ -97,9 +98,9 @@ impl Scheduled {
                 backlog.share(index, job.backlog_ppm, job.bytes);
             }
             let cpus = (place(job.cores.0), usize::from(job.cores.1));
-            let spins = job.way.spins() && job.bytes > 0;
+            let spins = job.method.spins() && job.bytes > 0;
             let task = dispatch.add_task(class, cpus, job.quota.map(usize::from), spins);
-            let helps = job.way == crate::jobs::Way::UringPolled && job.bytes > 0;
+            let helps = job.method == crate::jobs::IoMethod::UringPolled && job.bytes > 0;
             let helper = helps.then(|| dispatch.add_task(Class::Worker, (place(job.helper), 1), None, true));
             let draws = Stream::new(scenario.seed, Purpose::Arrivals, names(scenario) * 4 + index as u64);
             programs.push(Program::new(*job, task, helper, draws));
@@ -132,7 +133,7 @@ impl Scheduled {
             programs,
         };
         for job in 0..all.programs.len() {
-            all.push(job as u64 * 100, Event::Begins(job)); // jobs do not begin in the same moment
+            all.push(job as u64 * 100, JobEvent::Begins(job)); // jobs do not begin in the same moment
         }
         Some(all)
     }
@@ -149,7 +150,7 @@ impl Scheduled {
     }
 
     /// Goes on until `until_ns`. Cores have the speeds of their bodies.
-    pub(crate) fn advance(&mut self, from_ns: u64, until_ns: u64, cores: &[Core], floor: &mut Floor<'_>) {
+    pub(crate) fn advance(&mut self, from_ns: u64, until_ns: u64, cores: &[Core], shared: &mut Shared<'_>) {
         for (cpu, core) in cores[self.first_core..].iter().enumerate() {
             self.dispatch.set_factor(from_ns, cpu, core.factor());
         }
@@ -162,7 +163,7 @@ impl Scheduled {
             }
             if piece_ns <= event_ns {
                 if let Some(ended) = self.dispatch.step() {
-                    let yields = self.ended(&ended, floor);
+                    let yields = self.ended(&ended, shared);
                     self.dispatch.release(ended.at_ns, ended.cpu, yields);
                 }
             } else if let Some(Reverse((at_ns, _, event))) = self.events.pop() {
@@ -220,7 +221,7 @@ impl Scheduled {
     }
 
     /// Ends a window: how deep cores rest is said, and everything told to bodies and books.
-    pub(crate) fn settle(&mut self, until_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
+    pub(crate) fn settle(&mut self, until_ns: u64, cores: &mut [Core], shared: &mut Shared<'_>) {
         let undecided: Vec<(usize, u64)> = self.dispatch.undecided().collect();
         for (cpu, since_ns) in undecided {
             let deep = self.due_ns(cpu).saturating_sub(since_ns) >= self.deep_after_ns;
@@ -228,16 +229,16 @@ impl Scheduled {
         }
         self.dispatch.count(until_ns);
         for turn in self.dispatch.take_turns() {
-            let state = match turn.does {
-                Does::Works => State::Awake,
-                Does::Looks => State::Looks,
-                Does::RestsLightly => State::Shallow,
-                Does::RestsDeeply => State::Deep,
+            let state = match turn.activity {
+                CpuActivity::Works => State::Awake,
+                CpuActivity::Spins => State::Spins,
+                CpuActivity::IdlesShallow => State::Shallow,
+                CpuActivity::IdlesDeep => State::Deep,
             };
             let core = self.first_core + turn.cpu;
             cores[core].changes.push_back(Change { at_ns: turn.at_ns, state, exit_ns: 0 });
-            floor.changed_ns = floor.changed_ns.max(turn.at_ns);
-            floor.recorder.note(turn.at_ns, What::Core, core as u64, state as u64);
+            shared.changed_ns = shared.changed_ns.max(turn.at_ns);
+            shared.recorder.note(turn.at_ns, RecordKind::Core, core as u64, state as u64);
         }
         for used in std::mem::take(&mut self.dispatch.used) {
             over(&mut self.jobs.series, self.stretch_ns, used.from_ns, used.to_ns, |stretch, ns| {
@@ -248,13 +249,13 @@ impl Scheduled {
 
     /// When something is due on a resting core, as far as is known.
     fn due_ns(&self, cpu: usize) -> u64 {
-        let on = |Reverse((at_ns, _, event)): &Reverse<(u64, u64, Event)>| {
+        let on = |Reverse((at_ns, _, event)): &Reverse<(u64, u64, JobEvent)>| {
             (self.dispatch.cpu_of(self.programs[event.job()].task) == cpu).then_some(*at_ns)
         };
         self.events.iter().filter_map(on).min().unwrap_or(u64::MAX)
     }
 
-    fn push(&mut self, at_ns: u64, event: Event) {
+    fn push(&mut self, at_ns: u64, event: JobEvent) {
         self.made += 1;
         self.events.push(Reverse((at_ns, self.made, event)));
     }

@@ -41,7 +41,7 @@ struct Cpu {
 
 /// When each task's pieces end: (when, CPU, task), in this order.
 pub(super) fn run(cpus: usize, scripts: &[Script], quotas: &[Quota], until_ns: u64) -> Vec<(u64, usize, usize)> {
-    let mut world = World {
+    let mut sim = Simulation {
         scripts,
         quotas,
         tasks: scripts.iter().map(|script| Task { last: script.cpus.0, ..Task::default() }).collect(),
@@ -51,16 +51,16 @@ pub(super) fn run(cpus: usize, scripts: &[Script], quotas: &[Quota], until_ns: u
         ended: Vec::new(),
     };
     for now in 0..until_ns {
-        world.ends(now);
-        world.periods(now);
-        (0..cpus).for_each(|cpu| world.continues(cpu));
-        world.wakes(now);
-        world.work();
+        sim.ends(now);
+        sim.periods(now);
+        (0..cpus).for_each(|cpu| sim.continues(cpu));
+        sim.wakes(now);
+        sim.work();
     }
-    world.ended
+    sim.ended
 }
 
-struct World<'a> {
+struct Simulation<'a> {
     scripts: &'a [Script],
     quotas: &'a [Quota],
     tasks: Vec<Task>,
@@ -70,7 +70,7 @@ struct World<'a> {
     ended: Vec<(u64, usize, usize)>,
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     fn periods(&mut self, now: u64) {
         for group in 0..self.quotas.len() {
             if now == 0 || !now.is_multiple_of(self.quotas[group].period_ns) {

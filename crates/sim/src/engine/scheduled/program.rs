@@ -19,27 +19,27 @@ use std::collections::VecDeque;
 
 use super::split::Tally;
 use super::task::{Ended, Piece};
-use super::{Io, Scheduled, work};
-use crate::engine::floor::Floor;
-use crate::jobs::{Job, Scheduler, Way};
+use super::{Scheduled, work};
+use crate::engine::shared::Shared;
+use crate::jobs::{IoMethod, Job};
 use crate::rng::Stream;
-use crate::trace::What;
+use crate::trace::RecordKind;
 
 /// A request in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Request {
-    issued_ns: u64,
-    left_ns: u64,
+    pub(super) issued_ns: u64,
+    pub(super) left_ns: u64,
     pub(super) number: u64,
     pub(super) write: bool,
     /// Which of its commands.
     pub(super) command: u32,
-    operation: Operation,
+    pub(super) operation: Operation,
 }
 
 /// What a request is for; an operation of a client may need none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Operation {
+pub(super) struct Operation {
     began_ns: u64,
     writes: bool,
     hit: bool,
@@ -47,7 +47,7 @@ struct Operation {
 
 /// What happens to a job from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
+pub(super) enum JobEvent {
     /// It begins, or goes on after a rest.
     Begins(usize),
     /// The drive has done a request.
@@ -58,7 +58,7 @@ pub(super) enum Event {
     Dispatched(usize, u16, Request),
 }
 
-impl Event {
+impl JobEvent {
     pub(super) fn job(&self) -> usize {
         match self {
             Self::Begins(job) | Self::Done(job, _) | Self::Timer(job, _) | Self::Dispatched(job, ..) => *job,
@@ -68,7 +68,7 @@ impl Event {
 
 /// What a piece leads to.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Then {
+pub(super) enum Continuation {
     /// Nothing: it sleeps, if it has nothing else to do.
     Nothing,
     /// It looks what there is to do.
@@ -82,7 +82,7 @@ pub(super) enum Then {
     /// The interrupt of a request has been handled, or its worker is done.
     Handled(usize, Request),
     /// It is awake, and looks.
-    Looks(usize, Request),
+    Spins(usize, Request),
     /// It has seen that the request is done.
     Found(usize, Request),
     /// And has the answer.
@@ -92,11 +92,11 @@ pub(super) enum Then {
 pub(super) struct Program {
     pub(super) job: Job,
     pub(super) task: usize,
-    helper: Option<usize>,
+    pub(super) helper: Option<usize>,
     ready: VecDeque<Request>,
-    /// Requests that wait for the helper thread ([`Way::PosixAio`]), and whether it is in a call.
-    handed_over: VecDeque<Request>,
-    helper_is_busy: bool,
+    /// Requests that wait for the helper thread ([`IoMethod::PosixAio`]), and whether it is in a call.
+    pub(super) handed_over: VecDeque<Request>,
+    pub(super) helper_is_busy: bool,
     outstanding: u32,
     /// What is left of requests that were cut.
     tally: Tally,
@@ -113,8 +113,8 @@ pub(super) struct Program {
     number: u64,
     draws: Stream,
     /// Of the request that it looks for: since when it looks, and when it is done, as far as is known.
-    awake_ns: Option<u64>,
-    done_ns: Option<u64>,
+    pub(super) awake_ns: Option<u64>,
+    pub(super) done_ns: Option<u64>,
 }
 
 impl Program {
@@ -163,31 +163,35 @@ impl Program {
 
     /// Whether it may have one more request in progress.
     fn may_submit(&self) -> bool {
-        let depth = if self.job.way.is_synchronous() { 1 } else { self.job.depth };
+        let depth = if self.job.method.is_synchronous() { 1 } else { self.job.depth };
         self.outstanding < depth && !self.burst_over()
     }
 }
 
 impl Scheduled {
     /// A piece has ended; whether its task lets others of its class go first.
-    pub(super) fn ended(&mut self, ended: &Ended<Then>, floor: &mut Floor<'_>) -> bool {
+    pub(super) fn ended(&mut self, ended: &Ended<Continuation>, shared: &mut Shared<'_>) -> bool {
         let (now_ns, task) = (ended.at_ns, ended.task);
         match ended.then {
-            Then::Nothing => false,
-            Then::GoesOn(job) => self.goes_on(job, now_ns, floor),
-            Then::Issues(job, request) => {
+            Continuation::Nothing => false,
+            Continuation::GoesOn(job) => self.goes_on(job, now_ns, shared),
+            Continuation::Issues(job, request) => {
                 self.jobs.requests.issued += 1;
                 let bytes = u64::from(self.programs[job].job.bytes);
                 let code = bytes | u64::from(request.write) << 32;
-                floor.recorder.note(now_ns, What::Issued, self.name_of(job, request.number), code);
+                shared.recorder.note(now_ns, RecordKind::Issued, self.name_of(job, request.number), code);
                 let own_ns = self.own_ns(job);
-                self.dispatch.push(task, work(own_ns), Then::Leaves(job, Request { issued_ns: now_ns, ..request }));
+                self.dispatch.push(
+                    task,
+                    work(own_ns),
+                    Continuation::Leaves(job, Request { issued_ns: now_ns, ..request }),
+                );
                 false
             }
-            Then::Leaves(job, request) => self.leaves(job, task, request, ended),
-            Then::Submits(job, request, locked) => self.submits(job, task, request, locked, ended),
-            Then::Handled(job, request) => self.handled(job, request, now_ns),
-            Then::Looks(job, request) => {
+            Continuation::Leaves(job, request) => self.leaves(job, task, request, ended),
+            Continuation::Submits(job, request, locked) => self.submits(job, task, request, locked, ended),
+            Continuation::Handled(job, request) => self.handled(job, request, now_ns),
+            Continuation::Spins(job, request) => {
                 let program = &mut self.programs[job];
                 program.awake_ns = Some(now_ns);
                 let found_ns = program.done_ns.unwrap_or(u64::MAX);
@@ -195,37 +199,37 @@ impl Scheduled {
                 self.was_away(job, request);
                 false
             }
-            Then::Found(job, request) => {
+            Continuation::Found(job, request) => {
                 let commands = u64::from(self.split(job).commands());
-                self.dispatch.push(task, work(self.costs.complete_ns * commands), Then::Has(job, request));
+                self.dispatch.push(task, work(self.costs.complete_ns * commands), Continuation::Has(job, request));
                 false
             }
-            Then::Has(job, request) => {
-                self.taken(job, request, now_ns, floor);
-                self.dispatch.push(task, work(0), Then::GoesOn(job));
+            Continuation::Has(job, request) => {
+                self.taken(job, request, now_ns, shared);
+                self.dispatch.push(task, work(0), Continuation::GoesOn(job));
                 true
             }
         }
     }
 
     /// Something happens to a job.
-    pub(super) fn happens(&mut self, now_ns: u64, event: Event) {
+    pub(super) fn happens(&mut self, now_ns: u64, event: JobEvent) {
         match event {
-            Event::Begins(job) => self.wake(job, now_ns, work(0), Then::GoesOn(job), true),
-            Event::Timer(job, request) => {
+            JobEvent::Begins(job) => self.wake(job, now_ns, work(0), Continuation::GoesOn(job), true),
+            JobEvent::Timer(job, request) => {
                 if let Some(stretch) = self.stretch(now_ns) {
                     stretch.timers += 1;
                 }
                 let ns = self.costs.timer_ns / 2 + self.costs.switch_ns / 2;
-                self.wake(job, now_ns, work(ns), Then::Looks(job, request), false);
+                self.wake(job, now_ns, work(ns), Continuation::Spins(job, request), false);
             }
-            Event::Dispatched(job, core, request) => self.dispatched(job, core, request, now_ns),
-            Event::Done(job, request) => match (self.programs[job].job.way, self.programs[job].helper) {
+            JobEvent::Dispatched(job, core, request) => self.dispatched(job, core, request, now_ns),
+            JobEvent::Done(job, request) => match (self.programs[job].job.method, self.programs[job].helper) {
                 (_, Some(helper)) => {
-                    self.dispatch.push(helper, work(self.costs.complete_ns), Then::Handled(job, request));
+                    self.dispatch.push(helper, work(self.costs.complete_ns), Continuation::Handled(job, request));
                     self.dispatch.wake(now_ns, helper, true);
                 }
-                (Way::Bypass, _) => {
+                (IoMethod::Bypass, _) => {
                     self.handled(job, request, now_ns);
                 }
                 _ => self.interrupt(job, request, now_ns),
@@ -245,20 +249,20 @@ impl Scheduled {
             }
         }
         self.programs[job].pending += 1;
-        self.dispatch.push(handler, work(ns), Then::Handled(job, request));
+        self.dispatch.push(handler, work(ns), Continuation::Handled(job, request));
         self.dispatch.wake(now_ns, handler, false);
     }
 
-    fn wake(&mut self, job: usize, now_ns: u64, piece: Piece, then: Then, early: bool) {
+    pub(super) fn wake(&mut self, job: usize, now_ns: u64, piece: Piece, then: Continuation, early: bool) {
         let task = self.programs[job].task;
         self.dispatch.push(task, piece, then);
         self.dispatch.wake(now_ns, task, early);
     }
 
-    fn goes_on(&mut self, job: usize, now_ns: u64, floor: &mut Floor<'_>) -> bool {
+    fn goes_on(&mut self, job: usize, now_ns: u64, shared: &mut Shared<'_>) -> bool {
         (self.programs[job].waits, self.programs[job].blocked) = (false, false);
         if let Some(request) = self.programs[job].ready.pop_front() {
-            self.taken(job, request, now_ns, floor);
+            self.taken(job, request, now_ns, shared);
         }
         if self.thinks(job, now_ns) {
             return false;
@@ -292,7 +296,7 @@ impl Scheduled {
         program.number += u64::from(!operation.hit);
         program.outstanding += 1;
         program.burst += 1;
-        let then = if operation.hit { Then::Has(job, request) } else { Then::Issues(job, request) };
+        let then = if operation.hit { Continuation::Has(job, request) } else { Continuation::Issues(job, request) };
         self.dispatch.push(program.task, Piece::Compute(ns), then);
     }
 
@@ -305,7 +309,7 @@ impl Scheduled {
 
     fn unblock(&mut self, job: usize, now_ns: u64) {
         (self.programs[job].waits, self.programs[job].blocked) = (false, false);
-        self.wake(job, now_ns, work(self.costs.switch_ns / 2), Then::GoesOn(job), false);
+        self.wake(job, now_ns, work(self.costs.switch_ns / 2), Continuation::GoesOn(job), false);
     }
 
     /// Some of a backlog was taken: who held a write for it may go on.
@@ -339,121 +343,19 @@ impl Scheduled {
         program.burst = 0;
         let (spin_ns, think_ns, task) = (program.job.think_spin_ns, program.job.think_ns, program.task);
         if spin_ns > 0 {
-            self.dispatch.push(task, Piece::Compute(spin_ns), Then::Nothing);
+            self.dispatch.push(task, Piece::Compute(spin_ns), Continuation::Nothing);
         }
-        self.push(now_ns + think_ns.max(spin_ns), Event::Begins(job));
+        self.push(now_ns + think_ns.max(spin_ns), JobEvent::Begins(job));
         true
     }
 
-    /// The program's own part of a request.
-    fn own_ns(&self, job: usize) -> u64 {
-        let (costs, job) = (&self.costs, &self.programs[job].job);
-        let call_ns = costs.submit_ns + self.pages_ns(job);
-        match job.way {
-            Way::Interrupt | Way::Classic => call_ns,
-            Way::Hybrid => call_ns + costs.timer_ns / 2,
-            Way::Libaio => call_ns + costs.libaio_ns,
-            Way::Uring => call_ns + costs.uring_ns,
-            Way::UringPolled => costs.ring_ns,
-            Way::PosixAio => costs.hand_over_ns,
-            Way::Bypass => costs.bypass_ns,
-        }
-    }
-
-    fn pages_ns(&self, job: &Job) -> u64 {
-        self.costs.page_ns_per_kib * u64::from(job.bytes) / 1024
-    }
-
-    /// The program is done with a request: it, its worker or its helper submits it.
-    fn leaves(&mut self, job: usize, task: usize, request: Request, ended: &Ended<Then>) -> bool {
-        let program = &mut self.programs[job];
-        if program.job.way == Way::PosixAio {
-            program.handed_over.push_back(request);
-            self.call_by_helper(job, ended.at_ns);
-            return self.submitted(job, ended.at_ns);
-        }
-        let Some(helper) = program.helper else { return self.submits(job, task, request, false, ended) };
-        let ns = self.costs.submit_ns + self.pages_ns(&self.programs[job].job);
-        self.dispatch.push(helper, work(ns), Then::Submits(job, request, false));
-        self.dispatch.wake(ended.at_ns, helper, true);
-        self.submitted(job, ended.at_ns)
-    }
-
-    /// The helper thread, if it has nothing to do, makes the call for the first request that waits for it.
-    fn call_by_helper(&mut self, job: usize, now_ns: u64) {
-        let program = &mut self.programs[job];
-        if program.helper_is_busy {
-            return;
-        }
-        let Some(request) = program.handed_over.pop_front() else { return };
-        program.helper_is_busy = true;
-        let ns = self.costs.submit_ns + self.pages_ns(&self.programs[job].job);
-        self.wake(job, now_ns, work(ns), Then::Submits(job, request, false), true);
-    }
-
-    fn dispatched(&mut self, job: usize, core: u16, request: Request, now_ns: u64) {
-        let (request, number) = (Request { left_ns: now_ns, ..request }, self.made);
-        self.made += 1;
-        self.ios.push(Io { at_ns: now_ns, core, number, job, request });
-    }
-
-    /// A request goes to its drive, behind the scheduler's lock if there is one: one holds it at a time while others try, or wait in the
-    /// scheduler's queue.
-    fn submits(&mut self, job: usize, task: usize, request: Request, locked: bool, ended: &Ended<Then>) -> bool {
-        let now_ns = ended.at_ns;
-        let hold_ns = match self.programs[job].job.scheduler {
-            Scheduler::Kyber => self.costs.kyber_ns,
-            Scheduler::Deadline => self.costs.deadline_ns,
-            Scheduler::None => 0,
-        };
-        if hold_ns > 0 && !locked {
-            self.lock_ns = self.lock_ns.max(now_ns) + hold_ns;
-            let ns = if self.costs.lock_sleeps { hold_ns } else { self.lock_ns - now_ns };
-            let request = Request { left_ns: self.lock_ns, ..request };
-            self.dispatch.push(task, work(ns), Then::Submits(job, request, true));
-            return false;
-        }
-        let core = (self.first_core + ended.cpu) as u16;
-        let request = if locked && self.costs.lock_sleeps && request.left_ns > now_ns {
-            self.push(request.left_ns, Event::Dispatched(job, core, request));
-            request
-        } else {
-            self.dispatched(job, core, request, now_ns);
-            Request { left_ns: now_ns, ..request }
-        };
-        if let Some(command) = self.split(job).next(request.command) {
-            self.dispatch.push(
-                task,
-                work(self.costs.submit_ns),
-                Then::Submits(job, Request { command, ..request }, false),
-            );
-            return false;
-        }
-        match self.programs[job].job.way {
-            Way::Classic => {
-                self.looks(job, request, u64::MAX);
-                false
-            }
-            Way::Hybrid => {
-                let away_ns = self.away.1 / self.away.0.max(1);
-                (self.programs[job].awake_ns, self.programs[job].done_ns) = (None, None);
-                self.push(now_ns + away_ns / 2, Event::Timer(job, request));
-                self.switches(now_ns);
-                self.dispatch.push(task, work(self.costs.switch_ns / 2), Then::Nothing);
-                false
-            }
-            Way::UringPolled | Way::PosixAio => false,
-            _ => self.submitted(job, now_ns),
-        }
-    }
-
     /// What a job does once a request is on its way: it waits if there is nothing else to do.
-    fn submitted(&mut self, job: usize, now_ns: u64) -> bool {
+    pub(super) fn submitted(&mut self, job: usize, now_ns: u64) -> bool {
         let program = &self.programs[job];
         if program.ready.is_empty() && !program.may_submit() {
             return self.waits(job, now_ns);
         }
-        self.dispatch.push(program.task, work(0), Then::GoesOn(job));
+        self.dispatch.push(program.task, work(0), Continuation::GoesOn(job));
         true
     }
 
@@ -464,27 +366,31 @@ impl Scheduled {
         // An interrupt that has come for it is taken before it goes to sleep.
         let interrupted = handled_here && program.pending > 0;
         if interrupted || !program.ready.is_empty() {
-            self.dispatch.push(program.task, work(0), Then::GoesOn(job));
+            self.dispatch.push(program.task, work(0), Continuation::GoesOn(job));
             return true;
         }
         program.waits = true;
-        let (task, spins) = (program.task, program.job.way.spins());
+        let (task, spins) = (program.task, program.job.method.spins());
         if !spins {
             self.switches(now_ns);
-            self.dispatch.push(task, work(self.costs.switch_ns / 2), Then::Nothing);
+            self.dispatch.push(task, work(self.costs.switch_ns / 2), Continuation::Nothing);
         }
         false
     }
 
-    fn switches(&mut self, now_ns: u64) {
+    pub(super) fn switches(&mut self, now_ns: u64) {
         if let Some(stretch) = self.stretch(now_ns) {
             stretch.switches += 1;
         }
     }
 
-    fn looks(&mut self, job: usize, request: Request, found_ns: u64) {
+    pub(super) fn looks(&mut self, job: usize, request: Request, found_ns: u64) {
         let more_ns = self.costs.look_ns / 2;
-        self.dispatch.push(self.programs[job].task, Piece::Look { found_ns, more_ns }, Then::Found(job, request));
+        self.dispatch.push(
+            self.programs[job].task,
+            Piece::Look { found_ns, more_ns },
+            Continuation::Found(job, request),
+        );
     }
 
     /// Half of this is how long others sleep.
@@ -500,19 +406,19 @@ impl Scheduled {
         let commands = self.split(job).commands();
         let program = &mut self.programs[job];
         // Who looks at the queue has the request with its last command; all others hear of each ([`Self::handled`]).
-        let looks = matches!(program.job.way, Way::Classic | Way::Hybrid);
+        let looks = matches!(program.job.method, IoMethod::Classic | IoMethod::Hybrid);
         let all_ns = if looks { program.tally.done(request.number, commands, done_ns) } else { Some(done_ns) };
         let Some(done_ns) = all_ns else { return };
-        match program.job.way {
-            Way::Classic => self.dispatch.found(program.task, done_ns),
-            Way::Hybrid => {
+        match program.job.method {
+            IoMethod::Classic => self.dispatch.found(program.task, done_ns),
+            IoMethod::Hybrid => {
                 program.done_ns = Some(done_ns);
                 if program.awake_ns.is_some() {
                     self.dispatch.found(program.task, done_ns);
                     self.was_away(job, request);
                 }
             }
-            _ => self.push(done_ns, Event::Done(job, request)),
+            _ => self.push(done_ns, JobEvent::Done(job, request)),
         }
     }
 
@@ -530,14 +436,14 @@ impl Scheduled {
         }
         let program = &mut self.programs[job];
         if std::mem::take(&mut program.waits) {
-            let ns = if program.job.way.spins() { 0 } else { self.costs.switch_ns / 2 };
-            self.wake(job, now_ns, work(ns), Then::GoesOn(job), true);
+            let ns = if program.job.method.spins() { 0 } else { self.costs.switch_ns / 2 };
+            self.wake(job, now_ns, work(ns), Continuation::GoesOn(job), true);
         }
         false
     }
 
     /// The program has an answer.
-    fn taken(&mut self, job: usize, request: Request, now_ns: u64, floor: &mut Floor<'_>) {
+    fn taken(&mut self, job: usize, request: Request, now_ns: u64, shared: &mut Shared<'_>) {
         let measured = (self.measured_ns.0..self.measured_ns.1).contains(&now_ns);
         let name = self.name_of(job, request.number);
         let program = &mut self.programs[job];
@@ -556,7 +462,7 @@ impl Scheduled {
             return;
         }
         let latency_ns = now_ns - request.issued_ns;
-        floor.recorder.note(now_ns, What::Received, name, latency_ns);
+        shared.recorder.note(now_ns, RecordKind::Received, name, latency_ns);
         self.jobs.requests.answered += 1;
         if measured {
             let of = if request.write { &mut self.jobs.writes } else { &mut self.jobs.reads };

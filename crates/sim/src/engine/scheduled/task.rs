@@ -24,11 +24,11 @@ pub(crate) enum Piece {
 
 /// What a CPU does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum CpuActivity {
     Works,
-    Looks,
-    RestsLightly,
-    RestsDeeply,
+    Spins,
+    IdlesShallow,
+    IdlesDeep,
 }
 
 /// From when on a CPU does what.
@@ -36,7 +36,7 @@ pub(crate) enum Does {
 pub(crate) struct Turn {
     pub(crate) at_ns: u64,
     pub(crate) cpu: usize,
-    pub(crate) does: Does,
+    pub(crate) activity: CpuActivity,
 }
 
 /// A time in which a CPU worked or looked.
@@ -143,7 +143,7 @@ pub(super) struct Cpu {
     /// A piece has ended, and its owner has not let it go on.
     pub(super) held: Option<usize>,
     pub(super) rest: Rest,
-    pub(super) does: Option<Does>,
+    pub(super) activity: Option<CpuActivity>,
     pub(super) factor: u32,
     pub(super) sibling: Option<usize>,
 }

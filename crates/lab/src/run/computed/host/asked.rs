@@ -6,7 +6,7 @@ mod client;
 use crate::run::computed::Ask;
 use crate::simulated::host::{GRID_NS, Host, Load};
 use pilotlight_actuators::Machine;
-use pilotlight_sim::jobs::{Job, Scheduler, Way};
+use pilotlight_sim::jobs::{IoMethod, Job, Scheduler};
 use pilotlight_workloads::knob::{self, Named, Pattern};
 use pilotlight_workloads::{Point, Problem, Value};
 
@@ -30,7 +30,7 @@ fn fio(host: &Host, ask: &Ask<'_>) -> Result<Load, Problem> {
     let point = ask.point;
     let mut load = settings(host, ask.machine)?;
     let engine = way(point)?;
-    load.job.way = engine.0;
+    load.job.method = engine.0;
     let pattern = Pattern::read(knob::at(point, "rw")?, "rw")?;
     (load.job.sequential, load.job.writes_ppm) = pattern_of(&pattern)?;
     if load.job.writes_ppm > 0 {
@@ -113,7 +113,7 @@ fn settings(host: &Host, set: &Machine) -> Result<Load, Problem> {
 }
 
 /// How requests are had done, and the engine's own options.
-fn way(point: &Point) -> Result<(Way, Vec<(String, String)>), Problem> {
+fn way(point: &Point) -> Result<(IoMethod, Vec<(String, String)>), Problem> {
     if let Some(mechanism) = point.get("mechanism") {
         return Ok((mechanism_of(&mechanism.to_string())?, Vec::new()));
     }
@@ -123,13 +123,13 @@ fn way(point: &Point) -> Result<(Way, Vec<(String, String)>), Problem> {
         own || point.get(key).is_some_and(|value| !matches!(value.to_string().as_str(), "0" | "false"))
     };
     let way = match (engine.name.as_str(), on("hipri"), on("sqthread_poll")) {
-        ("sync" | "psync" | "pvsync" | "pvsync2", false, false) => Way::Interrupt,
-        ("pvsync2", true, false) => Way::Classic,
-        ("libaio", false, false) => Way::Libaio,
-        ("io_uring", false, false) => Way::Uring,
-        ("io_uring", true, true) => Way::UringPolled,
-        ("posixaio", false, false) => Way::PosixAio,
-        ("spdk", _, false) => Way::Bypass,
+        ("sync" | "psync" | "pvsync" | "pvsync2", false, false) => IoMethod::Interrupt,
+        ("pvsync2", true, false) => IoMethod::Classic,
+        ("libaio", false, false) => IoMethod::Libaio,
+        ("io_uring", false, false) => IoMethod::Uring,
+        ("io_uring", true, true) => IoMethod::UringPolled,
+        ("posixaio", false, false) => IoMethod::PosixAio,
+        ("spdk", _, false) => IoMethod::Bypass,
         (name, ..) => {
             let known = "psync, pvsync2 (hipri), libaio, io_uring (hipri with sqthread_poll), posixaio and spdk";
             return Err(wrong("ioengine", format!("the simulated machine has {known}, not this way of {name}")));
@@ -138,12 +138,12 @@ fn way(point: &Point) -> Result<(Way, Vec<(String, String)>), Problem> {
     Ok((way, engine.options))
 }
 
-fn mechanism_of(words: &str) -> Result<Way, Problem> {
+fn mechanism_of(words: &str) -> Result<IoMethod, Problem> {
     match words {
-        "interrupt" => Ok(Way::Interrupt),
-        "classic" => Ok(Way::Classic),
-        "hybrid" => Ok(Way::Hybrid),
-        "uring interrupt" => Ok(Way::Uring),
+        "interrupt" => Ok(IoMethod::Interrupt),
+        "classic" => Ok(IoMethod::Classic),
+        "hybrid" => Ok(IoMethod::Hybrid),
+        "uring interrupt" => Ok(IoMethod::Uring),
         other => {
             let known = "interrupt, classic, hybrid and uring interrupt";
             Err(wrong("mechanism", format!("the simulated machine has {known}, not {other}")))

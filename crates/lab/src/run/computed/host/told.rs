@@ -147,7 +147,7 @@ fn class(kind: OperationKind, of: &Histogram, load: &Load) -> Class {
 mod tests {
     use std::path::PathBuf;
 
-    use pilotlight_sim::jobs::{Job, Way};
+    use pilotlight_sim::jobs::{IoMethod, Job};
     use pilotlight_workloads::Target;
 
     use super::super::run;
@@ -160,11 +160,11 @@ mod tests {
         observed: Observed,
     }
 
-    fn ran(way: Way) -> Ran {
+    fn ran(method: IoMethod) -> Ran {
         let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let host = crate::simulated::host::load(&root.join("profiles/poll-optane-900p.toml")).unwrap();
         let load = Load {
-            job: Job { way, ..Job::default() },
+            job: Job { method, ..Job::default() },
             jobs: 6,
             beside: Vec::new(),
             drive_state: 0,
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn sensors_say_what_was_counted() {
-        let Ran { scenario, outcome, observed, .. } = ran(Way::Hybrid);
+        let Ran { scenario, outcome, observed, .. } = ran(IoMethod::Hybrid);
         let jobs = |of: fn(&JobStretch) -> u64| outcome.jobs.series.iter().map(of).sum::<u64>();
         assert_eq!(last(&observed, "cputime", 0), jobs(|of| of.work_ns + of.look_ns));
         assert_eq!(last(&observed, "kernel", 0), jobs(|of| of.switches));
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn fio_says_what_was_done_in_the_measured_time() {
-        let Ran { load, outcome, observed, .. } = ran(Way::Interrupt);
+        let Ran { load, outcome, observed, .. } = ran(IoMethod::Interrupt);
         let Observed { record, window, end_ns, .. } = observed;
         assert_eq!((window.from_ns, window.to_ns, end_ns), (1_000_000, 11_000_000, 11_000_000));
         assert_eq!(record.window_ns, Some((window.from_ns, window.to_ns)));

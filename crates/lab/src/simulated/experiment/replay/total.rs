@@ -191,12 +191,23 @@ impl<'a> Total<'a> {
 }
 
 fn numbers(d: &Decisions) -> [u64; 10] {
-    let Decisions { asked, judged, moves, sleeps, wakes, frequencies, refused, switches, late_ns, deciding_ns } = *d;
-    [asked, judged, moves, sleeps, wakes, frequencies, refused, switches, late_ns, deciding_ns]
+    let Decisions {
+        policy_calls,
+        surge_checks,
+        moves,
+        sleeps,
+        wakes,
+        frequencies,
+        refused,
+        switches,
+        late_ns,
+        deciding_ns,
+    } = *d;
+    [policy_calls, surge_checks, moves, sleeps, wakes, frequencies, refused, switches, late_ns, deciding_ns]
 }
 
 fn decisions(
-    [asked, judged, moves, sleeps, wakes, frequencies, refused, switches, late_ns, deciding_ns]: [u64; 10],
+    [policy_calls, surge_checks, moves, sleeps, wakes, frequencies, refused, switches, late_ns, deciding_ns]: [u64; 10],
 ) -> Decisions {
-    Decisions { asked, judged, moves, sleeps, wakes, frequencies, refused, switches, late_ns, deciding_ns }
+    Decisions { policy_calls, surge_checks, moves, sleeps, wakes, frequencies, refused, switches, late_ns, deciding_ns }
 }

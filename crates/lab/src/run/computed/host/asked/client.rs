@@ -3,7 +3,7 @@
 use super::{number, settings, timed, writes, wrong};
 use crate::run::computed::Ask;
 use crate::simulated::host::{Host, Load};
-use pilotlight_sim::jobs::{Job, Way};
+use pilotlight_sim::jobs::{IoMethod, Job};
 use pilotlight_workloads::Problem;
 use pilotlight_workloads::client::{Background, Client, Miss, Mix};
 
@@ -12,7 +12,7 @@ pub(super) fn load(host: &Host, ask: &Ask<'_>, client: &Client) -> Result<Load, 
     let mix = client.mix(ask.point)?;
     let mut load = settings(host, ask.machine)?;
     load.jobs = number(ask.point, "threads")?;
-    let plain = Job { way: Way::Interrupt, ..load.job };
+    let plain = Job { method: IoMethod::Interrupt, ..load.job };
     load.job = job(plain, mix);
     if load.job.adds > 0 {
         load.beside = client.background(mix).flat_map(|background| threads(plain, background)).collect();

@@ -29,8 +29,8 @@ fn asked(pairs: &[(&str, &str)], set: &str) -> Result<Load, Problem> {
 fn knobs_are_read_as_fio_reads_them() {
     let read = asked(&[("bs", "128k"), ("iodepth", "32"), ("numjobs", "4")], "power_state = 2").unwrap();
     assert_eq!(
-        (read.job.bytes, read.job.depth, read.jobs, read.drive_state, read.job.way),
-        (131_072, 32, 4, 2, Way::Uring)
+        (read.job.bytes, read.job.depth, read.jobs, read.drive_state, read.job.method),
+        (131_072, 32, 4, 2, IoMethod::Uring)
     );
     assert_eq!((read.duration_ns, read.seed), (machine().window_ns, 7), "reads have no memory");
     let mixed = asked(&[("rw", "rw 70/30"), ("bs", "1m")], "scheduler = 'kyber'").unwrap();
@@ -42,11 +42,11 @@ fn knobs_are_read_as_fio_reads_them() {
 
 #[test]
 fn ways_by_engine_and_by_mechanism() {
-    let way = |pairs: &[(&str, &str)]| asked(pairs, "").unwrap().job.way;
-    assert_eq!(way(&[("ioengine", "io_uring hipri=1 sqthread_poll=1")]), Way::UringPolled);
-    assert_eq!(way(&[("ioengine", "pvsync2"), ("hipri", "true")]), Way::Classic);
-    assert_eq!(way(&[("mechanism", "hybrid")]), Way::Hybrid);
-    assert_eq!(way(&[("mechanism", "interrupt")]), Way::Interrupt);
+    let way = |pairs: &[(&str, &str)]| asked(pairs, "").unwrap().job.method;
+    assert_eq!(way(&[("ioengine", "io_uring hipri=1 sqthread_poll=1")]), IoMethod::UringPolled);
+    assert_eq!(way(&[("ioengine", "pvsync2"), ("hipri", "true")]), IoMethod::Classic);
+    assert_eq!(way(&[("mechanism", "hybrid")]), IoMethod::Hybrid);
+    assert_eq!(way(&[("mechanism", "interrupt")]), IoMethod::Interrupt);
 }
 
 #[test]

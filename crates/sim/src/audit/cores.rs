@@ -1,80 +1,80 @@
-//! Cores and I/O threads: who lives where, who rests, and what the policy was told.
+//! Checks cores and I/O threads: location, sleep, and the counts reported to the policy.
 
 use super::{Findings, Law};
 use crate::engine::capabilities;
 use crate::machine::Machine;
 use crate::scenario::{Kind, Scenario};
-use crate::trace::{Record, THROTTLED, What};
+use crate::trace::{Record, RecordKind, THROTTLED};
 
-/// Where an I/O thread is.
+/// Location of an I/O thread.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    /// The core that it lives on; `None` on its way.
+struct ThreadLocation {
+    /// Its core; `None` while it moves.
     home: Option<u64>,
-    /// Since when.
+    /// Time of the last change.
     since_ns: u64,
-    /// It leaves this core at this moment, and the record that it comes there follows: it only passes through.
+    /// The core and time of a departure whose arrival record follows: it only passes through.
     passes: Option<(u64, u64)>,
-    /// Where it is to live, and since when.
+    /// The commanded core, and the time of the command.
     ordered: Option<(u64, u64)>,
-    /// Whether it is to be polled all the time.
+    /// Whether it is in polling mode.
     polls: bool,
 }
 
 /// A core.
 #[derive(Clone, Copy, Debug, Default)]
-struct Watched {
+struct TrackedCore {
     rests: bool,
-    /// Whether it has ever been commanded to sleep.
-    told_to_sleep: bool,
-    /// Whether it has ever been told to be off: it may have refused I/O threads.
-    told_to_leave: bool,
+    /// Whether a sleep was ever commanded.
+    commanded_to_sleep: bool,
+    /// Whether it was ever commanded offline; it may then have refused I/O threads.
+    commanded_offline: bool,
 }
 
-/// A core that rests although one of its I/O threads polls, for all that is known.
+/// A core that rests although one of its I/O threads polls: a violation unless a later record explains it.
 #[derive(Clone, Copy, Debug)]
-struct Suspect {
+struct PendingViolation {
     core: u64,
     thread: usize,
     at_ns: u64,
-    /// Whether it is enough that it wakes.
+    /// Whether waking up resolves it.
     wakes: bool,
 }
 
-pub(super) struct Cores<'a> {
+pub(super) struct CoreCheck<'a> {
     scenario: &'a Scenario,
-    threads: Vec<Place>,
-    cores: Vec<Watched>,
-    suspects: Vec<Suspect>,
-    /// The longest time that a core may take until it reads a message.
-    pub(super) patience_ns: u64,
-    /// The longest time between what a core knows of the way its threads wait, and the command.
+    threads: Vec<ThreadLocation>,
+    cores: Vec<TrackedCore>,
+    pending: Vec<PendingViolation>,
+    /// The longest time until a core reads a message.
+    pub(super) max_wait_ns: u64,
+    /// The longest time between a change of completion mode and its effect on the core.
     slack_ns: u64,
-    /// The longest rest, and by how much the slowest core was slower than the fastest can be.
+    /// The longest rest, and the largest slowdown of a core.
     rest_ns: u64,
     slow: u64,
-    /// Commands that set a knob, and whether a quota has kept a core from running.
+    /// Number of knobs set, and whether a quota has throttled a core.
     knobs_set: u64,
     /// The knob of the quota's period, and the longest period so far, in nanoseconds.
     period: (Option<usize>, u64),
-    /// The knobs that switch cores off, each with its core.
+    /// Hotplug knobs, each with its core.
     switches: Vec<(usize, usize)>,
-    throttles: bool,
+    is_throttled: bool,
     polled: u64,
-    /// When a request was last polled, and how many had been before that moment.
+    /// Time of the last poll of a request, and the number polled before.
     polled_ns: u64,
     polled_before: u64,
-    told: [u64; 2],
-    /// When it was asked last in each way.
-    asked_ns: [u64; 2],
+    reported: [u64; 2],
+    /// Time of the last tick and interval.
+    called_ns: [u64; 2],
     pub(super) moves: u64,
     pub(super) rests: u64,
 }
 
-impl<'a> Cores<'a> {
+impl<'a> CoreCheck<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Self {
         let cores = scenario.topology.len();
-        let place = |thread: u16| Place {
+        let place = |thread: u16| ThreadLocation {
             home: Some(u64::from(thread) % cores as u64),
             since_ns: 0,
             passes: None,
@@ -84,51 +84,51 @@ impl<'a> Cores<'a> {
         Self {
             scenario,
             threads: (0..scenario.threads).map(place).collect(),
-            cores: vec![Watched::default(); cores],
-            suspects: Vec::new(),
-            patience_ns: patience_ns(scenario, 1),
+            cores: vec![TrackedCore::default(); cores],
+            pending: Vec::new(),
+            max_wait_ns: max_wait_ns(scenario, 1),
             slack_ns: slack_ns(scenario, 1),
             rest_ns: 0,
             slow: 1,
             knobs_set: 0,
             period: (period_knob(scenario), scenario.machine.limits.quota_period_ns),
             switches: switches(scenario),
-            throttles: false,
+            is_throttled: false,
             polled: 0,
             polled_ns: 0,
             polled_before: 0,
-            told: [0; 2],
-            asked_ns: [0; 2],
+            reported: [0; 2],
+            called_ns: [0; 2],
             moves: 0,
             rests: 0,
         }
     }
 
     pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) {
-        self.judge(record.at_ns, findings);
-        match record.what {
-            What::Polled => {
+        self.check_pending(record.at_ns, findings);
+        match record.kind {
+            RecordKind::Polled => {
                 self.count(record.at_ns);
                 self.check_home(record, findings);
             }
-            What::Answered => self.check_home(record, findings),
-            What::Core => self.turn(record, findings),
-            What::Left => self.leave(record, findings),
-            What::Home => self.come(record, findings),
-            What::Asked => self.check_count(record, findings),
-            What::Frequency => self.slow_down(record.b as u32),
-            What::Limited => self.slow_down(record.a as u32),
-            What::Commanded => self.command(record),
-            What::Issued
-            | What::Arrived
-            | What::Submitted
-            | What::Completed
-            | What::Received
-            | What::Ordered
-            | What::Exits
-            | What::Drive
-            | What::Background
-            | What::BackgroundDone => {}
+            RecordKind::Answered => self.check_home(record, findings),
+            RecordKind::Core => self.turn(record, findings),
+            RecordKind::Left => self.leave(record, findings),
+            RecordKind::Home => self.come(record, findings),
+            RecordKind::PolicyCalled => self.check_count(record, findings),
+            RecordKind::Frequency => self.slow_down(record.b as u32),
+            RecordKind::Limited => self.slow_down(record.a as u32),
+            RecordKind::Commanded => self.command(record),
+            RecordKind::Issued
+            | RecordKind::Arrived
+            | RecordKind::Submitted
+            | RecordKind::Completed
+            | RecordKind::Received
+            | RecordKind::Ordered
+            | RecordKind::Exits
+            | RecordKind::Drive
+            | RecordKind::Background
+            | RecordKind::BackgroundDone => {}
         }
     }
 
@@ -137,17 +137,17 @@ impl<'a> Cores<'a> {
         let slow = u64::from(speed.max_khz / khz.max(1)).saturating_add(1).min(1_000);
         if slow > self.slow {
             self.slow = slow;
-            self.excuse();
+            self.extend_waits();
         }
     }
 
-    /// How long whoever may not be where it is told to be is excused.
-    fn excuse(&mut self) {
+    /// Extends the allowed waits.
+    fn extend_waits(&mut self) {
         // Others may be served first in each period.
         let periods = self.scenario.topology.workers().count() as u64 + 1;
-        let throttled_ns = if self.throttles { periods * self.period.1 } else { 0 };
+        let throttled_ns = if self.is_throttled { periods * self.period.1 } else { 0 };
         self.slack_ns = slack_ns(self.scenario, self.slow) + self.rest_ns + throttled_ns;
-        self.patience_ns = patience_ns(self.scenario, self.slow) + self.rest_ns + 2 * throttled_ns;
+        self.max_wait_ns = max_wait_ns(self.scenario, self.slow) + self.rest_ns + 2 * throttled_ns;
     }
 
     fn count(&mut self, at_ns: u64) {
@@ -158,45 +158,46 @@ impl<'a> Cores<'a> {
         self.polled += 1;
     }
 
-    /// A policy sees what was polled before it was asked, since it was asked last.
+    /// Compares the reported count with the requests polled since the last call.
     fn check_count(&mut self, record: &Record, findings: &mut Findings) {
         let polled = if record.at_ns > self.polled_ns { self.polled } else { self.polled_before };
-        let Some(told) = self.told.get_mut((record.a as usize).wrapping_sub(1)) else {
-            findings.add(Law::Counts, format!("the policy is asked in a way {} that is none", record.a));
+        let Some(reported) = self.reported.get_mut((record.a as usize).wrapping_sub(1)) else {
+            findings.add(Law::Counts, format!("the policy is called with unknown code {}", record.a));
             return;
         };
-        let last_ns = std::mem::replace(&mut self.asked_ns[record.a as usize - 1], record.at_ns);
-        *told += record.b;
-        // Where goals changed in between, it may not have wanted to be asked for a while.
+        let last_ns = std::mem::replace(&mut self.called_ns[record.a as usize - 1], record.at_ns);
+        *reported += record.b;
+        // After a change of goals it may not have requested calls for some time.
         let mut changes = self.scenario.goals.iter();
-        if *told < polled && changes.any(|&(at_ns, _)| last_ns < at_ns && at_ns <= record.at_ns) {
-            *told = polled;
+        if *reported < polled && changes.any(|&(at_ns, _)| last_ns < at_ns && at_ns <= record.at_ns) {
+            *reported = polled;
         }
-        if *told != polled {
-            findings
-                .add(Law::Counts, format!("{polled} requests have been polled, the policy has been told of {told}"));
-            *told = polled;
+        if *reported != polled {
+            findings.add(Law::Counts, format!("{polled} requests were polled, {reported} were reported to the policy"));
+            *reported = polled;
         }
     }
 
-    /// A request is polled and answered on the core where its I/O thread lives, which is awake.
+    /// A request is polled and answered on the core of its I/O thread, which is awake.
     fn check_home(&self, record: &Record, findings: &mut Findings) {
         let connection = (record.a >> 40) as usize;
         let Some(connection) = self.scenario.workload.connections.get(connection) else { return };
         let Some(place) = self.threads.get(usize::from(connection.thread)) else { return };
         if place.home != Some(record.b) {
-            let text =
-                format!("I/O thread {} works on core {} and lives on {:?}", connection.thread, record.b, place.home);
+            let text = format!(
+                "I/O thread {} runs on core {} and is assigned to {:?}",
+                connection.thread, record.b, place.home
+            );
             findings.add(Law::Threads, text);
         }
         if self.cores.get(record.b as usize).is_none_or(|core| core.rests) {
-            findings.add(Law::Sleep, format!("core {} works while it rests, or does not exist", record.b));
+            findings.add(Law::Sleep, format!("core {} runs while it rests, or does not exist", record.b));
         }
     }
 
     fn turn(&mut self, record: &Record, findings: &mut Findings) {
         let Some(core) = self.cores.get_mut(record.a as usize) else {
-            findings.add(Law::Sleep, format!("there is no core {}", record.a));
+            findings.add(Law::Sleep, format!("core {} does not exist", record.a));
             return;
         };
         let (rested, at_ns) = (core.rests, record.at_ns);
@@ -207,42 +208,42 @@ impl<'a> Cores<'a> {
             return;
         }
         if !core.rests {
-            self.suspects.retain(|suspect| suspect.core != record.a || !suspect.wakes);
+            self.pending.retain(|pending| pending.core != record.a || !pending.wakes);
             return;
         }
         self.rests += u64::from(!rested);
-        let told = core.told_to_sleep;
+        let reported = core.commanded_to_sleep;
         let mut empty = true;
         for (thread, place) in self.threads.iter().enumerate().filter(|(_, place)| place.home == Some(record.a)) {
             empty = false;
             if place.polls {
-                self.suspects.push(Suspect { core: record.a, thread, at_ns, wakes: false });
+                self.pending.push(PendingViolation { core: record.a, thread, at_ns, wakes: false });
             }
         }
-        if empty && !told && record.a < self.first_scheduled() {
-            findings.add(Law::Sleep, format!("core {} sleeps, and nobody has told it to", record.a));
+        if empty && !reported && record.a < self.first_scheduled() {
+            findings.add(Law::Sleep, format!("core {} sleeps without a command", record.a));
         }
     }
 
-    /// A worker that the quota keeps from running owns what it owns, and whoever needs it waits until it runs.
+    /// A throttled worker keeps its I/O threads; everything that needs it waits.
     fn throttle(&mut self, record: &Record, findings: &mut Findings) {
         self.rests += 1;
         let is_main = record.a == self.scenario.topology.main().index() as u64;
         if self.knobs_set == 0 || (is_main && !self.scenario.machine.limits.quota_of_main) {
-            findings.add(Law::Sleep, format!("core {} is throttled, and no quota of it was set", record.a));
+            findings.add(Law::Sleep, format!("core {} is throttled without a quota", record.a));
         }
-        self.throttles = true;
-        self.excuse();
+        self.is_throttled = true;
+        self.extend_waits();
     }
 
-    /// Those who had to be excused by now are guilty.
-    fn judge(&mut self, now_ns: u64, findings: &mut Findings) {
+    /// Reports pending violations that were not resolved in time.
+    fn check_pending(&mut self, now_ns: u64, findings: &mut Findings) {
         let slack_ns = self.slack_ns;
-        self.suspects.retain(|suspect| {
-            let waits = now_ns <= suspect.at_ns.saturating_add(slack_ns);
+        self.pending.retain(|pending| {
+            let waits = now_ns <= pending.at_ns.saturating_add(slack_ns);
             if !waits {
-                let Suspect { core, thread, at_ns, .. } = suspect;
-                let text = format!("core {core} rests from {at_ns} ns on and owns I/O thread {thread}, which polls");
+                let PendingViolation { core, thread, at_ns, .. } = pending;
+                let text = format!("core {core} rests from {at_ns} ns although I/O thread {thread} polls");
                 findings.add(Law::Sleep, text);
             }
             waits
@@ -251,7 +252,7 @@ impl<'a> Cores<'a> {
 
     fn leave(&mut self, record: &Record, findings: &mut Findings) {
         let Some(place) = self.threads.get_mut(record.a as usize) else {
-            findings.add(Law::Threads, format!("there is no I/O thread {}", record.a));
+            findings.add(Law::Threads, format!("I/O thread {} does not exist", record.a));
             return;
         };
         if place.home.is_none() && place.passes.is_none() {
@@ -259,29 +260,28 @@ impl<'a> Cores<'a> {
             return;
         }
         if place.home != Some(record.b) {
-            let text = format!("I/O thread {} leaves core {} and lives on {:?}", record.a, record.b, place.home);
+            let text = format!("I/O thread {} leaves core {} and is assigned to {:?}", record.a, record.b, place.home);
             findings.add(Law::Threads, text);
         }
         if place.ordered.is_none_or(|(to, _)| to == record.b) {
-            findings.add(
-                Law::Threads,
-                format!("I/O thread {} leaves core {}, and nobody has told it to", record.a, record.b),
-            );
+            findings.add(Law::Threads, format!("I/O thread {} leaves core {} without a command", record.a, record.b));
         }
         (place.home, place.since_ns) = (None, record.at_ns);
     }
 
     fn come(&mut self, record: &Record, findings: &mut Findings) {
-        let patience_ns = self.patience_ns;
+        let max_wait_ns = self.max_wait_ns;
         let Some(place) = self.threads.get_mut(record.a as usize) else {
-            findings.add(Law::Threads, format!("there is no I/O thread {}", record.a));
+            findings.add(Law::Threads, format!("I/O thread {} does not exist", record.a));
             return;
         };
         if let Some(home) = place.home {
-            findings
-                .add(Law::Threads, format!("I/O thread {} comes to core {} and lives on {home}", record.a, record.b));
-        } else if record.at_ns - place.since_ns > patience_ns {
-            let text = format!("I/O thread {} was on its way for {} ns", record.a, record.at_ns - place.since_ns);
+            findings.add(
+                Law::Threads,
+                format!("I/O thread {} arrives at core {} and is assigned to {home}", record.a, record.b),
+            );
+        } else if record.at_ns - place.since_ns > max_wait_ns {
+            let text = format!("the move of I/O thread {} took {} ns", record.a, record.at_ns - place.since_ns);
             findings.add(Law::Threads, text);
         }
         let passes = place.passes.take();
@@ -292,21 +292,21 @@ impl<'a> Cores<'a> {
         place.since_ns = record.at_ns;
         self.moves += 1;
         match self.cores.get(record.b as usize) {
-            None => findings.add(Law::Threads, format!("there is no core {}", record.b)),
+            None => findings.add(Law::Threads, format!("core {} does not exist", record.b)),
             Some(core) if core.rests => {
-                findings.add(Law::Sleep, format!("I/O thread {} comes to core {}, which rests", record.a, record.b));
+                findings.add(Law::Sleep, format!("I/O thread {} arrives at core {}, which rests", record.a, record.b));
             }
             Some(_) if record.b >= self.first_scheduled() => {
                 findings.add(
                     Law::Threads,
-                    format!("I/O thread {} comes to core {}, which is scheduled", record.a, record.b),
+                    format!("I/O thread {} arrives at core {}, which is scheduled", record.a, record.b),
                 );
             }
             Some(_) => {}
         }
     }
 
-    /// The first core that runs programs and no I/O threads.
+    /// The first scheduled core.
     fn first_scheduled(&self) -> u64 {
         self.scenario.scheduled.as_ref().map_or(u64::MAX, |scheduled| u64::from(scheduled.first_core))
     }
@@ -322,7 +322,7 @@ impl<'a> Cores<'a> {
             }
             2 => {
                 if let Some(core) = self.cores.get_mut(subject) {
-                    core.told_to_sleep = true;
+                    core.commanded_to_sleep = true;
                 }
             }
             4 => self.wait_by(subject, argument, record.at_ns),
@@ -332,59 +332,63 @@ impl<'a> Cores<'a> {
                     && argument == 0
                     && let Some(core) = self.cores.get_mut(core)
                 {
-                    (core.told_to_sleep, core.told_to_leave) = (true, true);
+                    (core.commanded_to_sleep, core.commanded_offline) = (true, true);
                 }
                 if self.period.0 == Some(subject) {
                     self.period.1 = self.period.1.max(argument);
-                    self.excuse();
+                    self.extend_waits();
                 }
             }
             _ => {}
         }
     }
 
-    /// How an I/O thread waits: 0 for polling, 1 for interrupts, more for rests of so many nanoseconds less 2.
+    /// Sets a completion mode: 0 polling, 1 interrupts, otherwise rests of `how - 2` nanoseconds.
     fn wait_by(&mut self, thread: usize, how: u64, at_ns: u64) {
         let Some(place) = self.threads.get_mut(thread) else { return };
         place.polls = how == 0;
-        self.suspects.retain(|suspect| suspect.thread != thread);
+        self.pending.retain(|pending| pending.thread != thread);
         let rest_ns = how.saturating_sub(2);
         let longer_ns = rest_ns.saturating_sub(self.rest_ns);
         self.rest_ns += longer_ns;
         self.slack_ns += longer_ns;
-        self.patience_ns += longer_ns;
+        self.max_wait_ns += longer_ns;
         let home = place.home.filter(|&home| self.cores.get(home as usize).is_some_and(|core| core.rests));
         if let (true, Some(core)) = (place.polls, home) {
-            // It is on its way out of the kernel; when it is awake, `turn` says so.
-            self.suspects.push(Suspect { core, thread, at_ns, wakes: true });
+            // It is leaving the kernel; `turn` resolves this once it is awake.
+            self.pending.push(PendingViolation { core, thread, at_ns, wakes: true });
         }
     }
 
     pub(super) fn finish(&mut self, findings: &mut Findings) {
         let end_ns = self.scenario.duration_ns;
-        self.judge(end_ns, findings);
+        self.check_pending(end_ns, findings);
         for (thread, place) in self.threads.iter().enumerate() {
             if place.passes.is_some() {
-                findings.claim(Law::Threads, end_ns, format!("I/O thread {thread} has left a core that it was not on"));
+                findings.add_for_run(
+                    Law::Threads,
+                    end_ns,
+                    format!("I/O thread {thread} has left a core that it was not on"),
+                );
             }
-            if place.home.is_none() && end_ns.saturating_sub(place.since_ns) > self.patience_ns {
-                let text = format!("I/O thread {thread} has left at {} ns and come nowhere", place.since_ns);
-                findings.claim(Law::Threads, end_ns, text);
+            if place.home.is_none() && end_ns.saturating_sub(place.since_ns) > self.max_wait_ns {
+                let text = format!("I/O thread {thread} left at {} ns and did not arrive", place.since_ns);
+                findings.add_for_run(Law::Threads, end_ns, text);
             }
             if let (Some((to, ordered_ns)), Some(home)) = (place.ordered, place.home)
                 && home != to
-                && !self.cores.get(to as usize).is_some_and(|core| core.told_to_leave)
-                && end_ns.saturating_sub(ordered_ns) > 2 * self.patience_ns
+                && !self.cores.get(to as usize).is_some_and(|core| core.commanded_offline)
+                && end_ns.saturating_sub(ordered_ns) > 2 * self.max_wait_ns
             {
-                let text = format!("I/O thread {thread} lives on core {home}; ordered to core {to} at {ordered_ns} ns");
-                findings.claim(Law::Threads, end_ns, text);
+                let text = format!("I/O thread {thread} is on core {home}; moved to core {to} at {ordered_ns} ns");
+                findings.add_for_run(Law::Threads, end_ns, text);
             }
         }
     }
 }
 
-/// The longest loop that is possible, and the longest way out of a sleep.
-fn patience_ns(scenario: &Scenario, slow: u64) -> u64 {
+/// The longest loop plus the longest wake-up.
+fn max_wait_ns(scenario: &Scenario, slow: u64) -> u64 {
     let Machine { poll, sleep, kernel, director, .. } = scenario.machine;
     let commands = |kind: &Kind| match kind {
         Kind::Plain { .. } | Kind::Traced { .. } => (1, 0),
@@ -409,13 +413,13 @@ fn patience_ns(scenario: &Scenario, slow: u64) -> u64 {
     2 * loop_ns * slow + wake + switched + slack_ns(scenario, slow)
 }
 
-/// Between a command on the way a thread waits and its last effect: the commands of one decision, and the gathering of interrupts.
+/// Longest time from a change of completion mode to its effect: the commands of one decision, and interrupt coalescing.
 fn slack_ns(scenario: &Scenario, slow: u64) -> u64 {
     let Machine { kernel, sleep, .. } = scenario.machine;
     1_000 * u64::from(scenario.threads) * slow + kernel.coalesce_ns + sleep.rest_wake_ns
 }
 
-/// The knobs that switch cores off, each with its core.
+/// Hotplug knobs, each with its core.
 fn switches(scenario: &Scenario) -> Vec<(usize, usize)> {
     let all = capabilities(scenario);
     let switch = |(id, knob): (pilotlight_plant::KnobId, &pilotlight_plant::Knob)| match knob.scope {
@@ -425,7 +429,7 @@ fn switches(scenario: &Scenario) -> Vec<(usize, usize)> {
     all.knobs_of(pilotlight_plant::Kind::Online).filter_map(switch).collect()
 }
 
-/// The knob of the period of the quota of CPU time.
+/// The knob of the quota's period.
 fn period_knob(scenario: &Scenario) -> Option<usize> {
     let all = capabilities(scenario);
     all.knobs_of(pilotlight_plant::Kind::QuotaPeriodNs).next().map(|(knob, _)| knob.index())

@@ -1,22 +1,21 @@
-//! Energy: how long each core was in which state and at which frequency, times watts.
+//! Recomputes energy from the states and frequencies of cores.
 //!
-//! The rule (power.rs says why): within an epoch of 10 us, the logical cores of a physical core are awake for `a` and `b`
-//! nanoseconds, both of them for `a b / 10 us`; what they draw above the shallow state follows from these times and the frequencies at
-//! the beginning of the epoch. A physical core that was awake at all, or rests shallow, also draws what shallow is over deep. On a machine
-//! with scheduled cores what both did at the same time counts instead, and only the time out of the deep state. Where a
-//! figure is not whole it is rounded down: the time of both to nanoseconds, a share to millionths, energy of a physical core and epoch
-//! to femtojoules. Energy that is less than a microjoule at the end of a stretch is left to the next.
+//! The model (see power.rs): within an epoch of 10 us, the logical cores of a physical core are awake for `a` and `b` nanoseconds, both of
+//! them for `a b / 10 us`; power above the shallow state follows from these times and the frequencies at the beginning of the epoch. A
+//! physical core that was awake at all, or rests shallow, also draws the difference of shallow and deep. With scheduled cores, the states of
+//! both at each moment count instead. Figures are rounded down: times to nanoseconds, shares to millionths, energy of a physical core and
+//! epoch to femtojoules. Less than a microjoule is carried to the next stretch.
 //!
-//! While a core leaves a state it counts as awake, or, on a machine with `exit_at_rest`, as in that state. A drive takes so much for
-//! each byte, but over a stretch no more than its ceiling.
+//! A core that leaves a state counts as awake, or, with `exit_at_rest`, as in that state. A drive takes energy per byte, limited by its
+//! ceiling over a stretch.
 
-use super::drives::DriveBook;
+use super::drives::DriveCheck;
 use super::requests::Moved;
 use super::{Findings, Law};
 use crate::machine::{Machine, Power};
 use crate::outcome::{Energy, Outcome, Stretch};
 use crate::scenario::{Kind, Scenario};
-use crate::trace::{Record, State, THROTTLED, What};
+use crate::trace::{Record, RecordKind, State, THROTTLED};
 
 const EPOCH_NS: u64 = 10_000;
 const MILLION: u64 = 1_000_000;
@@ -25,20 +24,20 @@ const MICROJOULE: u128 = 1_000_000_000;
 
 /// One logical core.
 #[derive(Clone, Copy, Debug)]
-struct Watched {
+struct TrackedCore {
     state: State,
-    /// The state it last rested in.
+    /// The last idle state.
     low: State,
     khz: u32,
-    /// Time awake in the present epoch, until `since_ns`; the part of it in which it was leaving a state.
+    /// Time awake in the current epoch until `since_ns`, and the part of it spent leaving a state.
     awake_ns: u64,
     leaving_ns: u64,
     since_ns: u64,
-    /// When it has left the state that it last rested in.
+    /// End of its last exit from an idle state.
     left_ns: u64,
 }
 
-/// What is summed up over a stretch.
+/// Totals of a stretch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     /// Of the package, and of cores.
@@ -52,7 +51,7 @@ struct Sums {
     capacity_ns: u64,
 }
 
-/// What cores draw above the shallow state, as it follows from frequency.
+/// Power above the shallow state as a function of frequency.
 #[derive(Clone, Copy, Debug)]
 struct Curve {
     /// At the lowest frequency, in millionths of what it is at the highest.
@@ -60,9 +59,9 @@ struct Curve {
     exponent: f64,
 }
 
-pub(super) struct EnergyBook<'a> {
+pub(super) struct EnergyCheck<'a> {
     scenario: &'a Scenario,
-    cores: Vec<Watched>,
+    cores: Vec<TrackedCore>,
     /// Logical cores that share a physical one.
     pairs: Vec<(usize, Option<usize>)>,
     /// On a machine with scheduled cores: how long each pair was in which states at the same time, how long some core was not deep, and
@@ -70,21 +69,21 @@ pub(super) struct EnergyBook<'a> {
     moments: Vec<[[u64; 4]; 4]>,
     not_deep_ns: u64,
     counted_ns: u64,
-    /// The highest frequency that the limit of the package allows.
+    /// The frequency ceiling of the package's power limit.
     ceiling_khz: u32,
     epoch_ns: u64,
     sums: Sums,
     rest_fj: u128,
-    drives: DriveBook<'a>,
+    drives: DriveCheck<'a>,
     series: Vec<Stretch>,
-    /// Requests come from a trace: what reads move is not in the records, so drives draw at least what writes take.
+    /// Replayed requests: sizes of reads are not in the records, so the energy of writes is a lower bound for drives.
     replays: bool,
 }
 
-impl<'a> EnergyBook<'a> {
+impl<'a> EnergyCheck<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Self {
         let topology = &scenario.topology;
-        let core = Watched {
+        let core = TrackedCore {
             state: State::Awake,
             low: State::Shallow,
             khz: scenario.machine.speed.max_khz,
@@ -106,7 +105,7 @@ impl<'a> EnergyBook<'a> {
             epoch_ns: 0,
             sums: Sums::default(),
             rest_fj: 0,
-            drives: DriveBook::new(scenario),
+            drives: DriveCheck::new(scenario),
             series: Vec::new(),
             replays: scenario
                 .workload
@@ -121,16 +120,16 @@ impl<'a> EnergyBook<'a> {
             return;
         }
         self.epochs(record.at_ns);
-        if record.what == What::Drive {
+        if record.kind == RecordKind::Drive {
             self.drives.did(record);
             return;
         }
-        if record.what == What::Limited {
+        if record.kind == RecordKind::Limited {
             self.ceiling_khz = record.a as u32;
             return;
         }
         let Some(core) = self.cores.get_mut(record.a as usize) else { return };
-        if record.what == What::Frequency {
+        if record.kind == RecordKind::Frequency {
             let speed = self.scenario.machine.speed;
             if !(u64::from(speed.min_khz)..=u64::from(speed.max_khz)).contains(&record.b) {
                 findings.add(Law::Bounds, format!("core {} has no frequency of {} kHz", record.a, record.b));
@@ -141,7 +140,7 @@ impl<'a> EnergyBook<'a> {
         core.pass(record.at_ns);
         self.count(record.at_ns);
         let Some(core) = self.cores.get_mut(record.a as usize) else { return };
-        if record.what == What::Exits {
+        if record.kind == RecordKind::Exits {
             core.left_ns = record.at_ns + record.b;
             let longest_ns = longest_exit_ns(&self.scenario.machine);
             if record.b > longest_ns || core.state != State::Awake {
@@ -153,20 +152,20 @@ impl<'a> EnergyBook<'a> {
         core.state = match record.b & !THROTTLED {
             0 => State::Awake,
             1 => State::Shallow,
-            3 => State::Looks,
+            3 => State::Spins,
             _ => State::Deep,
         };
-        if !matches!(core.state, State::Awake | State::Looks) {
+        if !matches!(core.state, State::Awake | State::Spins) {
             core.low = core.state;
         }
     }
 
-    /// A command of a drive begins or ends, if the record is of one.
+    /// Counts drive commands.
     pub(super) fn command(&mut self, record: &Record) {
         self.drives.command(record);
     }
 
-    /// A drive is to move data.
+    /// A drive transfers data.
     pub(super) fn moved(&mut self, at_ns: u64, moved: &Moved) {
         if at_ns >= self.scenario.duration_ns {
             return;
@@ -174,7 +173,7 @@ impl<'a> EnergyBook<'a> {
         self.drives.moved(moved);
     }
 
-    /// Ends the epochs that end at `at_ns` or before. After the first of them nothing changes, once all cores have left their states.
+    /// Finishes the epochs that end by `at_ns`. After the first, all are equal once no core is leaving a state.
     fn epochs(&mut self, at_ns: u64) {
         let mut first = true;
         loop {
@@ -224,7 +223,7 @@ impl<'a> EnergyBook<'a> {
         self.counted_ns = self.epoch_ns;
     }
 
-    /// Counts what cores did since the last record, on a machine with scheduled cores.
+    /// With scheduled cores: accounts for the time since the last record.
     fn count(&mut self, until_ns: u64) {
         let power = &self.scenario.machine.power;
         if power.scheduled.is_none() {
@@ -232,11 +231,11 @@ impl<'a> EnergyBook<'a> {
         }
         while self.counted_ns < until_ns {
             let now_ns = self.counted_ns;
-            // Who leaves a state has left it in between.
+            // Exits from idle states may end in between.
             let left = self.cores.iter().map(|core| core.left_ns).filter(|left_ns| *left_ns > now_ns).min();
             let ns = left.map_or(until_ns, |left_ns| left_ns.min(until_ns)) - now_ns;
             let at_rest = power.family.exit_at_rest;
-            let state = |core: &Watched| {
+            let state = |core: &TrackedCore| {
                 let leaves = core.state == State::Awake && core.left_ns > now_ns;
                 if leaves && at_rest { core.low } else { core.state }
             };
@@ -251,11 +250,11 @@ impl<'a> EnergyBook<'a> {
         }
     }
 
-    /// One physical core over an epoch; how long it keeps the package from the deep state.
-    fn pair(&self, index: usize, a: Watched, b: Option<Watched>, sums: &mut Sums) -> u64 {
+    /// Accounts for one physical core over an epoch; returns how long it keeps the package out of the deep state.
+    fn pair(&self, index: usize, a: TrackedCore, b: Option<TrackedCore>, sums: &mut Sums) -> u64 {
         let power = &self.scenario.machine.power;
-        let leaving = |core: Watched| if power.family.exit_at_rest { core.leaving_ns } else { 0 };
-        let billed = |core: Watched| Watched {
+        let leaving = |core: TrackedCore| if power.family.exit_at_rest { core.leaving_ns } else { 0 };
+        let billed = |core: TrackedCore| TrackedCore {
             awake_ns: core.awake_ns - leaving(core),
             khz: core.khz.min(self.ceiling_khz),
             ..core
@@ -267,11 +266,11 @@ impl<'a> EnergyBook<'a> {
         let drawn = self.above_shallow(index, Curve { slow, exponent }, a, b);
         let each_uw = (cpu.poll - cpu.shallow - power.uncore_uw.unwrap_or(0)) / count(power);
         sums.cores_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
-        // What the mean over a stretch, to the power of its exponent, makes what was measured at the lowest frequency.
+        // The value that gives the measured power at the lowest frequency once the exponent is applied to the mean.
         let slow = millionths(others.slow - others.shallow, others.poll - others.shallow) as f64 / MILLION as f64;
         let slow = (slow.powf(1.0 / power.family.others_exponent) * MILLION as f64).round() as u64;
         sums.polling += self.above_shallow(index, Curve { slow, exponent }, a, b);
-        let keeps = |core: Watched| core.awake_ns > 0 || core.low == State::Shallow;
+        let keeps = |core: TrackedCore| core.awake_ns > 0 || core.low == State::Shallow;
         let keeps = keeps(a) || b.is_some_and(keeps);
         let deep_ns = self.moments[index][State::Deep as usize][State::Deep as usize];
         let keeps_ns = match power.scheduled {
@@ -287,7 +286,7 @@ impl<'a> EnergyBook<'a> {
     }
 
     /// In millionths of a physical core that polls at the highest frequency, times nanoseconds.
-    fn above_shallow(&self, index: usize, curve: Curve, a: Watched, b: Option<Watched>) -> u128 {
+    fn above_shallow(&self, index: usize, curve: Curve, a: TrackedCore, b: Option<TrackedCore>) -> u128 {
         let level_a = self.level(curve, a.khz);
         let (b_ns, level_b) = b.map_or((0, 0), |b| (b.awake_ns, self.level(curve, b.khz)));
         let both_ns = a.awake_ns * b_ns / EPOCH_NS;
@@ -300,14 +299,14 @@ impl<'a> EnergyBook<'a> {
         u128::from(both_ns * together + (a.awake_ns - both_ns) * alone(level_a) + (b_ns - both_ns) * alone(level_b))
     }
 
-    /// The same of a pair of which it is known what both did at the same time.
+    /// As [`Self::above_shallow`], from the states of both at each moment.
     fn by_moments(&self, moments: &[[u64; 4]; 4], level_a: u64, level_b: u64) -> u128 {
         let power = &self.scenario.machine.power;
         let saved = u64::from(power.family.sibling_saves_ppm);
         let looks = u64::from(power.scheduled.map_or(MILLION as u32, |scheduled| scheduled.looks_ppm));
         let drawn = |level: u64, state: usize| match state {
             state if state == State::Awake as usize => level,
-            state if state == State::Looks as usize => level * looks / MILLION,
+            state if state == State::Spins as usize => level * looks / MILLION,
             _ => 0,
         };
         let mut sum = 0;
@@ -356,7 +355,7 @@ impl<'a> EnergyBook<'a> {
         self.series.push(Stretch { energy, awake_ns, capacity_ns, ..Stretch::default() });
     }
 
-    /// What cores draw that share one budget: the more of it they use, the less each of them draws.
+    /// Energy of cores that share one power budget: the higher the load, the less each core draws.
     fn of_one_budget(&self, cores_fj: u128) -> u128 {
         let power = &self.scenario.machine.power;
         let Some(scheduled) = power.scheduled else { return cores_fj };
@@ -368,7 +367,7 @@ impl<'a> EnergyBook<'a> {
         cores_fj - cores_fj * saved / u128::from(MILLION)
     }
 
-    /// Fans, memory, network and losses follow the mean over a stretch.
+    /// Power of fans, memory, network and losses, from the mean over a stretch.
     fn others_uw(&self, sums: &Sums) -> u64 {
         let power = &self.scenario.machine.power;
         let uw = power.others_uw;
@@ -384,15 +383,16 @@ impl<'a> EnergyBook<'a> {
         let mut all = Energy::default();
         for (index, (own, claimed)) in self.series.iter().zip(&outcome.series).enumerate() {
             let at_ns = (index as u64 + 1) * self.scenario.series_ns;
-            let mut same =
-                |what, own: u64, claimed: u64| findings.same(Law::Energy, at_ns, what, own.into(), claimed.into());
-            same("CPU energy in a stretch, in uJ", own.energy.cpu_uj, claimed.energy.cpu_uj);
+            let mut check_equal = |what, own: u64, claimed: u64| {
+                findings.check_equal(Law::Energy, at_ns, what, own.into(), claimed.into())
+            };
+            check_equal("CPU energy in a stretch, in uJ", own.energy.cpu_uj, claimed.energy.cpu_uj);
             let (least_uj, drives_uj) = (own.energy.drives_uj, claimed.energy.drives_uj);
             let claimed_uj = if self.replays { least_uj.min(drives_uj) } else { drives_uj };
-            same("drives' energy in a stretch, in uJ", least_uj, claimed_uj);
-            same("others' energy in a stretch, in uJ", own.energy.others_uj, claimed.energy.others_uj);
-            same("time awake in a stretch, in ns", own.awake_ns, claimed.awake_ns);
-            same("capacity in a stretch, in ns", own.capacity_ns, claimed.capacity_ns);
+            check_equal("drives' energy in a stretch, in uJ", least_uj, claimed_uj);
+            check_equal("others' energy in a stretch, in uJ", own.energy.others_uj, claimed.energy.others_uj);
+            check_equal("time awake in a stretch, in ns", own.awake_ns, claimed.awake_ns);
+            check_equal("capacity in a stretch, in ns", own.capacity_ns, claimed.capacity_ns);
             self.check_bounds(at_ns, &claimed.energy, findings);
             if index >= measured {
                 all.cpu_uj += own.energy.cpu_uj;
@@ -401,18 +401,18 @@ impl<'a> EnergyBook<'a> {
             }
         }
         let end_ns = self.scenario.duration_ns;
-        findings.same(Law::Energy, end_ns, "CPU energy, in uJ", all.cpu_uj.into(), outcome.energy.cpu_uj.into());
+        findings.check_equal(Law::Energy, end_ns, "CPU energy, in uJ", all.cpu_uj.into(), outcome.energy.cpu_uj.into());
         if self.replays {
             all.drives_uj = outcome.energy.drives_uj;
         }
-        findings.same(
+        findings.check_equal(
             Law::Energy,
             end_ns,
             "drives' energy, in uJ",
             all.drives_uj.into(),
             outcome.energy.drives_uj.into(),
         );
-        findings.same(
+        findings.check_equal(
             Law::Energy,
             end_ns,
             "others' energy, in uJ",
@@ -422,7 +422,7 @@ impl<'a> EnergyBook<'a> {
         all
     }
 
-    /// No less than with every core deep, no more than with every core polling at the highest frequency.
+    /// Between every core deep and every core polling at the highest frequency.
     fn check_bounds(&self, at_ns: u64, energy: &Energy, findings: &mut Findings) {
         let power = &self.scenario.machine.power;
         let (cpu, others) = (power.cpu_uw, power.others_uw);
@@ -432,13 +432,13 @@ impl<'a> EnergyBook<'a> {
             let (least, most) = (least_uw as f64 * step / 1e9, most_uw * step / 1e9);
             if (uj as f64) < least - 2.0 || uj as f64 > most + 2.0 {
                 let text = format!("{what}: {uj} uJ in a stretch, and {least:.0} to {most:.0} are possible");
-                findings.claim(Law::Bounds, at_ns, text);
+                findings.add_for_run(Law::Bounds, at_ns, text);
             }
         };
         within("CPU", energy.cpu_uj, cpu.deep, cpu.shallow as f64 + (cpu.poll - cpu.shallow) as f64 * more);
         let fans = (others.poll - others.shallow) as f64 * more.powf(power.family.others_exponent);
         if power.scheduled.is_some() || self.scenario.drives.iter().any(|drive| drive.energy.is_some()) {
-            return; // a line over CPU and drives, and drives without a ceiling
+            return; // no bounds: others follow CPU and drives, or drives have no ceiling
         }
         within("others", energy.others_uj, others.deep, others.shallow as f64 + fans);
         let ceilings = self.scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw as f64));
@@ -448,9 +448,9 @@ impl<'a> EnergyBook<'a> {
     }
 }
 
-impl Watched {
+impl TrackedCore {
     fn pass(&mut self, at_ns: u64) {
-        if self.state == State::Looks {
+        if self.state == State::Spins {
             self.awake_ns += at_ns - self.since_ns;
         }
         if self.state == State::Awake {
@@ -472,18 +472,18 @@ impl Sums {
     }
 }
 
-/// The longest time that the hardware takes to leave a state.
+/// The longest hardware exit latency.
 fn longest_exit_ns(machine: &Machine) -> u64 {
     let (sleep, kernel) = (machine.sleep, machine.kernel);
     sleep.monitor_wake_ns.max(sleep.rest_wake_ns).max(kernel.shallow_exit_ns).max(kernel.deep_exit_ns)
 }
 
-/// Physical cores that the figures are about.
+/// Number of physical cores in the power figures.
 fn count(power: &Power) -> u64 {
     u64::from(power.physical_cores.max(1))
 }
 
-/// What the package draws while any physical core is not deep, over what it draws else.
+/// Package power while any physical core is not deep.
 fn package_uw(power: &Power) -> u64 {
     (power.cpu_uw.shallow - power.cpu_uw.deep) * u64::from(power.family.package_ppm) / MILLION
 }

@@ -1,5 +1,4 @@
-//! The same row about other policies: `[beside]` of a map says which stands for which, so that what a row says of the paper's variant
-//! is printed with what it says of ours.
+//! Rows with other policies: `[alternatives]` of a map replaces the paper's policies by ours, so that both results are printed.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ const KEYS: [&str; 6] = ["policy", "versus", "holds", "terms", "crossover", "als
 /// Keys of a term that name policies.
 const OF_TERM: [&str; 2] = ["policy", "versus"];
 
-/// A row as it is written, with each policy replaced by what stands for it; `None` if it names none of them.
+/// A row with each policy replaced by its alternative; `None` if it names none of them.
 pub(super) fn row(row: &Table, policies: &BTreeMap<String, String>) -> Option<Table> {
     let mut other = row.clone();
     for key in KEYS {
@@ -32,7 +31,7 @@ fn replace(value: &mut Value, policies: &BTreeMap<String, String>) {
     }
 }
 
-/// Names in a statement are what stands between other characters.
+/// Replaces the names in a statement.
 fn replaced(text: &str, policies: &BTreeMap<String, String>) -> String {
     let is_name = |c: char| c.is_alphanumeric() || "-+._".contains(c);
     let mut out = String::new();
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_replaced_wherever_a_row_names_them_and_nothing_else() {
+    fn only_policies_are_replaced() {
         let row = r#"
             id = "s"
             experiment = "s"
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_about_others_has_nothing_beside() {
+    fn a_row_without_replaced_policies_has_no_alternative() {
         assert_eq!(other("id = 's'\npolicy = 't'\nmetric = 's'"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Requests: each one's way through the target, and how many are on it.
+//! Checks the stages of each request, and counts those in progress.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use super::{Audit, Findings, Law};
 use crate::engine::capabilities;
 use crate::outcome::Outcome;
 use crate::scenario::{Connection, Kind, Scenario};
-use crate::trace::{Record, What};
+use crate::trace::{Record, RecordKind};
 
-/// How far a request has come.
+/// Stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Issued,
@@ -22,26 +22,26 @@ enum Stage {
 struct Progress {
     stage: Stage,
     issued_ns: u64,
-    /// Data that it brought, in bytes.
+    /// Size of its data in bytes.
     brought: u32,
     submitted: usize,
     completed: usize,
-    /// When its last record was.
+    /// Time of its last record.
     since_ns: u64,
 }
 
-/// A command that belongs to a request.
+/// An expected command of a request.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
-    /// Commands of earlier steps: they are completed before.
+    /// Number of commands of earlier steps, which must be completed before.
     after: usize,
-    /// `None`: what the request brought, if it writes. (What a read of a trace asks for is in no record.)
+    /// `None`: the size of a replayed write. (Sizes of replayed reads are not recorded.)
     bytes: Option<u32>,
-    /// `None`: as the request, which brings data if it writes.
+    /// `None`: a request with data is a write.
     write: Option<bool>,
 }
 
-/// What a drive was asked to move.
+/// A transfer of a drive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
     pub(super) drive: usize,
@@ -49,27 +49,27 @@ pub(super) struct Moved {
     pub(super) write: bool,
 }
 
-pub(super) struct RequestBook<'a> {
+pub(super) struct RequestCheck<'a> {
     scenario: &'a Scenario,
     plans: Vec<Vec<Planned>>,
-    /// The number of the next request to be sent, and to be polled, by connection.
+    /// The number of the next request to send, and to poll, by connection.
     next: Vec<u64>,
     next_polled: Vec<u64>,
-    /// When each I/O thread last did something for a request.
+    /// Time of the last activity of each I/O thread.
     active_ns: Vec<u64>,
     in_progress: HashMap<u64, Progress>,
     issued: u64,
     answered: u64,
-    /// Of those sent after the warm-up.
+    /// Answered requests that were sent after the warm-up.
     measured: u64,
-    /// Counted apart from `in_progress`.
+    /// Counted independently of `in_progress`.
     over_time: InProgress,
-    /// The first knob that caps bandwidth; those behind it do too. Whether one has been set.
+    /// The first bandwidth cap (later knobs are caps too), and whether one was set.
     first_cap: Option<usize>,
     capped: bool,
 }
 
-impl<'a> RequestBook<'a> {
+impl<'a> RequestCheck<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Self {
         let connections = &scenario.workload.connections;
         Self {
@@ -91,53 +91,58 @@ impl<'a> RequestBook<'a> {
         }
     }
 
-    /// Enters a record about a request; what a drive is to move for it.
+    /// Processes a record of a request; returns the transfer of a submitted command.
     pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) -> Option<Moved> {
-        match record.what {
-            What::Issued => {
+        match record.kind {
+            RecordKind::Issued => {
                 self.issue(record, findings);
                 return None;
             }
-            What::Commanded => {
+            RecordKind::Commanded => {
                 let sets_cap = record.a == 5 && self.first_cap.is_some_and(|first| (record.b >> 32) as usize >= first);
                 self.capped |= sets_cap;
                 return None;
             }
-            What::Arrived | What::Polled | What::Submitted | What::Completed | What::Answered | What::Received => {}
+            RecordKind::Arrived
+            | RecordKind::Polled
+            | RecordKind::Submitted
+            | RecordKind::Completed
+            | RecordKind::Answered
+            | RecordKind::Received => {}
             _ => return None,
         }
         let name = record.a;
         let Some(progress) = self.in_progress.get_mut(&name) else {
-            findings.add(Law::Requests, format!("{:?} of {}, which is not in progress", record.what, called(name)));
+            findings.add(Law::Requests, format!("{:?} of {}, which is not in progress", record.kind, called(name)));
             return None;
         };
         let connection = (name >> 40) as usize;
         let plan = &self.plans[connection];
         progress.since_ns = record.at_ns;
-        if matches!(record.what, What::Polled | What::Submitted | What::Answered) {
+        if matches!(record.kind, RecordKind::Polled | RecordKind::Submitted | RecordKind::Answered) {
             self.active_ns[usize::from(self.scenario.workload.connections[connection].thread)] = record.at_ns;
         }
         let mut broken =
-            |how: String| findings.add(Law::Requests, format!("{:?} of {}: {how}", record.what, called(name)));
-        match record.what {
-            What::Arrived => step(progress, Stage::Issued, Stage::Arrived, &mut broken),
-            What::Polled => {
+            |how: String| findings.add(Law::Requests, format!("{:?} of {}: {how}", record.kind, called(name)));
+        match record.kind {
+            RecordKind::Arrived => step(progress, Stage::Issued, Stage::Arrived, &mut broken),
+            RecordKind::Polled => {
                 let next = &mut self.next_polled[connection];
                 if *next != number(name) {
-                    broken(format!("it is request {next}'s turn"));
+                    broken(format!("request {next} is next"));
                 }
                 *next = number(name) + 1;
                 step(progress, Stage::Arrived, Stage::Polled, &mut broken);
             }
-            What::Submitted => {
+            RecordKind::Submitted => {
                 let (first, count) = self.scenario.workload.connections[connection].drives;
                 if !(u64::from(first)..u64::from(first) + u64::from(count)).contains(&record.b) {
                     broken(format!("its connection does not use drive {}", record.b));
                 }
                 return submit(progress, plan, record.b as usize, &mut broken);
             }
-            What::Completed => complete(progress, &mut broken),
-            What::Answered => {
+            RecordKind::Completed => complete(progress, &mut broken),
+            RecordKind::Answered => {
                 if progress.completed < plan.len() {
                     broken(format!("{} of {} commands are completed", progress.completed, plan.len()));
                 }
@@ -175,7 +180,7 @@ impl<'a> RequestBook<'a> {
             findings.add(Law::Requests, format!("{} took {latency_ns} ns, not {}", called(record.a), record.b));
         }
         if record.at_ns >= self.scenario.duration_ns {
-            return; // on its way at the end
+            return; // in flight at the end
         }
         self.over_time.end(record.at_ns, progress.issued_ns);
         self.answered += 1;
@@ -186,9 +191,9 @@ impl<'a> RequestBook<'a> {
         self.over_time.stretch(end_ns);
     }
 
-    /// Requests that are in progress at the end and should not be: a trace says when what a drive or a wire does will be done, and an
-    /// I/O thread does something at least every `patience_ns` while there is something to do.
-    pub(super) fn find_lost(&self, patience_ns: u64, findings: &mut Findings) {
+    /// Reports requests that are in progress at the end without a reason: a trace contains the completion times of drives and network, and an
+    /// I/O thread is active at least every `max_wait_ns` while it has work.
+    pub(super) fn find_lost(&self, max_wait_ns: u64, findings: &mut Findings) {
         let end_ns = self.scenario.duration_ns;
         let mut open: Vec<_> = self.in_progress.iter().collect();
         open.sort_unstable_by_key(|&(name, _)| name);
@@ -199,18 +204,18 @@ impl<'a> RequestBook<'a> {
                 Stage::Issued => true,
                 Stage::Answered => progress.since_ns < end_ns,
                 _ if progress.submitted > progress.completed => true,
-                // A cap, or the queue of md's thread, delays it without a bound.
+                // A cap, or the queue of md's thread, may delay it without limit.
                 Stage::Polled if self.capped || self.scenario.machine.kernel.md => false,
-                Stage::Arrived | Stage::Polled => end_ns.saturating_sub(active_ns) > patience_ns,
+                Stage::Arrived | Stage::Polled => end_ns.saturating_sub(active_ns) > max_wait_ns,
             };
             if lost {
                 let text = format!(
-                    "{} is lost: {:?} at {} ns is the last of it",
+                    "{} is lost: its last record is {:?} at {} ns",
                     called(name),
                     progress.stage,
                     progress.since_ns
                 );
-                findings.claim(Law::Requests, end_ns, text);
+                findings.add_for_run(Law::Requests, end_ns, text);
             }
         }
     }
@@ -218,16 +223,16 @@ impl<'a> RequestBook<'a> {
     pub(super) fn finish(&self, outcome: &Outcome, findings: &mut Findings) -> Audit {
         let end_ns = self.scenario.duration_ns;
         let claimed = outcome.requests;
-        let mut same = |what, counted: u64, claimed: u64| {
-            findings.same(Law::Requests, end_ns, what, u128::from(counted), u128::from(claimed));
+        let mut check_equal = |what, counted: u64, claimed: u64| {
+            findings.check_equal(Law::Requests, end_ns, what, u128::from(counted), u128::from(claimed));
         };
-        same("requests issued", self.issued, claimed.issued);
-        same("requests answered", self.answered, claimed.answered);
-        same("requests in progress at the end", self.over_time.count(), claimed.in_progress);
-        same("requests out and in progress", self.issued, self.answered + self.over_time.count());
-        same("stretches", self.over_time.stretches() as u64, outcome.series.len() as u64);
+        check_equal("requests issued", self.issued, claimed.issued);
+        check_equal("requests answered", self.answered, claimed.answered);
+        check_equal("requests in progress at the end", self.over_time.count(), claimed.in_progress);
+        check_equal("requests out and in progress", self.issued, self.answered + self.over_time.count());
+        check_equal("stretches", self.over_time.stretches() as u64, outcome.series.len() as u64);
         let histograms = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
-        same("latencies of requests sent after the warm-up", self.measured, histograms);
+        check_equal("latencies of requests sent after the warm-up", self.measured, histograms);
         let claims = outcome.series.iter().map(|stretch| (stretch.answered, stretch.latency_ns));
         self.over_time.compare(self.scenario.series_ns, "requests", claims, findings);
         Audit {
@@ -240,7 +245,7 @@ impl<'a> RequestBook<'a> {
     }
 }
 
-/// Which of its connection's requests this is.
+/// The number of a request on its connection.
 fn number(name: u64) -> u64 {
     name & ((1 << 40) - 1)
 }

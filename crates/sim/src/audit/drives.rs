@@ -1,41 +1,41 @@
-//! Energy of drives over a stretch: by byte and up to a ceiling, or, where a profile says, by state, byte and what they do of their own.
+//! Energy of drives over a stretch: by byte up to a ceiling, or, if the profile has these figures, by state, byte and autonomous activity.
 
 use super::requests::Moved;
 use super::{Findings, Law};
 use crate::scenario::Scenario;
-use crate::trace::{Record, What};
+use crate::trace::{Record, RecordKind};
 
 /// Femtojoules in a microjoule.
 const MICROJOULE: u128 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Drive {
-    /// Bytes in the present stretch.
+    /// Bytes in the current stretch.
     read: u64,
     written: u64,
-    /// Time in which it moved data, rested, slept, was in each of four idle states.
+    /// Time moving data, resting, sleeping, and in each of four idle states.
     did_ns: [u64; 7],
-    /// Commands in progress, since when that many, and how long in the present stretch there were any.
+    /// Commands in progress, time of the last change, and busy time in the current stretch.
     commands: u64,
     since_ns: u64,
     busy_ns: u64,
 }
 
 impl Drive {
-    /// Its commands are as many as before until `at_ns`.
+    /// Accounts for the time until `at_ns`.
     fn pass(&mut self, at_ns: u64) {
         self.busy_ns += if self.commands > 0 { at_ns - self.since_ns } else { 0 };
         self.since_ns = at_ns;
     }
 }
 
-pub(super) struct DriveBook<'a> {
+pub(super) struct DriveCheck<'a> {
     scenario: &'a Scenario,
     drives: Vec<Drive>,
     rest_fj: u128,
 }
 
-impl<'a> DriveBook<'a> {
+impl<'a> DriveCheck<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Self {
         Self { scenario, drives: vec![Drive::default(); scenario.drives.len()], rest_fj: 0 }
     }
@@ -45,7 +45,7 @@ impl<'a> DriveBook<'a> {
         *(if moved.write { &mut drive.written } else { &mut drive.read }) += u64::from(moved.bytes);
     }
 
-    /// Something of its own.
+    /// Records autonomous activity.
     pub(super) fn did(&mut self, record: &Record) {
         let (drive, what) = ((record.a & u64::from(u32::MAX)) as usize, (record.a >> 32) as usize);
         if let Some(ns) = self.drives.get_mut(drive).and_then(|drive| drive.did_ns.get_mut(what)) {
@@ -53,22 +53,22 @@ impl<'a> DriveBook<'a> {
         }
     }
 
-    /// A command begins or ends, if the record is of one.
+    /// Counts commands in progress.
     pub(super) fn command(&mut self, record: &Record) {
-        let number = match record.what {
-            What::Submitted | What::Completed => record.b,
-            What::Background | What::BackgroundDone => record.a & u64::from(u32::MAX),
+        let number = match record.kind {
+            RecordKind::Submitted | RecordKind::Completed => record.b,
+            RecordKind::Background | RecordKind::BackgroundDone => record.a & u64::from(u32::MAX),
             _ => return,
         };
         let Some(drive) = self.drives.get_mut(number as usize) else { return };
         drive.pass(record.at_ns);
-        drive.commands = match record.what {
-            What::Submitted | What::Background => drive.commands + 1,
+        drive.commands = match record.kind {
+            RecordKind::Submitted | RecordKind::Background => drive.commands + 1,
             _ => drive.commands.saturating_sub(1), // of a command that there is not: found elsewhere
         };
     }
 
-    /// What all took in the stretch that ends at `end_ns`, in microjoules.
+    /// Energy of all drives in the stretch that ends at `end_ns`, in microjoules.
     pub(super) fn stretch_uj(&mut self, end_ns: u64, findings: &mut Findings) -> u64 {
         self.drives.iter_mut().for_each(|drive| drive.pass(end_ns));
         let next = |drive: &Drive| Drive { commands: drive.commands, since_ns: end_ns, ..Drive::default() };
@@ -83,7 +83,7 @@ impl<'a> DriveBook<'a> {
         }
     }
 
-    /// What a drive does of its own it does one after the other, and while it has no command.
+    /// Autonomous activities do not overlap each other or commands.
     fn find_overlaps(&self, drives: &[Drive], end_ns: u64, findings: &mut Findings) {
         let series_ns = self.scenario.series_ns;
         for (index, drive) in drives.iter().enumerate() {
@@ -91,9 +91,9 @@ impl<'a> DriveBook<'a> {
             let busy_ns = u128::from(drive.busy_ns);
             if own_ns + busy_ns > u128::from(series_ns) {
                 let text = format!(
-                    "drive {index} has commands for {busy_ns} ns and does something of its own for {own_ns} ns of {series_ns}"
+                    "drive {index} has commands for {busy_ns} ns and autonomous activity for {own_ns} ns of {series_ns}"
                 );
-                findings.claim(Law::Bounds, end_ns, text);
+                findings.add_for_run(Law::Bounds, end_ns, text);
             }
         }
     }

@@ -1,20 +1,20 @@
-//! The accountant: reads the trace of a run and says which laws the run has broken.
+//! Checks the trace of a run against conservation laws.
 //!
-//! **Problem.** An engine that loses a request, or forgets a joule, still prints plausible results. So every run can be checked by
-//! somebody who was not there: the accountant knows the format of a trace ([`crate::trace`]), the scenario with the machine's figures,
-//! and what the run claims ([`Outcome`]); it shares no code with the engine or its power model.
+//! **Problem.** An engine that loses a request or energy still prints plausible results. The auditor checks a run independently: it knows
+//! the format of a trace ([`crate::trace`]), the scenario and the run's result ([`Outcome`]), and shares no code with the engine or its
+//! power model.
 //!
-//! **Words.** A *stretch* is an entry of [`Outcome::series`]; an *epoch* the grid of 10 us on which energy is looked at.
+//! **Terms.** A *stretch* is an entry of [`Outcome::series`]; an *epoch* is 10 us, the grid of energy accounting.
 //!
-//! **Algorithm.** One pass, in memory that depends on cores, I/O threads and requests in progress only. Each record goes to four
-//! books: requests (`requests.rs`, `jobs.rs`), cores and I/O threads (`cores.rs`), frequencies (`orders.rs`), energy (`energy.rs`). At the end of each stretch the books
-//! write down what they hold, and at the end that is compared with the outcome, integer by integer.
+//! **Algorithm.** One pass, in memory proportional to cores, I/O threads and requests in progress. Each record goes to the checks of
+//! requests (`requests.rs`, `jobs.rs`), cores and I/O threads (`cores.rs`), frequencies (`orders.rs`) and energy (`energy.rs`). They save
+//! their totals at the end of each stretch, which are compared with the outcome in integers.
 //!
-//! **Properties.** `tests/laws.rs`: runs of every policy break no [`Law`]. `tests/laws_broken.rs`: a trace or an outcome that is changed in one
-//! place breaks the law that it should. `pilotlab run FILE --audit` checks the runs of an experiment.
+//! **Properties.** `tests/laws.rs`: runs of every policy break no [`Law`]. `tests/laws_broken.rs`: a changed trace or outcome breaks the
+//! expected law. `pilotlab run FILE --audit` checks the runs of an experiment.
 //!
-//! What else the simulator is held to: closed forms of queueing theory within 2 % (`tests/queueing.rs`, `tests/ssd_queueing.rs`), of scheduled
-//! cores (`tests/scheduled.rs`), and the meaning of commands (`tests/conformance.rs`).
+//! Further validation: closed forms of queueing theory within 2 % (`tests/queueing.rs`, `tests/ssd_queueing.rs`), of scheduled cores
+//! (`tests/scheduled.rs`), and conformance of commands (`tests/conformance.rs`).
 
 mod background;
 mod cores;
@@ -30,18 +30,18 @@ use std::io::{self, Read, Write};
 
 use crate::outcome::{Energy, Outcome};
 use crate::scenario::Scenario;
-use crate::trace::{Record, What};
-use background::BackgroundBook;
-use cores::Cores;
-use energy::EnergyBook;
-use jobs::JobBook;
-use orders::OrderBook;
-use requests::RequestBook;
+use crate::trace::{Record, RecordKind};
+use background::BackgroundCheck;
+use cores::CoreCheck;
+use energy::EnergyCheck;
+use jobs::JobCheck;
+use orders::FrequencyCheck;
+use requests::RequestCheck;
 
-/// What holds in every run, whatever the policy. None of it says that the model is like a machine.
+/// Invariants of every run under any policy. They do not validate the model against a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Law {
-    /// A trace is whole records in the order of time.
+    /// A trace consists of whole records in order of time.
     Trace,
     /// Requests issued are those answered and those in progress, in the run and in each stretch. Each request is issued, arrives, is polled,
     /// submits its commands, gets their completions, is answered and received, in this order. A step of a RAID request begins when
@@ -80,16 +80,16 @@ pub enum Law {
     Frequencies,
 }
 
-/// A law that is broken.
+/// A violated law.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The law.
     pub law: Law,
-    /// By which record of the trace, counted from 0; `None` if by the outcome as a whole.
+    /// Index of the offending record; `None` if the outcome as a whole violates the law.
     pub record: Option<u64>,
-    /// When, in nanoseconds.
+    /// Time in nanoseconds.
     pub at_ns: u64,
-    /// How.
+    /// Description.
     pub what: String,
 }
 
@@ -103,14 +103,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the accountant has seen of a run that breaks no law.
+/// Totals of a run without violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Audit {
     /// Records in the trace.
     pub records: u64,
     /// Requests sent by hosts.
     pub issued: u64,
-    /// Answers that hosts have got.
+    /// Responses received by hosts.
     pub answered: u64,
     /// Requests between the two at the end.
     pub in_progress: u64,
@@ -118,16 +118,16 @@ pub struct Audit {
     pub mean_in_progress: f64,
     /// The same of jobs on scheduled cores.
     pub jobs_mean_in_progress: f64,
-    /// I/O threads that have come to a new home.
+    /// Completed moves of I/O threads.
     pub moves: u64,
-    /// Times that a core went to rest.
+    /// Number of times a core went idle.
     pub rests: u64,
     /// Energy over the measured time, recomputed.
     pub energy: Energy,
 }
 
 /// Violations beyond this many are only counted.
-const MOST: usize = 100;
+const MAX_VIOLATIONS: usize = 100;
 
 /// Collects violations.
 #[derive(Debug, Default)]
@@ -139,79 +139,79 @@ struct Findings {
 }
 
 impl Findings {
-    /// The present record breaks a law.
+    /// The current record violates a law.
     fn add(&mut self, law: Law, what: String) {
         self.push(Violation { law, record: Some(self.records), at_ns: self.at_ns, what });
     }
 
-    /// The outcome does not agree with the trace.
-    fn claim(&mut self, law: Law, at_ns: u64, what: String) {
+    /// The outcome disagrees with the trace.
+    fn add_for_run(&mut self, law: Law, at_ns: u64, what: String) {
         self.push(Violation { law, record: None, at_ns, what });
     }
 
     fn push(&mut self, violation: Violation) {
-        if self.list.len() < MOST {
+        if self.list.len() < MAX_VIOLATIONS {
             self.list.push(violation);
         } else {
             self.more += 1;
         }
     }
 
-    /// Two integers that are to be the same.
-    fn same(&mut self, law: Law, at_ns: u64, what: &str, counted: u128, claimed: u128) {
+    /// Compares two integers.
+    fn check_equal(&mut self, law: Law, at_ns: u64, what: &str, counted: u128, claimed: u128) {
         if counted != claimed {
-            self.claim(law, at_ns, format!("{what}: {counted} by the trace, {claimed} by the outcome"));
+            self.add_for_run(law, at_ns, format!("{what}: {counted} by the trace, {claimed} by the outcome"));
         }
     }
 }
 
-/// Checks a trace that is written into it; [`Accountant::finish`] has the verdict.
-pub struct Accountant<'a> {
+/// Checks a trace that is written into it; [`TraceAuditor::finish`] returns the result.
+pub struct TraceAuditor<'a> {
     scenario: &'a Scenario,
-    requests: RequestBook<'a>,
-    jobs: JobBook<'a>,
-    cores: Cores<'a>,
-    orders: OrderBook,
-    background: BackgroundBook<'a>,
-    energy: EnergyBook<'a>,
+    requests: RequestCheck<'a>,
+    jobs: JobCheck<'a>,
+    cores: CoreCheck<'a>,
+    orders: FrequencyCheck,
+    background: BackgroundCheck<'a>,
+    energy: EnergyCheck<'a>,
     findings: Findings,
-    /// Ends of stretches that have passed.
+    /// Number of finished stretches.
     stretches: usize,
-    /// The beginning of a record whose end has not come.
+    /// An incomplete record.
     part: Vec<u8>,
 }
 
-impl<'a> Accountant<'a> {
-    /// An accountant for a run of `scenario`.
+impl<'a> TraceAuditor<'a> {
+    /// Creates an auditor for a run of `scenario`.
     #[must_use]
     pub fn new(scenario: &'a Scenario) -> Self {
         Self {
             scenario,
-            requests: RequestBook::new(scenario),
-            jobs: JobBook::new(scenario),
-            cores: Cores::new(scenario),
-            orders: OrderBook::new(scenario),
-            background: BackgroundBook::new(scenario),
-            energy: EnergyBook::new(scenario),
+            requests: RequestCheck::new(scenario),
+            jobs: JobCheck::new(scenario),
+            cores: CoreCheck::new(scenario),
+            orders: FrequencyCheck::new(scenario),
+            background: BackgroundCheck::new(scenario),
+            energy: EnergyCheck::new(scenario),
             findings: Findings::default(),
             stretches: 0,
             part: Vec::new(),
         }
     }
 
-    /// Whether the run was as it has to be, and as `outcome` says.
+    /// Finishes the checks, and compares the trace with `outcome`.
     ///
     /// # Errors
-    /// Every law that is broken, with the record that breaks it; beyond a hundred only their number.
+    /// All violations; beyond a hundred only their number.
     pub fn finish(mut self, outcome: &Outcome) -> Result<Audit, Vec<Violation>> {
         self.pass(self.scenario.duration_ns);
         let findings = &mut self.findings;
         if !self.part.is_empty() {
-            findings.add(Law::Trace, format!("the trace ends with {} bytes that are no record", self.part.len()));
+            findings.add(Law::Trace, format!("the trace ends with {} bytes of an incomplete record", self.part.len()));
         }
         self.cores.finish(findings);
         self.orders.finish(findings);
-        self.requests.find_lost(self.cores.patience_ns, findings);
+        self.requests.find_lost(self.cores.max_wait_ns, findings);
         let audit = Audit {
             records: findings.records,
             moves: self.cores.moves,
@@ -237,23 +237,23 @@ impl<'a> Accountant<'a> {
     fn take(&mut self, bytes: &[u8; Record::BYTES]) {
         match Record::decode(bytes) {
             Some(record) => self.enter(&record),
-            None => self.findings.add(Law::Trace, "this is no record".to_owned()),
+            None => self.findings.add(Law::Trace, "invalid record".to_owned()),
         }
         self.findings.records += 1;
     }
 
     fn enter(&mut self, record: &Record) {
         if record.at_ns < self.findings.at_ns {
-            self.findings.add(Law::Trace, format!("a record of {} ns comes late", record.at_ns));
+            self.findings.add(Law::Trace, format!("a record of {} ns is out of order", record.at_ns));
         }
         let record = &Record { at_ns: record.at_ns.max(self.findings.at_ns), ..*record };
         self.findings.at_ns = record.at_ns;
         self.pass(record.at_ns);
         let findings = &mut self.findings;
         self.orders.pass(record.at_ns, findings);
-        match record.what {
-            What::Ordered => self.orders.order(record, findings),
-            What::Frequency => self.orders.enter(record, findings),
+        match record.kind {
+            RecordKind::Ordered => self.orders.order(record, findings),
+            RecordKind::Frequency => self.orders.enter(record, findings),
             _ => {}
         }
         self.energy.command(record);
@@ -266,10 +266,13 @@ impl<'a> Accountant<'a> {
             }
             return;
         }
-        if matches!(record.what, What::Core | What::Frequency | What::Limited | What::Exits | What::Drive) {
+        if matches!(
+            record.kind,
+            RecordKind::Core | RecordKind::Frequency | RecordKind::Limited | RecordKind::Exits | RecordKind::Drive
+        ) {
             self.energy.enter(record, findings);
         }
-        if record.what == What::Core {
+        if record.kind == RecordKind::Core {
             self.jobs.core(record, findings);
         }
         self.cores.enter(record, findings);
@@ -292,7 +295,7 @@ impl<'a> Accountant<'a> {
     }
 }
 
-impl Write for Accountant<'_> {
+impl Write for TraceAuditor<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut rest = bytes;
         if !self.part.is_empty() {
@@ -318,11 +321,11 @@ impl Write for Accountant<'_> {
 /// Audits a trace from the beginning to the end.
 ///
 /// # Errors
-/// Every law that is broken; a trace that cannot be read breaks [`Law::Trace`].
+/// All violations; an unreadable trace violates [`Law::Trace`].
 pub fn audit(mut trace: impl Read, scenario: &Scenario, outcome: &Outcome) -> Result<Audit, Vec<Violation>> {
-    let mut accountant = Accountant::new(scenario);
-    if let Err(error) = io::copy(&mut trace, &mut accountant) {
-        accountant.findings.add(Law::Trace, format!("the trace cannot be read: {error}"));
+    let mut audit = TraceAuditor::new(scenario);
+    if let Err(error) = io::copy(&mut trace, &mut audit) {
+        audit.findings.add(Law::Trace, format!("the trace cannot be read: {error}"));
     }
-    accountant.finish(outcome)
+    audit.finish(outcome)
 }

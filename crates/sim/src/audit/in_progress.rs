@@ -1,22 +1,22 @@
-//! Requests in progress over time, as Little's law needs them: the integral over each stretch, and what is in progress at its end.
+//! Requests in progress over time for Little's law: the integral over each stretch, and those open at its end.
 
 use super::{Findings, Law};
 
-/// What a stretch has seen.
+/// Totals of a stretch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     answered: u64,
     /// Requests in progress, integrated, in request-nanoseconds.
     area: u128,
-    /// Time so far of the requests that are in progress at the end.
+    /// Elapsed time of the requests in progress at the end.
     open_ns: u128,
 }
 
-/// Requests in progress, counted from begin and end of each.
+/// Counts requests in progress.
 #[derive(Debug, Default)]
 pub(super) struct InProgress {
     count: u64,
-    /// When they were sent, summed.
+    /// Sum of their send times.
     sent_ns: u128,
     since_ns: u64,
     present: Stretch,
@@ -63,8 +63,8 @@ impl InProgress {
         self.stretches.iter().map(|stretch| stretch.area).sum::<u128>() as f64 / duration_ns as f64
     }
 
-    /// Little's law in each stretch of `series_ns`: requests in progress, integrated, are the latencies, and what is open at the two ends.
-    /// `claimed` has answers and latencies by stretch; `of` says whose.
+    /// Checks Little's law in each stretch of `series_ns`: the integral of requests in progress equals the latencies, corrected for requests
+    /// open at both ends. `claimed` has answers and latencies by stretch; `of` names the requests.
     pub(super) fn compare(
         &self,
         series_ns: u64,
@@ -76,9 +76,9 @@ impl InProgress {
         let mut open_ns = 0;
         for (index, (seen, (answered, latency_ns))) in self.stretches.iter().zip(claimed).enumerate() {
             let at_ns = (index as u64 + 1) * series_ns;
-            findings.same(Law::Requests, at_ns, &answers, seen.answered.into(), answered.into());
+            findings.check_equal(Law::Requests, at_ns, &answers, seen.answered.into(), answered.into());
             let expected = u128::from(latency_ns) + seen.open_ns;
-            findings.same(Law::Little, at_ns, &area, seen.area + open_ns, expected);
+            findings.check_equal(Law::Little, at_ns, &area, seen.area + open_ns, expected);
             open_ns = seen.open_ns;
         }
     }

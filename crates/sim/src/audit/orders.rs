@@ -1,8 +1,8 @@
-//! Frequencies: each order shows, and nothing else does.
+//! Checks frequencies: each command takes effect, and nothing else changes a frequency.
 //!
-//! The rule: an order begins a transition, or joins the one under way, and then the frequency is the one ordered last; where the machine
-//! begins a transition anew, its end moves with each order of another frequency. The frequency that it leads to holds from its end on, and
-//! shows at the end of the epoch at the latest. An order of the frequency that holds, or that the transition leads to, changes nothing.
+//! A command starts a transition, or joins the one in progress, whose target is then the frequency commanded last. If the machine restarts
+//! transitions, each command of another frequency postpones the end. The target takes effect at the end of the transition, and is recorded
+//! by the end of that epoch. A command of the current frequency or target changes nothing.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::trace::Record;
 
 const EPOCH_NS: u64 = 10_000;
 
-/// A change that is to come.
+/// A pending change.
 #[derive(Clone, Copy, Debug)]
 struct Transition {
     khz: u64,
@@ -21,24 +21,24 @@ struct Transition {
 }
 
 #[derive(Clone, Debug)]
-struct Watched {
+struct TrackedCore {
     khz: u64,
-    /// In their order; only the last can be under way.
+    /// In order; only the last can be in progress.
     coming: VecDeque<Transition>,
 }
 
-pub(super) struct OrderBook {
+pub(super) struct FrequencyCheck {
     speed: Speed,
-    cores: Vec<Watched>,
-    /// When the first of all transitions has to have shown.
+    cores: Vec<TrackedCore>,
+    /// Deadline of the first pending transition.
     first_ns: u64,
     duration_ns: u64,
 }
 
-impl OrderBook {
+impl FrequencyCheck {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let speed = scenario.machine.speed;
-        let core = Watched { khz: u64::from(speed.max_khz), coming: VecDeque::new() };
+        let core = TrackedCore { khz: u64::from(speed.max_khz), coming: VecDeque::new() };
         Self {
             speed,
             cores: vec![core; scenario.topology.len()],
@@ -47,7 +47,7 @@ impl OrderBook {
         }
     }
 
-    /// A frequency is ordered.
+    /// A frequency is commanded.
     pub(super) fn order(&mut self, record: &Record, findings: &mut Findings) {
         let target = self.nearest(record.b);
         let Some(core) = self.cores.get_mut(record.a as usize) else {
@@ -66,7 +66,7 @@ impl OrderBook {
         self.look_ahead();
     }
 
-    /// A core has another frequency.
+    /// A core changes its frequency.
     pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) {
         let Some(core) = self.cores.get_mut(record.a as usize) else { return };
         let mut ended = None;
@@ -76,13 +76,14 @@ impl OrderBook {
         }
         core.khz = record.b;
         if ended != Some(record.b) {
-            let due = ended.map_or_else(|| "no order of it is due".to_owned(), |khz| format!("{khz} kHz were ordered"));
+            let due =
+                ended.map_or_else(|| "no command of it is due".to_owned(), |khz| format!("{khz} kHz were commanded"));
             findings.add(Law::Frequencies, format!("core {} runs at {} kHz, and {due}", record.a, record.b));
         }
         self.look_ahead();
     }
 
-    /// Every order that has to have shown before `now_ns` has. After the run's end only what was under way then is in the trace.
+    /// Reports transitions that should have taken effect before `now_ns`. After the end of a run only those in progress are in the trace.
     pub(super) fn pass(&mut self, now_ns: u64, findings: &mut Findings) {
         let now_ns = now_ns.min(self.duration_ns);
         if now_ns <= self.first_ns {
@@ -92,7 +93,7 @@ impl OrderBook {
             while let Some(&late) = core.coming.front().filter(|next| next.end_ns + EPOCH_NS < now_ns) {
                 core.coming.pop_front();
                 let Transition { khz, end_ns } = late;
-                let text = format!("core {index} was to run at {khz} kHz from {end_ns} ns on, and does not");
+                let text = format!("core {index} should run at {khz} kHz from {end_ns} ns on, and does not");
                 findings.add(Law::Frequencies, text);
             }
         }
@@ -108,8 +109,7 @@ impl OrderBook {
         self.first_ns = ends.min().unwrap_or(u64::MAX);
     }
 
-    /// The frequency that a core has for an order: the nearest step from the lowest up, the higher one of two as near, and no more than
-    /// the highest.
+    /// The frequency for a command: the nearest step, the higher one of two equally near.
     fn nearest(&self, khz: u64) -> u64 {
         let Speed { min_khz, max_khz, step_khz, .. } = self.speed;
         let (min, max, step) = (u64::from(min_khz), u64::from(max_khz), u64::from(step_khz.max(1)));

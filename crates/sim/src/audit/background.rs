@@ -1,23 +1,23 @@
-//! Background work: which drive has an I/O in progress, how soon it is over once a request is polled, and what was done.
+//! Checks background work: I/O in progress per drive, its end after a request is polled, and completed bytes.
 //!
-//! An I/O that is in progress when a request is polled is over within [`MOST_OVERLAP_NS`] of that poll. A slow drive may take longer for one I/O alone;
-//! then that time is the bound. There is no bound where the drive had commands of hosts when the I/O began, which it may serve first, and where the
-//! time of an I/O alone has none ([`alone_ns`]).
+//! An I/O in progress when a request is polled ends within [`MOST_OVERLAP_NS`] of that poll, or within the longest service time of a single
+//! I/O on a slower drive ([`alone_ns`]). There is no bound if the drive had commands of hosts when the I/O began, or if the service time is
+//! unbounded.
 
 use super::requests::Moved;
 use super::{Findings, Law};
 use crate::outcome::Outcome;
 use crate::scenario::{Background, Scenario};
 use crate::ssd::{Placement, Service, SsdModel};
-use crate::trace::{Record, What};
+use crate::trace::{Record, RecordKind};
 
-/// Time from the poll of a request until background I/O is over, in nanoseconds.
+/// Longest time from the poll of a request to the end of background I/O, in nanoseconds.
 const MOST_OVERLAP_NS: u64 = 1_000_000;
 
 /// An I/O thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
-    /// Requests that it has polled and not answered, and since when there are any.
+    /// Requests polled and not answered, and since when there are any.
     in_progress: u64,
     since_ns: u64,
 }
@@ -27,28 +27,28 @@ struct Thread {
 struct Io {
     class: u64,
     bytes: u64,
-    /// When the first request was polled meanwhile.
+    /// Time of the first poll of a request since.
     polled_ns: Option<u64>,
-    /// How long after that it is over at the latest, where there is a bound.
+    /// Longest time from there to its end, if bounded.
     most_ns: Option<u64>,
 }
 
-pub(super) struct BackgroundBook<'a> {
+pub(super) struct BackgroundCheck<'a> {
     scenario: &'a Scenario,
     threads: Vec<Thread>,
-    /// The I/O that a drive has in progress.
+    /// The I/O in progress, by drive.
     busy: Vec<Option<Io>>,
-    /// How many of these began after the last request was polled.
+    /// Number of these that began after the last poll of a request.
     unpolled: usize,
-    /// Commands of hosts that a drive has.
+    /// Commands of hosts in progress, by drive.
     commands: Vec<u64>,
-    /// What was begun of each class, in bytes.
+    /// Started bytes, by class.
     begun: Vec<u128>,
-    /// What was done of each class in the measured time, and in the whole, in bytes.
+    /// Completed bytes in the measured time and in total, by class.
     done: Vec<(u64, u64)>,
 }
 
-impl<'a> BackgroundBook<'a> {
+impl<'a> BackgroundCheck<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Self {
         Self {
             scenario,
@@ -61,24 +61,24 @@ impl<'a> BackgroundBook<'a> {
         }
     }
 
-    /// What a drive is to move for background work, if the record is of that.
+    /// Processes a record; returns the transfer if it starts background I/O.
     pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) -> Option<Moved> {
         if self.done.is_empty() {
             return None;
         }
-        match record.what {
-            What::Polled => {
+        match record.kind {
+            RecordKind::Polled => {
                 self.note_poll(record.at_ns);
                 self.count(record);
             }
-            What::Answered => self.count(record),
-            What::Submitted => self.commands.get_mut(record.b as usize).into_iter().for_each(|count| *count += 1),
-            What::Completed => {
+            RecordKind::Answered => self.count(record),
+            RecordKind::Submitted => self.commands.get_mut(record.b as usize).into_iter().for_each(|count| *count += 1),
+            RecordKind::Completed => {
                 let count = self.commands.get_mut(record.b as usize);
                 count.into_iter().for_each(|count| *count = count.saturating_sub(1)); // of none: found elsewhere
             }
-            What::Background => return self.begin(record, findings),
-            What::BackgroundDone => self.end(record, findings),
+            RecordKind::Background => return self.begin(record, findings),
+            RecordKind::BackgroundDone => self.end(record, findings),
             _ => {}
         }
         None
@@ -97,7 +97,7 @@ impl<'a> BackgroundBook<'a> {
         let connections = &self.scenario.workload.connections;
         let Some(connection) = connections.get((record.a >> 40) as usize) else { return };
         let Some(thread) = self.threads.get_mut(usize::from(connection.thread)) else { return };
-        if record.what == What::Answered {
+        if record.kind == RecordKind::Answered {
             thread.in_progress = thread.in_progress.saturating_sub(1);
             return;
         }
@@ -116,7 +116,7 @@ impl<'a> BackgroundBook<'a> {
         let thread = self.threads[drive % self.threads.len()];
         if thread.in_progress > 0 && thread.since_ns < record.at_ns {
             let text = format!(
-                "background I/O begins on drive {drive} while its I/O thread has {} requests",
+                "background I/O starts on drive {drive} while its I/O thread has {} requests",
                 thread.in_progress
             );
             findings.add(Law::Background, text);
@@ -125,9 +125,9 @@ impl<'a> BackgroundBook<'a> {
         let model = self.scenario.drives.get(drive).filter(|_| is_alone);
         let most_ns = model.and_then(|model| alone_ns(model, bytes, write)).map(|ns| ns.max(MOST_OVERLAP_NS));
         match self.busy.get_mut(drive) {
-            None => findings.add(Law::Background, format!("there is no drive {drive}")),
+            None => findings.add(Law::Background, format!("drive {drive} does not exist")),
             Some(Some(Io { class: other, .. })) => {
-                let text = format!("drive {drive} gets background I/O of class {class} beside one of class {other}");
+                let text = format!("drive {drive} gets background I/O of class {class} during one of class {other}");
                 findings.add(Law::Background, text);
             }
             Some(free) => {
@@ -139,16 +139,17 @@ impl<'a> BackgroundBook<'a> {
         Some(Moved { drive, bytes, write })
     }
 
-    /// No more is begun of a class than has come.
+    /// Started bytes must not exceed those that have arrived.
     fn count_begun(&mut self, at_ns: u64, class: u64, bytes: u32, findings: &mut Findings) {
         let classes = &self.scenario.workload.background;
         let Some((begun, of)) = self.begun.get_mut(class as usize).zip(classes.get(class as usize)) else {
-            return findings.add(Law::Background, format!("there is no background work {class}"));
+            return findings.add(Law::Background, format!("background class {class} does not exist"));
         };
         *begun += u128::from(bytes);
         let come = come_bytes(of, at_ns);
         if *begun > come {
-            findings.add(Law::Background, format!("{begun} bytes of class {class} are begun, and {come} have come"));
+            findings
+                .add(Law::Background, format!("{begun} bytes of class {class} are started, and {come} have arrived"));
         }
     }
 
@@ -157,13 +158,13 @@ impl<'a> BackgroundBook<'a> {
         let io = self.busy.get_mut(drive).and_then(Option::take);
         self.unpolled -= usize::from(io.is_some_and(|io| io.polled_ns.is_none()));
         if io.is_none_or(|io| (io.class, io.bytes) != (class, record.b)) {
-            findings.add(Law::Background, format!("drive {drive} completes background I/O that it does not have"));
+            findings.add(Law::Background, format!("drive {drive} completes background I/O that was not in progress"));
         }
         if let Some((polled_ns, most_ns)) = io.and_then(|io| io.polled_ns.zip(io.most_ns))
             && record.at_ns.saturating_sub(polled_ns) > most_ns
         {
             let took_ns = record.at_ns - polled_ns;
-            let text = format!("background I/O of drive {drive} is over {took_ns} ns after a request was polled");
+            let text = format!("background I/O of drive {drive} ends {took_ns} ns after a request was polled");
             findings.add(Law::Background, text);
         }
         if record.at_ns >= self.scenario.duration_ns {
@@ -179,14 +180,20 @@ impl<'a> BackgroundBook<'a> {
         let classes = &self.scenario.workload.background;
         for ((&(measured, whole), class), claimed) in self.done.iter().zip(classes).zip(&outcome.background) {
             let left = come_bytes(class, end_ns).saturating_sub(whole.into()); // more is a violation when it begins
-            findings.same(Law::Background, end_ns, "background bytes", measured.into(), claimed.done_bytes.into());
-            findings.same(Law::Background, end_ns, "backlog in bytes", left, claimed.backlog_bytes.into());
+            findings.check_equal(
+                Law::Background,
+                end_ns,
+                "background bytes",
+                measured.into(),
+                claimed.done_bytes.into(),
+            );
+            findings.check_equal(Law::Background, end_ns, "backlog in bytes", left, claimed.backlog_bytes.into());
         }
     }
 }
 
-/// The longest that a drive without commands takes for one I/O, in nanoseconds; `None` where that has no bound: service times are exponential, or
-/// it writes into a buffer that has to be emptied first, or a read waits for a program that is not suspended.
+/// Longest service time of one I/O on an idle drive, in nanoseconds; `None` if unbounded: exponential service times, a write to a buffer
+/// that must be emptied first, or a read that waits for a program without suspension.
 fn alone_ns(drive: &SsdModel, bytes: u32, write: bool) -> Option<u64> {
     let (front, flash) = (&drive.front, &drive.flash);
     let is_random = flash.service == Service::Exponential || drive.slow.is_some() || drive.controller.is_some();
@@ -202,14 +209,14 @@ fn alone_ns(drive: &SsdModel, bytes: u32, write: bool) -> Option<u64> {
     if write {
         return Some(before_ns + per_second(1, front.max_write_iops) + front.write_lane_ns + front.write_latency_ns);
     }
-    let pages = u64::from(bytes.div_ceil(flash.page_bytes)) + 1; // it need not begin with a page
+    let pages = u64::from(bytes.div_ceil(flash.page_bytes)) + 1; // unaligned
     let in_a_row = if flash.placement == Placement::Scattered { pages } else { pages.div_ceil(flash.dies.into()) };
     let page_kib = u64::from(flash.page_bytes.div_ceil(1024));
     let page_ns = flash.read_ns + flash.read_spread_ns + flash.read_ns_per_kib * page_kib + suspend_ns;
     Some(before_ns + in_a_row * page_ns + front.read_latency_ns)
 }
 
-/// What of a class has come until `at_ns`, in bytes.
+/// Bytes of a class that have arrived until `at_ns`.
 fn come_bytes(class: &Background, at_ns: u64) -> u128 {
     u128::from(class.backlog_bytes) + u128::from(class.bytes_per_s) * u128::from(at_ns) / 1_000_000_000
 }

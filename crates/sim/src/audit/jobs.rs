@@ -1,15 +1,13 @@
-//! Requests of jobs on scheduled cores: each goes to its job's drive and comes back, no job has more in progress than it may, and none
-//! has fewer without a reason.
+//! Checks requests of jobs on scheduled cores: each goes to its job's drive and returns, and a job has as many in progress as its depth.
 //!
-//! *Problem.* A way of doing I/O may let requests wait where no latency includes the wait, for example between the program and its helper
-//! thread. The integral of requests in progress then still equals the sum of latencies, because both omit the wait. *Law.* A job is a
-//! closed loop: each of its `depth` places holds a request in progress, or the job thinks, or its processor has work (the job's own, or
-//! of others who go first). So a job that neither thinks nor has `depth` requests in progress never has a processor that rests, and a job
-//! that has a processor to itself does not look at queues either. Together with Little's law over each stretch: depth x time = sum of
-//! latencies + time in which the job thinks or its processor works. Not checked under a quota, which stops a job between two requests, nor of
-//! jobs that wait for a backlog. A job with a backlog has issued what was due and is not left, but for what it is about to.
+//! *Problem.* An I/O method may delay requests outside every latency, for example between the program and its helper thread. The integral
+//! of requests in progress then still equals the sum of latencies, as both omit the delay. *Law.* A job is a closed loop: it has `depth`
+//! requests in progress, or thinks, or its processor has work. So while a job neither thinks nor has `depth` requests in progress, its
+//! processor does not rest; if it has the processor to itself, it does not poll either. With Little's law over each stretch: depth x time =
+//! sum of latencies + time in which the job thinks or its processor works. Not checked under a quota, nor for jobs that wait for a backlog.
+//! A job with a backlog has issued what was due and is not left, except for what it is about to issue.
 //!
-//! In a trace they are named like those of connections, with the numbers that follow the last connection's.
+//! In a trace, jobs are numbered after the last connection.
 
 use std::collections::HashMap;
 
@@ -19,7 +17,7 @@ use super::{Findings, Law};
 use crate::jobs::Job;
 use crate::outcome::Outcome;
 use crate::scenario::Scenario;
-use crate::trace::{Record, State, THROTTLED, What};
+use crate::trace::{Record, RecordKind, State, THROTTLED};
 
 #[derive(Clone, Copy, Debug)]
 struct Progress {
@@ -31,30 +29,30 @@ struct Progress {
     completed: u32,
 }
 
-pub(super) struct JobBook<'a> {
+pub(super) struct JobCheck<'a> {
     scenario: &'a Scenario,
     jobs: &'a [Job],
     first: usize,
     /// The number of the next request, and how many are in progress, by job.
     next: Vec<u64>,
     open: Vec<u32>,
-    /// Since when a job has had fewer in progress than its depth, without a reason.
+    /// Time since a job has had fewer in progress than its depth without a reason.
     idle_ns: Vec<Option<u64>>,
     /// Whether it has its processor to itself.
     alone: Vec<bool>,
-    /// Jobs that may use each core.
+    /// Jobs on each core.
     by_core: Vec<Vec<usize>>,
-    /// What cores do, [`State`] as a number.
+    /// The [`State`] of each core as a number.
     cores: Vec<u64>,
     in_progress: HashMap<u64, Progress>,
     issued: u64,
     answered: u64,
-    /// Number and sum of the latencies in the measured time.
+    /// Number and sum of latencies in the measured time.
     measured: (u64, u128),
     over_time: InProgress,
 }
 
-impl<'a> JobBook<'a> {
+impl<'a> JobCheck<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Self {
         let jobs = scenario.scheduled.as_ref().map_or(&[][..], |scheduled| &scheduled.jobs);
         let first = scenario.workload.connections.len();
@@ -77,9 +75,12 @@ impl<'a> JobBook<'a> {
         }
     }
 
-    /// Whether a record is about a job's request.
+    /// Whether a record is of a job's request.
     pub(super) fn is_about(&self, record: &Record) -> bool {
-        let about = matches!(record.what, What::Issued | What::Submitted | What::Completed | What::Received);
+        let about = matches!(
+            record.kind,
+            RecordKind::Issued | RecordKind::Submitted | RecordKind::Completed | RecordKind::Received
+        );
         let place = (record.a >> 40) as usize;
         about && (self.first..self.first + self.next.len()).contains(&place)
     }
@@ -87,8 +88,8 @@ impl<'a> JobBook<'a> {
     pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) -> Option<Moved> {
         let index = (record.a >> 40) as usize - self.first;
         let job = self.jobs.get(index)?;
-        let mut broken = |how: &str| findings.add(Law::Requests, format!("job {index}, {:?}: {how}", record.what));
-        if record.what == What::Issued {
+        let mut broken = |how: &str| findings.add(Law::Requests, format!("job {index}, {:?}: {how}", record.kind));
+        if record.kind == RecordKind::Issued {
             if self.next[index] != record.a & ((1 << 40) - 1) {
                 broken("it is not the job's next request");
             }
@@ -99,13 +100,13 @@ impl<'a> JobBook<'a> {
             }
             let (bytes, write) = (record.b as u32, record.b >> 32 == 1);
             if bytes != job.bytes || (write && job.writes_ppm == 0) {
-                broken("this is no request of its");
+                broken("size or direction is not the job's");
             }
             let progress = Progress { issued_ns: record.at_ns, bytes, write, submitted: 0, completed: 0 };
             self.in_progress.insert(record.a, progress);
             self.issued += 1;
             self.over_time.begin(record.at_ns);
-            self.judge(index, record.at_ns, findings);
+            self.check_pending(index, record.at_ns, findings);
             return None;
         }
         let Some(progress) = self.in_progress.get_mut(&record.a) else {
@@ -114,8 +115,8 @@ impl<'a> JobBook<'a> {
         };
         let most_bytes = self.scenario.machine.jobs.command_bytes;
         let commands = commands(progress.bytes, most_bytes);
-        match record.what {
-            What::Submitted => {
+        match record.kind {
+            RecordKind::Submitted => {
                 progress.submitted += 1;
                 if progress.submitted > commands || record.b != u64::from(job.drive) {
                     broken("it was submitted before, or to another drive");
@@ -123,7 +124,7 @@ impl<'a> JobBook<'a> {
                 let bytes = bytes_of(progress, most_bytes);
                 return Some(Moved { drive: record.b as usize, bytes, write: progress.write });
             }
-            What::Completed => {
+            RecordKind::Completed => {
                 progress.completed += 1;
                 if progress.completed > progress.submitted {
                     broken("it was completed before, or not submitted");
@@ -150,27 +151,27 @@ impl<'a> JobBook<'a> {
             self.measured.0 += 1;
             self.measured.1 += u128::from(latency_ns);
         }
-        self.judge(index, record.at_ns, findings);
+        self.check_pending(index, record.at_ns, findings);
     }
 
-    /// A core does something else.
+    /// A core changes its state.
     pub(super) fn core(&mut self, record: &Record, findings: &mut Findings) {
         let Some(state) = self.cores.get_mut(record.a as usize) else { return };
         *state = record.b & (THROTTLED - 1);
         for at in 0..self.by_core[record.a as usize].len() {
-            self.judge(self.by_core[record.a as usize][at], record.at_ns, findings);
+            self.check_pending(self.by_core[record.a as usize][at], record.at_ns, findings);
         }
     }
 
-    /// Whether a job has fewer requests in progress than it should from now on; until now it may have.
-    fn judge(&mut self, index: usize, at_ns: u64, findings: &mut Findings) {
+    /// Checks whether a job had fewer requests in progress than it should until now.
+    fn check_pending(&mut self, index: usize, at_ns: u64, findings: &mut Findings) {
         let idles = self.idles(index);
         let until_ns = self.until_ns();
         match self.idle_ns[index] {
             Some(since_ns) if since_ns < at_ns.min(until_ns) => {
                 let (ns, depth) = (at_ns.min(until_ns) - since_ns, depth(&self.jobs[index]));
                 let text = format!(
-                    "job {index} waited for {ns} ns with less than its {depth} requests in progress: the wait is in no latency"
+                    "job {index} waited for {ns} ns with fewer than {depth} requests in progress; no latency includes the wait"
                 );
                 findings.add(Law::Little, text);
                 self.idle_ns[index] = None;
@@ -197,12 +198,12 @@ impl<'a> JobBook<'a> {
         let rests = |&state: &u64| {
             state == State::Shallow as u64
                 || state == State::Deep as u64
-                || (state == State::Looks as u64 && self.alone[index])
+                || (state == State::Spins as u64 && self.alone[index])
         };
         self.cores.get(first..first + count).is_some_and(|cores| cores.iter().all(rests))
     }
 
-    /// Jobs with a backlog did what was added, and nothing else.
+    /// Jobs with a backlog issue exactly what was added.
     fn backlogs(&self, outcome: &Outcome, findings: &mut Findings) {
         for (index, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.backlog_ppm > 0) {
             let due = u128::from(outcome.jobs.added_bytes) * u128::from(job.backlog_ppm) / 1_000_000;
@@ -210,15 +211,13 @@ impl<'a> JobBook<'a> {
             let issued = u128::from(self.next[index]) * u128::from(job.bytes);
             let about_to = u128::from(job.bytes) * u128::from(depth(job));
             if !(issued + left..=issued + left + about_to).contains(&due) {
-                let text = format!(
-                    "job {index} had {due} bytes of its backlog to do, has issued {issued} and has {left} left"
-                );
+                let text = format!("job {index} had a backlog of {due} bytes, has issued {issued} and has {left} left");
                 findings.add(Law::Requests, text);
             }
         }
     }
 
-    /// When jobs end.
+    /// End of all jobs.
     fn until_ns(&self) -> u64 {
         self.scenario.scheduled.as_ref().map_or(0, |scheduled| scheduled.until_ns.min(self.scenario.duration_ns))
     }
@@ -235,36 +234,47 @@ impl<'a> JobBook<'a> {
     pub(super) fn finish(&mut self, outcome: &Outcome, findings: &mut Findings) {
         let (end_ns, claimed) = (self.scenario.duration_ns, outcome.jobs.requests);
         for index in 0..self.jobs.len() {
-            self.judge(index, end_ns, findings);
+            self.check_pending(index, end_ns, findings);
         }
         self.backlogs(outcome, findings);
-        let mut same = |law, what, counted: u128, claimed: u128| findings.same(law, end_ns, what, counted, claimed);
-        same(Law::Requests, "requests that jobs issued", self.issued.into(), claimed.issued.into());
-        same(Law::Requests, "requests that jobs have the answers of", self.answered.into(), claimed.answered.into());
-        same(Law::Requests, "requests of jobs in progress", self.in_progress.len() as u128, claimed.in_progress.into());
+        let mut check_equal =
+            |law, what, counted: u128, claimed: u128| findings.check_equal(law, end_ns, what, counted, claimed);
+        check_equal(Law::Requests, "requests that jobs issued", self.issued.into(), claimed.issued.into());
+        check_equal(
+            Law::Requests,
+            "requests that jobs have the answers of",
+            self.answered.into(),
+            claimed.answered.into(),
+        );
+        check_equal(
+            Law::Requests,
+            "requests of jobs in progress",
+            self.in_progress.len() as u128,
+            claimed.in_progress.into(),
+        );
         let of = |of: fn(&crate::histogram::Histogram) -> u64| {
             u128::from(of(&outcome.jobs.reads)) + u128::from(of(&outcome.jobs.writes))
         };
-        same(Law::Requests, "latencies of jobs", self.measured.0.into(), of(crate::histogram::Histogram::count));
-        same(Law::Little, "sum of latencies of jobs", self.measured.1, of(crate::histogram::Histogram::sum));
+        check_equal(Law::Requests, "latencies of jobs", self.measured.0.into(), of(crate::histogram::Histogram::count));
+        check_equal(Law::Little, "sum of latencies of jobs", self.measured.1, of(crate::histogram::Histogram::sum));
         let by_job = outcome.jobs.latency_ns.iter().map(|ns| u128::from(*ns)).sum();
-        same(Law::Little, "sum of latencies by job", self.measured.1, by_job);
+        check_equal(Law::Little, "sum of latencies by job", self.measured.1, by_job);
         let claims = outcome.jobs.series.iter().map(|stretch| (stretch.requests, stretch.latency_ns));
         self.over_time.compare(self.scenario.series_ns, "requests of jobs", claims, findings);
     }
 }
 
-/// Most requests that a job has in progress, and has where it does not think.
+/// Requests in progress of a job that does not think.
 fn depth(job: &Job) -> u32 {
-    if job.way.is_synchronous() { 1 } else { job.depth }
+    if job.method.is_synchronous() { 1 } else { job.depth }
 }
 
-/// How many commands a request is, none of which has more than `most_bytes` (0: any number).
+/// Number of commands of a request, each of at most `most_bytes` (0: no limit).
 fn commands(bytes: u32, most_bytes: u32) -> u32 {
     if most_bytes == 0 { 1 } else { bytes.div_ceil(most_bytes) }
 }
 
-/// The bytes of the command that was submitted last: all but the last of a request have as many as one may have.
+/// Size of the command submitted last.
 fn bytes_of(progress: &Progress, most_bytes: u32) -> u32 {
     if most_bytes == 0 {
         return progress.bytes;
@@ -278,14 +288,15 @@ fn jobs_on(jobs: &[Job], core: usize) -> Vec<usize> {
     (0..jobs.len()).filter(|&index| on(&jobs[index])).collect()
 }
 
-/// Whether no other job, and no helper but its own, uses the job's one processor.
+/// Whether the job has its processor to itself.
 fn is_alone(jobs: &[Job], index: usize) -> bool {
     let job = &jobs[index];
-    let (core, polled) = (job.cores.0, crate::jobs::Way::UringPolled);
+    let (core, polled) = (job.cores.0, crate::jobs::IoMethod::UringPolled);
     let uses = |other: &Job| {
-        (other.cores.0..other.cores.0 + other.cores.1).contains(&core) || (other.way == polled && other.helper == core)
+        (other.cores.0..other.cores.0 + other.cores.1).contains(&core)
+            || (other.method == polled && other.helper == core)
     };
     job.cores.1 == 1
-        && !(job.way == polled && job.helper == core)
+        && !(job.method == polled && job.helper == core)
         && jobs.iter().enumerate().all(|(at, other)| at == index || !uses(other))
 }

@@ -1,37 +1,36 @@
-//! Rows that are taken as given: inputs against the project's files, parameters against the policies' defaults, derived rows by
-//! arithmetic. They are checked, never counted as results.
+//! Inputs: rows compared with the project's files, with defaults of policies, or by arithmetic. They are checked, not counted as results.
 
 use super::claim::{Claim, Kind, Printed};
 use super::formula::{self, Name};
 use super::map::Check;
 use super::verdict::Verdict;
 
-/// Where given values are looked up.
+/// Sources of values.
 pub struct Sources<'a> {
-    /// The text of a file of the project; `None` if there is none.
+    /// The text of a file of the project; `None` if it does not exist.
     pub file: &'a dyn Fn(&str) -> Option<String>,
-    /// A policy's parameter as its paper prints it, as an operator would write it.
+    /// A policy's parameter with the paper's value, in configuration syntax.
     pub parameter: &'a dyn Fn(&str, &str) -> Option<String>,
-    /// What the paper prints in the row of this id.
+    /// The printed value of a claim.
     pub printed: &'a dyn Fn(&str) -> Option<f64>,
 }
 
-/// What stands here, and whether it is what the paper prints.
+/// The result of comparing an input with the paper.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given {
-    /// Ours, in the claim's unit.
+pub struct InputCheck {
+    /// Our value in the claim's unit.
     pub ours: Option<Printed>,
     /// The verdict.
     pub verdict: Verdict,
-    /// What is missing or was looked at.
+    /// The compared value, or what is missing.
     pub note: String,
 }
 
 /// Compares ours with the paper's value.
 ///
 /// # Errors
-/// In words, if there is nothing to compare.
-pub fn check(claim: &Claim, check: &Check, sources: &Sources<'_>) -> Result<Given, String> {
+/// If there is nothing to compare.
+pub fn check(claim: &Claim, check: &Check, sources: &Sources<'_>) -> Result<InputCheck, String> {
     match check {
         Check::Value { file, keys, factor, expect } => value(claim, sources, (file, keys), *factor, expect.as_ref()),
         Check::Formula(text) => {
@@ -67,13 +66,13 @@ fn number(text: &str) -> Option<f64> {
     Some(digits.trim().parse::<f64>().ok()? / per)
 }
 
-fn judge(claim: &Claim, ours: f64, note: String) -> Result<Given, String> {
+fn judge(claim: &Claim, ours: f64, note: String) -> Result<InputCheck, String> {
     let printed = claim.value.number().ok_or("the claim is in words; say expect or test")?;
-    // a derived value was rounded or cut where it was printed; a given one was copied
+    // a derived value was rounded when printed; an input was copied
     let tolerance = if claim.kind == Kind::Derived { last_digit(printed) } else { 1e-9 * printed.abs() };
     let agrees = (ours - printed).abs() <= tolerance * (1.0 + 1e-9);
     let verdict = if agrees { Verdict::Agrees } else { Verdict::Differs };
-    Ok(Given { ours: Some(Printed::Number(ours)), verdict, note })
+    Ok(InputCheck { ours: Some(Printed::Number(ours)), verdict, note })
 }
 
 /// One unit of the last digit that is printed.
@@ -89,7 +88,7 @@ fn value(
     (file, keys): (&str, &[String]),
     factor: f64,
     expect: Option<&toml::Value>,
-) -> Result<Given, String> {
+) -> Result<InputCheck, String> {
     let text = (sources.file)(file).ok_or_else(|| format!("there is no {file}"))?;
     let table: toml::Table =
         toml::from_str(&text).map_err(|error| format!("{file} is no TOML: {}", error.message()))?;
@@ -99,7 +98,7 @@ fn value(
     let note = format!("{file}: {}", keys.join(" + "));
     if let (Some(expect), [found]) = (expect, &found[..]) {
         let verdict = if alike(expect, found) { Verdict::Agrees } else { Verdict::Differs };
-        return Ok(Given { ours: Some(Printed::Text(found.to_string())), verdict, note });
+        return Ok(InputCheck { ours: Some(Printed::Text(found.to_string())), verdict, note });
     }
     let numbers: Option<Vec<f64>> = found.iter().map(numeric).collect();
     let sum: f64 = numbers.ok_or_else(|| format!("{note} is no number"))?.iter().sum();
@@ -126,9 +125,8 @@ fn alike(a: &toml::Value, b: &toml::Value) -> bool {
     }
 }
 
-/// The value at a path of keys, joined by dots; a key that has dots itself stands in quotes. In a list a number is an index from
-/// 0, `last`, `len`, `min` and `max` are what they say, and any other word is the table whose `name`, `key`,
-/// `label` or `profile` it is.
+/// The value at a path of keys joined by dots; a key with dots is quoted. In a list, a number is an index from 0, `last`, `len`, `min` and
+/// `max` are functions, and any other word selects the table with this `name`, `key`, `label` or `profile`.
 fn at(value: &toml::Value, path: &str) -> Option<toml::Value> {
     let mut value = value.clone();
     for key in segments(path) {
@@ -171,14 +169,14 @@ fn of_list(list: &[toml::Value], key: &str) -> Option<toml::Value> {
     }
 }
 
-/// A rule in words is shown by a test; here only that there is one. Whether it passes is said where tests run.
-fn test(claim: &Claim, sources: &Sources<'_>, file: &str, name: &str) -> Result<Given, String> {
+/// A rule in words needs a test; this checks only that it exists.
+fn test(claim: &Claim, sources: &Sources<'_>, file: &str, name: &str) -> Result<InputCheck, String> {
     let text = (sources.file)(file).ok_or_else(|| format!("there is no {file}"))?;
     if !text.contains(&format!("fn {name}(")) {
         return Err(format!("{file} has no test {name}"));
     }
     let ours = claim.value.number().is_none().then(|| Printed::Text(format!("test {name}")));
-    Ok(Given { ours, verdict: Verdict::Agrees, note: format!("{file}: {name}") })
+    Ok(InputCheck { ours, verdict: Verdict::Agrees, note: format!("{file}: {name}") })
 }
 
 #[cfg(test)]
@@ -189,7 +187,7 @@ mod tests {
     const PROFILE: &str = "cores = 48\n[power.cpu_uw]\npoll = 244_000_000\n[sweep]\nrate = [10, 20, 40.5]\nfine = ['5us', '10us']\n\
                            [[fact]]\nkey = 'core.kiops'\nvalue = 800\n";
 
-    fn of(value: Printed, kind: Kind, check: &Check) -> Result<Given, String> {
+    fn of(value: Printed, kind: Kind, check: &Check) -> Result<InputCheck, String> {
         let sources = Sources {
             file: &|name| match name {
                 "p.toml" => Some(PROFILE.to_owned()),
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_what_the_profile_says() {
+    fn inputs_are_compared_with_the_profile() {
         assert_eq!(verdict(244.0, Kind::Input, &file("power.cpu_uw.poll", 1e-6)), Verdict::Agrees);
         assert_eq!(verdict(245.0, Kind::Input, &file("power.cpu_uw.poll", 1e-6)), Verdict::Differs);
         assert_eq!(verdict(40.5, Kind::Input, &file("sweep.rate.max", 1.0)), Verdict::Agrees);
@@ -230,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_compared_with_what_is_expected() {
+    fn words_are_compared_with_the_expected_value() {
         let expect = |list: &str| Check::Value {
             file: "p.toml".to_owned(),
             keys: vec!["sweep.rate".to_owned()],
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn errors_name_what_is_missing() {
         let missing = |check: &Check| of(Printed::Number(1.0), Kind::Input, check).unwrap_err();
         assert_eq!(missing(&file("power.gpu_uw", 1.0)), "p.toml has no power.gpu_uw");
         assert_eq!(missing(&file("power", 1.0)), "p.toml: power is no number");

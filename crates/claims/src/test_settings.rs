@@ -1,5 +1,5 @@
-//! What a rule's test sets: a rule agrees with the paper only if experiments run with what its test shows. A test that sets a
-//! parameter to another value than the paper's shows a variant, and counts where some experiment of the map sets it alike.
+//! Settings of a rule's test: a rule agrees with the paper only if experiments use the tested settings. A test that sets a parameter to
+//! another value than the paper's counts only if an experiment of the map uses that value.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::check::selections;
 use super::map::Map;
 use pilotlight_lab::simulated::experiment::{Experiment, scenario};
 
-/// Parameters that a test sets and that no experiment has: `main_takes_active = false`.
+/// Parameters that a test sets and no experiment uses, such as `main_takes_active = false`.
 #[must_use]
 pub fn unused(text: &str, test: &str, map: &Map, file: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let set = settings(body(text, test).unwrap_or_default());
@@ -31,7 +31,7 @@ fn body<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     Some(&rest[..rest.find(&format!("\n{indent}}}")).unwrap_or(rest.len())])
 }
 
-/// What a body sets in literals `Parameters { key: value, .. }`, where the value is a literal itself.
+/// Literal values in `Parameters { key: value, .. }` expressions of a body. (Rust source, not CSV.)
 fn settings(body: &str) -> Vec<(String, String)> {
     let inside = body.split("Parameters {").skip(1).filter_map(|rest| rest.split('}').next());
     let fields = inside.flat_map(|fields| fields.split(',')).filter_map(|field| field.split_once(':'));
@@ -43,12 +43,12 @@ fn settings(body: &str) -> Vec<(String, String)> {
     fields.filter(|(_, value)| is_literal(value)).collect()
 }
 
-/// Policies that have a parameter of this name.
+/// Policies with this parameter.
 fn with_parameter(key: &str) -> impl Iterator<Item = Entry> {
     registry::POLICIES.into_iter().filter(move |entry| (entry.parameters)(&[]).iter().any(|one| one.key == key))
 }
 
-/// Whether every policy that has the parameter has this value in its paper anyway; a field that is no parameter is not told.
+/// Whether this is the paper's value for every policy with the parameter; true for fields that are not parameters.
 fn is_printed(key: &str, value: &str) -> bool {
     let printed = |entry: Entry| {
         let all = registry::as_printed(entry.name).unwrap_or_default();
@@ -61,7 +61,7 @@ fn value_of(entry: &Entry, settings: &[(&str, &str)], key: &str) -> Option<Strin
     (entry.parameters)(settings).into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
 }
 
-/// The experiments that rows of the map take their results from.
+/// The experiments used by the map.
 fn experiments(map: &Map, file: &dyn Fn(&str) -> Option<String>) -> Vec<Experiment> {
     let names: BTreeSet<&str> = map
         .rows
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_sets_must_be_what_an_experiment_uses() {
+    fn an_experiment_must_use_the_settings_of_a_test() {
         let guards = "guards = \"recommended\"";
         assert_eq!(unused_by("keeps_a_worker", guards), ["main_takes_active = false"]);
         assert_eq!(unused_by("keeps_a_worker", "main_takes_active = false"), [""; 0]);

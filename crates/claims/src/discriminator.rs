@@ -1,30 +1,28 @@
-//! Statements that hold because nothing fails them.
+//! Discriminators: what fails a statement. Statements that nothing fails are vacuous.
 //!
 //! # The problem
-//! "a and b are alike" holds wherever everything is alike, "not above 2 ms" wherever nothing is slow, and "right 93 % of the time"
-//! for a detector that never fires. That such a statement holds says nothing of what the paper speaks of.
+//! "a and b are alike" holds if everything is alike, "not above 2 ms" if nothing is slow, and "right 93 % of the time" for a detector that
+//! never fires. Such a statement is no evidence.
 //!
-//! # The words
-//! A *clause* is a class of terms that are said to be alike (`a ~ b ~ c`), or one `a <= b`: statements that hold where there is no
-//! difference. A *discriminator* is a policy or setting that stands in the same results and, put in the place of one term, surely fails
-//! the clause, by the same margin. A clause or bound without one is *vacuous*.
+//! # Terms
+//! A *clause* is a class of equivalent terms (`a ~ b ~ c`), or one `a <= b`. A *discriminator* is a policy or setting in the same results
+//! that, in place of one term, significantly fails the clause. A clause or bound without one is *vacuous*.
 //!
 //! # The algorithm
-//! - Two policies are compared: each other policy of the experiment that has the metric takes the place of either.
-//! - Two settings are compared (points that differ in some keys): each other point that differs from one of them in one of these keys
-//!   alone takes its place. So no load is told from another where the paper compares policies at one load.
-//! - A term that is itself a comparison has its sides replaced in the same way. Arithmetic is not replaced.
-//! - A bound whose trivial value is known has that as its discriminator, or is met by it and no evidence. Else each other policy, and each
-//!   other value of a key that the row fixes, takes the place of what it is about.
+//! - Two policies: each other policy of the experiment with the metric replaces either.
+//! - Two settings (points that differ in some keys): each other point that differs from one of them in a single one of these keys replaces
+//!   it.
+//! - A comparison: its sides are replaced in the same way. Formulas are not replaced.
+//! - A bound: the trivial value if known; otherwise each other policy, and each other value of a fixed key.
 //!
-//! A replacement counts if it surely fails, its interval wholly beyond the margin, at some point in every member of the model family.
+//! A replacement counts if its interval is wholly beyond the margin, at some point in every member of the model family.
 //!
 //! # The properties
 //! Only what comes out is asked, so no verdict becomes better. Of policies that are identical to the last bit none tells another
-//! apart. More policies in a file never make a statement vacuous.
+//! apart. Appendix policies in a file never make a statement vacuous.
 
 use super::formula::Name;
-use super::map::Order;
+use super::order::Order;
 use super::order::{Evaluation, Pair, Sign, Statement, Term};
 use super::point::Pattern;
 use super::quantity::{Quantity, Selection};
@@ -32,8 +30,7 @@ use super::results::Store;
 use super::verdict::Holds;
 use pilotlight_lab::simulated::metrics::COUNTED;
 
-/// What a detector that never fires gives, where the claim does not say what is trivial: of events that are there it finds none, and
-/// where there are none it is always right. `None` for metrics of other mechanisms.
+/// Accuracy of a detector that never fires: 0 % if there are events, otherwise 100 %. `None` for other metrics.
 #[must_use]
 pub fn never_fires(store: &Store, of: &Selection) -> Option<f64> {
     let [share, _, events] = COUNTED;
@@ -41,8 +38,8 @@ pub fn never_fires(store: &Store, of: &Selection) -> Option<f64> {
     (of.metric == share).then_some(if finds { 0.0 } else { 100.0 })
 }
 
-/// Where discriminators are looked for.
-pub struct Search<'a> {
+/// The search for discriminators.
+pub struct DiscriminatorSearch<'a> {
     /// The results.
     pub store: &'a Store,
     /// The members of the family, in each of which a discriminator must fail.
@@ -51,11 +48,11 @@ pub struct Search<'a> {
     pub look_up: &'a dyn Fn(Name<'_>) -> Option<f64>,
 }
 
-impl Search<'_> {
-    /// What tells each clause of an order apart, in words.
+impl DiscriminatorSearch<'_> {
+    /// The discriminator of each clause of an order, in words.
     ///
     /// # Errors
-    /// The first clause that nothing tells apart.
+    /// The first clause without one.
     pub fn of_order(&self, order: &Order) -> Result<Vec<String>, String> {
         let mut found = Vec::new();
         for statement in &order.statements {
@@ -75,21 +72,21 @@ impl Search<'_> {
             let sides = [(&pair.left, &pair.right, true), (&pair.right, &pair.left, false)];
             sides.into_iter().find_map(|(replaced, kept, left)| {
                 let terms = Evaluation::terms(order, statement);
-                let (term, beside) = (&terms[replaced.as_str()], &terms[kept.as_str()]);
-                self.alternatives(term, beside).into_iter().find_map(|(name, term)| {
+                let (term, other_side) = (&terms[replaced.as_str()], &terms[kept.as_str()]);
+                self.alternatives(term, other_side).into_iter().find_map(|(name, term)| {
                     let name = format!("[{name}]"); // no name of the map
                     let probe =
                         |left: &str, right: &str| Pair { left: left.into(), sign: pair.sign, right: right.into() };
                     let pair = if left { probe(&name, kept) } else { probe(kept, &name) };
                     let mut order = order.clone();
-                    order.terms.extend([(name, term), (kept.clone(), beside.clone())]);
+                    order.terms.extend([(name, term), (kept.clone(), other_side.clone())]);
                     self.fails(order, statement, pair)
                 })
             })
         })
     }
 
-    /// How a pair surely fails in every variant, told for the first.
+    /// Describes the failure in the first variant, if the pair significantly fails in every variant.
     fn fails(&self, mut order: Order, statement: &Statement, pair: Pair) -> Option<String> {
         order.statements = vec![Statement { pairs: vec![pair], ..statement.clone() }];
         let mut told = None;
@@ -102,14 +99,14 @@ impl Search<'_> {
         told
     }
 
-    /// What could stand in the place of a term that is compared with another.
-    fn alternatives(&self, term: &Term, beside: &Term) -> Vec<(String, Term)> {
-        match (term, beside) {
-            (Term::Values(of), Term::Values(beside)) => {
-                self.instead(of, Some(beside)).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
+    /// Replacements of a term that is compared with another.
+    fn alternatives(&self, term: &Term, other_side: &Term) -> Vec<(String, Term)> {
+        match (term, other_side) {
+            (Term::Values(of), Term::Values(other_side)) => {
+                self.replacements(of, Some(other_side)).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
             }
             (Term::Values(of), _) => {
-                self.instead(of, None).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
+                self.replacements(of, None).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
             }
             (Term::Compared { of, versus, compare }, _) => {
                 let compared = |of: &Selection, versus: &Selection| Term::Compared {
@@ -117,9 +114,9 @@ impl Search<'_> {
                     versus: versus.clone(),
                     compare: *compare,
                 };
-                let others = self.instead(of, Some(versus)).into_iter();
+                let others = self.replacements(of, Some(versus)).into_iter();
                 let mut all: Vec<_> = others.map(|(name, of)| (name, compared(&of, versus))).collect();
-                let others = self.instead(versus, Some(of)).into_iter();
+                let others = self.replacements(versus, Some(of)).into_iter();
                 all.extend(others.map(|(name, versus)| (format!("against {name}"), compared(of, &versus))));
                 all
             }
@@ -127,10 +124,10 @@ impl Search<'_> {
         }
     }
 
-    /// Other policies, where policies are compared, and other settings of the keys in which points that are compared differ.
-    fn instead(&self, of: &Selection, beside: Option<&Selection>) -> Vec<(String, Selection)> {
+    /// Other policies if policies are compared, and other settings of the keys in which compared points differ.
+    fn replacements(&self, of: &Selection, other_side: Option<&Selection>) -> Vec<(String, Selection)> {
         let mut all = Vec::new();
-        if beside.is_none_or(|beside| beside.policy != of.policy) {
+        if other_side.is_none_or(|other_side| other_side.policy != of.policy) {
             let others = self.store.policies(&of.experiment, &of.metric).filter(|policy| *policy != of.policy);
             all.extend(others.map(|policy| (policy.to_owned(), Selection { policy: policy.to_owned(), ..of.clone() })));
         }
@@ -139,7 +136,7 @@ impl Search<'_> {
             let points = selection.points(self.store, variant).ok()?;
             points.first().filter(|_| selection.fixed && points.len() == 1).map(|(point, _)| (*point).clone())
         };
-        if let Some((own, other)) = one(of).zip(beside.and_then(one)) {
+        if let Some((own, other)) = one(of).zip(other_side.and_then(one)) {
             let keys = own.differing(&other);
             let every = Pattern::default();
             for (point, _) in self.store.points(&of.column(variant), &every) {
@@ -155,7 +152,7 @@ impl Search<'_> {
         all
     }
 
-    /// What could stand in the place of a number that is held to a bound.
+    /// Replacements of a bounded number.
     #[must_use]
     pub fn of_number(&self, quantity: &Quantity) -> Vec<(String, Quantity)> {
         let of = &quantity.of;
@@ -182,7 +179,7 @@ impl Search<'_> {
     }
 }
 
-/// The pairs of each class that is alike, and each pair of which one is not above the other.
+/// The pairs of each equivalence class, and each `<=` pair.
 fn clauses(statement: &Statement) -> Vec<Vec<&Pair>> {
     let mut clauses: Vec<Vec<&Pair>> = Vec::new();
     for pair in statement.pairs.iter().filter(|pair| pair.sign == Sign::Alike) {
@@ -202,9 +199,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::assess::{Assessment, Lab};
     use super::super::claim::tests::claim;
     use super::super::claim::{Claim, Kind, Printed, Relation};
+    use super::super::lab::{Assessment, Lab};
     use super::super::map;
     use super::super::results::tests::store;
     use super::super::verdict::Verdict;
@@ -243,7 +240,7 @@ mod tests {
     const ALIKE: &str = "metric='w'\nholds=['a ~ b']";
 
     #[test]
-    fn alike_counts_only_if_another_policy_is_not() {
+    fn equivalence_needs_a_policy_that_differs() {
         let (verdict, found, _) = order(ALIKE, &[A, B, "e,,default,c,w,W,120,120,120"]);
         assert_eq!((verdict, found), (Verdict::ComesOut, vec!["w: [c] ~ b fails".to_owned()]));
         for others in [
@@ -262,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn not_above_counts_only_if_another_policy_is() {
+    fn not_above_needs_a_policy_that_is_above() {
         let row = "metric='w'\nholds=['a <= b']";
         assert_eq!(order(row, &[A, B]).0, Verdict::Vacuous);
         assert_eq!(order(row, &[A, B, "e,,default,c,w,W,120,120,120"]).1, ["w: [c] <= b fails"]);
@@ -275,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_clause_needs_its_own() {
+    fn every_clause_needs_a_discriminator() {
         let others = ["e,,default,c,w,W,120,120,120", "e,,default,a,v,us,5,5,5", "e,,default,b,v,us,5,5,5"];
         let lines: Vec<&str> = [A, B].into_iter().chain(others).collect();
         let (verdict, _, note) = order("holds=['w: a ~ b', 'v: a ~ b']", &lines);
@@ -285,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn one_load_does_not_tell_policies_apart_that_are_alike_at_another() {
+    fn another_load_is_no_discriminator_of_policies() {
         let lines = ["e,rate=1,default,a,w,W,10,10", "e,rate=9,default,a,w,W,90,90", "e,rate=1,default,b,w,W,10,10"];
         let last = "e,rate=9,default,b,w,W,90,90";
         let lines: Vec<&str> = lines.into_iter().chain([last]).collect();
@@ -296,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_told_apart_by_another_setting_of_the_same_key() {
+    fn settings_need_another_value_of_the_same_key() {
         let terms = "metric='w'\nholds=['short ~ long']\nterms={short={policy='a', point='gap=5;bs=4'}, \
                      long={policy='a', point='gap=30;bs=4'}}";
         let at = |gap: u32, bs: u32, watts: u32| format!("e,gap={gap};bs={bs},default,a,w,W,{watts},{watts}");
@@ -320,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discriminator_fails_in_every_member_of_the_family() {
+    fn a_discriminator_must_fail_in_every_family_member() {
         let family = ["e,,family:1,a,w,W,100,100", "e,,family:1,b,w,W,101,101"];
         let with = |member: &str| {
             let lines: Vec<&str> = [A, B, "e,,default,c,w,W,120,120,120", member].into_iter().chain(family).collect();
@@ -331,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_counts_only_if_something_is_beyond_it() {
+    fn a_bound_needs_a_value_beyond_it() {
         let low = "e,mode=fast,default,a,w,W,40,40";
         assert_eq!(bound(Relation::Le, None, "", &[low]).0, Verdict::Vacuous);
         let other = |line: &str| bound(Relation::Le, None, "point='mode=fast'", &[low, line]);
@@ -349,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detector_that_never_fires_is_what_is_trivial() {
+    fn a_detector_that_never_fires_is_trivial() {
         let row = "metric='accuracy_percent'\npolicy='a'\ncompare='value'";
         let with = |relation, value, lines: &[&str]| {
             let claim =
@@ -380,7 +377,7 @@ mod tests {
         /// Alike comes out exactly where some other policy is surely not, and never otherwise becomes better or worse; what order the
         /// policies have, and which of them is asked for, does not matter.
         #[test]
-        fn alike_needs_somebody_who_is_not(
+        fn equivalence_comes_out_only_with_a_differing_policy(
             watts in prop::collection::vec(85_u32..115, 2..6), turn in 0_usize..6,
         ) {
             let policies = ["a", "b", "c", "d", "f", "g"];
@@ -389,7 +386,7 @@ mod tests {
             let count = lines.len();
             lines.rotate_left(turn % count);
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            let far = |x: u32, y: u32| f64::from(x.abs_diff(y)) > map::MARGIN * f64::from(x.max(y));
+            let far = |x: u32, y: u32| f64::from(x.abs_diff(y)) > crate::order::MARGIN * f64::from(x.max(y));
             let someone = watts[2..].iter().any(|other| watts[..2].iter().any(|of| far(*of, *other)));
             let expected = match (far(watts[0], watts[1]), someone) {
                 (true, _) => Verdict::Misses,
