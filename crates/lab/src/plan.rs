@@ -1,9 +1,8 @@
-//! What is measured, in which order, and how long that takes.
+//! The plan of a run: points, their order, and the expected time.
 //!
-//! *Words.* A *point* is one combination of knobs; a *repeat* is one measurement of it; a *round* is one repeat of every point that
-//! still needs one. *Properties.* The points are the cartesian product of the knobs, the last knob varying fastest. Each round
-//! visits each of its points once, in an order that follows from the seed and the round alone: so what drifts with time (heat, a drive that
-//! fills) is spread over all points, and an interrupted run goes on as it would have gone.
+//! A *point* is one combination of knobs, a *repeat* one measurement of it, a *round* one repeat of every point that still needs one. Points
+//! are the cartesian product of the knobs; the last knob varies fastest. Each round visits its points once, in a random order that depends
+//! only on seed and round: drift (heat, a drive that fills) is spread over all points, and a resumed run has the same order.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -17,10 +16,10 @@ use crate::results::summary::setting;
 use crate::run::target;
 use pilotlight_workloads::{Point, Stage, Value};
 
-/// A command needs about so long to start and end, in seconds.
+/// Estimated time to start and end a command, in seconds.
 const OVERHEAD_S: f64 = 0.3;
 
-/// What is measured.
+/// A plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Plan {
@@ -28,27 +27,27 @@ pub struct Plan {
     pub title: String,
     /// Names of the knobs, in order.
     pub knobs: Vec<String>,
-    /// Every point.
+    /// The points.
     pub points: Vec<Point>,
-    /// Repeats of each point: at least and at most. They differ where a rule decides.
+    /// Minimum and maximum repeats of each point. They differ with a stop rule.
     pub repeats: (u32, u32),
-    /// Decides the order.
+    /// Seed of the order.
     pub seed: u64,
-    /// Names what is asked: the experiment without its title and what it shows, and its points.
+    /// Hash of the experiment and its points, without title, description and displayed metrics.
     pub hash: String,
-    /// Time of one measurement, in seconds: ramp, duration, cool-down and what starting takes.
+    /// Time of one measurement, in seconds: warm-up, duration, cool-down and start.
     pub each_s: f64,
-    /// Time of one idle baseline, in seconds: one for each setting of the machine in each round. 0 if there are none.
+    /// Time of one idle baseline, in seconds: one for each setting of the machine in each round. 0: none.
     pub baseline_s: f64,
-    /// Wait after filling and changing settings, and before an idle baseline that follows a measurement, in seconds.
+    /// Settling time, in seconds.
     pub settle_s: f64,
-    /// Whether a device is formatted or filled before anything else.
+    /// Whether a device is preconditioned.
     pub preconditions: bool,
-    /// Whether the workload prepares something, such as its file.
+    /// Whether the workload prepares data, such as its file.
     pub prepares: bool,
-    /// For each point which settings of the machine it needs: equal numbers are equal settings, `None` if nothing is set.
+    /// The settings of the machine for each point: equal numbers are equal settings, `None`: no settings.
     pub machine: Vec<Option<usize>>,
-    /// Metrics that are shown first.
+    /// Metrics that tables and charts show first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub show: Vec<String>,
 }
@@ -58,12 +57,12 @@ pub struct Plan {
 pub struct Key {
     /// Index of the point.
     pub point: usize,
-    /// Which repeat of it, from 0.
+    /// Number of the repeat, from 0.
     pub repeat: u32,
 }
 
 impl Plan {
-    /// Of an experiment.
+    /// The plan of an experiment.
     #[must_use]
     pub fn new(loaded: &Loaded) -> Self {
         let Loaded { experiment, workload, vary, .. } = loaded;
@@ -82,7 +81,7 @@ impl Plan {
             each_s: each_s(experiment),
             baseline_s: experiment.idle_baseline(true).seconds(),
             settle_s: experiment.settle.seconds(),
-            preconditions: experiment.precondition.is_some_and(|what| what.format || what.fill > 0),
+            preconditions: experiment.precondition.is_some_and(|spec| spec.format || spec.fill > 0),
             prepares: prepares(loaded),
             machine: machine(loaded, &points),
             show: experiment.metrics.clone(),
@@ -90,34 +89,34 @@ impl Plan {
         }
     }
 
-    /// As it is run with these sensors: without idle baselines if nothing reads energy.
+    /// The plan without idle baselines if no sensor reads energy.
     #[must_use]
     pub fn with_sensors(self, experiment: &Experiment, has_energy: bool) -> Self {
         Self { baseline_s: experiment.idle_baseline(has_energy).seconds(), ..self }
     }
 
-    /// The points of a round, of those for which `wanted` holds, in the order in which they are visited.
+    /// The points of a round for which `wanted` holds, in their order.
     pub fn round(&self, round: u32, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
         order(self.seed, round, self.points.len()).into_iter().filter(|point| wanted(*point)).collect()
     }
 
-    /// How long it takes, in seconds: at least and at most.
+    /// Minimum and maximum time, in seconds.
     #[must_use]
-    pub fn takes_s(&self) -> (f64, f64) {
+    pub fn time_s(&self) -> (f64, f64) {
         let all = |repeats: u32| self.waits(repeats).iter().map(|(_, wait_s)| wait_s + self.each_s).sum();
         (all(self.repeats.0), all(self.repeats.1))
     }
 
-    /// Seed for what a tool draws in a measurement.
+    /// Seed of the tool in a measurement.
     #[must_use]
     pub fn seed_of(&self, key: Key) -> u64 {
         let seed = self.seed ^ ((key.point as u64) << 20) ^ u64::from(key.repeat);
-        // Tools read seeds as signed or as 32-bit numbers.
+        // 31 bits: tools read seeds as signed or 32-bit numbers.
         SplitMix64::seed_from_u64(seed).next_u64() >> 33
     }
 }
 
-/// Whether the workload has something to write before the first point; what it only starts in the background does not count.
+/// Whether the workload prepares data before the first point. Background processes do not count.
 fn prepares(loaded: &Loaded) -> bool {
     let folder = std::path::Path::new("results");
     let place = target::unchecked(&loaded.experiment.target, folder);
@@ -125,7 +124,7 @@ fn prepares(loaded: &Loaded) -> bool {
     loaded.workload.prepare(&stage).is_ok_and(|steps| steps.iter().any(|step| !step.background))
 }
 
-/// Which settings of the machine each point needs, as numbers.
+/// The settings of the machine for each point, as numbers.
 fn machine(loaded: &Loaded, points: &[Point]) -> Vec<Option<usize>> {
     let mut known: Vec<(Point, Option<String>)> = Vec::new();
     let number = |point: &Point| {
@@ -148,7 +147,7 @@ fn each_s(experiment: &Experiment) -> f64 {
     experiment.warm_up().seconds() + duration_s + experiment.cool_down.seconds() + OVERHEAD_S
 }
 
-/// Every combination; the last knob varies fastest.
+/// All combinations; the last knob varies fastest.
 #[must_use]
 pub fn product(knobs: &[(String, Vec<Value>)]) -> Vec<Point> {
     knobs.iter().fold(vec![Point::new()], |points, (name, values)| {
@@ -161,7 +160,7 @@ pub fn product(knobs: &[(String, Vec<Value>)]) -> Vec<Point> {
     })
 }
 
-/// The numbers below `count` in a random order that follows from seed and round (Fisher and Yates).
+/// A random permutation of the numbers below `count` by seed and round (Fisher-Yates).
 #[must_use]
 pub fn order(seed: u64, round: u32, count: usize) -> Vec<usize> {
     let mut random = SplitMix64::seed_from_u64(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(round));
@@ -181,7 +180,7 @@ fn hash(experiment: &Experiment, points: &[Point]) -> String {
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a point has been repeated often enough for a rule: `values` are those of its metric so far.
+/// Whether a stop rule is satisfied by the `values` of its metric.
 #[must_use]
 pub fn enough(values: &[f64], within: f64, at_least: u32, at_most: u32) -> bool {
     if values.len() < at_least as usize {
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn points_are_the_product_and_the_last_knob_is_fastest() {
+    fn points_are_the_product_and_the_last_knob_varies_fastest() {
         let points = product(&[knob("a", &[1, 2]), knob("b", &[3, 4, 5])]);
         let pairs: Vec<String> = points.iter().map(|point| format!("{}{}", point["a"], point["b"])).collect();
         assert_eq!(pairs, ["13", "14", "15", "23", "24", "25"]);
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_looks_at_the_half_width() {
+    fn the_rule_compares_the_half_width() {
         // mean 100, s = 1, t(2) = 4.3027: half width 2.484
         let values = [99.0, 100.0, 101.0];
         assert!(enough(&values, 0.025, 3, 10));
@@ -226,7 +225,7 @@ mod tests {
     /// Who stops when an interval is narrow stops more often when it is so by chance: the interval holds the truth a little less often
     /// than it says. docs/measure.md says by how much.
     #[test]
-    fn intervals_after_the_rule_hold_the_truth_in_nine_of_ten_cases_at_least() {
+    fn coverage_after_sequential_stopping_is_at_least_88_percent() {
         let mut dice = crate::made::Dice::new(1);
         for (deviation, within) in [(1.0, 0.05), (3.0, 0.02), (5.0, 0.05), (8.0, 0.05)] {
             let holds = (0..4_000).filter(|_| {
@@ -249,7 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_round_visits_each_point_once_in_an_order_that_repeats(seed: u64, round in 0..100_u32, count in 0..50_usize) {
+        fn every_round_visits_each_point_once_in_a_reproducible_order(seed: u64, round in 0..100_u32, count in 0..50_usize) {
             let visited = order(seed, round, count);
             prop_assert_eq!(&visited, &order(seed, round, count));
             let mut sorted = visited;
@@ -258,9 +257,9 @@ mod tests {
         }
     }
 
-    /// Each point comes first about as often as any other.
+    /// Each point is first about equally often.
     #[test]
-    fn orders_favour_nobody() {
+    fn orders_are_uniform() {
         let mut first = [0_u32; 5];
         (0..5_000).for_each(|seed| first[order(seed, 0, 5)[0]] += 1);
         assert!(first.iter().all(|&times| (900..1_100).contains(&times)), "{first:?}");
@@ -285,8 +284,8 @@ mod tests {
                          workload = { kind = 'command', argv = ['true'], knobs = { a = [1, 2] } }\n";
 
     #[test]
-    fn times_are_those_of_a_calculation_by_hand() {
-        // 4 points, 3 times, of 1 + 4 + 2 s and 0.3 s beside it; the idle machine under two settings in each round
+    fn times_match_a_manual_calculation() {
+        // 4 points, 3 times, of 1 + 4 + 2 s and 0.3 s overhead; 2 idle baselines in each round
         let plan = planned(TIMES);
         let all_s = 4.0 * 3.0 * 7.3 + 3.0 * 20.0;
         assert!(
@@ -296,13 +295,13 @@ mod tests {
         );
         let ruled = planned(&format!("stop = {{ metric = 'x', within = '5%', at_least = 2, at_most = 5 }}\n{TIMES}"));
         let (least_s, most_s) = ruled.takes_s();
-        assert!((least_s - (4.0 * 2.0 * 7.3 + 40.0)).abs() < 1e-9 && (most_s - (4.0 * 5.0 * 7.3 + 100.0)).abs() < 1e-9);
+        assert!((min_s - (4.0 * 2.0 * 7.3 + 40.0)).abs() < 1e-9 && (max_s - (4.0 * 5.0 * 7.3 + 100.0)).abs() < 1e-9);
         let without = plan.with_sensors(&loaded("title = 't'\nduration = '4s'\n").experiment, false);
         assert!((without.takes_s().0 - 4.0 * 3.0 * 7.3).abs() < 1e-9, "no idle machine is measured");
     }
 
     #[test]
-    fn titles_do_not_make_another_question_and_times_do() {
+    fn the_hash_depends_on_times_and_not_on_titles() {
         let plan = planned(TIMES);
         let other = planned(&format!("about = 'more'\nmetrics = ['x']\n{}", TIMES.replace("'t'", "'another'")));
         assert_eq!(plan.hash, other.hash);
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_draw_anew_in_each_measurement_and_alike_in_the_same_one() {
+    fn seeds_differ_between_measurements_and_are_reproducible() {
         let plan = planned(TIMES);
         let keys = (0..4).flat_map(|point| (0..3).map(move |repeat| Key { point, repeat }));
         let mut seeds: Vec<u64> = keys.map(|key| plan.seed_of(key)).collect();

@@ -1,4 +1,4 @@
-//! Results of which the truth is known: what is best, by how much, and where nothing differs.
+//! Synthetic results with a known best value and effect.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ const METRICS: &[(&str, &str)] = &[
     ("bytes_per_j_system", "B/J"),
 ];
 
-/// A machine: `efficiency` is I/Os per joule of a point, with 2 % of noise; the latency follows the depth.
+/// A machine: `efficiency` is in I/Os per joule, with 2 % noise; latency is proportional to the depth.
 fn machine(
     knobs: &[(String, Vec<pilotlight_workloads::Value>)],
     seed: u64,
@@ -53,7 +53,7 @@ fn best(outcome: &Outcome) -> &Best {
     best
 }
 
-/// Depth 32 gives twice the I/Os per joule of depth 1, depth 8 the same as 32; the scheduler does nothing.
+/// Depths 8 and 32 give twice the I/Os per joule of depth 1; the scheduler has no effect.
 fn truth(point: &Point) -> f64 {
     let depth = if at(point, "iodepth") == "1" { 1.0 } else { 2.0 };
     let size = if at(point, "bs") == "4k" { 100.0 } else { 1.0 };
@@ -61,7 +61,7 @@ fn truth(point: &Point) -> f64 {
 }
 
 #[test]
-fn bytes_are_judged_where_no_operations_were_counted() {
+fn bytes_are_the_measure_if_operations_are_not_counted() {
     let mut dice = Dice::new(5);
     let given = results(&[knob("mode", &["slow", "fast"])], 4, &[("bytes_per_s", "B/s")], |point| {
         let rate = if at(point, "mode") == "fast" { 2e6 } else { 1e6 };
@@ -74,7 +74,7 @@ fn bytes_are_judged_where_no_operations_were_counted() {
 }
 
 #[test]
-fn what_is_true_is_found_with_its_size_and_its_cost() {
+fn the_true_effect_and_its_cost_are_found() {
     let given = machine(&fio(), 1, truth);
     let advice = advise(&given, &Question::default());
     let depth = best(row(&advice, Kind::Iops, "I/O depth"));
@@ -85,7 +85,7 @@ fn what_is_true_is_found_with_its_size_and_its_cost() {
     let expected = if depth.values[0] == "32" { 32.0 } else { 8.0 };
     assert!((depth.latency_mean.unwrap().value / expected - 1.0).abs() < 0.1, "{depth:?}");
     assert!((depth.latency_p99.unwrap().value / expected - 1.0).abs() < 0.1, "{depth:?}");
-    assert_eq!(depth.circumstances, 2, "two schedulers; the large size is other work");
+    assert_eq!(depth.circumstances, 2, "two schedulers; the large size is another kind of work");
     assert!(matches!(row(&advice, Kind::Iops, "scheduler"), Outcome::NoDifference { .. }));
     assert_eq!(best(row(&advice, Kind::Iops, "request size")).values, ["4k"]);
     assert_eq!(*row(&advice, Kind::Iops, "jobs"), Outcome::NotVaried);
@@ -93,8 +93,8 @@ fn what_is_true_is_found_with_its_size_and_its_cost() {
 }
 
 #[test]
-fn sequential_work_is_judged_by_bytes() {
-    // a hundredth of the I/Os of 256 times the size
+fn the_measure_of_sequential_work_is_bytes() {
+    // 1/100 of the I/Os at 256 times the size
     let advice = advise(&machine(&fio(), 2, truth), &Question::default());
     let size = best(row(&advice, Kind::Throughput, "request size"));
     assert_eq!((size.values.as_slice(), size.against.as_str()), (["1m".to_owned()].as_slice(), "4k"));
@@ -103,7 +103,7 @@ fn sequential_work_is_judged_by_bytes() {
     assert_eq!(advice.works[1].rows[0].thesis, Some("large, such as 4 MiB"));
 }
 
-/// The plainest way to say which value is best: the mean over everything.
+/// Reference implementation: the value with the highest mean over all points.
 fn naive(given: &Given, name: &str, values: &[&str]) -> String {
     let mean = |value: &str| {
         let fits = given.results.points.iter().filter(|point| at(&point.knobs, name) == value);
@@ -115,7 +115,7 @@ fn naive(given: &Given, name: &str, values: &[&str]) -> String {
 }
 
 #[test]
-fn the_best_is_that_of_a_naive_oracle() {
+fn the_best_value_is_that_of_the_reference_implementation() {
     let knobs = [knob("rw", &["randread"]), knob("ioengine", &["a", "b", "c"]), knob("iodepth", &["1", "8"])];
     for seed in 0..20 {
         let effect = |point: &Point| match at(point, "ioengine").as_str() {
@@ -132,7 +132,7 @@ fn the_best_is_that_of_a_naive_oracle() {
 
 #[test]
 fn exceptions_are_named() {
-    // polling is better with the small size only, as in the thesis's section 5.5
+    // polling is better at the small size only, as in section 5.5 of the thesis
     let knobs = [knob("rw", &["randread"]), knob("bs", &["4k", "8k", "16k"]), knob("hipri", &["false", "true"])];
     let given = machine(&knobs, 3, |point| match (at(point, "bs").as_str(), at(point, "hipri").as_str()) {
         ("4k", "true") => 130.0,
@@ -160,17 +160,17 @@ fn baselines_and_limits_of_latency() {
 }
 
 #[test]
-fn within_a_limit_only_what_it_allows_is_measured_against() {
+fn only_values_within_the_limit_are_compared() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8", "32"]), knob("x", &["u", "v"])];
     let given = machine(&knobs, 4, |point| 10.0 * at(point, "iodepth").parse::<f64>().unwrap());
     let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
     let advice = advise(&given, &question);
     let depth = best(row(&advice, Kind::Iops, "I/O depth"));
     assert_eq!((depth.values.as_slice(), depth.holds_in, depth.circumstances), (["8".to_owned()].as_slice(), 2, 2));
-    assert_eq!(depth.except, [], "depth 32 is better and not allowed");
+    assert_eq!(depth.except, [], "depth 32 is better but above the limit");
 }
 
-/// Without `key` where a knob stands so.
+/// Removes `key` where a knob has this value.
 fn without(mut given: Given, key: &str, at_knob: (&str, &str)) -> Given {
     for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, at_knob.0) == at_knob.1) {
         point.values.retain(|name, _| !name.contains(key));
@@ -179,16 +179,16 @@ fn without(mut given: Given, key: &str, at_knob: (&str, &str)) -> Given {
 }
 
 #[test]
-fn a_limit_of_latencies_that_are_not_known_is_no_limit_that_all_exceed() {
+fn a_limit_needs_known_latencies() {
     let given = without(machine(&fio(), 4, truth), "p99", ("iodepth", "8"));
     let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
     let advice = advise(&given, &question);
     let outcome = row(&advice, Kind::Iops, "I/O depth");
-    assert!(matches!(outcome, Outcome::TooLittle(why) if why.contains("p99 latency is not known")), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::InsufficientData(why) if why.contains("p99 latency is not known")), "{outcome:?}");
 }
 
 #[test]
-fn circumstances_that_are_left_out_are_counted() {
+fn incomplete_combinations_are_counted() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v", "w"])];
     let mut given = machine(&knobs, 6, truth);
     for point in &mut given.results.points {
@@ -202,10 +202,10 @@ fn circumstances_that_are_left_out_are_counted() {
 }
 
 #[test]
-fn points_of_neither_kind_are_counted_and_not_taken_for_a_knob_that_stood_still() {
+fn points_of_neither_kind_are_counted() {
     let knobs = [knob("rw", &["randread"]), knob("bs", &["64k"]), knob("iodepth", &["1", "8"])];
     let advice = advise(&machine(&knobs, 6, truth), &Question::default());
-    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::TooLittle(why) if why.contains("no point is")));
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::InsufficientData(why) if why.contains("no point has")));
     assert!(advice.warnings.iter().any(|warning| warning.starts_with("2 of 2 points are neither")), "{advice:?}");
 }
 
@@ -213,12 +213,12 @@ fn points_of_neither_kind_are_counted_and_not_taken_for_a_knob_that_stood_still(
 fn too_few_repeats_recommend_nothing() {
     let question = Question { at_least: 5, ..Question::default() };
     let advice = advise(&machine(&fio(), 5, truth), &question);
-    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::TooLittle(_)));
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::InsufficientData(_)));
     assert_eq!(advice.tests, 0);
 }
 
 #[test]
-fn without_power_it_is_cpu_time_and_says_so() {
+fn without_power_the_measure_is_cpu_time() {
     let mut given = machine(&fio(), 6, truth);
     let drop = |given: &mut Given, key: &str| {
         given.results.metrics.retain(|about| !about.key.contains(key));
@@ -226,8 +226,8 @@ fn without_power_it_is_cpu_time_and_says_so() {
     };
     drop(&mut given, "per_j");
     let advice = advise(&given, &Question::default());
-    assert!(!advice.works[0].is_energy && advice.works[0].by.as_ref().unwrap().contains("CPU time, for want of power"));
-    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::NoDifference { .. }), "CPU time is the same");
+    assert!(!advice.works[0].is_energy && advice.works[0].by.as_ref().unwrap().contains("CPU time (power is unknown)"));
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::NoDifference { .. }), "CPU time does not differ");
     drop(&mut given, "cpu_busy");
     let advice = advise(&given, &Question::default());
     assert!(advice.works[0].by.as_ref().unwrap().contains("mean latency"));
@@ -236,7 +236,7 @@ fn without_power_it_is_cpu_time_and_says_so() {
 }
 
 #[test]
-fn a_model_is_taken_only_where_nothing_is_measured_and_is_called_so() {
+fn modelled_power_is_used_only_without_a_measurement() {
     let mut given = machine(&fio(), 7, truth);
     let key = "io_per_j_ssd_cpu_modelled_x";
     let modelled = crate::results::summary::About { modelled: true, ..about(key, "1/J") };
@@ -251,7 +251,7 @@ fn a_model_is_taken_only_where_nothing_is_measured_and_is_called_so() {
 }
 
 #[test]
-fn work_without_patterns_is_one() {
+fn without_patterns_there_is_one_kind_of_work() {
     let knobs = [knob("clients", &["1", "8"])];
     let mut dice = Dice::new(1);
     let metrics = [("transaction_per_s", "1/s"), ("transaction_per_j_system", "1/J")];
@@ -264,7 +264,7 @@ fn work_without_patterns_is_one() {
 }
 
 #[test]
-fn against_is_the_worst_of_those_shown_to_be_worse() {
+fn the_best_is_compared_with_the_worst() {
     let knobs = [knob("rw", &["randread"]), knob("ioengine", &["good", "bad", "middle"])];
     let effect = |point: &Point| match at(point, "ioengine").as_str() {
         "good" => 300.0,
@@ -276,9 +276,9 @@ fn against_is_the_worst_of_those_shown_to_be_worse() {
     assert_eq!((engine.values.as_slice(), engine.against.as_str()), (["good".to_owned()].as_slice(), "bad"));
 }
 
-/// A setting whose latency is above the limit in one circumstance of several is above it.
+/// A value above the limit in one of several combinations is above the limit.
 #[test]
-fn a_limit_holds_in_every_circumstance() {
+fn a_limit_applies_to_every_combination() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v"])];
     let mut given = machine(&knobs, 4, truth);
     for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "x") == "v") {
@@ -293,18 +293,18 @@ fn a_limit_holds_in_every_circumstance() {
 }
 
 #[test]
-fn figures_at_zero_have_no_logarithm_and_count_as_missing() {
+fn zeros_count_as_missing() {
     let mut given = machine(&[knob("rw", &["randread"]), knob("iodepth", &["1", "8"])], 4, truth);
     let values = given.results.points[0].values.get_mut("io_per_j_system").unwrap();
     values.values[1] = 0.0;
     let advice = advise(&given, &Question::default());
     let row = advice.works[0].rows.iter().find(|row| row.variable == "I/O depth").unwrap();
-    assert!(matches!(&row.outcome, Outcome::TooLittle(why) if why.contains("above zero")), "{row:?}");
+    assert!(matches!(&row.outcome, Outcome::InsufficientData(why) if why.contains("above zero")), "{row:?}");
     assert_eq!((row.left_out, advice.tests), (1, 0));
 }
 
 #[test]
-fn what_few_points_have_is_nothing_to_judge_all_by() {
+fn a_measure_needs_values_at_half_of_the_points() {
     let given = machine(&fio(), 4, truth);
     let keep = |given: &Given, kept: usize| {
         let mut given = given.clone();
@@ -319,7 +319,7 @@ fn what_few_points_have_is_nothing_to_judge_all_by() {
 }
 
 #[test]
-fn what_is_measured_of_less_comes_before_a_model_of_more() {
+fn a_measured_narrow_scope_precedes_a_modelled_wide_one() {
     let mut given = machine(&fio(), 7, truth);
     let about_of = given.results.metrics.iter_mut().find(|about| about.key == "io_per_j_system").unwrap();
     about_of.key = "io_per_j_system_modelled_x".into();
@@ -335,7 +335,7 @@ fn what_is_measured_of_less_comes_before_a_model_of_more() {
 }
 
 #[test]
-fn small_is_up_to_16_kib_and_large_from_128() {
+fn small_is_up_to_16_kib_and_large_from_128_kib() {
     let knobs = [knob("rw", &["randread", "read"]), knob("bs", &["4k", "16k", "32k", "64k", "128k", "1m"])];
     let points = |kind| {
         let advice = advise(&machine(&knobs, 1, |_| 10.0), &Question::default());
@@ -344,13 +344,13 @@ fn small_is_up_to_16_kib_and_large_from_128() {
     assert_eq!((points(Kind::Iops), points(Kind::Throughput)), (2, 2));
 }
 
-/// Where nothing differs in any circumstance, exceptions are as rare as the level says, however many circumstances there are.
+/// The rate of false exceptions is at most the level, for any number of combinations.
 #[test]
-fn noise_makes_no_exceptions() {
+fn the_rate_of_false_exceptions_is_below_the_level() {
     let names: Vec<String> = (0..20).map(|at| at.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &names)];
-    // Depth 8 is better in the first half of the circumstances; in the others nothing differs.
+    // Depth 8 is better in the first half of the combinations; in the others nothing differs.
     let is_first_half = |point: &Point| at(point, "x").parse::<usize>().unwrap() < 10;
     let effect = |point: &Point| if at(point, "iodepth") == "8" && is_first_half(point) { 150.0 } else { 100.0 };
     let excepted = |seed: &u64| {
@@ -361,8 +361,8 @@ fn noise_makes_no_exceptions() {
     assert!(share < 0.08, "{share}");
 }
 
-/// How often anything is recommended.
-fn how_often(runs: u64, given: impl Fn(u64) -> Given) -> f64 {
+/// Fraction of runs with a recommendation.
+fn recommendation_rate(runs: u64, given: impl Fn(u64) -> Given) -> f64 {
     let recommends = |seed: &u64| {
         let advice = advise(&given(*seed), &Question::default());
         assert!(advice.tests > 0);
@@ -372,20 +372,20 @@ fn how_often(runs: u64, given: impl Fn(u64) -> Given) -> f64 {
 }
 
 #[test]
-fn noise_alone_recommends_nothing_more_often_than_the_level() {
+fn the_rate_of_false_recommendations_is_below_the_level() {
     let knobs = [
         knob("rw", &["randread"]),
         knob("iodepth", &["1", "8", "32"]),
         knob("ioengine", &["a", "b"]),
         knob("noise", &["w", "x", "y", "z"]),
     ];
-    let share = how_often(300, |seed| machine(&knobs, seed, |_| 100.0));
+    let share = recommendation_rate(300, |seed| machine(&knobs, seed, |_| 100.0));
     assert!(share < 0.08, "{share}");
 }
 
-/// A knob that does nothing is added to one that does much: only of the first kind nothing is said.
+/// A knob without effect beside one with a large effect.
 #[test]
-fn noise_knobs_beside_true_ones_are_left_alone() {
+fn knobs_without_effect_are_not_recommended_beside_one_with_an_effect() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("noise", &["w", "x", "y"])];
     let effect = |point: &Point| if at(point, "iodepth") == "1" { 10.0 } else { 500.0 };
     let wrong = |seed: &u64| {
@@ -397,9 +397,9 @@ fn noise_knobs_beside_true_ones_are_left_alone() {
     assert!(share < 0.08, "{share}");
 }
 
-/// Measurements that lose their labels have nothing to say.
+/// Permuted measurements contain no effect.
 #[test]
-fn permuted_measurements_recommend_nothing_more_often_than_the_level() {
+fn permuted_measurements_give_recommendations_below_the_level() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8", "32"]), knob("ioengine", &["a", "b"])];
     let permuted = |seed: u64| {
         let mut given = machine(&knobs, seed, |_| 100.0);
@@ -412,17 +412,16 @@ fn permuted_measurements_recommend_nothing_more_often_than_the_level() {
         }
         given
     };
-    let share = how_often(300, permuted);
+    let share = recommendation_rate(300, permuted);
     assert!(share < 0.08, "{share}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the noise of each value: where no difference is shown, the p beside it does not say the contrary; and what is
-    /// recommended is the value with the highest mean, shown to be better than what it is compared with.
+    /// For any noise: p is consistent with the outcome, and the recommended value has the highest mean.
     #[test]
-    fn what_is_said_and_its_p_agree(
+    fn outcome_and_p_are_consistent(
         means in prop::collection::vec(900.0..1_300.0_f64, 3),
         noise in prop::collection::vec(0.001..0.5_f64, 3),
         seed in 0..1_000_u64,
@@ -450,7 +449,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_points_changes_nothing(seed in 0..1_000_u64) {
+    fn the_result_is_independent_of_the_order_of_points(seed in 0..1_000_u64) {
         let given = machine(&fio(), seed, truth);
         let mut other = given.clone();
         let order = crate::plan::order(seed, 1, given.results.points.len());

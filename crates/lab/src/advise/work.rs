@@ -1,6 +1,6 @@
-//! Which points are which kind of work. The thesis draws no sharp line (section 5.10); ours: random requests of at most 16 KiB are
-//! IOPS-driven, sequential ones of 128 KiB or more throughput-driven (its section 5.2 calls those sizes large), what lies between is
-//! neither. The size itself is judged over all sizes of the same pattern.
+//! Classifies points by kind of work. The thesis has no sharp limit (section 5.10). Here random requests of at most 16 KiB are IOPS-driven,
+//! sequential ones of 128 KiB or more (large in its section 5.2) throughput-driven, others neither. The request size itself is evaluated over all
+//! sizes of a pattern.
 
 use pilotlight_input::quantity::storage_bytes;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub const SMALL: u64 = 16 << 10;
 /// The smallest request that is large, in bytes.
 pub const LARGE: u64 = 128 << 10;
 
-/// What is asked of the drive.
+/// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -23,24 +23,24 @@ pub enum Kind {
     Iops,
     /// Large sequential requests: bytes per joule.
     Throughput,
-    /// Whatever the application does: its operations per joule.
+    /// Operations of an application per joule.
     Application,
 }
 
 /// Points of one kind.
 pub(super) struct Points<'a> {
     pub(super) kind: Kind,
-    /// What is counted: `io`, `transaction` or `operation`.
+    /// The family: `io`, `transaction` or `operation`.
     pub(super) family: &'static str,
     /// Whether bytes are counted instead.
     pub(super) by_bytes: bool,
     /// Points of this kind.
     pub(super) points: Vec<&'a PointResult>,
-    /// The same with every size of request.
+    /// Points of this pattern with any request size.
     pub(super) any_size: Vec<&'a PointResult>,
 }
 
-/// Kinds of work in these results. Where patterns are not known, all is one.
+/// Kinds of work in the results; one kind if patterns are unknown.
 pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
     let Some(family) = shown::family(&given.results) else { return Vec::new() };
     let uncounted = !shown::is_counted(&given.results, family);
@@ -69,7 +69,7 @@ pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
     both.into_iter().collect()
 }
 
-/// What a knob stands at, or what the experiment says where it is no knob.
+/// The value of a knob, or of the key of the experiment if it is not a knob.
 fn of(given: &Given, point: &PointResult, names: &[&str]) -> Option<String> {
     let knob = names.iter().find_map(|name| point.knobs.get(*name)).map(ToString::to_string);
     let workload = given.experiment.as_ref().and_then(|table| table.get("workload")?.as_table());
@@ -77,7 +77,7 @@ fn of(given: &Given, point: &PointResult, names: &[&str]) -> Option<String> {
 }
 
 impl Points<'_> {
-    /// What it is, and which points it takes.
+    /// Description.
     pub(super) fn about(&self) -> String {
         match self.kind {
             Kind::Iops => "IOPS-driven: random requests of at most 16 KiB".into(),
@@ -89,7 +89,7 @@ impl Points<'_> {
         }
     }
 
-    /// The points in which a knob is judged.
+    /// The points used for a knob.
     pub(super) fn of_knob(&self, knob: &str) -> &[&PointResult] {
         if SIZES.contains(&knob) { &self.any_size } else { &self.points }
     }

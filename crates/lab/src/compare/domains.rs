@@ -1,4 +1,4 @@
-//! Whether a metric of power or efficiency is of the same parts of the machine on both sides.
+//! Checks that a metric of power or efficiency covers the same parts of the machine on both sides.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use pilotlight_results::metric;
 use crate::given::Given;
 use crate::metrics::power::Group;
 
-/// What each side's metric is of, where that differs: `of packages and memory in A and of packages in B`.
+/// The parts of both sides if they differ: `of packages and memory in A and of packages in B`.
 pub(super) fn differ(a: &Given, b: &Given, metric: &str) -> Option<String> {
     groups(metric).iter().find_map(|group| {
         let known = !a.parts.is_empty() && !b.parts.is_empty();
@@ -19,7 +19,7 @@ pub(super) fn differ(a: &Given, b: &Given, metric: &str) -> Option<String> {
     })
 }
 
-/// The groups of domains that a metric's power is of; none of a metric that is not about power.
+/// The groups of domains in a metric of power; none for other metrics.
 fn groups(metric: &str) -> &'static [Group] {
     match metric::scope(metric) {
         Some("ssd_cpu") => &[Group::Ssd, Group::Cpu],
@@ -30,14 +30,14 @@ fn groups(metric: &str) -> &'static [Group] {
     }
 }
 
-/// Kinds of parts that were added up for a group; names of the domains where a folder does not say which parts they are of.
+/// The kinds of parts in the sum of a group; names of domains if the parts are unknown.
 fn parts(given: &Given, group: Group, known: bool) -> BTreeSet<String> {
     let part = |name: &String| given.parts.get(name).filter(|_| known);
     let kind = |name: &String| part(name).map_or_else(|| name.clone(), |part| kind(part).to_owned());
     given.results.taken.names(group).iter().map(kind).collect()
 }
 
-/// What kind of part it is, whatever its number: two packages are of the same kind as one.
+/// The kind of a part without its number.
 fn kind(part: &Part) -> &str {
     match part {
         Part::System => "the whole system",
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_with_memory_are_not_packages() {
+    fn packages_with_memory_differ_from_packages() {
         let both = given(&[("rapl/package-0", Part::Package(0)), ("rapl/dram-0", Part::Dram(0))]);
         let one = given(&[("perf/package-0", Part::Package(0))]);
         let two = given(&[("rapl/package-0", Part::Package(0)), ("rapl/package-1", Part::Package(1))]);
@@ -88,7 +88,7 @@ mod tests {
         for metric in ["iops", "cpu_busy_cores", "cpu_us_per_operation", "io_per_j_system", "ssd_power_w"] {
             assert_eq!(differ(&both, &one, metric), None, "{metric}");
         }
-        assert_eq!(differ(&one, &two, "cpu_power_w"), None, "machines with one and with two packages");
+        assert_eq!(differ(&one, &two, "cpu_power_w"), None, "one and two packages");
         let unknown = Given { parts: std::collections::BTreeMap::new(), ..both.clone() };
         assert!(differ(&unknown, &two, "cpu_power_w").is_some_and(|why| why.contains("rapl/dram-0")), "by their names");
     }

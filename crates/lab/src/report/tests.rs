@@ -1,4 +1,4 @@
-//! A page made of results whose figures are known.
+//! A page of synthetic results.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::made::{self, Dice, at, knob};
 use crate::results::summary::Spread;
 use pilotlight_workloads::Value;
 
-/// Depths 1, 4 and 16, reads and writes: I/Os a second are a thousand times the depth.
+/// Depths 1, 4 and 16, reads and writes: 1,000 I/Os per second times the depth.
 fn results() -> Results {
     let metric = |key: &str, title: &str, unit: &str, modelled| About {
         key: key.into(),
@@ -65,7 +65,7 @@ fn page() -> String {
 }
 
 #[test]
-fn every_metric_is_drawn_over_every_knob() {
+fn every_metric_has_a_chart_over_every_knob() {
     let page = page();
     for chart in [
         "I/Os per second over depth",
@@ -80,9 +80,9 @@ fn every_metric_is_drawn_over_every_knob() {
 }
 
 #[test]
-fn what_is_modelled_is_said_and_text_is_no_markup() {
+fn modelled_power_is_noted_and_text_is_escaped() {
     let page = page();
-    assert!(page.contains("modelled where it says so"));
+    assert!(page.contains("labelled as modelled"));
     assert!(page.contains("a &lt;test&gt;") && !page.contains("<test>"));
     for outside in ["http:", "https:", "<script"] {
         assert!(!page.contains(outside), "{outside}");
@@ -160,7 +160,7 @@ pub(super) fn rich(folder: &Path) -> Read {
     Read { folder, results, environment, senses, finished, drawn: Vec::new() }
 }
 
-/// Samples of the first two points: power that rises when the load comes, and what a drive read.
+/// Samples of the first two points: power that rises with the load, and bytes read by a drive.
 fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
     use pilotlight_sensors::energy::{Point, Window};
     use pilotlight_sensors::recording::{Marker, Recording, Track};
@@ -206,7 +206,7 @@ fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
     (Senses { domains, ..Senses::default() }, finished)
 }
 
-/// Names as people give them, and one that nobody would.
+/// Long names.
 pub(super) fn long_names() -> Read {
     let knobs = [
         knob("policy", &["static", "interrupt", "sandman guards=recommended coarse_interval=100ms fine_interval=10us"]),
@@ -221,7 +221,7 @@ pub(super) fn long_names() -> Read {
 }
 
 #[test]
-fn the_plots_of_the_thesis_are_there() {
+fn the_page_has_the_charts_of_the_thesis() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(&rich(folder.path())).html();
     for chart in [
@@ -234,18 +234,18 @@ fn the_plots_of_the_thesis_are_there() {
     ] {
         assert!(page.contains(&format!("aria-label=\"{chart}\"")), "{chart}");
     }
-    for said in [
-        "What the data recommend",
-        "What is missing",
+    for text in [
+        "Recommendations",
+        "Notes and missing values",
         "power, ioengine=libaio rw=randread bs=4k iodepth=1",
         "rest of the system",
-        "measured from here",
+        "measured from",
         "Sampling took 0.20 %",
     ] {
-        assert!(page.contains(said), "{said}");
+        assert!(page.contains(text), "{text}");
     }
     assert!(!page.contains("No power was measured"));
-    assert!(super::tests::page().contains("No power was measured"), "a model is no measurement");
+    assert!(super::tests::page().contains("No power was measured"), "modelled power is not measured");
 }
 
 fn section<'a>(report: &'a Report, title: &str) -> &'a Section {
@@ -256,7 +256,7 @@ fn charts(section: &Section) -> Vec<&pilotlight_report::Chart> {
     section.blocks.iter().filter_map(|block| if let Block::Chart(chart) = block { Some(chart) } else { None }).collect()
 }
 
-/// One knob of each kind; every figure of a point follows from its place.
+/// Two knobs; values are 10 to the power of the point's index.
 fn plain_results(repeats: &[f64]) -> Results {
     let knobs = [knob("engine", &["a", "b"]), knob("bs", &["4k", "64k"])];
     let given =
@@ -275,7 +275,7 @@ fn plain_results(repeats: &[f64]) -> Results {
 }
 
 #[test]
-fn a_map_shows_every_point_in_its_place() {
+fn a_heat_map_has_every_point() {
     use pilotlight_report::Chart;
     let report = report(&Read { results: plain_results(&[1.0]), ..plain_read() });
     let maps = charts(section(&report, "Maps"));
@@ -288,10 +288,10 @@ fn a_map_shows_every_point_in_its_place() {
 }
 
 #[test]
-fn wide_ranges_are_drawn_by_their_logarithm_and_intervals_not_below_zero() {
+fn wide_ranges_have_a_logarithmic_scale_and_intervals_end_at_zero() {
     use pilotlight_report::Chart;
     use pilotlight_report::chart::Scale;
-    // half of the interval of 1 and 3 is 12.7: more than the mean
+    // the half-width of the interval of 1 and 3 is 12.7, above the mean
     let report = report(&Read { results: plain_results(&[1.0, 3.0]), ..plain_read() });
     let over = charts(section(&report, "Over bs"));
     let Chart::Ordered(ordered) = over[0] else { panic!("{over:?}") };
@@ -302,7 +302,7 @@ fn wide_ranges_are_drawn_by_their_logarithm_and_intervals_not_below_zero() {
 }
 
 #[test]
-fn the_table_is_in_the_units_that_it_says() {
+fn values_of_the_table_have_the_unit_of_the_column() {
     let mut results = plain_results(&[1.0, 3.0]);
     for point in &mut results.points {
         point.values.insert("bytes_per_s".into(), Spread::of(&[5e6, 7e6]).unwrap());
@@ -314,7 +314,7 @@ fn the_table_is_in_the_units_that_it_says() {
 }
 
 #[test]
-fn parts_add_up_to_the_whole() {
+fn the_parts_sum_to_the_total() {
     use pilotlight_report::Chart;
     let metrics = [("ssd_power_w", "W"), ("cpu_power_w", "W"), ("system_power_w", "W")];
     let given = made::results(&[knob("a", &["x"])], 2, &metrics, |_| vec![5.0, 40.0, 100.0]);
@@ -324,22 +324,22 @@ fn parts_add_up_to_the_whole() {
 }
 
 #[test]
-fn what_has_a_value_is_not_missing() {
+fn metrics_with_values_are_not_missing() {
     let mut results = plain_results(&[1.0, 2.0]);
     results.metrics.push(made::about("ssd_power_w", "W"));
     results.points[0].missing =
-        [("iops", "half of it"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
+        [("iops", "in one repeat"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
     let section = missing::section(&Read { results, ..plain_read() }).unwrap();
     let Some(Block::Table(table)) = section.blocks.first() else { panic!("{section:?}") };
     assert_eq!(table.rows, [vec![Cell::Integer(1), Cell::text("no sensor")]]);
 }
 
 #[test]
-fn over_time_marks_and_watts_are_those_of_the_first_measurement_that_was_finished() {
+fn charts_over_time_show_the_first_finished_measurement() {
     use pilotlight_report::Chart;
     let folder = tempfile::tempdir().unwrap();
     let mut read = rich(folder.path());
-    // Its clock began long before the command; its first repeat failed.
+    // The clock started long before the command; the first repeat failed.
     let (first, later) = (crate::plan::Key { point: 0, repeat: 0 }, crate::plan::Key { point: 0, repeat: 2 });
     let mut run = read.finished.runs.remove(&first).unwrap();
     let name = |key| read.folder.samples(&crate::results::folder::name_of(key));
@@ -352,7 +352,7 @@ fn over_time_marks_and_watts_are_those_of_the_first_measurement_that_was_finishe
     let report = report(&read);
     let charts = charts(section(&report, "Over time"));
     let Chart::Trace(power) = charts[0] else { panic!("{charts:?}") };
-    assert_eq!(power.marks, [(1.0, "measured from here".to_owned()), (5.0, "to here".to_owned())]);
+    assert_eq!(power.marks, [(1.0, "measured from".to_owned()), (5.0, "to".to_owned())]);
     let watts: Vec<f64> = power.lines[0].places.iter().filter_map(|place| place.y).collect();
     assert!(watts.iter().all(|watts| (60.0..=95.0).contains(watts)), "{watts:?}");
     assert_eq!(charts.len(), 4, "two points, power and throughput");

@@ -1,105 +1,103 @@
-//! Which mechanism really ran.
+//! Verifies the actual completion mechanism.
 //!
-//! *Problem.* Kernels take settings and flags without an error that do nothing: 6.1 and later answer RWF_HIPRI by interrupt, and
-//! their `io_poll_delay` is without effect; without poll queues nothing is polled at all. *Evidence.* A request that was polled raised
-//! no interrupt of the drive's queues; a thread that polled without sleeping first did not leave its CPU (the polling paper,
-//! observation 4: one context switch per I/O of interrupt and of hybrid polling, none of classic polling). Where the workload tells
-//! which of them were to wait, those count: a poller that shares its CPU is switched out too. The settings are read back.
-//! *Properties.* A measurement counts as a mechanism's only if all of that fits; what fits nothing is not known, and said so.
+//! *Problem.* Kernels accept settings and flags without effect: 6.1 and later complete RWF_HIPRI by interrupt and ignore `io_poll_delay`; without
+//! poll queues nothing is polled. *Evidence.* Polling raises no interrupts of the drive's queues; polling without sleep causes no context switches
+//! (the polling paper, observation 4: one per I/O for interrupt and hybrid polling, none for classic polling). If the workload reports voluntary
+//! switches, those count, because a poller that shares its CPU is preempted too. Settings are read back. *Properties.* A mechanism is verified only
+//! if all evidence fits; otherwise it is unknown, with the reason.
 
 use serde::{Deserialize, Serialize};
 
-use crate::results::Results;
 use pilotlight_workloads::mechanism::{Api, Kind, Mechanism, Sleep};
 
-/// Requests were polled if the drive raised at most so many interrupts for each: what is left is other people's I/O.
+/// Maximum number of interrupts per I/O of polling; the remainder is other I/O.
 pub const POLLED: f64 = 0.05;
-/// Requests were completed by interrupts if the drive raised at least so many for each: one may tell of two.
+/// Minimum number of interrupts per I/O of completion by interrupt; one can complete two requests.
 pub const INTERRUPTED: f64 = 0.5;
-/// Threads slept if they left their CPU at least so often for each request.
+/// Minimum number of context switches per I/O of threads that sleep.
 pub const SLEPT: f64 = 0.5;
 
-/// A setting that was tried, and what came of it.
+/// A setting of a mechanism, and its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct AppliedSetting {
     /// The key below `machine`, such as `io_poll_delay`.
     pub key: String,
-    /// What was written.
+    /// The written value.
     pub wanted: i64,
-    /// Why it is not so, in words; `None` if it is.
+    /// The reason why it was not applied; `None` if it was.
     pub why_not: Option<String>,
 }
 
-/// What one measurement knows of how its requests were completed.
+/// Evidence of the completion mechanism in a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
-    /// The mechanism that was asked for.
-    pub asked: String,
-    /// What was set for it.
-    pub tried: Vec<Tried>,
-    /// Whether the device's queue can be polled (`queue/io_poll`), read after the measurement; `None` where there is no such file.
+    /// The requested mechanism.
+    pub requested: String,
+    /// Its settings.
+    pub settings: Vec<AppliedSetting>,
+    /// `queue/io_poll` after the measurement; `None` without this file.
     pub io_poll: Option<bool>,
-    /// `queue/io_poll_delay`, read after the measurement.
+    /// `queue/io_poll_delay` after the measurement.
     pub io_poll_delay: Option<i64>,
-    /// What the names of the drive's interrupts begin with (`/proc/interrupts`); or why they are not known.
+    /// Prefixes of the names of the drive's interrupts (`/proc/interrupts`), or the reason why they are unknown.
     pub interrupts: Result<Vec<String>, String>,
-    /// How many of them there were from the command's start to its end; `None` if they were not read.
+    /// Their number over the whole command; `None` if they were not read.
     pub interrupts_count: Option<i64>,
-    /// How long the command did I/O before it counted it, in nanoseconds.
+    /// Warm-up of the command, in nanoseconds.
     pub ramp_ns: u64,
 }
 
-/// What was counted in a measurement.
+/// Counts per I/O in a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counted {
     /// Interrupts of the drive's queues for each I/O.
     pub interrupts: Option<f64>,
     /// Context switches of the workload's threads for each I/O.
     pub switches: Option<f64>,
-    /// Those of them in which a thread left its CPU to wait, where the workload tells.
+    /// Voluntary switches among them, if the workload reports them.
     pub waits: Option<f64>,
 }
 
-/// What is said of a point.
+/// The verified mechanism of a point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The mechanism that was asked for.
-    pub asked: String,
-    /// The mechanism that ran; `None` if that is not known.
-    pub ran: Option<String>,
-    /// In words.
+    /// The requested mechanism.
+    pub requested: String,
+    /// The actual mechanism; `None` if unknown.
+    pub actual: Option<String>,
+    /// The evidence as text.
     pub why: String,
     /// Interrupts of the drive's queues for each I/O, mean over the repeats.
     pub interrupts_per_io: Option<f64>,
     /// Context switches of the workload's threads for each I/O, mean over the repeats.
     pub switches_per_io: Option<f64>,
-    /// `queue/io_poll` as it was read back.
+    /// `queue/io_poll` as read back.
     pub io_poll: Option<bool>,
-    /// `queue/io_poll_delay` as it was read back.
+    /// `queue/io_poll_delay` as read back.
     pub io_poll_delay: Option<i64>,
 }
 
 impl Verdict {
-    /// Of the repeats of a point; `None` of none.
+    /// Verifies the repeats of a point; `None` without repeats.
     #[must_use]
     pub fn of(repeats: &[(&Completion, Counted)]) -> Option<Self> {
         let (first, _) = repeats.first()?;
         let judged: Vec<Judged> = repeats.iter().map(|(completion, counted)| judge(completion, *counted)).collect();
-        let agreed = judged.iter().all(|other| other.ran == judged[0].ran);
+        let agreed = judged.iter().all(|other| other.actual == judged[0].actual);
         let mean = |of: fn(&Counted) -> Option<f64>| {
             let values: Option<Vec<f64>> = repeats.iter().map(|(_, counted)| of(counted)).collect();
             pilotlight_stats::mean::average(&values?)
         };
         let counted =
             Counted { interrupts: mean(|c| c.interrupts), switches: mean(|c| c.switches), waits: mean(|c| c.waits) };
-        let ran = judged[0].ran.filter(|_| agreed).map(|ran| ran.to_string());
-        let said = ran.as_ref().map_or_else(|| "what ran is not known".to_owned(), |ran| format!("ran {ran}"));
+        let actual = judged[0].actual.filter(|_| agreed).map(|actual| actual.to_string());
+        let result = actual.as_ref().map_or_else(|| "actual mechanism unknown".to_owned(), |actual| format!("actual {actual}"));
         let mut whys = if agreed { judged[0].whys.clone() } else { vec!["the repeats differ".to_owned()] };
         whys.insert(0, counted.words());
         Some(Self {
-            why: format!("asked for {}, {said}: {}", first.asked, whys.join("; ")),
-            asked: first.asked.clone(),
-            ran,
+            why: format!("requested {}, {result}: {}", first.requested, whys.join("; ")),
+            requested: first.requested.clone(),
+            actual,
             interrupts_per_io: counted.interrupts,
             switches_per_io: counted.switches,
             io_poll: first.io_poll,
@@ -107,13 +105,13 @@ impl Verdict {
         })
     }
 
-    /// Whether what was asked for ran.
+    /// Whether the actual mechanism is the requested one.
     #[must_use]
-    pub fn is_as_asked(&self) -> bool {
-        self.ran.as_ref() == Some(&self.asked)
+    pub fn is_as_requested(&self) -> bool {
+        self.actual.as_ref() == Some(&self.requested)
     }
 
-    /// What rows are called: by the mechanism only if that ran.
+    /// The label of rows: the mechanism alone only if verified.
     #[must_use]
     pub fn label(&self) -> String {
         match &self.ran {
@@ -132,9 +130,9 @@ impl Counted {
     }
 }
 
-/// What is said of one measurement.
+/// The verified mechanism of a measurement.
 struct Judged {
-    ran: Option<Mechanism>,
+    actual: Option<Mechanism>,
     whys: Vec<String>,
 }
 
@@ -148,7 +146,7 @@ fn judge(completion: &Completion, counted: Counted) -> Judged {
         Ok(ran) => Judged { ran: Some(ran), whys: reasons(asked, ran, completion) },
         Err(why) => {
             let mut whys = vec![why];
-            whys.extend(untaken(completion));
+            whys.extend(not_applied(completion));
             Judged { ran: None, whys }
         }
     }
@@ -159,23 +157,23 @@ fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Me
     let unknown = || match &completion.interrupts {
         Err(why) => why.clone(),
         Ok(_) => {
-            "the drive's interrupts were not counted: the experiment needs [[sensor]] sensor = \"kernel\"".to_owned()
+            "the drive's interrupts were not counted: add [[sensor]] sensor = \"kernel\" to the experiment".to_owned()
         }
     };
     let interrupts = counted.interrupts.ok_or_else(unknown)?;
-    let switches = counted.switches.ok_or("the workload did not tell its context switches")?;
+    let switches = counted.switches.ok_or("the workload does not report context switches")?;
     let (slept, can_poll) = (counted.waits.unwrap_or(switches) >= SLEPT, completion.io_poll != Some(false));
     let as_kind = |kind| Mechanism { api: asked.api, kind };
     match asked.kind {
         Kind::Interrupt if interrupts > POLLED => Ok(asked),
         Kind::Interrupt => {
-            Err("nothing was polled and hardly an interrupt was counted: these counts prove nothing".into())
+            Err("no polling was requested but almost no interrupts were counted: the counts are inconclusive".into())
         }
         _ if interrupts <= POLLED && !can_poll => {
-            Err("io_poll reads 0 and hardly an interrupt was counted: these counts prove nothing".into())
+            Err("io_poll is 0 but almost no interrupts were counted: the counts are inconclusive".into())
         }
         _ if interrupts <= POLLED => polled(asked, completion.io_poll_delay, slept).map(as_kind),
-        // What does not sleep before it polls, and slept, waited for the interrupt.
+        // Classic polling does not sleep: a thread that slept waited for the interrupt.
         _ if slept && (asked.kind == Kind::Classic || completion.io_poll_delay == Some(-1)) => {
             Ok(as_kind(Kind::Interrupt))
         }
@@ -184,8 +182,8 @@ fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Me
     }
 }
 
-/// How it was polled: `delay` is what `io_poll_delay` reads. Who polls at once does not sleep, also where threads share a CPU: one that
-/// has it does many I/Os before it is switched out, unless these are slow, for which there are the waits.
+/// The kind of polling; `delay` is `io_poll_delay` as read back. Classic polling does not sleep, even if threads share a CPU: a thread does many
+/// I/Os before it is preempted. For slow I/Os voluntary switches decide.
 fn polled(asked: Mechanism, delay: Option<i64>, slept: bool) -> Result<Kind, String> {
     let sleep = match (asked.api, delay) {
         (Api::Uring, _) => Some(Sleep::Automatic).filter(|_| asked.kind != Kind::Classic),
@@ -197,77 +195,77 @@ fn polled(asked: Mechanism, delay: Option<i64>, slept: bool) -> Result<Kind, Str
         (false, _) => Ok(Kind::Classic),
         (true, Some(sleep)) => Ok(Kind::Hybrid(sleep)),
         (true, None) => {
-            Err("the threads slept, which nothing told them to, and hardly an interrupt was counted".into())
+            Err("the threads slept without a setting for it, and almost no interrupts were counted".into())
         }
     }
 }
 
-/// Why something else ran, as far as it can be told.
+/// Reasons for another actual mechanism, if known.
 fn reasons(asked: Mechanism, ran: Mechanism, completion: &Completion) -> Vec<String> {
-    let mut whys = untaken(completion);
+    let mut whys = not_applied(completion);
     if ran.kind == Kind::Interrupt && asked.polls() {
         whys.extend(match (completion.io_poll, asked.api) {
             (Some(false), _) => {
-                Some("io_poll reads 0: the driver has no poll queues (boot with nvme.poll_queues=N, or what another driver has)".to_owned())
+                Some("io_poll is 0: the driver has no poll queues (boot with nvme.poll_queues=N or the parameter of another driver)".to_owned())
             }
             (Some(true), Api::Sync) => {
-                Some("the queue can be polled, but not by preadv2: newer kernels poll only for io_uring".to_owned())
+                Some("the queue supports polling, but not by preadv2: newer kernels poll only for io_uring".to_owned())
             }
             _ => None,
         });
     }
     if (asked.api, ran.kind) == (Api::Uring, Kind::Classic) {
-        let why = "io_uring sleeps for half of the shortest time that it has ever looked for, which may be too short to leave the CPU";
+        let why = "io_uring sleeps for half of its shortest polling time, which may be too short for a context switch";
         whys.push(why.to_owned());
     }
     let wanted = asked.delay().filter(|us| *us >= 0);
     if wanted.is_some() && completion.io_poll_delay == wanted {
-        whys.push("io_poll_delay was taken and reads back as written, without effect".to_owned());
+        whys.push("io_poll_delay was accepted and reads back as written, without effect".to_owned());
     }
     whys
 }
 
-/// Settings that are not as they should be.
-fn untaken(completion: &Completion) -> Vec<String> {
-    completion.tried.iter().filter_map(|tried| Some(format!("{}: {}", tried.key, tried.why_not.as_ref()?))).collect()
+/// Settings that were not applied.
+fn not_applied(completion: &Completion) -> Vec<String> {
+    completion.settings.iter().filter_map(|setting| Some(format!("{}: {}", setting.key, setting.why_not.as_ref()?))).collect()
 }
 
-/// What ran of all points at which the same was asked for and the same ran.
+/// Points with the same requested and actual mechanism.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was asked for.
-    pub asked: String,
-    /// What ran; `None` if that is not known.
-    pub ran: Option<String>,
-    /// Whether that is the same.
-    pub is_as_asked: bool,
-    /// At so many points.
+    /// The requested mechanism.
+    pub requested: String,
+    /// The actual mechanism; `None` if unknown.
+    pub actual: Option<String>,
+    /// Whether they are equal.
+    pub is_as_requested: bool,
+    /// Number of these points.
     pub points: usize,
-    /// Of so many at which it was asked for and measured.
+    /// Number of measured points with this requested mechanism.
     pub of: usize,
     /// Interrupts of the drive for each I/O, mean over the points.
     pub interrupts_per_io: Option<f64>,
     /// Context switches of the workload's threads for each I/O, mean over the points.
     pub switches_per_io: Option<f64>,
-    /// What is said of the first of these points.
+    /// The evidence at the first of these points.
     pub why: String,
 }
 
 impl Row {
-    /// As a note.
+    /// As text.
     #[must_use]
     pub fn words(&self) -> String {
-        format!("mechanism of completion, {} of {} points: {}", self.points, self.of, self.why)
+        format!("completion mechanism, {} of {} points: {}", self.points, self.of, self.why)
     }
 }
 
-/// What ran of everything that was asked for, in the order of the experiment.
+/// Groups the verdicts of all points, in the order of the experiment.
 #[must_use]
-pub fn summary(results: &Results) -> Vec<Row> {
-    let verdicts: Vec<&Verdict> = results.points.iter().filter_map(|point| point.completion.as_ref()).collect();
+pub fn summary<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Vec<Row> {
+    let verdicts: Vec<&Verdict> = verdicts.collect();
     let mut groups: Vec<(&Verdict, Vec<&Verdict>)> = Vec::new();
     for verdict in &verdicts {
-        match groups.iter_mut().find(|(first, _)| (&first.asked, &first.ran) == (&verdict.asked, &verdict.ran)) {
+        match groups.iter_mut().find(|(first, _)| (&first.requested, &first.actual) == (&verdict.requested, &verdict.actual)) {
             Some((_, all)) => all.push(verdict),
             None => groups.push((verdict, vec![verdict])),
         }
@@ -277,11 +275,11 @@ pub fn summary(results: &Results) -> Vec<Row> {
             pilotlight_stats::mean::average(&all.iter().filter_map(|verdict| of(verdict)).collect::<Vec<_>>())
         };
         Row {
-            asked: first.asked.clone(),
-            ran: first.ran.clone(),
-            is_as_asked: first.is_as_asked(),
+            requested: first.requested.clone(),
+            actual: first.actual.clone(),
+            is_as_requested: first.is_as_requested(),
             points: all.len(),
-            of: verdicts.iter().filter(|verdict| verdict.asked == first.asked).count(),
+            of: verdicts.iter().filter(|verdict| verdict.requested == first.requested).count(),
             interrupts_per_io: mean(|verdict| verdict.interrupts_per_io),
             switches_per_io: mean(|verdict| verdict.switches_per_io),
             why: first.why.clone(),
@@ -371,7 +369,7 @@ mod tests {
     fn what_did_not_run_does_not_bear_its_name_and_says_why() {
         let mut completion = seen("hybrid", true, -1);
         let why_not = Some("0 was written and -1 is read back: this kernel ignores it".to_owned());
-        completion.tried = vec![Tried { key: "io_poll_delay".into(), wanted: 0, why_not }];
+        completion.settings = vec![AppliedSetting { key: "io_poll_delay".into(), wanted: 0, why_not }];
         let hybrid = verdict(&completion, 1.0, 1.02);
         assert_eq!(hybrid.label(), "hybrid (ran interrupt)");
         let expected = "asked for hybrid, ran interrupt: 1.00 interrupts and 1.02 context switches per I/O; io_poll_delay: 0 was written";

@@ -1,7 +1,7 @@
-//! Maps against winners that are found anew, and on results whose truth is known.
+//! Maps of synthetic results, compared with known winners and a reference implementation.
 
-use super::map::{By, Cell, Map, NoMap, Outcome, Question, maps};
-use super::ran::{Verdict, summary};
+use super::map::{Cell, Map, Measure, NoMap, Outcome, Question, maps};
+use super::verify::{Verdict, summary};
 use crate::given::Given;
 use crate::made::{Dice, at, knob, results};
 use crate::results::summary::PointResult;
@@ -18,7 +18,7 @@ fn knobs() -> Vec<(String, Vec<Value>)> {
     ]
 }
 
-/// Classic polling is 20 % better at 1k, interrupts at 128k; with eight jobs nothing differs. Ten repeats with a deviation of 1 %.
+/// Classic polling is 20 % better at 1k, interrupts at 128k; no difference with eight jobs. Ten repeats with a deviation of 1 %.
 fn paper(seed: u64) -> Given {
     let mut dice = Dice::new(seed);
     let mut given = results(&knobs(), 10, &METRICS, |point| {
@@ -38,10 +38,10 @@ fn paper(seed: u64) -> Given {
     given
 }
 
-fn verdict(asked: &str, ran: &str) -> Verdict {
+fn verdict(requested: &str, actual: &str) -> Verdict {
     Verdict {
-        asked: asked.into(),
-        ran: Some(ran.into()),
+        requested: requested.into(),
+        actual: Some(actual.into()),
         why: "counted".into(),
         interrupts_per_io: Some(1.0),
         switches_per_io: Some(1.0),
@@ -63,19 +63,19 @@ fn words(map: &Map, down: &str, across: &str) -> String {
 #[test]
 fn the_winner_of_each_cell_is_found_with_its_margin() {
     let map = one(&paper(3));
-    assert_eq!((map.by, map.metric.as_str(), map.modelled), (By::Energy, "bytes_per_j_system", false));
+    assert_eq!((map.by, map.metric.as_str(), map.modelled), (Measure::Energy, "bytes_per_j_system", false));
     let (small, large) = (map.at("1k", "1").unwrap(), map.at("128k", "1").unwrap());
     assert_eq!((small.best.as_deref(), small.next.as_deref()), (Some("classic"), Some("interrupt")));
     assert!((small.margin_percent.unwrap() - 20.0).abs() < 2.0 && small.outcome == Outcome::Wins, "{small:?}");
     assert!((small.margin.unwrap() - 2e5).abs() < 2e4);
     assert_eq!(large.best.as_deref(), Some("interrupt"));
     assert!(words(&map, "1k", "1").starts_with("classic 2") || words(&map, "1k", "1").starts_with("classic 19"));
-    assert_eq!(map.standing().1, 2, "two winners stand: {}", map.tally());
+    assert_eq!(map.winners().1, 2, "two significant winners: {}", map.tally());
 }
 
-/// Chance makes a winner of two equal ones in about one cell of twenty; the best two of three differ a little less often.
+/// About one cell in twenty without differences has a winner; fewer for the best two of three.
 #[test]
-fn cells_in_which_nothing_differs_are_ties() {
+fn cells_without_differences_are_ties() {
     let equal = (0..200).flat_map(|seed| {
         let map = one(&paper(seed));
         ["1k", "128k"].map(|size| map.at(size, "8").unwrap().outcome)
@@ -85,7 +85,7 @@ fn cells_in_which_nothing_differs_are_ties() {
 }
 
 #[test]
-fn what_did_not_run_takes_no_part() {
+fn points_with_another_actual_mechanism_are_left_out() {
     let mut given = paper(5);
     for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
         point.completion = Some(verdict("classic", "interrupt"));
@@ -95,9 +95,9 @@ fn what_did_not_run_takes_no_part() {
     let cell = map.at("1k", "1").unwrap();
     assert_eq!((cell.best.as_deref(), cell.next.as_deref()), (Some("interrupt"), Some("hybrid")));
     assert!(cell.means.iter().all(|(name, ..)| !name.contains("classic")), "{cell:?}");
-    let rows = summary(&given.results);
-    let row = rows.iter().find(|row| row.asked == "classic").unwrap();
-    assert_eq!((row.ran.as_deref(), row.is_as_asked, row.points, row.of), (Some("interrupt"), false, 4, 4));
+    let rows = summary(given.results.verdicts());
+    let row = rows.iter().find(|row| row.requested == "classic").unwrap();
+    assert_eq!((row.actual.as_deref(), row.is_as_requested, row.points, row.of), (Some("interrupt"), false, 4, 4));
     for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "hybrid") {
         point.completion = Some(verdict("hybrid", "interrupt"));
     }
@@ -109,35 +109,35 @@ fn without_power_there_are_two_maps_and_the_lower_latency_wins() {
     let mut given = paper(7);
     given.results.points.iter_mut().for_each(|point| drop(point.values.remove("bytes_per_j_system")));
     let all = maps(&given, &Question::default()).unwrap();
-    assert_eq!(all.iter().map(|map| map.by).collect::<Vec<_>>(), [By::CpuTime, By::Latency]);
+    assert_eq!(all.iter().map(|map| map.by).collect::<Vec<_>>(), [Measure::CpuTime, Measure::Latency]);
     assert!(all.iter().all(|map| map.at("1k", "1").unwrap().best.as_deref() == Some("classic")));
-    let asked = Question { by: Some(By::Energy), ..Question::default() };
-    assert!(matches!(maps(&given, &asked), Err(NoMap::Metric(_))));
+    let question = Question { by: Some(Measure::Energy), ..Question::default() };
+    assert!(matches!(maps(&given, &question), Err(NoMap::Metric(_))));
 }
 
 #[test]
-fn what_was_measured_once_is_not_tested() {
+fn single_measurements_are_not_tested() {
     let given = results(&knobs()[..2], 1, &METRICS[2..], |point| {
         vec![if at(point, "mechanism") == "hybrid" { 9.0 } else { 10.0 }]
     });
     let map = one(&given);
     assert_eq!(words(&map, "1k", ""), "hybrid? 10.0 %");
-    assert!(map.tally().contains("not tested"), "{}", map.tally());
+    assert!(map.tally().contains("not testable"), "{}", map.tally());
 }
 
 #[test]
-fn any_knob_has_a_map_and_others_are_refused_by_name() {
+fn any_varied_knob_has_a_map() {
     let given = paper(1);
-    let ask = |knob: &str| maps(&given, &Question { knob: Some(knob.into()), ..Question::default() });
-    let map = ask("numjobs").unwrap().remove(0);
+    let maps_of = |knob: &str| maps(&given, &Question { knob: Some(knob.into()), ..Question::default() });
+    let map = maps_of("numjobs").unwrap().remove(0);
     let sides = (map.down.as_ref().unwrap().0.as_str(), map.across.as_ref().unwrap().0.as_str());
     assert_eq!(sides, ("mechanism", "bs"));
-    let refused = ask("iodepth").unwrap_err().to_string();
+    let refused = maps_of("iodepth").unwrap_err().to_string();
     assert!(refused.contains("iodepth") && refused.contains("mechanism, bs, numjobs"), "{refused}");
 }
 
 #[test]
-fn a_fourth_knob_makes_a_map_for_each_of_its_values() {
+fn a_fourth_knob_gives_a_map_for_each_of_its_values() {
     let mut knobs = knobs();
     knobs.push(knob("rw", &["randread", "read"]));
     let mut dice = Dice::new(2);
@@ -151,7 +151,7 @@ fn a_fourth_knob_makes_a_map_for_each_of_its_values() {
     assert_ne!(all[0].at("1k", "8").unwrap().best.as_deref(), Some("classic"));
 }
 
-/// What a cell says, found in the plainest way: sort by mean, test the first two.
+/// Reference implementation: sorts by mean and tests the first two.
 fn naive(given: &Given, key: &str, size: &str, jobs: &str) -> (String, String, f64, f64) {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let here = |name: &str, point: &PointResult, value: &str| at(&point.knobs, name) == value;
@@ -165,7 +165,7 @@ fn naive(given: &Given, key: &str, size: &str, jobs: &str) -> (String, String, f
     (all[0].0.clone(), all[1].0.clone(), 100.0 * (first / second - 1.0), p)
 }
 
-/// Results without any truth: every mean is drawn, and near the others.
+/// Results with random means close to each other.
 fn drawn(seed: u64) -> Given {
     let mut dice = Dice::new(seed);
     let mut means = std::collections::BTreeMap::new();
@@ -177,8 +177,8 @@ fn drawn(seed: u64) -> Given {
 }
 
 #[test]
-fn every_cell_is_that_of_a_naive_oracle_and_so_is_the_correction() {
-    let (mut near, mut told) = (0, 0);
+fn cells_and_correction_match_the_reference_implementation() {
+    let (mut near, mut total) = (0, 0);
     for seed in 0..40 {
         let given = drawn(seed);
         let map = one(&given);
@@ -192,22 +192,22 @@ fn every_cell_is_that_of_a_naive_oracle_and_so_is_the_correction() {
             near += usize::from((0.05..0.1).contains(&p));
             all.push((p, cell.p_holm.unwrap()));
         }
-        // Holm by its definition: the k-th smallest times how many are not smaller, and never below the one before.
+        // Holm by its definition: the k-th smallest times the number of p values not smaller, monotonic.
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut least = 0.0_f64;
+        let mut adjusted = 0.0_f64;
         for (place, (p, holm)) in all.iter().enumerate() {
-            least = least.max((p * (4 - place) as f64).min(1.0));
-            assert!((holm - least).abs() < 1e-12, "{all:?}");
+            adjusted = adjusted.max((p * (4 - place) as f64).min(1.0));
+            assert!((holm - adjusted).abs() < 1e-12, "{all:?}");
         }
-        let stand = all.iter().filter(|(p, holm)| *p <= 0.05 && *holm <= 0.05).count();
-        assert_eq!(map.standing().1, stand);
-        told += stand;
+        let significant = all.iter().filter(|(p, holm)| *p <= 0.05 && *holm <= 0.05).count();
+        assert_eq!(map.winners().1, stand);
+        total += significant;
     }
-    assert!(near > 0 && told > 0, "cells near the level, and winners that stand: {near} {told}");
+    assert!(near > 0 && total > 0, "cells near the level, and significant winners: {near} {total}");
 }
 
 #[test]
-fn who_wins_most_is_told_first() {
+fn winners_are_sorted_by_count() {
     let mut dice = Dice::new(4);
     let given = results(&knobs(), 5, &METRICS[..1], |point| {
         let winner =
@@ -218,7 +218,7 @@ fn who_wins_most_is_told_first() {
 }
 
 #[test]
-fn what_is_measured_comes_before_a_model_of_more() {
+fn a_measured_narrow_scope_precedes_a_modelled_wide_one() {
     let mut given = paper(9);
     let about = &mut given.results.metrics[0];
     *about =
@@ -232,11 +232,11 @@ fn what_is_measured_comes_before_a_model_of_more() {
     }
     assert_eq!((one(&given).metric.as_str(), one(&given).modelled), ("bytes_per_j_cpu", false));
     let system = Question { scope: Some("system".into()), ..Question::default() };
-    assert!(maps(&given, &system).unwrap()[0].modelled, "it is taken where it is asked for");
+    assert!(maps(&given, &system).unwrap()[0].modelled, "a requested scope may be modelled");
 }
 
 #[test]
-fn rows_are_named_by_what_was_asked_for() {
+fn rows_have_the_requested_mechanism() {
     let mut given = paper(1);
     for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
         point.knobs.insert("mechanism".into(), Value::Word("classic (ran interrupt)".into()));
