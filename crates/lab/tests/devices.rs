@@ -8,24 +8,25 @@ use std::process::Command;
 
 use pilotlight_actuators::{Change, Changes};
 use pilotlight_input::{Merged, file as read};
-use pilotlight_lab::experiment::{self, Asked};
+use pilotlight_lab::experiment::{self, Overrides};
 use pilotlight_lab::plan::Plan;
 use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
-use pilotlight_lab::run::{self, RunError, Senses, Settings, StopFlag};
+use pilotlight_lab::run::{self, RunError, Settings, StopFlag};
+use pilotlight_lab::sensor_set::SensorSet;
 use pilotlight_sensors::Roots;
 
 const MIB: u64 = 1 << 20;
 
 fn bench(text: &str, folder: &Path, may_overwrite: Option<&Path>) -> Result<Results, RunError> {
     let merged = Merged::single("e.toml", read::parse("e.toml", text).unwrap());
-    let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = experiment::from_merged(merged, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
-    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let sensors = SensorSet::find(&loaded.experiment, &roots).unwrap();
     let (out, changes) = (Folder::new(&folder.join("out")), Some(folder.join("changes.jsonl")));
     let may_overwrite = may_overwrite.map(Path::to_owned);
     let settings = Settings { folder: out, may_overwrite, format: Format::Csv, roots, changes };
-    run::run(&loaded, &plan, &senses, &settings, &StopFlag::default(), &mut |_| ())
+    run::run(&loaded, &plan, &sensors, &settings, &StopFlag::default(), &mut |_| ())
 }
 
 /// A loop device of 3.5 MiB of zeroes; detached when dropped.

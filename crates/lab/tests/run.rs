@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use pilotlight_input::{Merged, file as read, include};
-use pilotlight_lab::experiment::{self, Asked, Loaded};
+use pilotlight_lab::experiment::{self, Loaded, Overrides};
 use pilotlight_lab::plan::Plan;
 use pilotlight_lab::plan::steps::Step;
 use pilotlight_lab::results::journal::Finished;
 use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
-use pilotlight_lab::run::{self, Event, RunError, Senses, Settings, StopFlag};
+use pilotlight_lab::run::{self, Event, RunError, Settings, StopFlag};
+use pilotlight_lab::sensor_set::SensorSet;
 use pilotlight_results::values;
 use pilotlight_sensors::Roots;
 
@@ -63,7 +64,7 @@ field = "latency-mean"
 struct Bench {
     loaded: Loaded,
     plan: Plan,
-    senses: Senses,
+    sensors: SensorSet,
     settings: Settings,
 }
 
@@ -78,18 +79,18 @@ fn bench_on(text: &str, folder: &Path, roots: Roots) -> Bench {
     let mut table = read::parse("quick", QUICK).unwrap();
     include::merge(&mut table, read::parse("e.toml", text).unwrap());
     let merged = Merged::single("e.toml", table);
-    let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = experiment::from_merged(merged, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
     let plan = Plan::new(&loaded);
-    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let sensors = SensorSet::find(&loaded.experiment, &roots).unwrap();
     let folder = Folder::new(&folder.join("out"));
     let changes = Some(folder.root().with_file_name("changes.jsonl"));
     let settings = Settings { folder, may_overwrite: None, format: Format::Csv, roots, changes };
-    Bench { loaded, plan, senses, settings }
+    Bench { loaded, plan, sensors, settings }
 }
 
 impl Bench {
     fn run(&self, stop: &StopFlag, watch: &mut dyn FnMut(Event)) -> Result<Results, RunError> {
-        run::run(&self.loaded, &self.plan, &self.senses, &self.settings, stop, watch)
+        run::run(&self.loaded, &self.plan, &self.sensors, &self.settings, stop, watch)
     }
 
     fn log(&self) -> Vec<String> {

@@ -280,7 +280,7 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
         report(&Read::of(&bench, results, Folder::new(folder.path()), vec!["not bounded: x".into()])).html()
     };
     let saturated = page(&results);
-    for part in ["could not keep up in 1 of 3 repeats", "rate=20000 policy=static", "not bounded: x", &bench.hash] {
+    for part in ["saturated in 1 of 3 repeats", "rate=20000 policy=static", "not bounded: x", &bench.hash] {
         assert!(saturated.contains(part), "{part}");
     }
     let kept =

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 use crate::metric::SATURATED;
-pub use crate::place::{FILE, files, files_below, forget, is_results, packed_path, put, read, read_whole};
+pub use crate::place::{FILE, files, files_below, is_results, packed_path, put, read, read_whole, remove_all};
 
 /// Version of the format and of the names of metrics. Other versions are refused.
 pub const SCHEMA: u32 = 2;
@@ -203,7 +203,9 @@ pub enum ResultsError {
         found: Option<u32>,
     },
     /// The results are locked by another process.
-    #[error("{path}: another sweep writes these results; wait for its end, stop it, or specify another folder with --out")]
+    #[error(
+        "{path}: another sweep writes these results; wait for its end, stop it, or specify another folder with --out"
+    )]
     Busy {
         /// The file.
         path: String,
@@ -240,8 +242,8 @@ impl About {
         let machine = if self.is_measured() { format!("host={host}") } else { format!("profile={profile}") };
         let mut lines = format!("# schema={SCHEMA}\n# {machine} hash={hash}\n# experiment={experiment}\n");
         if !file.is_empty() {
-            let asked = serde_json::to_string(asked).unwrap_or_default();
-            let _ = write!(lines, "# file={file}\n# asked={asked}\n");
+            let overrides = serde_json::to_string(overrides).unwrap_or_default();
+            let _ = write!(lines, "# file={file}\n# asked={overrides}\n");
         }
         lines + HEADER + "\n"
     }
@@ -393,7 +395,7 @@ impl Results {
 
     fn parse_whole(text: &str) -> Result<Self, (usize, &'static str)> {
         let mut results = Self::default();
-        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
         for (at, line) in complete.lines().enumerate() {
             if let Some(comment) = line.strip_prefix('#') {
                 match Cell::parse(comment) {

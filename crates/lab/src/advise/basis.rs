@@ -4,9 +4,9 @@
 use pilotlight_results::metric;
 
 use super::work::Points;
-use crate::given::Given;
+use crate::displayed::{self, SCOPES};
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
-use crate::shown::{self, SCOPES};
 
 /// A measure of efficiency.
 pub(super) struct Basis {
@@ -42,16 +42,16 @@ impl Basis {
 }
 
 /// The first measure that at least half of the points have.
-pub(super) fn choose(given: &Given, work: &Points<'_>, scope: Option<&str>) -> Option<Basis> {
+pub(super) fn choose(result_set: &ResultSet, work: &Points<'_>, scope: Option<&str>) -> Option<Basis> {
     let has = |basis: &Basis| {
         let with = work.any_size.iter().filter(|point| !basis.values(point).is_empty()).count();
         with > 0 && 2 * with >= work.any_size.iter().filter(|point| point.repeats > 0).count()
     };
-    candidates(given, work, scope).into_iter().find(has)
+    candidates(result_set, work, scope).into_iter().find(has)
 }
 
-fn candidates(given: &Given, work: &Points<'_>, scope: Option<&str>) -> Vec<Basis> {
-    let stem = if work.by_bytes { shown::byte_stem(work.family) } else { work.family.to_owned() };
+fn candidates(result_set: &ResultSet, work: &Points<'_>, scope: Option<&str>) -> Vec<Basis> {
+    let stem = if work.by_bytes { displayed::byte_stem(work.family) } else { work.family.to_owned() };
     let rate = metric::rate(&stem);
     let unit = match work.family {
         _ if work.by_bytes => "bytes",
@@ -61,7 +61,7 @@ fn candidates(given: &Given, work: &Points<'_>, scope: Option<&str>) -> Vec<Basi
     };
     let mut found: Vec<Basis> = Vec::new();
     for name in SCOPES.into_iter().filter(|name| scope.is_none_or(|scope| scope == *name)) {
-        let Some(about) = shown::find(&given.results, &format!("{stem}_per_j_{name}")) else { continue };
+        let Some(about) = displayed::find(&result_set.results, &format!("{stem}_per_j_{name}")) else { continue };
         let formula = Formula::Metric(about.key.clone());
         found.push(Basis { words: about.title.clone(), modelled: about.modelled, is_energy: true, formula });
     }

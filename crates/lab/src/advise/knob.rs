@@ -10,7 +10,7 @@ use pilotlight_stats::{CONFIDENCE, Estimate};
 use super::basis::Basis;
 use super::work::Points;
 use super::{Best, LEVEL, Outcome, Question};
-use crate::given::Given;
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
 
 /// Logarithms of a quantity: by combination of the other knobs, value of the knob, and repeat.
@@ -40,14 +40,14 @@ pub(super) struct Pair {
 
 impl Study {
     /// Collects the measurements and tests every pair of values.
-    pub(super) fn of(given: &Given, work: &Points<'_>, knob: &str, by: &Basis, question: &Question) -> Self {
+    pub(super) fn of(result_set: &ResultSet, work: &Points<'_>, knob: &str, by: &Basis, question: &Question) -> Self {
         let points = work.of_knob(knob);
         let mut values: Vec<String> = Vec::new();
         let mut cells: BTreeMap<usize, (String, BTreeMap<usize, &PointResult>)> = BTreeMap::new();
         let mut order: Vec<String> = Vec::new();
         for point in points {
             let Some(value) = point.knobs.get(knob).map(ToString::to_string) else { continue };
-            let circumstance = circumstance(given, point, knob);
+            let circumstance = circumstance(result_set, point, knob);
             let (column, row) = (index(&mut values, value), index(&mut order, circumstance.clone()));
             cells.entry(row).or_insert_with(|| (circumstance, BTreeMap::new())).1.insert(column, point);
         }
@@ -214,14 +214,14 @@ fn index(list: &mut Vec<String>, item: String) -> usize {
     })
 }
 
-fn circumstance(given: &Given, point: &PointResult, knob: &str) -> String {
-    let others = given.results.knobs.iter().filter(|name| *name != knob && varies(given, name));
+fn circumstance(result_set: &ResultSet, point: &PointResult, knob: &str) -> String {
+    let others = result_set.results.knobs.iter().filter(|name| *name != knob && varies(result_set, name));
     let words: Vec<String> = others.filter_map(|name| Some(format!("{name}={}", point.knobs.get(name)?))).collect();
     words.join(" ")
 }
 
-fn varies(given: &Given, knob: &str) -> bool {
-    let mut values = given.results.points.iter().filter_map(|point| point.knobs.get(knob));
+fn varies(result_set: &ResultSet, knob: &str) -> bool {
+    let mut values = result_set.results.points.iter().filter_map(|point| point.knobs.get(knob));
     let first = values.next();
     values.any(|value| Some(value) != first)
 }

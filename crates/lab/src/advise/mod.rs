@@ -26,7 +26,7 @@ use pilotlight_stats::Estimate;
 use pilotlight_stats::compare::holm;
 use serde::Serialize;
 
-use crate::given::Given;
+use crate::result_set::ResultSet;
 use knob::Study;
 use work::Kind;
 
@@ -151,19 +151,19 @@ pub struct Best {
 
 /// Derives recommendations.
 #[must_use]
-pub fn advise(given: &Given, question: &Question) -> Advice {
-    let works = work::works(given);
-    let mut warnings = warnings(given);
-    warnings.extend(neither(given, &works));
+pub fn advise(result_set: &ResultSet, question: &Question) -> Advice {
+    let works = work::works(result_set);
+    let mut warnings = warnings(result_set);
+    warnings.extend(neither(result_set, &works));
     let mut studies: Vec<(Work, Vec<(String, Study)>)> = Vec::new();
     for work in works {
-        let by = basis::choose(given, &work, question.scope.as_deref());
+        let by = basis::choose(result_set, &work, question.scope.as_deref());
         let (by, modelled, is_energy) = match &by {
             Some(by) => (Some(by), by.modelled, by.is_energy),
             None => (None, false, false),
         };
-        let of_knob = |name: &String| Some((name.clone(), Study::of(given, &work, name, by?, question)));
-        let knobs: Vec<(String, Study)> = given.results.knobs.iter().filter_map(of_knob).collect();
+        let of_knob = |name: &String| Some((name.clone(), Study::of(result_set, &work, name, by?, question)));
+        let knobs: Vec<(String, Study)> = result_set.results.knobs.iter().filter_map(of_knob).collect();
         let about = work.about();
         let by = by.map(|by| by.words.clone());
         let points = work.points.len();
@@ -175,12 +175,12 @@ pub fn advise(given: &Given, question: &Question) -> Advice {
     if tests > 0 {
         warnings.push("savings apply to the measured combinations of settings only".into());
     }
-    Advice { of: given.name.clone(), warnings, tests, at_least: question.at_least, works }
+    Advice { of: result_set.name.clone(), warnings, tests, at_least: question.at_least, works }
 }
 
 /// Warns of points that belong to neither kind of work.
-fn neither(given: &Given, works: &[work::Points<'_>]) -> Option<String> {
-    let all = given.results.points.len();
+fn neither(result_set: &ResultSet, works: &[work::Points<'_>]) -> Option<String> {
+    let all = result_set.results.points.len();
     let of_a_kind: usize = works.iter().map(|work| work.points.len()).sum();
     let left = all.saturating_sub(of_a_kind);
     let words = "neither random requests of at most 16 KiB nor sequential ones of 128 KiB or more";
@@ -188,12 +188,12 @@ fn neither(given: &Given, works: &[work::Points<'_>]) -> Option<String> {
         .then(|| format!("{left} of {all} points are {words}: they are used for the request size only"))
 }
 
-fn warnings(given: &Given) -> Vec<String> {
+fn warnings(result_set: &ResultSet) -> Vec<String> {
     let mut warnings = Vec::new();
-    if !given.results.complete {
+    if !result_set.results.complete {
         warnings.push("the run is incomplete: planned measurements are missing".to_owned());
     }
-    if given.results.points.iter().any(|point| !point.failures.is_empty()) {
+    if result_set.results.points.iter().any(|point| !point.failures.is_empty()) {
         warnings.push("some measurements failed".to_owned());
     }
     warnings

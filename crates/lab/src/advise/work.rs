@@ -6,9 +6,9 @@ use pilotlight_input::quantity::storage_bytes;
 use serde::Serialize;
 
 use super::thesis::{PATTERNS, SIZES};
-use crate::given::Given;
+use crate::displayed;
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
-use crate::shown;
 
 /// The largest request that is small, in bytes.
 pub const SMALL: u64 = 16 << 10;
@@ -41,11 +41,11 @@ pub(super) struct Points<'a> {
 }
 
 /// Kinds of work in the results; one kind if patterns are unknown.
-pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
-    let Some(family) = shown::family(&given.results) else { return Vec::new() };
-    let uncounted = !shown::is_counted(&given.results, family);
-    let all: Vec<&PointResult> = given.results.points.iter().collect();
-    let pattern = |point: &PointResult| of(given, point, PATTERNS);
+pub(super) fn works(result_set: &ResultSet) -> Vec<Points<'_>> {
+    let Some(family) = displayed::family(&result_set.results) else { return Vec::new() };
+    let uncounted = !displayed::is_counted(&result_set.results, family);
+    let all: Vec<&PointResult> = result_set.results.points.iter().collect();
+    let pattern = |point: &PointResult| of(result_set, point, PATTERNS);
     if family != "io" || !all.iter().any(|point| pattern(point).is_some()) {
         return vec![Points {
             kind: Kind::Application,
@@ -55,7 +55,7 @@ pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
             points: all,
         }];
     }
-    let size = |point: &PointResult| of(given, point, SIZES).and_then(|text| storage_bytes(&text).ok());
+    let size = |point: &PointResult| of(result_set, point, SIZES).and_then(|text| storage_bytes(&text).ok());
     let kind = |kind, random: bool, fits: fn(u64) -> bool| {
         let any_size: Vec<&PointResult> = all
             .iter()
@@ -70,9 +70,9 @@ pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
 }
 
 /// The value of a knob, or of the key of the experiment if it is not a knob.
-fn of(given: &Given, point: &PointResult, names: &[&str]) -> Option<String> {
+fn of(result_set: &ResultSet, point: &PointResult, names: &[&str]) -> Option<String> {
     let knob = names.iter().find_map(|name| point.knobs.get(*name)).map(ToString::to_string);
-    let workload = given.experiment.as_ref().and_then(|table| table.get("workload")?.as_table());
+    let workload = result_set.experiment.as_ref().and_then(|table| table.get("workload")?.as_table());
     knob.or_else(|| names.iter().find_map(|name| Some(workload?.get(*name)?.as_str()?.to_owned())))
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Question, CompareError};
-use crate::given::Given;
+use super::{CompareError, Question};
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
 
 type Knobs = BTreeMap<String, String>;
@@ -12,8 +12,8 @@ type Wanted = [(String, String)];
 
 /// Pairs of points with their common knobs, and warnings about unpaired points.
 pub(super) fn points<'a>(
-    a: &'a Given,
-    b: &'a Given,
+    a: &'a ResultSet,
+    b: &'a ResultSet,
     question: &Question,
 ) -> Result<(Matched<'a>, Vec<String>), CompareError> {
     let (of_a, of_b) = (question.point.clone(), versus(question));
@@ -70,29 +70,33 @@ fn knobs(point: &PointResult) -> Knobs {
     point.knobs.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
 }
 
-fn chosen<'a>(given: &'a Given, wanted: &Wanted, side: &str) -> Result<Vec<(&'a PointResult, Knobs)>, CompareError> {
-    let all = given.results.points.iter().map(|point| (point, knobs(point)));
+fn chosen<'a>(
+    result_set: &'a ResultSet,
+    wanted: &Wanted,
+    side: &str,
+) -> Result<Vec<(&'a PointResult, Knobs)>, CompareError> {
+    let all = result_set.results.points.iter().map(|point| (point, knobs(point)));
     let fits = |knobs: &Knobs| wanted.iter().all(|(name, value)| knobs.get(name) == Some(value));
     let found: Vec<(&PointResult, Knobs)> = all.filter(|(_, knobs)| fits(knobs)).collect();
     if !found.is_empty() {
         return Ok(found);
     }
     let selection = pairs(wanted.iter().map(|(name, value)| (name, value)));
-    Err(CompareError::NoPoint { side: side.to_owned(), selection, knobs: values(given) })
+    Err(CompareError::NoPoint { side: side.to_owned(), selection, knobs: values(result_set) })
 }
 
 /// All knobs with their values.
-fn values(given: &Given) -> String {
+fn values(result_set: &ResultSet) -> String {
     let of_knob = |knob: &String| {
         let mut values: Vec<String> = Vec::new();
-        for value in given.results.points.iter().filter_map(|point| point.knobs.get(knob)) {
+        for value in result_set.results.points.iter().filter_map(|point| point.knobs.get(knob)) {
             if !values.contains(&value.to_string()) {
                 values.push(value.to_string());
             }
         }
         format!("{knob} = {}", values.join(" | "))
     };
-    given.results.knobs.iter().map(of_knob).collect::<Vec<_>>().join(", ")
+    result_set.results.knobs.iter().map(of_knob).collect::<Vec<_>>().join(", ")
 }
 
 /// A knob that the other side lacks must have one value.
@@ -124,10 +128,10 @@ fn words(knobs: &Knobs, order: &[String]) -> String {
 }
 
 /// Names of A and B.
-pub(super) fn names(a: &Given, b: &Given, question: &Question) -> (String, String) {
-    let name = |given: &Given, wanted: &Wanted| {
+pub(super) fn names(a: &ResultSet, b: &ResultSet, question: &Question) -> (String, String) {
+    let name = |result_set: &ResultSet, wanted: &Wanted| {
         let chosen = pairs(wanted.iter().map(|(name, value)| (name, value)));
-        if chosen.is_empty() { given.name.clone() } else { format!("{} ({chosen})", given.name) }
+        if chosen.is_empty() { result_set.name.clone() } else { format!("{} ({chosen})", result_set.name) }
     };
     (name(a, &question.point), name(b, &versus(question)))
 }

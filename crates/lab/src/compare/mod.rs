@@ -17,9 +17,9 @@ use pilotlight_stats::Estimate;
 use pilotlight_stats::compare::holm;
 use serde::Serialize;
 
-use crate::given::{self, Given};
+use crate::displayed;
+use crate::result_set::{self, ResultSet};
 use crate::results::summary::{About, PointResult};
-use crate::shown;
 
 /// Family-wise error rate.
 pub const LEVEL: f64 = 0.05;
@@ -201,7 +201,7 @@ pub enum CompareError {
 ///
 /// # Errors
 /// If nothing of them can be compared.
-pub fn compare(a: &Given, b: &Given, question: &Question) -> Result<Comparison, CompareError> {
+pub fn compare(a: &ResultSet, b: &ResultSet, question: &Question) -> Result<Comparison, CompareError> {
     let (points, mut warnings) = matched::points(a, b, question)?;
     let (metrics, mixed) = metrics(a, b, question)?;
     warnings.extend(mixed);
@@ -229,11 +229,15 @@ struct Both<'a> {
 }
 
 /// Metrics that both have, and warnings about those left out because of different models.
-fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<Both<'a>>, Vec<String>), CompareError> {
+fn metrics<'a>(
+    a: &'a ResultSet,
+    b: &'a ResultSet,
+    question: &Question,
+) -> Result<(Vec<Both<'a>>, Vec<String>), CompareError> {
     let wanted = if question.metrics.is_empty() { usual(a, b) } else { question.metrics.clone() };
     let (mut found, mut left_out, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     for key in wanted {
-        let both = shown::find(&a.results, &key).zip(shown::find(&b.results, &key));
+        let both = displayed::find(&a.results, &key).zip(displayed::find(&b.results, &key));
         let Some((first, second)) = both else {
             if question.metrics.is_empty() {
                 continue;
@@ -248,14 +252,14 @@ fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<B
             ));
             continue;
         }
-        if let Some(why) = domains::differ(a, b, &shown::plain(first)) {
+        if let Some(why) = domains::differ(a, b, &displayed::without_model(first)) {
             if !question.mixed {
                 left_out.push(format!("left out: {key} is {why}; --mixed compares them"));
                 continue;
             }
             warnings.push(format!("{key} is {why}"));
         }
-        found.push(Both { plain: shown::plain(first), a: first, b: second });
+        found.push(Both { plain: displayed::without_model(first), a: first, b: second });
     }
     match (found.is_empty(), left_out.is_empty()) {
         (false, _) => {
@@ -268,18 +272,24 @@ fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<B
 }
 
 /// Metrics compared by default: the main ones, or all common ones if there are none.
-fn usual(a: &Given, b: &Given) -> Vec<String> {
-    let is_there = |key: &str| shown::find(&a.results, key).is_some() && shown::find(&b.results, key).is_some();
-    let is_counted = |given: &Given| shown::FAMILIES.iter().any(|family| shown::is_counted(&given.results, family));
-    let mut keys = if is_counted(a) && is_counted(b) { Vec::new() } else { shown::byte_keys() };
-    keys.extend(shown::main_keys());
+fn usual(a: &ResultSet, b: &ResultSet) -> Vec<String> {
+    let is_there = |key: &str| displayed::find(&a.results, key).is_some() && displayed::find(&b.results, key).is_some();
+    let is_counted = |result_set: &ResultSet| {
+        displayed::FAMILIES.iter().any(|family| displayed::is_counted(&result_set.results, family))
+    };
+    let mut keys = if is_counted(a) && is_counted(b) { Vec::new() } else { displayed::byte_keys() };
+    keys.extend(displayed::main_keys());
     let of_phases = a.results.metrics.iter().map(|about| &about.key).filter(|key| key.contains('.'));
     let of_phases: Vec<String> =
         of_phases.filter(|key| keys.iter().any(|main| main == metric::bare(key))).cloned().collect();
     keys.extend(of_phases);
     keys.retain(|key| is_there(key));
     if keys.is_empty() {
-        keys = shown::shown(&a.results).into_iter().map(shown::plain).filter(|key| is_there(key)).collect();
+        keys = displayed::displayed(&a.results)
+            .into_iter()
+            .map(displayed::without_model)
+            .filter(|key| is_there(key))
+            .collect();
     }
     keys
 }
@@ -300,8 +310,9 @@ fn origin(about: &About) -> &str {
     if about.modelled { &about.key } else { "measured" }
 }
 
-fn unknown(a: &Given, b: &Given, name: &str) -> CompareError {
-    let in_both = |about: &&About| shown::has(&a.results, &about.key) && shown::find(&b.results, &about.key).is_some();
+fn unknown(a: &ResultSet, b: &ResultSet, name: &str) -> CompareError {
+    let in_both =
+        |about: &&About| displayed::has(&a.results, &about.key) && displayed::find(&b.results, &about.key).is_some();
     let known: Vec<&str> = a.results.metrics.iter().filter(in_both).map(|about| about.key.as_str()).collect();
     let nearest = pilotlight_input::file::nearest(name, &known);
     let hint = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
@@ -345,19 +356,19 @@ fn is_better(pair: &Pair) -> Option<bool> {
     }
 }
 
-fn differing(a: &Given, b: &Given) -> Vec<(String, String, String)> {
-    let machine = given::differing(&a.machine(), &b.machine());
-    let experiment = given::differing(&a.experiment_keys(), &b.experiment_keys());
+fn differing(a: &ResultSet, b: &ResultSet) -> Vec<(String, String, String)> {
+    let machine = result_set::differing(&a.machine(), &b.machine());
+    let experiment = result_set::differing(&a.experiment_keys(), &b.experiment_keys());
     machine.into_iter().chain(experiment.into_iter().map(|(key, a, b)| (format!("experiment.{key}"), a, b))).collect()
 }
 
-fn general(a: &Given, b: &Given, differing: &[(String, String, String)]) -> Vec<String> {
+fn general(a: &ResultSet, b: &ResultSet, differing: &[(String, String, String)]) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (side, given) in [("A", a), ("B", b)] {
-        if !given.results.complete {
+    for (side, result_set) in [("A", a), ("B", b)] {
+        if !result_set.results.complete {
             warnings.push(format!("{side} is incomplete: planned measurements are missing"));
         }
-        if given.environment.is_none() {
+        if result_set.environment.is_none() {
             warnings.push(format!("{side} has no description of its machine"));
         }
     }

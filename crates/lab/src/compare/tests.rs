@@ -1,13 +1,13 @@
 //! Synthetic results with known differences.
 
 use super::*;
-use crate::made::{Dice, knob, results};
+use crate::fixtures::{Noise, knob, results};
 use crate::results::environment::Environment;
 
 const RATE: &[(&str, &str)] = &[("iops", "1/s")];
 
 /// R's own data `sleep`, as repeats of one point.
-fn sleep(values: [f64; 10]) -> Given {
+fn sleep(values: [f64; 10]) -> ResultSet {
     let mut values = values.into_iter();
     results(&[], 10, RATE, |_| vec![values.next().unwrap()])
 }
@@ -26,12 +26,12 @@ fn a_known_example() {
 }
 
 /// Points with one metric, distributed around `mean` of the point's number.
-fn many(seed: u64, points: usize, mean: impl Fn(usize) -> f64) -> Given {
-    let mut dice = Dice::new(seed);
+fn many(seed: u64, points: usize, mean: impl Fn(usize) -> f64) -> ResultSet {
+    let mut noise = Noise::new(seed);
     let names: Vec<String> = (0..points).map(|at| at.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let knobs = [knob("k", &names)];
-    results(&knobs, 4, RATE, |point| vec![mean(point["k"].to_string().parse().unwrap()) + dice.normal()])
+    results(&knobs, 4, RATE, |point| vec![mean(point["k"].to_string().parse().unwrap()) + noise.normal()])
 }
 
 fn share(runs: u64, holds: impl Fn(u64) -> bool) -> f64 {
@@ -103,22 +103,22 @@ fn a_single_repeat_or_constant_repeats_give_no_test() {
     assert_eq!(comparison.pairs[0].verdict, Verdict::NoSpread);
 }
 
-fn modelled(mut given: Given, profile: &str) -> Given {
+fn modelled(mut result_set: ResultSet, profile: &str) -> ResultSet {
     let key = format!("cpu_modelled_{profile}_power_w");
-    let about = &mut given.results.metrics[0];
+    let about = &mut result_set.results.metrics[0];
     (about.key, about.title, about.modelled) = (key.clone(), format!("power, CPU, modelled ({profile})"), true);
-    for point in &mut given.results.points {
+    for point in &mut result_set.results.points {
         let spread = point.values.remove("cpu_power_w").unwrap();
         point.values.insert(key.clone(), spread);
     }
-    given
+    result_set
 }
 
 #[test]
 fn models_are_compared_with_measurements_only_on_request() {
     let watts = |seed| {
-        let mut dice = Dice::new(seed);
-        results(&[], 3, &[("cpu_power_w", "W")], |_| vec![50.0 + dice.normal()])
+        let mut noise = Noise::new(seed);
+        results(&[], 3, &[("cpu_power_w", "W")], |_| vec![50.0 + noise.normal()])
     };
     let (measured, model) = (watts(1), modelled(watts(2), "generic"));
     let refused = compare(&measured, &model, &Question::default()).unwrap_err();
@@ -130,12 +130,12 @@ fn models_are_compared_with_measurements_only_on_request() {
     assert_eq!(alike.pairs[0].metric, "cpu_power_w");
 }
 
-fn two_knobs() -> Given {
+fn two_knobs() -> ResultSet {
     let knobs = [knob("engine", &["libaio", "io_uring"]), knob("depth", &["1", "8"])];
-    let mut dice = Dice::new(5);
+    let mut noise = Noise::new(5);
     results(&knobs, 3, RATE, |point| {
         let fast = if point["engine"].to_string() == "io_uring" { 50.0 } else { 0.0 };
-        vec![100.0 + fast + dice.normal()]
+        vec![100.0 + fast + noise.normal()]
     })
 }
 
@@ -145,28 +145,28 @@ fn chosen(text: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn two_settings_of_one_folder_are_matched_over_the_other_knobs() {
-    let given = two_knobs();
+    let result_set = two_knobs();
     let point = chosen(&[("engine", "libaio")]);
     let question = Question { point: point.clone(), versus: chosen(&[("engine", "io_uring")]), ..Question::default() };
-    let comparison = compare(&given, &given, &question).unwrap();
+    let comparison = compare(&result_set, &result_set, &question).unwrap();
     let words: Vec<&str> = comparison.pairs.iter().map(|pair| pair.point.as_str()).collect();
     assert_eq!(words, ["depth=1", "depth=8"]);
     assert!(comparison.pairs.iter().all(|pair| pair.verdict == Verdict::Higher), "{comparison:?}");
     assert!(comparison.b.contains("engine=io_uring"));
-    assert_eq!(compare(&given, &given, &Question::default()), Err(CompareError::Same));
+    assert_eq!(compare(&result_set, &result_set, &Question::default()), Err(CompareError::Same));
     let only = Question { versus: chosen(&[("engine", "io_uring")]), ..Question::default() };
-    let refused = compare(&given, &given, &only).unwrap_err();
+    let refused = compare(&result_set, &result_set, &only).unwrap_err();
     assert!(refused.to_string().contains("--point engine=VALUE"), "{refused}");
     let absent = Question { point: chosen(&[("engine", "spdk")]), ..question };
-    let refused = compare(&given, &given, &absent).unwrap_err().to_string();
+    let refused = compare(&result_set, &result_set, &absent).unwrap_err().to_string();
     assert!(refused.contains("engine=spdk") && refused.contains("libaio | io_uring"), "{refused}");
 }
 
 #[test]
 fn a_knob_varied_on_one_side_only_must_be_selected() {
     let one = results(&[knob("depth", &["1", "8"])], 3, RATE, {
-        let mut dice = Dice::new(9);
-        move |_| vec![100.0 + dice.normal()]
+        let mut noise = Noise::new(9);
+        move |_| vec![100.0 + noise.normal()]
     });
     let refused = compare(&one, &two_knobs(), &Question::default()).unwrap_err();
     assert!(refused.to_string().contains("B varies engine"), "{refused}");
@@ -177,11 +177,11 @@ fn a_knob_varied_on_one_side_only_must_be_selected() {
 
 #[test]
 fn differences_of_the_machines_are_listed() {
-    let with = |governor: &str, given: Given| {
+    let with = |governor: &str, result_set: ResultSet| {
         let frequency = [("governor".to_owned(), governor.to_owned())].into();
         let environment = Some(Environment { frequency, at_unix_s: 7, ..Environment::default() });
         let experiment = Some(format!("title = '{governor}'\nduration = '1s'").parse().unwrap());
-        Given { environment, experiment, ..given }
+        ResultSet { environment, experiment, ..result_set }
     };
     let (a, b) = (with("performance", many(1, 1, |_| 1.0)), with("powersave", many(2, 1, |_| 1.0)));
     let comparison = compare(&a, &b, &Question::default()).unwrap();
@@ -206,19 +206,19 @@ fn points_without_a_value_on_one_side_are_counted() {
 #[test]
 fn bytes_are_compared_if_operations_are_not_counted() {
     let only_bytes = |seed: u64| {
-        let mut dice = Dice::new(seed);
+        let mut noise = Noise::new(seed);
         let metrics = [("bytes_per_s", "B/s"), ("bytes_per_j_system", "B/J"), ("cpu_busy_cores", "cores")];
-        results(&[], 3, &metrics, |_| [1e6, 1e4, 1.0].map(|mean| mean + dice.normal()).to_vec())
+        results(&[], 3, &metrics, |_| [1e6, 1e4, 1.0].map(|mean| mean + noise.normal()).to_vec())
     };
-    let keys = |a: &Given, b: &Given| {
+    let keys = |a: &ResultSet, b: &ResultSet| {
         let comparison = compare(a, b, &Question::default()).unwrap();
         comparison.pairs.into_iter().map(|pair| pair.metric).collect::<Vec<_>>()
     };
     let (a, b) = (only_bytes(1), only_bytes(2));
     assert_eq!(keys(&a, &b), ["bytes_per_s", "bytes_per_j_system", "cpu_busy_cores"]);
     let with = |seed: u64| {
-        let mut dice = Dice::new(seed);
-        results(&[], 3, &[("bytes_per_s", "B/s"), ("iops", "1/s")], |_| vec![1e6 + dice.normal(), 1e3])
+        let mut noise = Noise::new(seed);
+        results(&[], 3, &[("bytes_per_s", "B/s"), ("iops", "1/s")], |_| vec![1e6 + noise.normal(), 1e3])
     };
     assert_eq!(keys(&with(1), &with(2)), ["iops"], "otherwise bytes are redundant");
 }
@@ -226,8 +226,8 @@ fn bytes_are_compared_if_operations_are_not_counted() {
 #[test]
 fn without_usual_metrics_all_common_ones_are_compared() {
     let command = |keys: [&'static str; 2], seed| {
-        let mut dice = Dice::new(seed);
-        results(&[], 3, &keys.map(|key| (key, "count")), |_| vec![10.0 + dice.normal(), 5.0 + dice.normal()])
+        let mut noise = Noise::new(seed);
+        results(&[], 3, &keys.map(|key| (key, "count")), |_| vec![10.0 + noise.normal(), 5.0 + noise.normal()])
     };
     let (a, b) = (command(["x_count", "y_count"], 1), command(["y_count", "z_count"], 2));
     let comparison = compare(&a, &b, &Question::default()).unwrap();
@@ -253,8 +253,8 @@ fn the_error_names_a_knob_without_common_values_and_the_options() {
 #[test]
 fn a_margin_applies_to_negative_means() {
     let below = |seed, mean: f64| {
-        let mut dice = Dice::new(seed);
-        results(&[], 5, RATE, |_| vec![mean + 0.5 * dice.normal()])
+        let mut noise = Noise::new(seed);
+        results(&[], 5, RATE, |_| vec![mean + 0.5 * noise.normal()])
     };
     let question = Question { margin: Some(0.10), ..Question::default() };
     let within = |a: f64, b: f64| compare(&below(1, a), &below(2, b), &question).unwrap().pairs[0].within;
@@ -285,7 +285,7 @@ fn tests_of_equivalence_are_corrected_among_themselves() {
 fn warnings_name_the_side() {
     let (a, mut b) = (many(1, 3, |_| 1.0), many(2, 5, |_| 1.0));
     b.results.complete = false;
-    let warnings = |a: &Given, b: &Given| compare(a, b, &Question::default()).unwrap().warnings;
+    let warnings = |a: &ResultSet, b: &ResultSet| compare(a, b, &Question::default()).unwrap().warnings;
     let (there, back) = (warnings(&a, &b), warnings(&b, &a));
     assert!(there.contains(&"2 of 5 points of B have no counterpart".to_owned()), "{there:?}");
     assert!(back.contains(&"2 of 5 points of A have no counterpart".to_owned()), "{back:?}");

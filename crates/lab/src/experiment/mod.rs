@@ -1,5 +1,6 @@
 //! Reads and checks the files of experiments that run a tool.
 
+pub mod machine;
 pub mod schema;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use pilotlight_workloads::{self as workload, Workload, catalogue};
 
 /// Options of the command line that override the file. They become part of the experiment and of its results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct Overrides {
     /// Dotted keys with their values, as text.
     pub set: Vec<(String, String)>,
     /// Names of additional required sensors.
@@ -49,16 +50,16 @@ pub struct Loaded {
 ///
 /// # Errors
 /// If a file cannot be read or a key is invalid; the message names file and key.
-pub fn load(path: &Path, asked: &Asked) -> Result<Loaded, ReadError> {
-    from_merged(include::load(path)?, asked)
+pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, ReadError> {
+    from_merged(include::load(path)?, overrides)
 }
 
 /// As [`load`], from merged tables.
 ///
 /// # Errors
 /// As [`load`].
-pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadError> {
-    apply(&mut merged.table, asked)?;
+pub fn from_merged(mut merged: Merged, overrides: &Overrides) -> Result<Loaded, ReadError> {
+    apply(&mut merged.table, overrides)?;
     let file = merged.origin("").to_owned();
     let blame = |error: ReadError| {
         let file = merged.origin(error.place.trim_end_matches(": ")).to_owned();
@@ -75,25 +76,25 @@ pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadErro
     Ok(Loaded { experiment, table: merged.table, file, workload, vary, profile })
 }
 
-fn apply(table: &mut Table, asked: &Asked) -> Result<(), ReadError> {
-    for (key, value) in &asked.set {
+fn apply(table: &mut Table, overrides: &Overrides) -> Result<(), ReadError> {
+    for (key, value) in &overrides.set {
         let set = dotted::set(table, key, dotted::value(value));
         set.map_err(|error| ReadError::key("--set", "", error.to_string()))?;
     }
-    if let Some(seed) = asked.seed {
+    if let Some(seed) = overrides.seed {
         let seed = i64::try_from(seed).map_err(|_| ReadError::key("--seed", "", format!("{seed} is too large")))?;
         table.insert("seed".into(), seed.into());
     }
-    if asked.no_baseline {
+    if overrides.no_baseline {
         table.insert("idle_baseline".into(), "0s".into());
     }
-    if let Some(repeats) = asked.repeats {
+    if let Some(repeats) = overrides.repeats {
         table.insert("repeats".into(), i64::from(repeats).into());
     }
-    if let Some(program) = &asked.program {
+    if let Some(program) = &overrides.program {
         apply_program(table, program)?;
     }
-    for name in &asked.sensors {
+    for name in &overrides.sensors {
         let config = sensor(name)?;
         let keys = Table::try_from(&config).map_err(|error| ReadError::key("--sensor", name, error.to_string()))?;
         let sensors = table.entry("sensor").or_insert_with(|| Value::Array(Vec::new()));
@@ -203,7 +204,8 @@ fn profile(table: &mut Table, file: &str) -> Result<Option<String>, ReadError> {
     let machine = table.get_mut("machine").and_then(Value::as_table_mut);
     let profile = machine.and_then(|machine| machine.remove("profile"));
     let name = |value: Value| value.as_str().map(str::to_owned);
-    let invalid = || ReadError::key(file, "machine.profile", "must be the name of a profile, such as \"thesis-980pro\"");
+    let invalid =
+        || ReadError::key(file, "machine.profile", "must be the name of a profile, such as \"thesis-980pro\"");
     profile.map(|value| name(value).ok_or_else(invalid)).transpose()
 }
 
@@ -212,7 +214,7 @@ fn check_varied(experiment: &Experiment, vary: &[(String, Vec<workload::Value>)]
     for (key, values) in vary {
         for value in values {
             let setting = workload::Point::from([(key.clone(), value.clone())]);
-            crate::run::machine::machine(&experiment.machine, &setting, file)?;
+            machine::machine(&experiment.machine, &setting, file)?;
         }
     }
     Ok(())
@@ -231,148 +233,4 @@ fn check_twice<'a>(knobs: impl Iterator<Item = &'a (String, Vec<workload::Value>
 }
 
 #[cfg(test)]
-mod tests {
-    use pilotlight_input::Time;
-
-    use super::*;
-
-    const MINIMAL: &str = "title = 't'\n[workload]\nkind = 'command'\nargv = ['true']\n";
-
-    fn load(text: &str, asked: &Asked) -> Result<Loaded, String> {
-        let table = read::parse("e.toml", text).unwrap();
-        from_merged(Merged::single("e.toml", table), asked).map_err(|error| error.to_string())
-    }
-
-    fn refused(text: &str) -> String {
-        load(text, &Asked::default()).err().unwrap()
-    }
-
-    #[test]
-    fn a_minimal_experiment_is_read() {
-        let loaded = load(MINIMAL, &Asked::default()).unwrap();
-        let Experiment { repeats, seed, settle, power_sensors, .. } = loaded.experiment;
-        assert_eq!((repeats, seed, String::from(settle).as_str()), (3, 1, "5s"));
-        assert_eq!(power_sensors, schema::PowerSensors::Found);
-        assert_eq!(loaded.workload.name(), "command");
-    }
-
-    #[test]
-    fn the_defaults_of_warm_up_and_baseline_depend_on_the_duration() {
-        let of = |text: &str| load(&format!("{text}\n{MINIMAL}"), &Asked::default()).unwrap().experiment;
-        let (whole, part) = (of(""), of("duration = '30s'"));
-        assert_eq!(
-            (whole.warm_up(), part.warm_up()),
-            (Time(0), Time::parse("2s").unwrap()),
-            "a whole command has no warm-up"
-        );
-        assert_eq!(of("duration = '30s'\nwarm_up = '0s'").warm_up(), Time(0), "the file takes precedence");
-        assert_eq!((part.idle_baseline(true), part.idle_baseline(false)), (Time::parse("5s").unwrap(), Time(0)));
-        let set = of("idle_baseline = '1s'");
-        assert_eq!([set.idle_baseline(true), set.idle_baseline(false)], [Time::parse("1s").unwrap(), Time(0)]);
-        assert_eq!(of("idle_baseline = '0s'").idle_baseline(true), Time(0));
-    }
-
-    #[test]
-    fn errors_name_the_key_and_the_nearest_valid_one() {
-        for (text, expected) in [
-            ("durration = '1s'", "e.toml: durration: unknown field"),
-            ("durration = '1s'", "did you mean `duration`?"),
-            ("duration = 10", "e.toml: duration: 10 is not a time with its unit"),
-            ("duration = '0s'", "e.toml: duration: must be above zero"),
-            ("repeats = 0", "e.toml: repeats: must be at least 1"),
-            ("target = { file = 'x' }", "e.toml: target.size: a file needs its size"),
-            ("target = { file = 'x', size = '1MiB', nothing = true }", "set only one of"),
-            ("precondition = { fill = 2 }", "e.toml: precondition: only a device"),
-            ("stop = { metric = 'x', within = 5 }", "e.toml: stop.within: 5 is not a percentage"),
-            ("stop = { metric = 'x', within = '5%', at_least = 1 }", "e.toml: stop.at_least"),
-            (
-                "stop = { metric = 'x', within = '5%', at_least = 4, at_most = 3 }",
-                "e.toml: stop.at_most: must not be below",
-            ),
-            ("sensor = [{ sensor = 'rappl' }]", "did you mean `rapl`?"),
-            ("sensor = [{ sensor = 'cputime', interval = 5 }]", "5 is not a time"),
-            (
-                "parameter = [{ key = 'depth', values = [1] }]",
-                "e.toml: parameter[0]: `key` is a key of machine or of workload",
-            ),
-            ("parameter = [{ key = 'machine.scheduler' }]", "e.toml: parameter[0]: set a list of values"),
-            ("parameter = [{ kee = 'x' }]", "e.toml: parameter[0].kee: unknown field"),
-            ("parameter = [{ key = 'machine.schedular', values = ['none'] }]", "did you mean `scheduler`?"),
-            ("machine = { profile = 3 }", "e.toml: machine.profile: must be the name"),
-            ("machine = { governer = 'x' }", "did you mean `governor`?"),
-            (
-                "parameter = [{ key = 'machine.scheduler', values = ['none', 'kyber', 'none'] }]",
-                "e.toml: parameter: machine.scheduler has the value none twice",
-            ),
-        ] {
-            let error = refused(&format!("{text}\n{MINIMAL}"));
-            assert!(error.contains(expected), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn duplicate_values_are_refused() {
-        let error = refused(&format!("{MINIMAL}knobs = {{ a = [1, 2, 1], b = ['x'] }}"));
-        assert!(error.contains("e.toml: workload: a has the value 1 twice"), "{error}");
-        assert!(load(&format!("{MINIMAL}knobs = {{ a = [1, 2], b = [1, 2] }}"), &Asked::default()).is_ok());
-    }
-
-    #[test]
-    fn a_parameter_is_equivalent_to_a_list_as_value_of_its_key() {
-        let keys = "[machine]\nprofile = 'p'\ngovernor = 'x'\n[[parameter]]\nkey = 'machine.scheduler'\nvalues = ['none', 'kyber']\n\
-                    [[parameter]]\nkey = 'workload.knobs.a'\nscale = 'log2'\nfrom = 1\nto = 4\n";
-        let loaded = load(&format!("{MINIMAL}{keys}"), &Asked::default()).unwrap();
-        assert_eq!((loaded.vary[0].0.as_str(), loaded.vary[0].1.len()), ("machine.scheduler", 2));
-        let direct = load(&format!("{MINIMAL}knobs = {{ a = [1, 2, 4] }}\n"), &Asked::default()).unwrap();
-        assert_eq!(loaded.workload.knobs(), direct.workload.knobs());
-        assert_eq!((loaded.profile.as_deref(), direct.profile), (Some("p"), None));
-        assert!(loaded.table.contains_key("parameter"), "the table is kept as written");
-        let set = |key: &str, value: &str| Asked { set: vec![(key.into(), value.into())], ..Asked::default() };
-        let asked = load(&format!("{MINIMAL}knobs = {{ a = [1] }}\n"), &set("workload.knobs.a", "[5, 6]")).unwrap();
-        assert_eq!(asked.workload.knobs()[0].1.len(), 2);
-        assert!(load(MINIMAL, &set("title.x", "1")).err().unwrap().starts_with("--set: title.x"));
-    }
-
-    #[test]
-    fn errors_name_the_included_file() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("common.toml"), "[bind]\ncpu = '1'").unwrap();
-        std::fs::write(folder.path().join("e.toml"), format!("include = ['common.toml']\n{MINIMAL}")).unwrap();
-        let error = super::load(&folder.path().join("e.toml"), &Asked::default()).err().unwrap().to_string();
-        assert!(error.contains("common.toml: bind.cpu") && error.contains("did you mean `cpus`?"), "{error}");
-    }
-
-    #[test]
-    fn the_command_line_becomes_part_of_the_experiment() {
-        let asked = Asked {
-            sensors: vec!["modelled".into(), "cputime".into()],
-            seed: Some(7),
-            no_baseline: true,
-            repeats: Some(9),
-            ..Asked::default()
-        };
-        let text = format!("idle_baseline = '5s'\nsensor = [{{ sensor = 'cputime', optional = true }}]\n{MINIMAL}");
-        let experiment = load(&text, &asked).unwrap().experiment;
-        let values = (experiment.seed, experiment.idle_baseline, experiment.repeats);
-        assert_eq!(values, (7, Some(Time(0)), 9));
-        let sensors: Vec<_> = experiment.sensors.iter().map(|spec| (spec.config.name(), spec.optional)).collect();
-        assert_eq!(sensors, [("cputime", false), ("modelled", false)]);
-        let asked = Asked { program: Some("/p/pilotlight".into()), ..Asked::default() };
-        let load_of = "title = 't'\nduration = '1s'\n[workload]\nkind = 'load'\ntarget = '127.0.0.1:4420'\n";
-        assert_eq!(load(load_of, &asked).unwrap().experiment.workload["program"].as_str(), Some("/p/pilotlight"));
-        assert!(load(MINIMAL, &asked).err().unwrap().contains("--program"));
-        let unknown = Asked { sensors: vec!["raple".into()], ..Asked::default() };
-        assert!(load(MINIMAL, &unknown).err().unwrap().contains("did you mean rapl?"));
-    }
-
-    #[test]
-    fn an_experiment_is_equal_after_a_round_trip() {
-        let text = format!(
-            "warm_up = '500ms'\nduration = '2s'\nsensor = [{{ sensor = 'rapl', interval = '5ms', optional = true }}]\n\
-             stop = {{ metric = 'iops', within = '5%' }}\n{MINIMAL}"
-        );
-        let loaded = load(&text, &Asked::default()).unwrap();
-        let again = toml::to_string(&loaded.experiment).unwrap();
-        assert_eq!(load(&again, &Asked::default()).unwrap().experiment, loaded.experiment);
-    }
-}
+mod tests;

@@ -19,8 +19,9 @@ use pilotlight_sensors::sampler::{Failure, StartError};
 use pilotlight_sensors::{Missing, Roots, Sampler, Usage, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::results::entry::Sensed;
-use crate::run::{Senses, StopFlag};
+use crate::record::Sensed;
+use crate::run::StopFlag;
+use crate::sensor_set::SensorSet;
 pub use summary::{EnergyLine, Line, Summary};
 
 /// Polling interval of a wait.
@@ -128,13 +129,13 @@ pub struct Round {
 /// If it stops early. The command has ended then.
 pub fn measure(
     options: &Options,
-    senses: &Senses,
+    sensors: &SensorSet,
     roots: &Roots,
     (settings_changed, cgroup): (bool, Option<&Path>),
     stop: &StopFlag,
     watch: &mut dyn FnMut(Event),
 ) -> Result<Vec<Round>, Error> {
-    let mut measuring = Measuring { options, senses, roots, cgroup, stop, watch };
+    let mut measuring = Measuring { options, sensors, roots, cgroup, stop, watch };
     if settings_changed {
         measuring.settle()?;
     }
@@ -149,7 +150,7 @@ pub fn measure(
 
 struct Measuring<'a> {
     options: &'a Options,
-    senses: &'a Senses,
+    sensors: &'a SensorSet,
     roots: &'a Roots,
     cgroup: Option<&'a Path>,
     stop: &'a StopFlag,
@@ -161,7 +162,7 @@ impl Measuring<'_> {
     fn round(&mut self, number: u32, first: bool) -> Result<Round, Error> {
         let idle = if self.options.idle_ns > 0 { Some(self.idle(first)?) } else { None };
         (self.watch)(Event::Run(number));
-        let sampler = Sampler::start(self.senses.open(self.roots)?)?;
+        let sampler = Sampler::start(self.sensors.open(self.roots)?)?;
         let (status, usage, window) = self.command(|| sampler.failure())?;
         let span = spanned(sampler, window)?;
         self.check(status, number)?;
@@ -173,7 +174,7 @@ impl Measuring<'_> {
             self.settle()?;
         }
         (self.watch)(Event::Baseline(self.options.idle_ns as f64 / 1e9));
-        let sampler = Sampler::start(self.senses.open_idle(self.roots)?)?;
+        let sampler = Sampler::start(self.sensors.open_idle(self.roots)?)?;
         let from_ns = now_ns();
         self.rest(self.options.idle_ns)?;
         spanned(sampler, Window { from_ns, to_ns: now_ns() })

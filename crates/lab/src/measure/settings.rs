@@ -3,7 +3,7 @@
 use pilotlight_actuators::Machine;
 use pilotlight_actuators::machine::Text;
 
-use crate::run::machine::machine;
+use crate::experiment::machine::machine;
 use pilotlight_input::ReadError;
 use pilotlight_workloads::{Point, Value};
 

@@ -6,11 +6,11 @@ use pilotlight_sensors::{Missing, Origin};
 use serde::Serialize;
 
 use super::{Options, Round, Span, title};
-use crate::metrics::power::{self, Group, Taken};
+use crate::metrics::power::{self, Group, PowerDomains};
 use crate::metrics::{self, Metric};
-use crate::results::entry::DomainEnergy;
+use crate::record::DomainEnergy;
 use crate::results::summary::Spread;
-use crate::run::Senses;
+use crate::sensor_set::SensorSet;
 
 /// Statistics over the runs of a command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -74,8 +74,8 @@ pub struct EnergyLine {
 impl Summary {
     /// The statistics of these runs.
     #[must_use]
-    pub fn of(options: &Options, senses: &Senses, rounds: &[Round]) -> Self {
-        let has_measured_power = senses.has_measured_power();
+    pub fn of(options: &Options, sensors: &SensorSet, rounds: &[Round]) -> Self {
+        let has_measured_power = sensors.has_measured_power();
         Self {
             command: title(&options.argv),
             runs: rounds.len(),
@@ -83,8 +83,8 @@ impl Summary {
             lines: lines(rounds),
             energy: energy(rounds),
             idle_baseline: !rounds.is_empty() && rounds.iter().all(|round| round.idle.is_some()),
-            missing: senses.survey.clone(),
-            unused: senses.unused.clone(),
+            missing: sensors.survey.clone(),
+            unused: sensors.unused.clone(),
             has_measured_power,
         }
     }
@@ -139,14 +139,14 @@ fn energy(rounds: &[Round]) -> Vec<EnergyLine> {
         let modelled = domain.origin != Origin::Measured;
         line(&domain.name, &domain.part.to_string(), modelled, rounds, uj)
     };
-    let taken = Taken::of(domains, None);
+    let power_domains = PowerDomains::of(domains, None);
     let of_group = |group: Group| {
-        let names = taken.names(group);
+        let names = power_domains.names(group);
         if names.len() < 2 {
             return None;
         }
         let modelled = domains.iter().any(|domain| domain.origin != Origin::Measured && names.contains(&domain.name));
-        let uj = |span: &Span| power::join(&span.sensed, &taken, group).map(|joined| joined.uj);
+        let uj = |span: &Span| power::join(&span.sensed, &power_domains, group).map(|joined| joined.uj);
         Some(line(group.name(), &names.join(" + "), modelled, rounds, uj))
     };
     domains.iter().map(of_domain).chain(Group::ALL.into_iter().filter_map(of_group)).collect()

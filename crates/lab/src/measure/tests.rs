@@ -6,7 +6,7 @@ use pilotlight_sensors::{Config, Counts, Domain, Kind, Origin, Part, Recording, 
 
 use super::*;
 use crate::experiment::schema::SensorSpec;
-use crate::results::entry::DomainEnergy;
+use crate::record::DomainEnergy;
 
 const S: u64 = 1_000_000_000;
 
@@ -15,62 +15,60 @@ fn options(script: &str) -> Options {
     Options { argv, repeats: 3, ..Options::default() }
 }
 
-fn measured(options: &Options, senses: &Senses, stop: &StopFlag) -> (Result<Vec<Round>, Error>, Vec<Event>) {
+fn measured(options: &Options, sensors: &SensorSet, stop: &StopFlag) -> (Result<Vec<Round>, Error>, Vec<Event>) {
     let mut events = Vec::new();
-    let rounds = measure(options, senses, &Roots::default(), (false, None), stop, &mut |event| events.push(event));
+    let rounds = measure(options, sensors, &Roots::default(), (false, None), stop, &mut |event| events.push(event));
     (rounds, events)
 }
 
 /// A sensor of 25 W with a new value every second.
-fn meter(folder: &Path) -> Senses {
+fn meter(folder: &Path) -> SensorSet {
     let file = folder.join("watts");
     std::fs::write(&file, "25").unwrap();
     let text = format!("name = 'meter'\nfrom = {{ file = '{}' }}\nunit = 'W'\npart = 'system'", file.display());
     let config = Config::Command(toml::from_str(&text).unwrap());
-    Senses::of(&[SensorSpec { config, interval: None, optional: false }], false, &Roots::default()).unwrap()
+    SensorSet::of(&[SensorSpec { config, interval: None, optional: false }], false, &Roots::default()).unwrap()
 }
 
 #[test]
 fn every_run_is_measured_and_waits_precede_idle_baselines() {
     let options = Options { warmup: 1, idle_ns: 1, settle_ns: 1, ..options("exit 0") };
-    let (rounds, events) = measured(&options, &Senses::default(), &StopFlag::default());
+    let (rounds, events) = measured(&options, &SensorSet::default(), &StopFlag::default());
     let rounds = rounds.unwrap();
     assert_eq!(rounds.len(), 3);
     assert!(rounds.iter().all(|round| round.success && round.usage.page_faults > 0 && round.idle.is_some()));
     let (settling, idle) = (Event::Settling(1e-9), Event::Baseline(1e-9));
     let expected = [Event::Warmup(1), settling, idle, Event::Run(1), settling, idle, Event::Run(2), settling, idle];
     assert_eq!(events[..9], expected);
-    let (_, events) = measured(&Options { warmup: 0, ..options }, &Senses::default(), &StopFlag::default());
+    let (_, events) = measured(&Options { warmup: 0, ..options }, &SensorSet::default(), &StopFlag::default());
     assert_eq!(events[..3], [idle, Event::Run(1), settling], "no wait before the first run");
 }
 
 #[test]
 fn changed_settings_settle_before_the_first_run() {
     let (options, mut events) = (Options { settle_ns: 1, repeats: 1, ..options("exit 0") }, Vec::new());
-    let (senses, stop, roots) = (Senses::default(), StopFlag::default(), Roots::default());
-    measure(&options, &senses, &roots, (true, None), &stop, &mut |event| events.push(event)).unwrap();
+    let (sensors, stop, roots) = (SensorSet::default(), StopFlag::default(), Roots::default());
+    measure(&options, &sensors, &roots, (true, None), &stop, &mut |event| events.push(event)).unwrap();
     assert_eq!(events, [Event::Settling(1e-9), Event::Run(1)]);
 }
 
 #[test]
 fn a_failed_command_is_an_error_unless_failures_are_ignored() {
     let failing = options("exit 7");
-    let (rounds, events) = measured(&failing, &Senses::default(), &StopFlag::default());
+    let (rounds, events) = measured(&failing, &SensorSet::default(), &StopFlag::default());
     let error = rounds.unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "run 1 of 3 failed: sh -c 'exit 7' exited with status 7; --ignore-failure includes failed runs"
-    );
+    assert_eq!(error, "run 1 of 3 failed: sh -c 'exit 7' exited with status 7; --ignore-failure includes failed runs");
     assert_eq!(events.len(), 1, "no run follows");
-    let killed = measured(&options("kill -9 $$"), &Senses::default(), &StopFlag::default()).0.unwrap_err().to_string();
+    let killed =
+        measured(&options("kill -9 $$"), &SensorSet::default(), &StopFlag::default()).0.unwrap_err().to_string();
     assert!(killed.contains("was killed by signal 9"), "{killed}");
     let ignored = Options { ignore_failure: true, ..failing };
-    let (rounds, _) = measured(&ignored, &Senses::default(), &StopFlag::default());
+    let (rounds, _) = measured(&ignored, &SensorSet::default(), &StopFlag::default());
     let rounds = rounds.unwrap();
     assert!(rounds.len() == 3 && rounds.iter().all(|round| !round.success));
-    assert_eq!(Summary::of(&ignored, &Senses::default(), &rounds).failed, 3);
+    assert_eq!(Summary::of(&ignored, &SensorSet::default(), &rounds).failed, 3);
     let absent = Options { argv: vec!["no-such-program-here".into()], ..ignored };
-    let error = measured(&absent, &Senses::default(), &StopFlag::default()).0.unwrap_err().to_string();
+    let error = measured(&absent, &SensorSet::default(), &StopFlag::default()).0.unwrap_err().to_string();
     assert!(error.starts_with("cannot start no-such-program-here"), "{error}");
 }
 
@@ -91,7 +89,7 @@ fn a_signal_ends_the_command_and_the_measurement() {
                 std::thread::yield_now();
             }
         });
-        let (rounds, _) = measured(&options, &Senses::default(), &stop);
+        let (rounds, _) = measured(&options, &SensorSet::default(), &stop);
         assert!(matches!(rounds, Err(Error::Stopped(15))), "{rounds:?}");
         waiting.join().unwrap()
     });
@@ -104,17 +102,17 @@ fn a_run_interrupted_by_a_signal_is_not_a_result() {
     let stop = StopFlag::default();
     stop.set(2);
     let options = Options { repeats: 1, ignore_failure: true, ..options("kill -2 $$") };
-    let (rounds, _) = measured(&options, &Senses::default(), &stop);
+    let (rounds, _) = measured(&options, &SensorSet::default(), &stop);
     assert!(matches!(rounds, Err(Error::Stopped(2))), "{rounds:?}");
 }
 
 #[test]
 fn a_run_shorter_than_three_updates_has_no_energy() {
     let folder = tempfile::tempdir().unwrap();
-    let senses = meter(folder.path());
+    let sensors = meter(folder.path());
     let options = Options { repeats: 1, ..options("exit 0") };
-    let rounds = measured(&options, &senses, &StopFlag::default()).0.unwrap();
-    let summary = Summary::of(&options, &senses, &rounds);
+    let rounds = measured(&options, &sensors, &StopFlag::default()).0.unwrap();
+    let summary = Summary::of(&options, &sensors, &rounds);
     let [line] = &summary.energy[..] else { panic!("{summary:?}") };
     assert_eq!((&line.energy_j, &line.power_w, line.name.as_str()), (&None, &None, "meter/meter"));
     let why = line.missing.as_deref().unwrap();
@@ -186,7 +184,7 @@ fn values_match_a_manual_calculation() {
         round(4, [84, 40, 20], Some([10, 5, 2])),
         round(5, [110, 50, 25], Some([9, 5, 2])),
     ];
-    let summary = Summary::of(&options("x"), &Senses::default(), &rounds);
+    let summary = Summary::of(&options("x"), &SensorSet::default(), &rounds);
     let line = |name: &str| summary.energy.iter().find(|line| line.name == name).unwrap();
     let check = |spread: &Option<crate::results::summary::Spread>, values: [f64; 3]| {
         let spread = spread.as_ref().unwrap();
@@ -213,7 +211,7 @@ fn values_match_a_manual_calculation() {
 fn missing_values_of_some_runs_are_reported() {
     let mut rounds = vec![round(2, [40, 20, 10], None), round(2, [42, 20, 10], None)];
     rounds[1].run.sensed.energies[0].uj = Err("a gap of 3 s".into());
-    let summary = Summary::of(&options("x"), &Senses::default(), &rounds);
+    let summary = Summary::of(&options("x"), &SensorSet::default(), &rounds);
     let line = &summary.energy[0];
     assert_eq!(line.energy_j.as_ref().unwrap().values, [40.0]);
     assert_eq!(line.missing.as_deref(), Some("1 of 2 runs: a gap of 3 s"));
@@ -227,9 +225,11 @@ fn text_has_units_and_significant_digits() {
         round(2, [42, 20, 10], Some([10, 5, 2])),
         round(2, [41, 20, 10], Some([9, 5, 2])),
     ];
-    let senses =
-        Senses { domains: vec![("rapl".into(), Domain::power("package-0", Part::Package(0)))], ..Senses::default() };
-    let mut summary = Summary::of(&options("x"), &senses, &rounds);
+    let sensors = SensorSet {
+        domains: vec![("rapl".into(), Domain::power("package-0", Part::Package(0)))],
+        ..SensorSet::default()
+    };
+    let mut summary = Summary::of(&options("x"), &sensors, &rounds);
     summary.lines.truncate(2);
     summary.lines[0].spread = crate::results::summary::Spread::of(&[2.001, 2.002, 2.003]).unwrap();
     let expected = "
@@ -254,24 +254,24 @@ above idle: each run minus its idle baseline
 #[test]
 fn without_a_power_sensor_the_text_names_remedies() {
     let missing = Missing::new("rapl", pilotlight_sensors::Why::Absent, "no powercap", "modprobe intel_rapl_msr");
-    let senses = Senses { survey: vec![missing], ..Senses::default() };
+    let sensors = SensorSet { survey: vec![missing], ..SensorSet::default() };
     let options = Options { repeats: 1, ..options("exit 0") };
-    let rounds = measured(&options, &senses, &StopFlag::default()).0.unwrap();
-    let text = text::render(&Summary::of(&options, &senses, &rounds), false);
+    let rounds = measured(&options, &sensors, &StopFlag::default()).0.unwrap();
+    let text = text::render(&Summary::of(&options, &sensors, &rounds), false);
     assert!(
         text.contains("No power is measured") && text.contains("rapl: no powercap; modprobe intel_rapl_msr"),
         "{text}"
     );
     assert!(text.contains("CPU time, user") && text.contains("a single run has no interval"), "{text}");
-    let senses = Senses { unused: vec!["rapl".into()], ..senses };
-    let text = text::render(&Summary::of(&options, &senses, &rounds), false);
+    let sensors = SensorSet { unused: vec!["rapl".into()], ..sensors };
+    let text = text::render(&Summary::of(&options, &sensors, &rounds), false);
     assert!(text.contains("add --sensor rapl") && !text.contains("can be read"), "{text}");
 }
 
 #[test]
 fn a_small_difference_has_the_unit_of_its_interval() {
     let rounds = [round(2, [40, 20, 10], Some([20, 5, 2])), round(2, [42, 20, 10], Some([20, 5, 2]))];
-    let text = text::render(&Summary::of(&options("x"), &Senses::default(), &rounds), false);
+    let text = text::render(&Summary::of(&options("x"), &SensorSet::default(), &rounds), false);
     // 0 and 1 W above idle: 0.5 W with an interval of 12.7 * 0.5 W
     assert!(text.contains(" 0.5 W ± 6.4 W"), "{text}");
 }

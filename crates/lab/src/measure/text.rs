@@ -44,11 +44,8 @@ fn notes(summary: &Summary) -> String {
         }
     }
     if summary.runs > 1 {
-        let _ = writeln!(
-            text,
-            "mean ± half-width of the 95 % interval of {} runs (Student's t), and range",
-            summary.runs
-        );
+        let _ =
+            writeln!(text, "mean ± half-width of the 95 % interval of {} runs (Student's t), and range", summary.runs);
     } else {
         text += "a single run has no interval: set --repeats 3 or more\n";
     }
@@ -56,14 +53,14 @@ fn notes(summary: &Summary) -> String {
         text += "above idle: each run minus its idle baseline\n";
     }
     if !summary.unused.is_empty() {
-        let _ = writeln!(text, "\nNo watts are measured: not asked for with --sensor: {}", summary.unused.join(" --sensor "));
+        let _ = writeln!(text, "\nNo power is measured: add --sensor {}", summary.unused.join(" --sensor "));
     } else if !summary.has_measured_power {
-        text += "\nNo power sensor can be read on this machine, so no watts are measured. What would help:\n";
+        text += "\nNo power is measured: no power sensor of this machine can be read. Remedies:\n";
         for missing in &summary.missing {
             let _ = writeln!(text, "  {missing}");
         }
         if !summary.energy.iter().any(|line| line.modelled) {
-            text += "With --sensor modelled there are watts of a model, labelled so.\n";
+            text += "--sensor modelled adds power from a model, labelled as modelled.\n";
         }
     }
     text

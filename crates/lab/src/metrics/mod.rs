@@ -4,17 +4,16 @@
 //! modelled metrics contain the model: `cpu_modelled_generic_power_w`, `io_per_j_cpu_modelled_generic`.
 
 pub mod efficiency;
-pub mod observed;
 pub mod power;
 pub mod scope;
 mod system;
 
-use crate::results::entry::{Baseline, Run, Sensed};
+use crate::record::{Baseline, Run, Sensed};
 use crate::study::count;
 use pilotlight_results::metric;
 use pilotlight_workloads::latency;
 use pilotlight_workloads::record::{Class, Latency, Record, What};
-use power::Taken;
+use power::PowerDomains;
 use scope::Scope;
 
 /// A metric.
@@ -43,7 +42,7 @@ impl Metric {
 
 /// All metrics of a run. `baseline` is the idle machine at the same settings.
 #[must_use]
-pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metric> {
+pub fn of_run(run: &Run, power_domains: &PowerDomains, baseline: Option<&Baseline>) -> Vec<Metric> {
     let mut metrics = Vec::new();
     let families = families(&run.record);
     for family in &families {
@@ -52,7 +51,7 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
     for class in run.record.classes.iter().filter(|class| class.took_place()) {
         metrics.extend(of_class(class));
     }
-    let scopes = scope::scopes(&run.sensed, taken, run.window.length_ns(), baseline);
+    let scopes = scope::scopes(&run.sensed, power_domains, run.window.length_ns(), baseline);
     for scope in &scopes {
         metrics.extend(scope.metrics());
         families.iter().for_each(|family| metrics.extend(family.efficiency(scope)));

@@ -9,7 +9,7 @@ use pilotlight_sensors::energy::{self, Share};
 use pilotlight_sensors::{Origin, Part};
 use serde::{Deserialize, Serialize};
 
-use crate::results::entry::{DomainEnergy, Sensed};
+use crate::record::{DomainEnergy, Sensed};
 
 /// Groups of domains (thesis, section 4.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ impl Group {
 
 /// The selected domains of each group, as `SENSOR/DOMAIN`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
+pub struct PowerDomains {
     /// SSD.
     pub ssd: Vec<String>,
     /// CPU.
@@ -60,7 +60,7 @@ pub struct Taken {
     pub system: Vec<String>,
 }
 
-impl Taken {
+impl PowerDomains {
     /// Selects from these domains. `drive` is the drive of the target: if its power is known, other drives are ignored.
     #[must_use]
     pub fn of(domains: &[DomainEnergy], drive: Option<&str>) -> Self {
@@ -100,14 +100,14 @@ fn choose(group: Group, domains: &[DomainEnergy], drive: Option<&str>) -> Vec<us
 
 /// Energy of a group over a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joined {
+pub struct GroupEnergy {
     /// In microjoules.
     pub uj: i64,
     /// The profiles of modelled parts; empty if all is measured.
     pub profiles: Vec<String>,
 }
 
-impl Joined {
+impl GroupEnergy {
     /// The sum of two disjoint groups.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
@@ -122,8 +122,8 @@ impl Joined {
 ///
 /// # Errors
 /// If no domain is selected or a sensor failed.
-pub fn join(sensed: &Sensed, taken: &Taken, group: Group) -> Result<Joined, String> {
-    let names = taken.names(group);
+pub fn join(sensed: &Sensed, power_domains: &PowerDomains, group: Group) -> Result<GroupEnergy, String> {
+    let names = power_domains.names(group);
     if names.is_empty() {
         return Err(format!("no sensor reads the power of the {}", group.name()));
     }
@@ -140,7 +140,7 @@ pub fn join(sensed: &Sensed, taken: &Taken, group: Group) -> Result<Joined, Stri
     profiles.sort();
     profiles.dedup();
     let uj = energy::sum(&shares).map_err(|overlap| overlap.to_string())?;
-    Ok(Joined { uj, profiles })
+    Ok(GroupEnergy { uj, profiles })
 }
 
 #[cfg(test)]
@@ -169,39 +169,41 @@ mod tests {
             domain("ipmi/system", Part::System),
             modelled("modelled/cpu", Part::Cpu),
         ];
-        let taken = Taken::of(&domains, None);
-        assert_eq!(taken.cpu, ["rapl/package-0", "rapl/dram-0", "rapl/package-1"]);
-        assert_eq!(taken.system, ["ipmi/system"]);
-        assert_eq!(taken.ssd, [""; 0]);
+        let power_domains = PowerDomains::of(&domains, None);
+        assert_eq!(power_domains.cpu, ["rapl/package-0", "rapl/dram-0", "rapl/package-1"]);
+        assert_eq!(power_domains.system, ["ipmi/system"]);
+        assert_eq!(power_domains.ssd, [""; 0]);
         let sensed = Sensed { energies: domains.to_vec(), ..Sensed::default() };
-        assert_eq!(join(&sensed, &taken, Group::Cpu), Ok(Joined { uj: 3_000_000, profiles: vec![] }));
-        assert!(join(&sensed, &taken, Group::Ssd).unwrap_err().contains("no sensor reads the power of the ssd"));
+        assert_eq!(join(&sensed, &power_domains, Group::Cpu), Ok(GroupEnergy { uj: 3_000_000, profiles: vec![] }));
+        assert!(
+            join(&sensed, &power_domains, Group::Ssd).unwrap_err().contains("no sensor reads the power of the ssd")
+        );
     }
 
     #[test]
     fn cores_replace_a_missing_package_and_a_model_is_the_last_choice() {
         let domains = [domain("rapl/core", Part::Core(0)), domain("rapl/uncore", Part::Uncore(0))];
-        assert_eq!(Taken::of(&domains, None).cpu, ["rapl/core", "rapl/uncore"]);
+        assert_eq!(PowerDomains::of(&domains, None).cpu, ["rapl/core", "rapl/uncore"]);
         let only = [modelled("modelled/cpu", Part::Cpu)];
-        let taken = Taken::of(&only, None);
+        let power_domains = PowerDomains::of(&only, None);
         let sensed = Sensed { energies: only.to_vec(), ..Sensed::default() };
-        assert_eq!(join(&sensed, &taken, Group::Cpu).unwrap().profiles, ["generic"]);
+        assert_eq!(join(&sensed, &power_domains, Group::Cpu).unwrap().profiles, ["generic"]);
     }
 
     #[test]
     fn only_the_drive_of_the_target_counts() {
         let domains = [domain("a", Part::Drive("nvme0".into())), domain("b", Part::Drive("nvme1".into()))];
-        assert_eq!(Taken::of(&domains, Some("nvme1")).ssd, ["b"]);
-        assert_eq!(Taken::of(&domains, Some("sda")).ssd, ["a", "b"], "its power is unknown");
-        assert_eq!(Taken::of(&domains, None).ssd, ["a", "b"]);
+        assert_eq!(PowerDomains::of(&domains, Some("nvme1")).ssd, ["b"]);
+        assert_eq!(PowerDomains::of(&domains, Some("sda")).ssd, ["a", "b"], "its power is unknown");
+        assert_eq!(PowerDomains::of(&domains, None).ssd, ["a", "b"]);
     }
 
     #[test]
     fn a_failed_sensor_gives_no_sum() {
         let failed = DomainEnergy { uj: Err("no samples".into()), ..domain("ipmi/system", Part::System) };
         let sensed = Sensed { energies: vec![failed.clone()], ..Sensed::default() };
-        let taken = Taken::of(&[failed], None);
-        assert_eq!(join(&sensed, &taken, Group::System), Err("ipmi/system: no samples".into()));
+        let power_domains = PowerDomains::of(&[failed], None);
+        assert_eq!(join(&sensed, &power_domains, Group::System), Err("ipmi/system: no samples".into()));
     }
 
     fn any_part() -> impl Strategy<Value = Part> {

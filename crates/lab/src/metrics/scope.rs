@@ -2,9 +2,9 @@
 
 use pilotlight_sensors::Origin;
 
-use super::power::{self, Group, Joined, Taken};
+use super::power::{self, Group, GroupEnergy, PowerDomains};
 use super::{Metric, tidy};
-use crate::results::entry::{Baseline, Sensed};
+use crate::record::{Baseline, Sensed};
 
 /// A scope of energy.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,18 +30,23 @@ const SCOPES: [(&str, &[Group]); 4] = [
 
 /// All scopes; those above idle only with a baseline.
 #[must_use]
-pub fn scopes(sensed: &Sensed, taken: &Taken, window_ns: u64, baseline: Option<&Baseline>) -> Vec<Scope> {
+pub fn scopes(
+    sensed: &Sensed,
+    power_domains: &PowerDomains,
+    window_ns: u64,
+    baseline: Option<&Baseline>,
+) -> Vec<Scope> {
     let one = |(name, groups): (&'static str, &[Group])| {
-        let all = joined(sensed, taken, groups).map(|joined| joined.uj as f64);
+        let all = joined(sensed, power_domains, groups).map(|joined| joined.uj as f64);
         let scope = |above_idle, uj: Result<f64, String>| Scope {
             name,
             above_idle,
-            profiles: profiles(sensed, taken, groups),
+            profiles: profiles(sensed, power_domains, groups),
             joules: uj.clone().map(|uj| uj / 1e6),
             watts: uj.map(|uj| uj * 1e3 / window_ns.max(1) as f64),
         };
         let above = baseline.map(|baseline| {
-            let idle_uw = idle_uw(baseline, taken, groups).map_err(|why| format!("idle baseline: {why}"));
+            let idle_uw = idle_uw(baseline, power_domains, groups).map_err(|why| format!("idle baseline: {why}"));
             scope(true, all.clone().and_then(|uj| Ok(uj - idle_uw? * window_ns as f64 / 1e9)))
         });
         [Some(scope(false, all)), above].into_iter().flatten()
@@ -49,22 +54,22 @@ pub fn scopes(sensed: &Sensed, taken: &Taken, window_ns: u64, baseline: Option<&
     SCOPES.into_iter().flat_map(one).collect()
 }
 
-fn joined(sensed: &Sensed, taken: &Taken, groups: &[Group]) -> Result<Joined, String> {
-    let mut sum = Joined { uj: 0, profiles: Vec::new() };
+fn joined(sensed: &Sensed, power_domains: &PowerDomains, groups: &[Group]) -> Result<GroupEnergy, String> {
+    let mut sum = GroupEnergy { uj: 0, profiles: Vec::new() };
     for group in groups {
-        sum = sum.and(&power::join(sensed, taken, *group)?);
+        sum = sum.and(&power::join(sensed, power_domains, *group)?);
     }
     Ok(sum)
 }
 
-fn idle_uw(baseline: &Baseline, taken: &Taken, groups: &[Group]) -> Result<f64, String> {
-    let uj = joined(&baseline.sensed, taken, groups)?.uj;
+fn idle_uw(baseline: &Baseline, power_domains: &PowerDomains, groups: &[Group]) -> Result<f64, String> {
+    let uj = joined(&baseline.sensed, power_domains, groups)?.uj;
     Ok(uj as f64 * 1e9 / baseline.window.length_ns().max(1) as f64)
 }
 
 /// The profiles of the selected domains, also of those with unknown energy, so that keys are stable.
-fn profiles(sensed: &Sensed, taken: &Taken, groups: &[Group]) -> Vec<String> {
-    let names: Vec<&String> = groups.iter().flat_map(|group| taken.names(*group)).collect();
+fn profiles(sensed: &Sensed, power_domains: &PowerDomains, groups: &[Group]) -> Vec<String> {
+    let names: Vec<&String> = groups.iter().flat_map(|group| power_domains.names(*group)).collect();
     let of_model = sensed.energies.iter().filter(|domain| names.contains(&&domain.name)).filter_map(|domain| {
         if let Origin::Modelled { profile } = &domain.origin { Some(profile.clone()) } else { None }
     });
@@ -145,7 +150,7 @@ pub fn shares(scopes: &[Scope]) -> Vec<Metric> {
 /// Power and energy of every domain.
 #[must_use]
 pub fn domains(sensed: &Sensed, window_ns: u64) -> Vec<Metric> {
-    let one = |domain: &crate::results::entry::DomainEnergy| {
+    let one = |domain: &crate::record::DomainEnergy| {
         let (name, modelled) = (tidy(&domain.name), domain.origin != Origin::Measured);
         let uj = domain.uj.clone().map(|uj| uj as f64);
         let words = format!("{} ({})", domain.name, domain.part);

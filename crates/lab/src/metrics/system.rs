@@ -1,7 +1,7 @@
 //! Metrics of the machine: CPU time, frequency, load, context switches, interrupts, and the cost of sampling.
 
 use super::Metric;
-use crate::results::entry::Sensed;
+use crate::record::Sensed;
 
 /// Metrics of the sensors that were read, also per operation if the rate is known.
 pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Metric> {

@@ -8,8 +8,8 @@ use pilotlight_sensors::{Origin, Part};
 use super::*;
 use crate::plan::Key;
 use crate::plan::Plan;
+use crate::record::{DomainEnergy, Entry, Sensed};
 use crate::results::Results;
-use crate::results::entry::{DomainEnergy, Entry, Sensed};
 use crate::results::journal::Finished;
 use crate::results::summary::Spread;
 use pilotlight_workloads::Point;
@@ -65,8 +65,8 @@ fn baseline() -> Baseline {
     Baseline { setting: Point::new(), round: 0, window, sensed: Sensed { energies, ..Sensed::default() } }
 }
 
-fn taken(run: &Run) -> Taken {
-    Taken::of(&run.sensed.energies, None)
+fn power_domains(run: &Run) -> PowerDomains {
+    PowerDomains::of(&run.sensed.energies, None)
 }
 
 #[track_caller]
@@ -79,7 +79,7 @@ fn check(metrics: &[Metric], key: &str, expected: f64) {
 #[test]
 fn metrics_match_a_manual_calculation() {
     let run = run();
-    let metrics = of_run(&run, &taken(&run), Some(&baseline()));
+    let metrics = of_run(&run, &power_domains(&run), Some(&baseline()));
     for (key, expected) in [
         ("iops", 100_000.0),
         ("bytes_per_s", 409_600_000.0),
@@ -121,7 +121,7 @@ fn metrics_match_a_manual_calculation() {
 fn keys_are_unique() {
     let run = run();
     let mut keys: Vec<String> =
-        of_run(&run, &taken(&run), Some(&baseline())).into_iter().map(|metric| metric.key).collect();
+        of_run(&run, &power_domains(&run), Some(&baseline())).into_iter().map(|metric| metric.key).collect();
     keys.sort();
     let before = keys.len();
     keys.dedup();
@@ -132,7 +132,7 @@ fn keys_are_unique() {
 fn without_sensors_metrics_have_reasons_in_place_of_values() {
     let mut run = run();
     run.sensed.energies.clear();
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     let value = |key: &str| metrics.iter().find(|metric| metric.key == key).map(|metric| metric.value.clone());
     assert!(value("ssd_power_w").unwrap().unwrap_err().contains("no sensor"));
     assert!(value("io_per_j_system").unwrap().is_err());
@@ -144,7 +144,7 @@ fn keys_and_titles_of_modelled_metrics_contain_the_model() {
     let mut run = run();
     let origin = Origin::Modelled { profile: "generic".into() };
     run.sensed.energies = vec![DomainEnergy { origin, ..domain("modelled/cpu", Part::Cpu, 80) }];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "cpu_modelled_generic_power_w", 40.0);
     check(&metrics, "io_per_j_cpu_modelled_generic", 2_500.0);
     let power = metrics.iter().find(|metric| metric.key == "cpu_modelled_generic_power_w").unwrap();
@@ -159,7 +159,7 @@ fn keys_and_titles_of_modelled_metrics_contain_the_model() {
 fn transactions_have_their_own_efficiency() {
     let mut run = run();
     run.record.classes = vec![class(What::Transaction, 2_000, 5_000_000)];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "transaction_per_j_system", 10.0);
     check(&metrics, "transaction_latency_mean_us", 5_000.0);
     assert!(!metrics.iter().any(|metric| metric.key == "iops"));
@@ -170,7 +170,7 @@ fn undeclared_values_are_absent_not_zero() {
     let mut run = run();
     let only_bytes = Class { operations: None, latency: Latency::default(), ..class(What::Read, 1_000, 1) };
     run.record.classes = vec![only_bytes.clone()];
-    let metrics = of_run(&run, &taken(&run), Some(&baseline()));
+    let metrics = of_run(&run, &power_domains(&run), Some(&baseline()));
     for (key, expected) in [
         ("bytes_per_s", 2_048_000.0),
         ("read_bytes_per_s", 2_048_000.0),
@@ -188,10 +188,10 @@ fn undeclared_values_are_absent_not_zero() {
     assert_eq!(found, [""; 0]);
     // A count of zero is a value; the sum of counted and uncounted classes is not.
     run.record.classes = vec![Class { operations: Some(0), ..only_bytes.clone() }];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     assert_eq!(metrics.iter().find(|metric| metric.key == "iops").unwrap().value, Ok(0.0));
     run.record.classes = vec![class(What::Write, 1_000, 5_000), only_bytes];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "write_iops", 500.0);
     assert!(!metrics.iter().any(|metric| metric.key == "iops"));
 }
@@ -200,7 +200,7 @@ fn undeclared_values_are_absent_not_zero() {
 fn a_latency_needs_no_count() {
     let mut run = run();
     run.record.classes = vec![Class { operations: None, bytes: None, ..class(What::Read, 1_000, 7_000) }];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "latency_mean_us", 7.0);
     check(&metrics, "read_latency_p99_us", 7.0);
     assert!(!metrics.iter().any(|metric| metric.key == "iops"));
@@ -211,7 +211,7 @@ fn only_modelled_metrics_are_labelled_as_modelled() {
     let mut run = run();
     let origin = Origin::Modelled { profile: "generic".into() };
     run.sensed.energies[1] = DomainEnergy { origin, ..domain("modelled/cpu", Part::Cpu, 80) };
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "ssd_power_w", 5.0);
     check(&metrics, "io_per_j_system", 1_000.0);
     check(&metrics, "ssd_cpu_modelled_generic_power_w", 45.0);
@@ -226,7 +226,7 @@ fn cpu_time_refers_to_the_first_family() {
     let mut run = run();
     let operations = class(What::Operation("get".into()), 1_000, 5_000);
     run.record.classes.push(Class { bytes: Some(7), ..operations });
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     // 409.6 MB/s and 100,000 I/Os a second on three quarters of a CPU; not the 3.5 bytes of the operations
     check(&metrics, "bytes_per_cpu_s", 409_600_000.0 / 0.75);
     check(&metrics, "cpu_us_per_operation", 7.5);
@@ -238,7 +238,7 @@ fn every_metric_is_in_the_table() {
     let mut run = run();
     run.record.classes.push(class(What::TransactionKind("new order".into()), 10, 1));
     run.record.classes.push(class(What::Operation("get".into()), 10, 1));
-    for metric in of_run(&run, &taken(&run), Some(&baseline())) {
+    for metric in of_run(&run, &power_domains(&run), Some(&baseline())) {
         let known = metric::find(&metric.key).unwrap_or_else(|| panic!("{} is in no table", metric.key));
         assert_eq!(metric.unit.as_str(), if known.unit == "1" { "" } else { known.unit }, "{}", metric.key);
     }
@@ -255,14 +255,14 @@ fn a_histogram_takes_precedence_over_printed_quantiles() {
     let mut run = run();
     run.record.classes.truncate(1);
     run.record.classes[0].latency.printed = vec![(990_000, 5)];
-    check(&of_run(&run, &taken(&run), None), "latency_p99_us", 100.0);
+    check(&of_run(&run, &power_domains(&run), None), "latency_p99_us", 100.0);
 }
 
 /// Power of a run and of the idle machine in its round, in W, for three rounds.
 const ROUNDS: [(i64, i64); 3] = [(50, 20), (52, 21), (55, 22)];
 
 /// Measurements of one second, and an idle baseline of one second in each round.
-fn finished(rounds: &[(i64, i64)]) -> (Finished, Taken) {
+fn finished(rounds: &[(i64, i64)]) -> (Finished, PowerDomains) {
     let cpu =
         |joules| Sensed { energies: vec![domain("rapl/package-0", Part::Package(0), joules)], ..Sensed::default() };
     let window = Window { from_ns: 0, to_ns: S };
@@ -273,13 +273,13 @@ fn finished(rounds: &[(i64, i64)]) -> (Finished, Taken) {
         finished.add(Entry::Baseline(Box::new(baseline)));
         finished.add(Entry::Run(Box::new(Run { key, window, sensed: cpu(*watts), knobs: Point::new(), ..run() })));
     }
-    (finished, Taken::of(&cpu(0).energies, None))
+    (finished, PowerDomains::of(&cpu(0).energies, None))
 }
 
 fn above_idle(rounds: &[(i64, i64)]) -> Spread {
-    let (finished, taken) = finished(rounds);
+    let (finished, power_domains) = finished(rounds);
     let plan = Plan { points: vec![Point::new()], ..Plan::default() };
-    Results::of(&plan, &finished, &taken, Vec::new()).points[0].values["cpu_power_above_idle_w"].clone()
+    Results::of(&plan, &finished, &power_domains, Vec::new()).points[0].values["cpu_power_above_idle_w"].clone()
 }
 
 /// The differences of each round by hand: 30, 31, 33; mean 94/3; s^2 = 7/3; t(2) = 4.30265.
@@ -304,19 +304,19 @@ fn the_interval_includes_the_variation_of_the_idle_machine() {
 /// first round for all it would be about half.
 #[test]
 fn intervals_above_idle_have_nominal_coverage() {
-    let mut dice = crate::made::Dice::new(7);
+    let mut noise = crate::fixtures::Noise::new(7);
     let trials = 2_000;
     let mut holds = 0;
     for _ in 0..trials {
-        let mut draw = |mean: f64, deviation: f64| (mean + deviation * dice.normal()) * 1e6;
+        let mut draw = |mean: f64, deviation: f64| (mean + deviation * noise.normal()) * 1e6;
         let rounds: Vec<(f64, f64)> = (0..4).map(|_| (draw(50.0, 1.0), draw(20.0, 3.0))).collect();
-        let (mut finished, taken) = finished(&vec![(0, 0); rounds.len()]);
+        let (mut finished, power_domains) = finished(&vec![(0, 0); rounds.len()]);
         for ((run, baseline), (watts, idle)) in finished.runs.values_mut().zip(&mut finished.baselines).zip(&rounds) {
             run.sensed.energies[0].uj = Ok(watts.round() as i64);
             baseline.sensed.energies[0].uj = Ok(idle.round() as i64);
         }
         let plan = Plan { points: vec![Point::new()], ..Plan::default() };
-        let results = Results::of(&plan, &finished, &taken, Vec::new());
+        let results = Results::of(&plan, &finished, &power_domains, Vec::new());
         let spread = &results.points[0].values["cpu_power_above_idle_w"];
         holds += usize::from(spread.low.unwrap() <= 30.0 && spread.high.unwrap() >= 30.0);
     }

@@ -3,8 +3,7 @@
 //! The runner decides step by step, because points fail, rules stop early and runs are resumed; it uses the same [`Settling`]. Without failures
 //! and rules it runs exactly these steps (`crates/lab/tests/run.rs`).
 
-use super::{Key, Plan};
-use crate::results::summary::setting;
+use super::{Key, Plan, setting};
 use pilotlight_workloads::Point;
 
 /// One step.
@@ -114,7 +113,7 @@ mod tests {
     fn planned(text: &str) -> Plan {
         let table = pilotlight_input::file::parse("e.toml", text).unwrap();
         let merged = pilotlight_input::Merged::single("e.toml", table);
-        Plan::new(&crate::experiment::from_merged(merged, &crate::experiment::Asked::default()).unwrap())
+        Plan::new(&crate::experiment::from_merged(merged, &crate::experiment::Overrides::default()).unwrap())
     }
 
     fn summary(plan: &Plan, rounds: u32) -> String {

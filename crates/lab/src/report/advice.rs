@@ -6,12 +6,12 @@ use pilotlight_stats::Estimate;
 
 use super::Read;
 use crate::advise::{Outcome, Question, Row, Work, advise};
-use crate::given::Given;
+use crate::result_set::ResultSet;
 
 pub(super) fn section(read: &Read) -> Option<Section> {
     let experiment = std::fs::read_to_string(read.folder.experiment()).ok().and_then(|text| text.parse().ok());
-    let given = Given { results: read.results.clone(), experiment, ..Given::default() };
-    let advice = advise(&given, &Question::default());
+    let result_set = ResultSet { results: read.results.clone(), experiment, ..ResultSet::default() };
+    let advice = advise(&result_set, &Question::default());
     let mut blocks: Vec<Block> = advice.works.iter().filter_map(table).map(Block::Table).collect();
     if blocks.is_empty() {
         return None;

@@ -4,15 +4,15 @@ use pilotlight_report::table::short;
 use pilotlight_report::{Block, Cell, Column, Section, Table};
 
 use super::Read;
-use crate::given::Given;
+use crate::result_set::ResultSet;
 use crate::study::map::{Map, Question, maps};
-use crate::study::ran::{Row, summary};
+use crate::study::verify::{Row, summary};
 
 pub(super) fn section(read: &Read) -> Option<Section> {
-    let rows = summary(&read.results);
-    let mut blocks: Vec<Block> = (!rows.is_empty()).then(|| Block::Table(ran(&rows))).into_iter().collect();
-    let given = Given { results: read.results.clone(), ..Given::default() };
-    for map in maps(&given, &Question::default()).unwrap_or_default() {
+    let rows = summary(read.results.verdicts());
+    let mut blocks: Vec<Block> = (!rows.is_empty()).then(|| Block::Table(verified(&rows))).into_iter().collect();
+    let result_set = ResultSet { results: read.results.clone(), ..ResultSet::default() };
+    for map in maps(&result_set, &Question::default()).unwrap_or_default() {
         let (wins, stand) = map.winners();
         blocks.push(Block::Table(table(&map)));
         blocks.push(Block::Text(format!(
@@ -24,7 +24,7 @@ pub(super) fn section(read: &Read) -> Option<Section> {
     (!blocks.is_empty()).then(|| Section { title: "Completion mechanisms".into(), blocks })
 }
 
-fn ran(rows: &[Row]) -> Table {
+fn verified(rows: &[Row]) -> Table {
     let headings = [
         "requested",
         "actual",
@@ -36,8 +36,8 @@ fn ran(rows: &[Row]) -> Table {
     let number = |value: Option<f64>| value.map_or(Cell::Nothing, |value| Cell::text(short(value)));
     let row = |row: &Row| {
         vec![
-            Cell::text(row.asked.clone()),
-            Cell::text(row.ran.clone().unwrap_or_else(|| "unknown".into())),
+            Cell::text(row.requested.clone()),
+            Cell::text(row.actual.clone().unwrap_or_else(|| "unknown".into())),
             Cell::text(format!("{} of {}", row.points, row.of)),
             number(row.interrupts_per_io),
             number(row.switches_per_io),

@@ -49,8 +49,9 @@ pub(super) fn sections(bench: &Bench, results: &Results) -> Vec<Section> {
     [charts].into_iter().chain(limit).filter(|section| !section.blocks.is_empty()).collect()
 }
 
-const LIMIT: &str = "Scope the first replication. No schedule that only lets cores sleep takes less energy than the lower bound, and one takes the \
-    upper. Open loops only; lower frequencies are not bounded (crates/sim/src/oracle/mod.rs). The C-1 columns are for the sleep states that the policy has, the deep ones for all states.";
+const LIMIT: &str = "For the first replication. Every schedule of sleeping cores takes at least the energy of the lower bound, and one takes that of \
+    the upper. Open loops only; lower frequencies are not considered (crates/sim/src/oracle/mod.rs). The C-1 columns are for the sleep states of the \
+    policy, the deep ones for all states.";
 
 /// Energy above both minima with the bounds of the oracle, for each configuration that has them.
 #[must_use]

@@ -20,7 +20,7 @@ pub(super) fn sections(results: &Results) -> Vec<Section> {
             drawn(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
         let note = charts.iter().any(|series| series.left_out > 0).then(|| {
             Block::Text(format!(
-                "Scope the other knobs {SERIES} combinations are drawn, spread evenly over all; results.csv has the rest."
+                "Charts show {SERIES} combinations of the other knobs, evenly selected; results.csv has all."
             ))
         });
         let charts = charts.iter().map(|series| Block::Chart(series.chart(knob, values)));

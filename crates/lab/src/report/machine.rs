@@ -18,7 +18,7 @@ pub(super) fn sensors(read: &Read) -> Section {
 }
 
 fn of_group(read: &Read, group: Group) -> String {
-    let names = read.results.taken.names(group);
+    let names = read.results.power_domains.names(group);
     if names.is_empty() {
         return format!("{}: no sensor reads its power.", group.name());
     }
@@ -27,7 +27,7 @@ fn of_group(read: &Read, group: Group) -> String {
 
 /// Domains of power and energy.
 fn domains(read: &Read) -> Table {
-    let with_energy = read.senses.domains.iter().filter(|(_, domain)| crate::metrics::observed::is_energy(domain));
+    let with_energy = read.sensors.domains.iter().filter(|(_, domain)| crate::observed::is_energy(domain));
     let row = |(sensor, domain): &(String, pilotlight_sensors::Domain)| {
         let origin = match &domain.origin {
             Origin::Measured => "measured".to_owned(),
@@ -47,7 +47,9 @@ fn cost(read: &Read) -> Option<String> {
     let percent: Vec<f64> = read.finished.runs.values().map(|run| run.sensed.sampling_cost_ppm as f64 / 1e4).collect();
     let mean = pilotlight_stats::mean::average(&percent)?;
     let max = percent.iter().fold(0.0_f64, |max, value| max.max(*value));
-    Some(format!("Sampling took {mean:.2} % of one CPU (maximum of a measurement: {max:.2} %), which is included in the results."))
+    Some(format!(
+        "Sampling took {mean:.2} % of one CPU (maximum of a measurement: {max:.2} %), which is included in the results."
+    ))
 }
 
 /// Readings, missed readings and maximum lateness over all measurements.

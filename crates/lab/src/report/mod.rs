@@ -16,12 +16,12 @@ use std::path::Path;
 
 use pilotlight_report::{Block, Cell, Column, Kind, Report, Section, Table};
 
+use crate::displayed::{SCOPES, displayed, has};
 use crate::results::environment::Environment;
 use crate::results::journal::Finished;
 use crate::results::summary::{About, PointResult, Results};
 use crate::results::{Folder, FolderError, simulated};
-use crate::run::Senses;
-use crate::shown::{SCOPES, displayed, has};
+use crate::sensor_set::SensorSet;
 use crate::simulated::experiment::Bench;
 use pilotlight_results::values;
 
@@ -36,7 +36,7 @@ pub struct Read {
     /// The machine.
     pub environment: Environment,
     /// The sensors.
-    pub senses: Senses,
+    pub sensors: SensorSet,
     /// The measurements.
     pub finished: Finished,
     /// Charts of the experiment's file, in place of recommendations and charts over knobs.
@@ -50,11 +50,11 @@ impl Read {
     /// If a file is missing or damaged.
     pub fn from(root: &Path) -> Result<Self, FolderError> {
         let folder = Folder::new(root);
-        if let Some(values) = crate::given::committed(&folder)? {
+        if let Some(values) = crate::result_set::committed(&folder)? {
             return Ok(Self {
                 results: simulated::summary(&values),
                 environment: simulated::environment(&values.about),
-                senses: Senses::default(),
+                sensors: SensorSet::default(),
                 finished: Finished::default(),
                 drawn: Vec::new(),
                 folder,
@@ -63,7 +63,7 @@ impl Read {
         Ok(Self {
             results: folder.load(&folder.results())?,
             environment: folder.load(&folder.environment())?,
-            senses: folder.load(&folder.sensors())?,
+            sensors: folder.load(&folder.sensors())?,
             finished: Finished::read(&folder.journal())?,
             drawn: Vec::new(),
             folder,
@@ -78,7 +78,7 @@ impl Read {
         results.notes.extend(notes);
         Self {
             environment: simulated::environment(&numbers.about),
-            senses: Senses::default(),
+            sensors: SensorSet::default(),
             finished: Finished::default(),
             drawn: figure::sections(bench, &results),
             results,
@@ -132,9 +132,7 @@ fn notes(read: &Read) -> Vec<String> {
         notes.push("This run is incomplete: it was interrupted, or measurements failed.".into());
     }
     if results.metrics.iter().any(|about| about.modelled) {
-        notes.push(
-            "Power and efficiency labelled as modelled are from a model, not measured.".into(),
-        );
+        notes.push("Power and efficiency labelled as modelled are from a model, not measured.".into());
     }
     if !results.metrics.iter().any(|about| about.unit == "W" && !about.modelled && has(results, &about.key)) {
         notes.push("No power was measured; see the notes below.".into());
@@ -161,14 +159,15 @@ fn place(point: &pilotlight_workloads::Point, results: &Results) -> String {
 /// The metrics in charts: without those that are zero everywhere, without bytes if all requests have one size, and with energy-delay
 /// products of the widest scope only.
 fn drawn(results: &Results) -> Vec<&About> {
-
     let displayed = displayed(results);
     let rest = |key: &str| ["io_edp_mean_js_", "io_edp_p99_js_"].iter().any(|stem| key.starts_with(stem));
     let widest = SCOPES.iter().find(|scope| {
-        displayed.iter().any(|about| rest(&about.key) && crate::shown::plain(about).ends_with(&format!("_js_{scope}")))
+        displayed
+            .iter()
+            .any(|about| rest(&about.key) && crate::displayed::without_model(about).ends_with(&format!("_js_{scope}")))
     });
     let is_drawn = |about: &&About| {
-        let key = crate::shown::plain(about);
+        let key = crate::displayed::without_model(about);
         let bytes = key.starts_with("bytes_per_") && even(results);
         let nothing = results.points.iter().filter_map(|point| point.values.get(&about.key)).all(|of| of.mean == 0.0);
         let narrow = key.contains("_edp_") && widest.is_some_and(|scope| !key.ends_with(&format!("_js_{scope}")));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::made::{self, Dice, at, knob};
+use crate::fixtures::{self, Noise, at, knob};
 use crate::results::summary::Spread;
 use pilotlight_workloads::Value;
 
@@ -54,7 +54,7 @@ pub(super) fn plain_read() -> Read {
         folder: Folder::new(Path::new("/nowhere")),
         results: results(),
         environment: Environment { host: "h".into(), ..Environment::default() },
-        senses: Senses::default(),
+        sensors: SensorSet::default(),
         finished: Finished::default(),
         drawn: Vec::new(),
     }
@@ -121,12 +121,12 @@ pub(super) fn rich(folder: &Path) -> Read {
         ("io_edp_mean_js_system", "J s"),
         ("io_edp_p99_js_system", "J s"),
     ];
-    let mut dice = Dice::new(1);
-    let given = made::results(&knobs, 3, &metrics, |point| {
+    let mut noise = Noise::new(1);
+    let given = fixtures::results(&knobs, 3, &metrics, |point| {
         let size = pilotlight_input::quantity::storage_bytes(&at(point, "bs")).unwrap() as f64;
         let depth: f64 = at(point, "iodepth").parse().unwrap();
         let polls = if at(point, "ioengine").contains("hipri") { 1.3 } else { 1.0 };
-        let mut noisy = |value: f64| value * (0.03 * dice.normal()).exp();
+        let mut noisy = |value: f64| value * (0.03 * noise.normal()).exp();
         let rate = noisy(3.2e9 / (size + 16_000.0) * (1.0 - 0.7 / depth));
         let (cpu, ssd) = (noisy(45.0 * polls + rate / 3e4), noisy(1.8 + rate * size / 9e8));
         let (system, latency) = (noisy(40.0 + cpu + ssd), depth / rate * 1e6);
@@ -153,15 +153,15 @@ pub(super) fn rich(folder: &Path) -> Read {
         ..given.results
     };
     let folder = Folder::new(folder);
-    let (senses, finished) = sampled(&folder, &results);
+    let (sensors, finished) = sampled(&folder, &results);
     let cpu =
         [("model".to_owned(), "A processor with a long name @ 3.30 GHz, ten cores, hyper-threading off".to_owned())];
     let environment = Environment { host: "made-up".into(), cpu: cpu.into(), ..Environment::default() };
-    Read { folder, results, environment, senses, finished, drawn: Vec::new() }
+    Read { folder, results, environment, sensors, finished, drawn: Vec::new() }
 }
 
 /// Samples of the first two points: power that rises with the load, and bytes read by a drive.
-fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
+fn sampled(folder: &Folder, results: &Results) -> (SensorSet, Finished) {
     use pilotlight_sensors::energy::{Point, Window};
     use pilotlight_sensors::recording::{Marker, Recording, Track};
     use pilotlight_sensors::{Domain, Part, Unit};
@@ -190,20 +190,20 @@ fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
         let samples = folder.samples(&crate::results::folder::name_of(key));
         crate::results::samples::write(&recording, 0, &samples, crate::results::samples::Format::Csv).unwrap();
         let window = Window { from_ns: 1_000 * MS, to_ns: 5_000 * MS };
-        let run = crate::results::entry::Run {
+        let run = crate::record::Run {
             key,
             knobs: of.knobs.clone(),
             began_wall_ns: 0,
             span: Window { from_ns: 0, to_ns: 6_000 * MS },
             window,
             record: pilotlight_workloads::record::Record::default(),
-            sensed: crate::results::entry::Sensed::of(&recording, window),
+            sensed: crate::record::Sensed::of(&recording, window),
             completion: None,
         };
         finished.runs.insert(key, run);
     }
     let domains = vec![("ipmi".to_owned(), domain), ("diskstats".to_owned(), read)];
-    (Senses { domains, ..Senses::default() }, finished)
+    (SensorSet { domains, ..SensorSet::default() }, finished)
 }
 
 /// Long names.
@@ -214,8 +214,8 @@ pub(super) fn long_names() -> Read {
         knob("machine.files./sys/block/nvme0n1", &["1", "2", "3"]),
     ];
     let metrics = [("iops", "1/s"), ("io_per_j_system", "1/J")];
-    let mut dice = Dice::new(2);
-    let mut given = made::results(&knobs, 3, &metrics, |_| vec![1e5 + dice.normal(), 1e3 + dice.normal()]);
+    let mut noise = Noise::new(2);
+    let mut given = fixtures::results(&knobs, 3, &metrics, |_| vec![1e5 + noise.normal(), 1e3 + noise.normal()]);
     given.results.title = "a_name_of_an_experiment_in_which_there_is_no_space_at_all_".repeat(3);
     Read { results: given.results, ..plain_read() }
 }
@@ -260,7 +260,7 @@ fn charts(section: &Section) -> Vec<&pilotlight_report::Chart> {
 fn plain_results(repeats: &[f64]) -> Results {
     let knobs = [knob("engine", &["a", "b"]), knob("bs", &["4k", "64k"])];
     let given =
-        made::results(&knobs, 1, &[("iops", "1/s"), ("io_per_j_system", "1/J"), ("bytes_per_s", "B/s")], |_| {
+        fixtures::results(&knobs, 1, &[("iops", "1/s"), ("io_per_j_system", "1/J"), ("bytes_per_s", "B/s")], |_| {
             vec![1.0; 3]
         });
     let mut results = given.results;
@@ -317,7 +317,7 @@ fn values_of_the_table_have_the_unit_of_the_column() {
 fn the_parts_sum_to_the_total() {
     use pilotlight_report::Chart;
     let metrics = [("ssd_power_w", "W"), ("cpu_power_w", "W"), ("system_power_w", "W")];
-    let given = made::results(&[knob("a", &["x"])], 2, &metrics, |_| vec![5.0, 40.0, 100.0]);
+    let given = fixtures::results(&[knob("a", &["x"])], 2, &metrics, |_| vec![5.0, 40.0, 100.0]);
     let section = parts::section(&given.results).unwrap();
     let Chart::Stack(stack) = charts(&section)[0] else { panic!("{section:?}") };
     assert_eq!(stack.rows, [("the only point".to_owned(), vec![Some(5.0), Some(40.0), Some(55.0)])]);
@@ -326,7 +326,7 @@ fn the_parts_sum_to_the_total() {
 #[test]
 fn metrics_with_values_are_not_missing() {
     let mut results = plain_results(&[1.0, 2.0]);
-    results.metrics.push(made::about("ssd_power_w", "W"));
+    results.metrics.push(fixtures::about("ssd_power_w", "W"));
     results.points[0].missing =
         [("iops", "in one repeat"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
     let section = missing::section(&Read { results, ..plain_read() }).unwrap();

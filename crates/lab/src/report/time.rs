@@ -5,7 +5,7 @@ use pilotlight_report::{Block, Chart, Section};
 use pilotlight_sensors::{Kind, Origin};
 
 use super::Read;
-use crate::results::entry::Run;
+use crate::record::Run;
 use crate::results::folder::name_of;
 use crate::results::samples::{self, Samples};
 
@@ -51,14 +51,14 @@ const VIEWS: [View; 6] = [
     ("power", "power (W)", powers),
     ("throughput of drives", "bytes (MB/s)", throughput),
     ("the target's cores", "cores", target_cores),
-("requests served by the target", "requests (1/s)", target_requests),
+    ("requests served by the target", "requests (1/s)", target_requests),
     ("CPU time", "cores", cpu_time),
     ("frequency", "frequency (GHz)", frequencies),
 ];
 
 /// A line for each domain of power.
 fn powers(read: &Read, track: &Samples) -> Vec<Line> {
-    let domains = read.senses.domains.iter().filter(|(sensor, _)| *sensor == track.sensor);
+    let domains = read.sensors.domains.iter().filter(|(sensor, _)| *sensor == track.sensor);
     let line = |(sensor, domain): &(String, pilotlight_sensors::Domain)| {
         let values = track.column(&samples::column_of(domain))?;
         let watts = match domain.kind {
@@ -103,7 +103,7 @@ fn target_line(read: &Read, track: &Samples, domain: &str, name: &str, factor: f
     let of_target = |(sensor, of): &&(String, pilotlight_sensors::Domain)| {
         sensor.starts_with("target") && *sensor == track.sensor && of.name == domain
     };
-    let (_, domain) = read.senses.domains.iter().find(of_target)?;
+    let (_, domain) = read.sensors.domains.iter().find(of_target)?;
     let values = track.column(&samples::column_of(domain))?;
     Some(Line { name: name.into(), places: thinned(&slopes(&values, factor)) })
 }

@@ -7,9 +7,8 @@ use std::path::Path;
 use pilotlight_journal::{Durability, Lock, whole};
 
 use super::FolderError;
-use super::entry::{Baseline, Entry, Run};
-use super::summary::setting;
-use crate::plan::Key;
+use crate::plan::{Key, setting};
+use crate::record::{Baseline, Entry, Run};
 use pilotlight_workloads::Point;
 
 /// The journal of a run.
@@ -119,7 +118,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::entry::Sensed;
+    use crate::record::Sensed;
     use pilotlight_sensors::energy::Window;
     use pilotlight_workloads::Value;
 

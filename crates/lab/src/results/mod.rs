@@ -1,6 +1,5 @@
 //! Results folders and the statistics of their measurements.
 
-pub mod entry;
 pub mod environment;
 pub mod folder;
 pub mod journal;

@@ -179,8 +179,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(&recording(), 10, folder.path(), Format::Csv).unwrap();
         let text = std::fs::read_to_string(folder.path().join("x.csv")).unwrap();
-        let expected =
-            "since_start_ns,monotonic_ns,unix_ns,package_0_per_core_uw,reads_count\n0,10,10,5,\n10,20,20,6,7\n";
+        let expected = "since_start_ns,package_0_per_core_uw,reads_count\n0,5,\n10,6,7\n";
         assert_eq!(text, expected);
         let markers = std::fs::read_to_string(folder.path().join("markers.csv")).unwrap();
         assert_eq!(markers, "since_start_ns,phase\n2,measure\n");
@@ -206,15 +205,5 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(&recording(), 10, folder.path(), Format::Parquet).unwrap();
         assert!(std::fs::read(folder.path().join("x.parquet")).unwrap().starts_with(b"PAR1"));
-    }
-
-    #[test]
-    fn wall_clock_times_stand_beside_monotonic_ones() {
-        let folder = tempfile::tempdir().unwrap();
-        let clock = pilotlight_sensors::clock::ClockReading { at_ns: 0, wall_offset_ns: 1_000, asleep_ns: 0 };
-        let recording = Recording { clock: vec![clock], ..recording() };
-        write(&recording, 10, folder.path(), Format::Csv).unwrap();
-        let text = std::fs::read_to_string(folder.path().join("x.csv")).unwrap();
-        assert!(text.contains("\n0,10,1010,5,\n10,20,1020,6,7\n"), "{text}");
     }
 }

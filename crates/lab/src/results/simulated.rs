@@ -12,7 +12,7 @@ use pilotlight_workloads::{Point, Value};
 
 use super::environment::Environment;
 use super::summary::{About, PointResult, Results, Spread};
-use crate::metrics::power::Taken;
+use crate::metrics::power::PowerDomains;
 use crate::simulated::experiment::Bench;
 use crate::simulated::experiment::schema::ChartKind;
 use crate::simulated::metrics::{COUNTED, of_events};
@@ -47,13 +47,13 @@ pub fn summary_of(bench: &Bench, values: &Numbers) -> Results {
     let experiment = &bench.experiment;
     let title = format!("{}: {}", experiment.figure, experiment.title);
     let drawn = experiment.output.charts.iter().filter(|chart| chart.kind != ChartKind::Series);
-    let mut show: Vec<String> = Vec::new();
+    let mut metrics_first: Vec<String> = Vec::new();
     for chart in drawn.filter(|chart| !chart.metric.is_empty()) {
-        if !show.contains(&chart.metric) {
-            show.push(chart.metric.clone());
+        if !metrics_first.contains(&chart.metric) {
+            metrics_first.push(chart.metric.clone());
         }
     }
-    collected(Results { title, show, ..Results::default() }, values, cells)
+    collected(Results { title, metrics_first, ..Results::default() }, values, cells)
 }
 
 fn by_cell(values: &Numbers) -> BTreeMap<(&str, &str), Variants<'_>> {
@@ -71,8 +71,8 @@ fn collected<'a>(
     cells: impl Iterator<Item = ((&'a str, &'a str), Variants<'a>)>,
 ) -> Results {
     let origin = &values.about;
-    let (plan_hash, taken, notes) = (origin.hash.clone(), taken(origin), notes(values));
-    let mut results = Results { plan_hash, complete: true, taken, notes, ..results };
+    let (plan_hash, power_domains, notes) = (origin.hash.clone(), power_domains(origin), notes(values));
+    let mut results = Results { plan_hash, complete: true, power_domains, notes, ..results };
     for ((point, policy), variants) in cells.filter(|(_, variants)| variants.contains_key(DEFAULT)) {
         for (name, _) in pairs(point) {
             if !results.knobs.iter().any(|known| known == name) {
@@ -109,9 +109,9 @@ pub fn environment(origin: &Origin) -> Environment {
 }
 
 /// The domains of a simulation, which differ from those of any sensor.
-fn taken(origin: &Origin) -> Taken {
+fn power_domains(origin: &Origin) -> PowerDomains {
     let all = if origin.is_measured() { Vec::new() } else { vec![format!("simulated/{}", origin.profile)] };
-    Taken { ssd: all.clone(), cpu: all.clone(), system: all }
+    PowerDomains { ssd: all.clone(), cpu: all.clone(), system: all }
 }
 
 /// The note of simulated results.
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     fn values_of(rows: &[(&str, &str, &str, u32, f64, f64)]) -> Numbers {
-        let mut values = Numbers {
+        let mut numbers = Numbers {
             about: Origin { experiment: "e".into(), profile: "p".into(), hash: "h".into(), ..Origin::default() },
             ..Numbers::default()
         };
@@ -243,9 +243,9 @@ mod tests {
             let value =
                 |metric: &str, value| Number { metric: metric.into(), unit: metric::unit(metric).into(), value };
             let values = vec![value("system_power_w", *watts), value("iops@1ms", 1.0), value(SATURATED, *full)];
-            values.runs.insert(key, Run { seed: 1, values });
+            numbers.runs.insert(key, Run { seed: 1, values });
         }
-        values
+        numbers
     }
 
     fn result<'a>(results: &'a Results, policy: &str) -> &'a PointResult {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_policy_is_a_parameter_and_saturated_points_have_no_values() {
-        let results = summary(&numbers(&[
+        let results = summary(&values_of(&[
             ("rate=5", "default", "static", 0, 10.0, 0.0),
             ("rate=5", "default", "static", 1, 14.0, 0.0),
             ("rate=5", "leave-out:x", "static", 0, 99.0, 0.0),
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn repeats_are_averaged_and_other_machines_give_a_range() {
-        let results = summary(&numbers(&[
+        let results = summary(&values_of(&[
             ("-", "default", "static", 0, 10.0, 0.0),
             ("-", "default", "static", 1, 14.0, 0.0),
             ("-", "family:f", "static", 0, 20.0, 0.0),
@@ -302,7 +302,7 @@ mod tests {
             Run { seed: 1, values: events.into_iter().filter_map(value).collect() }
         };
         let accuracy = |phases: Option<f64>| {
-            let mut values = numbers(&[("-", "default", "a", 0, 0.0, 0.0), ("-", "default", "a", 1, 0.0, 0.0)]);
+            let mut values = values_of(&[("-", "default", "a", 0, 0.0, 0.0), ("-", "default", "a", 1, 0.0, 0.0)]);
             values.runs.values_mut().for_each(|one| *one = run(phases));
             let Spread { mean, low, high, .. } = summary(&values).points[0].values["accuracy_percent"].clone();
             (mean, low.unwrap(), high.unwrap())

@@ -8,12 +8,12 @@ use pilotlight_results::values::Schema;
 use pilotlight_stats::{CONFIDENCE, mean};
 use serde::{Deserialize, Serialize};
 
-use super::entry::Run;
 use super::journal::Finished;
-use crate::metrics::{self, Metric, power::Taken};
+use crate::metrics::{self, Metric, power::PowerDomains};
 use crate::plan::Plan;
+use crate::record::Run;
 use crate::study::count;
-use crate::study::ran::{self, Verdict};
+use crate::study::verify::{self, Verdict};
 use pilotlight_workloads::mechanism::KNOB as MECHANISM;
 use pilotlight_workloads::record::Tool;
 use pilotlight_workloads::{Point, Value};
@@ -32,14 +32,14 @@ pub struct Results {
     /// Names of the knobs, in order.
     pub knobs: Vec<String>,
     /// The domains that make up SSD, CPU and system.
-    pub taken: Taken,
+    pub power_domains: PowerDomains,
     /// The tools of the workload.
     pub tools: Vec<Tool>,
     /// Notes: missing sensors, unknown versions, clock jumps.
     pub notes: Vec<String>,
     /// Metrics that tables and charts show first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub show: Vec<String>,
+    pub metrics_first: Vec<String>,
     /// All metrics in order.
     pub metrics: Vec<About>,
     /// One for each point of the plan.
@@ -138,11 +138,11 @@ impl Spread {
     /// As text in units of `factor`: the mean, the half-width of its interval, and the range over the family of machines.
     #[must_use]
     pub fn words(&self, factor: f64) -> String {
-        let show = |value: f64| short(value / factor);
-        let half = self.low.zip(self.high).map(|(low, high)| format!(" ± {}", show((high - low) / 2.0)));
+        let number = |value: f64| short(value / factor);
+        let half = self.low.zip(self.high).map(|(low, high)| format!(" ± {}", number((high - low) / 2.0)));
         let family = self.family.filter(|(low, high)| low < high);
-        let family = family.map(|(low, high)| format!(" [{} to {}]", show(low), show(high)));
-        format!("{}{}{}", show(self.mean), half.unwrap_or_default(), family.unwrap_or_default())
+        let family = family.map(|(low, high)| format!(" [{} to {}]", number(low), number(high)));
+        format!("{}{}{}", number(self.mean), half.unwrap_or_default(), family.unwrap_or_default())
     }
 }
 
@@ -164,32 +164,22 @@ const PARTS: [Part; 9] = [
 /// The first of [`PARTS`] for other machines.
 const OTHERS: usize = 5;
 
-/// The knobs of the machine at a point.
-#[must_use]
-pub fn setting(point: &Point) -> Point {
-    point
-        .iter()
-        .filter(|(name, _)| name.starts_with("machine."))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
-}
-
 /// All metrics of a run.
 #[must_use]
-pub fn metrics_of(run: &Run, finished: &Finished, taken: &Taken) -> Vec<Metric> {
-    metrics::of_run(run, taken, finished.baseline(run.key))
+pub fn metrics_of(run: &Run, finished: &Finished, power_domains: &PowerDomains) -> Vec<Metric> {
+    metrics::of_run(run, power_domains, finished.baseline(run.key))
 }
 
 impl Results {
     /// The results of all finished measurements.
     #[must_use]
-    pub fn of(plan: &Plan, finished: &Finished, taken: &Taken, notes: Vec<String>) -> Self {
+    pub fn of(plan: &Plan, finished: &Finished, power_domains: &PowerDomains, notes: Vec<String>) -> Self {
         let mut results = Self {
             title: plan.title.clone(),
             plan_hash: plan.hash.clone(),
             knobs: plan.knobs.clone(),
-            taken: taken.clone(),
-            show: plan.show.clone(),
+            power_domains: power_domains.clone(),
+            metrics_first: plan.metrics_first.clone(),
             notes,
             ..Self::default()
         };
@@ -227,13 +217,13 @@ impl Results {
         if known.is_empty() {
             return;
         }
-        let unknown = |key: &&String| !known.contains(&key.as_str()) && crate::shown::find(self, key).is_none();
+        let unknown = |key: &&String| !known.contains(&key.as_str()) && crate::displayed::find(self, key).is_none();
         let note = |key: &String| {
             let nearest = pilotlight_input::file::nearest(key, &known);
             let hint = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
             format!("metrics: there is no metric {key:?} in the results{hint}")
         };
-        let notes: Vec<String> = self.show.iter().filter(unknown).map(note).collect();
+        let notes: Vec<String> = self.metrics_first.iter().filter(unknown).map(note).collect();
         self.notes.extend(notes);
     }
 
@@ -242,7 +232,7 @@ impl Results {
         let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let mut missing = BTreeMap::new();
         for run in &runs {
-            for metric in metrics_of(run, finished, &self.taken) {
+            for metric in metrics_of(run, finished, &self.power_domains) {
                 match &metric.value {
                     Ok(value) => values.entry(metric.key.clone()).or_default().push(*value),
                     Err(why) => drop(missing.insert(metric.key.clone(), why.clone())),
@@ -285,9 +275,14 @@ impl Results {
             }
         }
         self.tools = tools;
-        for row in ran::summary(self).iter().filter(|row| !row.is_as_asked) {
+        for row in verify::summary(self.verdicts()).iter().filter(|row| !row.is_as_requested) {
             self.notes.push(row.words());
         }
+    }
+
+    /// The verified mechanisms of all points that have one.
+    pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        self.points.iter().filter_map(|point| point.completion.as_ref())
     }
 
     /// The description of a metric.
@@ -357,124 +352,4 @@ pub fn words(point: &Point) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_matches_a_manual_calculation() {
-        // mean 3, s = sqrt(2.5), t(4) = 2.7764: half width 1.9633
-        let spread = Spread::of(&[5.0, 1.0, 2.0, 4.0, 3.0]).unwrap();
-        assert_eq!((spread.n, spread.mean, spread.median), (5, 3.0, 3.0));
-        assert!((spread.deviation.unwrap() - 2.5_f64.sqrt()).abs() < 1e-12);
-        assert!((spread.high.unwrap() - 4.9633).abs() < 1e-3 && (spread.low.unwrap() - 1.0367).abs() < 1e-3);
-        assert_eq!(Spread::of(&[2.0, 4.0]).unwrap().median, 3.0);
-    }
-
-    /// Two repeats of a point; the second has no value of the SSD.
-    fn half_measured() -> Results {
-        use crate::plan::Key;
-        use crate::results::entry::{DomainEnergy, Sensed};
-        use pilotlight_sensors::energy::Window;
-        let window = Window { from_ns: 0, to_ns: 1_000_000_000 };
-        let domain = |uj| DomainEnergy {
-            name: "nvme/nvme0".into(),
-            part: pilotlight_sensors::Part::Drive("nvme0".into()),
-            origin: pilotlight_sensors::Origin::Measured,
-            uj,
-        };
-        let run = |repeat, uj| Run {
-            key: Key { point: 0, repeat },
-            knobs: Point::new(),
-            began_wall_ns: 0,
-            span: window,
-            window,
-            record: pilotlight_workloads::record::Record::default(),
-            sensed: Sensed { energies: vec![domain(uj)], ..Sensed::default() },
-            completion: None,
-        };
-        let runs = [run(0, Ok(5_000_000)), run(1, Err("a gap of 3 s".into()))];
-        let finished = Finished { runs: runs.map(|run| (run.key, run)).into(), ..Finished::default() };
-        let taken = Taken::of(&[domain(Ok(0))], None);
-        let show = vec!["ssd_power_w".to_owned(), "ssd_power".to_owned()];
-        let plan = Plan {
-            title: "t".into(),
-            knobs: Vec::new(),
-            points: vec![Point::new()],
-            repeats: (2, 2),
-            seed: 1,
-            show,
-            ..Plan::default()
-        };
-        Results::of(&plan, &finished, &taken, Vec::new())
-    }
-
-    #[test]
-    fn a_mean_of_fewer_repeats_is_noted_with_the_reason() {
-        let results = half_measured();
-        let point = &results.points[0];
-        assert_eq!((point.repeats, point.values["ssd_power_w"].n, point.values["ssd_power_w"].mean), (2, 1, 5.0));
-        assert!(point.missing["ssd_power_w"].contains("a gap of 3 s"));
-        let note = results.notes.iter().find(|note| note.contains("fewer repeats")).unwrap();
-        assert!(note.contains("1 of 1 points") && note.ends_with("1 of 2: a gap of 3 s"), "{note}");
-    }
-
-    #[test]
-    fn unknown_metrics_are_noted() {
-        let notes = half_measured().notes;
-        let found: Vec<&String> = notes.iter().filter(|note| note.starts_with("metrics: ")).collect();
-        assert_eq!(found.len(), 1, "{notes:?}");
-        assert!(found[0].contains("did you mean ssd_power_w?"), "{found:?}");
-    }
-
-    #[test]
-    fn results_of_another_version_are_refused() {
-        let text = serde_json::to_string(&half_measured()).unwrap();
-        assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), half_measured());
-        let refused = |text: String| serde_json::from_str::<Results>(&text).unwrap_err().to_string();
-        let other = refused(text.replace("\"schema\":2", "\"schema\":3"));
-        assert!(other.contains("schema version 3, and this program reads 2"), "{other}");
-        assert!(refused(text.replace("\"schema\":2,", "")).contains("missing field `schema`"));
-    }
-
-    #[test]
-    fn one_repeat_has_no_interval() {
-        let spread = Spread::of(&[7.0]).unwrap();
-        assert_eq!((spread.deviation, spread.low, spread.high), (None, None, None));
-        assert_eq!(Spread::of(&[]), None);
-    }
-
-    /// One run of each of two points; in the second a clock jumped and a repeat failed.
-    #[test]
-    fn errors_and_clock_jumps_name_their_point() {
-        use crate::plan::Key;
-        use crate::results::entry::Sensed;
-        use pilotlight_sensors::clock::Jump;
-        use pilotlight_sensors::energy::Window;
-        let window = Window { from_ns: 0, to_ns: 1 };
-        let point = |a| Point::from([("a".to_owned(), Value::Integer(a))]);
-        let run = |at: usize, jumps| Run {
-            key: Key { point: at, repeat: 0 },
-            knobs: point(at as i64),
-            began_wall_ns: 0,
-            span: window,
-            window,
-            record: pilotlight_workloads::record::Record::default(),
-            sensed: Sensed { jumps, ..Sensed::default() },
-            completion: None,
-        };
-        let jump = Jump { from_ns: 0, to_ns: 1, wall_ns: 1, asleep_ns: 0 };
-        let runs = [run(0, Vec::new()), run(1, vec![jump])];
-        let finished = Finished {
-            runs: runs.map(|run| (run.key, run)).into(),
-            failed: [(Key { point: 1, repeat: 1 }, "no such drive".to_owned())].into(),
-            ..Finished::default()
-        };
-        let (knobs, points) = (vec!["a".to_owned()], vec![point(0), point(1)]);
-        let plan = Plan { knobs, points, repeats: (2, 2), ..Plan::default() };
-        let results = Results::of(&plan, &finished, &Taken::default(), Vec::new());
-        let failures: Vec<usize> = results.points.iter().map(|point| point.failures.len()).collect();
-        assert_eq!(failures, [0, 1]);
-        let jumped: Vec<&String> = results.notes.iter().filter(|note| note.contains("jumped")).collect();
-        assert!(jumped.len() == 1 && jumped[0].ends_with("a=1"), "{:?}", results.notes);
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use pilotlight_workloads::Point;
 use super::folder::Folder;
 use super::journal::Finished;
 use super::{FolderError, summary};
-use crate::metrics::{Metric, power::Taken, tidy};
+use crate::metrics::{Metric, power::PowerDomains, tidy};
 use crate::plan::Plan;
 
 /// Knobs that are the policy; the first that is varied.
@@ -28,13 +28,13 @@ pub fn write(
     folder: &Folder,
     about: &About,
     cells: BTreeMap<Cell, Fingerprint>,
-    (plan, finished, taken): (&Plan, &Finished, &Taken),
+    (plan, finished, power_domains): (&Plan, &Finished, &PowerDomains),
 ) -> Result<(), FolderError> {
     let mut results = values::Results { about: about.clone(), cells, ..values::Results::default() };
     for run in finished.runs.values() {
         let Cell { point, variant, policy } = cell(plan, &run.knobs, about);
         let key = RunKey { point, variant, policy, replication: run.key.repeat };
-        let values = numbers(plan, &summary::metrics_of(run, finished, taken), about);
+        let values = numbers(plan, &summary::metrics_of(run, finished, power_domains), about);
         results.runs.insert(key, values::Run { seed: plan.seed_of(run.key), values });
     }
     Ok(values::put(&folder.values(), &results)?)
@@ -53,7 +53,7 @@ fn numbers(plan: &Plan, metrics: &[Metric], about: &About) -> Vec<Value> {
     let model = format!("_modelled_{}", tidy(&about.profile));
     let number = |metric: &Metric| {
         let name = if about.is_measured() { plain(&metric.key) } else { metric.key.replace(&model, "") };
-        let is_kept = about.is_measured() || plan.show.is_empty() || plan.show.contains(&name);
+        let is_kept = about.is_measured() || plan.metrics_first.is_empty() || plan.metrics_first.contains(&name);
         let unit = if metric.unit.is_empty() { "1" } else { &metric.unit };
         let value = values::nine_digits(*metric.value.as_ref().ok()?);
         is_kept.then(|| Value { metric: name, unit: unit.to_owned(), value })

@@ -14,19 +14,21 @@ use pilotlight_results::values::{self, About, Cell};
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::{Domain, Recording};
 
-use super::{Event, RunError, Senses, StopFlag, machine, own};
+use super::{Event, RunError, StopFlag};
 use crate::experiment::Loaded;
-use crate::given::{self, differing};
-use crate::metrics::power::Taken;
-use crate::plan::{Key, Plan};
-use crate::results::entry::{Baseline, Entry, Run, Sensed};
+use crate::experiment::machine::machine;
+use crate::metrics::power::PowerDomains;
+use crate::plan::{Key, Plan, own, setting};
+use crate::record::{Baseline, Entry, Run, Sensed};
+use crate::result_set::{self, differing};
 use crate::results::environment::Environment;
 use crate::results::folder::name_of;
 use crate::results::journal::Journal;
 use crate::results::samples::{self, Format};
 use crate::results::simulated;
-use crate::results::summary::{Results, setting};
+use crate::results::summary::Results;
 use crate::results::{Folder, FolderError};
+use crate::sensor_set::SensorSet;
 use pilotlight_workloads::client::Client;
 use pilotlight_workloads::record::Record;
 use pilotlight_workloads::{Place, Point, Problem, Stage};
@@ -40,7 +42,7 @@ pub trait Computed {
     ///
     /// # Errors
     /// As [`Computed::measure`].
-    fn fingerprint(&self, request: &Ask<'_>) -> Result<Fingerprint, Problem>;
+    fn fingerprint(&self, request: &Request<'_>) -> Result<Fingerprint, Problem>;
 
     /// Domains of its sensors, with the name of the sensor.
     fn domains(&self) -> Vec<(String, Domain)>;
@@ -49,7 +51,7 @@ pub trait Computed {
     ///
     /// # Errors
     /// An unsupported tool or setting; the message names the key and what is supported.
-    fn measure(&mut self, request: &Ask<'_>) -> Result<Observed, Problem>;
+    fn measure(&mut self, request: &Request<'_>) -> Result<Measurement, Problem>;
 
     /// Simulates the idle machine.
     ///
@@ -60,7 +62,7 @@ pub trait Computed {
 
 /// A measurement to simulate.
 #[derive(Debug)]
-pub struct Ask<'a> {
+pub struct Request<'a> {
     /// The kind of workload, such as `fio`.
     pub workload: &'a str,
     /// Its knobs.
@@ -77,7 +79,7 @@ pub struct Ask<'a> {
 
 /// A simulated measurement. Time starts at 0.
 #[derive(Clone, Debug)]
-pub struct Observed {
+pub struct Measurement {
     /// The results of the workload.
     pub record: Record,
     /// Samples of the sensors, including the idle time afterwards.
@@ -101,25 +103,30 @@ pub fn run(
     stop: &StopFlag,
     watch: &mut dyn FnMut(Event),
 ) -> Result<Results, RunError> {
-    let senses = Senses { domains: computed.domains(), ..Senses::default() };
+    let sensors = SensorSet { domains: computed.domains(), ..SensorSet::default() };
     // The committed values of an earlier run are reproduced.
     let numbers = format!("{}{}", values::FILE, values::PACKED);
     if folder.open_over(plan, &[&numbers])? {
         expect_same(folder, &environment(computed))?;
     } else {
         folder.save(&folder.environment(), &environment(computed))?;
-        folder.save(&folder.sensors(), &senses)?;
+        folder.save(&folder.sensors(), &sensors)?;
         folder.write(&folder.experiment(), &loaded.table.to_string())?;
         folder.save(&folder.plan(), plan)?;
     }
-    let (journal, taken) = (Journal::open(&folder.journal())?, super::taken(&senses, None));
+    let (journal, power_domains) = (Journal::open(&folder.journal())?, super::power_domains(&sensors, None));
     let mut runner = Runner { loaded, plan, computed, folder, format, journal };
     let outcome = runner.everything(stop, watch);
-    let results = runner.results(&taken, outcome.is_ok());
+    let results = runner.results(&power_domains, outcome.is_ok());
     folder.save(&folder.results(), &results)?;
     folder.write(&folder.table(), &results.table().csv(&results.notes))?;
     let cells = cells(loaded, plan, runner.computed);
-    crate::results::values::write(folder, &runner.computed.about(), cells?, (plan, &runner.journal.finished, &taken))?;
+    crate::results::values::write(
+        folder,
+        &runner.computed.about(),
+        cells?,
+        (plan, &runner.journal.finished, &power_domains),
+    )?;
     crate::report::write(folder.root())?;
     outcome.map(|()| results)
 }
@@ -131,7 +138,7 @@ fn environment(computed: &dyn Computed) -> Environment {
 /// Checks that earlier measurements are of this machine.
 fn expect_same(folder: &Folder, now: &Environment) -> Result<(), FolderError> {
     let before: Environment = folder.load(&folder.environment())?;
-    let differing = differing(&given::machine(&before), &given::machine(now));
+    let differing = differing(&result_set::machine(&before), &result_set::machine(now));
     let Some((key, was, is)) = differing.first() else { return Ok(()) };
     let differing = format!("{key} changed from {was} to {is}");
     Err(FolderError::OtherMachine { path: folder.root().to_owned(), differing })
@@ -143,7 +150,7 @@ fn expect_same(folder: &Folder, now: &Environment) -> Result<(), FolderError> {
 /// As [`each_request`].
 pub fn cells(loaded: &Loaded, plan: &Plan, computed: &dyn Computed) -> Result<BTreeMap<Cell, Fingerprint>, RunError> {
     let about = computed.about();
-    let one = |point: &Point, request: &Ask<'_>| {
+    let one = |point: &Point, request: &Request<'_>| {
         Ok((crate::results::values::cell(plan, point, &about), computed.fingerprint(request)?))
     };
     Ok(each_request(loaded, plan, one)?.into_iter().collect())
@@ -156,21 +163,21 @@ pub fn cells(loaded: &Loaded, plan: &Plan, computed: &dyn Computed) -> Result<BT
 pub fn each_request<T>(
     loaded: &Loaded,
     plan: &Plan,
-    mut visit: impl FnMut(&Point, &Ask<'_>) -> Result<T, Problem>,
+    mut visit: impl FnMut(&Point, &Request<'_>) -> Result<T, Problem>,
 ) -> Result<Vec<T>, RunError> {
     let mut all = Vec::new();
     for (at, point) in plan.points.iter().enumerate() {
-        let machine = machine::machine(&loaded.experiment.machine, &setting(point), &loaded.file)?;
+        let machine = machine(&loaded.experiment.machine, &setting(point), &loaded.file)?;
         let stage = stage(loaded, plan, Key { point: at, repeat: 0 }, Path::new(""));
         all.push(visit(point, &request(loaded, &own(point), &stage, &machine))?);
     }
     Ok(all)
 }
 
-fn request<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a Stage, machine: &'a Machine) -> Ask<'a> {
+fn request<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a Stage, machine: &'a Machine) -> Request<'a> {
     let cool_down_ns = loaded.experiment.cool_down.0;
     let (workload, client) = (loaded.workload.name(), loaded.workload.client());
-    Ask { workload, point, client, stage, machine, cool_down_ns }
+    Request { workload, point, client, stage, machine, cool_down_ns }
 }
 
 fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> Stage {
@@ -215,10 +222,10 @@ impl Runner<'_> {
 
     fn one(&mut self, key: Key) -> Result<(), RunError> {
         let point = &self.plan.points[key.point];
-        let machine = machine::machine(&self.loaded.experiment.machine, &setting(point), &self.loaded.file)?;
+        let machine = machine(&self.loaded.experiment.machine, &setting(point), &self.loaded.file)?;
         self.baseline(&setting(point), &machine)?;
         let (stage, own) = (stage(self.loaded, self.plan, key, self.folder.root()), own(point));
-        let Observed { record, recording, end_ns, window } =
+        let Measurement { record, recording, end_ns, window } =
             self.computed.measure(&request(self.loaded, &own, &stage, &machine))?;
         if key.repeat == 0 {
             samples::write(&recording, 0, &self.folder.samples(&name_of(key)), self.format)?;
@@ -248,11 +255,11 @@ impl Runner<'_> {
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
     }
 
-    fn results(&self, taken: &Taken, complete: bool) -> Results {
+    fn results(&self, power_domains: &PowerDomains, complete: bool) -> Results {
         let results = Results::of(
             self.plan,
             &self.journal.finished,
-            taken,
+            power_domains,
             vec![simulated::nothing_measured(&self.computed.about())],
         );
         Results { complete, ..results }

@@ -5,50 +5,18 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use pilotlight_actuators::{Attempt, Change, Changes, Machine, changes};
-use pilotlight_input::{ReadError, file as read};
+use pilotlight_actuators::{Attempt, Change, Changes, changes};
 use pilotlight_sensors::Recording;
-use toml::{Table, Value as Toml};
 
 use super::{RunError, Runner};
-use crate::results::summary::setting;
-use crate::study::ran::Tried;
+use crate::experiment::machine::machine;
+use crate::plan::{own, setting};
+use crate::study::verify::AppliedSetting;
 use crate::study::{Completion, count, device};
-use pilotlight_workloads::{Mechanism, Place, Point, Stage, Step, Value, problem};
+use pilotlight_workloads::{Mechanism, Place, Point, Stage, Step, problem};
 
 /// The file of a cgroup that lists its processes and accepts new ones.
 const PROCESSES: &str = "cgroup.procs";
-
-/// `[machine]` with the varied keys of a point.
-///
-/// # Errors
-/// An unknown or invalid key.
-pub fn machine(section: &Machine, setting: &Point, file: &str) -> Result<Machine, ReadError> {
-    let mut table = Table::try_from(section).map_err(|error| ReadError::key(file, "machine", error.to_string()))?;
-    for (key, value) in setting {
-        let keys: Vec<&str> = key.split('.').skip(1).collect();
-        set(&mut table, &keys, value);
-    }
-    read::section(table, file, "machine")
-}
-
-fn set(table: &mut Table, keys: &[&str], value: &Value) {
-    let Some((first, rest)) = keys.split_first() else { return };
-    if rest.is_empty() {
-        table.insert((*first).to_owned(), toml_of(value));
-    } else if let Toml::Table(inner) = table.entry(*first).or_insert_with(|| Toml::Table(Table::new())) {
-        set(inner, rest, value);
-    }
-}
-
-fn toml_of(value: &Value) -> Toml {
-    match value {
-        Value::Switch(on) => Toml::Boolean(*on),
-        Value::Integer(number) => Toml::Integer(*number),
-        Value::Number(number) => Toml::Float(*number),
-        Value::Word(word) => Toml::String(word.clone()),
-    }
-}
 
 /// The step in the cgroup of the run: a shell joins it and executes the program.
 pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
@@ -78,7 +46,7 @@ fn device_of(place: &Place) -> Option<&Path> {
 impl Runner<'_> {
     /// Applies the settings of a point. Nothing changes if they are those of the previous point.
     pub(super) fn set_machine(&mut self, point: &Point) -> Result<(), RunError> {
-        let wanted = (setting(point), self.loaded.workload.mechanism(&super::own(point)));
+        let wanted = (setting(point), self.loaded.workload.mechanism(&own(point)));
         if self.setting.as_ref() == Some(&wanted) {
             return Ok(());
         }
@@ -95,20 +63,20 @@ impl Runner<'_> {
             self.settling.disturb();
         }
         self.adopt()?;
-        self.tried = wanted.1.map_or_else(|| Ok(Vec::new()), |mechanism| self.try_settings(mechanism))?;
+        self.applied = wanted.1.map_or_else(|| Ok(Vec::new()), |mechanism| self.try_settings(mechanism))?;
         self.setting = Some(wanted);
         Ok(())
     }
 
     /// Applies the settings of a mechanism. Settings that the kernel ignores or refuses are kept for the verification.
-    fn try_settings(&mut self, mechanism: Mechanism) -> Result<Vec<Tried>, RunError> {
+    fn try_settings(&mut self, mechanism: Mechanism) -> Result<Vec<AppliedSetting>, RunError> {
         let (roots, mut all) = (self.settings.roots.clone(), Vec::new());
         for (key, wanted, machine) in mechanism.settings() {
             let why_not = match machine.changes(&roots, device_of(&self.place), "") {
                 Err(error) => Some(error.why),
                 Ok(changes) => self.attempt(&changes, wanted)?,
             };
-            all.push(Tried { key: key.to_owned(), wanted, why_not });
+            all.push(AppliedSetting { key: key.to_owned(), wanted, why_not });
         }
         Ok(all)
     }
@@ -119,7 +87,9 @@ impl Runner<'_> {
             match self.changes.attempt(change)? {
                 Attempt::Made => self.settling.disturb(),
                 Attempt::Ignored(now) => {
-                    return Ok(Some(format!("{wanted} was written but {now} is read back: this kernel ignores the setting")));
+                    return Ok(Some(format!(
+                        "{wanted} was written but {now} is read back: this kernel ignores the setting"
+                    )));
                 }
                 Attempt::Refused(why) => return Ok(Some(format!("the kernel refuses {wanted}: {why}"))),
             }
@@ -128,15 +98,15 @@ impl Runner<'_> {
     }
 
     /// Evidence of how requests were completed in a measurement.
-    pub(super) fn completion(&self, asked: Mechanism, recording: &Recording, stage: &Stage) -> Completion {
+    pub(super) fn completion(&self, requested: Mechanism, recording: &Recording, stage: &Stage) -> Completion {
         let (roots, device) = (self.settings.roots.clone(), device_of(&self.place));
         let interrupts = device::interrupts(&roots, device);
         Completion {
             interrupts_count: interrupts.as_ref().ok().and_then(|begins| count::interrupts(recording, begins)),
             ramp_ns: (stage.ramp_s * 1e9) as u64,
             interrupts,
-            asked: asked.to_string(),
-            tried: self.tried.clone(),
+            requested: requested.to_string(),
+            settings: self.applied.clone(),
             io_poll: device::setting(&roots, device, "io_poll").map(|value| value != 0),
             io_poll_delay: device::setting(&roots, device, "io_poll_delay"),
         }
@@ -200,23 +170,6 @@ fn parent(entry: &std::fs::DirEntry) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn varied_keys_take_precedence_and_unknown_keys_are_refused() {
-        let section: Machine = toml::from_str("scheduler = 'none'\ngovernor = 'performance'").unwrap();
-        let word = |word: &str| Value::Word(word.into());
-        let varied = Point::from([
-            ("machine.scheduler".to_owned(), word("kyber")),
-            ("machine.power_state".to_owned(), Value::Integer(2)),
-            ("machine.cgroup.cpu_time".to_owned(), word("50%")),
-        ]);
-        let machine = machine(&section, &varied, "e.toml").unwrap();
-        assert_eq!((machine.scheduler.as_deref(), machine.governor.as_deref()), (Some("kyber"), Some("performance")));
-        assert_eq!((machine.power_state, machine.cgroup.unwrap().cpu_time.as_deref()), (Some(2), Some("50%")));
-        let wrong = Point::from([("machine.schedular".to_owned(), word("kyber"))]);
-        let error = super::machine(&section, &wrong, "e.toml").unwrap_err().to_string();
-        assert!(error.contains("did you mean `scheduler`?"), "{error}");
-    }
 
     #[test]
     fn a_server_and_its_descendants_join_the_cgroup_of_the_next_point() {

@@ -6,11 +6,10 @@ use pilotlight_sensors::recording::Marker;
 use pilotlight_sensors::{Recording, Sampler};
 
 use super::process::{self, Running};
-use super::{Event, RunError, Runner, own};
-use crate::plan::Key;
-use crate::results::entry::{Baseline, Entry, Run, Sensed};
+use super::{Event, RunError, Runner};
+use crate::plan::{Key, own, setting};
+use crate::record::{Baseline, Entry, Run, Sensed};
 use crate::results::folder::name_of;
-use crate::results::summary::setting;
 use crate::results::{FolderError, samples};
 use pilotlight_workloads::record::Record;
 use pilotlight_workloads::{Outcome, Point, Stage};
@@ -36,8 +35,8 @@ impl Runner<'_> {
 
     fn command(&mut self, key: Key, point: &Point, own: &Point, stage: &Stage) -> Result<(), RunError> {
         let step = self.bound(self.loaded.workload.command(own, stage)?);
-        let sampler = Sampler::start(self.senses.open(&self.settings.roots)?)?;
-        let limit = super::limit(&step);
+        let sampler = Sampler::start(self.sensors.open(&self.settings.roots)?)?;
+        let limit = super::steps::limit(&step);
         let mut running = Running::start(&step, &self.scratch)?;
         let ended = running.wait(|| {
             let signal = self.stop.signal().map(RunError::Stopped);
@@ -92,7 +91,7 @@ impl Runner<'_> {
     /// Waits if due, and measures the idle machine under a setting once in each round; again in a resumed round, because the machine may
     /// have changed.
     fn baseline(&mut self, setting: &Point, round: u32) -> Result<(), RunError> {
-        let length_ns = self.loaded.experiment.idle_baseline(self.senses.has_energy()).0;
+        let length_ns = self.loaded.experiment.idle_baseline(self.sensors.has_energy()).0;
         let wanted = length_ns > 0 && !self.journal.has_baseline(setting, round);
         if self.settling.is_due(wanted) {
             self.settle()?;
@@ -102,7 +101,7 @@ impl Runner<'_> {
         }
         self.waited_ns += length_ns;
         (self.watch)(Event::Baseline);
-        let sampler = Sampler::start(self.senses.open_idle(&self.settings.roots)?)?;
+        let sampler = Sampler::start(self.sensors.open_idle(&self.settings.roots)?)?;
         let from_ns = sampler.mark("idle");
         let rested = self.rest(length_ns);
         let to_ns = sampler.mark("end");

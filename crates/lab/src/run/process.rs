@@ -210,7 +210,8 @@ pub fn expect_success(step: &Step, outcome: &Outcome) -> Result<(), StepError> {
         return Ok(());
     }
     let title = if step.why.is_empty() { title(step) } else { format!("{} ({})", step.why, title(step)) };
-    let status = outcome.status.map_or("was killed by a signal".into(), |status| format!("exited with status {status}"));
+    let status =
+        outcome.status.map_or("was killed by a signal".into(), |status| format!("exited with status {status}"));
     let output = if outcome.stderr.trim_ascii().is_empty() { &outcome.stdout } else { &outcome.stderr };
     let output = String::from_utf8_lossy(&output[output.len().saturating_sub(1_000)..]).trim().to_owned();
     Err(StepError::Failed { title, status, output: if output.is_empty() { "no output".into() } else { output } })

@@ -5,7 +5,7 @@
 use crate::simulated::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
 use crate::simulated::quantity::{Depth, Rate};
 
-/// Of a request, in seconds of a core (crates/sim/README.md: speed).
+/// CPU time per request, in seconds (crates/sim/README.md: speed).
 const REQUEST_S: f64 = 0.45e-6;
 /// CPU time per simulated second of one core, in seconds.
 const CORE_SECOND_S: f64 = 2e-3;
@@ -71,7 +71,7 @@ fn group_per_s(group: &Group, max_iops: f64) -> f64 {
         let rate = match rate {
             Rate::PerSecond(rate) => rate,
             Rate::Share(share) => share * group.max_iops.unwrap_or(max_iops),
-            most => Rate::Unlimited => max_iops => most,
+            Rate::Unlimited => max_iops,
             Rate::Off => 0.0,
         };
         rate.min(loops)

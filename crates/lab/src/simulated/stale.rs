@@ -21,7 +21,7 @@ pub fn asked_again(about: &About, home: &Path) -> Result<Option<Bench>, LoadErro
     if about.file.is_empty() {
         return Ok(None);
     }
-    let request = Request { set: about.asked.set.clone(), smoke: about.asked.smoke, repeats: None };
+    let request = Request { set: about.overrides.set.clone(), smoke: about.overrides.smoke, repeats: None };
     let path = home.join(&about.file);
     let path = if path.is_file() { path } else { moved(about, home).unwrap_or(path) };
     experiment::load(&path, &request).map(Some)

@@ -5,8 +5,8 @@
 
 use pilotlight_sensors::Recording;
 
-use super::ran::Counted;
-use crate::results::entry::Run;
+use super::verify::Counted;
+use crate::record::Run;
 use pilotlight_workloads::record::{Class, Record, What};
 
 /// The counts of a run.
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn only_interrupts_include_the_warm_up() {
         use crate::plan::Key;
-        use crate::results::entry::{Run, Sensed};
+        use crate::record::{Run, Sensed};
         use crate::study::Completion;
         use pilotlight_sensors::energy::Window;
         let latency = pilotlight_workloads::record::Latency::default();
@@ -134,8 +134,8 @@ mod tests {
         let extra = extra.map(|(name, count)| (name.to_owned(), count)).into();
         let window = Window { from_ns: 0, to_ns: 4_000 };
         let completion = Completion {
-            asked: "interrupt".into(),
-            tried: Vec::new(),
+            requested: "interrupt".into(),
+            settings: Vec::new(),
             interrupts: Ok(vec!["nvme0q".into()]),
             interrupts_count: Some(1_250),
             ramp_ns: 1_000,

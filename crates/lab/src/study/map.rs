@@ -9,10 +9,10 @@ use pilotlight_stats::compare::{holm, welch};
 use pilotlight_stats::{CONFIDENCE, mean::average};
 use serde::Serialize;
 
-use crate::given::Given;
+use crate::displayed::{self, SCOPES};
+use crate::result_set::ResultSet;
 use crate::results::Results;
 use crate::results::summary::PointResult;
-use crate::shown::{self, SCOPES};
 use pilotlight_workloads::mechanism::KNOB;
 
 /// Significance level of a cell.
@@ -127,9 +127,9 @@ pub enum NoMap {
 ///
 /// # Errors
 /// Why there are none.
-pub fn maps(given: &Given, question: &Question) -> Result<Vec<Map>, NoMap> {
+pub fn maps(result_set: &ResultSet, question: &Question) -> Result<Vec<Map>, NoMap> {
     let knob = question.knob.clone().unwrap_or_else(|| KNOB.to_owned());
-    let results = &given.results;
+    let results = &result_set.results;
     let varied = varied(results);
     if !varied.iter().any(|(name, _)| *name == knob) {
         let known: Vec<&str> = varied.iter().map(|(name, _)| name.as_str()).collect();
@@ -164,7 +164,7 @@ fn varied(results: &Results) -> Vec<Knob> {
 
 /// The value of a knob; of the mechanism the requested one.
 fn value_of(point: &PointResult, knob: &str) -> Option<String> {
-    let requested = point.completion.as_ref().filter(|_| knob == KNOB).map(|verdict| verdict.asked.clone());
+    let requested = point.completion.as_ref().filter(|_| knob == KNOB).map(|verdict| verdict.requested.clone());
     requested.or_else(|| point.knobs.get(knob).map(ToString::to_string))
 }
 
@@ -180,7 +180,7 @@ struct Metric {
 fn metrics(results: &Results, question: &Question) -> Vec<Metric> {
     let energy = || energy(results, question.scope.as_deref());
     let metric = |by, key: &str, words: &str| {
-        let about = results.metric(key).filter(|about| shown::has(results, &about.key))?;
+        let about = results.metric(key).filter(|about| displayed::has(results, &about.key))?;
         Some(Metric { by, key: key.into(), words: words.into(), unit: about.unit.clone(), modelled: false })
     };
     let cpu = || metric(Measure::CpuTime, "bytes_per_cpu_s", "bytes per second of CPU time of the whole machine");
@@ -199,7 +199,7 @@ fn metrics(results: &Results, question: &Question) -> Vec<Metric> {
 /// Bytes per joule of the widest scope: measured before modelled.
 fn energy(results: &Results, scope: Option<&str>) -> Option<Metric> {
     let scopes = SCOPES.into_iter().filter(|name| scope.is_none_or(|scope| scope == *name));
-    let abouts: Vec<_> = scopes.filter_map(|name| shown::find(results, &format!("bytes_per_j_{name}"))).collect();
+    let abouts: Vec<_> = scopes.filter_map(|name| displayed::find(results, &format!("bytes_per_j_{name}"))).collect();
     let about = abouts.iter().find(|about| !about.modelled).or(abouts.first())?;
     let (words, unit) = (about.title.clone(), about.unit.clone());
     Some(Metric { by: Measure::Energy, key: about.key.clone(), words, unit, modelled: about.modelled })
@@ -265,7 +265,7 @@ fn cells(
 fn cell(points: &[&PointResult], knob: &str, metric: &Metric) -> Cell {
     // Points whose actual mechanism differs from the requested one are left out.
     let verified =
-        points.iter().filter(|point| knob != KNOB || point.completion.as_ref().is_none_or(|v| v.is_as_asked()));
+        points.iter().filter(|point| knob != KNOB || point.completion.as_ref().is_none_or(|v| v.is_as_requested()));
     let mut found: Vec<(String, &[f64])> = verified
         .filter_map(|point| Some((value_of(point, knob)?, point.values.get(&metric.key)?.values.as_slice())))
         .filter(|(_, values)| !values.is_empty())

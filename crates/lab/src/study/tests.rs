@@ -2,8 +2,8 @@
 
 use super::map::{Cell, Map, Measure, NoMap, Outcome, Question, maps};
 use super::verify::{Verdict, summary};
-use crate::given::Given;
-use crate::made::{Dice, at, knob, results};
+use crate::fixtures::{Noise, at, knob, results};
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
 use pilotlight_workloads::Value;
 
@@ -19,9 +19,9 @@ fn knobs() -> Vec<(String, Vec<Value>)> {
 }
 
 /// Classic polling is 20 % better at 1k, interrupts at 128k; no difference with eight jobs. Ten repeats with a deviation of 1 %.
-fn paper(seed: u64) -> Given {
-    let mut dice = Dice::new(seed);
-    let mut given = results(&knobs(), 10, &METRICS, |point| {
+fn paper(seed: u64) -> ResultSet {
+    let mut noise = Noise::new(seed);
+    let mut result_set = results(&knobs(), 10, &METRICS, |point| {
         let (mechanism, size) = (at(point, "mechanism"), at(point, "bs"));
         let better = match (mechanism.as_str(), size.as_str()) {
             _ if at(point, "numjobs") == "8" => 1.0,
@@ -29,13 +29,13 @@ fn paper(seed: u64) -> Given {
             ("hybrid", _) => 0.8,
             _ => 1.0,
         };
-        let value = 1e6 * better * (1.0 + 0.01 * dice.normal());
+        let value = 1e6 * better * (1.0 + 0.01 * noise.normal());
         vec![value, 2.0 * value, 1e8 / value]
     });
-    for point in &mut given.results.points {
+    for point in &mut result_set.results.points {
         point.completion = Some(verdict(&at(&point.knobs, "mechanism"), &at(&point.knobs, "mechanism")));
     }
-    given
+    result_set
 }
 
 fn verdict(requested: &str, actual: &str) -> Verdict {
@@ -50,8 +50,8 @@ fn verdict(requested: &str, actual: &str) -> Verdict {
     }
 }
 
-fn one(given: &Given) -> Map {
-    let mut all = maps(given, &Question::default()).unwrap();
+fn one(result_set: &ResultSet) -> Map {
+    let mut all = maps(result_set, &Question::default()).unwrap();
     assert_eq!(all.len(), 1);
     all.remove(0)
 }
@@ -86,49 +86,49 @@ fn cells_without_differences_are_ties() {
 
 #[test]
 fn points_with_another_actual_mechanism_are_left_out() {
-    let mut given = paper(5);
-    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
+    let mut result_set = paper(5);
+    for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
         point.completion = Some(verdict("classic", "interrupt"));
         point.knobs.insert("mechanism".into(), Value::Word("classic (ran interrupt)".into()));
     }
-    let map = one(&given);
+    let map = one(&result_set);
     let cell = map.at("1k", "1").unwrap();
     assert_eq!((cell.best.as_deref(), cell.next.as_deref()), (Some("interrupt"), Some("hybrid")));
     assert!(cell.means.iter().all(|(name, ..)| !name.contains("classic")), "{cell:?}");
-    let rows = summary(given.results.verdicts());
+    let rows = summary(result_set.results.verdicts());
     let row = rows.iter().find(|row| row.requested == "classic").unwrap();
     assert_eq!((row.actual.as_deref(), row.is_as_requested, row.points, row.of), (Some("interrupt"), false, 4, 4));
-    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "hybrid") {
+    for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "hybrid") {
         point.completion = Some(verdict("hybrid", "interrupt"));
     }
-    assert_eq!(words(&one(&given), "1k", "8"), "only interrupt");
+    assert_eq!(words(&one(&result_set), "1k", "8"), "only interrupt");
 }
 
 #[test]
 fn without_power_there_are_two_maps_and_the_lower_latency_wins() {
-    let mut given = paper(7);
-    given.results.points.iter_mut().for_each(|point| drop(point.values.remove("bytes_per_j_system")));
-    let all = maps(&given, &Question::default()).unwrap();
+    let mut result_set = paper(7);
+    result_set.results.points.iter_mut().for_each(|point| drop(point.values.remove("bytes_per_j_system")));
+    let all = maps(&result_set, &Question::default()).unwrap();
     assert_eq!(all.iter().map(|map| map.by).collect::<Vec<_>>(), [Measure::CpuTime, Measure::Latency]);
     assert!(all.iter().all(|map| map.at("1k", "1").unwrap().best.as_deref() == Some("classic")));
     let question = Question { by: Some(Measure::Energy), ..Question::default() };
-    assert!(matches!(maps(&given, &question), Err(NoMap::Metric(_))));
+    assert!(matches!(maps(&result_set, &question), Err(NoMap::Metric(_))));
 }
 
 #[test]
 fn single_measurements_are_not_tested() {
-    let given = results(&knobs()[..2], 1, &METRICS[2..], |point| {
+    let result_set = results(&knobs()[..2], 1, &METRICS[2..], |point| {
         vec![if at(point, "mechanism") == "hybrid" { 9.0 } else { 10.0 }]
     });
-    let map = one(&given);
+    let map = one(&result_set);
     assert_eq!(words(&map, "1k", ""), "hybrid? 10.0 %");
     assert!(map.tally().contains("not testable"), "{}", map.tally());
 }
 
 #[test]
 fn any_varied_knob_has_a_map() {
-    let given = paper(1);
-    let maps_of = |knob: &str| maps(&given, &Question { knob: Some(knob.into()), ..Question::default() });
+    let result_set = paper(1);
+    let maps_of = |knob: &str| maps(&result_set, &Question { knob: Some(knob.into()), ..Question::default() });
     let map = maps_of("numjobs").unwrap().remove(0);
     let sides = (map.down.as_ref().unwrap().0.as_str(), map.across.as_ref().unwrap().0.as_str());
     assert_eq!(sides, ("mechanism", "bs"));
@@ -140,22 +140,22 @@ fn any_varied_knob_has_a_map() {
 fn a_fourth_knob_gives_a_map_for_each_of_its_values() {
     let mut knobs = knobs();
     knobs.push(knob("rw", &["randread", "read"]));
-    let mut dice = Dice::new(2);
-    let given = results(&knobs, 3, &METRICS[..1], |point| {
+    let mut noise = Noise::new(2);
+    let result_set = results(&knobs, 3, &METRICS[..1], |point| {
         let better = if (at(point, "rw") == "read") == (at(point, "mechanism") == "classic") { 2.0 } else { 1.0 };
-        vec![better * (100.0 + dice.normal())]
+        vec![better * (100.0 + noise.normal())]
     });
-    let all = maps(&given, &Question::default()).unwrap();
+    let all = maps(&result_set, &Question::default()).unwrap();
     assert_eq!(all.iter().map(|map| map.rest.as_str()).collect::<Vec<_>>(), ["rw=randread", "rw=read"]);
     assert_eq!(all[1].at("1k", "8").unwrap().best.as_deref(), Some("classic"));
     assert_ne!(all[0].at("1k", "8").unwrap().best.as_deref(), Some("classic"));
 }
 
 /// Reference implementation: sorts by mean and tests the first two.
-fn naive(given: &Given, key: &str, size: &str, jobs: &str) -> (String, String, f64, f64) {
+fn naive(result_set: &ResultSet, key: &str, size: &str, jobs: &str) -> (String, String, f64, f64) {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let here = |name: &str, point: &PointResult, value: &str| at(&point.knobs, name) == value;
-    let mut all: Vec<(String, &[f64])> = (given.results.points.iter())
+    let mut all: Vec<(String, &[f64])> = (result_set.results.points.iter())
         .filter(|point| here("bs", point, size) && here("numjobs", point, jobs))
         .map(|point| (at(&point.knobs, "mechanism"), point.values[key].values.as_slice()))
         .collect();
@@ -166,13 +166,13 @@ fn naive(given: &Given, key: &str, size: &str, jobs: &str) -> (String, String, f
 }
 
 /// Results with random means close to each other.
-fn drawn(seed: u64) -> Given {
-    let mut dice = Dice::new(seed);
+fn drawn(seed: u64) -> ResultSet {
+    let mut noise = Noise::new(seed);
     let mut means = std::collections::BTreeMap::new();
     results(&knobs(), 4, &METRICS[..1], |point| {
         let name = format!("{point:?}");
-        let mean = *means.entry(name).or_insert_with(|| 1_000.0 + 12.0 * dice.normal());
-        vec![mean + 10.0 * dice.normal()]
+        let mean = *means.entry(name).or_insert_with(|| 1_000.0 + 12.0 * noise.normal());
+        vec![mean + 10.0 * noise.normal()]
     })
 }
 
@@ -180,12 +180,12 @@ fn drawn(seed: u64) -> Given {
 fn cells_and_correction_match_the_reference_implementation() {
     let (mut near, mut total) = (0, 0);
     for seed in 0..40 {
-        let given = drawn(seed);
-        let map = one(&given);
+        let result_set = drawn(seed);
+        let map = one(&result_set);
         let mut all = Vec::new();
         for (size, jobs) in [("1k", "1"), ("1k", "8"), ("128k", "1"), ("128k", "8")] {
             let cell = map.at(size, jobs).unwrap();
-            let (best, next, percent, p) = naive(&given, "bytes_per_j_system", size, jobs);
+            let (best, next, percent, p) = naive(&result_set, "bytes_per_j_system", size, jobs);
             assert_eq!((cell.best.as_deref(), cell.next.as_deref()), (Some(best.as_str()), Some(next.as_str())));
             assert!((cell.margin_percent.unwrap() - percent).abs() < 1e-9 && (cell.p.unwrap() - p).abs() < 1e-12);
             assert_eq!(cell.outcome == Outcome::Wins, p <= 0.05, "{p}");
@@ -200,7 +200,7 @@ fn cells_and_correction_match_the_reference_implementation() {
             assert!((holm - adjusted).abs() < 1e-12, "{all:?}");
         }
         let significant = all.iter().filter(|(p, holm)| *p <= 0.05 && *holm <= 0.05).count();
-        assert_eq!(map.winners().1, stand);
+        assert_eq!(map.winners().1, significant);
         total += significant;
     }
     assert!(near > 0 && total > 0, "cells near the level, and significant winners: {near} {total}");
@@ -208,41 +208,43 @@ fn cells_and_correction_match_the_reference_implementation() {
 
 #[test]
 fn winners_are_sorted_by_count() {
-    let mut dice = Dice::new(4);
-    let given = results(&knobs(), 5, &METRICS[..1], |point| {
+    let mut noise = Noise::new(4);
+    let result_set = results(&knobs(), 5, &METRICS[..1], |point| {
         let winner =
             if (at(point, "bs"), at(point, "numjobs")) == ("1k".into(), "1".into()) { "hybrid" } else { "interrupt" };
-        vec![if at(point, "mechanism") == winner { 200.0 } else { 100.0 } + dice.normal()]
+        vec![if at(point, "mechanism") == winner { 200.0 } else { 100.0 } + noise.normal()]
     });
-    assert_eq!(one(&given).tally(), "of 4 cells interrupt wins 3, hybrid wins 1");
+    assert_eq!(one(&result_set).tally(), "of 4 cells interrupt wins 3, hybrid wins 1");
 }
 
 #[test]
 fn a_measured_narrow_scope_precedes_a_modelled_wide_one() {
-    let mut given = paper(9);
-    let about = &mut given.results.metrics[0];
-    *about =
-        crate::results::summary::About { modelled: true, ..crate::made::about("bytes_per_j_system_modelled_x", "B/J") };
+    let mut result_set = paper(9);
+    let about = &mut result_set.results.metrics[0];
+    *about = crate::results::summary::About {
+        modelled: true,
+        ..crate::fixtures::about("bytes_per_j_system_modelled_x", "B/J")
+    };
     about.title = "bytes per joule, system, modelled (x)".into();
-    given.results.metrics.push(crate::made::about("bytes_per_j_cpu", "B/J"));
-    for point in &mut given.results.points {
+    result_set.results.metrics.push(crate::fixtures::about("bytes_per_j_cpu", "B/J"));
+    for point in &mut result_set.results.points {
         let values = point.values.remove("bytes_per_j_system").unwrap();
         point.values.insert("bytes_per_j_system_modelled_x".into(), values.clone());
         point.values.insert("bytes_per_j_cpu".into(), values);
     }
-    assert_eq!((one(&given).metric.as_str(), one(&given).modelled), ("bytes_per_j_cpu", false));
+    assert_eq!((one(&result_set).metric.as_str(), one(&result_set).modelled), ("bytes_per_j_cpu", false));
     let system = Question { scope: Some("system".into()), ..Question::default() };
-    assert!(maps(&given, &system).unwrap()[0].modelled, "a requested scope may be modelled");
+    assert!(maps(&result_set, &system).unwrap()[0].modelled, "a requested scope may be modelled");
 }
 
 #[test]
 fn rows_have_the_requested_mechanism() {
-    let mut given = paper(1);
-    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
+    let mut result_set = paper(1);
+    for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
         point.knobs.insert("mechanism".into(), Value::Word("classic (ran interrupt)".into()));
     }
     let question = Question { knob: Some("numjobs".into()), ..Question::default() };
-    let map = maps(&given, &question).unwrap().remove(0);
+    let map = maps(&result_set, &question).unwrap().remove(0);
     assert_eq!(map.sides().0, ["interrupt", "classic", "hybrid"]);
     assert_eq!(map.at("classic", "1k").unwrap().means.len(), 2, "one and eight jobs");
 }

@@ -63,13 +63,13 @@ struct Sketch<'a> {
 
 impl Sketch<'_> {
     fn draw(&self, facet: &str, cells: &[&Configuration<'_>]) -> Vec<Chart> {
-        let has =
-            |cell: &&&Configuration<'_>| self.chart.kind == ChartKind::Series || cell.mean(&self.chart.metric).is_some();
+        let has = |cell: &&&Configuration<'_>| {
+            self.chart.kind == ChartKind::Series || cell.mean(&self.chart.metric).is_some()
+        };
         if !cells.iter().any(|cell| has(&cell)) {
             return Vec::new();
         }
-        let title =
-            if facet.is_empty() { self.chart.title.clone() } else { format!("{}; {facet}", self.chart.title) };
+        let title = if facet.is_empty() { self.chart.title.clone() } else { format!("{}; {facet}", self.chart.title) };
         match self.chart.kind {
             ChartKind::Lines => vec![Chart::Lines(self.lines(title, cells))],
             ChartKind::Bars => vec![Chart::Bars(self.bars(title, cells))],
@@ -79,8 +79,7 @@ impl Sketch<'_> {
     }
 
     fn y(&self, from_zero: bool) -> Axis {
-        let label =
-            if self.chart.y_label.is_empty() { self.chart.metric.clone() } else { self.chart.y_label.clone() };
+        let label = if self.chart.y_label.is_empty() { self.chart.metric.clone() } else { self.chart.y_label.clone() };
         Axis { label, scale: if self.chart.log_y { Scale::Log10 } else { Scale::Linear }, from_zero }
     }
 
@@ -111,7 +110,8 @@ impl Sketch<'_> {
 
     fn bars(&self, title: String, cells: &[&Configuration<'_>]) -> Bars {
         let series = distinct(cells.iter().map(|cell| cell.policy));
-        let group_of = |cell: &Configuration<'_>| on(cell, &self.chart.x).map_or_else(String::new, |at| at.label.clone());
+        let group_of =
+            |cell: &Configuration<'_>| on(cell, &self.chart.x).map_or_else(String::new, |at| at.label.clone());
         let names: Vec<String> = cells.iter().map(|cell| group_of(cell)).collect();
         let bar = |group: &str, policy: &str| {
             let cell = cells.iter().find(|cell| cell.policy == policy && group_of(cell) == group)?;

@@ -6,7 +6,7 @@ mod recording;
 
 use std::path::Path;
 
-use super::{Ask, Computed, Observed};
+use super::{Computed, Measurement, Request};
 use crate::experiment;
 use crate::plan::Plan;
 use crate::simulated::audit;
@@ -45,7 +45,7 @@ impl Simulated {
             profile: host.name.clone(),
             hash: fingerprint::of(&host).to_string(),
             file: absolute.strip_prefix(&home).unwrap_or(file).display().to_string(),
-            asked: values::Asked { set: set.to_vec(), smoke: false },
+            overrides: values::Overrides { set: set.to_vec(), smoke: false },
             ..About::default()
         };
         Ok(Self { host, about, audited: Vec::new() })
@@ -58,9 +58,9 @@ impl Simulated {
 /// If its experiment cannot be run any more.
 pub fn current(about: &About, home: &Path) -> Result<Cells, Box<dyn std::error::Error>> {
     let profile = home.join(format!("profiles/{}.toml", about.profile));
-    let (file, set) = (home.join(&about.file), about.asked.set.clone());
+    let (file, set) = (home.join(&about.file), about.overrides.set.clone());
     let machine = Simulated::load(&profile, &file, &set)?;
-    let loaded = experiment::load(&file, &experiment::Asked { set, ..experiment::Asked::default() })?;
+    let loaded = experiment::load(&file, &experiment::Overrides { set, ..experiment::Overrides::default() })?;
     let plan = Plan::new(&loaded);
     Ok(Cells::known(super::cells(&loaded, &plan, &machine)?))
 }
@@ -77,7 +77,7 @@ impl Computed for Simulated {
         self.about.clone()
     }
 
-    fn fingerprint(&self, request: &Ask<'_>) -> Result<Fingerprint, Problem> {
+    fn fingerprint(&self, request: &Request<'_>) -> Result<Fingerprint, Problem> {
         let load = load::load(&self.host, request)?;
         let mut host = self.host.clone();
         // Without a scheduler the constant has no effect.
@@ -94,7 +94,7 @@ impl Computed for Simulated {
         recording::domains(&self.host)
     }
 
-    fn measure(&mut self, request: &Ask<'_>) -> Result<Observed, Problem> {
+    fn measure(&mut self, request: &Request<'_>) -> Result<Measurement, Problem> {
         let load = load::load(&self.host, request)?;
         let of_any_seed = Load { seed: 0, ..load.clone() };
         let audits = !self.audited.contains(&of_any_seed);

@@ -42,10 +42,10 @@ pub fn of_point(
     let drives = scenario::drives(experiment, models)?;
     let workload = scenario::workload(experiment, cores.threads, drives.len())?;
     let trace = experiment.trace.as_ref().map(|trace| contents.of(trace));
-    Ok(super::of(&Asked { experiment, policy, cores, drives, connections: workload.connections, trace }))
+    Ok(super::of(&Inputs { experiment, policy, cores, drives, connections: workload.connections, trace }))
 }
 
-struct Asked<'a> {
+struct Inputs<'a> {
     experiment: &'a Experiment,
     policy: &'a PolicySpec,
     cores: Cores,
@@ -54,7 +54,7 @@ struct Asked<'a> {
     trace: Option<Trace>,
 }
 
-impl Encode for Asked<'_> {
+impl Encode for Inputs<'_> {
     fn encode(&self, out: &mut Values) {
         let Self { experiment, policy, cores, drives, connections, trace } = self;
         cores.encode(out);

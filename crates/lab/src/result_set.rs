@@ -10,11 +10,11 @@ use serde_json::Value as Json;
 
 use crate::results::environment::Environment;
 use crate::results::{Folder, FolderError, Results, simulated};
-use crate::run::Senses;
+use crate::sensor_set::SensorSet;
 
 /// The content of a results folder.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
+pub struct ResultSet {
     /// Its path.
     pub name: String,
     /// Its results.
@@ -27,7 +27,7 @@ pub struct Given {
     pub parts: BTreeMap<String, Part>,
 }
 
-impl Given {
+impl ResultSet {
     /// Reads a results folder, measured or simulated.
     ///
     /// # Errors
@@ -47,10 +47,10 @@ impl Given {
         let environment = if folder.environment().exists() { Some(folder.load(&folder.environment())?) } else { None };
         let text = std::fs::read_to_string(folder.experiment()).ok();
         let experiment = text.and_then(|text| text.parse().ok());
-        let senses: Senses =
-            if folder.sensors().exists() { folder.load(&folder.sensors())? } else { Senses::default() };
+        let sensors: SensorSet =
+            if folder.sensors().exists() { folder.load(&folder.sensors())? } else { SensorSet::default() };
         let part = |(sensor, domain): (String, Domain)| (format!("{sensor}/{}", domain.name), domain.part);
-        let parts = senses.domains.into_iter().map(part).collect();
+        let parts = sensors.domains.into_iter().map(part).collect();
         Ok(Self { name: path.display().to_string(), results, environment, experiment, parts })
     }
 
@@ -87,7 +87,7 @@ pub fn committed(folder: &Folder) -> Result<Option<values::Results>, FolderError
 fn overrides(about: &values::About) -> toml::Table {
     let mut table = toml::Table::new();
     table.insert("file".into(), about.file.clone().into());
-    for (key, value) in &about.asked.set {
+    for (key, value) in &about.overrides.set {
         table.insert(key.clone(), value.clone().into());
     }
     table

@@ -1,14 +1,14 @@
 //! Clients of an application as jobs with synchronous calls; each background thread is a job with a part of the backlog.
 
 use super::{number, settings, timed, writes, wrong};
-use crate::run::computed::Ask;
+use crate::run::computed::Request;
 use crate::simulated::host::{Host, Load};
 use pilotlight_sim::jobs::{Job, Way};
 use pilotlight_workloads::Problem;
 use pilotlight_workloads::client::{Background, Client, Miss, Mix};
 
 /// The load of a point.
-pub(super) fn load(host: &Host, request: &Ask<'_>, client: &Client) -> Result<Load, Problem> {
+pub(super) fn load(host: &Host, request: &Request<'_>, client: &Client) -> Result<Load, Problem> {
     let mix = client.mix(request.point)?;
     let mut load = settings(host, request.machine)?;
     load.jobs = number(request.point, "threads")?;
@@ -28,7 +28,10 @@ pub(super) fn load(host: &Host, request: &Ask<'_>, client: &Client) -> Result<Lo
     let min_bytes = |job: &Job| u128::from(job.bytes) * 1_000_000 / u128::from(job.backlog_ppm);
     let min_bytes = load.beside.iter().map(min_bytes).max().unwrap_or(0);
     if load.job.stalls_bytes > 0 && u128::from(load.job.stalls_bytes) <= min_bytes {
-        return Err(wrong("workload.stall_bytes", format!("must be above {min_bytes}, the size of a background request")));
+        return Err(wrong(
+            "workload.stall_bytes",
+            format!("must be above {min_bytes}, the size of a background request"),
+        ));
     }
     timed(host, request, &mut load);
     Ok(load)

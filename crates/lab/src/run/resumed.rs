@@ -2,13 +2,18 @@
 //! (`environment-2.json` and following) and noted in the results.
 
 use super::{FolderError, Settings};
-use crate::given::{differing, machine};
+use crate::result_set::{differing, machine};
 use crate::results::Folder;
 use crate::results::environment::Environment;
 use pilotlight_workloads::record::Tool;
 
 /// Reads the environment and stores it if it changed.
-pub(super) fn record(settings: &Settings, at_unix_s: u64, tool: Tool, drive: Option<String>) -> Result<(), FolderError> {
+pub(super) fn record(
+    settings: &Settings,
+    at_unix_s: u64,
+    tool: Tool,
+    drive: Option<String>,
+) -> Result<(), FolderError> {
     let folder = &settings.folder;
     let before = all(folder)?;
     let now = Environment::read(&settings.roots, at_unix_s, vec![tool], drive);
@@ -67,7 +72,10 @@ mod tests {
         release("6.12.0\n");
         let first = resume(3);
         assert_eq!(first.len(), 1);
-        assert!(first[0].ends_with(r#"(environment-2.json): kernel.release changed from "6.1.0" to "6.12.0""#), "{first:?}");
+        assert!(
+            first[0].ends_with(r#"(environment-2.json): kernel.release changed from "6.1.0" to "6.12.0""#),
+            "{first:?}"
+        );
         assert_eq!(resume(4), first, "no further change");
         release("6.1.0\n");
         assert_eq!(resume(5).len(), 2, "changed back");

@@ -88,7 +88,7 @@ pub fn displayed(results: &Results) -> Vec<&About> {
         let key = &about.key;
         !key.contains("above_idle") && (key.contains("_per_j_") || key.contains("_edp_"))
     };
-    let named = results.show.iter().filter_map(|key| find(results, key));
+    let named = results.metrics_first.iter().filter_map(|key| find(results, key));
     let usual = USUAL.iter().filter_map(|key| results.metric(key));
     let power = results.metrics.iter().filter(is_power);
     let efficiency = results.metrics.iter().filter(is_efficiency);
@@ -107,7 +107,9 @@ pub fn displayed(results: &Results) -> Vec<&About> {
 /// [`displayed`] for a terminal: without energy-delay products and bytes per joule.
 #[must_use]
 pub fn for_terminal(results: &Results) -> Vec<&About> {
-    let named = |about: &About| results.show.contains(&about.key) || results.show.contains(&without_model(about));
+    let named = |about: &About| {
+        results.metrics_first.contains(&about.key) || results.metrics_first.contains(&without_model(about))
+    };
     let narrow = |about: &&About| {
         let wide = about.key.contains("_edp_") || about.key.starts_with("bytes_per_j_");
         !wide || named(about)
@@ -162,13 +164,14 @@ mod tests {
 
     #[test]
     fn metrics_named_by_the_experiment_are_first_and_unique() {
-        use crate::made::{knob, results};
+        use crate::fixtures::{knob, results};
         let metrics = [("iops", "1/s"), ("other_ns", "ns"), ("bytes_per_j_cpu", "B/J"), ("cpu_power_w", "W")];
         let mut given = results(&[knob("a", &["x", "y"])], 2, &metrics, |_| vec![1.0, 2.0, 3.0, 4.0]).results;
         let keys = |metrics: Vec<&About>| metrics.iter().map(|about| about.key.clone()).collect::<Vec<_>>();
         assert_eq!(keys(displayed(&given)), ["iops", "cpu_power_w", "bytes_per_j_cpu"]);
         assert_eq!(keys(for_terminal(&given)), ["iops", "cpu_power_w"], "a terminal is narrow");
-        given.show = ["cpu_power_w", "no_such_metric", "other_ns", "bytes_per_j_cpu"].map(str::to_owned).to_vec();
+        given.metrics_first =
+            ["cpu_power_w", "no_such_metric", "other_ns", "bytes_per_j_cpu"].map(str::to_owned).to_vec();
         let all = ["cpu_power_w", "other_ns", "bytes_per_j_cpu", "iops"];
         assert_eq!(
             (keys(displayed(&given)), keys(for_terminal(&given))),

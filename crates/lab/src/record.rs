@@ -8,7 +8,7 @@ use pilotlight_sensors::recording::{Marker, Punctuality};
 use pilotlight_sensors::{Kind, Origin, Part, Recording};
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::observed;
+use crate::observed;
 use crate::plan::Key;
 use crate::study::Completion;
 use pilotlight_workloads::Point;

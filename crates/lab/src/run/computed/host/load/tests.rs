@@ -21,7 +21,7 @@ fn load_of(pairs: &[(&str, &str)], set: &str) -> Result<Load, Problem> {
     let (point, set) = (point(pairs), toml::from_str(set).unwrap());
     load(
         &machine(),
-        &Ask { workload: "fio", point: &point, client: None, stage: &stage, machine: &set, cool_down_ns: 5 },
+        &Request { workload: "fio", point: &point, client: None, stage: &stage, machine: &set, cool_down_ns: 5 },
     )
 }
 
@@ -73,8 +73,14 @@ fn client(text: &str, mix: &str) -> Result<Load, Problem> {
     let stage = Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
     let point = Point::from([("mix".into(), Value::Word(mix.into())), ("threads".into(), Value::Integer(6))]);
     let set = toml::from_str("power_state = 1\nscheduler = 'kyber'").unwrap();
-    let request =
-        Ask { workload: "client", point: &point, client: Some(&client), stage: &stage, machine: &set, cool_down_ns: 0 };
+    let request = Request {
+        workload: "client",
+        point: &point,
+        client: Some(&client),
+        stage: &stage,
+        machine: &set,
+        cool_down_ns: 0,
+    };
     load(&machine(), &request)
 }
 

@@ -3,7 +3,7 @@
 
 mod client;
 
-use crate::run::computed::Ask;
+use crate::run::computed::Request;
 use crate::simulated::host::{GRID_NS, Host, Load};
 use pilotlight_actuators::Machine;
 use pilotlight_sim::jobs::{Job, Scheduler, Way};
@@ -15,7 +15,7 @@ const WITHOUT_EFFECT: [&str; 6] =
     ["direct", "thread", "group_reporting", "norandommap", "randrepeat", "offset_increment"];
 
 /// The load of a point.
-pub(super) fn load(host: &Host, request: &Ask<'_>) -> Result<Load, Problem> {
+pub(super) fn load(host: &Host, request: &Request<'_>) -> Result<Load, Problem> {
     match (request.workload, request.client) {
         ("fio", _) => fio(host, request),
         (_, Some(client)) => client::load(host, request, client),
@@ -26,7 +26,7 @@ pub(super) fn load(host: &Host, request: &Ask<'_>) -> Result<Load, Problem> {
     }
 }
 
-fn fio(host: &Host, request: &Ask<'_>) -> Result<Load, Problem> {
+fn fio(host: &Host, request: &Request<'_>) -> Result<Load, Problem> {
     let point = request.point;
     let mut load = settings(host, request.machine)?;
     let engine = engine(point)?;
@@ -54,7 +54,7 @@ fn writes(host: &Host, at: &str) -> Result<(), Problem> {
 }
 
 /// Sets times and seed of a load.
-fn timed(host: &Host, request: &Ask<'_>, load: &mut Load) {
+fn timed(host: &Host, request: &Request<'_>, load: &mut Load) {
     load.seed = request.stage.seed;
     let ns = |seconds: f64| ((seconds * 1e9).round() as u64).next_multiple_of(GRID_NS);
     (load.ramp_ns, load.duration_ns) = (ns(request.stage.ramp_s), ns(request.stage.duration_s));
@@ -132,7 +132,10 @@ fn engine(point: &Point) -> Result<(Way, Vec<(String, String)>), Problem> {
         ("spdk", _, false) => Way::Bypass,
         (name, ..) => {
             let known = "psync, pvsync2 (hipri), libaio, io_uring (hipri with sqthread_poll), posixaio and spdk";
-            return Err(wrong("ioengine", format!("the simulated machine supports {known}, not {name} with these options")));
+            return Err(wrong(
+                "ioengine",
+                format!("the simulated machine supports {known}, not {name} with these options"),
+            ));
         }
     };
     Ok((way, engine.options))

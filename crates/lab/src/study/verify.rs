@@ -91,7 +91,8 @@ impl Verdict {
         let counted =
             Counted { interrupts: mean(|c| c.interrupts), switches: mean(|c| c.switches), waits: mean(|c| c.waits) };
         let actual = judged[0].actual.filter(|_| agreed).map(|actual| actual.to_string());
-        let result = actual.as_ref().map_or_else(|| "actual mechanism unknown".to_owned(), |actual| format!("actual {actual}"));
+        let result =
+            actual.as_ref().map_or_else(|| "actual mechanism unknown".to_owned(), |actual| format!("actual {actual}"));
         let mut whys = if agreed { judged[0].whys.clone() } else { vec!["the repeats differ".to_owned()] };
         whys.insert(0, counted.words());
         Some(Self {
@@ -114,10 +115,10 @@ impl Verdict {
     /// The label of rows: the mechanism alone only if verified.
     #[must_use]
     pub fn label(&self) -> String {
-        match &self.ran {
-            Some(ran) if *ran == self.asked => self.asked.clone(),
-            Some(ran) => format!("{} (ran {ran})", self.asked),
-            None => format!("{} (not verified)", self.asked),
+        match &self.actual {
+            Some(actual) if *actual == self.requested => self.requested.clone(),
+            Some(actual) => format!("{} (ran {actual})", self.requested),
+            None => format!("{} (not verified)", self.requested),
         }
     }
 }
@@ -125,7 +126,7 @@ impl Verdict {
 impl Counted {
     fn words(self) -> String {
         let word = |value: Option<f64>| value.map_or_else(|| "an unknown number of".to_owned(), |v| format!("{v:.2}"));
-        let waits = self.waits.map_or_else(String::new, |waits| format!(", {waits:.2} of these to wait"));
+        let waits = self.waits.map_or_else(String::new, |waits| format!(", {waits:.2} of them voluntary"));
         format!("{} interrupts and {} context switches per I/O{waits}", word(self.interrupts), word(self.switches))
     }
 }
@@ -137,23 +138,23 @@ struct Judged {
 }
 
 fn judge(completion: &Completion, counted: Counted) -> Judged {
-    let asked = match Mechanism::read(&completion.asked) {
-        Ok(asked) => asked,
-        Err(why) => return Judged { ran: None, whys: vec![why] },
+    let requested = match Mechanism::read(&completion.requested) {
+        Ok(requested) => requested,
+        Err(why) => return Judged { actual: None, whys: vec![why] },
     };
-    match ran(asked, completion, counted) {
-        Ok(ran) if ran == asked => Judged { ran: Some(ran), whys: Vec::new() },
-        Ok(ran) => Judged { ran: Some(ran), whys: reasons(asked, ran, completion) },
+    match actual(requested, completion, counted) {
+        Ok(actual) if actual == requested => Judged { actual: Some(actual), whys: Vec::new() },
+        Ok(actual) => Judged { actual: Some(actual), whys: reasons(requested, actual, completion) },
         Err(why) => {
             let mut whys = vec![why];
             whys.extend(not_applied(completion));
-            Judged { ran: None, whys }
+            Judged { actual: None, whys }
         }
     }
 }
 
 /// The mechanism that fits what was seen.
-fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Mechanism, String> {
+fn actual(requested: Mechanism, completion: &Completion, counted: Counted) -> Result<Mechanism, String> {
     let unknown = || match &completion.interrupts {
         Err(why) => why.clone(),
         Ok(_) => {
@@ -163,18 +164,18 @@ fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Me
     let interrupts = counted.interrupts.ok_or_else(unknown)?;
     let switches = counted.switches.ok_or("the workload does not report context switches")?;
     let (slept, can_poll) = (counted.waits.unwrap_or(switches) >= SLEPT, completion.io_poll != Some(false));
-    let as_kind = |kind| Mechanism { api: asked.api, kind };
-    match asked.kind {
-        Kind::Interrupt if interrupts > POLLED => Ok(asked),
+    let as_kind = |kind| Mechanism { api: requested.api, kind };
+    match requested.kind {
+        Kind::Interrupt if interrupts > POLLED => Ok(requested),
         Kind::Interrupt => {
             Err("no polling was requested but almost no interrupts were counted: the counts are inconclusive".into())
         }
         _ if interrupts <= POLLED && !can_poll => {
             Err("io_poll is 0 but almost no interrupts were counted: the counts are inconclusive".into())
         }
-        _ if interrupts <= POLLED => polled(asked, completion.io_poll_delay, slept).map(as_kind),
+        _ if interrupts <= POLLED => polled(requested, completion.io_poll_delay, slept).map(as_kind),
         // Classic polling does not sleep: a thread that slept waited for the interrupt.
-        _ if slept && (asked.kind == Kind::Classic || completion.io_poll_delay == Some(-1)) => {
+        _ if slept && (requested.kind == Kind::Classic || completion.io_poll_delay == Some(-1)) => {
             Ok(as_kind(Kind::Interrupt))
         }
         _ if interrupts >= INTERRUPTED || !can_poll => Ok(as_kind(Kind::Interrupt)),
@@ -184,9 +185,9 @@ fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Me
 
 /// The kind of polling; `delay` is `io_poll_delay` as read back. Classic polling does not sleep, even if threads share a CPU: a thread does many
 /// I/Os before it is preempted. For slow I/Os voluntary switches decide.
-fn polled(asked: Mechanism, delay: Option<i64>, slept: bool) -> Result<Kind, String> {
-    let sleep = match (asked.api, delay) {
-        (Api::Uring, _) => Some(Sleep::Automatic).filter(|_| asked.kind != Kind::Classic),
+fn polled(requested: Mechanism, delay: Option<i64>, slept: bool) -> Result<Kind, String> {
+    let sleep = match (requested.api, delay) {
+        (Api::Uring, _) => Some(Sleep::Automatic).filter(|_| requested.kind != Kind::Classic),
         (Api::Sync, Some(0)) => Some(Sleep::Automatic),
         (Api::Sync, Some(us)) => u32::try_from(us).ok().map(Sleep::Fixed),
         (Api::Sync, None) => None,
@@ -194,17 +195,15 @@ fn polled(asked: Mechanism, delay: Option<i64>, slept: bool) -> Result<Kind, Str
     match (slept, sleep) {
         (false, _) => Ok(Kind::Classic),
         (true, Some(sleep)) => Ok(Kind::Hybrid(sleep)),
-        (true, None) => {
-            Err("the threads slept without a setting for it, and almost no interrupts were counted".into())
-        }
+        (true, None) => Err("the threads slept without a setting for it, and almost no interrupts were counted".into()),
     }
 }
 
 /// Reasons for another actual mechanism, if known.
-fn reasons(asked: Mechanism, ran: Mechanism, completion: &Completion) -> Vec<String> {
+fn reasons(requested: Mechanism, actual: Mechanism, completion: &Completion) -> Vec<String> {
     let mut whys = not_applied(completion);
-    if ran.kind == Kind::Interrupt && asked.polls() {
-        whys.extend(match (completion.io_poll, asked.api) {
+    if actual.kind == Kind::Interrupt && requested.polls() {
+        whys.extend(match (completion.io_poll, requested.api) {
             (Some(false), _) => {
                 Some("io_poll is 0: the driver has no poll queues (boot with nvme.poll_queues=N or the parameter of another driver)".to_owned())
             }
@@ -214,11 +213,11 @@ fn reasons(asked: Mechanism, ran: Mechanism, completion: &Completion) -> Vec<Str
             _ => None,
         });
     }
-    if (asked.api, ran.kind) == (Api::Uring, Kind::Classic) {
+    if (requested.api, actual.kind) == (Api::Uring, Kind::Classic) {
         let why = "io_uring sleeps for half of its shortest polling time, which may be too short for a context switch";
         whys.push(why.to_owned());
     }
-    let wanted = asked.delay().filter(|us| *us >= 0);
+    let wanted = requested.delay().filter(|us| *us >= 0);
     if wanted.is_some() && completion.io_poll_delay == wanted {
         whys.push("io_poll_delay was accepted and reads back as written, without effect".to_owned());
     }
@@ -227,7 +226,11 @@ fn reasons(asked: Mechanism, ran: Mechanism, completion: &Completion) -> Vec<Str
 
 /// Settings that were not applied.
 fn not_applied(completion: &Completion) -> Vec<String> {
-    completion.settings.iter().filter_map(|setting| Some(format!("{}: {}", setting.key, setting.why_not.as_ref()?))).collect()
+    completion
+        .settings
+        .iter()
+        .filter_map(|setting| Some(format!("{}: {}", setting.key, setting.why_not.as_ref()?)))
+        .collect()
 }
 
 /// Points with the same requested and actual mechanism.
@@ -265,7 +268,10 @@ pub fn summary<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Vec<Row> {
     let verdicts: Vec<&Verdict> = verdicts.collect();
     let mut groups: Vec<(&Verdict, Vec<&Verdict>)> = Vec::new();
     for verdict in &verdicts {
-        match groups.iter_mut().find(|(first, _)| (&first.requested, &first.actual) == (&verdict.requested, &verdict.actual)) {
+        match groups
+            .iter_mut()
+            .find(|(first, _)| (&first.requested, &first.actual) == (&verdict.requested, &verdict.actual))
+        {
             Some((_, all)) => all.push(verdict),
             None => groups.push((verdict, vec![verdict])),
         }
@@ -289,106 +295,4 @@ pub fn summary<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Vec<Row> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seen(asked: &str, io_poll: bool, delay: i64) -> Completion {
-        Completion {
-            asked: asked.into(),
-            tried: Vec::new(),
-            io_poll: Some(io_poll),
-            io_poll_delay: Some(delay),
-            interrupts: Ok(vec!["nvme0q".into()]),
-            interrupts_count: Some(0),
-            ramp_ns: 0,
-        }
-    }
-
-    fn counted(interrupts: f64, switches: f64) -> Counted {
-        Counted { interrupts: Some(interrupts), switches: Some(switches), waits: None }
-    }
-
-    fn verdict(completion: &Completion, interrupts: f64, switches: f64) -> Verdict {
-        Verdict::of(&[(completion, counted(interrupts, switches))]).unwrap()
-    }
-
-    /// Asked, `io_poll`, `io_poll_delay`, interrupts and switches per I/O; what ran.
-    #[test]
-    fn every_mechanism_is_told_by_what_was_counted() {
-        for (asked, poll, delay, interrupts, switches, ran) in [
-            ("interrupt", true, -1, 1.0, 1.0, Some("interrupt")),
-            ("interrupt", false, -1, 0.2, 1.0, Some("interrupt")), // an interrupt may tell of several requests
-            ("interrupt", true, -1, 0.0, 1.0, None),
-            ("classic", true, -1, 0.0, 0.01, Some("classic")),
-            ("classic", true, -1, 0.0, 0.9, None), // it slept, and nothing woke it: something was not counted
-            ("classic", true, -1, 1.0, 1.0, Some("interrupt")),
-            ("classic", true, -1, 0.2, 1.0, Some("interrupt")),
-            ("classic", true, -1, 0.2, 0.1, None),
-            ("classic", false, -1, 0.0, 0.0, None),
-            ("classic", true, 0, 0.0, 1.0, Some("hybrid")), // it could not be set back to -1
-            ("hybrid", true, 0, 0.0, 1.0, Some("hybrid")),
-            ("hybrid", true, 0, 0.0, 0.01, Some("classic")),
-            ("hybrid", true, -1, 0.0, 1.0, None),
-            ("hybrid", true, -1, 1.0, 1.0, Some("interrupt")),
-            ("hybrid", true, 0, 0.2, 1.0, None),
-            ("hybrid", true, -1, 0.2, 1.0, Some("interrupt")), // this kernel ignores the delay: nothing sleeps before it polls
-            ("hybrid", false, 0, 0.2, 1.0, Some("interrupt")),
-            ("hybrid 4us", true, 4, 0.0, 1.0, Some("hybrid 4us")),
-            ("hybrid 4us", true, 0, 0.0, 1.0, Some("hybrid")),
-            ("uring interrupt", true, -1, 1.0, 1.0, Some("uring interrupt")),
-            ("uring classic", true, -1, 0.01, 0.0, Some("uring classic")),
-            ("uring classic", true, -1, 0.0, 1.0, None),
-            ("uring classic", false, -1, 1.0, 0.0, Some("uring interrupt")), // 5.10 and 6.1 spin until the interrupt
-            ("uring hybrid", true, -1, 0.0, 1.0, Some("uring hybrid")),
-            ("uring hybrid", true, -1, 0.0, 0.0, Some("uring classic")),
-        ] {
-            let verdict = verdict(&seen(asked, poll, delay), interrupts, switches);
-            assert_eq!(verdict.ran.as_deref(), ran, "{asked} {poll} {delay} {interrupts} {switches}: {}", verdict.why);
-            assert_eq!(verdict.is_as_asked(), ran == Some(asked));
-        }
-    }
-
-    /// Counted on Linux 7.3 and 6.16 with reads of 20 ms: who polled for that long was switched out every other read, but never waited; four
-    /// threads on two CPUs that slept first were switched out twice a read, of which once to wait.
-    #[test]
-    fn being_switched_out_is_not_sleeping() {
-        let of = |asked, switches, waits| {
-            let counted = Counted { waits: Some(waits), ..counted(0.0, switches) };
-            Verdict::of(&[(&seen(asked, true, -1), counted)]).unwrap()
-        };
-        assert_eq!(of("uring classic", 0.9, 0.0).ran.as_deref(), Some("uring classic"));
-        assert_eq!(of("uring hybrid", 2.14, 0.99).ran.as_deref(), Some("uring hybrid"));
-        assert_eq!(of("uring hybrid", 0.9, 0.0).ran.as_deref(), Some("uring classic"));
-        assert!(of("uring hybrid", 0.9, 0.0).why.contains("too short to leave the CPU"));
-        assert_eq!(of("uring classic", 1.0, 1.0).ran, None);
-        let said = of("uring hybrid", 2.14, 0.99).why;
-        assert!(said.contains("2.14 context switches per I/O, 0.99 of these to wait"), "{said}");
-    }
-
-    #[test]
-    fn what_did_not_run_does_not_bear_its_name_and_says_why() {
-        let mut completion = seen("hybrid", true, -1);
-        let why_not = Some("0 was written and -1 is read back: this kernel ignores it".to_owned());
-        completion.settings = vec![AppliedSetting { key: "io_poll_delay".into(), wanted: 0, why_not }];
-        let hybrid = verdict(&completion, 1.0, 1.02);
-        assert_eq!(hybrid.label(), "hybrid (ran interrupt)");
-        let expected = "asked for hybrid, ran interrupt: 1.00 interrupts and 1.02 context switches per I/O; io_poll_delay: 0 was written";
-        assert!(hybrid.why.starts_with(expected) && hybrid.why.contains("only for io_uring"), "{}", hybrid.why);
-        let without = verdict(&seen("classic", false, -1), 1.0, 1.0);
-        assert!(without.why.contains("nvme.poll_queues=N"), "{}", without.why);
-        let ignored = verdict(&seen("hybrid", true, 0), 1.0, 1.0);
-        assert!(ignored.why.contains("without effect"), "{}", ignored.why);
-    }
-
-    #[test]
-    fn what_was_not_counted_or_differs_is_not_known() {
-        let completion = seen("classic", true, -1);
-        let nothing = Verdict::of(&[(&completion, Counted { interrupts: None, ..counted(0.0, 1.0) })]).unwrap();
-        assert_eq!((nothing.ran.as_deref(), nothing.label().as_str()), (None, "classic (not verified)"));
-        assert!(nothing.why.contains("sensor = \"kernel\""), "{}", nothing.why);
-        let both = Verdict::of(&[(&completion, counted(0.0, 0.0)), (&completion, counted(1.0, 1.0))]).unwrap();
-        assert!(both.ran.is_none() && both.why.contains("the repeats differ"), "{}", both.why);
-        assert_eq!((both.interrupts_per_io, both.switches_per_io), (Some(0.5), Some(0.5)));
-        assert_eq!(Verdict::of(&[]), None);
-    }
-}
+mod tests;

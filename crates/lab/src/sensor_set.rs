@@ -13,7 +13,7 @@ const COUNTERS: [&str; 4] = ["cputime", "kernel", "diskstats", "frequency"];
 
 /// The sensors of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Senses {
+pub struct SensorSet {
     /// Sensors that are read.
     pub specs: Vec<SensorSpec>,
     /// Their unique names.
@@ -29,7 +29,7 @@ pub struct Senses {
     pub unused: Vec<String>,
 }
 
-impl Senses {
+impl SensorSet {
     /// Finds the sensors of an experiment, opening each once.
     ///
     /// # Errors
@@ -43,17 +43,17 @@ impl Senses {
     /// # Errors
     /// A required sensor that cannot be read.
     pub fn of(specs: &[SensorSpec], found: bool, roots: &Roots) -> Result<Self, Missing> {
-        let mut senses = Self::default();
+        let mut sensors = Self::default();
         for spec in specs {
-            senses.add(spec.clone(), roots)?;
+            sensors.add(spec.clone(), roots)?;
         }
-        if found && senses.specs.is_empty() && senses.missing.is_empty() {
-            senses.add_counters(roots)?;
+        if found && sensors.specs.is_empty() && sensors.missing.is_empty() {
+            sensors.add_counters(roots)?;
         }
-        if found || !senses.has_measured_power() {
-            senses.add_survey(survey(roots), found, roots)?;
+        if found || !sensors.has_measured_power() {
+            sensors.add_survey(survey(roots), found, roots)?;
         }
-        Ok(senses)
+        Ok(sensors)
     }
 
     /// Adds the counters of the kernel that are available.
@@ -123,7 +123,7 @@ impl Senses {
     /// Whether the energy of any part of the machine is known, measured or modelled.
     #[must_use]
     pub fn has_energy(&self) -> bool {
-        self.domains.iter().any(|(_, domain)| crate::metrics::observed::is_energy(domain))
+        self.domains.iter().any(|(_, domain)| crate::observed::is_energy(domain))
     }
 
     /// Domains of power and energy for which a window of this length is too short, with the reason.
@@ -133,7 +133,7 @@ impl Senses {
             let at = self.names.iter().position(|name| name == sensor)?;
             Some(self.specs.get(at)?.interval?.0)
         };
-        let energy = self.domains.iter().filter(|(_, domain)| crate::metrics::observed::is_energy(domain));
+        let energy = self.domains.iter().filter(|(_, domain)| crate::observed::is_energy(domain));
         let short = energy.filter_map(|(sensor, domain)| {
             let why = domain.timing.too_short(window_ns, interval_ns(sensor).unwrap_or(0))?;
             Some(format!("{sensor}/{}: {why}", domain.name))
@@ -152,7 +152,7 @@ impl Senses {
     /// Opens the sensors for the idle machine: without those of servers that the workload starts.
     ///
     /// # Errors
-    /// As [`Senses::open`].
+    /// As [`SensorSet::open`].
     pub fn open_idle(&self, roots: &Roots) -> Result<Vec<Planned>, Missing> {
         self.open_those(roots, |config| !config.with_workload())
     }
@@ -238,25 +238,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("watts");
         std::fs::write(&file, "5").unwrap();
-        let mut senses = Senses::default();
+        let mut sensors = SensorSet::default();
         for _ in 0..3 {
-            senses.add(meter(&file), &Roots::default()).unwrap();
+            sensors.add(meter(&file), &Roots::default()).unwrap();
         }
-        assert_eq!(senses.names, ["meter", "meter-2", "meter-3"]);
-        let opened = senses.open(&Roots::default()).unwrap();
+        assert_eq!(sensors.names, ["meter", "meter-2", "meter-3"]);
+        let opened = sensors.open(&Roots::default()).unwrap();
         assert_eq!(opened[2].sensor.name(), "meter-3");
         std::fs::remove_file(&file).unwrap();
-        assert!(senses.open(&Roots::default()).is_err(), "it is required");
+        assert!(sensors.open(&Roots::default()).is_err(), "it is required");
     }
 
     #[test]
     fn a_server_of_the_workload_is_not_read_while_the_machine_is_idle() {
         let text = "sensor = 'target'\nsocket = '/nowhere/control.sock'\nwith_workload = true";
         let spec = SensorSpec { config: toml::from_str(text).unwrap(), interval: None, optional: false };
-        let mut senses = Senses::default();
-        senses.add(spec, &Roots::default()).unwrap();
-        assert_eq!(senses.open(&Roots::default()).unwrap().len(), 1);
-        assert!(senses.open_idle(&Roots::default()).unwrap().is_empty());
+        let mut sensors = SensorSet::default();
+        sensors.add(spec, &Roots::default()).unwrap();
+        assert_eq!(sensors.open(&Roots::default()).unwrap().len(), 1);
+        assert!(sensors.open_idle(&Roots::default()).unwrap().is_empty());
     }
 
     /// A machine with counters of the kernel and RAPL.
@@ -277,7 +277,7 @@ mod tests {
     fn names(text: &str, root: &std::path::Path) -> Vec<String> {
         let text = format!("title = 't'\n{text}\n[workload]\nkind = 'command'\nargv = ['true']\n");
         let experiment: Experiment = toml::from_str(&text).unwrap();
-        Senses::find(&experiment, &Roots::below(root)).unwrap().names
+        SensorSet::find(&experiment, &Roots::below(root)).unwrap().names
     }
 
     #[test]
@@ -286,10 +286,14 @@ mod tests {
         assert_eq!(names("", root.path()), ["cputime", "rapl"]);
         assert_eq!(names("power_sensors = 'listed'", root.path()), [""; 0]);
         let cputime = SensorSpec { config: Config::by_name("cputime").unwrap(), interval: None, optional: false };
-        let senses = |found| Senses::of(std::slice::from_ref(&cputime), found, &Roots::below(root.path())).unwrap();
-        assert_eq!((senses(false).unused, senses(true).unused), (vec!["rapl".to_owned()], Vec::new()));
+        let sensors = |found| SensorSet::of(std::slice::from_ref(&cputime), found, &Roots::below(root.path())).unwrap();
+        assert_eq!((sensors(false).unused, sensors(true).unused), (vec!["rapl".to_owned()], Vec::new()));
         assert_eq!(names("sensor = [{ sensor = 'rapl', interval = '5ms' }]", root.path()), ["rapl"], "once");
-        assert_eq!(names("sensor = [{ sensor = 'idle', optional = true }]", root.path()), ["rapl"], "no counters beside a list");
+        assert_eq!(
+            names("sensor = [{ sensor = 'idle', optional = true }]", root.path()),
+            ["rapl"],
+            "no counters beside a list"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::run::computed::Observed;
+use crate::run::computed::Measurement;
 use crate::simulated::host::{Host, Load};
 use pilotlight_sensors::energy::{Point, Window};
 use pilotlight_sensors::recording::{Marker, Track};
@@ -39,12 +39,12 @@ pub(super) fn domains(host: &Host) -> Vec<(String, Domain)> {
 }
 
 /// The simulated measurement of a run.
-pub(super) fn observed(host: &Host, load: &Load, run: (&Scenario, &Outcome), stage: &Stage) -> Observed {
+pub(super) fn observed(host: &Host, load: &Load, run: (&Scenario, &Outcome), stage: &Stage) -> Measurement {
     let window = Window { from_ns: load.ramp_ns, to_ns: load.ramp_ns + load.duration_ns };
     let mut recording = recording(host, run.0, run.1);
     let phases = [("start", 0), ("measure", window.from_ns), ("measured", window.to_ns), ("end", window.to_ns)];
     recording.markers = phases.map(|(name, at_ns)| Marker { at_ns, name: name.into() }).to_vec();
-    Observed { record: record(load, run.0.series_ns, run.1, stage), recording, end_ns: window.to_ns, window }
+    Measurement { record: record(load, run.0.series_ns, run.1, stage), recording, end_ns: window.to_ns, window }
 }
 
 /// All counters over time.
@@ -82,9 +82,8 @@ fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &Stage) -> Record
     let mut warnings = Vec::new();
     if !is_whole(load) {
         let (of, all) = (load.duration_ns as f64 / 1e9, stage.duration_s);
-        warnings.push(format!(
-            "{of} s of {all} s were simulated: without writes and think time the load is memoryless"
-        ));
+        warnings
+            .push(format!("{of} s of {all} s were simulated: without writes and think time the load is memoryless"));
     }
     if load.jobs > 0 && classes.is_empty() {
         warnings.push("no operation ended within the measured time".into());
@@ -156,7 +155,7 @@ mod tests {
         load: Load,
         scenario: Scenario,
         outcome: Outcome,
-        observed: Observed,
+        observed: Measurement,
     }
 
     fn simulate(way: Way) -> Simulated {
@@ -181,7 +180,7 @@ mod tests {
     }
 
     /// The last sample of a counter.
-    fn last(observed: &Observed, sensor: &str, domain: usize) -> u64 {
+    fn last(observed: &Measurement, sensor: &str, domain: usize) -> u64 {
         let track = observed.recording.tracks.iter().find(|track| track.sensor == sensor).unwrap();
         track.points[domain].last().unwrap().value as u64
     }
@@ -206,7 +205,7 @@ mod tests {
     #[test]
     fn the_record_covers_the_measured_window() {
         let Simulated { load, outcome, observed, .. } = simulate(Way::Interrupt);
-        let Observed { record, window, end_ns, .. } = observed;
+        let Measurement { record, window, end_ns, .. } = observed;
         assert_eq!((window.from_ns, window.to_ns, end_ns), (1_000_000, 11_000_000, 11_000_000));
         assert_eq!(record.window_ns, Some((window.from_ns, window.to_ns)));
         let [class] = &record.classes[..] else { panic!("{:?}", record.classes) };
