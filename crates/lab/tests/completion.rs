@@ -1,5 +1,5 @@
-//! Mechanisms of completion with the real fio on a made-up kernel: what is set for them comes back, what ran is judged by what that kernel
-//! counts, and results are called by it. Skipped, with the reason printed, where there is no fio. Real kernels: tests/linux.
+//! Completion mechanisms with the real fio on a simulated kernel: settings are restored, the actual mechanism is verified by counts that kernel
+//! counts, and results are called by it. Skipped with a message without fio. Real kernels: tests/linux.
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ fn run(folder: &Path, roots: Roots) -> Result<Results, String> {
 }
 
 #[test]
-fn what_ran_is_what_was_counted_and_settings_come_back() {
+fn mechanisms_are_verified_by_counts_and_settings_are_restored() {
     if run::find("fio").is_none() {
         eprintln!("SKIPPED: there is no fio");
         return;
@@ -97,10 +97,10 @@ fn what_ran_is_what_was_counted_and_settings_come_back() {
     // Without one interrupt for as many reads the counts prove nothing; that is what this kernel is like.
     assert_eq!((of(0).requested.as_str(), of(0).actual.as_deref()), ("interrupt", None), "{}", of(0).why);
     assert_eq!(results.points[0].knobs["mechanism"].to_string(), "interrupt (not verified)");
-    // fio's thread slept for each read: the real kernel below did not poll. That is not taken for classic polling.
+    // fio's thread slept for each read, because the real kernel did not poll; this is not classic polling.
     assert_eq!((of(1).io_poll, of(1).io_poll_delay, of(1).actual.as_deref()), (Some(true), Some(-1), None));
     assert!(of(1).why.contains("the threads slept"), "{}", of(1).why);
-    // Told to sleep, it slept: all that can be seen on this kernel is as it was asked for.
+    // Requested to sleep, it slept: all evidence on this kernel fits the request.
     assert_eq!(
         (of(2).io_poll, of(2).io_poll_delay, of(2).actual.as_deref()),
         (Some(true), Some(7), Some("hybrid 7us"))
@@ -108,7 +108,7 @@ fn what_ran_is_what_was_counted_and_settings_come_back() {
     assert_eq!(results.points[1].values["drive_interrupts_per_io"].mean, 0.0);
     let table = results.table().csv(&[]);
     assert!(table.contains("interrupt (not verified)") && !table.contains("\ninterrupt,"), "{table}");
-    assert!(results.notes.iter().any(|note| note.contains("these counts prove nothing")), "{:?}", results.notes);
+    assert!(results.notes.iter().any(|note| note.contains("the counts are inconclusive")), "{:?}", results.notes);
 
     let result_set = ResultSet::read(&folder.path().join("out")).unwrap();
     let map = maps(&result_set, &Question::default()).unwrap().remove(0);

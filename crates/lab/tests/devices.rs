@@ -1,5 +1,4 @@
-//! The runner on what the kernel really has: a loop device that is filled, scheduled and put back, and a cgroup that commands run in.
-//! Skipped, with the reason printed, where there is neither (no root, or a container without them).
+//! The runner with a loop device and a cgroup of the kernel. Skipped with a message without them (no root, or a container).
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -87,7 +86,7 @@ impl Drop for Loop {
 const QUICK: &str = "repeats = 1\nsettle = '0s'\nidle_baseline = '0s'\npower_sensors = 'listed'\n";
 
 #[test]
-fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
+fn a_confirmed_device_is_filled_and_its_scheduler_restored() {
     let folder = tempfile::tempdir().unwrap();
     let Some(disk) = Loop::new(folder.path()) else { return };
     let before = disk.schedulers();
@@ -120,7 +119,7 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
 }
 
 #[test]
-fn commands_run_in_the_cgroup_that_was_made_for_the_run() {
+fn commands_run_in_the_cgroup_of_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("try-{}", std::process::id());
     let tried = Changes::begin(&folder.path().join("try.jsonl"), pilotlight_actuators::Roots::default())

@@ -1,4 +1,4 @@
-//! `experiments/quick.toml` with the real fio, shortened. Skipped, with the reason printed, where there is no fio or no io_uring.
+//! `experiments/quick.toml` with the real fio, shortened. Skipped with a message without fio or io_uring.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use pilotlight_sensors::Roots;
 /// As `shortened` says it, in seconds.
 const DURATION_S: f64 = 0.3;
 
-/// The file, with less of everything, and watts of a model.
+/// The file with short times and modelled power.
 fn shortened() -> Merged {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/quick.toml");
     let mut merged = include::load(&path).unwrap();
@@ -43,7 +43,7 @@ fn has_io_uring() -> bool {
 }
 
 #[test]
-fn fio_on_a_file_gives_every_metric_and_watts_only_as_modelled() {
+fn fio_on_a_file_gives_every_metric_and_only_modelled_power() {
     if run::find("fio").is_none() || !has_io_uring() {
         println!("skipped: there is no fio here (apt install fio), or io_uring is disabled");
         return;
@@ -68,7 +68,7 @@ fn fio_on_a_file_gives_every_metric_and_watts_only_as_modelled() {
     assert!(!out.root().join("data.bin").exists());
 }
 
-/// What fio's own output says, read again by hand.
+/// Values of fio's own output, parsed separately.
 fn check_work(results: &Results) {
     let reads = results.points.iter().find(|point| point.knobs["rw"].to_string() == "randread").unwrap();
     let mixed = results.points.iter().find(|point| point.knobs["rw"].to_string() != "randread").unwrap();
@@ -96,13 +96,13 @@ fn check_watts(results: &Results, sensors: &SensorSet) {
     let point = &results.points[0];
     assert!(point.values["cpu_modelled_generic_power_w"].mean > 10.0);
     assert!(point.values.contains_key("io_per_j_cpu_modelled_generic"));
-    // On a machine that others keep busy nothing is above idle; then there is the reason instead.
+    // On a busy machine power may not be above idle; then there is a reason.
     let above = "io_edp_p99_js_cpu_modelled_generic_above_idle";
     assert!(point.values.contains_key(above) || point.missing[above].contains("not above zero"), "{:?}", point.missing);
     if sensors.has_measured_power() {
         return;
     }
-    assert!(results.notes.iter().any(|note| note.contains("no measured watts")), "{:?}", results.notes);
+    assert!(results.notes.iter().any(|note| note.contains("no power is measured")), "{:?}", results.notes);
     assert!(results.notes.iter().any(|note| note.contains("ipmi")), "{:?}", results.notes);
     let measured = results.metrics.iter().filter(|about| about.unit == "W" && !about.modelled);
     for about in measured {
