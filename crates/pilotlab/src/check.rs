@@ -29,7 +29,7 @@ Examples:
   pilotlab check results                1 % of the runs in results/ again, numbers compared exactly
   pilotlab check results --share 5% --seed 7 --at-most 10min
   pilotlab check sentinels              short runs, pinned in experiments/sentinels.toml
-  pilotlab check sentinels --bless      pin today's numbers, after a change that was meant
+  pilotlab check sentinels --bless      record the current values after an intended change
 
 Exit codes:
   0  every number is as committed
@@ -158,10 +158,7 @@ fn recheck(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode
     let (committed, stale) = committed(&args.folder)?;
     let equal = committed.is_empty() || compared(args, workers, &committed)?;
     if committed.is_empty() {
-        console::line(format_args!(
-            "{} has no results of today's files: nothing is computed again",
-            args.folder.display()
-        ))?;
+        console::line(format_args!("{} has no current results: nothing is computed again", args.folder.display()))?;
     }
     if stale > 0 {
         console::line(format_args!("{stale} files contain stale results: run the commands above"))?;
@@ -233,15 +230,15 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
         if results.about.is_measured() {
             continue; // only a machine could measure it again
         }
-        let today = stale::today(&results.about, &results.cells, home);
-        if let Some(reason) = lab_stale::reason(&results.cells, &today) {
+        let current = stale::current_cells(&results.about, &results.cells, home);
+        if let Some(reason) = lab_stale::reason(&results.cells, &current) {
             let remedy = stale::remedy(&results.about, &results.cells, &path, home);
             console::line(format_args!("stale: {}: {reason}: {remedy}", path.display()))?;
             stale += 1;
         }
         // results of machines with one drive are checked by tests
-        let (Ok(today), false) = (today, stale::is_of_host(&results.about, home)) else { continue };
-        let results = today.sort(results).current;
+        let (Ok(current), false) = (current, stale::is_of_host(&results.about, home)) else { continue };
+        let results = current.sort(results).current;
         files.extend(of_bench(path, results, home)?);
     }
     Ok((files, stale))

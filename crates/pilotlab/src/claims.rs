@@ -287,7 +287,7 @@ impl Files {
             if about.is_measured() {
                 continue;
             }
-            let reason = lab_stale::reason(&cells, &stale::today(&about, &cells, &root));
+            let reason = lab_stale::reason(&cells, &stale::current_cells(&about, &cells, &root));
             let remedy = || stale::remedy(&about, &cells, &path, &root);
             stale.extend(reason.map(|reason| format!("{}: {reason}: {}", path.display(), remedy())));
         }

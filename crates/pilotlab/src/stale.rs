@@ -13,11 +13,11 @@ use pilotlight_results::values::{About, Cell, Results, ResultsError};
 ///
 /// # Errors
 /// If it cannot be run any more.
-pub(crate) fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
+pub(crate) fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
     if is_of_host(about, home) {
         return on_host::current(about, home).map_err(|error| format!("its experiment cannot be run ({error})"));
     }
-    stale::today(about, there, home)
+    stale::current_cells(about, there, home)
 }
 
 /// Results of either kind of machine.

@@ -41,7 +41,11 @@ fn without_power_sensors_it_names_remedies_and_succeeds() {
     let output = run(&["measure", "--repeats", "1", "--", "true"]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0));
-    assert!(said.contains("No power is measured: no power sensor of this machine can be read. Remedies:") && said.contains("intel_rapl_msr"), "{said}");
+    assert!(
+        said.contains("No power is measured: no power sensor of this machine can be read. Remedies:")
+            && said.contains("intel_rapl_msr"),
+        "{said}"
+    );
     assert!(said.contains("--sensor modelled"), "{said}");
     let output = run(&["measure", "--sensor", "rapl", "--", "true"]);
     let error = text(&output.stderr);

@@ -1,5 +1,4 @@
-//! The values of an experiment at a point under a policy: cores, drives, workload, trace, times, seed, the policy's parameters, and
-//! which metrics are kept.
+//! Encoding of an experiment at a point under a policy: cores, drives, workload, trace, times, seed, parameters of the policy, and kept metrics.
 
 use pilotlight_policy::registry;
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Spacing, Step};
@@ -15,8 +14,7 @@ use crate::simulated::experiment::schema::{BudgetStep, Minimum};
 use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
-/// Parameters of policies that were added after results were made: number, policy, key, and the value with which the policy does what
-/// it did before.
+/// Parameters of policies added later: number, policy, key, and the value that gives the earlier behaviour.
 pub const ADDED: [(u8, &str, &str, &str); 5] = [
     (1, "pacer", "forecast", "2"),
     (2, "pg", "forecast", "2"),
@@ -25,13 +23,13 @@ pub const ADDED: [(u8, &str, &str, &str); 5] = [
     (5, "sandman", "sleep_at_once", "false"),
 ];
 
-/// Parameters that name a set of others: what they set is in the others.
+/// Parameters that are presets of others, which are encoded instead.
 const DERIVED: [(&str, &str); 2] = [("sandman", "guards"), ("sandman", "variant")];
 
-/// What does not depend on the machine, at a point under a policy.
+/// The fingerprint of a point under a policy, without the machine.
 ///
 /// # Errors
-/// If the experiment asks for what there is not.
+/// If the point cannot be run.
 pub fn of_point(
     experiment: &Experiment,
     policy: &PolicySpec,
@@ -154,7 +152,7 @@ impl Encode for Size {
     }
 }
 
-/// Which numbers are kept; neither in which order they are named, nor how they are drawn.
+/// Encodes the kept metrics, independent of their order.
 fn kept(names: &[String], out: &mut Values) {
     let mut names: Vec<&String> = names.iter().collect();
     names.sort();
