@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 pub mod steps;
 
 use crate::experiment::{Experiment, Loaded};
-use pilotlight_workloads::{Point, Stage, Value};
+use pilotlight_workloads::{Point, RunContext, Value};
 
 /// Estimated time to start and end a command, in seconds.
 const OVERHEAD_S: f64 = 0.3;
@@ -138,7 +138,7 @@ pub fn own(point: &Point) -> Point {
 fn prepares(loaded: &Loaded) -> bool {
     let folder = std::path::Path::new("results");
     let place = loaded.experiment.target.unchecked(folder);
-    let stage = Stage { scratch: folder.join("scratch"), place, ramp_s: 0.0, duration_s: 0.0, seed: 1 };
+    let stage = RunContext { scratch: folder.join("scratch"), target: place, ramp_s: 0.0, duration_s: 0.0, seed: 1 };
     loaded.workload.prepare(&stage).is_ok_and(|steps| steps.iter().any(|step| !step.background))
 }
 

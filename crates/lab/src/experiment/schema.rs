@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_actuators::Machine;
 use pilotlight_input::{Size, Time};
 use pilotlight_sensors::Config;
-use pilotlight_workloads::Place;
+use pilotlight_workloads::Target;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -163,14 +163,14 @@ pub(crate) const DEFAULT_FILE: &str = "data.bin";
 impl TargetSpec {
     /// The target, without checks.
     #[must_use]
-    pub fn unchecked(&self, folder: &Path) -> Place {
+    pub fn unchecked(&self, folder: &Path) -> Target {
         let size = self.size.map_or(DEFAULT_SIZE, |size| size.0);
         match self {
-            Self { nothing: true, .. } => Place::Nothing,
-            Self { device: Some(device), .. } => Place::Device(device.clone()),
-            Self { folder: Some(folder), .. } => Place::Folder(folder.clone()),
-            Self { file: Some(file), .. } => Place::File(file.clone(), size),
-            _ => Place::File(folder.join(DEFAULT_FILE), size),
+            Self { nothing: true, .. } => Target::None,
+            Self { device: Some(device), .. } => Target::Device(device.clone()),
+            Self { folder: Some(folder), .. } => Target::Folder(folder.clone()),
+            Self { file: Some(file), .. } => Target::File(file.clone(), size),
+            _ => Target::File(folder.join(DEFAULT_FILE), size),
         }
     }
 

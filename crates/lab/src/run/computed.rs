@@ -31,7 +31,7 @@ use crate::results::{Folder, FolderError};
 use crate::sensor_set::SensorSet;
 use pilotlight_workloads::client::Client;
 use pilotlight_workloads::record::Record;
-use pilotlight_workloads::{Place, Point, Problem, Stage};
+use pilotlight_workloads::{Point, Problem, RunContext, Target};
 
 /// A simulated machine.
 pub trait Computed {
@@ -70,7 +70,7 @@ pub struct Request<'a> {
     /// The clients, if the workload is a model of an application.
     pub client: Option<&'a Client>,
     /// Times and seed. The target is ignored: the machine has one drive.
-    pub stage: &'a Stage,
+    pub stage: &'a RunContext,
     /// Settings of the machine.
     pub machine: &'a Machine,
     /// Idle time afterwards, in nanoseconds.
@@ -174,17 +174,17 @@ pub fn each_request<T>(
     Ok(all)
 }
 
-fn request<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a Stage, machine: &'a Machine) -> Request<'a> {
+fn request<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a RunContext, machine: &'a Machine) -> Request<'a> {
     let cool_down_ns = loaded.experiment.cool_down.0;
     let (workload, client) = (loaded.workload.name(), loaded.workload.client());
     Request { workload, point, client, stage, machine, cool_down_ns }
 }
 
-fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> Stage {
+fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> RunContext {
     let experiment = &loaded.experiment;
-    Stage {
+    RunContext {
         scratch: scratch.to_owned(),
-        place: Place::Nothing,
+        target: Target::None,
         ramp_s: experiment.warm_up().seconds(),
         duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),

@@ -13,7 +13,7 @@ use crate::experiment::machine::machine;
 use crate::plan::{own, setting};
 use crate::study::verify::AppliedSetting;
 use crate::study::{Completion, count, device};
-use pilotlight_workloads::{Mechanism, Place, Point, Stage, Step, problem};
+use pilotlight_workloads::{Mechanism, Point, RunContext, Step, Target, problem};
 
 /// The file of a cgroup that lists its processes and accepts new ones.
 const PROCESSES: &str = "cgroup.procs";
@@ -36,10 +36,12 @@ pub(super) fn begin(roots: &pilotlight_sensors::Roots, journal: Option<&Path>) -
 }
 
 /// A path on the device of the target. A file may not exist before the workload creates it; its folder is on the same device.
-fn device_of(place: &Place) -> Option<&Path> {
+fn device_of(place: &Target) -> Option<&Path> {
     match place {
-        Place::File(path, _) | Place::Folder(path) | Place::Device(path) => path.ancestors().find(|path| path.exists()),
-        Place::Nothing => None,
+        Target::File(path, _) | Target::Folder(path) | Target::Device(path) => {
+            path.ancestors().find(|path| path.exists())
+        }
+        Target::None => None,
     }
 }
 
@@ -98,7 +100,7 @@ impl Runner<'_> {
     }
 
     /// Evidence of how requests were completed in a measurement.
-    pub(super) fn completion(&self, requested: Mechanism, recording: &Recording, stage: &Stage) -> Completion {
+    pub(super) fn completion(&self, requested: Mechanism, recording: &Recording, stage: &RunContext) -> Completion {
         let (roots, device) = (self.settings.roots.clone(), device_of(&self.place));
         let interrupts = device::interrupts(&roots, device);
         Completion {

@@ -47,7 +47,7 @@ use crate::sensor_set::SensorSet;
 use crate::study::verify::AppliedSetting;
 use pilotlight_workloads::Mechanism;
 use pilotlight_workloads::record::Tool;
-use pilotlight_workloads::{Place, Point, Stage};
+use pilotlight_workloads::{Point, RunContext, Target};
 use process::Running;
 
 /// Settings of a run.
@@ -140,7 +140,7 @@ struct Runner<'a> {
     journal: Journal,
     power_domains: PowerDomains,
     scratch: PathBuf,
-    place: Place,
+    place: Target,
     changes: Changes,
     /// The applied settings: varied keys, and those of a completion mechanism.
     setting: Option<(Point, Option<Mechanism>)>,
@@ -338,11 +338,11 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn stage(&self, key: Key) -> Stage {
+    fn stage(&self, key: Key) -> RunContext {
         let experiment = &self.loaded.experiment;
-        Stage {
+        RunContext {
             scratch: self.scratch.clone(),
-            place: self.place.clone(),
+            target: self.place.clone(),
             ramp_s: experiment.warm_up().seconds(),
             duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
             seed: self.plan.seed_of(key),

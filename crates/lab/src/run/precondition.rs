@@ -9,14 +9,14 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use super::{Event, RunError, Runner};
-use pilotlight_workloads::{Missing, Place, Problem, Step};
+use pilotlight_workloads::{Missing, Problem, Step, Target};
 
 const BLOCK: usize = 1 << 20;
 
 impl Runner<'_> {
     pub(super) fn precondition(&mut self) -> Result<(), RunError> {
         let Some(spec) = self.loaded.experiment.precondition else { return Ok(()) };
-        let Place::Device(device) = self.place.clone() else { return Ok(()) };
+        let Target::Device(device) = self.place.clone() else { return Ok(()) };
         if spec.format || spec.fill > 0 {
             self.settling.disturb();
         }

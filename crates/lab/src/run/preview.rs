@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::experiment::Loaded;
 use crate::experiment::schema::OnFailure;
 use crate::plan::{Key, Plan, own};
-use pilotlight_workloads::{Place, Point, Problem, Stage, Step};
+use pilotlight_workloads::{Point, Problem, RunContext, Step, Target};
 
 use super::{bind, process};
 
@@ -29,9 +29,9 @@ pub struct Preview {
 /// # Errors
 /// If the workload cannot run a point.
 pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, Problem> {
-    let stage = |key: Key| Stage {
+    let stage = |key: Key| RunContext {
         scratch: folder.join("scratch"),
-        place: loaded.experiment.target.unchecked(folder),
+        target: loaded.experiment.target.unchecked(folder),
         ramp_s: loaded.experiment.warm_up().seconds(),
         duration_s: loaded.experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),
@@ -52,7 +52,7 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
         }
     };
     let points = plan.points.iter().enumerate().map(of_point).collect::<Result<_, Problem>>()?;
-    let target = description(&stage(first).place);
+    let target = description(&stage(first).target);
     Ok(Preview { target, precondition: precondition(loaded), prepare, points, clean_up })
 }
 
@@ -65,13 +65,13 @@ fn precondition(loaded: &Loaded) -> Vec<String> {
     erase.into_iter().chain(fill).collect()
 }
 
-fn description(place: &Place) -> String {
+fn description(place: &Target) -> String {
     match place {
-        Place::File(path, size) => {
+        Target::File(path, size) => {
             format!("file {} of {}", path.display(), String::from(pilotlight_input::Size(*size)))
         }
-        Place::Folder(path) => format!("folder {}", path.display()),
-        Place::Device(path) => format!("device {} (all data on it is lost)", path.display()),
-        Place::Nothing => "nothing".to_owned(),
+        Target::Folder(path) => format!("folder {}", path.display()),
+        Target::Device(path) => format!("device {} (all data on it is lost)", path.display()),
+        Target::None => "nothing".to_owned(),
     }
 }

@@ -5,20 +5,20 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 
 use crate::experiment::schema::{DEFAULT_FILE, DEFAULT_SIZE, TargetSpec};
-use pilotlight_workloads::{Place, Problem};
+use pilotlight_workloads::{Problem, Target};
 
 /// The target, checked. `may_overwrite` is the device on the command line; `folder` holds the default file.
 ///
 /// # Errors
 /// If the target is of another kind, or a device is not named on the command line too.
-pub fn resolve(spec: &TargetSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Place, Problem> {
+pub fn resolve(spec: &TargetSpec, folder: &Path, may_overwrite: Option<&Path>) -> Result<Target, Problem> {
     let size = spec.size.map_or(DEFAULT_SIZE, |size| size.0);
     match spec {
-        TargetSpec { nothing: true, .. } => Ok(Place::Nothing),
-        TargetSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Place::Device),
-        TargetSpec { folder: Some(folder), .. } => checked_folder(folder).map(Place::Folder),
-        TargetSpec { file: Some(file), .. } => checked_file(file).map(|file| Place::File(file, size)),
-        _ => Ok(Place::File(folder.join(DEFAULT_FILE), size)),
+        TargetSpec { nothing: true, .. } => Ok(Target::None),
+        TargetSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Target::Device),
+        TargetSpec { folder: Some(folder), .. } => checked_folder(folder).map(Target::Folder),
+        TargetSpec { file: Some(file), .. } => checked_file(file).map(|file| Target::File(file, size)),
+        _ => Ok(Target::File(folder.join(DEFAULT_FILE), size)),
     }
 }
 
@@ -77,13 +77,13 @@ pub fn checked_device(device: &Path, may_overwrite: Option<&Path>) -> Result<Pat
 
 /// The drive of a target by its name in sensors, such as `nvme0` or `sda`.
 #[must_use]
-pub fn drive_of(place: &Place, sys: &Path) -> Option<String> {
+pub fn drive_of(place: &Target, sys: &Path) -> Option<String> {
     let device = match place {
-        Place::Device(device) => device.metadata().ok()?.rdev(),
-        Place::File(path, _) | Place::Folder(path) => {
+        Target::Device(device) => device.metadata().ok()?.rdev(),
+        Target::File(path, _) | Target::Folder(path) => {
             path.ancestors().find_map(|path| path.metadata().ok()).map(|metadata| metadata.dev())?
         }
-        Place::Nothing => return None,
+        Target::None => return None,
     };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let link = sys.join(format!("dev/block/{major}:{minor}")).canonicalize().ok()?;
@@ -126,14 +126,14 @@ mod tests {
     fn files_and_folders() {
         let folder = tempfile::tempdir().unwrap();
         let default = resolve(&TargetSpec::default(), folder.path(), None).unwrap();
-        assert_eq!(default, Place::File(folder.path().join("data.bin"), 1 << 30));
+        assert_eq!(default, Target::File(folder.path().join("data.bin"), 1 << 30));
         let file = TargetSpec { file: Some(folder.path().join("x")), size: Some(Size(5)), ..TargetSpec::default() };
         let real = folder.path().canonicalize().unwrap();
-        assert_eq!(resolve(&file, folder.path(), None).unwrap(), Place::File(real.join("x"), 5));
+        assert_eq!(resolve(&file, folder.path(), None).unwrap(), Target::File(real.join("x"), 5));
         let device = TargetSpec { file: Some("/dev/null".into()), size: Some(Size(5)), ..TargetSpec::default() };
         assert!(resolve(&device, folder.path(), None).unwrap_err().why.contains("is not a regular file"));
         let made = TargetSpec { folder: Some(folder.path().join("new")), ..TargetSpec::default() };
-        assert_eq!(resolve(&made, folder.path(), None).unwrap(), Place::Folder(real.join("new")));
+        assert_eq!(resolve(&made, folder.path(), None).unwrap(), Target::Folder(real.join("new")));
     }
 
     #[test]

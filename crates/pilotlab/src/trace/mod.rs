@@ -139,7 +139,7 @@ impl BurstArgs {
             bin_ns: self.burst_bin,
             background_bins: self.burst_background,
             factor: self.burst_factor,
-            least_requests: self.burst_least,
+            min_requests: self.burst_least,
             ..BurstRule::default()
         }
     }

@@ -9,7 +9,7 @@ use pilotlight_lab::results::summary::words;
 use pilotlight_lab::run::power_domains;
 use pilotlight_lab::run::preview::{Preview, preview};
 use pilotlight_lab::run::target::drive_of;
-use pilotlight_workloads::Place;
+use pilotlight_workloads::Target;
 use serde_json::json;
 
 use super::Prepared;
@@ -48,10 +48,10 @@ fn drive(prepared: &Prepared) -> Option<String> {
     let spec = &prepared.loaded.experiment.target;
     let folder = std::env::current_dir().unwrap_or_default().join(prepared.settings.folder.root());
     let place = match (&spec.device, spec.file.as_ref().or(spec.folder.as_ref())) {
-        _ if spec.nothing => Place::Nothing,
-        (Some(device), _) => Place::Device(device.clone()),
+        _ if spec.nothing => Target::None,
+        (Some(device), _) => Target::Device(device.clone()),
         (None, path) => {
-            Place::Folder(path.map_or(folder, |path| std::env::current_dir().unwrap_or_default().join(path)))
+            Target::Folder(path.map_or(folder, |path| std::env::current_dir().unwrap_or_default().join(path)))
         }
     };
     drive_of(&place, &prepared.settings.roots.sys)

@@ -135,7 +135,7 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
             5 | nsid = 0
               |        ^
               = use 1 to 1024
-            error: subsystem[0].namespace[0].backend: 'disk.img' is no backend: write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB
+            error: subsystem[0].namespace[0].backend: 'disk.img' is not a backend: use mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB
              --> server.toml:6:11
               |
             6 | backend = "disk.img"

@@ -1,4 +1,4 @@
-//! A connection on its socket: one read or one batch of answers at a time, and what epoll is to watch for.
+//! A connection on its socket: reads, batched sends, and epoll interest.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -10,8 +10,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags
 
 use super::NO_WAIT;
 use crate::background::tasks::Tasks;
-use crate::caps::CapsHere;
-use crate::departures::Departures;
+use crate::caps::ThreadCaps;
+use crate::latency::batch::LatencyBatch;
 use crate::latency::{Sample, Sampler, receive_stamped, set_stamping};
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Outbox};
@@ -27,30 +27,30 @@ use crate::tcp::wire::MAX_CAPSULE;
 pub(super) const SCRATCH: usize = 256 * 1024;
 
 /// A connection and its socket.
-pub(super) struct Link {
-    pub(super) socket: Option<OwnedFd>,
+pub(super) struct Socket {
+    pub(super) fd: Option<OwnedFd>,
     pub(super) conn: Connection,
     pub(super) address: ConnAddr,
-    /// What epoll watches for.
+    /// Epoll interest.
     pub(super) interest: epoll::EventFlags,
-    /// Whether it stands in the list of connections with waiting commands.
+    /// Whether it is in the list of connections with waiting commands.
     pub(super) listed: bool,
     /// Whether the sending side has been shut down.
     pub(super) shut: bool,
-    /// I/O commands that had arrived and were not answered, when last counted.
+    /// I/O commands in progress at the last count.
     pub(super) counted: u32,
-    /// Whether the kernel stamps what the socket receives.
+    /// Whether the kernel timestamps received packets.
     pub(super) is_stamping: bool,
 }
 
-/// Everything but the links, so that both can be borrowed at once.
+/// The rest of an I/O thread, borrowed separately from its sockets.
 pub(super) struct Resources {
     pub(super) out: Outbox,
     pub(super) memory: Memory,
     pub(super) namespaces: Namespaces,
-    pub(super) caps: CapsHere,
+    pub(super) caps: ThreadCaps,
     pub(super) counters: Arc<Counters>,
-    pub(super) departures: Departures,
+    pub(super) latency_batch: LatencyBatch,
     pub(super) sampler: Sampler,
     pub(super) shared: Arc<Shared>,
     pub(super) epoll: OwnedFd,
@@ -73,14 +73,14 @@ impl Resources {
             caps: &mut self.caps,
             out: &mut self.out,
             counters: &self.counters,
-            departures: &mut self.departures,
+            latency_batch: &mut self.latency_batch,
             shared: &self.shared,
         }
     }
 }
 
-/// What the next receive of a socket stands for, as a binary logarithm, if it is sampled. The first sampled receive only asks the kernel
-/// for stamps, and the first one that is not to be sampled for none.
+/// The binary logarithm of the weight of the next receive, if it is sampled. The first sampled receive only enables
+/// timestamps, the first unsampled one disables them.
 #[cold]
 fn sample_next(is_stamping: &mut bool, is_sampled: bool, socket: &OwnedFd, sampler: &mut Sampler) -> Option<u32> {
     if *is_stamping != is_sampled {
@@ -91,7 +91,7 @@ fn sample_next(is_stamping: &mut bool, is_sampled: bool, socket: &OwnedFd, sampl
     sampler.next()
 }
 
-/// Receives in the poll that began at `now_ns`; with the sample for its commands.
+/// Receives, and returns the sample for the commands.
 #[cold]
 fn receive_sampled(
     socket: &OwnedFd,
@@ -108,19 +108,19 @@ fn receive_sampled(
     }
 }
 
-impl Link {
-    /// I/O commands that have arrived and are not answered; and how many there were when this was last asked.
+impl Socket {
+    /// I/O commands in progress, now and at the previous call.
     pub(super) fn recount(&mut self) -> (u32, u32) {
         let before = std::mem::replace(&mut self.counted, self.conn.pair.requests_in_progress());
         (self.counted, before)
     }
 
-    /// Reads once and acts on what came.
+    /// Reads once and handles the bytes.
     pub(super) fn read(&mut self, res: &mut Resources, now_ns: u64) {
-        let Some(socket) = &self.socket else { return };
-        // Where there is no room for the data of more commands nothing is read; level-triggered epoll brings us back. A
-        // command takes more memory than its bytes: data of 512 bytes a page, for Compare two.
-        let room = (res.memory.room_at_once() / 16).min(SCRATCH);
+        let Some(fd) = &self.fd else { return };
+        // Without memory for in-capsule data nothing is read; level-triggered epoll signals again. A command takes more memory
+        // than its bytes: data of 512 bytes takes a page, for Compare two.
+        let room = (res.memory.in_capsule_room() / 16).min(SCRATCH);
         if room <= MAX_CAPSULE {
             return;
         }
@@ -131,26 +131,26 @@ impl Link {
         let is_sampled = res.shared.latencies.are_sampled();
         let mut weight = None;
         if is_sampled || self.is_stamping {
-            weight = sample_next(&mut self.is_stamping, is_sampled, socket, &mut res.sampler);
+            weight = sample_next(&mut self.is_stamping, is_sampled, fd, &mut res.sampler);
         }
         let (received, sample) = match (self.conn.body_target().filter(|_| kept == 0), weight) {
             (Some(target), weight) => {
                 in_place = target.len();
                 let mut parts = [IoSliceMut::new(target), IoSliceMut::new(&mut scratch[..room])];
                 match weight {
-                    Some(weight) => receive_sampled(socket, &mut parts, weight, now_ns),
+                    Some(weight) => receive_sampled(fd, &mut parts, weight, now_ns),
                     None => {
                         let control = &mut RecvAncillaryBuffer::default();
-                        let received = rustix::net::recvmsg(socket, &mut parts, control, flags);
+                        let received = rustix::net::recvmsg(fd, &mut parts, control, flags);
                         (received.map(|r| r.bytes), Sample::NONE)
                     }
                 }
             }
             (None, Some(weight)) => {
-                receive_sampled(socket, &mut [IoSliceMut::new(&mut scratch[kept..room])], weight, now_ns)
+                receive_sampled(fd, &mut [IoSliceMut::new(&mut scratch[kept..room])], weight, now_ns)
             }
             (None, None) => {
-                let received = rustix::net::recv(socket, &mut scratch[kept..room], flags);
+                let received = rustix::net::recv(fd, &mut scratch[kept..room], flags);
                 (received.map(|(_, bytes)| bytes), Sample::NONE)
             }
         };
@@ -171,14 +171,14 @@ impl Link {
         res.scratch = scratch;
     }
 
-    /// Sends what waits, until it is out or the socket takes no more.
+    /// Sends queued responses until all are sent or the socket blocks.
     pub(super) fn flush(&mut self, res: &mut Resources, now_ns: u64) {
-        let Some(socket) = &self.socket else { return };
+        let Some(fd) = &self.fd else { return };
         while !self.conn.pair.transport.tx.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let used = self.conn.pair.transport.tx.gather(res.namespaces.loans(), &mut slices);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let sent = rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags);
+            let sent = rustix::net::sendmsg(fd, &slices[..used], &mut SendAncillaryBuffer::default(), flags);
             let mut cx = res.cx(now_ns, self.address);
             match sent {
                 Ok(bytes) => self.conn.on_sent(bytes, &mut cx),
@@ -196,13 +196,13 @@ impl Link {
         }
         if self.conn.pair.is_closing() && !self.shut {
             self.shut = true;
-            if let Some(socket) = &self.socket {
-                let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+            if let Some(fd) = &self.fd {
+                let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
             }
         }
     }
 
-    /// Ends the loans of this connection's turn; what the socket has not taken of them is copied.
+    /// Ends the loans of this connection's turn; unsent data is copied.
     pub(super) fn end_loans(&mut self, res: &mut Resources) {
         if !res.namespaces.loans().is_empty() {
             self.conn.pair.transport.tx.keep(res.namespaces.loans());
@@ -211,17 +211,17 @@ impl Link {
     }
 
     fn watch(&mut self, res: &Resources, interest: epoll::EventFlags) {
-        let Some(socket) = self.socket.as_ref().filter(|_| self.interest != interest) else { return };
+        let Some(fd) = self.fd.as_ref().filter(|_| self.interest != interest) else { return };
         let data = epoll::EventData::new_u64(u64::from(self.address.index));
-        if epoll::modify(&res.epoll, socket, data, interest).is_ok() {
+        if epoll::modify(&res.epoll, fd, data, interest).is_ok() {
             self.interest = interest;
         }
     }
 
     /// Whether the peer has closed its side.
     pub(super) fn is_hung_up(&self) -> bool {
-        let Some(socket) = &self.socket else { return true };
-        let mut polled = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::RDHUP)];
+        let Some(fd) = &self.fd else { return true };
+        let mut polled = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::RDHUP)];
         matches!(rustix::event::poll(&mut polled, Some(&NO_WAIT)), Ok(1..))
     }
 }

@@ -1,4 +1,4 @@
-//! Where a queue counts its commands: by its host, and by namespace and operation; and what its answers carry for that.
+//! Usage counters of a queue: commands by host, namespace and operation.
 
 use super::slots::Slot;
 use super::{Cx, QueuePair, Role, Transport};
@@ -7,16 +7,16 @@ use crate::latency::Sample;
 use crate::usage::{Operation, Row};
 use crate::views::ViewId;
 
-/// See the head of the file.
-pub(super) struct Counted {
-    /// Without any namespace for an admin queue, which neither reads nor writes.
+/// Usage counters of a queue.
+pub(super) struct QueueUsage {
+    /// Empty for an admin queue.
     pub(super) row: Row,
-    /// What answers to reads and to writes carry.
+    /// The samples of reads and of writes.
     subsystem: [Sample; 2],
 }
 
-impl Counted {
-    /// Counts the Read or Write in `slot`, which is answered; what the answer carries.
+impl QueueUsage {
+    /// Counts the completed Read or Write in `slot`; returns the sample for its response.
     #[inline]
     pub(super) fn count(&self, slot: &Slot, operation: Operation) -> Sample {
         self.row.count_data(slot.nsid, operation, u64::from(slot.len));
@@ -26,30 +26,30 @@ impl Counted {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Where the commands of the queue are counted that has just connected for `host`.
-    pub(super) fn counted(&self, host: &HostKey, cx: &mut Cx) -> Counted {
+    /// The counters of a new queue of `host`.
+    pub(super) fn new_usage(&self, host: &HostKey, cx: &mut Cx) -> QueueUsage {
         let subsystem = [false, true].map(|is_write| Sample::of_subsystem(host.subsystem, is_write));
-        let Role::Io(_) = &self.role else { return Counted { row: Row::default(), subsystem } };
-        cx.departures.open(host.subsystem, cx.counters);
+        let Role::Io(_) = &self.role else { return QueueUsage { row: Row::default(), subsystem } };
+        cx.latency_batch.open(host.subsystem, cx.counters);
         let nsids = cx.namespaces.listed(ViewId::whole(host.subsystem)).iter().map(|(nsid, _)| *nsid);
         let number = cx.shared.listed_hosts.number_of(&host.hostnqn);
-        Counted { row: Row::new(number, host.subsystem, nsids, &cx.counters.usage), subsystem }
+        QueueUsage { row: Row::new(number, host.subsystem, nsids, &cx.counters.usage), subsystem }
     }
 
-    /// Hosts are told of other namespaces.
+    /// Prepares the counters for the listed namespaces.
     pub(crate) fn count_on_listed(&mut self, cx: &Cx) {
         let (Role::Io(association), Some(queue)) = (&self.role, &mut self.queue) else { return };
         let listed = cx.namespaces.listed(ViewId::whole(association.host.subsystem));
         if let Some((highest, _)) = listed.last() {
-            queue.counted.row.prepare(*highest, &cx.counters.usage);
+            queue.usage.row.prepare(*highest, &cx.counters.usage);
         }
     }
 
-    /// There is another namespace.
+    /// Prepares the counters for a new namespace.
     pub(crate) fn count_on(&mut self, subsystem: usize, nsid: u32, cx: &Cx) {
         let (Role::Io(association), Some(queue)) = (&self.role, &mut self.queue) else { return };
         if association.host.subsystem == subsystem {
-            queue.counted.row.prepare(nsid, &cx.counters.usage);
+            queue.usage.row.prepare(nsid, &cx.counters.usage);
         }
     }
 }

@@ -1,26 +1,26 @@
-//! The caps as one I/O thread sees them: its buckets of namespaces, and its connections with throttled commands.
+//! An I/O thread's state of caps: its buckets of namespaces, and its connections with throttled commands.
 
 use std::sync::Arc;
 
 use super::{Bucket, Caps, Limit, RETRY_NS};
 
-/// See the head of the file.
+/// An I/O thread's state of caps.
 #[derive(Debug, Default)]
-pub struct CapsHere {
-    /// By index of the namespace; filled when a command meets a cap.
+pub struct ThreadCaps {
+    /// By index of the namespace; created by the first capped command.
     buckets: Vec<Option<Bucket>>,
     /// Connections with throttled commands.
     throttled: Vec<u32>,
-    /// The room of the list before, so that nothing is allocated for the next.
+    /// The memory of the previous list, reused for the next.
     spare: Vec<u32>,
-    /// When those are to be tried again, in nanoseconds.
+    /// Time of the next retry, in nanoseconds.
     due_ns: u64,
-    /// [`Caps::changes`] when they were last tried.
+    /// [`Caps::changes`] at the last retry.
     changes: u64,
 }
 
-impl CapsHere {
-    /// The bucket of the namespace at `index`, whose limit is `limit`.
+impl ThreadCaps {
+    /// The bucket of the namespace at `index` with this limit.
     pub fn bucket(&mut self, index: u32, limit: &Arc<Limit>) -> &mut Bucket {
         let index = index as usize;
         if self.buckets.len() <= index {
@@ -34,19 +34,19 @@ impl CapsHere {
         self.buckets.get_mut(index as usize)?.as_mut()
     }
 
-    /// The namespace at `index` is gone.
+    /// Removes the namespace at `index`.
     pub fn remove(&mut self, index: u32) {
         if let Some(bucket) = self.buckets.get_mut(index as usize) {
             *bucket = None;
         }
     }
 
-    /// Notes a connection with throttled commands.
+    /// Adds a connection with throttled commands.
     pub fn add_throttled(&mut self, connection: u32) {
         self.throttled.push(connection);
     }
 
-    /// A command that is throttled at `now_ns` is to be tried again at `until_ns`.
+    /// Schedules the retry of a command throttled at `now_ns`.
     pub fn note_due(&mut self, until_ns: u64, now_ns: u64) {
         let until_ns = until_ns.min(now_ns + RETRY_NS);
         let is_stale = self.throttled.is_empty() && self.due_ns <= now_ns;
@@ -59,13 +59,13 @@ impl CapsHere {
         !self.throttled.is_empty()
     }
 
-    /// When throttled commands are to be tried again, in nanoseconds; `u64::MAX` if there are none.
+    /// Time of the next retry, in nanoseconds; `u64::MAX` without throttled commands.
     #[must_use]
     pub fn due_ns(&self) -> u64 {
         if self.throttled.is_empty() { u64::MAX } else { self.due_ns }
     }
 
-    /// Takes the connections whose throttled commands are to be tried now; those that keep any note themselves again.
+    /// Takes the connections to retry now; those that stay throttled add themselves again.
     pub fn take_due(&mut self, caps: &Caps, now_ns: u64) -> Option<Vec<u32>> {
         let changes = caps.changes();
         if now_ns < self.due_ns && changes == self.changes {
@@ -76,13 +76,13 @@ impl CapsHere {
         Some(std::mem::replace(&mut self.throttled, spare))
     }
 
-    /// Takes back the room of a list that [`CapsHere::take_due`] has given.
+    /// Returns the memory of a list from [`ThreadCaps::take_due`].
     pub fn return_list(&mut self, mut list: Vec<u32>) {
         list.clear();
         self.spare = list;
     }
 
-    /// Gives back to the budgets what has not been used for a while.
+    /// Returns the bytes of idle buckets to their budgets.
     pub fn empty_idle(&mut self, now_ns: u64) {
         self.buckets.iter_mut().flatten().for_each(|bucket| bucket.empty_if_idle(now_ns));
     }

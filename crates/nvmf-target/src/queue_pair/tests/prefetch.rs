@@ -1,4 +1,4 @@
-//! When the backend is told of reads.
+//! Prefetch hints.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -6,18 +6,18 @@ use std::sync::{Mutex, PoisonError};
 use super::*;
 use crate::backend::{Channel, Completion, Geometry, Request, Submitted};
 
-/// What a channel was told, with the first block.
+/// A call of a channel, with the first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    Expect(u64),
+    Prefetch(u64),
     Read(u64),
 }
 
-/// Notes reads and does nothing.
+/// A backend that records its calls.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<Event>>>);
+struct Recording(Arc<Mutex<Vec<Event>>>);
 
-impl Notes {
+impl Recording {
     fn push(&self, event: Event) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
@@ -27,7 +27,7 @@ impl Notes {
     }
 }
 
-impl Backend for Notes {
+impl Backend for Recording {
     fn geometry(&self) -> Geometry {
         Geometry { block_size: BLOCK as u32, blocks: 16, volatile_write_cache: false, deallocated_reads_zero: true }
     }
@@ -45,9 +45,9 @@ impl Backend for Notes {
     }
 }
 
-impl Channel for Notes {
-    fn expect_read(&self, lba: u64, _blocks: u32) {
-        self.push(Event::Expect(lba));
+impl Channel for Recording {
+    fn prefetch_read(&self, lba: u64, _blocks: u32) {
+        self.push(Event::Prefetch(lba));
     }
 
     fn submit(&mut self, request: Request, _now_ns: u64) -> Submitted {
@@ -63,9 +63,9 @@ impl Channel for Notes {
 }
 
 #[test]
-fn reads_that_can_start_in_a_poll_are_announced_once_and_before_the_first_of_them() {
-    let notes = Notes::default();
-    let mut queues = Queues::with(Arc::new(notes.clone()));
+fn hints_for_reads_of_a_poll_precede_the_reads() {
+    let recording = Recording::default();
+    let mut queues = Queues::with(Arc::new(recording.clone()));
     queues.io.refill();
     for cid in 0..8 {
         let sqe = Sqe {
@@ -75,22 +75,22 @@ fn reads_that_can_start_in_a_poll_are_announced_once_and_before_the_first_of_the
         };
         queues.io.on_command(&sqe, NO_DATA, &mut queues.thread.cx(IO)).expect("room");
     }
-    assert_eq!(notes.take(), []);
+    assert_eq!(recording.take(), []);
     let pool = &mut queues.thread.memory.pool;
     let all: Vec<_> = std::iter::from_fn(|| pool.alloc(BLOCK)).collect();
     queues.io.budget = 3;
     queues.io.run_waiting(&mut queues.thread.cx(IO));
-    assert_eq!(notes.take(), [0, 1, 2].map(Event::Expect), "no buffer is left");
+    assert_eq!(recording.take(), [0, 1, 2].map(Event::Prefetch), "no buffer is left");
     all.into_iter().for_each(|buffer| queues.thread.memory.pool.free(buffer));
     queues.io.budget = 4;
     queues.io.run_waiting(&mut queues.thread.cx(IO));
-    let (mut events, mut reads) = (vec![Event::Expect(3)], [0, 1, 2, 3].map(Event::Read).to_vec());
+    let (mut events, mut reads) = (vec![Event::Prefetch(3)], [0, 1, 2, 3].map(Event::Read).to_vec());
     events.append(&mut reads);
-    assert_eq!(notes.take(), events);
+    assert_eq!(recording.take(), events);
     queues.io.refill();
     queues.io.run_waiting(&mut queues.thread.cx(IO));
-    assert_eq!(notes.take().len(), 8);
+    assert_eq!(recording.take().len(), 8);
     while let Some(data) = queues.io.transport.sent.pop() {
-        queues.has_left(data);
+        queues.mark_sent(data);
     }
 }
