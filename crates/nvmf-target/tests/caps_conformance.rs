@@ -1,4 +1,4 @@
-//! Bandwidth caps of the live target mean what they mean on every plant.
+//! Conformance of the live target's bandwidth caps.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use pilotlight_plant::{KnobId, Policy, ReadingId};
 use pilotlight_reactor::{Idle, RuntimeOptions, clock};
 
 const NQN: &str = "nqn.2026-01.test:caps-conformance";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const BLOCK_BYTES: u32 = 16_384;
 
 struct Live;
@@ -31,18 +31,18 @@ fn server() -> Server {
     Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
 }
 
-/// Reads until it is told to stop.
+/// Reads until `stop` is set.
 fn load(server: &Server, stop: &AtomicBool) {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
-    options.timeout_ms = PATIENCE.as_millis() as u64;
+    options.timeout_ms = TIMEOUT.as_millis() as u64;
     let spec = LoadSpec {
         jobs: 2,
         depth: 8,
         block_bytes: BLOCK_BYTES,
         read_percent: 100,
         yield_when_idle: true,
-        timeout_ms: PATIENCE.as_millis() as u64,
-        runtime_ns: Some(10 * PATIENCE.as_nanos() as u64),
+        timeout_ms: TIMEOUT.as_millis() as u64,
+        runtime_ns: Some(10 * TIMEOUT.as_nanos() as u64),
         ..LoadSpec::default()
     };
     let report = run(&options, &spec, stop, &mut |_| {}).expect("the run ends well");
@@ -79,7 +79,7 @@ impl Storage for Live {
         server.set_policy(policy).expect("it needs nothing");
         std::thread::scope(|scope| {
             let load = scope.spawn(|| load(&server, &stop));
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while !board.is_done() && Instant::now() < until && !load.is_finished() {
                 all.push(admitted(&server));
                 std::thread::sleep(Duration::from_millis(10));
@@ -87,7 +87,7 @@ impl Storage for Live {
             stop.store(true, Relaxed);
             load.join().expect("no panic");
         });
-        server.stop(PATIENCE).expect("it stops");
+        server.stop(TIMEOUT).expect("it stops");
         all
     }
 }

@@ -1,4 +1,4 @@
-//! Classes of priority over loopback: each class has I/O threads of its own, the policy is told which, and priorities follow names.
+//! Priority classes over loopback: each class has its own I/O threads, policies get the classes, and priorities follow names.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use pilotlight_plant::{
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:classes";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// I/O queues of each host.
 const QUEUES: u16 = 4;
 
@@ -54,7 +54,7 @@ fn of_namespace(nsid: u32) -> Capped {
 fn connect(server: &Server, host: u8) -> (Controller, Vec<Connection>) {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
     (options.hostnqn, options.hostid) = (host_nqn(host), [host; 16]);
-    options.timeout_ms = PATIENCE.as_millis() as u64;
+    options.timeout_ms = TIMEOUT.as_millis() as u64;
     let mut controller = Controller::connect(options).expect("an admin queue");
     controller.set_queue_count(QUEUES).expect("queues");
     let spec = |qid| QueueSpec { qid, depth: 8, max_io: 4096, buffers: Buffers::Shared };
@@ -63,9 +63,9 @@ fn connect(server: &Server, host: u8) -> (Controller, Vec<Connection>) {
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about within {PATIENCE:?}");
+        assert!(Instant::now() < until, "{what} did not come about within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -75,7 +75,7 @@ fn connections(server: &Server) -> Vec<u64> {
 }
 
 #[test]
-fn each_class_has_io_threads_of_its_own() {
+fn each_class_has_its_own_io_threads() {
     let server = server(4);
     server.set_priorities(vec![(host(1), 5)]);
     let one = connect(&server, 1);
@@ -85,14 +85,14 @@ fn each_class_has_io_threads_of_its_own() {
     let all = connections(&server);
     assert_eq!(all[0] + all[1], u64::from(QUEUES) + 1, "{all:?}");
     assert_eq!(all[2] + all[3], u64::from(QUEUES) + 1, "{all:?}");
-    assert!(all.iter().all(|&one| one > 0), "dealt round robin: {all:?}");
+    assert!(all.iter().all(|&one| one > 0), "distributed round robin: {all:?}");
     drop(one);
     eventually("the end of a class", || server.stats().classes == [Some(0), Some(0), None, None]);
     server.set_priorities(vec![(host(2), 7)]);
     eventually("another priority", || server.stats().classes == [Some(7), Some(7), None, None]);
     drop(two);
     eventually("the end", || server.stats().classes == [None; 4]);
-    server.stop(PATIENCE).expect("it stops");
+    server.stop(TIMEOUT).expect("it stops");
 }
 
 #[test]
@@ -102,16 +102,16 @@ fn without_priorities_connections_stay_where_they_were_accepted() {
     eventually("classes", || server.stats().classes == [Some(0); 4]);
     assert!(connections(&server).iter().all(|&one| one > 0), "{:?}", connections(&server));
     drop(connected);
-    server.stop(PATIENCE).expect("it stops");
+    server.stop(TIMEOUT).expect("it stops");
 }
 
-/// Keeps what it was told last.
-struct Told {
+/// Records the last goals and classes.
+struct GoalRecorder {
     goals: Arc<Mutex<Goals>>,
     classes: Arc<Mutex<Vec<Option<u8>>>>,
 }
 
-impl Policy for Told {
+impl Policy for GoalRecorder {
     fn name(&self) -> &'static str {
         "told"
     }
@@ -136,30 +136,34 @@ impl Policy for Told {
 }
 
 #[test]
-fn a_policy_is_told_tolerances_of_namespaces_by_number() {
+fn a_policy_gets_tolerances_of_namespaces_by_number() {
     let server = server(1);
     let (goals, classes) = (Arc::<Mutex<Goals>>::default(), Arc::default());
-    server.set_policy(Box::new(Told { goals: Arc::clone(&goals), classes })).expect("a policy");
+    server.set_policy(Box::new(GoalRecorder { goals: Arc::clone(&goals), classes })).expect("a policy");
     let bound = |scope, ns| Tolerance { scope, stat: Stat::P99, bound: Bound::LatencyNs(ns) };
-    let told = |want: &[Tolerance]| goals.lock().unwrap().tolerances == want;
+    let has_goals = |want: &[Tolerance]| goals.lock().unwrap().tolerances == want;
     server.set_goals(Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() });
     server.set_tolerances(vec![(of_namespace(1), bound(Scope::Server, 5)), (of_namespace(9), bound(Scope::Server, 6))]);
-    eventually("the first one's", || told(&[Tolerance::mean_loss(7), bound(Scope::Namespace(0), 5)]));
+    eventually("the tolerance of the first namespace", || {
+        has_goals(&[Tolerance::mean_loss(7), bound(Scope::Namespace(0), 5)])
+    });
     server.add_namespace(NQN, &namespace(9)).expect("a namespace");
     let both = [Tolerance::mean_loss(7), bound(Scope::Namespace(0), 5), bound(Scope::Namespace(2), 6)];
-    eventually("a new one's", || told(&both));
+    eventually("the value of the new namespace", || has_goals(&both));
     server.remove_namespace(NQN, 1).expect("it was there");
-    eventually("without the old one's", || told(&[Tolerance::mean_loss(7), bound(Scope::Namespace(2), 6)]));
+    eventually("the removal of the old tolerance", || {
+        has_goals(&[Tolerance::mean_loss(7), bound(Scope::Namespace(2), 6)])
+    });
     server.set_tolerances(Vec::new());
-    eventually("the server's alone", || told(&[Tolerance::mean_loss(7)]));
-    server.stop(PATIENCE).expect("it stops");
+    eventually("only the server's tolerance", || has_goals(&[Tolerance::mean_loss(7)]));
+    server.stop(TIMEOUT).expect("it stops");
 }
 
 #[test]
-fn a_policy_is_told_priorities_by_number_and_the_classes_of_io_threads() {
+fn a_policy_gets_priorities_by_number_and_the_classes_of_io_threads() {
     let server = server(2);
     let (goals, classes) = (Arc::<Mutex<Goals>>::default(), Arc::default());
-    let policy = Told { goals: Arc::clone(&goals), classes: Arc::clone(&classes) };
+    let policy = GoalRecorder { goals: Arc::clone(&goals), classes: Arc::clone(&classes) };
     server.set_policy(Box::new(policy)).expect("a policy");
     let priorities = |want: &[(Scope, u8)]| {
         let mut found = goals.lock().unwrap().priorities.clone();
@@ -171,13 +175,13 @@ fn a_policy_is_told_priorities_by_number_and_the_classes_of_io_threads() {
     eventually("priorities", || priorities(&[(Scope::Namespace(0), 3), (Scope::Host(0), 5)]));
     assert_eq!(goals.lock().unwrap().tolerances, [Tolerance::mean_loss(7)]);
     server.add_namespace(NQN, &namespace(9)).expect("a namespace");
-    eventually("a new one's", || {
+    eventually("the value of the new namespace", || {
         priorities(&[(Scope::Namespace(0), 3), (Scope::Namespace(2), 4), (Scope::Host(0), 5)])
     });
     server.remove_namespace(NQN, 1).expect("it was there");
-    eventually("without the old one's", || priorities(&[(Scope::Namespace(2), 4), (Scope::Host(0), 5)]));
+    eventually("the removal of the old priority", || priorities(&[(Scope::Namespace(2), 4), (Scope::Host(0), 5)]));
     let connected = connect(&server, 1);
     eventually("a class", || classes.lock().unwrap()[..] == [None, Some(5)]);
     drop(connected);
-    server.stop(PATIENCE).expect("it stops");
+    server.stop(TIMEOUT).expect("it stops");
 }

@@ -1,4 +1,4 @@
-//! Latencies of the live target contain the time for which its core rests.
+//! Latencies of the live target include sleep of its core.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,9 +14,9 @@ use pilotlight_plant::{Policy, ReadingId};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:latency-conformance";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A server on one reactor, with CPUs that others use too.
+/// A server with one reactor on shared CPUs.
 struct Live;
 
 fn server() -> Server {
@@ -29,17 +29,17 @@ fn server() -> Server {
     Server::start_on(config, RuntimeOptions::new(vec![None], Idle::Yield)).expect("the server starts")
 }
 
-/// Reads, one block at a time, until it is told to stop.
+/// Reads one block at a time until `stop` is set.
 fn load(server: &Server, stop: &AtomicBool) {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
-    options.timeout_ms = PATIENCE.as_millis() as u64;
+    options.timeout_ms = TIMEOUT.as_millis() as u64;
     let spec = LoadSpec {
         jobs: 1,
         depth: 1,
         read_percent: 100,
         yield_when_idle: true,
-        timeout_ms: PATIENCE.as_millis() as u64,
-        runtime_ns: Some(10 * PATIENCE.as_nanos() as u64),
+        timeout_ms: TIMEOUT.as_millis() as u64,
+        runtime_ns: Some(10 * TIMEOUT.as_nanos() as u64),
         ..LoadSpec::default()
     };
     let report = run(&options, &spec, stop, &mut |_| {}).expect("the run ends well");
@@ -51,7 +51,7 @@ impl Served for Live {
         100_000_000
     }
 
-    /// The machine has no sources; then come mean, median and p99 of the server.
+    /// The machine has no sources. The first are mean, median and p99 of the server.
     fn median(&self) -> ReadingId {
         ReadingId(1)
     }
@@ -69,18 +69,18 @@ impl Served for Live {
         server.set_policy(policy).expect("it needs nothing");
         std::thread::scope(|scope| {
             let load = scope.spawn(|| load(&server, &stop));
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while !board.is_done() && Instant::now() < until && !load.is_finished() {
                 std::thread::sleep(Duration::from_millis(10));
             }
             stop.store(true, Relaxed);
             load.join().expect("no panic");
         });
-        server.stop(PATIENCE).expect("it stops");
+        server.stop(TIMEOUT).expect("it stops");
     }
 }
 
 #[test]
-fn a_rest_of_the_core_is_part_of_the_latency() {
+fn latency_includes_sleep_of_the_core() {
     a_rest_is_part_of_the_latency(&mut Live);
 }

@@ -1,4 +1,4 @@
-//! Associations that an operator ends: nothing of them is written once the server says so, and other hosts go on.
+//! Associations ended by the operator: none of their data is written afterwards, and other hosts are not disturbed.
 
 mod host_support;
 
@@ -14,9 +14,9 @@ use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvmf_target::backend::{Backend, Channel, Completion, Geometry, Op, Request, Submitted};
 
 const BLOCK: usize = 4096;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Keeps writes until it is told to carry them out.
+/// Holds writes while it is shut.
 #[derive(Clone)]
 struct Holding {
     inner: Arc<dyn Backend>,
@@ -62,7 +62,7 @@ impl Channel for HoldingChannel {
         for request in self.held.drain(..) {
             match self.inner.submit(request, now_ns) {
                 Submitted::Done(completion) => done.push(completion),
-                other => panic!("memory answers at once, but: {other:?}"),
+                other => panic!("memory completes at once, got {other:?}"),
             }
         }
     }
@@ -83,9 +83,9 @@ fn read(connection: &mut Connection, lba: u64) -> u8 {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < deadline, "not in {PATIENCE:?}: {what}");
+        assert!(Instant::now() < deadline, "timed out after {TIMEOUT:?}: {what}");
         std::thread::yield_now();
     }
 }
@@ -100,7 +100,7 @@ fn is_closed(connection: &mut Connection) -> bool {
 }
 
 #[test]
-fn a_disconnect_returns_when_the_writes_in_the_backend_are_through_and_others_go_on() {
+fn a_disconnect_waits_for_writes_in_the_backend_and_does_not_disturb_others() {
     for reactors in [1, 2] {
         let (is_shut, taken) = (Arc::new(AtomicBool::new(false)), Arc::<AtomicUsize>::default());
         let (shut, count) = (Arc::clone(&is_shut), Arc::clone(&taken));
@@ -111,33 +111,33 @@ fn a_disconnect_returns_when_the_writes_in_the_backend_are_through_and_others_go
         let other = ConnectOptions { hostid: [9; 16], hostnqn: "nqn.2026-01.test:other".into(), ..target.options() };
         let (first, another) = (Controller::connect(options.clone()).unwrap(), Controller::connect(other).unwrap());
         let (mut io, mut io_2, mut of_other) = (queue(&first, 1), queue(&first, 2), queue(&another, 1));
-        let told = target.server.associations();
-        let of_first = told.iter().find(|one| one.hostnqn == options.hostnqn).expect("listed");
-        assert_eq!((told.len(), of_first.io_queues, of_first.nqn.as_deref()), (2, 2, Some(NQN)));
+        let associations = target.server.associations();
+        let of_first = associations.iter().find(|one| one.hostnqn == options.hostnqn).expect("listed");
+        assert_eq!((associations.len(), of_first.io_queues, of_first.nqn.as_deref()), (2, 2, Some(NQN)));
         assert!(!of_first.io_threads.is_empty() && of_first.peer.ip().is_loopback());
         is_shut.store(true, SeqCst);
         io.submit(Sqe::block_io(opcode::WRITE, 1, 7, 1), &[0x11; BLOCK], 0).expect("submitted");
         until("the write is in the backend", || taken.load(SeqCst) == 1);
         std::thread::scope(|scope| {
             let draining = target.server.disconnect(&options.hostnqn, Some(NQN)).expect("a subsystem");
-            let ended = scope.spawn(move || draining.wait(Instant::now() + PATIENCE));
+            let ended = scope.spawn(move || draining.wait(Instant::now() + TIMEOUT));
             assert!(is_closed(&mut io) && is_closed(&mut io_2), "its queues are closed");
-            assert!(!ended.is_finished(), "a write of it can still land");
+            assert!(!ended.is_finished(), "its write is still in flight");
             is_shut.store(false, SeqCst);
             let ended = ended.join().expect("no panic");
             assert_eq!((ended.associations.len(), ended.undrained), (1, 0));
         });
         assert_eq!(target.server.associations().len(), 1);
-        assert_eq!(read(&mut of_other, 7), 0x11, "what was in the backend is through");
-        let back = Controller::connect(options).expect("it may come back");
+        assert_eq!(read(&mut of_other, 7), 0x11, "the write in the backend completed");
+        let back = Controller::connect(options).expect("it may connect again");
         drop((first, io, io_2, back, another, of_other));
         target.stop();
     }
 }
 
-/// A change of the allowed hosts waits for no backend, so that whoever makes it need not hold its locks meanwhile.
+/// A change of the allowed hosts does not wait for a backend, so that its caller does not hold locks for long.
 #[test]
-fn a_host_is_revoked_at_once_and_its_writes_are_waited_for_apart() {
+fn access_is_revoked_at_once_and_waiting_for_writes_is_separate() {
     let (is_shut, taken) = (Arc::new(AtomicBool::new(true)), Arc::<AtomicUsize>::default());
     let (shut, count) = (Arc::clone(&is_shut), Arc::clone(&taken));
     let target = target(2, 64, BLOCK as u32, move |inner| {
@@ -151,18 +151,18 @@ fn a_host_is_revoked_at_once_and_its_writes_are_waited_for_apart() {
     let draining = target.server.set_allowed_hosts(NQN, std::slice::from_ref(&other.hostnqn)).expect("changed");
     assert!(is_closed(&mut io), "its queue is closed");
     assert_eq!(draining.associations().len(), 1);
-    assert_eq!(draining.wait(Instant::now()).undrained, 1, "a write of it can still land");
-    target.server.set_allowed_hosts(NQN, &[]).expect("another change is made meanwhile");
+    assert_eq!(draining.wait(Instant::now()).undrained, 1, "its write is still in flight");
+    target.server.set_allowed_hosts(NQN, &[]).expect("another change succeeds meanwhile");
     is_shut.store(false, SeqCst);
-    assert_eq!(draining.wait(Instant::now() + PATIENCE).undrained, 0);
+    assert_eq!(draining.wait(Instant::now() + TIMEOUT).undrained, 0);
     let other = Controller::connect(other).expect("a controller");
     let mut of_other = queue(&other, 1);
-    assert_eq!(read(&mut of_other, 7), 0x11, "what was in the backend is through");
+    assert_eq!(read(&mut of_other, 7), 0x11, "the write in the backend completed");
     drop((controller, io, other, of_other));
     target.stop();
 }
 
-/// Commands that no backend has taken are given up: none is carried out afterwards.
+/// Commands that have not reached a backend are aborted and not executed later.
 #[test]
 fn nothing_is_written_after_a_disconnect() {
     let target = target(2, 64, BLOCK as u32, |memory| memory);
@@ -176,7 +176,7 @@ fn nothing_is_written_after_a_disconnect() {
             }
         }
         let draining = target.server.disconnect(&target.options().hostnqn, None).expect("no subsystem is named");
-        let ended = draining.wait(Instant::now() + PATIENCE);
+        let ended = draining.wait(Instant::now() + TIMEOUT);
         assert_eq!(ended.undrained, 0);
         let reader = ConnectOptions { hostid: [9; 16], hostnqn: "nqn.2026-01.test:reader".into(), ..target.options() };
         let reader = Controller::connect(reader).expect("a reader");

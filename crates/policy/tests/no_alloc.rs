@@ -6,44 +6,17 @@ mod dice;
 #[path = "support/machine.rs"]
 mod machine;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use dice::Dice;
 use machine::capabilities;
+use pilotlight_counting_alloc::{CountingAlloc, thread_calls};
 use pilotlight_plant::{
     Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Reading, Refusal, Sample, Start, ThreadCount,
     ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::build;
 
-/// Counts what it is asked for.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn allocations() -> u64 {
-    ALLOCATIONS.with(Cell::get)
-}
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1)); // a thread that ends has none
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) };
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: CountingAlloc = CountingAlloc;
 
 const THREADS: u16 = 40;
 
@@ -85,7 +58,7 @@ fn ticks(settings: &[(&str, &str)]) {
     let mut dice = Dice(5);
     let mut counts = Vec::with_capacity(THREADS.into());
     let (mut now_ns, mut moves) = (0, 0);
-    let before = allocations();
+    let before = thread_calls();
     for _ in 0..20_000 {
         let quiet_ns = if dice.below(50) == 0 { 10_000 * dice.below(400) } else { 0 };
         let elapsed_ns = 10_000 * if dice.below(50) == 0 { 1 + dice.below(100) } else { 1 };
@@ -103,7 +76,7 @@ fn ticks(settings: &[(&str, &str)]) {
         moves += out.len();
         out.iter().rev().for_each(|command| policy.on_refused(now_ns, command, Refusal::Unsupported));
     }
-    assert_eq!(allocations() - before, 0, "{settings:?}");
+    assert_eq!(thread_calls() - before, 0, "{settings:?}");
     assert!(moves > 100, "{settings:?}: {moves} commands");
 }
 
@@ -118,7 +91,7 @@ fn intervals(name: &str, settings: &[(&str, &str)]) {
     let (mut now_ns, mut commands, mut before) = (0, 0, 0);
     for interval in 0..20_000 {
         if interval == 1 {
-            before = allocations(); // the first one makes the room that is kept
+            before = thread_calls(); // the first one makes the room that is kept
         }
         now_ns += 10_000;
         cores.iter_mut().for_each(|core| core.busy_ns = 0);
@@ -144,6 +117,6 @@ fn intervals(name: &str, settings: &[(&str, &str)]) {
             }
         }
     }
-    assert_eq!(allocations() - before, 0, "{name}");
+    assert_eq!(thread_calls() - before, 0, "{name}");
     assert!(commands > 10, "{name}: {commands} commands");
 }

@@ -1,4 +1,4 @@
-//! A target in this process for our own host, with a backend that can be told to store or return the wrong thing.
+//! A target in this process for our own host, with a backend that can store or return wrong data.
 #![allow(dead_code)] // each test file uses a part
 
 use std::io;
@@ -67,8 +67,8 @@ pub(crate) fn target_with(
     Target { server, addr }
 }
 
-/// A target whose backend does what it should.
-pub(crate) fn honest() -> Target {
+/// A target with a backend in memory.
+pub(crate) fn memory_target() -> Target {
     target(1, 4096, 4096, |memory| memory)
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn base() -> LoadSpec {
     LoadSpec { yield_when_idle: true, ..LoadSpec::default() }
 }
 
-/// Writes and reads in equal parts, everything checked.
+/// Writes and reads in equal parts, verified.
 pub(crate) fn verify_spec() -> LoadSpec {
     LoadSpec { read_percent: 50, verify: true, depth: 16, jobs: 2, ios: Some(2000), ..base() }
 }
@@ -111,15 +111,15 @@ pub(crate) fn verify_spec() -> LoadSpec {
 type OnRead = Box<dyn Fn(u64, &mut [u8]) + Send + Sync>;
 type OnWrite = Box<dyn Fn(u64, &mut [u8]) -> bool + Send + Sync>;
 
-/// Changes data on its way; arguments are the first block and the bytes. `on_write` says whether the write is stored at
-/// all; it is acknowledged in any case.
+/// Hooks that change data; arguments are the first block and the bytes. `on_write` returns whether the write is stored; it is
+/// always acknowledged.
 #[derive(Default)]
 pub(crate) struct Tamper {
     pub(crate) on_read: Option<OnRead>,
     pub(crate) on_write: Option<OnWrite>,
 }
 
-/// A backend that answers at once, tampered with.
+/// A backend that completes at once, with [`Tamper`].
 pub(crate) struct TamperBackend {
     pub(crate) inner: Arc<dyn Backend>,
     pub(crate) tamper: Arc<Tamper>,
@@ -155,7 +155,7 @@ impl Channel for TamperChannel {
             return Submitted::Done(request.complete(Ok(())));
         }
         let mut submitted = self.inner.submit(request, now_ns);
-        assert!(!matches!(submitted, Submitted::Pending), "only for backends that answer at once");
+        assert!(!matches!(submitted, Submitted::Pending), "only for backends that complete at once");
         if let (Op::Read, Some(on_read), Submitted::Done(Completion { buffer: Some(data), .. })) =
             (op, &self.tamper.on_read, &mut submitted)
         {
@@ -173,7 +173,7 @@ impl Channel for TamperChannel {
     }
 }
 
-/// Passes one connection on to `to`, flipping a bit of the byte number `at` that the target sends on it.
+/// Forwards one connection to `to`, and flips a bit of byte `at` that the target sends.
 pub(crate) fn flipping_proxy(to: SocketAddr, at: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("its address");
@@ -199,5 +199,5 @@ fn pump(mut from: TcpStream, mut to: TcpStream, at: usize) {
             break;
         }
     }
-    let _ = to.shutdown(std::net::Shutdown::Both); // it may be gone already
+    let _ = to.shutdown(std::net::Shutdown::Both); // it may be closed already
 }
