@@ -17,9 +17,9 @@
 mod frontier;
 #[path = "curve/picture.rs"]
 mod picture;
+#[path = "../tests/support/servers.rs"]
+mod servers;
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ use frontier::Measured;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_host::{ConnectOptions, Controller};
-use pilotlight_nvmf_target::backend::{BackendSpec, MemoryBudget, open};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::Server;
+use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_plant::{Goals, Tolerance};
 use pilotlight_reactor::{Idle, QuietTime, RuntimeOptions};
 
@@ -153,30 +153,12 @@ impl Point {
 }
 
 fn serve(case: &PolicyCase) -> Result<Server, String> {
-    let namespace = NamespaceConfig {
-        nsid: 1,
-        backend: BackendSpec::Memory(256 << 20),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
-        subsystems: vec![subsystem],
-        ..ServerConfig::default()
-    };
+    let namespace = servers::namespace(1, BackendSpec::Memory(256 << 20));
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = servers::config(vec![subsystem]);
     let mut options = RuntimeOptions::new(vec![Some(0)], Idle::Spin);
     options.quiet = QuietTime::AsPolicySays;
-    let budget = Arc::new(MemoryBudget::unlimited());
-    let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
-    let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
+    let server = servers::start_on(config, options);
     let tolerances = case.tolerance_ppm.map(Tolerance::mean_loss).into_iter().collect();
     server.set_goals(Goals { tolerances, ..Goals::default() });
     let policy = pilotlight_policy::build(case.policy, case.settings).expect("settings");

@@ -8,13 +8,16 @@
 //! With `--beside PROGRAM`, this benchmark built from another commit, both programs measure each configuration in turn, and the medians
 //! of the ratios are printed.
 
+#[path = "../tests/support/servers.rs"]
+mod servers;
+
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 
 const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
 const SERVER_CPU: u32 = 0;
@@ -22,21 +25,13 @@ const CLIENT_CPU: usize = 1;
 
 fn serve(io_threads: u32) -> Server {
     let backend = "mem:64MiB".parse().expect("a backend");
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
+    let namespace = servers::namespace(1, backend);
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
     Server::start(ServerConfig {
-        listeners: vec![([127, 0, 0, 1], 0).into()],
-        subsystems: vec![subsystem],
         cores: vec![SERVER_CPU],
         main_core: SERVER_CPU,
         io_threads,
-        ..ServerConfig::default()
+        ..servers::config(vec![subsystem])
     })
     .expect("the server starts")
 }

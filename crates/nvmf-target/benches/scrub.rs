@@ -9,6 +9,8 @@
 //! scrub rate; and, for background I/Os that overlap a request, the time from the poll that received the first request to the end of the
 //! I/O (p99 and maximum).
 
+#[path = "../tests/support/servers.rs"]
+mod servers;
 mod support;
 
 use std::sync::atomic::AtomicBool;
@@ -19,7 +21,7 @@ use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::background::sums::file::{SumsFile, open_file};
 use pilotlight_nvmf_target::background::sums::format::Pass;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_stats::paired::ratio;
 use support::{CLIENT_CPU, NQN, Options, SERVER_CPU, fail, has_two_cpus, median, set_policy, stop};
@@ -63,18 +65,15 @@ fn serve() -> Server {
     let file = format!("checked:file:{}?size={BYTES}B", path().display());
     let namespace = |(nsid, backend): (u32, &str)| {
         let backend = backend.parse().unwrap_or_else(|error| fail(&format!("{error}")));
-        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
+        servers::namespace(nsid, backend)
     };
     let namespaces = [(1, file.as_str()), (2, "mem:256MiB")].map(namespace).to_vec();
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
+    let subsystem = servers::subsystem(NQN, namespaces);
     let config = ServerConfig {
-        listeners: vec![([127, 0, 0, 1], 0).into()],
-        subsystems: vec![subsystem],
         cores: vec![SERVER_CPU as u32],
         main_core: SERVER_CPU as u32,
         io_threads: 1,
-        ..ServerConfig::default()
+        ..servers::config(vec![subsystem])
     };
     let server = Server::start(config).unwrap_or_else(|error| fail(&format!("the server does not start: {error}")));
     set_policy(&server, "static");

@@ -1,8 +1,10 @@
 //! Background work over real connections: damaged blocks are reported, a verified load is not disturbed, requests have
 //! priority, a pause and a rate of zero take effect, and freed ranges are trimmed.
 
+#[path = "support/servers.rs"]
+mod servers;
+
 use std::fs::File;
-use std::net::Ipv4Addr;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -15,9 +17,8 @@ use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::background::control::{BackgroundConfig, Class, Scrubbed};
 use pilotlight_nvmf_target::background::sums::format::Pass;
 use pilotlight_nvmf_target::background::upkeep::UpkeepStats;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{Command, Kind, KnobId, Next, Policy, Quantity, Scope, Start, Unsupported, Wants};
-use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:background";
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,17 +37,10 @@ fn folder() -> tempfile::TempDir {
 /// A server with the file `disk` of `folder`, on two reactors that share CPUs.
 fn server(folder: &Path, kind: &str, background: BackgroundConfig) -> Server {
     let backend = format!("{kind}file:{}?size=8MiB", folder.join("disk").display()).parse().expect("valid");
-    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() }];
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        background,
-        ..ServerConfig::default()
-    };
-    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
+    let namespaces = vec![servers::namespace(1, backend)];
+    let subsystem = servers::subsystem(NQN, namespaces);
+    let config = ServerConfig { io_threads: 2, background, ..servers::config(vec![subsystem]) };
+    servers::start(config, 2)
 }
 
 fn stop(server: Server) {
@@ -274,7 +268,7 @@ fn an_overdue_pass_runs_although_a_policy_sets_a_rate_of_zero() {
     let rates = || server.stats().background.iter().map(|class| class.rate_ppm).collect::<Vec<_>>();
     eventually(&server, "a rate of zero", |_| rates().iter().all(|&ppm| ppm == 0));
     let backend = format!("checked:file:{}?size=8MiB", second.path().join("disk").display()).parse().expect("valid");
-    let overdue = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+    let overdue = servers::namespace(2, backend);
     server.add_namespace(NQN, &overdue).expect("it is added");
     let done = || server.stats().upkeeps.iter().any(|now| now.nsid == 2 && now.passes == 1 && now.read_bytes >= BYTES);
     eventually(&server, "a pass", |_| done());
@@ -288,7 +282,7 @@ fn no_background_io_starts_while_a_request_is_in_progress() {
     let server = server(folder.path(), "checked:", fast());
     server.set_paused(Class::Scrub, true);
     let backend = "delay:3s-3s:mem:1MiB".parse().expect("valid");
-    let slow = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+    let slow = servers::namespace(2, backend);
     server.add_namespace(NQN, &slow).expect("it is added");
     let (_controller, mut queue) = queue(&server);
     let long = queue.submit(Sqe::block_io(io::READ, 2, 0, 1), &[], BLOCK as u32).expect("a read");

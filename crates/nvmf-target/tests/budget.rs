@@ -4,7 +4,9 @@
 //! The sensor is simulated: its watts follow from the bytes transferred, with another slope than the policy's profile. An operator's
 //! cap makes the load of each host steady, so that the test does not depend on the machine's speed.
 
-use std::net::Ipv4Addr;
+#[path = "support/servers.rs"]
+mod servers;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvmf_target::backend::BackendSpec;
-use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Capped, Server, ServerConfig};
 use pilotlight_plant::{Cost, Goals, Quantity, ReadingId, Scope, Source, Window};
 use pilotlight_reactor::{Idle, ReadingBoard, RuntimeOptions, clock};
 
@@ -35,26 +37,9 @@ fn profile() -> String {
 }
 
 fn server(board: &Arc<ReadingBoard>) -> Server {
-    let namespace = NamespaceConfig {
-        nsid: 1,
-        backend: BackendSpec::Memory(16 << 20),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        ..ServerConfig::default()
-    };
+    let namespace = servers::namespace(1, BackendSpec::Memory(16 << 20));
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = ServerConfig { io_threads: 2, ..servers::config(vec![subsystem]) };
     let options =
         RuntimeOptions { readings: Some(Arc::clone(board) as _), ..RuntimeOptions::new(vec![None], Idle::Yield) };
     Server::start_on(config, options).expect("the server starts")

@@ -1,5 +1,8 @@
 //! Conformance of the live target's bandwidth caps.
 
+#[path = "support/servers.rs"]
+mod servers;
+
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,9 +13,9 @@ use pilotlight_conformance::script::Board;
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvmf_target::backend::BackendSpec;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{KnobId, Policy, ReadingId};
-use pilotlight_reactor::{Idle, RuntimeOptions, clock};
+use pilotlight_reactor::clock;
 
 const NQN: &str = "nqn.2026-01.test:caps-conformance";
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -23,12 +26,11 @@ struct Live;
 /// A namespace in memory, on two reactors that share CPUs.
 fn server() -> Server {
     let backend = BackendSpec::Memory(64 << 20);
-    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() }];
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
+    let namespaces = vec![servers::namespace(1, backend)];
+    let subsystem = servers::subsystem(NQN, namespaces);
     let listeners = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     let config = ServerConfig { listeners, subsystems: vec![subsystem], io_threads: 2, ..ServerConfig::default() };
-    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
+    servers::start(config, 2)
 }
 
 /// Reads until `stop` is set.

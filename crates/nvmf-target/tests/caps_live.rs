@@ -3,6 +3,9 @@
 //!
 //! Independent of the machine's speed: bytes are compared with the elapsed time.
 
+#[path = "support/servers.rs"]
+mod servers;
+
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,7 +18,7 @@ use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvmf_target::backend::{BackendSpec, Random};
 use pilotlight_nvmf_target::caps::CAPS;
-use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{
     Capabilities, Command, Kind, Knob, KnobId, Next, Policy, Refusal, Scope, Start, Unsupported, Wants,
 };
@@ -28,27 +31,10 @@ const LARGEST: u64 = 128 << 10;
 /// Two namespaces in memory, on two reactors that share CPUs.
 fn server() -> Server {
     let backend = || BackendSpec::Memory(64 << 20);
-    let namespaces = [1, 2].map(|nsid| NamespaceConfig {
-        nsid,
-        backend: backend(),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    });
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: namespaces.into(),
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        ..ServerConfig::default()
-    };
-    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
+    let namespaces = [1, 2].map(|nsid| servers::namespace(nsid, backend()));
+    let subsystem = servers::subsystem(NQN, namespaces.into());
+    let config = ServerConfig { io_threads: 2, ..servers::config(vec![subsystem]) };
+    servers::start(config, 2)
 }
 
 fn namespace(nsid: u32) -> Capped {
@@ -86,14 +72,6 @@ fn bytes(server: &Server, of: &Capped) -> u64 {
     server.stats().caps.iter().find(|cap| cap.of == *of).map_or(0, |cap| cap.stats.bytes)
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about within {TIMEOUT:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn a_capped_host_stays_below_its_cap_and_another_is_not_delayed() {
     const CAP: u64 = 20_000_000;
@@ -105,10 +83,10 @@ fn a_capped_host_stays_below_its_cap_and_another_is_not_delayed() {
     std::thread::scope(|scope| {
         let capped = scope.spawn(|| load(&server, 1, spec(), &stop));
         let other = scope.spawn(|| load(&server, 2, spec(), &stop));
-        eventually("throttled commands", || server.stats().caps.iter().any(|cap| cap.stats.throttled > 0));
+        servers::eventually("throttled commands", || server.stats().caps.iter().any(|cap| cap.stats.throttled > 0));
         let (began, from) = (Instant::now(), [bytes(&server, &host(1)), bytes(&server, &namespace(2))]);
         // 1.5 s at the cap
-        eventually("progress of the capped host", || bytes(&server, &host(1)) - from[0] > CAP * 3 / 2);
+        servers::eventually("progress of the capped host", || bytes(&server, &host(1)) - from[0] > CAP * 3 / 2);
         let had = [bytes(&server, &host(1)) - from[0], bytes(&server, &namespace(2)) - from[1]];
         let most = CAP as f64 * began.elapsed().as_secs_f64() * 1.02 + LARGEST as f64;
         println!("capped host {} bytes, at most {most:.0}; the other {} bytes", had[0], had[1]);
@@ -175,7 +153,7 @@ fn ten_thousand_changes_of_caps_under_verified_load_lose_no_data() {
             let (server, stop) = (&server, &stop);
             scope.spawn(move || load(server, host, spec(), stop))
         });
-        eventually("load", || server.stats().totals.writes > 100);
+        servers::eventually("load", || server.stats().totals.writes > 100);
         let mut random = Random::new(16);
         for change in 0..CHANGES {
             let of = match random.below(4) {
@@ -190,7 +168,7 @@ fn ten_thousand_changes_of_caps_under_verified_load_lose_no_data() {
             server.set_cap(&of, cap).expect("a cap");
             if change % 100 == 0 {
                 let before = server.stats().totals;
-                eventually("progress", || server.stats().totals.reads > before.reads);
+                servers::eventually("progress", || server.stats().totals.reads > before.reads);
             }
         }
         for of in [namespace(1), namespace(2), host(1), host(2)] {
@@ -251,13 +229,13 @@ fn the_caps_of_a_policy_end_with_it() {
         (Scope::Host(0), 90_000_000),
     ]);
     server.set_policy(Box::new(policy)).expect("a policy");
-    eventually("the policy's caps", || caps(2) == (None, Some(70_000_000)));
+    servers::eventually("the policy's caps", || caps(2) == (None, Some(70_000_000)));
     assert_eq!(caps(1), (Some(300_000_000), Some(50_000_000)));
     load(&server, 1, LoadSpec { ios: Some(10), ..LoadSpec::default() }, &AtomicBool::new(false));
     let of_host = || server.stats().caps.iter().find(|cap| cap.of == host(1)).and_then(|cap| cap.stats.policy);
-    eventually("the policy's cap of a host that has connected since", || of_host() == Some(90_000_000));
+    servers::eventually("the policy's cap of a host that has connected since", || of_host() == Some(90_000_000));
     server.set_policy(Box::new(Capping(Vec::new()))).expect("another policy");
-    eventually("the end of the policy's caps", || caps(2) == (None, None));
+    servers::eventually("the end of the policy's caps", || caps(2) == (None, None));
     assert_eq!(caps(1), (Some(300_000_000), None), "the operator's cap remains");
     server.stop(TIMEOUT).expect("it stops");
 }
@@ -313,12 +291,11 @@ fn policies_get_the_drive_of_each_namespace() {
     let file = |nsid: u32, drive: &str| {
         let path = folder.path().join(drive).join(nsid.to_string());
         let backend = BackendSpec::File { path, size: Some(1 << 20) };
-        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
+        servers::namespace(nsid, backend)
     };
     let memory = NamespaceConfig { backend: BackendSpec::Memory(1 << 20), ..file(1, "") };
     let namespaces = vec![memory, file(2, "3"), file(3, "3"), file(4, "8")];
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
+    let subsystem = servers::subsystem(NQN, namespaces);
     let listeners = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     let config = ServerConfig { listeners, subsystems: vec![subsystem], ..ServerConfig::default() };
     let options = RuntimeOptions { knobs: Some(Arc::new(Drives)), ..RuntimeOptions::new(vec![None], Idle::Yield) };
@@ -326,10 +303,10 @@ fn policies_get_the_drive_of_each_namespace() {
     let noted = Arc::new(Mutex::new(Vec::new()));
     server.set_policy(Box::new(DriveRecorder(Arc::clone(&noted)))).expect("a policy");
     let drives = |expected: &[(u32, u16)]| *noted.lock().expect("no panic") == expected;
-    eventually("the drives of the configuration", || drives(&[(1, 3), (2, 3), (3, 8)]));
+    servers::eventually("the drives of the configuration", || drives(&[(1, 3), (2, 3), (3, 8)]));
     server.remove_namespace(NQN, 3).expect("it was there");
-    eventually("one less", || drives(&[(1, 3), (3, 8)]));
+    servers::eventually("one less", || drives(&[(1, 3), (3, 8)]));
     server.add_namespace(NQN, &file(3, "8")).expect("there is room");
-    eventually("the drive of the added namespace", || drives(&[(1, 3), (3, 8), (4, 8)]));
+    servers::eventually("the drive of the added namespace", || drives(&[(1, 3), (3, 8), (4, 8)]));
     server.stop(TIMEOUT).expect("it stops");
 }

@@ -5,7 +5,10 @@
 //! printed. One test at a time, because each needs the machine. `PILOTLIGHT_LIVE_SECONDS` sets the duration of the stable load
 //! (default 6 s; 60 for the promise).
 
-use std::net::{Ipv4Addr, SocketAddr};
+#[path = "support/servers.rs"]
+mod servers;
+
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -15,8 +18,8 @@ use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io;
-use pilotlight_nvmf_target::backend::{BackendSpec, MemoryBudget, open};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::backend::BackendSpec;
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{CoreId, CoreState, Topology};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
@@ -33,31 +36,12 @@ struct Live {
 }
 
 fn serve(cores: u16, settings: &[(&str, &str)]) -> Live {
-    let namespace = NamespaceConfig {
-        nsid: 1,
-        backend: BackendSpec::Memory(64 << 20),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: u32::from(cores),
-        ..ServerConfig::default()
-    };
+    let namespace = servers::namespace(1, BackendSpec::Memory(64 << 20));
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = ServerConfig { io_threads: u32::from(cores), ..servers::config(vec![subsystem]) };
     let mut options = RuntimeOptions::new(vec![None; usize::from(cores)], Idle::Yield);
     options.topology = Topology::paired(cores).expect("cores");
-    let budget = std::sync::Arc::new(MemoryBudget::unlimited());
-    let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
-    let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
+    let server = servers::start_on(config, options);
     let settings = [&[("guards", "printed")], settings].concat();
     server.set_policy(pilotlight_policy::build("sandman", &settings).expect("settings")).expect("a policy");
     let address = server.local_addrs()[0];
@@ -117,14 +101,6 @@ fn steady(rate_iops: f64, seconds: f64) -> LoadSpec {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about within {TIMEOUT:?}");
-        std::thread::sleep(Duration::from_micros(50));
-    }
-}
-
 /// Sleep of each core as a share of the time between two readings.
 fn shares(before: &RuntimeStats, after: &RuntimeStats, elapsed: Duration) -> Vec<f64> {
     let asleep = |stats: &RuntimeStats, core: usize| stats.reactors[core].asleep.iter().map(|s| s.ns).sum::<u64>();
@@ -140,7 +116,7 @@ fn workers_sleep_at_low_load_and_all_cores_without_load() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| live.load(&steady(400.0, 60.0), &stop));
-        eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
+        servers::eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
         let (before, began) = (live.stats(), Instant::now());
         std::thread::sleep(Duration::from_secs(2));
         let shares = shares(&before, &live.stats(), began.elapsed());
@@ -149,7 +125,7 @@ fn workers_sleep_at_low_load_and_all_cores_without_load() {
         assert!(shares[1..].iter().all(|&share| share >= 0.9), "{shares:?}");
         assert!(load.join().expect("no panic").total.ios > 0);
     });
-    eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
+    servers::eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
     let (before, began) = (live.stats(), Instant::now());
     std::thread::sleep(Duration::from_secs(1));
     let shares = shares(&before, &live.stats(), began.elapsed());
@@ -166,7 +142,7 @@ fn a_burst_wakes_workers_within_a_bounded_number_of_ticks() {
     std::thread::scope(|scope| {
         // Light load keeps the main core polling, so that there are ticks to count.
         let light = scope.spawn(|| live.load(&steady(400.0, 60.0), &stop));
-        eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
+        servers::eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
         let before = live.stats().director;
         // Longer than the timeout: without a limit the load ends after one pass through the namespace.
         let runtime_ns = Some((2 * TIMEOUT).as_nanos() as u64);
@@ -175,9 +151,9 @@ fn a_burst_wakes_workers_within_a_bounded_number_of_ticks() {
             let (live, stop) = (&live, &stop);
             move || live.load(&burst, stop)
         });
-        eventually("the connections of the burst", || live.server.stats().totals.connections >= 18);
+        servers::eventually("the connections of the burst", || live.server.stats().totals.connections >= 18);
         let first = live.stats().director;
-        eventually("workers awake", || live.asleep().len() < usize::from(CORES) - 4);
+        servers::eventually("workers awake", || live.asleep().len() < usize::from(CORES) - 4);
         let awake = live.stats().director;
         println!(
             "a burst: {} ticks from its last connection until four workers were awake ({} since the light load); {} moves",
@@ -190,7 +166,7 @@ fn a_burst_wakes_workers_within_a_bounded_number_of_ticks() {
         light.join().expect("no panic");
         burst.join().expect("no panic");
     });
-    eventually("sleep again", || live.asleep().len() == usize::from(CORES));
+    servers::eventually("sleep again", || live.asleep().len() == usize::from(CORES));
 }
 
 #[test]
@@ -208,7 +184,7 @@ fn siblings_sleep_together() {
             let without_main = halves.filter(|core| core.index() > 1).count();
             !asleep.is_empty() && without_main <= 1
         };
-        eventually("sleep of whole pairs", joined);
+        servers::eventually("sleep of whole pairs", joined);
         stop.store(true, Relaxed);
         load.join().expect("no panic");
     });
@@ -241,7 +217,7 @@ fn an_idle_server_with_a_hundred_hosts_uses_almost_no_cpu_time() {
     let _alone = MACHINE.lock();
     let live = serve(CORES, &QUICK);
     let mut hosts: Vec<_> = (0..100).map(|_| live.queue(KATO_MS)).collect();
-    eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
+    servers::eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
     let cpu_ns = || live.stats().reactors.iter().map(|reactor| reactor.cpu_ns).sum::<u64>();
     let (cpu_before, began) = (cpu_ns(), Instant::now());
     let mut kept = 0;
@@ -261,7 +237,7 @@ fn an_idle_server_with_a_hundred_hosts_uses_almost_no_cpu_time() {
     let connections = || live.server.stats().totals.connections;
     let before = connections();
     let (mut silent, began) = (hosts.pop().expect("a host"), Instant::now());
-    eventually("the end of the silent host", || {
+    servers::eventually("the end of the silent host", || {
         hosts.iter_mut().for_each(|(controller, _)| controller.keep_alive().expect("a response"));
         connections() < before
     });
@@ -276,7 +252,7 @@ fn the_first_request_after_an_idle_time_completes() {
     let (_controller, mut queue) = live.queue(0);
     let mut latencies = Vec::new();
     for _ in 0..5 {
-        eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
+        servers::eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
         std::thread::sleep(Duration::from_secs(1));
         let began = Instant::now();
         queue.execute("a read", Sqe::block_io(io::READ, 1, 0, 1), &[], &mut [0; 4096]).expect("it succeeds");

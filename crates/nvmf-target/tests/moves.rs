@@ -9,6 +9,8 @@
 
 #[path = "moves/park.rs"]
 mod park;
+#[path = "support/servers.rs"]
+mod servers;
 #[path = "moves/shuttle.rs"]
 mod shuttle;
 
@@ -28,7 +30,7 @@ use pilotlight_nvmf_target::backend::{
     Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
 };
 use pilotlight_nvmf_target::moves::Moves;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{CoreState, Goals, Policy, Tolerance};
 use pilotlight_reactor::{Idle, ReactorStats, RuntimeOptions};
 use shuttle::Shuttle;
@@ -78,19 +80,8 @@ fn start(path: &Path) -> Server {
     let spec: pilotlight_nvmf_target::backend::BackendSpec = "null:4KiB".parse().expect("a backend"); // not opened
     let namespace =
         |nsid| NamespaceConfig { nsid, backend: spec.clone(), block_size: BLOCK, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace(FILE), namespace(LATE)],
-    };
-    let config = ServerConfig {
-        listeners: vec![([127, 0, 0, 1], 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        ..ServerConfig::default()
-    };
+    let subsystem = servers::subsystem(NQN, vec![namespace(FILE), namespace(LATE)]);
+    let config = ServerConfig { io_threads: 2, ..servers::config(vec![subsystem]) };
     let path = path.to_owned();
     let opener = move |ns: &NamespaceConfig| if ns.nsid == FILE { file(&path) } else { Ok(late()) };
     let options = RuntimeOptions::new(vec![None; 3], Idle::Yield);

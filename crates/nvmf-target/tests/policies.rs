@@ -1,7 +1,10 @@
 //! Baseline policies in a running server: `hybrid-poll` and `dynamic` under load; `governor` is refused without frequency control.
 //! Timing is not asserted, because the machine is shared.
 
-use std::net::{Ipv4Addr, SocketAddr};
+#[path = "support/servers.rs"]
+mod servers;
+
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -9,8 +12,7 @@ use std::time::{Duration, Instant};
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
-use pilotlight_nvmf_target::backend::{MemoryBudget, open};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{CoreId, CoreState, Topology};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
@@ -29,25 +31,12 @@ struct Live {
 /// Four reactors on as many CPUs as there are, before this backend.
 fn serve(backend: &str) -> Live {
     let backend = backend.parse().expect("a backend");
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: u32::from(CORES),
-        ..ServerConfig::default()
-    };
+    let namespace = servers::namespace(1, backend);
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = ServerConfig { io_threads: u32::from(CORES), ..servers::config(vec![subsystem]) };
     let mut options = RuntimeOptions::new(vec![None; usize::from(CORES)], Idle::Yield);
     options.topology = Topology::paired(CORES).expect("cores");
-    let budget = std::sync::Arc::new(MemoryBudget::unlimited());
-    let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
-    let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
+    let server = servers::start_on(config, options);
     let address = server.local_addrs()[0];
     Live { server, address }
 }
@@ -88,14 +77,6 @@ fn reads(jobs: u16, depth: u16, seconds: f64) -> LoadSpec {
     LoadSpec { depth, jobs, runtime_ns, yield_when_idle: true, ..LoadSpec::default() }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about within {TIMEOUT:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn hybrid_polling_sleeps_for_part_of_the_request_time() {
     const DEVICE_US: f64 = 8_000.0;
@@ -128,12 +109,12 @@ fn the_dynamic_scheduler_uses_one_core_when_idle_and_more_under_load() {
         let asleep = stats.reactors[1..].iter().all(|reactor| reactor.state != CoreState::Awake);
         asleep && stats.threads.iter().all(|thread| thread.home == CoreId(0))
     };
-    eventually("sleep of all workers", rests);
+    servers::eventually("sleep of all workers", rests);
     let before = live.stats().director.moves;
     let report = live.load(&reads(CORES, 8, 1.0));
     assert!(report.total.ios > 100, "{} reads", report.total.ios);
     assert!(live.stats().director.moves > before, "threads move from a full main core");
-    eventually("sleep of all workers again", rests);
+    servers::eventually("sleep of all workers again", rests);
     let moves = live.stats().director.moves;
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(live.stats().director.moves, moves, "no moves without requests");

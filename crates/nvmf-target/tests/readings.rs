@@ -1,54 +1,30 @@
 //! Readings of bytes per second of namespaces and hosts in a policy of a running server, over loopback. Independent of the
 //! machine's speed.
 
-use std::net::Ipv4Addr;
+#[path = "support/servers.rs"]
+mod servers;
+
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvmf_target::backend::BackendSpec;
-use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Capped, Server, ServerConfig};
 use pilotlight_plant::{
     Capabilities, Command, Goals, Next, Policy, Quantity, Reading, ReadingId, Sample, Scope, Source, Start, Stat,
     Unsupported, Wants,
 };
-use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:readings";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn server() -> Server {
-    let namespace = |nsid| NamespaceConfig {
-        nsid,
-        backend: BackendSpec::Memory(16 << 20),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    };
+    let namespace = |nsid| servers::namespace(nsid, BackendSpec::Memory(16 << 20));
     let namespaces = [1, 2].map(namespace).into();
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![SubsystemConfig {
-            nqn: NQN.into(),
-            serial: None,
-            allowed_hosts: Vec::new(),
-            controller_ids: None,
-            namespaces,
-        }],
-        io_threads: 2,
-        ..ServerConfig::default()
-    };
-    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about within {TIMEOUT:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let config = ServerConfig { io_threads: 2, ..servers::config(vec![servers::subsystem(NQN, namespaces)]) };
+    servers::start(config, 2)
 }
 
 #[derive(Debug, Default)]
@@ -131,25 +107,25 @@ fn a_policy_reads_bytes_of_namespaces_and_hosts_on_request() {
     let written = |of| value(&record, of, Quantity::WrittenBytesPerS);
     std::thread::scope(|scope| {
         scope.spawn(|| load(1, 100));
-        eventually("the first host", || server.stats().totals.reads > 0);
+        servers::eventually("the first host", || server.stats().totals.reads > 0);
         scope.spawn(|| load(2, 0));
-        eventually("the second host", || server.stats().totals.writes > 0);
+        servers::eventually("the second host", || server.stats().totals.writes > 0);
         assert_eq!(read(Scope::Namespace(0)), None, "not requested");
         server.set_goals(Goals { budget_uw: Some(1), ..Goals::default() });
         for of in [Scope::Namespace(0), Scope::Host(0)] {
-            eventually("bytes of reads", || read(of) > Some(0) && written(of) == Some(0));
+            servers::eventually("bytes of reads", || read(of) > Some(0) && written(of) == Some(0));
         }
         for of in [Scope::Namespace(1), Scope::Host(1)] {
-            eventually("bytes of writes", || read(of) == Some(0) && written(of) > Some(0));
+            servers::eventually("bytes of writes", || read(of) == Some(0) && written(of) > Some(0));
         }
         // The rate of a capped namespace is its cap. Within a window the burst size adds to it.
         const CAP: u64 = 20_000_000;
         server.set_cap(&Capped::Namespace { nqn: NQN.into(), nsid: 1 }, Some(CAP)).expect("a cap");
-        eventually("the cap", || {
+        servers::eventually("the cap", || {
             read(Scope::Namespace(0)).is_some_and(|rate| (CAP * 4 / 5..=CAP * 6 / 5).contains(&rate))
         });
         server.set_goals(Goals::default());
-        eventually("the end of the request", || read(Scope::Namespace(0)).is_none());
+        servers::eventually("the end of the request", || read(Scope::Namespace(0)).is_none());
         stop.store(true, Relaxed);
     });
     server.stop(TIMEOUT).expect("it stops");
@@ -174,16 +150,16 @@ fn a_policy_reads_latencies_from_the_socket_on_request() {
     let stamped = || server.stats().threads.iter().map(|thread| thread.from_socket.stamped).sum::<u64>();
     std::thread::scope(|scope| {
         scope.spawn(load);
-        eventually("requests", || server.stats().totals.reads > 0);
+        servers::eventually("requests", || server.stats().totals.reads > 0);
         assert_eq!((latency(Scope::Server, Stat::Mean), stamped()), (None, 0), "not requested");
         server.set_goals(Goals { budget_uw: Some(1), ..Goals::default() });
         for of in [Scope::Server, Scope::Namespace(0)] {
-            eventually("latencies", || Stat::ALL.iter().all(|&stat| latency(of, stat) > Some(0)));
+            servers::eventually("latencies", || Stat::ALL.iter().all(|&stat| latency(of, stat) > Some(0)));
         }
         assert_eq!(latency(Scope::Namespace(1), Stat::Mean), None, "no load");
-        eventually("receive timestamps", || stamped() > 0);
+        servers::eventually("receive timestamps", || stamped() > 0);
         server.set_goals(Goals::default());
-        eventually("the end of the request", || latency(Scope::Server, Stat::Mean).is_none());
+        servers::eventually("the end of the request", || latency(Scope::Server, Stat::Mean).is_none());
         stop.store(true, Relaxed);
     });
     server.stop(TIMEOUT).expect("it stops");
@@ -200,18 +176,12 @@ fn sources_keep_their_numbers_when_hosts_and_namespaces_change() {
     let of: Vec<_> = first.iter().map(|source| source.scope).collect();
     let namespaces = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1].map(Scope::Namespace);
     assert_eq!(of, [&[Scope::Server; 3][..], &namespaces].concat());
-    let namespace = |nsid| NamespaceConfig {
-        nsid,
-        backend: BackendSpec::Null(1 << 20),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    };
+    let namespace = |nsid| servers::namespace(nsid, BackendSpec::Null(1 << 20));
     server.add_namespace(NQN, &namespace(3)).expect("a namespace");
-    eventually("its sources", || sources().len() == 18);
+    servers::eventually("its sources", || sources().len() == 18);
     server.remove_namespace(NQN, 1).expect("it was there");
-    eventually("a stale reading", || value(&record, Scope::Namespace(0), Quantity::ReadBytesPerS).is_none());
-    eventually("a reading", || value(&record, Scope::Namespace(2), Quantity::ReadBytesPerS) == Some(0));
+    servers::eventually("a stale reading", || value(&record, Scope::Namespace(0), Quantity::ReadBytesPerS).is_none());
+    servers::eventually("a reading", || value(&record, Scope::Namespace(2), Quantity::ReadBytesPerS) == Some(0));
     assert_eq!(sources()[..13], first);
     server.stop(TIMEOUT).expect("it stops");
 }

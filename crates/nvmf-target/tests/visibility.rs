@@ -1,6 +1,8 @@
 //! Namespaces restricted to some hosts: in Identify, in commands and in events, at start and after changes.
 
-use std::net::Ipv4Addr;
+#[path = "support/servers.rs"]
+mod servers;
+
 use std::time::Duration;
 
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, HostError, QueueSpec};
@@ -9,8 +11,8 @@ use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_nvme::identify::cns;
 use pilotlight_nvme::log::lid;
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::backend::{BackendSpec, MemoryBudget, open};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::backend::BackendSpec;
+use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:views";
@@ -30,18 +32,10 @@ fn namespace(nsid: u32, hosts: &[&str]) -> NamespaceConfig {
 }
 
 fn serve(namespaces: Vec<NamespaceConfig>) -> Server {
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        ..ServerConfig::default()
-    };
-    let budget = std::sync::Arc::new(MemoryBudget::unlimited());
-    let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
+    let subsystem = servers::subsystem(NQN, namespaces);
+    let config = ServerConfig { io_threads: 2, ..servers::config(vec![subsystem]) };
     let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
-    Server::start_with(config, options, Box::new(opener)).expect("the server starts")
+    servers::start_on(config, options)
 }
 
 /// A host with queues on both I/O threads and an outstanding Asynchronous Event Request.

@@ -12,6 +12,8 @@
 #![allow(dead_code)] // each benchmark uses a part
 
 pub(crate) mod compare;
+#[path = "../../tests/support/servers.rs"]
+mod servers;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, Report, run};
-use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Limits, Server, ServerConfig};
 
 pub(crate) const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
 pub(crate) const SERVER_CPU: usize = 0;
@@ -102,22 +104,14 @@ pub(crate) fn has_two_cpus() -> bool {
 /// A polling target on [`SERVER_CPU`].
 pub(crate) fn serve(backend: &str, io_threads: u32) -> Server {
     let backend = backend.parse().unwrap_or_else(|error| fail(&format!("{error}")));
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
+    let namespace = servers::namespace(1, backend);
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
     let config = ServerConfig {
-        listeners: vec![([127, 0, 0, 1], 0).into()],
-        subsystems: vec![subsystem],
         cores: vec![SERVER_CPU as u32],
         main_core: SERVER_CPU as u32,
         io_threads,
         limits: Limits::default(),
-        ..ServerConfig::default()
+        ..servers::config(vec![subsystem])
     };
     let server = Server::start(config).unwrap_or_else(|error| fail(&format!("the server does not start: {error}")));
     set_policy(&server, "static");

@@ -1,8 +1,11 @@
 //! A target in this process for our own host, with a backend that can store or return wrong data.
 #![allow(dead_code)] // each test file uses a part
 
+#[path = "../support/servers.rs"]
+mod servers;
+
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec
 use pilotlight_nvmf_target::backend::{
     Backend, BackendSpec, Channel, Completion, Geometry, MemoryBackend, MemoryBudget, Op, Request, Submitted,
 };
-use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 pub(crate) const NQN: &str = "nqn.2026-01.test:target";
@@ -43,20 +46,8 @@ pub(crate) fn target_with(
 ) -> Target {
     let backend = BackendSpec::Memory(blocks * u64::from(block_size));
     let namespace = NamespaceConfig { nsid: 1, backend, block_size, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: reactors,
-        limits,
-        ..ServerConfig::default()
-    };
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = ServerConfig { io_threads: reactors, limits, ..servers::config(vec![subsystem]) };
     let runtime = RuntimeOptions::new(vec![None; reactors as usize], Idle::Yield);
     let opener = Box::new(move |_: &NamespaceConfig| {
         let memory = MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited())).expect("memory");

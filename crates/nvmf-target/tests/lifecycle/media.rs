@@ -1,7 +1,10 @@
 //! A server with several namespaces in memory whose media can fail, withhold completions, or block.
 
+#[path = "../support/servers.rs"]
+mod servers;
+
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,7 +14,7 @@ use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec
 use pilotlight_nvmf_target::backend::{
     self, Backend, BackendSpec, Channel, Completion, Geometry, IoError, MemoryBudget, Op, Request, Submitted,
 };
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 pub(crate) const NQN: &str = "nqn.2026-01.test:lifecycle";
@@ -138,24 +141,17 @@ pub(crate) struct Target {
 /// A namespace of 64 blocks in a new file.
 pub(crate) fn in_file(nsid: u32, path: &Path) -> NamespaceConfig {
     let backend = BackendSpec::File { path: path.to_owned(), size: Some(64 * 4096) };
-    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
+    servers::namespace(nsid, backend)
 }
 
 /// A server with one reactor, one I/O thread and this number of namespaces of 64 blocks.
 pub(crate) fn target(namespaces: u32) -> Target {
     let media: Vec<Arc<Medium>> = (0..namespaces).map(|_| Arc::default()).collect();
     let backend = BackendSpec::Memory(64 * 4096);
-    let namespace =
-        |nsid| NamespaceConfig { nsid, backend: backend.clone(), block_size: 4096, uuid: None, hosts: Vec::new() };
+    let namespace = |nsid| servers::namespace(nsid, backend.clone());
     let namespaces = (1..=namespaces).map(namespace).collect();
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 1,
-        ..ServerConfig::default()
-    };
+    let subsystem = servers::subsystem(NQN, namespaces);
+    let config = ServerConfig { io_threads: 1, ..servers::config(vec![subsystem]) };
     let opened = media.clone();
     let opener = Box::new(move |namespace: &NamespaceConfig| {
         let medium = Arc::clone(&opened[namespace.nsid as usize - 1]);
