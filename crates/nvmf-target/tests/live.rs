@@ -52,7 +52,7 @@ fn serve(cores: u16, settings: &[(&str, &str)]) -> Live {
 /// ticks, and the coarse interval is short.
 const QUICK: [(&str, &str); 5] = [
     ("spread", "deviation"),
-    ("floor", "3"),
+    ("min_requests", "3"),
     ("exempt_alone", "true"),
     ("fine_interval", "1ms"),
     ("coarse_interval", "100ms"),
@@ -112,7 +112,7 @@ fn shares(before: &RuntimeStats, after: &RuntimeStats, elapsed: Duration) -> Vec
 fn workers_sleep_at_low_load_and_all_cores_without_load() {
     let _alone = MACHINE.lock();
     // Surges are disabled: on a busy machine requests arrive in clusters, which look like a surge.
-    let live = serve(CORES, &[&QUICK[..], &[("floor", "4096")]].concat());
+    let live = serve(CORES, &[&QUICK[..], &[("min_requests", "4096")]].concat());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| live.load(&steady(400.0, 60.0), &stop));

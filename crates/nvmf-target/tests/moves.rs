@@ -244,7 +244,7 @@ fn pg_parks_and_unparks_cores_without_an_error() {
     let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let server = start(&dir.path().join("blocks"));
-    let settings = [("interval", "5ms"), ("window", "5ms"), ("idle", "20ms")];
+    let settings = [("interval", "5ms"), ("window", "5ms"), ("idle_after", "20ms")];
     server.set_policy(pilotlight_policy::build("pg", &settings).expect("settings")).expect("a supported policy");
     for round in 0..20 {
         wait(&server, &format!("round {round}: a core of the idle server sleeps"), |workers| !is_all_awake(workers));
@@ -275,11 +275,11 @@ fn pacer() -> Box<dyn Policy> {
         ("interval", "5ms"),
         ("window", "5ms"),
         ("windows", "2"),
-        ("least_requests", "1"),
-        ("stable", "99%"),
-        ("unstable", "100%"),
-        ("burst", "100%"),
-        ("busy", "100%"),
+        ("min_requests", "1"),
+        ("stable_threshold", "99%"),
+        ("unstable_threshold", "100%"),
+        ("burst_threshold", "100%"),
+        ("busy_threshold", "100%"),
         ("use_limit", "99%"),
         ("beta", "1"),
         ("forecast", "0"),

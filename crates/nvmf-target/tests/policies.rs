@@ -82,7 +82,7 @@ fn hybrid_polling_sleeps_for_part_of_the_request_time() {
     const DEVICE_US: f64 = 8_000.0;
     let _alone = MACHINE.lock();
     let live = serve("delay:8ms-8ms:mem:16MiB");
-    live.policy("hybrid-poll", &[("interval", "20ms"), ("most", "100ms")]);
+    live.policy("hybrid-poll", &[("interval", "20ms"), ("max_rest", "100ms")]);
     assert_eq!(live.view_value("longest rest, us"), 10.0);
     let before = live.stats();
     let report = live.load(&reads(CORES, 1, 0.5)); // one request at a time: a core with requests in progress polls

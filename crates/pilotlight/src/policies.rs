@@ -158,7 +158,7 @@ impl PolicyChoice {
                 let what = format!("`{value}` is not a value of {key}");
                 Unfit { part: Part::Value(key.to_owned()), what, help: format!("write {allowed}") }
             }
-            BuildError::Parameter(ParameterError::Together(what)) => {
+            BuildError::Parameter(ParameterError::Conflict(what)) => {
                 Unfit { part: Part::Together, what, help: "change one of the two".to_owned() }
             }
         }
@@ -208,10 +208,10 @@ mod tests {
 
     #[test]
     fn the_last_value_of_a_key_counts_and_the_order_of_keys() {
-        let twice = choice("sandman", &[("floor", "3"), ("window", "64"), ("floor", "4")]);
-        assert_eq!(twice, choice("sandman", &[("window", "64"), ("floor", "4")]));
-        assert_ne!(twice, choice("sandman", &[("floor", "4"), ("window", "64")]));
-        assert_ne!(twice, choice("sandman", &[("window", "64"), ("floor", "3")]));
+        let twice = choice("sandman", &[("min_requests", "3"), ("window", "64"), ("min_requests", "4")]);
+        assert_eq!(twice, choice("sandman", &[("window", "64"), ("min_requests", "4")]));
+        assert_ne!(twice, choice("sandman", &[("min_requests", "4"), ("window", "64")]));
+        assert_ne!(twice, choice("sandman", &[("window", "64"), ("min_requests", "3")]));
     }
 
     #[test]

@@ -269,7 +269,7 @@ listen = "192.0.2.7:4420" # the storage network
 [policy]
 name = "sandman" # saves
 window = "64"
-floor = "3"
+min_requests = "3"
 
 [[subsystem]]
 nqn = "nqn.2024-05.com.example:a"
@@ -288,8 +288,9 @@ backend = "file:disk.img"
     #[test]
     fn comments_and_order_stay() {
         let mut edit = Edit::of(FILE).unwrap();
-        let floor = vec![("floor".to_owned(), "4".to_owned()), ("spread".to_owned(), "deviation".to_owned())];
-        edit.set_policy(&PolicyChoice { name: "sandman".to_owned(), parameters: floor });
+        let min_requests =
+            vec![("min_requests".to_owned(), "4".to_owned()), ("spread".to_owned(), "deviation".to_owned())];
+        edit.set_policy(&PolicyChoice { name: "sandman".to_owned(), parameters: min_requests });
         edit.set("goals", "budget", Some("300W".into()));
         edit.set_allowed_hosts(NQN, &["nqn.2024-05.com.example:h".to_owned(), "nqn.2024-05.com.example:i".to_owned()]);
         edit.change_backend((NQN, 1), |_| "mem:2GiB".to_owned());
@@ -314,7 +315,7 @@ backend = "file:disk.img"
 
             [policy]
             name = "sandman" # saves
-            floor = "4"
+            min_requests = "4"
             spread = "deviation"
 
             [[subsystem]]
@@ -361,16 +362,16 @@ backend = "file:disk.img"
 
     #[test]
     fn parameters_stand_in_the_order_in_which_they_are_set() {
-        let set = [("floor", "3"), ("window", "8"), ("spread", "error"), ("window", "64")];
+        let set = [("min_requests", "3"), ("window", "8"), ("spread", "error"), ("window", "64")];
         let parameters = set.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
         let policy = PolicyChoice { name: "sandman".to_owned(), parameters };
-        let file = "[policy]\nname = \"sandman\"\n# measured\nwindow = \"64\" # blocks\nfloor = 3\n\n[goals]\n";
+        let file = "[policy]\nname = \"sandman\"\n# measured\nwindow = \"64\" # blocks\nmin_requests = 3\n\n[goals]\n";
         let mut edit = Edit::of(file).unwrap();
         edit.set_policy(&policy);
         expect![[r#"
             [policy]
             name = "sandman"
-            floor = "3"
+            min_requests = "3"
             spread = "error"
             # measured
             window = "64" # blocks
@@ -378,10 +379,10 @@ backend = "file:disk.img"
             [goals]
         "#]]
         .assert_eq(&edit.finish().0);
-        let mut edit = Edit::of("policy = { name = \"sandman\", window = 64, floor = 3 }\n").unwrap();
+        let mut edit = Edit::of("policy = { name = \"sandman\", window = 64, min_requests = 3 }\n").unwrap();
         edit.set_policy(&policy);
         let text = edit.finish().0;
-        assert!(text.find("floor") < text.find("spread") && text.find("spread") < text.find("window"), "{text}");
+        assert!(text.find("min_requests") < text.find("spread") && text.find("spread") < text.find("window"), "{text}");
     }
 
     #[test]

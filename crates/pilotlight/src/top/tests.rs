@@ -167,21 +167,21 @@ fn the_list_of_policies() {
         ┌ Policy: Enter sets, Esc leaves, * is in charge ──────────────────────────────┐
         │   static        every core polls, I/O threads stay where they are (SPDK)     │
         │   interrupt     every I/O thread waits in the kernel (Linux)                 │
-        │   governor      every core polls, as fast as its load asks for (SPDK's gove… │
+        │   governor      every core polls, at a frequency that follows its load (SPD… │
         │   dynamic       busy I/O threads fill few cores, the others sleep in the ke… │
-        │   hybrid-poll   every core polls, and rests half a request's time between t… │
-        │ * sandman       few cores poll, the others sleep until a burst comes (SANDM… │
-        │   pass          another policy under a power budget that CPU and drives sha… │
-        │   thunderbolt   as dynamic, under a power budget that a quota of CPU time h… │
-        │   rapl-only     as static, under a power budget that the power limits of th… │
-        │   cpu-bandwidth as static, under a power budget that a quota of CPU time ho… │
-        │   cpu-jailing   as static, under a power budget that the number of polling … │
-        │   ssd-bandwidth as static, under a power budget that caps on the bandwidth … │
+        │   hybrid-poll   every core polls, and pauses half a request's service time … │
+        │ * sandman       few cores poll, the others sleep until a burst arrives (SAN… │
+        │   pass          another policy under a power budget that is divided between… │
+        │   thunderbolt   as dynamic, under a power budget enforced by a randomized q… │
+        │   rapl-only     as static, under a power budget enforced by the power limit… │
+        │   cpu-bandwidth as static, under a power budget enforced by a quota of CPU … │
+        │   cpu-jailing   as static, under a power budget enforced by the number of p… │
+        │   ssd-bandwidth as static, under a power budget enforced by bandwidth caps … │
         │   pacer         few cores at a low frequency while load is steady, within a… │
         │   pg            as pacer, with the number of cores alone (PACER's power gat… │
         │   dvfs          as pacer, with the frequency alone (PACER's DVFS)            │
         │   ondemand      every core polls, at a frequency in proportion to its load … │
-        │   native        every core polls at its highest frequency (PACER's system w… │
+        │   native        every core polls at its highest frequency (PACER's baseline… │
         │   ssd-apst      as native, and drives may enter all their idle states (PACE… │
         └──────────────────────────────────────────────────────────────────────────────┘
 

@@ -91,10 +91,13 @@ fn parameters_are_saved_in_the_order_in_which_they_were_set() {
     let file = dir.path().join("server.toml");
     fs::write(&file, configuration(dir.path()) + "\n[policy]\nname = \"sandman\"\nwindow = 64\n").unwrap();
     let server = Server::start(&["--config", file.to_str().unwrap()]);
-    server.request(&["set", "policy", "sandman", "floor=3", "window=64"]);
+    server.request(&["set", "policy", "sandman", "min_requests=3", "window=64"]);
     server.request(&["config", "save"]);
     let saved = fs::read_to_string(&file).unwrap();
-    assert!(saved.find("floor = ") < saved.find("window = ") && saved.contains("floor = \"3\""), "{saved}");
+    assert!(
+        saved.find("min_requests = ") < saved.find("window = ") && saved.contains("min_requests = \"3\""),
+        "{saved}"
+    );
     server.signal("HUP");
     server.expect_log("configuration read again");
     assert_eq!(server.request(&["config", "save"])["changes"], json!([]));

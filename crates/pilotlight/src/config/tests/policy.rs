@@ -80,9 +80,9 @@ fn flags_and_file_say_the_same() {
 
 #[test]
 fn parameters_are_set_in_the_order_of_the_file() {
-    let loaded = file("[policy]\nwindow = 64\nguards = \"recommended\"\nfloor = 3\n");
+    let loaded = file("[policy]\nwindow = 64\nguards = \"recommended\"\nmin_requests = 3\n");
     let keys: Vec<String> = loaded.operation.policy.parameters.into_iter().map(|(key, _)| key).collect();
-    assert_eq!(keys, ["window", "guards", "floor"]);
+    assert_eq!(keys, ["window", "guards", "min_requests"]);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn parameters_that_a_policy_does_not_have() {
               |
             3 | window = 64
               | ^^^^^^
-              = it has none
+              = it has no parameters
         "#]],
     );
     refused_flags(

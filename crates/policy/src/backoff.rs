@@ -1,28 +1,28 @@
-//! When a knob is set again that the plant has refused: after 10 s, then after twice as long each time.
+//! Exponential backoff for knobs that the plant refuses: 10 s, doubled with each refusal.
 
 use pilotlight_plant::{NEVER, Refusal};
 
-/// The first pause, and the longest, in nanoseconds; chosen.
+/// The first and the longest backoff, in nanoseconds; chosen.
 const FIRST_NS: u64 = 10_000_000_000;
 const LONGEST_NS: u64 = 640_000_000_000;
 
-/// Until when a knob is left alone.
+/// Time until which a knob is not set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pause {
+pub(crate) struct Backoff {
     until_ns: u64,
-    /// Length of the next one.
+    /// Length of the next backoff.
     next_ns: u64,
 }
 
-impl Default for Pause {
-    /// None.
+impl Default for Backoff {
+    /// No backoff.
     fn default() -> Self {
         Self { until_ns: 0, next_ns: FIRST_NS }
     }
 }
 
-impl Pause {
-    /// When it ends; [`NEVER`] for a knob that cannot be set at all.
+impl Backoff {
+    /// When it ends; [`NEVER`] for a knob that the plant does not support.
     pub(crate) fn until_ns(&self) -> u64 {
         self.until_ns
     }
@@ -32,14 +32,14 @@ impl Pause {
         self.until_ns <= now_ns
     }
 
-    /// The plant has refused the knob.
-    pub(crate) fn refused(&mut self, now_ns: u64, refusal: Refusal) {
+    /// Starts a backoff after a refusal.
+    pub(crate) fn on_refused(&mut self, now_ns: u64, refusal: Refusal) {
         if refusal != Refusal::Failed {
             self.until_ns = NEVER;
             return;
         }
         if self.until_ns.saturating_add(LONGEST_NS) < now_ns {
-            self.next_ns = FIRST_NS; // it worked for long
+            self.next_ns = FIRST_NS; // the knob worked for a long time
         }
         self.until_ns = now_ns.saturating_add(self.next_ns);
         self.next_ns = (2 * self.next_ns).min(LONGEST_NS);

@@ -1,29 +1,29 @@
-//! The time between two requests that is to be expected, and what follows from it for a server that can sleep.
+//! Expected gap between requests, and the sleep decision of a server that follows from it.
 //!
-//! **Rule.** A gap is *worthwhile* if a server that sleeps in each such gap takes half the CPU time of one that polls through. The expected
-//! gap is a mean over the last requests, each gap counted up to four worthwhile ones. Where it is worthwhile the server sleeps at once; else
-//! it polls through, for four expected gaps and no less than a worthwhile one.
+//! **Rule.** A gap is *worthwhile* if a server that sleeps in each such gap takes half the CPU time of one that polls. The expected gap is
+//! a mean over the last requests; each gap counts up to four worthwhile ones. If it is worthwhile the server sleeps at once; otherwise it
+//! polls for four expected gaps, at least for a worthwhile one.
 //!
-//! **The worthwhile gap.** With a mean gap `g`, CPU time `c` of a sleep and `s` of a request, a server that sleeps at once rests for `g`
-//! on average, and then works for `c` and `n` requests: those that came meanwhile wait. `n = 1 + (c + s n) / g`, so that it works for
-//! `(c + s) / (g + c)` of the time: for half of it at `g = c + 2 s`. That is for gaps that are independent of what was before (Poisson); of
-//! these either all are worth a sleep or none is. `s` is that of the last interval with requests.
+//! **The worthwhile gap.** With a mean gap `g`, CPU time `c` of a sleep and `s` of a request, a server that sleeps at once sleeps for `g` on
+//! average, then works for `c` and `n` requests, which include those that arrived meanwhile: `n = 1 + (c + s n) / g`. It works for
+//! `(c + s) / (g + c)` of the time: half of it at `g = c + 2 s`. This holds for independent gaps (Poisson), of which either all are worth a
+//! sleep or none is. `s` is that of the last interval with requests.
 //!
-//! **Why four.** A long pause counts as no more than four gaps that are worth a sleep, so that a few ticks of a burst are enough to poll; and
-//! the mean of gaps that are just worthwhile comes out 2 % too low by it.
+//! **Why four.** A long pause counts as at most four worthwhile gaps, so that a few ticks of a burst are enough to start polling. The mean of
+//! gaps that are just worthwhile is 2 % too low because of it.
 //!
 //! **Properties.** Ticks without requests change nothing.
 
 use pilotlight_plant::{Cost, Sample, Tick};
 
-/// Requests that a mean is taken over, about.
+/// Approximate number of requests in the mean.
 const MEMORY: u64 = 64;
-/// Worthwhile gaps that a gap counts as at most.
+/// A gap counts at most as this many worthwhile gaps.
 const MOST: u64 = 4;
 
 /// The mean gap between requests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gap {
+pub(crate) struct RequestGap {
     sleep_ns: u64,
     /// CPU time of a request.
     service_ns: u64,
@@ -32,14 +32,13 @@ pub(crate) struct Gap {
     last_ns: u64,
 }
 
-impl Gap {
-    /// Nothing has come yet, so nothing is expected. `sleep` is the CPU time that a sleep costs.
+impl RequestGap {
+    /// Without requests so far. `sleep` is the CPU time of a sleep.
     pub(crate) fn new(sleep: Cost) -> Self {
         let sleep_ns = sleep.ns();
         Self { sleep_ns, service_ns: 0, mean_ns: sleep_ns.saturating_mul(MOST), last_ns: 0 }
     }
 
-    /// Takes in a tick.
     pub(crate) fn on_tick(&mut self, tick: &Tick<'_>) {
         let requests: u64 = tick.counts.iter().map(|count| u64::from(count.requests)).sum();
         if requests == 0 {
@@ -51,7 +50,6 @@ impl Gap {
         self.mean_ns = (self.mean_ns * (MEMORY - weight) + gap_ns * weight) / MEMORY;
     }
 
-    /// Takes in an interval.
     pub(crate) fn on_interval(&mut self, sample: &Sample<'_>) {
         let (requests, busy_ns) = sample
             .threads
@@ -75,26 +73,28 @@ impl Gap {
 #[cfg(test)]
 mod tests {
     use pilotlight_plant::{ThreadCount, ThreadId};
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
     use super::*;
 
     const COST: Cost = Cost::Assumed(14_000);
 
-    fn tick(gap: &mut Gap, now_ns: u64, requests: u32) {
+    fn tick(gap: &mut RequestGap, now_ns: u64, requests: u32) {
         let counts = [ThreadCount { thread: ThreadId(0), requests, busy_ns: 0 }];
         let counts = if requests == 0 { &[][..] } else { &counts };
         gap.on_tick(&Tick { now_ns, elapsed_ns: 10_000, counts });
     }
 
-    /// Awake time after so many ticks of 10 us with so many requests each.
-    fn after(gap: &mut Gap, from_ns: u64, ticks: u64, requests: u32) -> u64 {
+    /// Awake time after `ticks` ticks of 10 us with `requests` requests each.
+    fn after(gap: &mut RequestGap, from_ns: u64, ticks: u64, requests: u32) -> u64 {
         (1..=ticks).for_each(|nth| tick(gap, from_ns + nth * 10_000, requests));
         gap.awake_ns()
     }
 
     #[test]
     fn an_idle_server_sleeps_at_once_and_a_busy_one_polls_through() {
-        let mut gap = Gap::new(COST);
+        let mut gap = RequestGap::new(COST);
         assert_eq!(gap.awake_ns(), 0);
         assert!(after(&mut gap, 1_000_000_000, 30, 4) >= 14_000, "400 k requests a second, after a second of rest");
         assert_eq!(after(&mut gap, 1_000_300_000, 50, 4), 14_000);
@@ -105,21 +105,18 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_that_is_hardly_worth_a_sleep_is_polled_through() {
-        let mut gap = Gap::new(COST);
+    fn a_gap_just_below_the_worthwhile_one_is_polled_through() {
+        let mut gap = RequestGap::new(COST);
         for nth in 1..=300 {
             tick(&mut gap, nth * 12_000, 1);
         }
         assert!((47_000..=50_000).contains(&gap.awake_ns()), "{} ns", gap.awake_ns());
     }
 
-    /// With requests that come one by one, at random: of the time, a server that sleeps in each gap works for this part.
-    fn works(gap_ns: f64, sleep_ns: f64, service_ns: f64) -> f64 {
-        let mut random = 1_u64;
-        let mut arrival_ns = || {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            -gap_ns * (1.0 - (random >> 11) as f64 / (1_u64 << 53) as f64).ln()
-        };
+    /// Share of time that a server works if it sleeps in each gap; Poisson arrivals.
+    fn working_share(gap_ns: f64, sleep_ns: f64, service_ns: f64) -> f64 {
+        let mut random = SplitMix64::seed_from_u64(1);
+        let mut arrival_ns = || -gap_ns * (1.0 - (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64).ln();
         let (mut free_ns, mut now_ns, mut worked_ns) = (0.0, 0.0, 0.0);
         for _ in 0..200_000 {
             now_ns += arrival_ns();
@@ -133,35 +130,35 @@ mod tests {
     #[test]
     fn a_server_that_sleeps_in_worthwhile_gaps_works_half_of_the_time() {
         for (sleep_ns, service_ns) in [(20_000, 0), (20_000, 4_000), (3_000, 5_000)] {
-            let gap = Gap { service_ns, ..Gap::new(Cost::Measured(sleep_ns)) };
-            let share = works(gap.worthwhile_ns() as f64, sleep_ns as f64, service_ns as f64);
+            let gap = RequestGap { service_ns, ..RequestGap::new(Cost::Measured(sleep_ns)) };
+            let share = working_share(gap.worthwhile_ns() as f64, sleep_ns as f64, service_ns as f64);
             assert!((0.49..=0.51).contains(&share), "{share} with {sleep_ns} ns a sleep and {service_ns} ns a request");
         }
     }
 
     #[test]
-    fn requests_that_take_long_make_a_longer_gap_worthwhile() {
+    fn a_longer_service_time_makes_a_longer_gap_worthwhile() {
         use pilotlight_plant::{CoreId, ThreadSample};
-        let mut gap = Gap::new(COST);
+        let mut gap = RequestGap::new(COST);
         let thread = |requests, busy_ns| ThreadSample { home: CoreId(0), requests, busy_ns, ..ThreadSample::default() };
-        let mut see = |threads: &[ThreadSample]| {
+        let mut update = |threads: &[ThreadSample]| {
             gap.on_interval(&Sample { now_ns: 0, elapsed_ns: 0, cores: &[], threads, readings: &[] });
             gap.worthwhile_ns()
         };
-        assert_eq!(see(&[thread(10, 20_000), thread(10, 60_000)]), 22_000);
-        assert_eq!(see(&[thread(0, 0)]), 22_000, "an interval without requests says nothing");
+        assert_eq!(update(&[thread(10, 20_000), thread(10, 60_000)]), 22_000);
+        assert_eq!(update(&[thread(0, 0)]), 22_000, "an interval without requests changes nothing");
     }
 
     #[test]
-    fn a_pause_in_a_busy_time_does_not_make_it_quiet() {
-        let mut gap = Gap::new(COST);
+    fn a_pause_in_a_burst_does_not_end_polling() {
+        let mut gap = RequestGap::new(COST);
         after(&mut gap, 0, 50, 8);
         assert_eq!(after(&mut gap, 10_000_000, 2, 8), 14_000);
     }
 
     #[test]
-    fn quiet_ticks_change_nothing() {
-        let (mut with, mut without) = (Gap::new(COST), Gap::new(COST));
+    fn ticks_without_requests_change_nothing() {
+        let (mut with, mut without) = (RequestGap::new(COST), RequestGap::new(COST));
         for nth in 1..=200_u64 {
             let requests = if nth % 7 == 0 { 3 } else { 0 };
             tick(&mut with, nth * 10_000, requests);

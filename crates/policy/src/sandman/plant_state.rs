@@ -1,55 +1,54 @@
-//! What the policy believes of the plant between two samples: where I/O threads live and which cores are awake.
+//! State of the plant between two samples: homes of I/O threads and cores that are awake.
 //!
-//! It follows the policy's own commands as if each had taken effect at once, takes back what the plant refuses, and is
-//! put right by every sample.
+//! It applies the policy's own commands as if each took effect at once, reverts the refused ones, and is corrected by every sample.
 
 use pilotlight_plant::{Command, CoreId, CoreSample, CoreState, ThreadId, Topology};
 
-/// The plant, as far as is known.
+/// The estimated state of the plant.
 #[derive(Clone, Debug)]
-pub struct Belief {
+pub struct PlantState {
     topology: Topology,
-    /// Where each I/O thread lives, and where it lived before its last move.
+    /// Home of each I/O thread, and its home before the last move.
     homes: Vec<(CoreId, CoreId)>,
     awake: Vec<bool>,
     /// I/O threads on each core.
     owned: Vec<u32>,
 }
 
-impl Belief {
-    /// A plant in this state.
+impl PlantState {
+    /// With this initial state.
     #[must_use]
     pub fn new(topology: &Topology, cores: &[CoreSample], homes: impl Iterator<Item = CoreId>) -> Self {
         let homes: Vec<_> = homes.map(|home| (home, home)).collect();
-        let mut belief = Self {
+        let mut plant_state = Self {
             topology: topology.clone(),
             awake: vec![true; topology.len()],
             owned: vec![0; topology.len()],
             homes,
         };
-        for &(home, _) in &belief.homes {
-            belief.owned[home.index()] += 1;
+        for &(home, _) in &plant_state.homes {
+            plant_state.owned[home.index()] += 1;
         }
-        belief.see_cores(cores);
-        belief
+        plant_state.update_cores(cores);
+        plant_state
     }
 
-    /// What a sample says.
-    pub fn see(&mut self, cores: &[CoreSample], homes: impl Iterator<Item = CoreId>) {
+    /// Corrects the state by a sample.
+    pub fn update(&mut self, cores: &[CoreSample], homes: impl Iterator<Item = CoreId>) {
         for (thread, home) in homes.enumerate().take(self.homes.len()) {
             self.move_to(ThreadId(thread as u16), home);
         }
-        self.see_cores(cores);
+        self.update_cores(cores);
     }
 
-    fn see_cores(&mut self, cores: &[CoreSample]) {
+    fn update_cores(&mut self, cores: &[CoreSample]) {
         for (awake, core) in self.awake.iter_mut().zip(cores) {
             *awake = core.state == CoreState::Awake;
         }
     }
 
-    /// What the policy has commanded.
-    pub fn follow(&mut self, command: &Command) {
+    /// Applies a command of the policy.
+    pub fn apply(&mut self, command: &Command) {
         match *command {
             Command::Move { thread, to } => {
                 self.move_to(thread, to);
@@ -61,8 +60,8 @@ impl Belief {
         }
     }
 
-    /// What the plant did not do.
-    pub fn take_back(&mut self, command: &Command) {
+    /// Reverts a command that the plant refused.
+    pub fn revert(&mut self, command: &Command) {
         match *command {
             Command::Move { thread, to } => {
                 if let Some(&(home, before)) = self.homes.get(thread.index())
@@ -98,7 +97,7 @@ impl Belief {
         &self.topology
     }
 
-    /// Where a thread lives.
+    /// Home of a thread.
     #[must_use]
     pub fn home(&self, thread: ThreadId) -> CoreId {
         self.homes[thread.index()].0
@@ -124,7 +123,7 @@ impl Belief {
 
     /// Whether every I/O thread is on the main core and every other core asleep.
     #[must_use]
-    pub fn rests(&self) -> bool {
+    pub fn is_at_rest(&self) -> bool {
         let main = self.topology.main();
         self.homes.iter().all(|&(home, _)| home == main) && self.topology.workers().all(|core| !self.is_awake(core))
     }
@@ -136,38 +135,44 @@ mod tests {
 
     use super::*;
 
-    fn belief() -> Belief {
+    fn plant_state() -> PlantState {
         let topology = Topology::flat(3).unwrap();
         let asleep = CoreState::Asleep(Depth::MonitorWait);
         let cores = [CoreState::Awake, CoreState::Awake, asleep].map(CoreSample::new);
-        Belief::new(&topology, &cores, [CoreId(0), CoreId(1)].into_iter())
+        PlantState::new(&topology, &cores, [CoreId(0), CoreId(1)].into_iter())
     }
 
     #[test]
-    fn commands_are_followed_and_refused_ones_taken_back() {
-        let mut belief = belief();
-        let order = Command::Move { thread: ThreadId(1), to: CoreId(2) };
-        belief.follow(&order);
-        assert_eq!((belief.home(ThreadId(1)), belief.owned(CoreId(1)), belief.owned(CoreId(2))), (CoreId(2), 0, 1));
-        assert!(belief.is_awake(CoreId(2)));
-        belief.take_back(&order);
-        belief.take_back(&Command::Wake { core: CoreId(2) });
-        assert_eq!((belief.home(ThreadId(1)), belief.owned(CoreId(1)), belief.owned(CoreId(2))), (CoreId(1), 1, 0));
-        assert!(!belief.is_awake(CoreId(2)));
-        let order = Command::Sleep { core: CoreId(1), goal: SleepGoal::SHALLOWEST };
-        belief.follow(&order);
-        assert!(!belief.is_awake(CoreId(1)));
-        belief.take_back(&order);
-        assert!(belief.is_awake(CoreId(1)));
+    fn commands_are_applied_and_refused_ones_reverted() {
+        let mut plant_state = plant_state();
+        let command = Command::Move { thread: ThreadId(1), to: CoreId(2) };
+        plant_state.apply(&command);
+        assert_eq!(
+            (plant_state.home(ThreadId(1)), plant_state.owned(CoreId(1)), plant_state.owned(CoreId(2))),
+            (CoreId(2), 0, 1)
+        );
+        assert!(plant_state.is_awake(CoreId(2)));
+        plant_state.revert(&command);
+        plant_state.revert(&Command::Wake { core: CoreId(2) });
+        assert_eq!(
+            (plant_state.home(ThreadId(1)), plant_state.owned(CoreId(1)), plant_state.owned(CoreId(2))),
+            (CoreId(1), 1, 0)
+        );
+        assert!(!plant_state.is_awake(CoreId(2)));
+        let command = Command::Sleep { core: CoreId(1), goal: SleepGoal::SHALLOWEST };
+        plant_state.apply(&command);
+        assert!(!plant_state.is_awake(CoreId(1)));
+        plant_state.revert(&command);
+        assert!(plant_state.is_awake(CoreId(1)));
     }
 
     #[test]
-    fn a_move_that_another_has_overtaken_is_not_taken_back() {
-        let mut belief = belief();
+    fn a_move_followed_by_another_is_not_reverted() {
+        let mut plant_state = plant_state();
         let [first, second] = [2, 0].map(|core| Command::Move { thread: ThreadId(1), to: CoreId(core) });
-        belief.follow(&first);
-        belief.follow(&second);
-        belief.take_back(&first);
-        assert_eq!(belief.home(ThreadId(1)), CoreId(0));
+        plant_state.apply(&first);
+        plant_state.apply(&second);
+        plant_state.revert(&first);
+        assert_eq!(plant_state.home(ThreadId(1)), CoreId(0));
     }
 }
