@@ -1,8 +1,7 @@
-//! What the storage costs by itself: buffers, reads and writes of 4 KiB by the way a request takes through a backend.
+//! Cost of backends: buffers, and reads and writes of 4 KiB.
 //!
-//! `cargo bench -p pilotlight-nvmf-target --bench backend`. The memory backend's addresses are random over 256 MiB, which fits
-//! into no cache, and over 1 MiB, which shows its own work; beside it bare copies over the same addresses, the least that
-//! a read can cost.
+//! `cargo bench -p pilotlight-nvmf-target --bench backend`. Addresses of the memory backend are random over 256 MiB, more than
+//! the caches, and over 1 MiB, which shows its own cost. Plain copies over the same addresses are the lower bound of a read.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ const BLOCK: usize = 4096;
 const LARGE: u64 = (256 << 20) / BLOCK as u64;
 const SMALL: u64 = (1 << 20) / BLOCK as u64;
 
-/// Buffers: a pair, and a pair while others are out, as under load.
+/// Allocation and release of a buffer, without and with other buffers in use.
 fn buffers(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("buffer");
     for out in [0, 100] {
         let mut pool = BufferPool::new(64 << 20).expect("memory");
         let mut held: Vec<_> = (0..out).map(|_| pool.alloc(BLOCK).expect("memory")).collect();
-        group.bench_function(format!("alloc and free 4 KiB, {out} out"), |bencher| {
+        group.bench_function(format!("alloc and free 4 KiB, {out} in use"), |bencher| {
             let mut oldest = 0;
             bencher.iter(|| {
                 let mut buffer = pool.alloc(black_box(BLOCK)).expect("memory");
@@ -40,7 +39,7 @@ fn buffers(criterion: &mut Criterion) {
     }
 }
 
-/// A copy of 4 KiB from random addresses: what reads are compared with.
+/// A copy of 4 KiB from random addresses, the reference for reads.
 fn bare_copies(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("bare");
     group.throughput(Throughput::Bytes(BLOCK as u64));
@@ -77,7 +76,7 @@ fn requests(criterion: &mut Criterion, name: &str, backend: &dyn Backend) {
                     break completion;
                 }
             },
-            Submitted::Busy(_) => unreachable!("nobody else is there"),
+            Submitted::Busy(_) => unreachable!("one request at a time"),
         };
         completion.result.expect("works");
         pool.free(completion.buffer.expect("the buffer comes back"));

@@ -1,12 +1,12 @@
-//! What a bandwidth cap of one host costs another: latency of a host of high priority beside a host of low priority that is held by a cap,
-//! against the same beside a host that offers just that load and is not capped.
+//! Effect of one host's bandwidth cap on another host: latency of a high-priority host beside a capped low-priority host, compared
+//! with an uncapped host of the same rate.
 //!
 //! `cargo bench -p pilotlight-nvmf-target --bench caps -- [--only 4k,64k] [--rounds N] [--seconds S]`
 //!
-//! One target core (CPU 0) with an I/O thread for each class, memory, and one thread (CPU 1) that polls the connections of both hosts. The
-//! first host reads 4 KiB at Poisson times; latency counts from then. The second keeps 32 reads under way and is held by its cap; or it
-//! has no cap and reads evenly as often as it was admitted under the cap. Arms take turns within a round and change places from round to
-//! round. Printed is the ratio capped / uncapped of the first host's latency with its 95 % interval (paired over rounds, Fieller).
+//! One target core (CPU 0) with an I/O thread per class and a memory namespace; one thread (CPU 1) polls the connections of both hosts.
+//! The first host reads 4 KiB with Poisson arrivals; latency counts from the arrival. The second has 32 outstanding reads and a cap, or
+//! no cap and evenly spaced reads at the rate admitted under the cap. Both arms run in each round in alternating order. The output is
+//! the ratio capped / uncapped of the first host's latency with its 95 % interval (paired over rounds, Fieller).
 
 mod support;
 
@@ -25,13 +25,13 @@ use support::{CLIENT_CPU, Options, fail, has_two_cpus, serve_filled, stop};
 const BACKEND: &str = "mem:256MiB";
 const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 65_536;
-/// Reads a second of the host that is not capped.
+/// Reads per second of the first host.
 const OTHER_IOPS: f64 = 20_000.0;
 const OTHER: &str = "nqn.2026-01.bench:other";
-const HELD: &str = "nqn.2026-01.bench:held";
-/// Reads that the capped host keeps under way.
+const CAPPED_HOST: &str = "nqn.2026-01.bench:capped_host";
+/// Outstanding reads of the capped host.
 const DEPTH: u16 = 32;
-/// Part of a run that is not counted.
+/// Seconds at the start of a run that are not counted.
 const RAMP: f64 = 0.2;
 
 struct Case {
@@ -53,7 +53,7 @@ struct Host {
     scratch: Vec<u8>,
     rng: Rng,
     blocks: u32,
-    /// When each command in flight was due.
+    /// Arrival time of each command in flight.
     due_ns: Vec<u64>,
     done: u64,
     latencies_ns: Vec<u64>,
@@ -79,7 +79,7 @@ impl Host {
         }
     }
 
-    /// Takes what has come.
+    /// Processes completions.
     fn poll(&mut self) {
         let Self { connection, scratch, due_ns, done, latencies_ns, .. } = self;
         let now_ns = clock::now_ns();
@@ -91,7 +91,7 @@ impl Host {
         polled.unwrap_or_else(|error| fail(&error.to_string()));
     }
 
-    /// Starts a read that was due then; false if as many are under way as can be.
+    /// Starts a read with this arrival time; `false` if the queue is full.
     fn read(&mut self, due_ns: u64) -> bool {
         let lba = self.rng.below(BLOCKS / u64::from(self.blocks)) * u64::from(self.blocks);
         let queue = self.connection.queue();
@@ -109,7 +109,7 @@ impl Host {
         self.connection.queue().in_flight()
     }
 
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.done = 0;
         self.latencies_ns.clear();
     }
@@ -121,28 +121,29 @@ impl Host {
     }
 }
 
-/// Due times from now on.
+/// Arrival times from now on.
 fn due(rate: f64, process: Process, rng: &mut Rng) -> Arrivals {
     let schedule = Schedule::constant(rate).unwrap_or_else(|error| fail(&error.to_string()));
     Arrivals::new(schedule, process, Rng::new(rng.next_u64()), clock::now_ns(), 1.0)
 }
 
-/// What an arm gave.
+/// Results of an arm.
 #[derive(Clone, Copy, Default)]
 struct Arm {
-    held_iops: f64,
+    capped_host_iops: f64,
     other_iops: f64,
     p50_us: f64,
     p99_us: f64,
     p99_9_us: f64,
 }
 
-/// One run; `rate`: of the second host without its cap.
+/// One run. `rate` is the rate of the second host without its cap.
 fn arm(server: &Server, case: &Case, rate: Option<f64>, seconds: f64, seed: u64) -> Arm {
-    let of = Capped::Host { nqn: HELD.into() };
+    let of = Capped::Host { nqn: CAPPED_HOST.into() };
     let cap = Some(case.bytes_per_s).filter(|_| rate.is_none());
     server.set_cap(&of, cap).unwrap_or_else(|error| fail(&error.to_string()));
-    let (mut other, mut held) = (Host::connect(server, OTHER, 1), Host::connect(server, HELD, case.blocks));
+    let (mut other, mut capped_host) =
+        (Host::connect(server, OTHER, 1), Host::connect(server, CAPPED_HOST, case.blocks));
     let mut rng = Rng::new(seed);
     let mut arrivals = due(OTHER_IOPS, Process::Poisson, &mut rng);
     let mut paced = rate.map(|rate| due(rate, Process::Linear, &mut rng));
@@ -156,27 +157,27 @@ fn arm(server: &Server, case: &Case, rate: Option<f64>, seconds: f64, seed: u64)
         }
         if !ramped && now_ns >= ramp_ns {
             ramped = true;
-            other.forget();
-            held.forget();
+            other.reset();
+            capped_host.reset();
         }
         other.poll();
         while arrivals.due_ns() <= now_ns && other.read(arrivals.due_ns()) {
             arrivals.advance();
         }
         other.flush();
-        held.poll();
+        capped_host.poll();
         match &mut paced {
             Some(paced) => {
-                while paced.due_ns() <= now_ns && held.read(paced.due_ns()) {
+                while paced.due_ns() <= now_ns && capped_host.read(paced.due_ns()) {
                     paced.advance();
                 }
             }
-            None => while held.in_flight() < u32::from(DEPTH) && held.read(now_ns) {},
+            None => while capped_host.in_flight() < u32::from(DEPTH) && capped_host.read(now_ns) {},
         }
-        held.flush();
+        capped_host.flush();
     }
     Arm {
-        held_iops: held.done as f64 / seconds,
+        capped_host_iops: capped_host.done as f64 / seconds,
         other_iops: other.done as f64 / seconds,
         p50_us: other.percentile_us(0.5),
         p99_us: other.percentile_us(0.99),
@@ -184,7 +185,7 @@ fn arm(server: &Server, case: &Case, rate: Option<f64>, seconds: f64, seed: u64)
     }
 }
 
-fn shown(estimate: Option<Estimate>) -> String {
+fn format_estimate(estimate: Option<Estimate>) -> String {
     estimate.map_or("-".into(), |one| format!("{:.3} ({:.3} to {:.3})", one.value, one.low, one.high))
 }
 
@@ -200,18 +201,18 @@ fn main() {
         return;
     }
     let server = serve_filled(&options.backend, 2);
-    server.set_priorities(vec![(Capped::Host { nqn: OTHER.into() }, 5), (Capped::Host { nqn: HELD.into() }, 1)]);
+    server.set_priorities(vec![(Capped::Host { nqn: OTHER.into() }, 5), (Capped::Host { nqn: CAPPED_HOST.into() }, 1)]);
     pin(CLIENT_CPU);
-    println!("case  arm       held, IOPS  other, IOPS  p50 us  p99 us  p99.9 us");
+    println!("case  arm       capped_host, IOPS  other, IOPS  p50 us  p99 us  p99.9 us");
     for case in options.selected(&CASES, |case| case.name) {
-        let mut rate = arm(&server, case, None, options.seconds, 0).held_iops;
+        let mut rate = arm(&server, case, None, options.seconds, 0).capped_host_iops;
         let (mut capped, mut uncapped) = (Vec::new(), Vec::new());
         for round in 0..options.rounds {
             for is_capped in [round % 2 == 0, round % 2 != 0] {
                 let own_rate = if is_capped { None } else { Some(rate) };
                 let result = arm(&server, case, own_rate, options.seconds, round as u64 + 1);
                 if is_capped {
-                    rate = result.held_iops;
+                    rate = result.capped_host_iops;
                     capped.push(result);
                 } else {
                     uncapped.push(result);
@@ -224,12 +225,12 @@ fn main() {
                 values.sort_unstable_by(f64::total_cmp);
                 values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
             };
-            let [held, other] = [median(|arm| arm.held_iops), median(|arm| arm.other_iops)];
+            let [capped_host, other] = [median(|arm| arm.capped_host_iops), median(|arm| arm.other_iops)];
             let [p50, p99, p99_9] = [median(|arm| arm.p50_us), median(|arm| arm.p99_us), median(|arm| arm.p99_9_us)];
-            println!("{:4}  {name:8}  {held:10.0}  {other:11.0}  {p50:6.1}  {p99:6.1}  {p99_9:8.1}", case.name);
+            println!("{:4}  {name:8}  {capped_host:10.0}  {other:11.0}  {p50:6.1}  {p99:6.1}  {p99_9:8.1}", case.name);
         }
         let column = |arms: &[Arm], of: fn(&Arm) -> f64| arms.iter().map(of).collect::<Vec<f64>>();
-        let of = |of: fn(&Arm) -> f64| shown(ratio(&column(&capped, of), &column(&uncapped, of), 0.95));
+        let of = |of: fn(&Arm) -> f64| format_estimate(ratio(&column(&capped, of), &column(&uncapped, of), 0.95));
         println!(
             "{:4}  capped / uncapped over {} rounds: p50 {}, p99 {}, p99.9 {}",
             case.name,

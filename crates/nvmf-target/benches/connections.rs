@@ -1,18 +1,17 @@
-//! One target core with many connections, many I/O threads, or a file on tmpfs: each beside a simpler case in the same round.
+//! One target core with many connections, many I/O threads, or a file on tmpfs, each compared with a simpler case in the same round.
 //!
 //! `cargo bench -p pilotlight-nvmf-target --bench connections -- [--only conns-16-8,...] [--rounds 5] [--seconds 1]
 //! [--backend mem:256MiB] [--json] [--target-only] [--against OTHER_BUILD]`; the options are explained in `support/mod.rs`.
 //!
-//! | case | what runs | beside it |
+//! | case | workload | compared with |
 //! |---|---|---|
 //! | `conns-N-D` | 4 KiB random reads on N connections, D in flight on each, one I/O thread | one connection with as many in flight, at most 128 |
 //! | `threads-2` | two connections with 16 reads in flight each, one on each of two I/O threads | the same on one I/O thread |
 //! | `threads-48-D` | one connection with D reads in flight; 47 further I/O threads without connections | the same without these |
 //! | `tmpfs-...` | a file in `/dev/shm` as backend, one connection | the backend in memory |
 //!
-//! The target has one core and polls, the load has the other. With hundreds of connections the load is the limit, as it
-//! looks at each of them in turn. `ratio` is the rate over that of the case beside it; `p50_ratio` and `p99_ratio` compare
-//! latencies: below 1 is better.
+//! The target polls on one core, and the load uses the other. With hundreds of connections the load is the bottleneck, as it polls
+//! them in turn. `ratio` is the rate over that of the reference; `p50_ratio` and `p99_ratio` compare latencies (lower is better).
 
 mod support;
 
@@ -22,17 +21,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::compare::compare;
 use support::{Options, Output, RUN, median};
 
-/// Most I/O queues of a controller.
+/// Maximum number of I/O queues of a controller.
 const QUEUES_PER_HOST: u16 = 128;
 const DEEPEST: u16 = 128;
-/// Open files beside those of connections.
+/// Open files other than connections.
 const OTHER_FILES: u64 = 500;
-/// Size of the file on tmpfs, as the default backend's.
+/// Size of the file on tmpfs, equal to the default backend.
 const FILE_SIZE: &str = "256MiB";
 
 #[derive(Clone, Copy)]
 enum Medium {
-    /// The one from the command line.
+    /// The backend from the command line.
     Given,
     /// A file in `/dev/shm`, which is removed afterwards.
     Tmpfs,
@@ -105,12 +104,12 @@ impl TmpfsFile {
 
 impl Drop for TmpfsFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0); // a run that fails leaves nothing worth keeping
+        let _ = std::fs::remove_file(&self.0); // removed after a failed run, too
     }
 }
 
 impl Setup {
-    /// A run on a server of its own.
+    /// A run on a separate server.
     fn run(&self, options: &Options) -> Report {
         let file = TmpfsFile::new();
         let backend = match self.medium {
@@ -150,7 +149,7 @@ impl Setup {
     }
 }
 
-/// The target's runs of a case and those beside it, which come first in every other round.
+/// Runs of a case and of its reference, which is first in every other round.
 fn rounds(case: &Case, options: &Options) -> (Vec<Report>, Vec<Report>) {
     let (mut runs, mut beside) = (Vec::new(), Vec::new());
     for round in 0..options.rounds {

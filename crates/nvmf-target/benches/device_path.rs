@@ -1,16 +1,15 @@
-//! Which way to the device: Linux AIO with a context per I/O thread, or io_uring with a ring per reactor.
+//! Comparison of Linux AIO with a context per I/O thread and io_uring with a ring per reactor.
 //!
 //! `cargo bench -p pilotlight-nvmf-target --bench device_path -- [--seconds S] [--rounds N] [--file PATH]`
 //!
-//! Design section 6 leaves the choice to a measurement. A plain io_uring ring hands completions to the OS thread that
-//! submitted, so it would belong to a reactor: with `DEFER_TASKRUN` and `SINGLE_ISSUER` only that thread may reap, and a
-//! reactor whose I/O threads have left stays *draining* until its ring is empty, and sends completions after them. An AIO
-//! context belongs to the I/O thread and moves with it.
+//! An io_uring ring returns completions to the OS thread that submitted, so it belongs to a reactor: with `DEFER_TASKRUN` and
+//! `SINGLE_ISSUER` only that thread may reap. A reactor whose I/O threads have moved must drain its ring and forward completions.
+//! An AIO context belongs to the I/O thread and moves with it.
 //!
-//! Measured, on a file opened with O_DIRECT, 4 KiB random reads, each way in turn in every round, medians over the rounds:
+//! 4 KiB random reads of a file opened with O_DIRECT, both interfaces in turn in every round, medians over the rounds:
 //! - *polled*: rate, latency and CPU time per read on one core that submits and polls (depth 1 and 32);
-//! - *moved*: a read is in flight when its I/O thread moves to another core and the old core has nothing else to do. From
-//!   the submission until the new core holds the completion, and how long the old core was kept from sleeping.
+//! - *moved*: a read is in flight when its I/O thread moves aio from an otherwise idle core. Latency from the submission until the
+//!   new core has the completion, and the time for which the old core cannot sleep.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -30,20 +29,20 @@ use std::os::fd::AsRawFd as _;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = (256 << 20) / BLOCK as u64;
 
-/// A way to the device: submit, and collect what is done.
-trait Way {
+/// An I/O interface: submits reads and collects completions.
+trait Interface {
     fn submit(&mut self, lba: u64);
     /// Completions since the last call.
     fn reap(&mut self) -> usize;
 }
 
-struct AioWay {
+struct Aio {
     channel: Box<dyn Channel>,
     pool: BufferPool,
     done: Vec<Completion>,
 }
 
-impl AioWay {
+impl Aio {
     fn new(path: &Path) -> Self {
         let options = FileOptions { path: path.to_owned(), block_size: BLOCK as u32, size: None };
         let backend = FileBackend::open(&options).expect("the file opens");
@@ -52,7 +51,7 @@ impl AioWay {
     }
 }
 
-impl Way for AioWay {
+impl Interface for Aio {
     fn submit(&mut self, lba: u64) {
         let buffer = Some(self.pool.alloc(BLOCK).expect("memory"));
         match self.channel.submit(Request { tag: 0, op: Op::Read, lba, blocks: 1, buffer }, 0) {
@@ -73,7 +72,7 @@ impl Way for AioWay {
     }
 }
 
-struct UringWay {
+struct Uring {
     ring: IoUring,
     file: File,
     buffers: Vec<Aligned>,
@@ -84,7 +83,7 @@ struct UringWay {
 #[repr(align(4096))]
 struct Aligned([u8; BLOCK]);
 
-impl UringWay {
+impl Uring {
     fn new(path: &Path) -> Self {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -97,7 +96,7 @@ impl UringWay {
     }
 }
 
-impl Way for UringWay {
+impl Interface for Uring {
     fn submit(&mut self, lba: u64) {
         let slot = self.free.pop().expect("a free buffer");
         let target = self.buffers[slot].0.as_mut_ptr();
@@ -126,7 +125,7 @@ impl Way for UringWay {
     }
 }
 
-impl Drop for UringWay {
+impl Drop for Uring {
     fn drop(&mut self) {
         while self.in_flight > 0 {
             self.reap();
@@ -143,7 +142,7 @@ struct Polled {
 }
 
 /// Keeps `depth` reads in flight for a while.
-fn polled(way: &mut dyn Way, depth: usize, seconds: f64) -> Polled {
+fn polled(io: &mut dyn Interface, depth: usize, seconds: f64) -> Polled {
     let mut random = Random::new(7);
     let latency = Histogram::default();
     let (began, cpu) = (now_ns(), thread_cpu_ns());
@@ -153,14 +152,14 @@ fn polled(way: &mut dyn Way, depth: usize, seconds: f64) -> Polled {
     let mut now = began;
     while now < until || !sent.is_empty() {
         while sent.len() < depth && now < until {
-            way.submit(random.below(BLOCKS));
+            io.submit(random.below(BLOCKS));
             sent.push_back(now);
         }
-        let completed = way.reap();
+        let completed = io.reap();
         now = now_ns();
-        // Completions are taken to come in order: exact at depth 1, and in the mean at any.
+        // Assumes completions in order: exact at depth 1, and for the mean at any depth.
         for _ in 0..completed {
-            latency.record(now - sent.pop_front().expect("as many as were sent"), 1);
+            latency.record(now - sent.pop_front().expect("a submitted read"), 1);
         }
         done += completed as u64;
     }
@@ -175,53 +174,53 @@ fn polled(way: &mut dyn Way, depth: usize, seconds: f64) -> Polled {
 struct Moved {
     p50_us: f64,
     p99_us: f64,
-    /// How long the old core could not sleep, median.
-    kept_us: f64,
+    /// Median time for which the old core cannot sleep.
+    awake_us: f64,
 }
 
-/// AIO: the context moves to the new core, which polls it; the old core is free at once.
+/// AIO: the context moves to the new core, which polls it. The old core is idle at once.
 fn moved_aio(path: &Path, times: usize) -> Moved {
-    let mut there = Inbox::<(AioWay, u64)>::new(1);
+    let mut there = Inbox::<(Aio, u64)>::new(1);
     let (to, (back, returned)) = (there.sender(), mpsc::channel());
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let new_core = std::thread::spawn(move || {
         let latency = Histogram::default();
         while !stopped.load(Relaxed) {
-            let Some((mut way, sent)) = there.take() else {
+            let Some((mut io, sent)) = there.take() else {
                 std::hint::spin_loop();
                 continue;
             };
-            while way.reap() == 0 {}
+            while io.reap() == 0 {}
             latency.record(now_ns() - sent, 1);
-            back.send(way).expect("the old core waits");
+            back.send(io).expect("the old core waits");
         }
         latency.snapshot()
     });
     let mut random = Random::new(9);
-    let mut way = AioWay::new(path);
-    let kept = Histogram::default();
+    let mut io = Aio::new(path);
+    let awake = Histogram::default();
     for _ in 0..times {
         let sent = now_ns();
-        way.submit(random.below(BLOCKS));
-        if way.reap() > 0 {
+        io.submit(random.below(BLOCKS));
+        if io.reap() > 0 {
             continue; // done before it could move
         }
         let moving = now_ns();
-        let Ok(()) = to.send((way, sent)) else { panic!("room") };
-        kept.record(now_ns() - moving, 1);
-        way = returned.recv().expect("it comes back"); // asleep in the kernel
+        let Ok(()) = to.send((io, sent)) else { panic!("room") };
+        awake.record(now_ns() - moving, 1);
+        io = returned.recv().expect("it comes back"); // waits in the kernel
     }
     stop.store(true, Relaxed);
     let latency = new_core.join().expect("no panic");
-    moved(&latency, &kept)
+    moved(&latency, &awake)
 }
 
-/// io_uring: the ring stays, the old core drains it and sends the completion after the I/O thread.
+/// io_uring: the ring stays. The old core drains it and forwards the completion.
 fn moved_uring(path: &Path, times: usize) -> Moved {
     let mut there = Inbox::<u64>::new(1024);
     let (to, stop) = (there.sender(), AtomicBool::new(false));
-    let kept = Histogram::default();
+    let awake = Histogram::default();
     let latency = std::thread::scope(|scope| {
         let stop = &stop;
         let new_core = scope.spawn(move || {
@@ -235,28 +234,28 @@ fn moved_uring(path: &Path, times: usize) -> Moved {
             latency.snapshot()
         });
         let mut random = Random::new(9);
-        let mut way = UringWay::new(path);
+        let mut io = Uring::new(path);
         for _ in 0..times {
             let sent = now_ns();
-            way.submit(random.below(BLOCKS));
-            way.ring.submit().expect("the ring works");
+            io.submit(random.below(BLOCKS));
+            io.ring.submit().expect("the ring works");
             let moving = now_ns();
-            while way.reap() == 0 {}
+            while io.reap() == 0 {}
             to.send(sent).expect("room");
-            kept.record(now_ns() - moving, 1);
+            awake.record(now_ns() - moving, 1);
         }
         stop.store(true, Relaxed);
         new_core.join().expect("no panic")
     });
-    moved(&latency, &kept)
+    moved(&latency, &awake)
 }
 
-fn moved(latency: &pilotlight_reactor::HistogramSnapshot, kept: &Histogram) -> Moved {
+fn moved(latency: &pilotlight_reactor::HistogramSnapshot, awake: &Histogram) -> Moved {
     let us = |ns: u64| ns as f64 / 1e3;
     Moved {
         p50_us: us(latency.percentile_ns(0.5)),
         p99_us: us(latency.percentile_ns(0.99)),
-        kept_us: us(kept.snapshot().percentile_ns(0.5)),
+        awake_us: us(awake.snapshot().percentile_ns(0.5)),
     }
 }
 
@@ -271,9 +270,9 @@ fn argument(name: &str) -> Option<String> {
     arguments.next()
 }
 
-/// Makes the file, really allocated.
+/// Creates the file with all blocks allocated.
 fn fill(path: &Path) {
-    let file = File::create(path).expect("the file can be made");
+    let file = File::create(path).expect("the file is created");
     let chunk = vec![0x5a_u8; 1 << 20];
     for at in 0..(BLOCKS * BLOCK as u64) >> 20 {
         file.write_all_at(&chunk, at << 20).expect("room for 256 MiB");
@@ -284,19 +283,19 @@ fn fill(path: &Path) {
 fn main() {
     let number = |name, default: f64| argument(name).and_then(|text| text.parse().ok()).unwrap_or(default);
     let (seconds, rounds) = (number("--seconds", 1.0), number("--rounds", 3.0) as usize);
-    let made = tempfile::Builder::new().tempdir_in(".").expect("a directory");
-    let path = argument("--file").map_or_else(|| made.path().join("blocks"), PathBuf::from);
+    let directory = tempfile::Builder::new().tempdir_in(".").expect("a directory");
+    let path = argument("--file").map_or_else(|| directory.path().join("blocks"), PathBuf::from);
     if !path.exists() {
         fill(&path);
     }
     println!("{}: 4 KiB random reads, O_DIRECT, {rounds} rounds of {seconds} s, medians", path.display());
     for depth in [1, 32] {
-        let mut ways: [(&str, Vec<Polled>); 2] = [("Linux AIO", vec![]), ("io_uring", vec![])];
+        let mut ios: [(&str, Vec<Polled>); 2] = [("Linux AIO", vec![]), ("io_uring", vec![])];
         for _ in 0..rounds {
-            ways[0].1.push(polled(&mut AioWay::new(&path), depth, seconds));
-            ways[1].1.push(polled(&mut UringWay::new(&path), depth, seconds));
+            ios[0].1.push(polled(&mut Aio::new(&path), depth, seconds));
+            ios[1].1.push(polled(&mut Uring::new(&path), depth, seconds));
         }
-        for (name, rows) in ways {
+        for (name, rows) in ios {
             let of = |f: fn(&Polled) -> f64| median(rows.iter().map(f).collect());
             println!(
                 "polled, depth {depth:2}: {name:9} {:>8.0} reads/s  p50 {:>6.1} us  p99 {:>6.1} us  CPU {:>5.2} us per read",
@@ -308,18 +307,18 @@ fn main() {
         }
     }
     let times = (seconds * 2000.0) as usize;
-    let mut ways: [(&str, Vec<Moved>); 2] = [("Linux AIO", vec![]), ("io_uring", vec![])];
+    let mut ios: [(&str, Vec<Moved>); 2] = [("Linux AIO", vec![]), ("io_uring", vec![])];
     for _ in 0..rounds {
-        ways[0].1.push(moved_aio(&path, times));
-        ways[1].1.push(moved_uring(&path, times));
+        ios[0].1.push(moved_aio(&path, times));
+        ios[1].1.push(moved_uring(&path, times));
     }
-    for (name, rows) in ways {
+    for (name, rows) in ios {
         let of = |f: fn(&Moved) -> f64| median(rows.iter().map(f).collect());
         println!(
-            "moved in flight:  {name:9} p50 {:>6.1} us  p99 {:>6.1} us from submission to the new core; old core kept awake {:>6.2} us",
+            "moved in flight:  {name:9} p50 {:>6.1} us  p99 {:>6.1} us from submission to the new core; old core awake awake {:>6.2} us",
             of(|row| row.p50_us),
             of(|row| row.p99_us),
-            of(|row| row.kept_us),
+            of(|row| row.awake_us),
         );
     }
 }

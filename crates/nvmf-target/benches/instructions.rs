@@ -1,13 +1,11 @@
-//! Instructions in user space that an I/O thread executes for one command, from the socket to the socket: steady where
-//! times are not.
+//! User-space instructions of an I/O thread per command, from socket to socket. Reproducible, unlike times.
 //!
 //! `cargo bench -p pilotlight-nvmf-target --bench instructions -- [--only read-4k,...] [--sampled]`; needs valgrind.
 //!
-//! The real I/O thread polls on the bench of `testing.rs`: no reactor, a socket pair, a namespace in memory that holds data.
-//! The program runs itself under callgrind with N and with 2 N commands; printed is the difference over N. Counted is what
-//! `TargetThread::step`, a poll, executes and calls, so neither the client nor the bench. A batch of commands is sent at once, and
-//! the thread polled until all are answered: polls that find nothing are not part of the figure. System calls count as one
-//! instruction. Copies count by their length: `memcpy` is kept from using `rep movsb`, which counts once for each byte.
+//! The I/O thread runs on the bench of `testing.rs`: no reactor, a socket pair, a filled namespace in memory. The program runs itself
+//! under callgrind with N and with 2 N commands and prints the difference over N. Only `TargetThread::step`, a poll, and its callees
+//! count, neither client nor bench. A batch of commands is sent at once, and the thread is polled until all complete. A system call
+//! counts as one instruction. `memcpy` does not use `rep movsb` here, which would count once per byte.
 //!
 //! A socket pair holds about 200 KiB, so 128 KiB commands take several polls and calls each.
 
@@ -32,9 +30,9 @@ const POOL_BYTES: usize = 64 << 20;
 const ENTRIES: u16 = 128;
 /// Simulated time between two polls.
 const POLL_NS: u64 = 1_000;
-/// The figure's function; valgrind takes the name as a pattern.
+/// The counted function; valgrind treats the name as a pattern.
 const COUNTED: &str = "*TargetThread*::step";
-/// Latencies from the socket on are sampled.
+/// Enables latency samples from the socket.
 const SAMPLED: &str = "--sampled";
 const BATCHES: [u16; 2] = [1, 32];
 
@@ -53,7 +51,7 @@ const CASES: [Case; 4] = [
     Case { name: "write-128k", opcode: opcode::WRITE, blocks: 32, commands: 320 },
 ];
 
-/// A host with one I/O queue, which does what its case says.
+/// A host with one I/O queue.
 struct Client {
     bench: Bench,
     _admin: Host,
@@ -107,7 +105,7 @@ impl Client {
         self.in_flight += 1;
     }
 
-    /// Sends what the socket takes, has the thread poll, receives what there is.
+    /// Sends as much as the socket accepts, polls the thread once, and receives available data.
     fn exchange(&mut self) {
         let sent = self.peer.send(&self.unsent);
         self.unsent.drain(..sent);
@@ -158,7 +156,7 @@ impl Client {
     }
 }
 
-/// What callgrind counts: all blocks are written, then the case's commands run.
+/// The program under callgrind: writes all blocks, then runs the commands of the case.
 fn work(case: &Case, batch: u16, commands: u32, sampled: bool) {
     let mut client = Client::new();
     if sampled {

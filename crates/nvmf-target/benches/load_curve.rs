@@ -1,26 +1,25 @@
-//! What each policy costs from no load to full load: CPU time, CPU per I/O, and latency, with one core for the target.
+//! CPU time, CPU per I/O and latency of each policy from no load to full load, with one target core.
 //!
 //! `cargo bench -p pilotlight-nvmf-target --bench load_curve -- [--seconds S] [--rounds N] [--only RATE,...] [--save FILE] [--svg FILE]`
 //!
-//! A memory namespace, one connection, 4 KiB random reads: an open loop (Poisson) from 100 to 100,000 a second, the same in bursts
-//! of 16 that come evenly, nothing at all, and a closed loop at depth 32. The target has CPU 0, the load, which polls, CPU 1. Policies take turns within a
-//! round; medians over the rounds. The mean latency of a measurement is the median of the means of its parts, as on a shared machine a stall of
-//! milliseconds may be most of a mean. CPU is time of the reactor's thread as accounted by the kernel (scheduled). `pacer` gets time to measure its
-//! baseline and to settle before anything is measured; its windows are shorter and its limits of stability wider than by default, so that
-//! this does not take minutes. A policy that this machine does not let run is named and left out. A measurement during which other programs
-//! took more than a tenth of a CPU is made again, up to five times. `--only` measures these loads alone (`none`, a rate, `full`, `bursts` with a rate). With `--save` each
-//! point is kept in a file, and what is in the file is not measured again: so the curve can be measured in pieces.
+//! A memory namespace, one connection, 4 KiB random reads: no load, an open loop (Poisson) from 100 to 100,000 reads per second, evenly
+//! spaced bursts of 16, and a closed loop at depth 32. The target uses CPU 0; the load polls on CPU 1. Policies alternate within a round;
+//! results are medians over rounds. Mean latency is the median of the means of the parts of a measurement, because stalls of a shared
+//! machine distort a mean. CPU is the scheduled time of the reactor's thread. `pacer` first gets time to measure its baseline and to settle;
+//! its windows are shorter and its stability limits wider than the defaults. Policies that the machine does not support are skipped. A
+//! measurement with more than 10 % of a CPU used by other programs is repeated, at most five times. `--only` selects loads (`none`, a rate,
+//! `full`, `bursts` with a rate). `--save` stores each point in a file, and points in the file are not measured again.
 //!
-//! The last two columns (`curve/frontier.rs`) say what the time-weighted mix of `static` and `interrupt` with the same mean latency takes,
-//! and who is better than `pacer` in CPU and mean latency, or in CPU and p99.
+//! The last two columns (`curve/frontier.rs`) are the CPU of the time-weighted mix of `static` and `interrupt` with the same mean latency,
+//! and the policies that are better than `pacer` in CPU and mean latency, or in CPU and p99.
 
 #[path = "curve/frontier.rs"]
 mod frontier;
 #[path = "curve/picture.rs"]
 mod picture;
+#[path = "../tests/support/servers.rs"]
+mod servers;
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -28,8 +27,8 @@ use frontier::Measured;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_host::{ConnectOptions, Controller};
-use pilotlight_nvmf_target::backend::{BackendSpec, MemoryBudget, open};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::Server;
+use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_plant::{Goals, Tolerance};
 use pilotlight_reactor::{Idle, QuietTime, RuntimeOptions};
 
@@ -46,24 +45,24 @@ const LOADS: [Load; 10] = [
     Load { rate: 3e3, bursts: true },
     Load::steady(f64::INFINITY),
 ];
-/// Requests of a burst, on average, and their rate in it.
+/// Average requests of a burst, and their rate.
 const BURST: f64 = 16.0;
 const BURST_RATE: f64 = 20e3;
-/// Requests of an open loop that are measured at least.
-const LEAST_REQUESTS: f64 = 300.0;
+/// Minimum number of measured requests of an open loop.
+const MIN_REQUESTS: f64 = 300.0;
 /// Parts of a measurement.
 const PARTS: usize = 15;
 
-/// Share of a CPU below which other programs do not disturb, and how often is tried.
-const CALM: f64 = 0.1;
-const TRIES: u32 = 5;
-/// Of `/proc/stat`.
+/// Maximum CPU share of other programs, and number of attempts.
+const MAX_OTHER_CPU: f64 = 0.1;
+const MAX_ATTEMPTS: u32 = 5;
+/// Unit of `/proc/stat`.
 const TICKS_PER_S: f64 = 100.0;
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Load {
-    /// Requests a second on average; 0 for none, infinite for as many as go.
+    /// Average requests per second; 0 for no load, infinite for a closed loop.
     rate: f64,
     bursts: bool,
 }
@@ -73,7 +72,7 @@ impl Load {
         Self { rate, bursts: false }
     }
 
-    /// A cycle takes so many seconds; its phases with requests are the parts of a measurement.
+    /// A cycle of `seconds`, whose phases with requests are the parts of a measurement.
     fn schedule(self, seconds: f64) -> Schedule {
         let phase = |rate_iops, s: f64| Phase { rate_iops, duration_ns: (s * 1e9) as u64 };
         let burst_s = BURST / BURST_RATE;
@@ -87,7 +86,7 @@ impl Load {
         Schedule::new(part.repeat(parts.clamp(1, 120))).expect("a rate")
     }
 
-    /// As it is written.
+    /// Name on the command line and in the table.
     fn label(self) -> String {
         match self.rate {
             0.0 => "none".into(),
@@ -98,19 +97,19 @@ impl Load {
     }
 }
 
-struct Contender {
+struct PolicyCase {
     label: &'static str,
     policy: &'static str,
     settings: &'static [(&'static str, &'static str)],
     tolerance_ppm: Option<u32>,
 }
 
-const fn plain(policy: &'static str) -> Contender {
-    Contender { label: policy, policy, settings: &[], tolerance_ppm: None }
+const fn plain(policy: &'static str) -> PolicyCase {
+    PolicyCase { label: policy, policy, settings: &[], tolerance_ppm: None }
 }
 
-const fn pacer(label: &'static str, ppm: u32) -> Contender {
-    Contender { label, policy: "pacer", settings: PACER, tolerance_ppm: Some(ppm) }
+const fn pacer(label: &'static str, ppm: u32) -> PolicyCase {
+    PolicyCase { label, policy: "pacer", settings: PACER, tolerance_ppm: Some(ppm) }
 }
 
 const PACER: &[(&str, &str)] = &[
@@ -123,13 +122,13 @@ const PACER: &[(&str, &str)] = &[
     ("burst_threshold", "100%"),
     ("idle_after", "2s"),
 ];
-const CONTENDERS: [Contender; 11] = [
+const POLICIES: [PolicyCase; 11] = [
     plain("static"),
     plain("interrupt"),
     plain("governor"),
     plain("dynamic"),
     plain("hybrid-poll"),
-    Contender { label: "sandman", policy: "sandman", settings: &[("guards", "recommended")], tolerance_ppm: None },
+    PolicyCase { label: "sandman", policy: "sandman", settings: &[("guards", "recommended")], tolerance_ppm: None },
     pacer("pacer, tolerance 0", 0),
     pacer("pacer, tolerance 0.2", 200_000),
     pacer("pacer, tolerance 1", 1_000_000),
@@ -153,54 +152,36 @@ impl Point {
     }
 }
 
-fn serve(contender: &Contender) -> Result<Server, String> {
-    let namespace = NamespaceConfig {
-        nsid: 1,
-        backend: BackendSpec::Memory(256 << 20),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
-        subsystems: vec![subsystem],
-        ..ServerConfig::default()
-    };
+fn serve(case: &PolicyCase) -> Result<Server, String> {
+    let namespace = servers::namespace(1, BackendSpec::Memory(256 << 20));
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = servers::config(vec![subsystem]);
     let mut options = RuntimeOptions::new(vec![Some(0)], Idle::Spin);
     options.quiet = QuietTime::FromPolicy;
-    let budget = Arc::new(MemoryBudget::unlimited());
-    let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
-    let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
-    let tolerances = contender.tolerance_ppm.map(Tolerance::mean_loss).into_iter().collect();
+    let server = servers::start_on(config, options);
+    let tolerances = case.tolerance_ppm.map(Tolerance::mean_loss).into_iter().collect();
     server.set_goals(Goals { tolerances, ..Goals::default() });
-    let policy = pilotlight_policy::build(contender.policy, contender.settings).expect("settings");
+    let policy = pilotlight_policy::build(case.policy, case.settings).expect("settings");
     server.set_policy(policy).map_err(|error| error.to_string())?;
     Ok(server)
 }
 
-/// Time that a contender gets before it is measured, in seconds: in bursts windows are long.
-fn settling_s(contender: &Contender, load: Load) -> f64 {
-    match (contender.tolerance_ppm, load) {
+/// Settling time in seconds. Windows are long in bursts.
+fn settling_s(case: &PolicyCase, load: Load) -> f64 {
+    match (case.tolerance_ppm, load) {
         (None, _) => 0.3,
         (_, Load { rate: 0.0, .. }) => 4.0,
-        // Between two bursts: at the end of its ramp the load itself is late, by a millisecond.
+        // Ends between two bursts, as the load is 1 ms late at the end of its ramp.
         (_, Load { bursts: true, rate }) => 20.0 + BURST / rate / 2.0,
         (_, Load { rate, .. }) => (1_000.0 / rate).clamp(7.0, 12.0),
     }
 }
 
-fn measure(contender: &Contender, load: Load, seconds: f64) -> Result<Point, String> {
-    let (server, rate) = (serve(contender)?, load.rate);
+fn measure(case: &PolicyCase, load: Load, seconds: f64) -> Result<Point, String> {
+    let (server, rate) = (serve(case)?, load.rate);
     let options = ConnectOptions::new(server.local_addrs()[0], NQN);
     let cpu_ns = || server.stats().runtime.reactors[0].cpu_ns;
-    let settling = Duration::from_secs_f64(settling_s(contender, load));
+    let settling = Duration::from_secs_f64(settling_s(case, load));
     if rate == 0.0 {
         let _host = Controller::connect(options).expect("a host");
         std::thread::sleep(settling);
@@ -210,7 +191,7 @@ fn measure(contender: &Contender, load: Load, seconds: f64) -> Result<Point, Str
         return Ok(Point { cpu_percent: 100.0 * (cpu_ns() - before_ns) as f64 / elapsed_ns, ..Point::default() });
     }
     let open_loop = || OpenLoop { schedule: load.schedule(seconds), process: Process::Poisson };
-    let seconds = if rate.is_finite() { seconds.max(LEAST_REQUESTS / rate) } else { seconds };
+    let seconds = if rate.is_finite() { seconds.max(MIN_REQUESTS / rate) } else { seconds };
     let spec = LoadSpec {
         depth: 32,
         cpus: vec![1],
@@ -225,11 +206,11 @@ fn measure(contender: &Contender, load: Load, seconds: f64) -> Result<Point, Str
             (cpu_ns(), Instant::now())
         });
         let report = run(&options, &spec, &AtomicBool::new(false), &mut |_| {}).expect("the load runs");
-        let (before_ns, began) = before.join().expect("books");
+        let (before_ns, began) = before.join().expect("no panic");
         (report, before_ns, began.elapsed().as_nanos() as f64, cpu_ns())
     });
     if std::env::var_os("CURVE_VIEW").is_some() {
-        eprintln!("{} {}: {:?}", load.label(), contender.label, server.policy());
+        eprintln!("{} {}: {:?}", load.label(), case.label, server.policy());
     }
     let (iops, latency) = (report.total.rate_iops, report.total.latency);
     let us = |ns: u64| ns as f64 / 1e3;
@@ -242,7 +223,7 @@ fn measure(contender: &Contender, load: Load, seconds: f64) -> Result<Point, Str
     })
 }
 
-/// The median of the means of the parts.
+/// Median of the means of the parts.
 fn mean_ns(report: &Report) -> f64 {
     let parts = report.phases.iter().filter(|part| part.ios > 0);
     let mut means: Vec<f64> = parts.map(|part| part.latency.mean_ns).collect();
@@ -256,7 +237,7 @@ fn argument(name: &str) -> Option<String> {
     arguments.next()
 }
 
-/// CPU time of everything on this machine, and of this program, in seconds.
+/// CPU time of this machine and of this program in seconds.
 fn cpu_s() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<f64> =
@@ -268,20 +249,20 @@ fn cpu_s() -> (f64, f64) {
     (busy / TICKS_PER_S, own / TICKS_PER_S)
 }
 
-/// Measures until other programs have left it alone; the last try counts in any case.
-fn measure_calmly(contender: &Contender, load: Load, seconds: f64) -> Result<Point, String> {
+/// Repeats a measurement that other programs disturbed. The last attempt counts in any case.
+fn measure_undisturbed(case: &PolicyCase, load: Load, seconds: f64) -> Result<Point, String> {
     let mut tries = 0;
     loop {
         let (before, began) = (cpu_s(), Instant::now());
-        let point = measure(contender, load, seconds)?;
+        let point = measure(case, load, seconds)?;
         let (after, elapsed_s) = (cpu_s(), began.elapsed().as_secs_f64());
         let others = ((after.0 - before.0) - (after.1 - before.1)) / elapsed_s;
         tries += 1;
-        if others < CALM || tries == TRIES {
+        if others < MAX_OTHER_CPU || tries == MAX_ATTEMPTS {
             eprintln!(
-                "{} {}: others took {:.0} % of a CPU, try {tries}",
+                "{} {}: other programs used {:.0} % of a CPU, attempt {tries}",
                 load.label(),
-                contender.label,
+                case.label,
                 100.0 * others
             );
             return Ok(point);
@@ -302,16 +283,16 @@ fn main() {
             if only.as_ref().is_some_and(|only| !only.contains(&load.label())) {
                 continue;
             }
-            for (contender, points) in CONTENDERS.iter().zip(&mut measured.rounds) {
-                if points.len() >= round || refused.iter().any(|(label, _)| *label == contender.label) {
+            for (case, points) in POLICIES.iter().zip(&mut measured.rounds) {
+                if points.len() >= round || refused.iter().any(|(label, _)| *label == case.label) {
                     continue;
                 }
-                match measure_calmly(contender, load, seconds) {
+                match measure_undisturbed(case, load, seconds) {
                     Ok(point) => {
-                        frontier::append(save.as_deref(), load, contender.label, &point);
+                        frontier::append(save.as_deref(), load, case.label, &point);
                         points.push(point);
                     }
-                    Err(reason) => refused.push((contender.label, reason)),
+                    Err(reason) => refused.push((case.label, reason)),
                 }
             }
         }
@@ -322,9 +303,10 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     all.iter().for_each(Measured::print);
-    refused.iter().for_each(|(label, reason)| println!("{label} is left out: {reason}"));
+    refused.iter().for_each(|(label, reason)| println!("{label} is skipped: {reason}"));
     frontier::summarize(&all);
     if let Some(file) = argument("--svg") {
-        std::fs::write(&file, picture::svg(&all)).expect("the picture can be written");
+        let svg = picture::svg(&all).expect("a measured load");
+        std::fs::write(&file, svg).expect("the picture is written");
     }
 }

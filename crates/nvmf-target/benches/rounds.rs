@@ -1,12 +1,15 @@
-//! A reactor's round with many I/O threads, of which none, one or all have a host: how long it takes, and what the host gets.
+//! Duration of a reactor's round with many I/O threads of which none, one or all have a host, and the host's performance.
 //!
 //! `cargo bench -p pilotlight-nvmf-target --bench rounds -- [--rounds 5] [--ms 200] [--threads 48]`
 //!
-//! The target has one core, the load the other; 4 KiB random reads from memory, one request in flight on each connection. A
-//! round's time is the reactor's time, busy and idle, over its loops.
+//! The target and the load have one core each; 4 KiB random reads from memory, one request in flight per connection. The duration
+//! of a round is the reactor's busy and idle time over its loops.
 //!
-//! With `--beside PROGRAM`, this benchmark as built from another commit, each configuration is measured by both programs in turn,
-//! and the medians of the ratios of neighbouring measurements follow.
+//! With `--beside PROGRAM`, this benchmark built from another commit, both programs measure each configuration in turn, and the medians
+//! of the ratios are printed.
+
+#[path = "../tests/support/servers.rs"]
+mod servers;
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +17,7 @@ use std::time::Duration;
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 
 const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
 const SERVER_CPU: u32 = 0;
@@ -22,29 +25,21 @@ const CLIENT_CPU: usize = 1;
 
 fn serve(io_threads: u32) -> Server {
     let backend = "mem:64MiB".parse().expect("a backend");
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
+    let namespace = servers::namespace(1, backend);
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
     Server::start(ServerConfig {
-        listeners: vec![([127, 0, 0, 1], 0).into()],
-        subsystems: vec![subsystem],
         cores: vec![SERVER_CPU],
         main_core: SERVER_CPU,
         io_threads,
-        ..ServerConfig::default()
+        ..servers::config(vec![subsystem])
     })
     .expect("the server starts")
 }
 
-/// A round in nanoseconds, requests per second, and their median latency in nanoseconds.
+/// Round duration in nanoseconds, requests per second, and median latency in nanoseconds.
 fn measure(io_threads: u32, hosts: u16, depth: u16, run_ns: u64) -> [f64; 3] {
     let server = serve(io_threads);
-    server.set_policy(pilotlight_policy::build("static", &[]).expect("a policy")).expect("it needs nothing");
+    server.set_policy(pilotlight_policy::build("static", &[]).expect("a policy")).expect("a supported policy");
     std::thread::sleep(Duration::from_millis(20));
     let before = server.stats().runtime.reactors[0].clone();
     let [mut rate, mut p50] = [0.0; 2];

@@ -1,14 +1,16 @@
-//! What scrubbing adds to the mean latency of hosts: a load with scrubbing and the same load while it is paused, in turn.
+//! Effect of scrubbing on the mean latency of hosts: a load with scrubbing, and the same load with scrubbing paused, in turn.
 //!
-//! `cargo bench -p pilotlight-nvmf-target --bench scrub -- [--only file-500,...] [--rounds N] [--seconds S]`; the file is made in the folder for
-//! temporary files of cargo (`target/tmp`).
+//! `cargo bench -p pilotlight-nvmf-target --bench scrub -- [--only file-500,...] [--rounds N] [--seconds S]`; the file is in cargo's folder for temporary files
+//! (`target/tmp`).
 //!
-//! One target core (CPU 0) under `static`, and one thread (CPU 1) that polls one connection. Namespace 1 is a file with checksums, which is
-//! scrubbed at the default rate (100 MB/s) without a policy that sets it; namespace 2 is memory. 4 KiB random reads of one of them, at Poisson times
-//! so many a second, or one after the other (`closed`). Printed are medians of the mean latency; the ratio with / without scrubbing with its 95 %
-//! interval (paired over rounds, Fieller); bytes that scrubbing read; of background I/Os during which a request came the time from the
-//! poll that took the first one to the end (p99 and the longest of all rounds).
+//! One target core (CPU 0) under `static`; one thread (CPU 1) polls one connection. Namespace 1 is a file with checksums, scrubbed at the
+//! default rate (100 MB/s); namespace 2 is memory. 4 KiB random reads of one of them with Poisson arrivals, or at depth 1 (`closed`). The
+//! output has medians of the mean latency; the ratio with / without scrubbing with its 95 % interval (paired over rounds, Fieller); the
+//! scrub rate; and, for background I/Os that overlap a request, the time from the poll that received the first request to the end of the
+//! I/O (p99 and maximum).
 
+#[path = "../tests/support/servers.rs"]
+mod servers;
 mod support;
 
 use std::sync::atomic::AtomicBool;
@@ -19,19 +21,19 @@ use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::background::sums::file::{SumsFile, open_file};
 use pilotlight_nvmf_target::background::sums::format::Pass;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_stats::paired::ratio;
 use support::{CLIENT_CPU, NQN, Options, SERVER_CPU, fail, has_two_cpus, median, set_policy, stop};
 
 const BYTES: u64 = 512 << 20;
-/// Time at the start of a run that is not counted.
+/// Uncounted time at the start of a run.
 const RAMP_NS: u64 = 100_000_000;
 
 struct Case {
     name: &'static str,
     nsid: u32,
-    /// Requests a second; `None` for one after the other.
+    /// Requests per second; `None` for depth 1.
     rate: Option<f64>,
 }
 
@@ -46,7 +48,7 @@ const CASES: [Case; 8] = [
     Case { name: "mem-closed", nsid: 2, rate: None },
 ];
 
-/// What the runs of a case gave.
+/// Results of a case.
 #[derive(Default)]
 struct Results {
     /// Mean latencies in microseconds: without scrubbing, and with.
@@ -63,25 +65,22 @@ fn serve() -> Server {
     let file = format!("checked:file:{}?size={BYTES}B", path().display());
     let namespace = |(nsid, backend): (u32, &str)| {
         let backend = backend.parse().unwrap_or_else(|error| fail(&format!("{error}")));
-        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
+        servers::namespace(nsid, backend)
     };
     let namespaces = [(1, file.as_str()), (2, "mem:256MiB")].map(namespace).to_vec();
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
+    let subsystem = servers::subsystem(NQN, namespaces);
     let config = ServerConfig {
-        listeners: vec![([127, 0, 0, 1], 0).into()],
-        subsystems: vec![subsystem],
         cores: vec![SERVER_CPU as u32],
         main_core: SERVER_CPU as u32,
         io_threads: 1,
-        ..ServerConfig::default()
+        ..servers::config(vec![subsystem])
     };
     let server = Server::start(config).unwrap_or_else(|error| fail(&format!("the server does not start: {error}")));
     set_policy(&server, "static");
     server
 }
 
-/// Has the next server begin a pass.
+/// Makes the next server begin a pass.
 fn forget_pass() {
     let mut sums = path().into_os_string();
     sums.push(".sums");
@@ -90,7 +89,7 @@ fn forget_pass() {
     opened.unwrap_or_else(|error| fail(&error.to_string()));
 }
 
-/// Writes both namespaces, and waits until the file is summed.
+/// Writes both namespaces, and waits until the file has all checksums.
 fn fill() {
     let server = serve();
     for nsid in [1, 2] {

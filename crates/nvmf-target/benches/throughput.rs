@@ -1,20 +1,19 @@
-//! Throughput of one target core over loopback, beside a bare peer that makes the same system calls and knows no NVMe.
+//! Throughput of one target core over loopback, compared with a bare peer that makes the same system calls without NVMe.
 //!
 //! `cargo bench -p pilotlight-nvmf-target --bench throughput -- [--only read-4k-32,...] [--rounds 5] [--seconds 1]
 //! [--backend mem:1GiB] [--json] [--target-only] [--against OTHER_BUILD]`; the options are explained in `support/mod.rs`.
 //! A file on tmpfs: `--backend 'file:/dev/shm/pilotlight-bench.img?size=1GiB'` (remove it afterwards).
 //!
-//! The target has one core, the load the other, one connection. Rounds alternate between bare peer and target; medians
-//! and the ratio of neighbouring rounds are printed: absolute figures drift with the machine, the ratio does not.
+//! The target and the load have one core each and one connection. Rounds alternate between bare peer and target. The output has medians
+//! and ratios of neighbouring rounds, which cancel changes of the machine's speed.
 //!
-//! There are two bare peers. The *hot* one sends and receives the same block again and again, in the cache: the bound that
-//! no target can pass whose data is larger than the cache. The *cold* one has its blocks at random in as much memory as the
-//! namespace has: what a target without any cost of its own would do if it sent straight from there and received straight
-//! to there. Writes of 128 KiB wait for an R2T in the target and for a message of that size in the bare peers. No bare peer
-//! computes digests: the ratio of the cases with header and data digests includes their cost.
+//! The *hot* bare peer sends and receives the same block, which stays in the cache: an upper bound. The *cold* one uses random blocks in
+//! as much memory as the namespace has, like a target without overhead that sends and receives in place. Writes of 128 KiB wait for an
+//! R2T in the target, and for a message of that size in the bare peers. Bare peers compute no digests, so the ratio of cases with digests
+//! includes their cost.
 //!
-//! In every round the target is measured under `static`, whose figures are printed, and under `sandman` as printed in the
-//! paper, in turn; the last column is the ratio of their rates.
+//! In every round the target runs under `static`, whose results are printed, and under `sandman` with the paper's settings. The last
+//! column is the ratio of their rates.
 
 mod support;
 
@@ -31,7 +30,7 @@ use support::compare::compare;
 use support::{CLIENT_CPU, Options, Output, RUN, SERVER_CPU, median};
 
 const WARM_UP_NS: u64 = 50_000_000;
-/// Memory that the cold bare peer has its blocks in.
+/// Memory of the cold bare peer.
 const POOL: usize = 1 << 30;
 
 struct Case {
@@ -70,7 +69,7 @@ impl Case {
         BareSpec { pool, ..spec }
     }
 
-    /// A run of the bare peer, which has its blocks in `pool` bytes of memory.
+    /// A run of the bare peer with `pool` bytes of memory.
     fn bare(&self, pool: usize, run_ns: u64) -> std::io::Result<BareReport> {
         let spec = self.bare_spec(pool);
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -79,7 +78,7 @@ impl Case {
             scope.spawn(|| pin_to_cpu(SERVER_CPU).and_then(|()| bare::serve(&listener, &spec, &stop)));
             let client = scope.spawn(|| {
                 pin_to_cpu(CLIENT_CPU)?;
-                bare::drive(&TcpStream::connect(addr)?, &spec, WARM_UP_NS)?; // waits until the server has its memory
+                bare::drive(&TcpStream::connect(addr)?, &spec, WARM_UP_NS)?; // waits until the server has allocated its memory
                 bare::drive(&TcpStream::connect(addr)?, &spec, run_ns)
             });
             let report = client.join().unwrap_or_else(|_| Err(std::io::Error::other("the client panicked")));
@@ -102,8 +101,8 @@ impl Case {
         support::drive(&ConnectOptions { handshake, ..support::options(server) }, &spec)
     }
 
-    /// A run of the target, started for it alone: a reactor that polls would take half of its core from the bare peer.
-    /// Returns what it did under `static` and its rate under `sandman`, which comes first in every other round.
+    /// A run of a separate target, as a polling reactor would take CPU time from the bare peer. Returns the report under `static` and the
+    /// rate under `sandman`, which is first in every other round.
     fn target(&self, backend: &str, run_ns: u64, sandman_first: bool) -> (Report, f64) {
         let server = support::serve_filled(backend, 1);
         let under = |policy: &str| {

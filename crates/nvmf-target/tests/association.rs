@@ -1,187 +1,46 @@
-//! Associations: what a host that comes back may rely on, events, aborts, keep-alive, identity after a restart, drains.
-//!
-//! The backend behind these tests has a *gate*: while it is shut, writes are taken and not answered, so a test decides
-//! what is in flight when a connection goes.
+//! Associations: order of writes after a reconnect, events, aborts, keep-alive, identity after a restart, drains.
 
+#[path = "association/gate.rs"]
+mod gate;
 mod host_support;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use host_support::{NQN, Target, target};
-use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, HostError, QueueSpec};
+use gate::{BLOCK, gated, queue, read, until};
+use host_support::{NQN, target};
+use pilotlight_host::{ConnectOptions, Connection, Controller, HostError};
 use pilotlight_nvme::command::opcode::{admin, io as io_opcode};
 use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_nvme::identify::cns;
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::backend::{Backend, Channel, Completion, Geometry, Op, Request, Submitted};
+use pilotlight_nvmf_target::backend::{Backend, Channel, Geometry};
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
-const BLOCK: usize = 4096;
-/// How long a test watches that something does *not* happen.
+/// Time for which a test verifies that an event does *not* occur.
 const WATCH: Duration = Duration::from_millis(300);
-
-/// What the test says to the backend, and sees of it.
-#[derive(Default)]
-struct Gate {
-    shut: AtomicBool,
-    /// Where not 0, a shut gate holds only writes of blocks that begin with this byte.
-    only: AtomicU8,
-    /// Writes that have reached the medium.
-    landed: AtomicUsize,
-    /// While set, writes are refused as busy.
-    busy: AtomicBool,
-    /// Writes that were taken.
-    taken: AtomicUsize,
-    /// While set, a resize waits until it is no more.
-    resize_waits: AtomicBool,
-    /// A resize has begun.
-    resizing: AtomicBool,
-}
-
-impl Gate {
-    /// From now on a shut gate holds only writes of blocks that begin with `byte`.
-    fn shut_only_for(&self, byte: u8) {
-        self.only.store(byte, SeqCst);
-    }
-
-    fn holds(&self, request: &Request) -> bool {
-        let only = self.only.load(SeqCst);
-        let first = request.buffer.as_ref().map_or(0, |buffer| buffer[0]);
-        self.shut.load(SeqCst) && (only == 0 || first == only)
-    }
-}
-
-/// Opens the gate however a test ends: a server waits for its backends, even when a test has failed.
-struct Opener(Arc<Gate>);
-
-impl Drop for Opener {
-    fn drop(&mut self) {
-        self.0.shut.store(false, SeqCst);
-        self.0.busy.store(false, SeqCst);
-    }
-}
-
-impl std::ops::Deref for Opener {
-    type Target = Gate;
-    fn deref(&self) -> &Gate {
-        &self.0
-    }
-}
-
-struct Gated {
-    inner: Arc<dyn Backend>,
-    gate: Arc<Gate>,
-}
-
-struct GatedChannel {
-    inner: Box<dyn Channel>,
-    gate: Arc<Gate>,
-    held: Vec<Request>,
-}
-
-impl Backend for Gated {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        self.inner.allocated_bytes()
-    }
-    fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {
-        let inner = self.inner.open_channel(depth)?;
-        Ok(Box::new(GatedChannel { inner, gate: Arc::clone(&self.gate), held: Vec::new() }))
-    }
-    fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
-        self.gate.resizing.store(true, SeqCst);
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.gate.resize_waits.load(SeqCst) {
-            if Instant::now() > deadline {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            std::thread::yield_now();
-        }
-        self.inner.resize(blocks)
-    }
-}
-
-impl Channel for GatedChannel {
-    fn submit(&mut self, request: Request, now_ns: u64) -> Submitted {
-        if !matches!(request.op, Op::Write { .. }) {
-            return self.inner.submit(request, now_ns);
-        }
-        if self.gate.busy.load(SeqCst) {
-            return Submitted::Busy(request);
-        }
-        self.gate.taken.fetch_add(1, SeqCst);
-        self.held.push(request);
-        Submitted::Pending
-    }
-
-    fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
-        let gate = Arc::clone(&self.gate);
-        for request in self.held.extract_if(.., |request| !gate.holds(request)) {
-            gate.landed.fetch_add(1, SeqCst);
-            match self.inner.submit(request, now_ns) {
-                Submitted::Done(completion) => done.push(completion),
-                other => panic!("memory answers at once, but: {other:?}"),
-            }
-        }
-    }
-
-    fn in_flight(&self) -> usize {
-        self.held.len() + self.inner.in_flight()
-    }
-}
-
-fn gated(reactors: u32) -> (Target, Opener) {
-    let gate = Arc::new(Gate::default());
-    let inside = Arc::clone(&gate);
-    let target = target(reactors, 256, BLOCK as u32, move |inner| {
-        Arc::new(Gated { inner, gate: Arc::clone(&inside) }) as Arc<dyn Backend>
-    });
-    (target, Opener(gate))
-}
-
-fn queue(controller: &Controller, qid: u16) -> Connection {
-    let spec = QueueSpec { qid, depth: 16, max_io: 128 * 1024, buffers: Buffers::PerCommand };
-    controller.open_queue(&spec).expect("an I/O queue")
-}
 
 fn write(connection: &mut Connection, lba: u64, byte: u8) -> u16 {
     let sqe = Sqe::block_io(io_opcode::WRITE, 1, lba, 1);
     connection.submit(sqe, &[byte; BLOCK], 0).expect("submitted")
 }
 
-fn read(connection: &mut Connection, lba: u64) -> Vec<u8> {
-    let mut data = vec![0; BLOCK];
-    connection.execute("read", Sqe::block_io(io_opcode::READ, 1, lba, 1), &[], &mut data).expect("a read");
-    data
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "not in 20 s: {what}");
-        std::thread::yield_now();
-    }
-}
-
-/// Connects in the background, so that the test can see whether it has to wait.
+/// Connects on another thread, so that the test can observe whether it waits.
 fn connect_behind(options: ConnectOptions) -> mpsc::Receiver<Controller> {
     let (connected, controller) = mpsc::channel();
     std::thread::spawn(move || {
-        // a test that has failed meanwhile no longer listens
-        let _ = connected.send(Controller::connect(options).expect("connects in the end"));
+        // a failed test has dropped the receiver
+        let _ = connected.send(Controller::connect(options).expect("connects"));
     });
     controller
 }
 
 #[test]
-fn a_host_that_comes_back_waits_for_what_it_had_submitted() {
+fn a_reconnecting_host_waits_for_its_earlier_writes() {
     for reactors in [1, 2] {
         let (target, gate) = gated(reactors);
         let first = Controller::connect(target.options()).expect("a controller");
@@ -199,7 +58,7 @@ fn a_host_that_comes_back_waits_for_what_it_had_submitted() {
         gate.shut.store(false, SeqCst);
         let second = again.recv_timeout(Duration::from_secs(20)).expect("connected after the write");
         let mut io = queue(&second, 1);
-        assert_eq!(read(&mut io, 7), [0x11; BLOCK], "the old write is through before the new association begins");
+        assert_eq!(read(&mut io, 7), [0x11; BLOCK], "the old write completes before the new association begins");
         let newer = write(&mut io, 7, 0x22);
         io.wait(newer, "write", &mut []).expect("written");
         assert_eq!(read(&mut io, 7), [0x22; BLOCK]);
@@ -208,7 +67,7 @@ fn a_host_that_comes_back_waits_for_what_it_had_submitted() {
     }
 }
 
-/// Who may connect is looked at when Connect comes, and once more when it has waited.
+/// Access is checked when Connect arrives, and again after it has waited.
 #[test]
 fn a_host_that_loses_its_permission_while_its_connect_waits_is_refused() {
     for is_removed in [false, true] {
@@ -242,10 +101,9 @@ fn a_host_that_loses_its_permission_while_its_connect_waits_is_refused() {
     }
 }
 
-/// A network that drops the packets of one connection: the FINs of the host's I/O queues arrive, that of its admin queue does
-/// not, so the old association still looks alive.
+/// The network loses the FIN of the admin queue: the old association still looks active, though its I/O queues have ended.
 #[test]
-fn a_host_waits_for_the_writes_of_a_lost_io_queue_though_its_admin_queue_looks_alive() {
+fn a_host_waits_for_writes_of_a_lost_io_queue_although_its_admin_queue_looks_active() {
     for reactors in [1, 2] {
         let (target, gate) = gated(reactors);
         let first = Controller::connect(target.options()).expect("a controller");
@@ -269,14 +127,14 @@ fn a_host_waits_for_the_writes_of_a_lost_io_queue_though_its_admin_queue_looks_a
             let controller = again.recv_timeout(Duration::from_secs(60)).expect("connected after the write");
             (write_newer(&controller), controller)
         });
-        until("the old write has landed", || gate.landed.load(SeqCst) == 2);
-        assert_eq!(read(&mut io, 7)[0], 0x22, "a write of the old association landed after one of the new");
+        until("the old write completes", || gate.landed.load(SeqCst) == 2);
+        assert_eq!(read(&mut io, 7)[0], 0x22, "a write of the old association overwrote one of the new");
         drop((first, second, io));
         target.stop();
     }
 }
 
-/// The second path of a multipath host connects while writes of the first are in flight: it must not wait for those.
+/// The second path of a multipath host must not wait for writes in flight on the first.
 #[test]
 fn a_second_path_does_not_wait_for_the_writes_of_the_first() {
     let (target, gate) = gated(2);
@@ -304,14 +162,14 @@ fn another_host_does_not_wait() {
     drop((first, io));
     let mut options = target.options();
     options.hostid = [9; 16];
-    let other = connect_behind(options).recv_timeout(Duration::from_secs(20)).expect("another host is let in");
+    let other = connect_behind(options).recv_timeout(Duration::from_secs(20)).expect("another host connects");
     gate.shut.store(false, SeqCst);
     drop(other);
     target.stop();
 }
 
 #[test]
-fn a_lost_association_submits_nothing_more() {
+fn a_lost_association_submits_no_further_requests() {
     let (target, gate) = gated(2);
     let first = Controller::connect(target.options()).expect("a controller");
     let mut io = queue(&first, 1);
@@ -319,9 +177,9 @@ fn a_lost_association_submits_nothing_more() {
     for lba in 0..8 {
         write(&mut io, lba, 0x33);
     }
-    // Whether the writes had arrived when the connection goes makes no difference: none may reach the backend.
+    // None may reach the backend, whether or not they had arrived when the connection ended.
     drop((first, io));
-    let second = Controller::connect(target.options()).expect("nothing is in flight, so there is no wait");
+    let second = Controller::connect(target.options()).expect("connects without a wait, as nothing is in flight");
     gate.busy.store(false, SeqCst);
     let mut io = queue(&second, 1);
     let mark = write(&mut io, 200, 0x44);
@@ -344,7 +202,7 @@ fn the_end_of_the_admin_queue_ends_the_io_queues() {
     let closed = loop {
         match io.take_completion(1000) {
             Ok(None) => {}
-            Ok(Some(completion)) => panic!("an answer out of nothing: {completion:?}"),
+            Ok(Some(completion)) => panic!("unexpected completion: {completion:?}"),
             Err(error) => break error,
         }
     };
@@ -354,7 +212,7 @@ fn the_end_of_the_admin_queue_ends_the_io_queues() {
 }
 
 #[test]
-fn the_power_state_that_a_host_has_set_is_told_and_goes_with_its_controller() {
+fn the_power_state_of_a_controller_is_reported_until_the_controller_ends() {
     let subsystem = SubsystemConfig {
         nqn: NQN.into(),
         serial: None,
@@ -374,41 +232,41 @@ fn the_power_state_that_a_host_has_set_is_told_and_goes_with_its_controller() {
     let mut first = Controller::connect(options.clone()).expect("a controller");
     let second = Controller::connect(ConnectOptions { hostid: [8; 16], ..options }).expect("another");
     first.set_feature(2, 0, 3).expect("the last state but one");
-    let told = || server.stats().power_states.iter().map(|(_, state)| *state).collect::<Vec<_>>();
-    assert_eq!(told(), [3, 0]);
+    let power_states = || server.stats().power_states.iter().map(|(_, state)| *state).collect::<Vec<_>>();
+    assert_eq!(power_states(), [3, 0]);
     drop(first);
-    until("the first host is gone", || told() == [0]);
+    until("the first controller ends", || power_states() == [0]);
     drop(second);
     server.stop(Duration::from_secs(10)).expect("stops");
     let plain = serve(false);
     let host = Controller::connect(ConnectOptions::new(plain.local_addrs()[0], NQN)).expect("a controller");
-    assert!(plain.stats().power_states.is_empty(), "none are shown");
+    assert!(plain.stats().power_states.is_empty(), "no power states are reported");
     drop(host);
     plain.stop(Duration::from_secs(10)).expect("stops");
 }
 
 #[test]
-fn a_silent_host_is_expelled_and_one_that_reads_is_not() {
+fn a_silent_host_is_disconnected_and_a_reading_host_is_not() {
     let (target, _gate) = gated(2);
     let mut options = target.options();
-    options.kato_ms = 1_500; // for the reader too, whom a busy machine must not silence for as long
+    options.kato_ms = 1_500; // for the reader too: on a busy machine it may pause, but not for this long
     let silent = Controller::connect(options.clone()).expect("a controller");
     options.hostid = [8; 16];
     let reader = Controller::connect(options).expect("a controller");
     let mut io = queue(&reader, 1);
     let began = Instant::now();
-    until("the silent host is gone", || {
+    until("the silent host is disconnected", || {
         assert_eq!(read(&mut io, 0), [0; BLOCK], "traffic on an I/O queue keeps the association (TBKAS)");
         target.server.stats().associations == 1
     });
     let after = began.elapsed();
-    assert!(after >= Duration::from_millis(1_450), "expelled too early, after {after:?}");
+    assert!(after >= Duration::from_millis(1_450), "disconnected too early, after {after:?}");
     drop((silent, reader, io));
     target.stop();
 }
 
 #[test]
-fn hosts_hear_of_namespaces_that_come_grow_and_go() {
+fn hosts_get_events_when_a_namespace_is_added_resized_or_removed() {
     let (target, _gate) = gated(2);
     let mut controller = Controller::connect(target.options()).expect("a controller");
     controller
@@ -447,7 +305,7 @@ fn hosts_hear_of_namespaces_that_come_grow_and_go() {
     target.stop();
 }
 
-/// A resize may have to wait for requests in progress; the I/O threads that are to finish them must not wait for it.
+/// A resize may wait for requests in progress, so the I/O threads that complete them must not wait for the resize.
 #[test]
 fn admin_commands_are_answered_while_a_resize_waits() {
     let (target, gate) = gated(1);
@@ -464,7 +322,7 @@ fn admin_commands_are_answered_while_a_resize_waits() {
     target.stop();
 }
 
-/// Storage that an I/O thread cannot get at.
+/// A backend whose channels cannot be opened.
 struct Unreachable(Arc<dyn Backend>);
 
 impl Backend for Unreachable {
@@ -482,9 +340,9 @@ impl Backend for Unreachable {
     }
 }
 
-/// Linux takes a flush that is answered with Invalid Namespace for one that succeeded: nothing may be served half.
+/// Linux treats a flush that fails with Invalid Namespace as successful, so a namespace must be available on every I/O thread.
 #[test]
-fn a_namespace_that_an_io_thread_cannot_reach_is_refused() {
+fn a_namespace_without_a_channel_on_an_io_thread_is_refused() {
     let memory = |ns: &NamespaceConfig| {
         let budget = Arc::new(pilotlight_nvmf_target::backend::MemoryBudget::unlimited());
         let memory = pilotlight_nvmf_target::backend::open(&ns.backend, ns.block_size, &budget)?;
@@ -510,9 +368,9 @@ fn a_namespace_that_an_io_thread_cannot_reach_is_refused() {
         let options = RuntimeOptions::new(vec![None], Idle::Yield);
         Server::start_with(config, options, Box::new(memory))
     };
-    let Err(error) = start(vec![config.clone()]) else { panic!("it starts without a way to its blocks") };
+    let Err(error) = start(vec![config.clone()]) else { panic!("the server starts without a channel") };
     assert!(error.to_string().contains("namespace 2"), "{error}");
-    let server = start(vec![]).expect("nothing to reach");
+    let server = start(vec![]).expect("a server without namespaces");
     let refused = server.add_namespace(NQN, &config).expect_err("no channel");
     assert!(refused.to_string().contains("namespace 2"), "{refused}");
     server.stop(Duration::from_secs(10)).expect("stops");
@@ -524,13 +382,13 @@ fn abort(controller: &mut Controller, sqid: u16, cid: u16) -> u64 {
 }
 
 #[test]
-fn abort_stops_what_waits_and_leaves_what_the_backend_has() {
+fn abort_stops_waiting_commands_and_not_those_in_the_backend() {
     let (target, gate) = gated(2);
     let mut controller = Controller::connect(target.options()).expect("a controller");
     let mut io = queue(&controller, 1);
     gate.busy.store(true, SeqCst);
     let waiting = write(&mut io, 1, 0x55);
-    // The abort may overtake the write on its way in (they are two connections): then there is nothing to stop yet.
+    // The abort may arrive before the write, as they use two connections.
     until("the abort finds the write", || abort(&mut controller, 1, waiting) == 0);
     let ended = io.wait(waiting, "the aborted write", &mut []).expect("answered");
     assert_eq!(ended.status.code(), Status::ABORT_REQUESTED);
@@ -543,7 +401,7 @@ fn abort_stops_what_waits_and_leaves_what_the_backend_has() {
     assert_eq!(abort(&mut controller, 77, 1), 1, "there is no such queue");
     gate.shut.store(false, SeqCst);
     assert!(io.wait(in_backend, "the write", &mut []).expect("answered").status.is_success());
-    assert_eq!(read(&mut io, 1), [0; BLOCK], "the aborted write has changed nothing");
+    assert_eq!(read(&mut io, 1), [0; BLOCK], "the aborted write has changed no block");
     assert_eq!(read(&mut io, 2), [0x66; BLOCK]);
     drop((controller, io));
     target.stop();
@@ -582,10 +440,9 @@ fn a_reset_controller_can_be_used_again() {
     target.stop();
 }
 
-/// A drain finishes what is in progress: every write that was acknowledged is in the backend, and the server stops in
-/// time although a host goes on sending.
+/// All acknowledged writes are in the backend, and the server stops in time although a host continues to send.
 #[test]
-fn a_drain_finishes_what_is_in_progress() {
+fn a_drain_completes_requests_in_progress() {
     let contents: Arc<Mutex<Option<Arc<dyn Backend>>>> = Arc::default();
     let keep = Arc::clone(&contents);
     let target = target(2, 4096, BLOCK as u32, move |inner| {

@@ -1,51 +1,21 @@
-//! Nothing is allocated on the way of a read or a write: a counting allocator looks on while every backend that an
-//! operator can choose serves requests in its steady state. One test, as the count is the process's.
+//! Reads and writes of every backend allocate no memory in the steady state. One test, because the counter is global.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use pilotlight_counting_alloc::{CountingAlloc, calls};
 use pilotlight_nvmf_target::backend::{
     Backend, BackendSpec, Channel, Completion, MemoryBudget, Op, Random, Request, Submitted, open,
 };
 use pilotlight_nvmf_target::buffer::BufferPool;
 
-/// Counts what it is asked for.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-/// One call, unless it is the test harness's, which has the process's first thread.
-fn count() {
-    // SAFETY: both only ask the kernel for a number.
-    let harness = unsafe { libc::gettid() == libc::getpid() };
-    if !harness {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) };
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: CountingAlloc = CountingAlloc;
 
 const DEPTH: u32 = 32;
 const BLOCKS: u64 = 1024;
 
-/// A channel and what is needed to keep it busy.
+/// A channel under load.
 struct Load {
     channel: Box<dyn Channel>,
     pool: BufferPool,
@@ -67,7 +37,7 @@ impl Load {
         }
     }
 
-    /// Keeps the channel as full as it gets until so many more requests have completed.
+    /// Keeps the channel full until `requests` more requests have completed.
     fn run(&mut self, requests: u64) {
         let end = self.completed + requests;
         while self.completed < end {
@@ -123,9 +93,9 @@ fn check(spec: &str, requests: u64) {
     let backend = open(&spec, 4096, &Arc::new(MemoryBudget::unlimited())).expect("opens");
     let mut load = Load::new(&*backend);
     load.run(requests / 10);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = calls();
     load.run(requests);
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocations = calls() - before;
     assert_eq!(allocations, 0, "{spec}: {allocations} allocations in {requests} requests");
 }
 
@@ -138,9 +108,9 @@ fn check_file_in(dir: &Path, requests: u64) {
 
 #[test]
 fn requests_allocate_nothing() {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = calls();
     drop(std::hint::black_box(Box::new(1)));
-    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the count works");
+    assert!(calls() > before, "the counter works");
     check("mem:4MiB", 200_000);
     check("null:4MiB", 200_000);
     check("delay:1us-90us:mem:4MiB", 20_000);

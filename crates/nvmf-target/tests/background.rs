@@ -1,8 +1,10 @@
-//! Background work over real connections: a damaged block is found and reported, verified load is undisturbed, requests go first, a
-//! pause and a rate of zero hold, and freed ranges are trimmed.
+//! Background work over real connections: damaged blocks are reported, a verified load is not disturbed, requests have
+//! priority, a pause and a rate of zero take effect, and freed ranges are trimmed.
+
+#[path = "support/servers.rs"]
+mod servers;
 
 use std::fs::File;
-use std::net::Ipv4Addr;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -15,16 +17,15 @@ use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::background::control::{BackgroundConfig, Class, Scrubbed};
 use pilotlight_nvmf_target::background::sums::format::Pass;
 use pilotlight_nvmf_target::background::upkeep::UpkeepStats;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{Command, Kind, KnobId, Next, Policy, Quantity, Scope, Start, Unsupported, Wants};
-use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:background";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
 const BYTES: u64 = 8 << 20;
 
-/// As fast as the machine can.
+/// Without a rate limit.
 fn fast() -> BackgroundConfig {
     BackgroundConfig { scrub_bytes_per_s: 10_000_000_000, ..BackgroundConfig::default() }
 }
@@ -36,21 +37,14 @@ fn folder() -> tempfile::TempDir {
 /// A server with the file `disk` of `folder`, on two reactors that share CPUs.
 fn server(folder: &Path, kind: &str, background: BackgroundConfig) -> Server {
     let backend = format!("{kind}file:{}?size=8MiB", folder.join("disk").display()).parse().expect("valid");
-    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() }];
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        background,
-        ..ServerConfig::default()
-    };
-    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
+    let namespaces = vec![servers::namespace(1, backend)];
+    let subsystem = servers::subsystem(NQN, namespaces);
+    let config = ServerConfig { io_threads: 2, background, ..servers::config(vec![subsystem]) };
+    servers::start(config, 2)
 }
 
 fn stop(server: Server) {
-    server.stop(PATIENCE).expect("the server stops in time");
+    server.stop(TIMEOUT).expect("the server stops in time");
 }
 
 fn queue(server: &Server) -> (Controller, Connection) {
@@ -78,7 +72,7 @@ fn stats(server: &Server) -> UpkeepStats {
 }
 
 fn eventually(server: &Server, what: &str, holds: impl Fn(&UpkeepStats) -> bool) -> UpkeepStats {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let now = stats(server);
         if holds(&now) {
@@ -89,7 +83,7 @@ fn eventually(server: &Server, what: &str, holds: impl Fn(&UpkeepStats) -> bool)
     }
 }
 
-/// Serves until everything has been summed, so that there is something to compare with.
+/// Serves until every range has a checksum.
 fn sum_all(folder: &Path) {
     let server = server(folder, "checked:", fast());
     let (controller, mut queue) = queue(&server);
@@ -101,7 +95,7 @@ fn sum_all(folder: &Path) {
     stop(server);
 }
 
-/// Flips bytes of a block beside a server, as a medium would.
+/// Flips bits of a block while no server knows, as a failing medium would.
 fn damage(folder: &Path, lba: u64) {
     let file = File::options().read(true).write(true).open(folder.join("disk")).expect("a file");
     let mut data = [0; 8];
@@ -110,7 +104,7 @@ fn damage(folder: &Path, lba: u64) {
     file.sync_all().expect("it is synced");
 }
 
-/// Replaces the note of the last pass in the sums file.
+/// Replaces the record of the last pass in the checksum file.
 fn note_pass(folder: &Path, pass: Pass) {
     use pilotlight_nvmf_target::background::sums::file::{SumsFile, open_file};
     let storage = open_file(&folder.join("disk.sums")).expect("the file of checksums");
@@ -118,13 +112,13 @@ fn note_pass(folder: &Path, pass: Pass) {
     file.note(pass, true).expect("it is written");
 }
 
-/// Has the next server begin a pass.
+/// Makes the next server begin a pass.
 fn forget_pass(folder: &Path) {
     note_pass(folder, Pass::default());
 }
 
 #[test]
-fn a_damaged_block_is_found_and_fails_until_it_is_written() {
+fn reads_of_a_damaged_block_fail_until_it_is_written() {
     let folder = folder();
     sum_all(folder.path());
     damage(folder.path(), 20);
@@ -137,7 +131,7 @@ fn a_damaged_block_is_found_and_fails_until_it_is_written() {
     assert_eq!(read(&mut queue, 21).expect("others are read"), vec![17; BLOCK]);
     let failures = server.stats().failures;
     assert_eq!(failures[0].counts[0].commands, 1, "{failures:?}");
-    // A write to its neighbour does not make it good, though the range is summed again.
+    // A write to a neighbour computes the checksum of the range again, but does not repair the block.
     write(&mut queue, 21, &vec![9; BLOCK]);
     eventually(&server, "summed", |now| now.dirty_bytes == 0);
     assert_eq!(read(&mut queue, 20).expect_err("it is bad"), Status::UNRECOVERED_READ);
@@ -149,7 +143,7 @@ fn a_damaged_block_is_found_and_fails_until_it_is_written() {
 }
 
 #[test]
-fn a_bad_block_is_bad_after_a_restart_until_it_is_written() {
+fn a_bad_block_stays_bad_after_a_restart_until_it_is_written() {
     let folder = folder();
     sum_all(folder.path());
     damage(folder.path(), 20);
@@ -166,7 +160,7 @@ fn a_bad_block_is_bad_after_a_restart_until_it_is_written() {
         if is_written {
             write(&mut queue, 20, &vec![8; BLOCK]);
         } else {
-            write(&mut queue, 22, &vec![9; BLOCK]); // its range is dirty now
+            write(&mut queue, 22, &vec![9; BLOCK]); // makes its range dirty
         }
         drop((queue, controller));
         stop(again);
@@ -181,7 +175,7 @@ fn a_bad_block_is_bad_after_a_restart_until_it_is_written() {
 }
 
 #[test]
-fn damage_beside_a_write_is_found_though_the_range_is_dirty() {
+fn damage_in_a_dirty_range_is_found() {
     let folder = folder();
     sum_all(folder.path());
     let server = server(folder.path(), "checked:", fast());
@@ -205,7 +199,7 @@ fn verified_load(server: &Server, nsid: u32) {
         jobs: 2,
         ios: Some(1000),
         yield_when_idle: true,
-        timeout_ms: PATIENCE.as_millis() as u64,
+        timeout_ms: TIMEOUT.as_millis() as u64,
         ..LoadSpec::default()
     };
     let report = run(&options, &spec, &AtomicBool::new(false), &mut |_| {}).expect("the run ends well");
@@ -213,7 +207,7 @@ fn verified_load(server: &Server, nsid: u32) {
 }
 
 #[test]
-fn verified_load_meets_nothing_of_scrubbing_and_scrubbing_nothing_of_it() {
+fn a_verified_load_and_scrubbing_do_not_disturb_each_other() {
     for kind in ["checked:", "checked,trim:", "trim:", ""] {
         let folder = folder();
         let server = server(folder.path(), kind, BackgroundConfig { scrub: Scrubbed::All, ..fast() });
@@ -250,7 +244,7 @@ impl Policy for Rate {
 }
 
 #[test]
-fn a_policy_sets_rates_and_they_end_with_it() {
+fn the_rates_of_a_policy_end_with_it() {
     let folder = folder();
     let server = server(folder.path(), "checked,trim:", fast());
     let rates = || server.stats().background.iter().map(|class| class.rate_ppm).collect::<Vec<_>>();
@@ -262,9 +256,9 @@ fn a_policy_sets_rates_and_they_end_with_it() {
     stop(server);
 }
 
-/// The pass of the second namespace began more than its 30 days ago when the namespace is added. The rate is 0 by then.
+/// The second namespace is added with a pass that began more than 30 days ago, when the rate is already 0.
 #[test]
-fn a_policy_that_sets_a_rate_of_zero_does_not_keep_a_pass_from_its_days() {
+fn an_overdue_pass_runs_although_a_policy_sets_a_rate_of_zero() {
     let (first, second) = (folder(), folder());
     sum_all(second.path());
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("a date").as_secs();
@@ -274,7 +268,7 @@ fn a_policy_that_sets_a_rate_of_zero_does_not_keep_a_pass_from_its_days() {
     let rates = || server.stats().background.iter().map(|class| class.rate_ppm).collect::<Vec<_>>();
     eventually(&server, "a rate of zero", |_| rates().iter().all(|&ppm| ppm == 0));
     let backend = format!("checked:file:{}?size=8MiB", second.path().join("disk").display()).parse().expect("valid");
-    let overdue = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+    let overdue = servers::namespace(2, backend);
     server.add_namespace(NQN, &overdue).expect("it is added");
     let done = || server.stats().upkeeps.iter().any(|now| now.nsid == 2 && now.passes == 1 && now.read_bytes >= BYTES);
     eventually(&server, "a pass", |_| done());
@@ -283,18 +277,18 @@ fn a_policy_that_sets_a_rate_of_zero_does_not_keep_a_pass_from_its_days() {
 }
 
 #[test]
-fn nothing_begins_while_a_request_is_in_progress() {
+fn no_background_io_starts_while_a_request_is_in_progress() {
     let folder = folder();
     let server = server(folder.path(), "checked:", fast());
     server.set_paused(Class::Scrub, true);
     let backend = "delay:3s-3s:mem:1MiB".parse().expect("valid");
-    let slow = NamespaceConfig { nsid: 2, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+    let slow = servers::namespace(2, backend);
     server.add_namespace(NQN, &slow).expect("it is added");
     let (_controller, mut queue) = queue(&server);
     let long = queue.submit(Sqe::block_io(io::READ, 2, 0, 1), &[], BLOCK as u32).expect("a read");
     let began = Instant::now();
     read(&mut queue, 0).expect("answered after the other has been taken");
-    // what was on its way when it was paused is over once nothing changes between two answers
+    // background I/O that had started before the pause has ended once two readings agree
     let before = eventually(&server, "rest", |now| stats(&server).read_bytes == now.read_bytes);
     server.set_paused(Class::Scrub, false);
     for lba in 0..500 {
@@ -322,7 +316,7 @@ fn freed_ranges_are_trimmed_in_the_background() {
     queue.execute("write zeroes", zeroes, &[], &mut []).expect("it is done");
     let freed = stats(&server);
     if !freed.trims {
-        return; // this file system cannot
+        return; // this file system does not support it
     }
     assert_eq!((freed.freed_bytes, freed.trimmed_bytes), (1 << 20, 0));
     assert_eq!(read(&mut queue, 100).expect("it is read"), vec![0; BLOCK]);
@@ -330,8 +324,8 @@ fn freed_ranges_are_trimmed_in_the_background() {
     write(&mut queue, 16, &vec![5; BLOCK]);
     server.set_paused(Class::Trim, false);
     eventually(&server, "trimmed", |now| now.freed_bytes == 0 && now.trimmed_bytes == 15 << 16);
-    assert!(taken() + (15 << 16) <= before, "space is given back: {} of {before}", taken());
-    assert_eq!(read(&mut queue, 16).expect("it is read"), vec![5; BLOCK], "what was written since stays");
+    assert!(taken() + (15 << 16) <= before, "space is freed: {} of {before} bytes remain", taken());
+    assert_eq!(read(&mut queue, 16).expect("it is read"), vec![5; BLOCK], "later writes are kept");
     assert_eq!(read(&mut queue, 17).expect("it is read"), vec![0; BLOCK]);
     drop((queue, _controller));
     stop(server);

@@ -1,10 +1,12 @@
-//! `pass` holds a power budget of a running server with caps on bandwidth, over loopback: the lowest priority first, and nothing stays
-//! capped without a budget.
+//! `pass` keeps a running server within a power budget by bandwidth caps, over loopback: the lowest priority is capped first, and
+//! no cap remains without a budget.
 //!
-//! The sensor is made up: its watts are computed from the bytes that hosts were answered, with another slope than the policy's profile. Each host
-//! offers a steady load, as an operator's cap keeps it from more, so that nothing depends on how fast the machine is.
+//! The sensor is simulated: its watts follow from the bytes transferred, with another slope than the policy's profile. An operator's
+//! cap makes the load of each host steady, so that the test does not depend on the machine's speed.
 
-use std::net::Ipv4Addr;
+#[path = "support/servers.rs"]
+mod servers;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,49 +14,32 @@ use std::time::{Duration, Instant};
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvmf_target::backend::BackendSpec;
-use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Capped, Server, ServerConfig};
 use pilotlight_plant::{Cost, Goals, Quantity, ReadingId, Scope, Source, Window};
 use pilotlight_reactor::{Idle, ReadingBoard, RuntimeOptions, clock};
 
 const NQN: &str = "nqn.2026-01.test:budget";
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What the server draws without requests, in microwatts, and for each byte a second: 1 W for 1 MB/s.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Idle power of the server in microwatts. Load adds 1 W for 1 MB/s.
 const IDLE_UW: u64 = 10_000_000;
-/// What each host offers, in bytes a second: the first has the lower priority.
+/// Load of each host in bytes per second. The first has the lower priority.
 const OFFERED: [u64; 2] = [60_000_000, 20_000_000];
-/// The least that a drive is capped to, in bytes a second.
-const FLOOR: u64 = 4_000_000;
+/// Lowest cap of the drive in bytes per second.
+const MIN_CAP: u64 = 4_000_000;
 
-/// One drive that draws 1.15 W for 1 MB/s, and a CPU with nothing to save.
+/// A drive that draws 1.15 W for 1 MB/s, and a CPU with constant power.
 fn profile() -> String {
     format!(
-        "name = \"made-up\"\ncpu.rows = [{{ power_uw = 5_000_000, cores = 1, quota_ppm = 1_000_000, limit_uw = 0, p99_interval = 1.0 }}]\n\
+        "name = \"test\"\ncpu.rows = [{{ power_uw = 5_000_000, cores = 1, quota_ppm = 1_000_000, limit_uw = 0, p99_interval = 1.0 }}]\n\
          others.most_uw = 5_000_000\n[ssd]\ndrives = 1\nidle_uw = 1\nread_uw = 1_150_000\nread_bytes_per_s = 1_000_000\n\
-         written_uw = 1_150_000\nwritten_bytes_per_s = 1_000_000\nfloor_bytes_per_s = {FLOOR}\n"
+         written_uw = 1_150_000\nwritten_bytes_per_s = 1_000_000\nfloor_bytes_per_s = {MIN_CAP}\n"
     )
 }
 
 fn server(board: &Arc<ReadingBoard>) -> Server {
-    let namespace = NamespaceConfig {
-        nsid: 1,
-        backend: BackendSpec::Memory(16 << 20),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        ..ServerConfig::default()
-    };
+    let namespace = servers::namespace(1, BackendSpec::Memory(16 << 20));
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = ServerConfig { io_threads: 2, ..servers::config(vec![subsystem]) };
     let options =
         RuntimeOptions { readings: Some(Arc::clone(board) as _), ..RuntimeOptions::new(vec![None], Idle::Yield) };
     Server::start_on(config, options).expect("the server starts")
@@ -67,13 +52,13 @@ fn host(host: u8) -> Capped {
 fn load(server: &Server, host: u8, stop: &AtomicBool) {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
     (options.hostnqn, options.hostid) = (format!("nqn.2026-01.test:host-{host}"), [host; 16]);
-    options.timeout_ms = PATIENCE.as_millis() as u64;
+    options.timeout_ms = TIMEOUT.as_millis() as u64;
     let spec = LoadSpec {
         block_bytes: 8192,
         depth: 8,
         yield_when_idle: true,
         timeout_ms: options.timeout_ms,
-        runtime_ns: Some(10 * PATIENCE.as_nanos() as u64),
+        runtime_ns: Some(10 * TIMEOUT.as_nanos() as u64),
         ..LoadSpec::default()
     };
     let report = run(&options, &spec, stop, &mut |_| {}).expect("the run ends well");
@@ -93,10 +78,10 @@ fn measure(server: &Server, board: &ReadingBoard, stop: &AtomicBool) {
     }
 }
 
-/// Ends the loads, also where the test fails.
-struct Ending<'a>(&'a AtomicBool);
+/// Stops the loads, also when the test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ending<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
     }
@@ -114,14 +99,14 @@ fn the_lower_priority_is_capped_first_and_nothing_is_capped_without_a_budget() {
     }
     let text = profile();
     let settings = [("domain", "server"), ("profile", text.as_str()), ("interval", "200ms"), ("start", "full")];
-    server.set_policy(pilotlight_policy::build("pass", &settings).expect("a policy")).expect("it is in charge");
+    server.set_policy(pilotlight_policy::build("pass", &settings).expect("a policy")).expect("a supported policy");
     let cap = |of: &Capped| server.stats().caps.into_iter().find(|cap| cap.of == *of).and_then(|cap| cap.stats.policy);
     let watts = || board_watts(&board);
     let eventually = |what: &str, holds: &dyn Fn() -> bool| {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !holds() {
             let seen = || format!("{:.1} W, {:#?}\n{:#?}", watts(), server.stats().caps, server.policy());
-            assert!(Instant::now() < until, "{what} did not come about within {PATIENCE:?}: {}", seen());
+            assert!(Instant::now() < until, "{what} did not come about within {TIMEOUT:?}: {}", seen());
             std::thread::sleep(Duration::from_millis(1));
         }
     };
@@ -130,7 +115,7 @@ fn the_lower_priority_is_capped_first_and_nothing_is_capped_without_a_budget() {
     };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let ending = Ending(&stop);
+        let ending = StopOnDrop(&stop);
         scope.spawn(|| measure(&server, &board, &stop));
         for host in [1, 2] {
             let (server, stop) = (&server, &stop);
@@ -140,10 +125,10 @@ fn the_lower_priority_is_capped_first_and_nothing_is_capped_without_a_budget() {
         set_budget(Some(60));
         eventually("power within the budget", &|| watts() < 60.0 * 1.02 && cap(&host(1)).is_some());
         assert_eq!(cap(&host(2)), None, "the higher priority is not capped");
-        assert!(cap(&host(1)) > Some(FLOOR));
+        assert!(cap(&host(1)) > Some(MIN_CAP));
         set_budget(Some(25));
         eventually("a cap of the higher priority", &|| cap(&host(2)).is_some());
-        eventually("the lower one at its floor", &|| cap(&host(1)) == Some(FLOOR));
+        eventually("the lowest cap of the lower priority", &|| cap(&host(1)) == Some(MIN_CAP));
         eventually("power within the lower budget", &|| watts() < 25.0 * 1.02);
         set_budget(None);
         eventually("no caps", &|| server.stats().caps.iter().all(|cap| cap.stats.policy.is_none()));
@@ -153,7 +138,7 @@ fn the_lower_priority_is_capped_first_and_nothing_is_capped_without_a_budget() {
         assert_eq!([1, 2].map(|at| operator(&host(at))), OFFERED.map(Some), "the operator's caps stay");
         drop(ending);
     });
-    server.stop(PATIENCE).expect("it stops");
+    server.stop(TIMEOUT).expect("it stops");
 }
 
 fn board_watts(board: &ReadingBoard) -> f64 {

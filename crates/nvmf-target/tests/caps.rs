@@ -1,5 +1,4 @@
-//! What a bandwidth cap does to commands: which wait and where, what passes, and what is given back. On the bench, where
-//! time is handed in.
+//! Effect of a bandwidth cap on commands: which are delayed, which pass, and which charges are returned, in simulated time.
 
 #[path = "waiting/host.rs"]
 mod host;
@@ -13,7 +12,7 @@ use pilotlight_nvmf_target::testing::Bench;
 use zerocopy::FromBytes;
 
 const S: u64 = 1_000 * MS;
-/// 128 KiB, the largest request, take 131 ms.
+/// The largest request, 128 KiB, takes 131 ms.
 const CAP: u64 = 1_000_000;
 const LARGEST: u64 = 128 << 10;
 
@@ -23,7 +22,7 @@ fn command(op: u8, lba: u64, blocks: u32) -> Sqe {
     sqe
 }
 
-/// A bench whose namespace is capped, and a host's queues; the budget is overspent by one large read, `cid` 100.
+/// A capped namespace and the queues of a host, after one large read (CID 100) has overdrawn the budget.
 fn overspent() -> (Bench, Host, Host) {
     let mut bench = bench(&memory(), 4 << 20);
     let (admin, mut queue) = Host::both(&mut bench, 1, false);
@@ -33,13 +32,13 @@ fn overspent() -> (Bench, Host, Host) {
     (bench, admin, queue)
 }
 
-/// A read that is answered.
+/// Completes a read.
 fn read(bench: &mut Bench, queue: &mut Host, cid: u16, blocks: u32) {
     queue.send(&capsule(cid, command(opcode::READ, 0, blocks), &[]));
     assert_eq!(received(bench, queue), cid);
 }
 
-/// The command whose data comes next.
+/// The CID of the next data PDU.
 fn received(bench: &mut Bench, queue: &mut Host) -> u16 {
     let pdu = queue.pdu(bench);
     assert_eq!(pdu[0], PduType::C2HData as u8);
@@ -47,7 +46,7 @@ fn received(bench: &mut Bench, queue: &mut Host) -> u16 {
 }
 
 #[test]
-fn a_read_waits_for_its_bytes_and_its_latency_begins_then() {
+fn a_read_waits_for_its_budget_and_its_latency_begins_afterwards() {
     let (mut bench, _admin, mut queue) = overspent();
     let latency = bench.latency();
     queue.send(&capsule(1, command(opcode::READ, 0, 1), &[]));
@@ -59,7 +58,7 @@ fn a_read_waits_for_its_bytes_and_its_latency_begins_then() {
     assert!((100 * MS..140 * MS).contains(&cap.wait_ns), "{} ns", cap.wait_ns);
     assert!(bench.cap_waits().max_ns() >= 100 * MS);
     let own = bench.latency().since(&latency);
-    assert!(own.count() == 1 && own.max_ns() < MS, "{own:?}: the wait is not part of it");
+    assert!(own.count() == 1 && own.max_ns() < MS, "{own:?}: the delay is not included");
 }
 
 #[test]
@@ -68,12 +67,12 @@ fn a_write_waits_before_its_data_is_requested() {
     queue.send(&capsule(1, command(opcode::WRITE, 0, 4), &[]));
     assert_eq!(queue.pdu_within(&mut bench, 100 * MS), None, "no R2T");
     assert_eq!(bench.usage().buffers, 0, "and no buffer for it");
-    queue.answer_r2t(&mut bench);
+    queue.send_r2t_data(&mut bench);
     queue.completion(&mut bench);
 }
 
 #[test]
-fn data_that_came_with_a_throttled_write_is_written_later() {
+fn in_capsule_data_of_a_throttled_write_is_written_later() {
     let (mut bench, _admin, mut queue) = overspent();
     let mut sqe = command(opcode::WRITE, 7, 1);
     sqe.sgl = Sgl::in_capsule(BLOCK);
@@ -82,11 +81,11 @@ fn data_that_came_with_a_throttled_write_is_written_later() {
     queue.completion(&mut bench);
     queue.send(&capsule(2, command(opcode::READ, 7, 1), &[]));
     let pdu = queue.pdu(&mut bench);
-    assert!(pdu.ends_with(&[0x5a; BLOCK as usize]), "what came with the write");
+    assert!(pdu.ends_with(&[0x5a; BLOCK as usize]), "the in-capsule data");
 }
 
 #[test]
-fn flush_and_admin_commands_pass() {
+fn flush_and_admin_commands_are_not_throttled() {
     let (mut bench, mut admin_queue, mut queue) = overspent();
     queue.send(&capsule(1, command(opcode::READ, 0, 1), &[]));
     queue.send(&capsule(2, Sqe::new(opcode::FLUSH, 1), &[]));
@@ -101,13 +100,13 @@ fn flush_and_admin_commands_pass() {
 /// Aborts command `cid` of queue 1.
 fn abort(bench: &mut Bench, admin_queue: &mut Host, cid: u16) {
     admin_queue.send(&capsule(9, Sqe::new(admin::ABORT, 0).with_cdw(10, u32::from(cid) << 16 | 1), &[]));
-    assert_eq!(admin_queue.completion(bench).result.get(), 0, "it was stopped");
+    assert_eq!(admin_queue.completion(bench).result.get(), 0, "the command is aborted");
 }
 
 #[test]
-fn an_aborted_command_gives_back_what_it_has_not_used() {
+fn an_aborted_command_returns_its_unused_budget() {
     let (mut bench, mut admin_queue, mut queue) = overspent();
-    bench.run(200 * MS); // the budget is earned again
+    bench.run(200 * MS); // refills the budget
     queue.send(&capsule(1, command(opcode::WRITE, 0, 32), &[]));
     let pdu = queue.pdu(&mut bench);
     assert_eq!(pdu[0], PduType::R2T as u8, "it has been charged");
@@ -117,12 +116,12 @@ fn an_aborted_command_gives_back_what_it_has_not_used() {
     assert_eq!(queue.response(&mut bench).status(), Status::ABORT_REQUESTED);
     let before = bench.now_ns();
     read(&mut bench, &mut queue, 2, 32);
-    assert!(bench.now_ns() - before < MS, "a second one need not wait");
+    assert!(bench.now_ns() - before < MS, "a second command does not wait");
     assert_eq!((bench.cap().throttled, bench.cap().bytes), (0, 2 * LARGEST));
 }
 
 #[test]
-fn an_aborted_command_that_waits_is_forgotten() {
+fn an_aborted_throttled_command_is_removed() {
     let (mut bench, mut admin_queue, mut queue) = overspent();
     queue.send(&capsule(1, command(opcode::READ, 0, 32), &[]));
     queue.send(&capsule(2, command(opcode::READ, 0, 1), &[]));
@@ -135,7 +134,7 @@ fn an_aborted_command_that_waits_is_forgotten() {
 }
 
 #[test]
-fn a_lost_connection_gives_back_what_its_commands_have_not_used() {
+fn a_lost_connection_returns_the_unused_budget_of_its_commands() {
     let (mut bench, _admin, queue) = overspent();
     bench.run(200 * MS);
     let (_other_admin, mut other) = Host::both(&mut bench, 2, false);
@@ -154,7 +153,7 @@ fn a_lost_connection_gives_back_what_its_commands_have_not_used() {
 }
 
 #[test]
-fn a_cap_that_is_lifted_or_raised_lets_go() {
+fn removing_or_raising_a_cap_releases_throttled_commands() {
     for lifted in [None, Some(1_000_000_000)] {
         let (mut bench, _admin, mut queue) = overspent();
         for cid in 0..8 {
@@ -172,7 +171,7 @@ fn a_cap_that_is_lifted_or_raised_lets_go() {
 }
 
 #[test]
-fn the_cap_of_a_host_is_its_own() {
+fn the_cap_of_a_host_does_not_affect_other_hosts() {
     let mut bench = bench(&memory(), 4 << 20);
     let (_admin, mut capped) = Host::both(&mut bench, 1, false);
     let (_other_admin, mut other) = Host::both(&mut bench, 2, false);
@@ -187,9 +186,9 @@ fn the_cap_of_a_host_is_its_own() {
     assert_eq!(received(&mut bench, &mut capped), 2);
 }
 
-/// A thread with nothing but throttled commands waits until one is due, and misses none: the bench checks each step.
+/// A thread with only throttled commands waits until one is due. The bench checks each step.
 #[test]
-fn a_thread_waits_in_the_kernel_while_all_is_throttled() {
+fn a_thread_waits_in_the_kernel_while_all_commands_are_throttled() {
     let (mut bench, _admin, mut queue) = overspent();
     (0..4).for_each(|cid| queue.send(&capsule(cid, command(opcode::READ, 0, 32), &[])));
     bench.run(MS);
@@ -197,12 +196,12 @@ fn a_thread_waits_in_the_kernel_while_all_is_throttled() {
     assert!(polls <= 60, "{polls} polls in 50 ms");
     assert!(bench.asleep().is_some());
     for cid in 0..4 {
-        assert_eq!(received(&mut bench, &mut queue), cid, "in their order");
+        assert_eq!(received(&mut bench, &mut queue), cid, "in order");
     }
 }
 
 #[test]
-fn a_server_that_stops_finishes_throttled_commands_at_once() {
+fn a_stopping_server_completes_throttled_commands_at_once() {
     let (mut bench, _admin, mut queue) = overspent();
     (0..8).for_each(|cid| queue.send(&capsule(cid, command(opcode::READ, 0, 32), &[])));
     bench.run(MS);

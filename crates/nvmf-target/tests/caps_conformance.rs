@@ -1,4 +1,7 @@
-//! Bandwidth caps of the live target mean what they mean on every plant.
+//! Conformance of the live target's bandwidth caps.
+
+#[path = "support/servers.rs"]
+mod servers;
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,12 +13,12 @@ use pilotlight_conformance::script::Board;
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvmf_target::backend::BackendSpec;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{KnobId, Policy, ReadingId};
-use pilotlight_reactor::{Idle, RuntimeOptions, clock};
+use pilotlight_reactor::clock;
 
 const NQN: &str = "nqn.2026-01.test:caps-conformance";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const BLOCK_BYTES: u32 = 16_384;
 
 struct Live;
@@ -23,26 +26,25 @@ struct Live;
 /// A namespace in memory, on two reactors that share CPUs.
 fn server() -> Server {
     let backend = BackendSpec::Memory(64 << 20);
-    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() }];
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
+    let namespaces = vec![servers::namespace(1, backend)];
+    let subsystem = servers::subsystem(NQN, namespaces);
     let listeners = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     let config = ServerConfig { listeners, subsystems: vec![subsystem], io_threads: 2, ..ServerConfig::default() };
-    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
+    servers::start(config, 2)
 }
 
-/// Reads until it is told to stop.
+/// Reads until `stop` is set.
 fn load(server: &Server, stop: &AtomicBool) {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
-    options.timeout_ms = PATIENCE.as_millis() as u64;
+    options.timeout_ms = TIMEOUT.as_millis() as u64;
     let spec = LoadSpec {
         jobs: 2,
         depth: 8,
         block_bytes: BLOCK_BYTES,
         read_percent: 100,
         yield_when_idle: true,
-        timeout_ms: PATIENCE.as_millis() as u64,
-        runtime_ns: Some(10 * PATIENCE.as_nanos() as u64),
+        timeout_ms: TIMEOUT.as_millis() as u64,
+        runtime_ns: Some(10 * TIMEOUT.as_nanos() as u64),
         ..LoadSpec::default()
     };
     let report = run(&options, &spec, stop, &mut |_| {}).expect("the run ends well");
@@ -79,7 +81,7 @@ impl Storage for Live {
         server.set_policy(policy).expect("it needs nothing");
         std::thread::scope(|scope| {
             let load = scope.spawn(|| load(&server, &stop));
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while !board.is_done() && Instant::now() < until && !load.is_finished() {
                 all.push(admitted(&server));
                 std::thread::sleep(Duration::from_millis(10));
@@ -87,7 +89,7 @@ impl Storage for Live {
             stop.store(true, Relaxed);
             load.join().expect("no panic");
         });
-        server.stop(PATIENCE).expect("it stops");
+        server.stop(TIMEOUT).expect("it stops");
         all
     }
 }

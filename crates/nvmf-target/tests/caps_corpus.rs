@@ -1,11 +1,11 @@
-//! Replays the corpus of the fuzz target `caps`, and scripts that follow from seeds: `fuzz/README.md`.
+//! Replays the corpus of the fuzz target `caps`, and scripts generated from seeds: `fuzz/README.md`.
 
 use std::fs;
 use std::path::Path;
 
 use pilotlight_nvmf_target::backend::Random;
 
-#[expect(unreachable_pub, reason = "it is the library of the fuzz targets that exports it")]
+#[expect(unreachable_pub, reason = "exported by the library of the fuzz targets")]
 #[path = "../../../fuzz/src/caps.rs"]
 mod caps;
 
@@ -15,7 +15,7 @@ fn the_corpus_passes() {
     let mut inputs = 0;
     for entry in fs::read_dir(directory).expect("the corpus is part of the repository") {
         let path = entry.expect("an entry").path();
-        println!("{}", path.display()); // the last one is it, if it fails
+        println!("{}", path.display()); // identifies the input if the test fails
         caps::check(&fs::read(path).expect("a readable input"));
         inputs += 1;
     }

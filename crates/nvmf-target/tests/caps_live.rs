@@ -1,7 +1,10 @@
-//! Bandwidth caps of a running server, over loopback: the cap holds by the bytes that were answered, the other host gets on, a
-//! policy's caps end with it, and changes of caps under verified load lose nothing.
+//! Bandwidth caps of a running server, over loopback: a cap limits the bytes of its host only, the caps of a policy end with
+//! the policy, and changes of caps under verified load lose no data.
 //!
-//! Nothing here depends on how fast the machine is: bytes are compared with the time that has passed.
+//! Independent of the machine's speed: bytes are compared with the elapsed time.
+
+#[path = "support/servers.rs"]
+mod servers;
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -15,40 +18,23 @@ use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvmf_target::backend::{BackendSpec, Random};
 use pilotlight_nvmf_target::caps::CAPS;
-use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{
     Capabilities, Command, Kind, Knob, KnobId, Next, Policy, Refusal, Scope, Start, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, Knobs, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:caps";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const LARGEST: u64 = 128 << 10;
 
 /// Two namespaces in memory, on two reactors that share CPUs.
 fn server() -> Server {
     let backend = || BackendSpec::Memory(64 << 20);
-    let namespaces = [1, 2].map(|nsid| NamespaceConfig {
-        nsid,
-        backend: backend(),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    });
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: namespaces.into(),
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        ..ServerConfig::default()
-    };
-    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
+    let namespaces = [1, 2].map(|nsid| servers::namespace(nsid, backend()));
+    let subsystem = servers::subsystem(NQN, namespaces.into());
+    let config = ServerConfig { io_threads: 2, ..servers::config(vec![subsystem]) };
+    servers::start(config, 2)
 }
 
 fn namespace(nsid: u32) -> Capped {
@@ -63,17 +49,17 @@ fn host(host: u8) -> Capped {
     Capped::Host { nqn: host_nqn(host) }
 }
 
-/// A load of one host on the namespace of its number, until it is told to stop.
+/// A load of one host on the namespace of its number, until `stop` is set.
 fn load(server: &Server, host: u8, spec: LoadSpec, stop: &AtomicBool) -> Report {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
     (options.hostnqn, options.hostid) = (host_nqn(host), [host; 16]);
-    options.timeout_ms = PATIENCE.as_millis() as u64;
+    options.timeout_ms = TIMEOUT.as_millis() as u64;
     let spec = LoadSpec {
         nsid: u32::from(host),
         jobs: 2,
         yield_when_idle: true,
-        timeout_ms: PATIENCE.as_millis() as u64,
-        runtime_ns: Some(10 * PATIENCE.as_nanos() as u64),
+        timeout_ms: TIMEOUT.as_millis() as u64,
+        runtime_ns: Some(10 * TIMEOUT.as_nanos() as u64),
         ..spec
     };
     let report = run(&options, &spec, stop, &mut |_| {}).expect("the run ends well");
@@ -81,39 +67,31 @@ fn load(server: &Server, host: u8, spec: LoadSpec, stop: &AtomicBool) -> Report 
     report
 }
 
-/// Bytes that were admitted under a cap.
+/// Bytes admitted under a cap.
 fn bytes(server: &Server, of: &Capped) -> u64 {
     server.stats().caps.iter().find(|cap| cap.of == *of).map_or(0, |cap| cap.stats.bytes)
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
-fn a_capped_host_stays_below_its_cap_and_another_is_not_held_up() {
+fn a_capped_host_stays_below_its_cap_and_another_is_not_delayed() {
     const CAP: u64 = 20_000_000;
     let server = server();
     server.set_cap(&host(1), Some(CAP)).expect("a cap");
-    server.set_cap(&namespace(2), Some(*CAPS.end())).expect("a cap that counts, and holds nobody back");
+    server.set_cap(&namespace(2), Some(*CAPS.end())).expect("a cap above the load");
     let stop = AtomicBool::new(false);
     let spec = || LoadSpec { depth: 16, block_bytes: 65_536, read_percent: 50, ..LoadSpec::default() };
     std::thread::scope(|scope| {
         let capped = scope.spawn(|| load(&server, 1, spec(), &stop));
         let other = scope.spawn(|| load(&server, 2, spec(), &stop));
-        eventually("throttled commands", || server.stats().caps.iter().any(|cap| cap.stats.throttled > 0));
+        servers::eventually("throttled commands", || server.stats().caps.iter().any(|cap| cap.stats.throttled > 0));
         let (began, from) = (Instant::now(), [bytes(&server, &host(1)), bytes(&server, &namespace(2))]);
-        // until the capped host has had its bytes of a second and a half
-        eventually("progress of the capped host", || bytes(&server, &host(1)) - from[0] > CAP * 3 / 2);
+        // 1.5 s at the cap
+        servers::eventually("progress of the capped host", || bytes(&server, &host(1)) - from[0] > CAP * 3 / 2);
         let had = [bytes(&server, &host(1)) - from[0], bytes(&server, &namespace(2)) - from[1]];
         let most = CAP as f64 * began.elapsed().as_secs_f64() * 1.02 + LARGEST as f64;
         println!("capped host {} bytes, at most {most:.0}; the other {} bytes", had[0], had[1]);
         assert!((had[0] as f64) <= most, "{} bytes, at most {most}", had[0]);
-        assert!(had[1] > 0, "the other host gets on");
+        assert!(had[1] > 0, "the other host makes progress");
         stop.store(true, Relaxed);
         server.set_cap(&host(1), None).expect("no cap");
         assert!(capped.join().expect("no panic").total.ios > 0);
@@ -124,20 +102,20 @@ fn a_capped_host_stays_below_its_cap_and_another_is_not_held_up() {
     let waits: u64 = stats.threads.iter().map(|thread| thread.cap_waits.count()).sum();
     let throttled: u64 = stats.caps.iter().map(|cap| cap.stats.throttled).sum();
     assert_eq!(waits, throttled);
-    server.stop(PATIENCE).expect("it stops");
+    server.stop(TIMEOUT).expect("it stops");
 }
 
-/// A command that its namespace's cap holds back stops none of another namespace that came behind it in the same queue pair.
+/// A throttled command does not delay later commands of the queue pair to another namespace.
 #[test]
-fn other_namespaces_of_the_queue_pair_pass() {
+fn throttled_commands_do_not_delay_other_namespaces_of_the_queue_pair() {
     let server = server();
     server.set_cap(&namespace(1), Some(*CAPS.start())).expect("a cap");
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
-    (options.hostnqn, options.timeout_ms) = (host_nqn(1), PATIENCE.as_millis() as u64);
+    (options.hostnqn, options.timeout_ms) = (host_nqn(1), TIMEOUT.as_millis() as u64);
     let controller = Controller::connect(options).expect("a host");
     let spec = QueueSpec { qid: 1, depth: 8, max_io: LARGEST as u32, buffers: Buffers::PerCommand };
     let mut queue = controller.open_queue(&spec).expect("a queue");
-    // At this cap the first is 131 ms of it; all three are sent at once.
+    // At this cap the first takes 131 ms. All three are sent at once.
     let blocks = (LARGEST / 4096) as u32;
     let sent = [(1, blocks), (1, blocks), (2, 1)].map(|(nsid, blocks)| {
         let cid = queue.queue().reserve().expect("a slot");
@@ -146,18 +124,18 @@ fn other_namespaces_of_the_queue_pair_pass() {
     });
     queue.flush().expect("they are sent");
     let answered = [(); 3].map(|()| {
-        let answer = queue.take_completion(PATIENCE.as_millis() as u64).expect("an answer").expect("in time");
+        let answer = queue.take_completion(TIMEOUT.as_millis() as u64).expect("an answer").expect("in time");
         assert!(answer.0.status.is_success(), "{}", answer.0.status);
         answer.0.cid
     });
     assert_eq!(answered, [sent[0], sent[2], sent[1]]);
     drop((queue, controller));
-    server.stop(PATIENCE).expect("it stops");
+    server.stop(TIMEOUT).expect("it stops");
 }
 
-/// Every kind of change under load that checks each block that it reads, and at the end all that it has written.
+/// Every kind of change under a load that verifies its reads, and all writes at the end.
 #[test]
-fn ten_thousand_changes_of_caps_under_verified_load_lose_nothing() {
+fn ten_thousand_changes_of_caps_under_verified_load_lose_no_data() {
     const CHANGES: u64 = 10_000;
     let server = server();
     let stop = AtomicBool::new(false);
@@ -175,7 +153,7 @@ fn ten_thousand_changes_of_caps_under_verified_load_lose_nothing() {
             let (server, stop) = (&server, &stop);
             scope.spawn(move || load(server, host, spec(), stop))
         });
-        eventually("load", || server.stats().totals.writes > 100);
+        servers::eventually("load", || server.stats().totals.writes > 100);
         let mut random = Random::new(16);
         for change in 0..CHANGES {
             let of = match random.below(4) {
@@ -190,7 +168,7 @@ fn ten_thousand_changes_of_caps_under_verified_load_lose_nothing() {
             server.set_cap(&of, cap).expect("a cap");
             if change % 100 == 0 {
                 let before = server.stats().totals;
-                eventually("progress", || server.stats().totals.reads > before.reads);
+                servers::eventually("progress", || server.stats().totals.reads > before.reads);
             }
         }
         for of in [namespace(1), namespace(2), host(1), host(2)] {
@@ -203,10 +181,10 @@ fn ten_thousand_changes_of_caps_under_verified_load_lose_nothing() {
     let throttled: u64 = stats.caps.iter().map(|cap| cap.stats.throttled).sum();
     println!("{ios} I/Os verified, {throttled} of them throttled, over {CHANGES} changes");
     assert!(throttled > 0 && stats.caps.iter().all(|cap| cap.stats.throttled_now == 0), "{:?}", stats.caps);
-    server.stop(PATIENCE).expect("it stops");
+    server.stop(TIMEOUT).expect("it stops");
 }
 
-/// Caps these as soon as they are there.
+/// Sets these caps as soon as their knobs exist.
 struct Capping(Vec<(Scope, u64)>);
 
 impl Capping {
@@ -238,7 +216,7 @@ impl Policy for Capping {
 }
 
 #[test]
-fn a_policy_caps_a_namespace_and_its_cap_ends_with_it() {
+fn the_caps_of_a_policy_end_with_it() {
     let server = server();
     server.set_cap(&namespace(1), Some(300_000_000)).expect("a cap");
     let caps = |nsid: u32| {
@@ -251,18 +229,18 @@ fn a_policy_caps_a_namespace_and_its_cap_ends_with_it() {
         (Scope::Host(0), 90_000_000),
     ]);
     server.set_policy(Box::new(policy)).expect("a policy");
-    eventually("the policy's caps", || caps(2) == (None, Some(70_000_000)));
+    servers::eventually("the policy's caps", || caps(2) == (None, Some(70_000_000)));
     assert_eq!(caps(1), (Some(300_000_000), Some(50_000_000)));
     load(&server, 1, LoadSpec { ios: Some(10), ..LoadSpec::default() }, &AtomicBool::new(false));
     let of_host = || server.stats().caps.iter().find(|cap| cap.of == host(1)).and_then(|cap| cap.stats.policy);
-    eventually("the policy's cap of a host that has connected since", || of_host() == Some(90_000_000));
+    servers::eventually("the policy's cap of a host that has connected since", || of_host() == Some(90_000_000));
     server.set_policy(Box::new(Capping(Vec::new()))).expect("another policy");
-    eventually("the end of the policy's caps", || caps(2) == (None, None));
-    assert_eq!(caps(1), (Some(300_000_000), None), "the operator's stays");
-    server.stop(PATIENCE).expect("it stops");
+    servers::eventually("the end of the policy's caps", || caps(2) == (None, None));
+    assert_eq!(caps(1), (Some(300_000_000), None), "the operator's cap remains");
+    server.stop(TIMEOUT).expect("it stops");
 }
 
-/// A machine whose drives are named by folders.
+/// A machine whose drives are numbered by folder names.
 #[derive(Debug)]
 struct Drives;
 
@@ -282,10 +260,10 @@ impl Knobs for Drives {
     fn restore(&self) {}
 }
 
-/// Notes the drives of namespaces.
-struct Noting(Arc<Mutex<Vec<(u32, u16)>>>);
+/// Records the drive of each namespace.
+struct DriveRecorder(Arc<Mutex<Vec<(u32, u16)>>>);
 
-impl Policy for Noting {
+impl Policy for DriveRecorder {
     fn name(&self) -> &'static str {
         "noting"
     }
@@ -305,7 +283,7 @@ impl Policy for Noting {
 }
 
 #[test]
-fn a_policy_knows_which_namespaces_share_a_drive() {
+fn policies_get_the_drive_of_each_namespace() {
     let folder = tempfile::tempdir().expect("a folder");
     for drive in ["3", "8"] {
         std::fs::create_dir(folder.path().join(drive)).expect("a folder");
@@ -313,23 +291,22 @@ fn a_policy_knows_which_namespaces_share_a_drive() {
     let file = |nsid: u32, drive: &str| {
         let path = folder.path().join(drive).join(nsid.to_string());
         let backend = BackendSpec::File { path, size: Some(1 << 20) };
-        NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
+        servers::namespace(nsid, backend)
     };
     let memory = NamespaceConfig { backend: BackendSpec::Memory(1 << 20), ..file(1, "") };
     let namespaces = vec![memory, file(2, "3"), file(3, "3"), file(4, "8")];
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
+    let subsystem = servers::subsystem(NQN, namespaces);
     let listeners = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     let config = ServerConfig { listeners, subsystems: vec![subsystem], ..ServerConfig::default() };
     let options = RuntimeOptions { knobs: Some(Arc::new(Drives)), ..RuntimeOptions::new(vec![None], Idle::Yield) };
     let server = Server::start_on(config, options).expect("the server starts");
     let noted = Arc::new(Mutex::new(Vec::new()));
-    server.set_policy(Box::new(Noting(Arc::clone(&noted)))).expect("a policy");
+    server.set_policy(Box::new(DriveRecorder(Arc::clone(&noted)))).expect("a policy");
     let drives = |expected: &[(u32, u16)]| *noted.lock().expect("no panic") == expected;
-    eventually("the drives of the configuration", || drives(&[(1, 3), (2, 3), (3, 8)]));
+    servers::eventually("the drives of the configuration", || drives(&[(1, 3), (2, 3), (3, 8)]));
     server.remove_namespace(NQN, 3).expect("it was there");
-    eventually("one less", || drives(&[(1, 3), (3, 8)]));
+    servers::eventually("one less", || drives(&[(1, 3), (3, 8)]));
     server.add_namespace(NQN, &file(3, "8")).expect("there is room");
-    eventually("one more, by a number of its own", || drives(&[(1, 3), (3, 8), (4, 8)]));
-    server.stop(PATIENCE).expect("it stops");
+    servers::eventually("the drive of the added namespace", || drives(&[(1, 3), (3, 8), (4, 8)]));
+    server.stop(TIMEOUT).expect("it stops");
 }

@@ -1,4 +1,4 @@
-//! Changes of a running server hold up no host, and neither do looks at its media.
+//! Configuration changes and queries of media do not delay hosts.
 
 mod host_support;
 
@@ -13,7 +13,7 @@ use pilotlight_nvme::command::opcode::{admin, io as opcode};
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::backend::{Backend, Channel, Geometry};
 
-/// A backend whose size takes its time to change: until it is told to.
+/// A backend whose resize waits until the test allows it.
 struct SlowToResize {
     inner: Arc<dyn Backend>,
     begun: Arc<AtomicBool>,
@@ -44,8 +44,7 @@ fn wait(flag: &AtomicBool) {
     }
 }
 
-/// A shrinking file waits for requests beyond its new end, and only reactors bring those back: they must not be made to
-/// wait for the resize in turn, as Identify once did.
+/// Shrinking a file waits for requests beyond its new end. Reactors complete those, so reactors must not wait for the resize.
 #[test]
 fn admin_commands_are_answered_while_a_namespace_is_resized() {
     let (begun, go_on) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
@@ -62,7 +61,7 @@ fn admin_commands_are_answered_while_a_namespace_is_resized() {
         wait(&begun);
         let namespace = controller.namespace(1);
         go_on.store(true, SeqCst);
-        assert_eq!(namespace.expect("Identify is answered meanwhile").blocks, 64);
+        assert_eq!(namespace.expect("Identify completes meanwhile").blocks, 64);
         assert_eq!(resize.join().expect("no panic").expect("resized"), 32);
     });
     assert_eq!(controller.namespace(1).expect("Identify").blocks, 32);
@@ -70,21 +69,21 @@ fn admin_commands_are_answered_while_a_namespace_is_resized() {
     target.stop();
 }
 
-/// A backend that notes who asks how much it holds, and answers when it is told to.
+/// A backend that records the callers of `allocated_bytes` and returns when the test allows it.
 #[derive(Clone)]
-struct SlowToTell {
+struct SlowUsage {
     inner: Arc<dyn Backend>,
-    askers: Arc<Mutex<Vec<String>>>,
+    callers: Arc<Mutex<Vec<String>>>,
     go_on: Arc<AtomicBool>,
 }
 
-impl Backend for SlowToTell {
+impl Backend for SlowUsage {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
     fn allocated_bytes(&self) -> io::Result<u64> {
         let requester = std::thread::current().name().unwrap_or("unnamed").to_owned();
-        self.askers.lock().expect("not poisoned").push(requester);
+        self.callers.lock().expect("not poisoned").push(requester);
         wait(&self.go_on);
         self.inner.allocated_bytes()
     }
@@ -96,33 +95,32 @@ impl Backend for SlowToTell {
     }
 }
 
-/// Blocks in use (NUSE), as Identify Namespace tells them.
+/// Blocks in use (NUSE of Identify Namespace).
 fn blocks_in_use(controller: &mut Controller) -> u64 {
     let identified = controller.identify(0, 1).expect("Identify");
     u64::from_le_bytes(identified[16..24].try_into().expect("eight bytes"))
 }
 
-/// `fstat` and `lseek` may wait for locks of the file system: only Identify Namespace needs their answers, and no reactor
-/// asks.
+/// `fstat` and `lseek` may wait for file system locks. Only Identify Namespace needs them, and no reactor calls them.
 #[test]
-fn a_medium_that_does_not_answer_holds_up_no_reactor() {
-    let askers = Arc::<Mutex<Vec<String>>>::default();
+fn a_blocked_medium_does_not_block_a_reactor() {
+    let callers = Arc::<Mutex<Vec<String>>>::default();
     let go_on = Arc::new(AtomicBool::new(true));
-    let (theirs, gate) = (Arc::clone(&askers), Arc::clone(&go_on));
+    let (theirs, gate) = (Arc::clone(&callers), Arc::clone(&go_on));
     let target = target(1, 64, 4096, move |inner| {
-        Arc::new(SlowToTell { inner, askers: Arc::clone(&theirs), go_on: Arc::clone(&gate) })
+        Arc::new(SlowUsage { inner, callers: Arc::clone(&theirs), go_on: Arc::clone(&gate) })
     });
     let (mut controller, mut io) = target.queue(target.options(), 8, 4096);
     assert_eq!(blocks_in_use(&mut controller), 0);
     io.execute("write", Sqe::block_io(opcode::WRITE, 1, 5, 1), &[7; 4096], &mut []).expect("written");
-    assert_eq!(blocks_in_use(&mut controller), 1, "the number is the one that holds when Identify comes");
-    let asked = askers.lock().expect("not poisoned").len();
+    assert_eq!(blocks_in_use(&mut controller), 1, "the number is current when Identify arrives");
+    let called = callers.lock().expect("not poisoned").len();
     go_on.store(false, SeqCst);
     let late = Sqe::new(admin::IDENTIFY, 1);
     std::thread::scope(|scope| {
-        // Holds what a change of a namespace holds, until the medium answers.
+        // Holds the lock of configuration changes until the medium responds.
         let status = scope.spawn(|| target.server.allocated_bytes(NQN, 1));
-        while askers.lock().expect("not poisoned").len() == asked {
+        while callers.lock().expect("not poisoned").len() == called {
             std::thread::yield_now();
         }
         let cid = controller.admin().submit(late, &[], 4096).expect("submitted");
@@ -130,31 +128,31 @@ fn a_medium_that_does_not_answer_holds_up_no_reactor() {
         let listed = controller.active_namespaces();
         let read = io.execute("read", Sqe::block_io(opcode::READ, 1, 5, 1), &[], &mut [0; 4096]);
         go_on.store(true, SeqCst);
-        kept_alive.expect("Keep Alive is answered meanwhile");
-        assert_eq!(listed.expect("and what is no question to the medium"), [1]);
-        read.expect("and a read");
+        kept_alive.expect("Keep Alive completes meanwhile");
+        assert_eq!(listed.expect("Identify without a query of the medium completes"), [1]);
+        read.expect("a read completes");
         let mut data = [0; 4096];
         let identified = controller.admin().wait(cid, "Identify", &mut data).expect("answered later");
         assert!(identified.status.is_success());
         assert_eq!(status.join().expect("no panic").expect("told"), 4096);
     });
-    let asked = askers.lock().expect("not poisoned").len();
+    let called = callers.lock().expect("not poisoned").len();
     (0..10).for_each(|_| controller.keep_alive().expect("alive"));
-    let askers = askers.lock().expect("not poisoned").clone();
-    assert_eq!(askers.len(), asked, "Keep Alive looks at no medium");
-    assert!(askers.iter().all(|requester| !requester.starts_with("reactor")), "a reactor asked: {askers:?}");
+    let callers = callers.lock().expect("not poisoned").clone();
+    assert_eq!(callers.len(), called, "Keep Alive does not query the medium");
+    assert!(callers.iter().all(|requester| !requester.starts_with("reactor")), "called by a reactor: {callers:?}");
     controller.shutdown().expect("shut down");
     target.stop();
 }
 
-/// An Identify that is aborted, or whose connection ends, while the medium is being looked at, is answered to nobody else.
+/// The response to an Identify that is aborted, or whose connection ends, during the query is discarded.
 #[test]
 fn an_identify_that_waits_for_a_medium_can_be_aborted() {
-    let askers = Arc::<Mutex<Vec<String>>>::default();
+    let callers = Arc::<Mutex<Vec<String>>>::default();
     let go_on = Arc::new(AtomicBool::new(true));
-    let (theirs, gate) = (Arc::clone(&askers), Arc::clone(&go_on));
+    let (theirs, gate) = (Arc::clone(&callers), Arc::clone(&go_on));
     let target = target(1, 64, 4096, move |inner| {
-        Arc::new(SlowToTell { inner, askers: Arc::clone(&theirs), go_on: Arc::clone(&gate) })
+        Arc::new(SlowUsage { inner, callers: Arc::clone(&theirs), go_on: Arc::clone(&gate) })
     });
     let mut controller = Controller::connect(target.options()).expect("a controller");
     let leaving = Controller::connect(ConnectOptions { hostid: [9; 16], ..target.options() });

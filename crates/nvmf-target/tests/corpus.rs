@@ -1,11 +1,11 @@
-//! Replays the corpus of the fuzz target `connection`, and scripts that follow from seeds: `fuzz/README.md`.
+//! Replays the corpus of the fuzz target `connection`, and scripts generated from seeds: `fuzz/README.md`.
 
 use std::fs;
 use std::path::Path;
 
 use pilotlight_nvmf_target::backend::Random;
 
-#[expect(unreachable_pub, reason = "it is the library of the fuzz targets that exports it")]
+#[expect(unreachable_pub, reason = "exported by the library of the fuzz targets")]
 #[path = "../../../fuzz/src/connection.rs"]
 mod connection;
 
@@ -21,12 +21,12 @@ fn the_corpus_passes() {
     let corpus = corpus();
     assert!(corpus.len() >= 20, "only {} inputs found", corpus.len());
     for (path, input) in corpus {
-        println!("{path}"); // the last one is it, if it fails
+        println!("{path}"); // identifies the input if the test fails
         connection::check(&input);
     }
 }
 
-/// `ONE=path cargo test -p pilotlight-nvmf-target --test corpus one_input` plays one input.
+/// `ONE=path cargo test -p pilotlight-nvmf-target --test corpus one_input` runs one input.
 #[test]
 fn one_input() {
     if let Some(path) = std::env::var_os("ONE") {

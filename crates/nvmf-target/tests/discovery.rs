@@ -1,10 +1,10 @@
-//! The discovery service while what it tells changes: referrals, subsystems that come and go, hosts that may use them.
+//! The discovery service while referrals, subsystems and allowed hosts change.
 
 mod host_support;
 
 use std::time::{Duration, Instant};
 
-use host_support::{NQN, Target, honest};
+use host_support::{NQN, Target, memory_target};
 use pilotlight_host::{ConnectOptions, Controller, DiscoveryEntry, HostError, discover};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::{admin, io};
@@ -16,8 +16,8 @@ use pilotlight_nvmf_target::{Server, SubsystemConfig};
 const OTHER: &str = "nqn.2026-01.test:other";
 const FRIEND: &str = "nqn.2026-01.test:friend";
 const STRANGER: &str = "nqn.2026-01.test:stranger";
-/// How long an event may take that comes.
-const PATIENCE_MS: u64 = 10_000;
+/// Timeout of an event.
+const TIMEOUT_MS: u64 = 10_000;
 
 fn subsystem(nqn: &str, allowed_hosts: &[&str]) -> SubsystemConfig {
     let allowed_hosts = allowed_hosts.iter().map(ToString::to_string).collect();
@@ -51,19 +51,19 @@ impl Watcher {
         u64::from_le_bytes(header[..8].try_into().expect("eight bytes"))
     }
 
-    /// Waits for the event, asks for the next one and reads the log, as Linux does.
-    fn hears(&mut self) -> Vec<DiscoveryEntry> {
-        let event = self.controller.admin().take_completion(PATIENCE_MS).expect("connected");
+    /// Waits for the event, submits the next request and reads the log, as Linux does.
+    fn wait_for_change(&mut self) -> Vec<DiscoveryEntry> {
+        let event = self.controller.admin().take_completion(TIMEOUT_MS).expect("connected");
         let (event, _) = event.expect("an event");
         assert_eq!((event.cid, event.result as u32), (self.awaited, DISCOVERY_CHANGED));
         self.awaited =
-            self.controller.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).expect("asked again");
-        self.generation(); // which says that the event has been noted
+            self.controller.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).expect("submitted");
+        self.generation(); // clears the event
         discover(&self.options).expect("the log")
     }
 
-    /// Whether an event has come. Its I/O thread sends what there is before it answers the next command.
-    fn has_heard(&mut self) -> bool {
+    /// Whether an event has arrived: the I/O thread sends events before the response to the next command.
+    fn has_event(&mut self) -> bool {
         self.generation();
         self.controller.admin().take_completion(0).expect("connected").is_some()
     }
@@ -74,38 +74,38 @@ fn names(entries: &[DiscoveryEntry]) -> Vec<(u8, &str)> {
 }
 
 #[test]
-fn referrals_and_the_advertised_address_change_while_hosts_watch() {
-    let target = honest();
+fn hosts_get_changes_of_referrals_and_of_the_advertised_address() {
+    let target = memory_target();
     let mut host = Watcher::new(&target, FRIEND);
     let before = host.generation();
     target.server.set_discovery(None, vec![("10.0.0.2".into(), 8009)]);
-    let entries = host.hears();
+    let entries = host.wait_for_change();
     assert_eq!(names(&entries), [(2, NQN), (1, DISCOVERY_NQN)]);
     assert_eq!((entries[1].traddr.as_str(), entries[1].trsvcid.as_str()), ("10.0.0.2", "8009"));
     assert_eq!(host.generation(), before + 1);
     target.server.set_discovery(None, vec![("10.0.0.2".into(), 8009)]);
-    assert!(!host.has_heard() && host.generation() == before + 1, "nothing has changed");
+    assert!(!host.has_event() && host.generation() == before + 1, "nothing has changed");
     target.server.set_discovery(Some(("storage.example.com".into(), 4420)), Vec::new());
-    assert_eq!(host.hears()[0].traddr, "storage.example.com");
+    assert_eq!(host.wait_for_change()[0].traddr, "storage.example.com");
     assert_eq!(host.generation(), before + 2);
     target.stop();
 }
 
 #[test]
-fn only_hosts_that_see_a_change_are_told() {
-    let target = honest();
+fn only_hosts_with_access_get_events() {
+    let target = memory_target();
     let (mut friend, mut stranger) = (Watcher::new(&target, FRIEND), Watcher::new(&target, STRANGER));
     let before = stranger.generation();
     target.server.add_subsystem(&subsystem(OTHER, &[FRIEND])).expect("added");
-    assert_eq!(names(&friend.hears()), [(2, NQN), (2, OTHER)]);
-    assert!(!stranger.has_heard());
-    assert_eq!(stranger.generation(), before + 1, "the log as a whole has changed");
+    assert_eq!(names(&friend.wait_for_change()), [(2, NQN), (2, OTHER)]);
+    assert!(!stranger.has_event());
+    assert_eq!(stranger.generation(), before + 1, "the generation counter has changed");
     target.server.set_allowed_hosts(OTHER, &[STRANGER.into()]).expect("changed");
-    assert_eq!(names(&friend.hears()), [(2, NQN)]);
-    assert_eq!(names(&stranger.hears()), [(2, NQN), (2, OTHER)]);
+    assert_eq!(names(&friend.wait_for_change()), [(2, NQN)]);
+    assert_eq!(names(&stranger.wait_for_change()), [(2, NQN), (2, OTHER)]);
     target.server.remove_subsystem(OTHER).expect("removed");
-    assert_eq!(names(&stranger.hears()), [(2, NQN)]);
-    assert!(!friend.has_heard());
+    assert_eq!(names(&stranger.wait_for_change()), [(2, NQN)]);
+    assert!(!friend.has_event());
     target.stop();
 }
 
@@ -121,8 +121,8 @@ const INVALID_PARAMETERS: u16 = 0x182;
 const INVALID_HOST: u16 = 0x184;
 
 #[test]
-fn who_may_connect_changes_while_the_server_runs() {
-    let target = honest();
+fn allowed_hosts_change_while_the_server_runs() {
+    let target = memory_target();
     let connect = |nqn, host| Controller::connect(options(&target, nqn, host)).map(drop);
     assert_eq!(refusal(options(&target, OTHER, FRIEND)), INVALID_PARAMETERS);
     target.server.add_subsystem(&subsystem(OTHER, &[FRIEND])).expect("added");
@@ -130,27 +130,27 @@ fn who_may_connect_changes_while_the_server_runs() {
     connect(OTHER, FRIEND).expect("on the list");
     assert_eq!(refusal(options(&target, OTHER, STRANGER)), INVALID_HOST);
     target.server.set_allowed_hosts(OTHER, &[STRANGER.into()]).expect("changed");
-    connect(OTHER, STRANGER).expect("on the list by now");
+    connect(OTHER, STRANGER).expect("on the new list");
     assert_eq!(refusal(options(&target, OTHER, FRIEND)), INVALID_HOST);
     target.server.set_allowed_hosts(OTHER, &[]).expect("changed");
     connect(OTHER, FRIEND).expect("any host");
     target.server.remove_subsystem(OTHER).expect("removed");
     assert_eq!(refusal(options(&target, OTHER, FRIEND)), INVALID_PARAMETERS);
     assert!(target.server.set_allowed_hosts(OTHER, &[]).is_err() && target.server.remove_subsystem(OTHER).is_err());
-    connect(NQN, FRIEND).expect("the other subsystem is as it was");
+    connect(NQN, FRIEND).expect("the other subsystem is unchanged");
     target.stop();
 }
 
 fn await_no_association(server: &Server) {
     let until = Instant::now() + Duration::from_secs(10);
     while server.stats().associations > 0 {
-        assert!(Instant::now() < until, "an association is left");
+        assert!(Instant::now() < until, "an association remains");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn a_removed_subsystem_ends_its_connections_and_comes_back_empty_or_filled() {
+fn removing_a_subsystem_ends_its_connections_and_it_can_be_added_again() {
     let target = host_support::target(2, 64, 4096, |memory| memory);
     target.server.add_subsystem(&subsystem(OTHER, &[])).expect("added");
     let namespace = || pilotlight_nvmf_target::NamespaceConfig {
@@ -167,10 +167,10 @@ fn a_removed_subsystem_ends_its_connections_and_comes_back_empty_or_filled() {
         target.server.remove_subsystem(OTHER).expect("removed");
         let written = queue.execute("write", Sqe::block_io(io::WRITE, 7, 5, 1), &[7; 4096], &mut []);
         assert!(!matches!(written, Ok(_) | Err(HostError::Status { .. })), "round {round}: {written:?}");
-        assert!(controller.identify(1, 0).is_err(), "its admin queue is gone too");
+        assert!(controller.identify(1, 0).is_err(), "its admin queue has ended too");
         await_no_association(&target.server);
         target.server.add_subsystem(&subsystem(OTHER, &[])).expect("added again");
-        let mut controller = Controller::connect(options(&target, OTHER, FRIEND)).expect("it is back");
+        let mut controller = Controller::connect(options(&target, OTHER, FRIEND)).expect("connects again");
         assert!(controller.namespace(7).is_err(), "without its namespace");
     }
     target.stop();

@@ -1,7 +1,7 @@
-//! What was flushed, or written with FUA, is there after power loss.
+//! Data that was flushed, or written with FUA, survives a power loss.
 //!
-//! The backend keeps a *live* and a *durable* image; only flushes and FUA move data to the durable one, and a power cut
-//! freezes it with any subset of what was not flushed. `kill -9` would prove nothing: the page cache survives it.
+//! The backend has a *live* and a *durable* image. Only flushes and FUA move data to the durable one; a power cut freezes it with
+//! any subset of the other writes. `kill -9` is no substitute, because the page cache survives it.
 
 mod host_support;
 
@@ -19,16 +19,16 @@ const BLOCKS: u64 = 64;
 const BLOCK: usize = 4096;
 const COMMANDS: u64 = 400;
 
-/// What the host knows: for each block the last content that must be there, and all that may be.
+/// For each block the content that must be durable, and later contents that may be.
 #[derive(Default)]
-struct Book {
-    /// Durable for sure: acknowledged before a flush that was acknowledged, or written with FUA.
+struct Model {
+    /// Durable: acknowledged before an acknowledged flush, or written with FUA.
     sure: HashMap<u64, u8>,
-    /// Written since, in order; any of them may have reached the medium.
+    /// Later writes in order, each of which may have reached the medium.
     maybe: HashMap<u64, Vec<u8>>,
 }
 
-impl Book {
+impl Model {
     fn wrote(&mut self, lba: u64, byte: u8, fua: bool) {
         if fua {
             self.sure.insert(lba, byte);
@@ -46,7 +46,7 @@ impl Book {
         }
     }
 
-    /// The first block that holds what it must not.
+    /// The first block with invalid content.
     fn violation(&self, image: &Image) -> Option<String> {
         (0..BLOCKS).find_map(|lba| {
             let block = image.block(lba);
@@ -74,14 +74,14 @@ fn connect(target: &Target) -> (Controller, Connection) {
     (controller, io)
 }
 
-/// One command of a random workload; `false` if it failed (power is gone).
-fn command(io: &mut Connection, random: &mut Random, n: u64, book: &mut Book) -> bool {
+/// One command of a random workload; `false` if it failed, after the power cut.
+fn command(io: &mut Connection, random: &mut Random, n: u64, model: &mut Model) -> bool {
     let lba = random.next_u64() % BLOCKS;
     match random.next_u64() % 8 {
         0 => {
             let ok = io.execute("flush", Sqe::new(opcode::FLUSH, 1), &[], &mut []).is_ok();
             if ok {
-                book.flushed();
+                model.flushed();
             }
             ok
         }
@@ -93,28 +93,28 @@ fn command(io: &mut Connection, random: &mut Random, n: u64, book: &mut Book) ->
             }
             let byte = (n % 250) as u8 + 1;
             let ok = io.execute("write", sqe, &[byte; BLOCK], &mut []).is_ok();
-            // A write that was not acknowledged may still have happened.
-            book.wrote(lba, byte, fua && ok);
+            // An unacknowledged write may have reached the medium.
+            model.wrote(lba, byte, fua && ok);
             ok
         }
     }
 }
 
-/// Runs a workload into a power cut right after the n-th flush or FUA, and compares.
+/// Cuts power right after the n-th flush or FUA of a workload, and compares.
 fn cut_after(flush: u64, seed: u64, frozen: FrozenBackend) -> Option<String> {
     frozen.cut_power_at(Moment::AfterFlush(flush), seed);
     let (target, frozen) = serve(frozen);
     let (controller, mut io) = connect(&target);
-    let (mut random, mut book) = (Random::new(seed), Book::default());
+    let (mut random, mut model) = (Random::new(seed), Model::default());
     for n in 0..COMMANDS {
-        if !command(&mut io, &mut random, n, &mut book) || frozen.frozen().is_some() {
+        if !command(&mut io, &mut random, n, &mut model) || frozen.frozen().is_some() {
             break;
         }
     }
-    let image = frozen.frozen().expect("the workload has more flushes than that");
+    let image = frozen.frozen().expect("the workload has enough flushes");
     drop((controller, io));
-    let _ = target.server.stop(std::time::Duration::from_secs(10)); // the last flush fails: there is no power
-    book.violation(&image)
+    let _ = target.server.stop(std::time::Duration::from_secs(10)); // the last flush fails without power
+    model.violation(&image)
 }
 
 fn medium() -> FrozenBackend {
@@ -122,17 +122,17 @@ fn medium() -> FrozenBackend {
 }
 
 #[test]
-fn what_was_acknowledged_as_durable_survives_a_power_cut_at_any_flush() {
+fn durable_data_survives_a_power_cut_at_any_flush() {
     for flush in 1..=20 {
         assert_eq!(cut_after(flush, 1000 + flush, medium()), None, "power cut after flush {flush}");
     }
 }
 
-/// The proof that the test above sees something: a medium that ignores flushes fails it.
+/// Verifies the test above: a medium that ignores flushes must fail it.
 #[test]
-fn a_medium_that_ignores_flushes_is_caught() {
+fn a_medium_that_ignores_flushes_is_detected() {
     let caught = (1..=20).filter_map(|flush| cut_after(flush, 1000 + flush, medium().ignoring_flushes())).count();
-    assert!(caught > 0, "a lost flush went unnoticed in 20 power cuts");
+    assert!(caught > 0, "no lost flush was detected in 20 power cuts");
 }
 
 #[test]

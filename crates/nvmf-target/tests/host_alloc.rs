@@ -1,53 +1,18 @@
-//! Nothing is allocated on the way of a request, neither in the target nor in the host that drives it: a counting
-//! allocator sees no call over a million I/Os in the steady state.
+//! Neither the target nor our host allocates memory for requests: no allocation in a million I/Os in the steady state.
 
 mod host_support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use host_support::{base, target};
+use pilotlight_counting_alloc::{CountingAlloc, calls};
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvme::pdu::Digests;
 
-/// Counts what the system's allocator is asked for.
-struct Counting;
-
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
-/// One call, unless it is the test harness's, which has the process's first thread.
-fn count() {
-    // SAFETY: both only ask the kernel for a number.
-    let harness = unsafe { libc::gettid() == libc::getpid() };
-    if !harness {
-        CALLS.fetch_add(1, Relaxed);
-    }
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.realloc(ptr, layout, size) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: CountingAlloc = CountingAlloc;
 
-/// Allocations, in the whole process, from `warm` I/Os on until `ios` more are done.
+/// Allocations of the process during `ios` I/Os, after `warm` I/Os.
 fn allocations(digests: Digests, spec: &LoadSpec, warm: u64, ios: u64) -> u64 {
     let target = target(1, 16_384, 4096, |memory| memory);
     let mut options = target.options();
@@ -55,7 +20,7 @@ fn allocations(digests: Digests, spec: &LoadSpec, warm: u64, ios: u64) -> u64 {
     let stop = AtomicBool::new(false);
     let (mut from, mut to): (Option<(u64, u64)>, Option<u64>) = (None, None);
     run(&options, spec, &stop, &mut |progress| {
-        let calls = CALLS.load(Relaxed);
+        let calls = calls();
         match from {
             None if progress.ios >= warm => from = Some((progress.ios, calls)),
             Some((first, _)) if to.is_none() && progress.ios >= first + ios => {
@@ -74,9 +39,9 @@ fn allocations(digests: Digests, spec: &LoadSpec, warm: u64, ios: u64) -> u64 {
 fn a_million_ios_allocate_nothing() {
     let none = Digests::default();
     let both = Digests { header: true, data: true };
-    let patience = Some(600_000_000_000);
-    let base = LoadSpec { runtime_ns: patience, depth: 64, read_percent: 70, ..base() };
-    // small writes go in the capsule, large ones after an R2T
+    let runtime_ns = Some(600_000_000_000);
+    let base = LoadSpec { runtime_ns, depth: 64, read_percent: 70, ..base() };
+    // small writes use in-capsule data, large ones R2Ts
     assert_eq!(allocations(none, &base, 200_000, 1_000_000), 0, "4 KiB");
     let large = LoadSpec { block_bytes: 65536, flush_every: 10, ..base.clone() };
     assert_eq!(allocations(none, &large, 5_000, 20_000), 0, "64 KiB");

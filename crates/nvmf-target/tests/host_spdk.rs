@@ -1,8 +1,7 @@
-//! A client like SPDK's: no host NQN, an admin queue of 31 entries, a keep-alive timeout of ten seconds with a Keep Alive at
-//! half of it, I/O queues of 128 entries with SQ flow control, and admin commands in the order in which SPDK's
-//! initialization sends them.
+//! A host like SPDK's: no host NQN, an admin queue of 31 entries, a keep-alive timeout of 10 s with a Keep Alive every 5 s, I/O
+//! queues of 128 entries with SQ flow control, and the admin commands of SPDK's initialization in their order.
 //!
-//! Seen to fail: with `hostnqn_from_field` replaced by `nqn_from_field`, which takes no empty name, every test here
+//! Verified to fail: all tests, with `nqn_from_field`, which rejects an empty name, in place of `hostnqn_from_field`
 //! ("Connect Invalid Parameters").
 
 mod host_support;
@@ -12,7 +11,7 @@ mod stepped;
 
 use std::time::{Duration, Instant};
 
-use host_support::{Target, honest, load, verify_spec};
+use host_support::{Target, load, memory_target, verify_spec};
 use pilotlight_host::load::LoadSpec;
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_nvme::Sqe;
@@ -27,7 +26,7 @@ const ADMIN_ENTRIES: u16 = 31;
 const KATO_MS: u32 = 10_000;
 /// One less than the entries of an I/O queue.
 const DEPTH: u16 = 127;
-/// Asynchronous Event Requests: as many as the target takes (AERL + 1).
+/// Outstanding Asynchronous Event Requests (AERL + 1).
 const EVENT_REQUESTS: u16 = 4;
 const LARGE: usize = 131_072;
 
@@ -41,7 +40,7 @@ fn options(target: &Target) -> ConnectOptions {
     }
 }
 
-/// Everything up to the first I/O queue.
+/// Initializes a controller up to the first I/O queue.
 fn initialize(options: ConnectOptions) -> Controller {
     let mut controller = Controller::attach(options).expect("an admin queue");
     assert!(controller.property(property::VS, false).expect("VS") >= 0x0001_0300);
@@ -56,7 +55,7 @@ fn initialize(options: ConnectOptions) -> Controller {
     }
     assert_eq!(controller.feature(u32::from(fid::KEEP_ALIVE_TIMER), 0).expect("the timeout"), KATO_MS);
     controller.identify(cns::CONTROLLER_IOCS, 0).expect("the NVM command set's part");
-    let all = 1023; // as many queues as there may be, less one
+    let all = 1023; // the maximum number of queues, zero-based
     controller.set_feature(u32::from(fid::NUMBER_OF_QUEUES), 0, all << 16 | all).expect("queues");
     assert_eq!(controller.active_namespaces().expect("a list"), [1]);
     controller.namespace(1).expect("Identify Namespace");
@@ -65,13 +64,13 @@ fn initialize(options: ConnectOptions) -> Controller {
     controller
 }
 
-/// What the blocks from `lba` on hold: each says which one it is.
+/// Content of the blocks from `lba` on: each block contains its number plus one.
 fn pattern(lba: u64, len: usize) -> Vec<u8> {
     let blocks = (lba..).take(len / 4096);
-    blocks.flat_map(|lba| (lba * 0x9e37_79b9).to_le_bytes().repeat(512)).collect()
+    blocks.flat_map(|lba| (lba + 1).to_le_bytes().repeat(512)).collect()
 }
 
-/// Runs a command for each of `lbas`, as many at once as the queue takes; `on_end` gets what was read.
+/// Runs a command for each of `lbas` with a full queue. `on_end` gets the data of reads.
 fn in_parallel(
     queue: &mut Connection,
     (opcode, len): (u8, usize),
@@ -100,19 +99,19 @@ fn write_and_read_back(queue: &mut Connection, len: usize) {
 }
 
 #[test]
-fn it_initializes_writes_reads_and_leaves() {
-    let target = honest();
+fn initialization_writes_reads_and_disconnect_succeed() {
+    let target = memory_target();
     let mut controller = initialize(options(&target));
     let spec = QueueSpec { qid: 1, depth: DEPTH, max_io: LARGE as u32, buffers: Buffers::PerCommand };
     let mut queue = controller.open_queue(&spec).expect("an I/O queue");
     write_and_read_back(&mut queue, 4096);
     write_and_read_back(&mut queue, 30 * 4096);
 
-    // the admin queue takes as many commands as it has entries, less one
-    let alive = Sqe::new(admin::KEEP_ALIVE, 0);
+    // the admin queue takes one command less than its entries
+    let keep_alive = Sqe::new(admin::KEEP_ALIVE, 0);
     let admin = controller.admin();
     let cids: Vec<u16> =
-        (EVENT_REQUESTS..ADMIN_ENTRIES - 1).map(|_| admin.submit(alive, &[], 0).expect("a free entry")).collect();
+        (EVENT_REQUESTS..ADMIN_ENTRIES - 1).map(|_| admin.submit(keep_alive, &[], 0).expect("a free entry")).collect();
     for cid in cids {
         assert!(admin.wait(cid, "Keep Alive", &mut []).expect("answered").status.is_success());
     }
@@ -133,8 +132,8 @@ fn it_initializes_writes_reads_and_leaves() {
 }
 
 #[test]
-fn its_verified_load_is_clean() {
-    let target = honest();
+fn a_verified_load_has_no_errors() {
+    let target = memory_target();
     let spec = LoadSpec { depth: DEPTH, ..verify_spec() };
     for block_bytes in [4096, LARGE as u32] {
         let report = load(&options(&target), &LoadSpec { block_bytes, ..spec.clone() });
@@ -144,7 +143,7 @@ fn its_verified_load_is_clean() {
 }
 
 #[test]
-fn keep_alives_at_half_of_the_timeout_keep_it_connected() {
+fn keep_alives_at_half_the_timeout_keep_the_host_connected() {
     let mut bench = bench(&memory(), 1 << 20);
     let mut host = Host::shaken(&mut bench, false);
     let command = ConnectCmd { kato_ms: KATO_MS, ..connect_cmd(0, ADMIN_ENTRIES) };
@@ -159,6 +158,6 @@ fn keep_alives_at_half_of_the_timeout_keep_it_connected() {
         host.completion(&mut bench);
     }
     bench.run(3 * half_ns);
-    assert!(host.is_closed(), "silent for longer than its timeout");
+    assert!(host.is_closed(), "no Keep Alive within the timeout");
     assert_eq!(bench.associations(), 0);
 }

@@ -1,11 +1,10 @@
-//! The transport's fine print, exercised by our own host: R2Ts in any order, SQ flow control on and off, digests that do
-//! not match either way, discovery.
+//! Transport features with our own host: several R2Ts, SQ flow control on and off, digest errors in both directions, discovery.
 
 mod host_support;
 
 use std::time::Duration;
 
-use host_support::{NQN, flipping_proxy, honest};
+use host_support::{NQN, flipping_proxy, memory_target};
 use pilotlight_host::raw::RawPeer;
 use pilotlight_host::{Buffers, Controller};
 use pilotlight_host::{Connection, Handshake, HostError, R2tOrder, Sizes, discover};
@@ -24,7 +23,7 @@ fn pattern(seed: u32, len: u32) -> Vec<u8> {
 #[test]
 fn r2ts_are_answered_in_any_order_and_any_size() {
     for (max_r2t, digests) in [(1, Digests::default()), (3, Digests::default()), (3, BOTH), (16, BOTH)] {
-        let target = honest();
+        let target = memory_target();
         let mut options = target.options();
         options.handshake.max_r2t = max_r2t;
         options.handshake.digests = digests;
@@ -54,8 +53,8 @@ fn r2ts_are_answered_in_any_order_and_any_size() {
 }
 
 #[test]
-fn sq_flow_control_keeps_the_head_and_forgoes_the_success_flag() {
-    let target = honest();
+fn sq_flow_control_sets_sqhd_and_not_the_success_flag() {
+    let target = memory_target();
     let mut options = target.options();
     options.disable_sq_flow = false;
     let (_controller, mut queue) = target.queue(options, 3, 4096);
@@ -63,7 +62,7 @@ fn sq_flow_control_keeps_the_head_and_forgoes_the_success_flag() {
     for _ in 0..10 {
         let cid = queue.submit(Sqe::block_io(READ, 1, 0, 1), &[], 4096).expect("submitted");
         let completed = queue.wait(cid, "a read", &mut []).expect("answered");
-        let sqhd = completed.sqhd.expect("a response capsule of its own");
+        let sqhd = completed.sqhd.expect("a response capsule");
         assert!(sqhd < 4, "the queue has four entries");
         assert!(previous.is_none_or(|p| sqhd == (p + 1) % 4), "{sqhd} after {previous:?}");
         previous = Some(sqhd);
@@ -75,7 +74,7 @@ fn sq_flow_control_keeps_the_head_and_forgoes_the_success_flag() {
     assert_eq!(queue.wait(cid, "a flush", &mut []).expect("answered").status, Status::SUCCESS);
 }
 
-/// A raw I/O queue with both digests, and the association that it belongs to.
+/// A raw I/O queue with both digests, and its controller.
 fn raw_io_queue(target: &host_support::Target) -> (Controller, RawPeer) {
     let options = target.options();
     let controller = Controller::connect(options.clone()).expect("a controller");
@@ -102,7 +101,7 @@ fn block(target: &host_support::Target, lba: u64) -> Vec<u8> {
 
 #[test]
 fn a_write_with_a_bad_data_digest_fails_and_changes_no_block() {
-    let target = honest();
+    let target = memory_target();
     let (_controller, mut peer) = raw_io_queue(&target);
     let good = peer.capsule(write_4k(3), &[0x11; 4096]);
     peer.send(&good).expect("sent");
@@ -111,16 +110,16 @@ fn a_write_with_a_bad_data_digest_fails_and_changes_no_block() {
     bad[100] ^= 1;
     peer.send(&bad).expect("sent");
     let status = peer.read_pdu().expect("read").completion().expect("a completion").status();
-    assert_eq!(status.code(), Status::TRANSIENT_TRANSPORT, "it may be tried again");
+    assert_eq!(status.code(), Status::TRANSIENT_TRANSPORT, "the command may be retried");
     assert!(block(&target, 3).iter().all(|&b| b == 0x11));
-    // the connection goes on
+    // the connection remains usable
     peer.send(&good).expect("sent");
     assert!(peer.read_pdu().expect("read").completion().expect("a completion").status().is_success());
 }
 
 #[test]
 fn a_bad_header_digest_ends_the_connection_and_changes_no_block() {
-    let target = honest();
+    let target = memory_target();
     let (_controller, mut peer) = raw_io_queue(&target);
     let mut bad = peer.capsule(write_4k(3), &[0x22; 4096]);
     bad[48] ^= 1; // the block address
@@ -132,13 +131,13 @@ fn a_bad_header_digest_ends_the_connection_and_changes_no_block() {
 }
 
 #[test]
-fn what_is_damaged_on_the_way_to_the_host_is_seen() {
-    let target = honest();
+fn damage_on_the_way_to_the_host_is_detected() {
+    let target = memory_target();
     let options = target.options();
     let handshake = Handshake { digests: BOTH, ..Handshake::default() };
     let sizes = Sizes { depth: 4, max_io: 4096, buffers: Buffers::PerCommand, timeout_ms: 5000 };
     let command = ConnectCmd { recfmt: 0, qid: 1, sqsize: 7, cattr: 0, kato_ms: 0 };
-    // to the host come: ICResp (128 bytes), Connect's response (28), C2HData (28 + 4096 + 4)
+    // sent to the host: ICResp (128 bytes), Connect's response (28), C2HData (28 + 4096 + 4)
     for (at, in_data) in [(128 + 28 + 28 + 1000, true), (128 + 28 + 12, false), (128 + 28 + 28 + 4096, true)] {
         let controller = Controller::connect(options.clone()).expect("a controller");
         let mut queue = Connection::open(flipping_proxy(target.addr, at), &handshake, &sizes).expect("connected");
@@ -149,14 +148,14 @@ fn what_is_damaged_on_the_way_to_the_host_is_seen() {
         match read {
             Err(HostError::DataDigest(_)) => assert!(in_data),
             Err(HostError::Violation(v)) => assert!(!in_data && v.fes == FatalError::HeaderDigest, "{v}"),
-            other => panic!("damage at byte {at} was not seen: {other:?}"),
+            other => panic!("damage at byte {at} was not detected: {other:?}"),
         }
     }
 }
 
 #[test]
-fn a_host_finds_and_leaves_a_subsystem() {
-    let target = honest();
+fn a_host_discovers_connects_and_disconnects() {
+    let target = memory_target();
     let entries = discover(&target.options()).expect("a discovery log");
     let ours: Vec<_> = entries.iter().filter(|e| e.subtype == 2).collect();
     assert_eq!(ours.len(), 1);

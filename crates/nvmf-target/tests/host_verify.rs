@@ -1,12 +1,11 @@
-//! The target under verified load by our own host: nothing is lost, swapped, stale or torn; and where the backend is
-//! made to do one of these, it is caught.
+//! Verified load: no block is lost, swapped, stale or torn, and such faults of the backend are detected.
 
 mod host_support;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use host_support::{MS, Tamper, TamperBackend, base, honest, load, target, target_with, verify_spec};
+use host_support::{MS, Tamper, TamperBackend, base, load, memory_target, target, target_with, verify_spec};
 use pilotlight_host::HostError;
 use pilotlight_host::load::{LoadSpec, OpenLoop, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
@@ -16,7 +15,7 @@ use pilotlight_nvmf_target::backend::{DelayBackend, Delays};
 use pilotlight_nvmf_target::stats::Totals;
 
 #[test]
-fn verified_load_passes_with_every_way_of_framing() {
+fn verified_load_passes_with_all_transport_options() {
     for block_size in [512u32, 4096] {
         let target = target(1, (32 << 20) / u64::from(block_size), block_size, |memory| memory);
         for (header, data, flow_off, block_bytes, hpda, max_r2t) in [
@@ -41,7 +40,7 @@ fn verified_load_passes_with_every_way_of_framing() {
 }
 
 #[test]
-fn several_hosts_have_more_connections_than_a_controller_has_queues() {
+fn several_hosts_may_have_more_connections_than_one_controller_has_queues() {
     let limits = Limits { max_io_queues: 2, ..Limits::default() };
     let target = target_with(limits, 1, 1024, 4096, |memory| memory);
     let spec = LoadSpec { jobs: 5, ..verify_spec() };
@@ -56,7 +55,7 @@ fn several_hosts_have_more_connections_than_a_controller_has_queues() {
 #[test]
 fn two_reactors_on_one_namespace_tear_no_block() {
     let target = target(2, 64, 4096, |memory| memory);
-    // one thread, four queues on two reactors, one book: a block written on one is read on another meanwhile
+    // one thread with four queues on two reactors: blocks written through one queue are read through another
     let spec = LoadSpec { jobs: 4, depth: 8, ios: Some(10_000), ..verify_spec() };
     let report = target.load(&spec);
     assert!(report.is_clean(), "{report}");
@@ -70,31 +69,31 @@ fn two_reactors_on_one_namespace_tear_no_block() {
 }
 
 #[test]
-fn a_late_backend_in_random_order_changes_nothing_but_time() {
+fn delayed_completions_in_random_order_return_correct_data() {
     let delays = Delays { shortest_ns: 20_000, longest_ns: 2 * MS, seed: 1 };
     let target = target(2, 512, 4096, move |memory| Arc::new(DelayBackend::new(memory, delays)));
     let spec = LoadSpec { block_bytes: 16384, trim_percent: 10, depth: 32, ..verify_spec() };
     let report = target.load(&spec);
     assert!(report.is_clean(), "{report}");
-    // Not the smallest: a reactor that was put aside in a poll counts a delay from the poll's beginning.
-    assert!(report.total.latency.p50_ns >= 20_000, "the delays are felt: {report}");
+    // Not the minimum: if a reactor is preempted in a poll, the delay counts from the beginning of the poll.
+    assert!(report.total.latency.p50_ns >= 20_000, "the delays are included: {report}");
     target.stop();
 }
 
-/// A run on a tampered backend must be blamed, with the word `says`.
-fn assert_caught(tamper: Tamper, says: &str) {
+/// A run on a tampered backend must report a fault that contains `fault`.
+fn assert_detected(tamper: Tamper, fault: &str) {
     let tamper = Arc::new(tamper);
     let wrap = move |inner| Arc::new(TamperBackend { inner, tamper: Arc::clone(&tamper) }) as _;
     let target = target(1, 64, 4096, wrap);
     let report = target.load(&verify_spec());
-    assert!(!report.is_clean() && report.verify.expect("verified").mismatches > 0, "not caught: {report}");
-    assert!(report.faults.iter().any(|f| f.contains(says)), "{:?}", report.faults);
+    assert!(!report.is_clean() && report.verify.expect("verified").mismatches > 0, "not detected: {report}");
+    assert!(report.faults.iter().any(|f| f.contains(fault)), "{:?}", report.faults);
     target.stop();
 }
 
 #[test]
-fn a_swapped_block_is_caught() {
-    // block 5 is answered with what block 4 held last
+fn a_swapped_block_is_detected() {
+    // reads of block 5 return the last content of block 4
     let seen = Mutex::new(vec![0; 4096]);
     let on_read = move |lba: u64, data: &mut [u8]| {
         let mut seen = seen.lock().expect("lock");
@@ -104,11 +103,11 @@ fn a_swapped_block_is_caught() {
             _ => {}
         }
     };
-    assert_caught(Tamper { on_read: Some(Box::new(on_read)), ..Tamper::default() }, "swapped");
+    assert_detected(Tamper { on_read: Some(Box::new(on_read)), ..Tamper::default() }, "swapped");
 }
 
 #[test]
-fn a_stale_block_is_caught() {
+fn a_stale_block_is_detected() {
     // from the third on, writes of block 7 are acknowledged and dropped
     let count = Mutex::new(0);
     let on_write = move |lba: u64, _: &mut [u8]| {
@@ -116,11 +115,11 @@ fn a_stale_block_is_caught() {
         *count += u32::from(lba == 7);
         lba != 7 || *count < 3
     };
-    assert_caught(Tamper { on_write: Some(Box::new(on_write)), ..Tamper::default() }, "stale");
+    assert_detected(Tamper { on_write: Some(Box::new(on_write)), ..Tamper::default() }, "stale");
 }
 
 #[test]
-fn a_torn_block_is_caught() {
+fn a_torn_block_is_detected() {
     // block 9 keeps the second half of its first write
     let first = Mutex::new(Vec::new());
     let on_write = move |lba: u64, data: &mut [u8]| {
@@ -132,12 +131,12 @@ fn a_torn_block_is_caught() {
         }
         true
     };
-    assert_caught(Tamper { on_write: Some(Box::new(on_write)), ..Tamper::default() }, "torn");
+    assert_detected(Tamper { on_write: Some(Box::new(on_write)), ..Tamper::default() }, "torn");
 }
 
 #[test]
 fn an_open_loop_keeps_its_rate_in_every_phase() {
-    let target = honest();
+    let target = memory_target();
     let phase = |rate_iops, ms| Phase { rate_iops, duration_ns: ms * MS };
     let schedule = Schedule::new(vec![phase(1000.0, 100), phase(8000.0, 50), phase(0.0, 50)]).expect("a schedule");
     for (process, slack) in [(Process::Linear, 4), (Process::Poisson, 200)] {
@@ -145,7 +144,7 @@ fn an_open_loop_keeps_its_rate_in_every_phase() {
         let spec = LoadSpec { depth: 256, jobs: 2, open, runtime_ns: Some(600 * MS), ..base() };
         let report = target.load(&spec);
         let ios: Vec<u64> = report.phases.iter().map(|p| p.ios).collect();
-        // three cycles: 100, 400 and no requests each
+        // three cycles of 100, 400 and no requests
         let unstarted = report.open_loop.expect("an open loop").unstarted;
         assert!(ios[0].abs_diff(300) <= slack && ios[1].abs_diff(1200) <= slack + unstarted, "{ios:?}");
         assert_eq!(ios[2], 0);

@@ -1,13 +1,11 @@
-//! What a peer can do wrong, one test for each row of `docs/faults.md`: a real target, a peer without manners, and the
-//! answer that the table promises, byte for byte.
+//! Protocol violations by a peer: one test for each row of `docs/faults.md`, which has the exact response.
 //!
-//! A test is named after its row (`f07_...`), does what the row says and returns what came back; what the table says
-//! about it is read from the table, so that documentation and behaviour cannot drift apart. All rows share one target:
-//! each begins with well-mannered connections of its own, which must work whatever the others are doing to the target.
+//! A test is named after its row (`f101_...`) and returns the response, which is compared with the row, so that documentation and
+//! behaviour agree. All rows share one target: each uses its own connections, which must work while other rows violate the protocol.
 
 mod hostile {
     pub(crate) mod answer;
-    pub(crate) mod stage;
+    pub(crate) mod fixture;
     pub(crate) mod table;
 
     mod admin;
@@ -19,7 +17,7 @@ mod hostile {
     mod io;
     mod life;
 
-    /// Defines tests and the list of their names. Each returns an [`answer::Answer`], to be found in the table.
+    /// Defines tests and the list of their names. Each returns an [`answer::Answer`], which the table must contain.
     macro_rules! rows {
         ($($(#[$attribute:meta])* fn $name:ident() -> Answer $body:block)*) => {
             $(
@@ -36,7 +34,7 @@ mod hostile {
     pub(crate) use rows;
 
     #[test]
-    fn every_row_of_the_table_is_a_test_and_every_test_a_row() {
+    fn the_table_and_the_tests_have_the_same_rows() {
         let modules = [
             framing::ROWS,
             capsules::ROWS,
@@ -48,10 +46,13 @@ mod hostile {
             life::ROWS,
         ];
         let mut tested: Vec<String> = modules.concat().iter().map(|name| table::id_of(name)).collect();
-        let mut told: Vec<String> = table::rows().into_iter().map(|row| row.id).collect();
-        assert!(told.is_sorted() && told.windows(2).all(|pair| pair[0] != pair[1]), "ids ascend, each once: {told:?}");
+        let mut documented: Vec<String> = table::rows().into_iter().map(|row| row.id).collect();
+        assert!(
+            documented.is_sorted() && documented.windows(2).all(|pair| pair[0] != pair[1]),
+            "IDs are unique and ascending: {documented:?}"
+        );
         tested.sort();
-        told.sort();
-        assert_eq!(tested, told, "left: tests; right: rows of docs/faults.md");
+        documented.sort();
+        assert_eq!(tested, documented, "left: tests; right: rows of docs/faults.md");
     }
 }

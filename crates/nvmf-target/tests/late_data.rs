@@ -1,4 +1,4 @@
-//! Data that comes after its command was aborted must never be taken for another command's.
+//! Data that arrives after its command was aborted is not used for another command.
 
 #[path = "waiting/host.rs"]
 mod host;
@@ -19,7 +19,7 @@ fn command(opcode: u8, lba: u64, blocks: u32) -> Sqe {
     Sqe { sgl: Sgl::transport(blocks * BLOCK), ..Sqe::block_io(opcode, 1, lba, blocks) }
 }
 
-/// Sends a write and reads the R2T that answers it.
+/// Sends a write and reads its R2T.
 fn write(host: &mut Host, bench: &mut Bench, cid: u16, lba: u64, blocks: u32) -> R2T {
     host.send(&capsule(cid, command(opcode::WRITE, lba, blocks), &[]));
     r2t_in(&host.pdu(bench))
@@ -27,7 +27,7 @@ fn write(host: &mut Host, bench: &mut Bench, cid: u16, lba: u64, blocks: u32) ->
 
 fn r2t_in(pdu: &[u8]) -> R2T {
     assert_eq!(pdu[0], PduType::R2T as u8, "{pdu:02x?}");
-    R2T::read_from_prefix(pdu).expect("a whole header").0
+    R2T::read_from_prefix(pdu).expect("a complete header").0
 }
 
 /// All data that `r2t` requests, every byte `byte`.
@@ -37,15 +37,15 @@ fn data(r2t: &R2T, byte: u8, digests: Digests) -> Vec<u8> {
     framed(header.as_bytes(), pdo, &vec![byte; len as usize], digests)
 }
 
-/// Aborts command `cid` of queue 1, which the target stops.
+/// Aborts command `cid` of queue 1.
 fn abort(host: &mut Host, bench: &mut Bench, cid: u16) {
     host.send(&capsule(9, Sqe::new(admin::ABORT, 0).with_cdw(10, 1 | u32::from(cid) << 16), &[]));
-    assert_eq!(host.completion(bench).result.get() & 1, 0, "command {cid} is stopped");
+    assert_eq!(host.completion(bench).result.get() & 1, 0, "command {cid} is aborted");
 }
 
-/// Every transfer of a queue of 32 entries is taken by commands that were aborted or wait for data; the first of them is
-/// aborted in the middle of its H2CData PDU, behind which a write of `blocks` blocks gets a transfer.
-fn a_write_begins_while_late_data_comes(blocks: u32, sent: usize) {
+/// Commands that were aborted or wait for data use all transfers of a queue of 32 entries. The first is aborted during its
+/// H2CData PDU; after it a write of `blocks` blocks gets a transfer.
+fn a_write_begins_during_late_data(blocks: u32, sent: usize) {
     let mut bench = bench(&memory(), 64 << 20);
     let (mut admin, mut queue) = Host::both(&mut bench, 1, true);
     let first = write(&mut queue, &mut bench, 100, 0, 32);
@@ -58,7 +58,7 @@ fn a_write_begins_while_late_data_comes(blocks: u32, sent: usize) {
         write(&mut queue, &mut bench, cid, 100, 1);
     }
     let late = data(&first, 0xee, NONE);
-    // Reads that the host does not receive keep the write from being started before the abort.
+    // Unreceived reads delay the start of the write until after the abort.
     let reads = (400..406).flat_map(|cid| capsule(cid, command(opcode::READ, 0, 32), &[]));
     let mut bytes: Vec<u8> = reads.collect();
     bytes.extend(capsule(500, command(opcode::WRITE, 500, blocks), &[]));
@@ -77,24 +77,24 @@ fn a_write_begins_while_late_data_comes(blocks: u32, sent: usize) {
     }
     while let Some(pdu) = queue.pdu_within(&mut bench, 100 * MS) {
         let (response, _) = CapsuleResp::read_from_prefix(&pdu).expect("a header");
-        assert_ne!((pdu[0], response.cqe.cid.get()), (PduType::CapsuleResp as u8, 500), "its data has not come");
+        assert_ne!((pdu[0], response.cqe.cid.get()), (PduType::CapsuleResp as u8, 500), "its data has not arrived");
     }
     queue.send(&capsule(600, command(opcode::READ, 500, 1), &[]));
     assert_eq!(queue.pdu(&mut bench)[24..32], [0; 8], "nothing was written");
 }
 
 #[test]
-fn late_data_does_not_fit_a_small_write() {
-    a_write_begins_while_late_data_comes(1, 1000);
+fn late_data_is_not_used_for_a_smaller_write() {
+    a_write_begins_during_late_data(1, 1000);
 }
 
 #[test]
-fn late_data_is_not_the_data_of_a_write_of_the_same_size() {
-    a_write_begins_while_late_data_comes(32, 0);
+fn late_data_is_not_used_for_a_write_of_the_same_size() {
+    a_write_begins_during_late_data(32, 0);
 }
 
 #[test]
-fn an_abort_between_data_and_digest_gives_no_transfer_to_two_commands() {
+fn an_abort_between_data_and_digest_does_not_reuse_the_transfer() {
     let mut bench = bench(&memory(), 64 << 20);
     let (mut admin, cntlid) = Host::admin(&mut bench, 1, 0);
     let mut queue = Host::with_digests(&mut bench, false, DATA);

@@ -1,4 +1,7 @@
-//! Latencies of the live target contain the time for which its core rests.
+//! Latencies of the live target include sleep of its core.
+
+#[path = "support/servers.rs"]
+mod servers;
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,37 +12,35 @@ use pilotlight_conformance::script::Board;
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_nvmf_target::backend::BackendSpec;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{Policy, ReadingId};
-use pilotlight_reactor::{Idle, RuntimeOptions};
 
 const NQN: &str = "nqn.2026-01.test:latency-conformance";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A server on one reactor, with CPUs that others use too.
+/// A server with one reactor on shared CPUs.
 struct Live;
 
 fn server() -> Server {
     let backend = BackendSpec::Memory(16 << 20);
-    let namespaces = vec![NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() }];
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
+    let namespaces = vec![servers::namespace(1, backend)];
+    let subsystem = servers::subsystem(NQN, namespaces);
     let listeners = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     let config = ServerConfig { listeners, subsystems: vec![subsystem], io_threads: 1, ..ServerConfig::default() };
-    Server::start_on(config, RuntimeOptions::new(vec![None], Idle::Yield)).expect("the server starts")
+    servers::start(config, 1)
 }
 
-/// Reads, one block at a time, until it is told to stop.
+/// Reads one block at a time until `stop` is set.
 fn load(server: &Server, stop: &AtomicBool) {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
-    options.timeout_ms = PATIENCE.as_millis() as u64;
+    options.timeout_ms = TIMEOUT.as_millis() as u64;
     let spec = LoadSpec {
         jobs: 1,
         depth: 1,
         read_percent: 100,
         yield_when_idle: true,
-        timeout_ms: PATIENCE.as_millis() as u64,
-        runtime_ns: Some(10 * PATIENCE.as_nanos() as u64),
+        timeout_ms: TIMEOUT.as_millis() as u64,
+        runtime_ns: Some(10 * TIMEOUT.as_nanos() as u64),
         ..LoadSpec::default()
     };
     let report = run(&options, &spec, stop, &mut |_| {}).expect("the run ends well");
@@ -51,7 +52,7 @@ impl Served for Live {
         100_000_000
     }
 
-    /// The machine has no sources; then come mean, median and p99 of the server.
+    /// The machine has no sources. The first are mean, median and p99 of the server.
     fn median(&self) -> ReadingId {
         ReadingId(1)
     }
@@ -69,18 +70,18 @@ impl Served for Live {
         server.set_policy(policy).expect("it needs nothing");
         std::thread::scope(|scope| {
             let load = scope.spawn(|| load(&server, &stop));
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while !board.is_done() && Instant::now() < until && !load.is_finished() {
                 std::thread::sleep(Duration::from_millis(10));
             }
             stop.store(true, Relaxed);
             load.join().expect("no panic");
         });
-        server.stop(PATIENCE).expect("it stops");
+        server.stop(TIMEOUT).expect("it stops");
     }
 }
 
 #[test]
-fn a_rest_of_the_core_is_part_of_the_latency() {
+fn latency_includes_sleep_of_the_core() {
     a_rest_is_part_of_the_latency(&mut Live);
 }

@@ -1,4 +1,4 @@
-//! The end of servers, controllers and namespaces on media that fail, keep requests, or block.
+//! Shutdown of servers, controllers and namespaces with media that fail, withhold completions, or block.
 
 #[path = "lifecycle/media.rs"]
 mod media;
@@ -7,14 +7,14 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use media::{Medium, PATIENCE, eventually, in_file, stop, target};
+use media::{Medium, TIMEOUT, eventually, in_file, stop, target};
 use pilotlight_host::{Connection, HostError};
 use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvme::fabrics::{cc, csts, property};
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::backend::{self, MemoryBudget};
 
-/// Time for a stop that something holds up. Short, as it is waited for; nothing depends on its length.
+/// Timeout of a stop that cannot complete. Short, as the test waits for it.
 const BRIEF: Duration = Duration::from_millis(500);
 
 fn flush_all(queue: &mut Connection) -> Result<u64, HostError> {
@@ -25,31 +25,31 @@ fn read(queue: &mut Connection, nsid: u32) {
     queue.execute("Read", Sqe::block_io(io::READ, nsid, 0, 1), &[], &mut [0; 4096]).expect("a read");
 }
 
-/// Submits a write that the medium keeps, or that blocks in it.
+/// Submits a write that the medium withholds, or that blocks.
 fn write(queue: &mut Connection, nsid: u32) {
     queue.submit(Sqe::block_io(io::WRITE, nsid, 0, 1), &[7; 4096], 0).expect("submitted");
     queue.flush().expect("sent");
 }
 
-/// Kept requests are not to be dropped: their buffers are lost on purpose.
+/// Leaks withheld requests, whose buffers must not be dropped.
 fn forget_kept(medium: &Medium) {
     let _ = ManuallyDrop::new(std::mem::take(&mut *medium.kept.lock().expect("no panic")));
 }
 
 #[test]
-fn a_stop_flushes_every_namespace_and_names_each_that_failed() {
+fn a_stop_flushes_every_namespace_and_reports_failures() {
     let target = target(4);
     target.medium(1).fail_flushes.store(true, SeqCst);
     target.medium(3).fail_flushes.store(true, SeqCst);
-    let said = stop(target.server, PATIENCE);
+    let message = stop(target.server, TIMEOUT);
     let flushed: Vec<u32> = target.media.iter().map(|medium| medium.flushed.load(SeqCst)).collect();
     assert_eq!(flushed, [0, 1, 0, 1]);
-    let named: Vec<bool> = (1..=4).map(|nsid| said.contains(&format!("namespace {nsid} "))).collect();
-    assert_eq!(named, [true, false, true, false], "{said}");
+    let named: Vec<bool> = (1..=4).map(|nsid| message.contains(&format!("namespace {nsid} "))).collect();
+    assert_eq!(named, [true, false, true, false], "{message}");
 }
 
 #[test]
-fn a_host_that_flushes_all_namespaces_flushes_the_rest_although_one_fails() {
+fn a_flush_of_all_namespaces_continues_after_a_failure() {
     let target = target(3);
     let (_controller, mut queue) = target.queue();
     assert!(flush_all(&mut queue).is_ok());
@@ -62,11 +62,11 @@ fn a_host_that_flushes_all_namespaces_flushes_the_rest_although_one_fails() {
         target.server.stats().failures.into_iter().map(|it| (it.nsid, it.counts[0].commands)).collect();
     assert_eq!(failures, [(1, 1)], "counted for the namespace that failed");
     target.medium(1).fail_flushes.store(false, SeqCst);
-    assert!(flush_all(&mut queue).is_ok(), "the failure is not remembered");
+    assert!(flush_all(&mut queue).is_ok(), "the failure is not reported again");
 }
 
 #[test]
-fn a_shutdown_whose_flush_failed_is_a_fatal_status_until_the_reset() {
+fn a_failed_flush_at_shutdown_sets_a_fatal_status_until_the_reset() {
     let target = target(3);
     let mut controller = target.controller();
     target.medium(2).fail_flushes.store(true, SeqCst);
@@ -80,7 +80,7 @@ fn a_shutdown_whose_flush_failed_is_a_fatal_status_until_the_reset() {
         last & csts::CFS != 0 || last & csts::SHST_COMPLETE != 0
     });
     assert_eq!(last, csts::RDY | csts::CFS | csts::SHST_OCCURRING, "not complete");
-    assert_eq!(target.medium(3).flushed.load(SeqCst), 1, "the others are flushed all the same");
+    assert_eq!(target.medium(3).flushed.load(SeqCst), 1, "the others are flushed");
     controller.disable().expect("a reset");
     controller.enable().expect("enabled again");
     assert_eq!(csts(&mut controller), csts::RDY);
@@ -89,16 +89,16 @@ fn a_shutdown_whose_flush_failed_is_a_fatal_status_until_the_reset() {
 }
 
 #[test]
-fn a_stop_does_not_wait_longer_than_it_may_for_requests_that_a_medium_keeps() {
+fn a_stop_times_out_if_a_medium_withholds_completions() {
     let target = target(2);
     let (_controller, mut queue) = target.queue();
     target.medium(2).keep_writes.store(true, SeqCst);
     write(&mut queue, 2);
     eventually("the write", || !target.medium(2).kept.lock().expect("no panic").is_empty());
-    let said = stop(target.server, BRIEF);
-    let unreturned = |nsid| said.contains(&format!("namespace {nsid} of {} did not return", media::NQN));
-    assert!(unreturned(2) && !unreturned(1), "{said}");
-    // The device may still read and write the buffer: it is not unmapped.
+    let message = stop(target.server, BRIEF);
+    let unreturned = |nsid| message.contains(&format!("namespace {nsid} of {} did not return", media::NQN));
+    assert!(unreturned(2) && !unreturned(1), "{message}");
+    // The device may still access the buffer, so it is not unmapped.
     let mut kept = target.media[1].kept.lock().expect("no panic");
     let buffer = kept[0].buffer.as_mut().expect("a write has a buffer");
     assert_eq!(buffer[..4096], [7; 4096]);
@@ -109,28 +109,28 @@ fn a_stop_does_not_wait_longer_than_it_may_for_requests_that_a_medium_keeps() {
 }
 
 #[test]
-fn a_stop_does_not_wait_longer_than_it_may_for_a_flush() {
+fn a_stop_times_out_if_a_flush_does_not_complete() {
     let target = target(3);
     target.medium(1).keep_flushes.store(true, SeqCst);
-    let said = stop(target.server, BRIEF);
-    assert!(said.contains("namespace 1 "), "{said}");
+    let message = stop(target.server, BRIEF);
+    assert!(message.contains("namespace 1 "), "{message}");
     eventually("the flush of the others", || target.media[1..].iter().all(|m| m.flushed.load(SeqCst) == 1));
 }
 
 #[test]
-fn a_stop_does_not_wait_longer_than_it_may_for_a_reactor_that_is_stuck() {
+fn a_stop_times_out_if_a_reactor_is_blocked() {
     let target = target(1);
     let (_controller, mut queue) = target.queue();
     target.medium(1).submitting.set(true);
     write(&mut queue, 1);
     eventually("the write", || target.medium(1).submitting.reached.load(SeqCst));
-    let said = stop(target.server, BRIEF);
+    let message = stop(target.server, BRIEF);
     target.media[0].submitting.set(false);
-    assert!(said.contains("reactor 0 ") && said.contains("namespace 1 "), "{said}");
+    assert!(message.contains("reactor 0 ") && message.contains("namespace 1 "), "{message}");
 }
 
 #[test]
-fn removing_a_namespace_whose_channel_is_slow_to_close_holds_up_no_host() {
+fn a_channel_that_closes_slowly_does_not_delay_hosts() {
     let target = target(2);
     let (_controller, mut queue) = target.queue();
     target.medium(2).dropping.set(true);
@@ -138,16 +138,16 @@ fn removing_a_namespace_whose_channel_is_slow_to_close_holds_up_no_host() {
     eventually("the channel's end", || target.medium(2).dropping.reached.load(SeqCst));
     read(&mut queue, 1);
     target.medium(2).dropping.set(false);
-    assert_eq!(stop(target.server, PATIENCE), "stopped");
-    // One more was opened, and closed, for the last flush.
+    assert_eq!(stop(target.server, TIMEOUT), "stopped");
+    // The last flush opened and closed another one.
     let closed_by = |at: usize| target.media[at].dropped_on.lock().expect("no panic").clone();
     assert_eq!(closed_by(1), ["reaper"]);
     assert!(closed_by(0).iter().all(|thread| !thread.starts_with("reactor")), "{:?}", closed_by(0));
 }
 
-/// The file of a namespace that was removed is locked until the reaper has closed its channels.
+/// The file of a removed namespace is locked until the reaper has closed its channels.
 #[test]
-fn a_file_is_served_again_at_once_after_its_namespace_was_removed() {
+fn a_file_can_be_added_again_right_after_its_namespace_was_removed() {
     let target = target(2);
     let dir = tempfile::tempdir().expect("a directory");
     let (file, server) = (dir.path().join("disk.img"), &target.server);
@@ -164,7 +164,7 @@ fn a_file_is_served_again_at_once_after_its_namespace_was_removed() {
     });
     let (_controller, mut queue) = target.queue();
     read(&mut queue, 2);
-    assert_eq!(stop(target.server, PATIENCE), "stopped");
+    assert_eq!(stop(target.server, TIMEOUT), "stopped");
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn a_stop_with_abandoned_requests_closes_the_other_namespaces() {
     target.medium(1).keep_writes.store(true, SeqCst);
     write(&mut queue, 1);
     eventually("the write", || !target.medium(1).kept.lock().expect("no panic").is_empty());
-    let said = stop(target.server, BRIEF);
-    assert!(said.contains("did not return"), "{said}");
+    let message = stop(target.server, BRIEF);
+    assert!(message.contains("did not return"), "{message}");
     let budget = std::sync::Arc::new(MemoryBudget::unlimited());
     eventually("the end of the other namespace", || backend::open(&other.backend, 4096, &budget).is_ok());
     forget_kept(&target.media[0]);

@@ -1,12 +1,14 @@
-//! SANDMAN in a running server: quiet lets cores sleep, a burst wakes them, stable load moves little, an idle server costs
-//! next to nothing.
+//! SANDMAN in a running server: cores sleep without load and wake up for a burst, a stable load causes few moves, and an idle
+//! server uses almost no CPU time.
 //!
-//! Eight reactors on as many CPUs as there are, with virtual siblings, yielding between loops: what happens is asserted,
-//! how fast it happens is only printed. Where time has to pass it passes; nothing waits longer than for what it asserts.
-//! One test after the other, since each wants the machine. `PILOTLIGHT_LIVE_SECONDS=60` makes the stable load as long as
-//! the promise says; the default is 6 s.
+//! Eight reactors share the CPUs, with virtual siblings, and yield between loops: events are asserted, their timing is only
+//! printed. One test at a time, because each needs the machine. `PILOTLIGHT_LIVE_SECONDS` sets the duration of the stable load
+//! (default 6 s; 60 for the promise).
 
-use std::net::{Ipv4Addr, SocketAddr};
+#[path = "support/servers.rs"]
+mod servers;
+
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -16,14 +18,14 @@ use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io;
-use pilotlight_nvmf_target::backend::{BackendSpec, MemoryBudget, open};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::backend::BackendSpec;
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{CoreId, CoreState, Topology};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
 const NQN: &str = "nqn.2026-01.test:live";
 const CORES: u16 = 8;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One test at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -34,40 +36,20 @@ struct Live {
 }
 
 fn serve(cores: u16, settings: &[(&str, &str)]) -> Live {
-    let namespace = NamespaceConfig {
-        nsid: 1,
-        backend: BackendSpec::Memory(64 << 20),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-    };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: u32::from(cores),
-        ..ServerConfig::default()
-    };
+    let namespace = servers::namespace(1, BackendSpec::Memory(64 << 20));
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = ServerConfig { io_threads: u32::from(cores), ..servers::config(vec![subsystem]) };
     let mut options = RuntimeOptions::new(vec![None; usize::from(cores)], Idle::Yield);
     options.topology = Topology::paired(cores).expect("cores");
-    let budget = std::sync::Arc::new(MemoryBudget::unlimited());
-    let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
-    let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
+    let server = servers::start_on(config, options);
     let settings = [&[("guards", "printed")], settings].concat();
     server.set_policy(pilotlight_policy::build("sandman", &settings).expect("settings")).expect("a policy");
     let address = server.local_addrs()[0];
     Live { server, address }
 }
 
-/// What suits reactors that share CPUs: a thread of a full server polls in 1 ms here what one with a core of its own polls in
-/// some 10 us, and in fits and starts, so a surge is not asked to last for many ticks. A coarse interval that a test can
-/// wait for.
+/// Settings for reactors that share CPUs, whose threads poll every 1 ms and irregularly instead of every 10 us: a surge needs few
+/// ticks, and the coarse interval is short.
 const QUICK: [(&str, &str); 5] = [
     ("spread", "deviation"),
     ("min_requests", "3"),
@@ -119,14 +101,6 @@ fn steady(rate_iops: f64, seconds: f64) -> LoadSpec {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_micros(50));
-    }
-}
-
 /// Sleep of each core as a share of the time between two readings.
 fn shares(before: &RuntimeStats, after: &RuntimeStats, elapsed: Duration) -> Vec<f64> {
     let asleep = |stats: &RuntimeStats, core: usize| stats.reactors[core].asleep.iter().map(|s| s.ns).sum::<u64>();
@@ -135,14 +109,14 @@ fn shares(before: &RuntimeStats, after: &RuntimeStats, elapsed: Duration) -> Vec
 }
 
 #[test]
-fn with_little_load_workers_sleep_and_without_any_the_main_core_too() {
+fn workers_sleep_at_low_load_and_all_cores_without_load() {
     let _alone = MACHINE.lock();
-    // Nothing is a surge here: on a busy machine requests come in heaps and ticks in fits, and what looks like one is one.
+    // Surges are disabled: on a busy machine requests arrive in clusters, which look like a surge.
     let live = serve(CORES, &[&QUICK[..], &[("min_requests", "4096")]].concat());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| live.load(&steady(400.0, 60.0), &stop));
-        eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
+        servers::eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
         let (before, began) = (live.stats(), Instant::now());
         std::thread::sleep(Duration::from_secs(2));
         let shares = shares(&before, &live.stats(), began.elapsed());
@@ -151,7 +125,7 @@ fn with_little_load_workers_sleep_and_without_any_the_main_core_too() {
         assert!(shares[1..].iter().all(|&share| share >= 0.9), "{shares:?}");
         assert!(load.join().expect("no panic").total.ios > 0);
     });
-    eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
+    servers::eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
     let (before, began) = (live.stats(), Instant::now());
     std::thread::sleep(Duration::from_secs(1));
     let shares = shares(&before, &live.stats(), began.elapsed());
@@ -160,7 +134,7 @@ fn with_little_load_workers_sleep_and_without_any_the_main_core_too() {
 }
 
 #[test]
-fn a_burst_finds_workers_awake_within_a_bounded_number_of_ticks() {
+fn a_burst_wakes_workers_within_a_bounded_number_of_ticks() {
     const TICKS: u64 = 1_000;
     let _alone = MACHINE.lock();
     let live = serve(CORES, &QUICK);
@@ -168,18 +142,18 @@ fn a_burst_finds_workers_awake_within_a_bounded_number_of_ticks() {
     std::thread::scope(|scope| {
         // Light load keeps the main core polling, so that there are ticks to count.
         let light = scope.spawn(|| live.load(&steady(400.0, 60.0), &stop));
-        eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
+        servers::eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
         let before = live.stats().director;
-        // Longer than anybody's patience: without a limit it would be over after one pass through the namespace.
-        let runtime_ns = Some((2 * PATIENCE).as_nanos() as u64);
+        // Longer than the timeout: without a limit the load ends after one pass through the namespace.
+        let runtime_ns = Some((2 * TIMEOUT).as_nanos() as u64);
         let burst = LoadSpec { depth: 32, jobs: CORES, runtime_ns, yield_when_idle: true, ..LoadSpec::default() };
         let burst = scope.spawn({
             let (live, stop) = (&live, &stop);
             move || live.load(&burst, stop)
         });
-        eventually("a first request of the burst", || live.server.stats().totals.connections >= 18);
+        servers::eventually("the connections of the burst", || live.server.stats().totals.connections >= 18);
         let first = live.stats().director;
-        eventually("workers awake", || live.asleep().len() < usize::from(CORES) - 4);
+        servers::eventually("workers awake", || live.asleep().len() < usize::from(CORES) - 4);
         let awake = live.stats().director;
         println!(
             "a burst: {} ticks from its last connection until four workers were awake ({} since the light load); {} moves",
@@ -192,7 +166,7 @@ fn a_burst_finds_workers_awake_within_a_bounded_number_of_ticks() {
         light.join().expect("no panic");
         burst.join().expect("no panic");
     });
-    eventually("sleep again", || live.asleep().len() == usize::from(CORES));
+    servers::eventually("sleep again", || live.asleep().len() == usize::from(CORES));
 }
 
 #[test]
@@ -203,22 +177,22 @@ fn siblings_sleep_together() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| live.load(&steady(20_000.0, 60.0), &stop));
-        // Some sleep, and of the pairs without the main core at most one is half awake: more could be joined.
+        // At least one core sleeps, and at most one pair without the main core is half awake.
         let joined = || {
             let asleep = live.asleep();
             let halves = asleep.iter().filter(|&&core| topology.sibling(core).is_some_and(|s| !asleep.contains(&s)));
             let without_main = halves.filter(|core| core.index() > 1).count();
             !asleep.is_empty() && without_main <= 1
         };
-        eventually("pairs that sleep together", joined);
+        servers::eventually("sleep of whole pairs", joined);
         stop.store(true, Relaxed);
         load.join().expect("no panic");
     });
 }
 
 #[test]
-fn stable_load_moves_little() {
-    // Twice for each thread and coarse interval: a machine whose reactors share CPUs polls unevenly, which looks like load.
+fn a_stable_load_causes_few_moves() {
+    // Two moves for each thread and coarse interval: reactors that share CPUs poll irregularly, which looks like load.
     const MOVES_A_MINUTE: f64 = 2.0 * 60.0 * CORES as f64;
     let _alone = MACHINE.lock();
     let seconds = std::env::var("PILOTLIGHT_LIVE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6.0);
@@ -236,54 +210,54 @@ fn stable_load_moves_little() {
 }
 
 #[test]
-fn an_idle_server_with_a_hundred_hosts_costs_next_to_nothing() {
+fn an_idle_server_with_a_hundred_hosts_uses_almost_no_cpu_time() {
     const KATO_MS: u32 = 2_000;
     const PAUSE: Duration = Duration::from_millis(9);
     const WATCHED: Duration = Duration::from_secs(4);
     let _alone = MACHINE.lock();
     let live = serve(CORES, &QUICK);
     let mut hosts: Vec<_> = (0..100).map(|_| live.queue(KATO_MS)).collect();
-    eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
+    servers::eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
     let cpu_ns = || live.stats().reactors.iter().map(|reactor| reactor.cpu_ns).sum::<u64>();
     let (cpu_before, began) = (cpu_ns(), Instant::now());
     let mut kept = 0;
     while began.elapsed() < WATCHED {
         for (controller, _) in &mut hosts {
-            controller.keep_alive().expect("it is answered");
+            controller.keep_alive().expect("a response");
             kept += 1;
-            // By the clock: where each pause is late, a hundred of them would outlast the patience of the server.
+            // Absolute times: a hundred late pauses would exceed the keep-alive timeout.
             std::thread::sleep((PAUSE * kept).saturating_sub(began.elapsed()));
         }
     }
     let share = (cpu_ns() - cpu_before) as f64 / began.elapsed().as_nanos() as f64;
     println!("100 hosts, {kept} keep-alives in {:.1?}: {:.3} % of one core", began.elapsed(), 100.0 * share);
-    // A server that polls takes 100 %. The promise is 1 %; what a wake-up costs depends on the machine (PROMISES.md).
+    // A polling server uses 100 %. The promise is 1 %; the cost of a wake-up depends on the machine (PROMISES.md).
     assert!(share < 0.05, "{:.3} % of one core", 100.0 * share);
-    // One falls silent: it is expelled although nobody polls.
+    // A silent host is disconnected although no core polls.
     let connections = || live.server.stats().totals.connections;
     let before = connections();
     let (mut silent, began) = (hosts.pop().expect("a host"), Instant::now());
-    eventually("the end of the silent host", || {
-        hosts.iter_mut().for_each(|(controller, _)| controller.keep_alive().expect("it is answered"));
+    servers::eventually("the end of the silent host", || {
+        hosts.iter_mut().for_each(|(controller, _)| controller.keep_alive().expect("a response"));
         connections() < before
     });
-    println!("a silent host (KATO {KATO_MS} ms) was expelled after {:.2?}", began.elapsed());
+    println!("a silent host (KATO {KATO_MS} ms) was disconnected after {:.2?}", began.elapsed());
     assert!(silent.0.keep_alive().is_err(), "its connection is closed");
 }
 
 #[test]
-fn the_first_request_after_quiet_is_answered() {
+fn the_first_request_after_an_idle_time_completes() {
     let _alone = MACHINE.lock();
     let live = serve(CORES, &QUICK);
     let (_controller, mut queue) = live.queue(0);
     let mut latencies = Vec::new();
     for _ in 0..5 {
-        eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
+        servers::eventually("sleep of the whole server", || live.asleep().len() == usize::from(CORES));
         std::thread::sleep(Duration::from_secs(1));
         let began = Instant::now();
         queue.execute("a read", Sqe::block_io(io::READ, 1, 0, 1), &[], &mut [0; 4096]).expect("it succeeds");
         latencies.push(began.elapsed());
     }
     latencies.sort_unstable();
-    println!("first read after a second of quiet: {latencies:?}");
+    println!("first read after one idle second: {latencies:?}");
 }

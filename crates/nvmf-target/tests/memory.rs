@@ -1,4 +1,4 @@
-//! Little memory for data, and many who want it: everybody is served, whoever else holds what.
+//! Many writers with little memory for data: all are served.
 
 mod host_support;
 
@@ -6,7 +6,7 @@ use host_support::{base, load, target_with};
 use pilotlight_host::load::LoadSpec;
 use pilotlight_nvmf_target::Limits;
 
-/// Far more than 2 MiB is asked for at once: R2Ts wait for buffers, buffers for data, and data is always taken.
+/// Far more than 2 MiB is requested at once: R2Ts wait for buffers, buffers wait for data, and data is always received.
 #[test]
 fn deep_writers_on_many_queues_share_little_memory() {
     let limits = Limits { buffer_memory: 2 << 20, ..Limits::default() };

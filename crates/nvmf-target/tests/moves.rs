@@ -1,15 +1,16 @@
-//! Moves that hurt if wrong: a policy moves I/O threads under verified load, in the middle of whatever they do, and their
-//! old homes sleep at once.
+//! Moves of I/O threads under verified load, with requests, PDUs and sends in progress. The data stays correct, and the previous
+//! cores sleep at once.
 //!
-//! The target is the real one, reactors, sockets and all, with two I/O threads, a file (O_DIRECT, Linux AIO) and a backend
-//! that is late and out of order; its hosts send PDUs in pieces and have small socket buffers. The I/O threads count for
-//! themselves what was in progress when they were moved. There must be no error, no lost or doubled completion (the host
-//! would find one), and every block has to hold what was written.
+//! The target has two I/O threads, a file (O_DIRECT, Linux AIO) and a backend that completes late and out of order. The hosts send
+//! PDUs in pieces and have small socket buffers. The I/O threads count operations in progress at each move. The hosts verify all
+//! completions and data.
 //!
-//! A load ends when it has run for `PILOTLIGHT_MOVES_SECONDS` (default 1) and enough has been moved. Each test wants the machine for itself.
+//! A load runs for `PILOTLIGHT_MOVES_SECONDS` (default 1) and until there were enough moves. One test runs at a time.
 
-#[path = "moves/leave.rs"]
-mod leave;
+#[path = "moves/park.rs"]
+mod park;
+#[path = "support/servers.rs"]
+mod servers;
 #[path = "moves/shuttle.rs"]
 mod shuttle;
 
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use leave::Leave;
+use park::ParkWorkers;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{ConnectOptions, SocketLimits};
@@ -29,7 +30,7 @@ use pilotlight_nvmf_target::backend::{
     Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
 };
 use pilotlight_nvmf_target::moves::Moves;
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{CoreState, Goals, Policy, Tolerance};
 use pilotlight_reactor::{Idle, ReactorStats, RuntimeOptions};
 use shuttle::Shuttle;
@@ -40,23 +41,23 @@ const BYTES: u64 = 16 << 20;
 /// The two namespaces.
 const FILE: u32 = 1;
 const LATE: u32 = 2;
-/// Moves with each kind of thing in progress.
-const LEAST: u64 = 1_000;
-/// How long anything may take, on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// Time between two changes of policy.
+/// Minimum number of moves with each kind of operation in progress.
+const MIN_MOVES: u64 = 1_000;
+/// Timeout, long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Time between two policy changes.
 const CHANGE: Duration = Duration::from_millis(100);
 
 /// One test at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// The shortest time of a load.
+/// Minimum duration of a load.
 fn duration() -> Duration {
     Duration::from_secs(std::env::var("PILOTLIGHT_MOVES_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1))
 }
 
-/// Why direct transfers do not work in `dir`, if they do not.
-fn no_direct(dir: &Path) -> Option<std::io::Error> {
+/// The error of direct I/O in `dir`, if it is not supported.
+fn direct_io_error(dir: &Path) -> Option<std::io::Error> {
     let mut open = std::fs::OpenOptions::new();
     open.read(true).write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT);
     open.open(dir.join("probe")).err()
@@ -74,24 +75,13 @@ fn late() -> Arc<dyn Backend> {
     Arc::new(DelayBackend::new(Arc::new(memory), delays))
 }
 
-/// A main core, and two workers for the two I/O threads to go to and fro.
+/// A main core, two workers, and two I/O threads.
 fn start(path: &Path) -> Server {
-    let spec: pilotlight_nvmf_target::backend::BackendSpec = "null:4KiB".parse().expect("a backend"); // never opened
+    let spec: pilotlight_nvmf_target::backend::BackendSpec = "null:4KiB".parse().expect("a backend"); // not opened
     let namespace =
         |nsid| NamespaceConfig { nsid, backend: spec.clone(), block_size: BLOCK, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace(FILE), namespace(LATE)],
-    };
-    let config = ServerConfig {
-        listeners: vec![([127, 0, 0, 1], 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 2,
-        ..ServerConfig::default()
-    };
+    let subsystem = servers::subsystem(NQN, vec![namespace(FILE), namespace(LATE)]);
+    let config = ServerConfig { io_threads: 2, ..servers::config(vec![subsystem]) };
     let path = path.to_owned();
     let opener = move |ns: &NamespaceConfig| if ns.nsid == FILE { file(&path) } else { Ok(late()) };
     let options = RuntimeOptions::new(vec![None; 3], Idle::Yield);
@@ -106,7 +96,7 @@ fn host(server: &Server, nsid: u32) -> ConnectOptions {
     options
 }
 
-/// Loads a namespace until `stop`, from an OS thread of its own.
+/// Loads a namespace until `stop`, on a separate OS thread.
 fn load(server: &Server, nsid: u32, stop: &Arc<AtomicBool>) -> JoinHandle<Report> {
     let mut options = host(server, nsid);
     options.socket_limits = SocketLimits {
@@ -124,12 +114,12 @@ fn load(server: &Server, nsid: u32, stop: &Arc<AtomicBool>) -> JoinHandle<Report
         trim_percent: 5,
         flush_every: 100,
         verify: true,
-        // The answers to so many long reads are more than a socket takes.
+        // More data than a socket accepts.
         block_bytes: if nsid == FILE { 16_384 } else { 131_072 },
         depth: if nsid == FILE { 16 } else { 32 },
         jobs: 2,
         runtime_ns: Some(u64::MAX / 4), // until it is stopped
-        timeout_ms: 120_000,            // the machine may be busy with other things
+        timeout_ms: 120_000,            // the machine may be busy
         yield_when_idle: true,
         ..LoadSpec::default()
     };
@@ -141,11 +131,11 @@ fn moves(server: &Server) -> Moves {
     server.stats().threads.into_iter().map(|thread| thread.moves).fold(Moves::default(), |a, b| a + b)
 }
 
-fn tell(moves: &Moves, reports: &[Report]) {
+fn print_moves(moves: &Moves, reports: &[Report]) {
     let with = moves.with;
     println!(
         "{} moves: {} with a request in a backend, {} with a PDU in part, {} with an R2T outstanding, {} with an unfinished \
-         send; a thread was without a home for at most {:.1} us",
+         send; a move took at most {:.1} us",
         moves.moves,
         with.in_backends,
         with.partial_pdus,
@@ -158,12 +148,11 @@ fn tell(moves: &Moves, reports: &[Report]) {
     }
 }
 
-/// Loads both namespaces while `meanwhile` does something to the server, until there have been `enough` moves. No request fails, and all
-/// data is right.
-fn under_load(name: &str, meanwhile: impl Fn(&Server), enough: impl Fn(&Moves) -> bool) {
+/// Loads both namespaces until there were `enough` moves, and calls `disturb` repeatedly. All requests must succeed with correct data.
+fn under_load(name: &str, disturb: impl Fn(&Server), enough: impl Fn(&Moves) -> bool) {
     let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    if let Some(error) = no_direct(dir.path()) {
+    if let Some(error) = direct_io_error(dir.path()) {
         println!("SKIPPED {name}: {} has no O_DIRECT ({error})", dir.path().display());
         return;
     }
@@ -171,17 +160,17 @@ fn under_load(name: &str, meanwhile: impl Fn(&Server), enough: impl Fn(&Moves) -
     let (stop, begin) = (Arc::new(AtomicBool::new(false)), Instant::now());
     let loads = [FILE, LATE].map(|nsid| load(&server, nsid, &stop));
     while begin.elapsed() < duration() || !enough(&moves(&server)) {
-        assert!(begin.elapsed() < PATIENCE + duration(), "{name}: too few moves: {:?}", moves(&server));
-        assert!(!loads.iter().any(JoinHandle::is_finished), "{name}: a load has ended by itself");
-        meanwhile(&server);
+        assert!(begin.elapsed() < TIMEOUT + duration(), "{name}: too few moves: {:?}", moves(&server));
+        assert!(!loads.iter().any(JoinHandle::is_finished), "{name}: a load ended early");
+        disturb(&server);
         std::thread::sleep(CHANGE);
     }
     stop.store(true, Relaxed);
     let reports = loads.map(|load| load.join().expect("the load ends"));
     let moves = moves(&server);
-    server.stop(Duration::from_secs(20)).expect("everything is back");
+    server.stop(Duration::from_secs(20)).expect("the server stops");
     println!("{name}:");
-    tell(&moves, &reports);
+    print_moves(&moves, &reports);
     for report in &reports {
         assert!(report.is_clean(), "{report}");
         assert!(report.verify.is_some_and(|verify| verify.blocks_read_back > 100), "{report}");
@@ -189,35 +178,37 @@ fn under_load(name: &str, meanwhile: impl Fn(&Server), enough: impl Fn(&Moves) -
 }
 
 #[test]
-fn moves_hurt_nobody() {
+fn moves_do_not_disturb_a_verified_load() {
     let set = AtomicBool::new(false);
     let shuttle = |server: &Server| {
         if !set.swap(true, Relaxed) {
-            server.set_policy(Box::new(Shuttle::new())).expect("it needs nothing");
+            server.set_policy(Box::new(Shuttle::new())).expect("a supported policy");
         }
     };
-    under_load("moved to and fro", shuttle, |Moves { with, .. }| {
-        [with.in_backends, with.partial_pdus, with.open_r2ts, with.unfinished_sends].iter().all(|&moves| moves >= LEAST)
+    under_load("moved back and forth", shuttle, |Moves { with, .. }| {
+        [with.in_backends, with.partial_pdus, with.open_r2ts, with.unfinished_sends]
+            .iter()
+            .all(|&moves| moves >= MIN_MOVES)
     });
 }
 
-/// Sleeps of the worker cores that ended.
+/// Number of ended sleeps of worker cores.
 fn sleeps(server: &Server) -> u64 {
     let stats = server.stats().runtime;
     stats.reactors[1..].iter().flat_map(|reactor| &reactor.asleep).map(|sleep| sleep.wakes).sum()
 }
 
 #[test]
-fn cores_leave_and_return_under_load_and_hurt_nobody() {
+fn sleep_and_wake_up_of_cores_do_not_disturb_a_verified_load() {
     let (set, slept) = (AtomicBool::new(false), AtomicU64::new(0));
-    let least = LEAST / 10;
-    let leave = |server: &Server| {
+    let least = MIN_MOVES / 10;
+    let park = |server: &Server| {
         if !set.swap(true, Relaxed) {
-            server.set_policy(Box::new(Leave::default())).expect("it needs nothing");
+            server.set_policy(Box::new(ParkWorkers::default())).expect("a supported policy");
         }
         slept.store(sleeps(server), Relaxed);
     };
-    under_load("cores leave and return", leave, |moves| moves.moves > least && slept.load(Relaxed) > least);
+    under_load("cores sleep and wake up", park, |moves| moves.moves > least && slept.load(Relaxed) > least);
     println!("{} sleeps of worker cores", slept.into_inner());
 }
 
@@ -225,16 +216,20 @@ fn is_all_awake(workers: &[ReactorStats]) -> bool {
     workers.iter().all(|worker| worker.state == CoreState::Awake)
 }
 
-/// Waits until the worker cores are as wanted.
+/// Waits until the worker cores are in the wanted states.
 fn wait(server: &Server, what: &str, wanted: impl Fn(&[ReactorStats]) -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !wanted(&server.stats().runtime.reactors[1..]) {
-        assert!(Instant::now() < until, "{what}: not seen; the policy sees {:#?}", server.policy());
+        assert!(
+            Instant::now() < until,
+            "timed out after {TIMEOUT:?}: {what}; view of the policy: {:#?}",
+            server.policy()
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Has a load stop, also when a test fails meanwhile.
+/// Stops a load, also when the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -243,16 +238,16 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The policy of the paper that has cores alone, on a server that is idle in turns.
+/// `pg` parks and unparks cores of a server that is idle in turns.
 #[test]
-fn pg_takes_cores_and_brings_them_back_without_an_error() {
+fn pg_parks_and_unparks_cores_without_an_error() {
     let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let server = start(&dir.path().join("blocks"));
     let settings = [("interval", "5ms"), ("window", "5ms"), ("idle_after", "20ms")];
-    server.set_policy(pilotlight_policy::build("pg", &settings).expect("settings")).expect("it can move I/O threads");
+    server.set_policy(pilotlight_policy::build("pg", &settings).expect("settings")).expect("a supported policy");
     for round in 0..20 {
-        wait(&server, &format!("round {round}: a core leaves an idle server"), |workers| !is_all_awake(workers));
+        wait(&server, &format!("round {round}: a core of the idle server sleeps"), |workers| !is_all_awake(workers));
         let spec = LoadSpec {
             nsid: if round % 2 == 0 { FILE } else { LATE },
             read_percent: 50,
@@ -260,7 +255,7 @@ fn pg_takes_cores_and_brings_them_back_without_an_error() {
             depth: 8,
             jobs: 2,
             ios: Some(1_000),
-            timeout_ms: PATIENCE.as_millis() as u64,
+            timeout_ms: TIMEOUT.as_millis() as u64,
             yield_when_idle: true,
             ..LoadSpec::default()
         };
@@ -271,10 +266,10 @@ fn pg_takes_cores_and_brings_them_back_without_an_error() {
     let moves: u64 = server.stats().threads.into_iter().map(|thread| thread.moves.moves).sum();
     println!("{} sleeps of worker cores ended, {moves} moves", sleeps(&server));
     assert!(sleeps(&server) > 10 && moves > 10, "{} sleeps ended, {moves} moves", sleeps(&server));
-    server.stop(PATIENCE).expect("everything is back");
+    server.stop(TIMEOUT).expect("the server stops");
 }
 
-/// `pacer` with thresholds that no latency of a busy machine exceeds: cores leave whenever the tolerance lets them.
+/// `pacer` with thresholds that no latency of a busy machine exceeds: cores sleep whenever the tolerance allows it.
 fn pacer() -> Box<dyn Policy> {
     let settings = [
         ("interval", "5ms"),
@@ -292,14 +287,14 @@ fn pacer() -> Box<dyn Policy> {
     pilotlight_policy::build("pacer", &settings).expect("settings")
 }
 
-/// Verified load goes on while the tolerance changes between all and nothing: cores leave, and all of them are back.
+/// The tolerance changes between 0 and the maximum under verified load: cores sleep, and all wake up again.
 #[test]
-fn pacer_takes_cores_and_brings_them_back_under_load_without_an_error() {
+fn pacer_parks_and_unparks_cores_under_load_without_an_error() {
     const ROUNDS: u64 = 20;
     let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let server = start(&dir.path().join("blocks"));
-    server.set_policy(pacer()).expect("it can move I/O threads");
+    server.set_policy(pacer()).expect("a supported policy");
     let stop = AtomicBool::new(false);
     let load = |nsid| {
         let schedule = Schedule::constant(500.0).expect("a rate");
@@ -311,7 +306,7 @@ fn pacer_takes_cores_and_brings_them_back_under_load_without_an_error() {
             jobs: 2,
             open: Some(OpenLoop { schedule, process: Process::Poisson }),
             runtime_ns: Some(u64::MAX / 4), // until it is stopped
-            timeout_ms: PATIENCE.as_millis() as u64,
+            timeout_ms: TIMEOUT.as_millis() as u64,
             yield_when_idle: true,
             ..LoadSpec::default()
         };
@@ -321,7 +316,7 @@ fn pacer_takes_cores_and_brings_them_back_under_load_without_an_error() {
         let loads = [FILE, LATE].map(|nsid| scope.spawn(move || load(nsid)));
         let stopping = Stop(&stop);
         for round in 0..ROUNDS {
-            for (ppm, what, is_left) in [(u32::MAX, "a core leaves", true), (0, "all cores are back", false)] {
+            for (ppm, what, is_left) in [(u32::MAX, "a core sleeps", true), (0, "all cores are awake", false)] {
                 server.set_goals(Goals { tolerances: vec![Tolerance::mean_loss(ppm)], ..Goals::default() });
                 wait(&server, &format!("round {round}: {what}"), |workers| is_all_awake(workers) != is_left);
             }
@@ -336,13 +331,13 @@ fn pacer_takes_cores_and_brings_them_back_under_load_without_an_error() {
         assert!(report.is_clean(), "{report}");
         assert!(report.verify.is_some_and(|verify| verify.blocks_read_back > 0), "{report}");
     }
-    // a thread that is back before anybody has polled it elsewhere has not moved
+    // a thread that returns before its new core has polled it does not count as moved
     assert!(sleeps(&server) >= ROUNDS && moves > 0, "{} sleeps ended, {moves} moves", sleeps(&server));
-    server.stop(PATIENCE).expect("everything is back");
+    server.stop(TIMEOUT).expect("the server stops");
 }
 
 #[test]
-fn policies_change_under_load_and_hurt_nobody() {
+fn policy_changes_do_not_disturb_a_verified_load() {
     let turn = AtomicUsize::new(0);
     let change = |server: &Server| {
         let sandman = |guards| {
@@ -355,18 +350,18 @@ fn policies_change_under_load_and_hurt_nobody() {
             2 => pilotlight_policy::build("interrupt", &[]).expect("settings"),
             _ => pilotlight_policy::build("static", &[]).expect("settings"),
         };
-        server.set_policy(policy).expect("they need nothing that is not here");
+        server.set_policy(policy).expect("a supported policy");
     };
     under_load("under changing policies", change, |moves| moves.moves > 100);
 }
 
-/// One command at a time: a wake-up that is lost is the end of the load, as nothing else wakes the home.
+/// One command at a time: after a lost wake-up the load would time out, as nothing else wakes the core.
 #[test]
-fn a_home_that_waits_in_the_kernel_loses_no_wake_up() {
+fn no_wake_up_of_a_waiting_core_is_lost() {
     let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let server = start(&dir.path().join("blocks"));
-    server.set_policy(pilotlight_policy::build("interrupt", &[]).expect("settings")).expect("it can wait");
+    server.set_policy(pilotlight_policy::build("interrupt", &[]).expect("settings")).expect("a supported policy");
     for (nsid, depth) in [(FILE, 1), (LATE, 1), (FILE, 3), (LATE, 3)] {
         let spec = LoadSpec {
             nsid,
@@ -383,5 +378,5 @@ fn a_home_that_waits_in_the_kernel_loses_no_wake_up() {
             run(&host(&server, nsid), &spec, &AtomicBool::new(false), &mut |_| {}).expect("no wake-up is lost");
         assert!(report.is_clean(), "{report}");
     }
-    server.stop(Duration::from_secs(20)).expect("everything is back");
+    server.stop(Duration::from_secs(20)).expect("the server stops");
 }

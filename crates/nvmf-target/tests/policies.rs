@@ -1,7 +1,10 @@
-//! The policies that others are compared with, in a running server: `hybrid-poll` and `dynamic` carry a load, `governor` is
-//! refused where nothing sets frequencies. What happens is asserted; how fast is no matter on a shared machine.
+//! Baseline policies in a running server: `hybrid-poll` and `dynamic` under load; `governor` is refused without frequency control.
+//! Timing is not asserted, because the machine is shared.
 
-use std::net::{Ipv4Addr, SocketAddr};
+#[path = "support/servers.rs"]
+mod servers;
+
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -9,14 +12,13 @@ use std::time::{Duration, Instant};
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
-use pilotlight_nvmf_target::backend::{MemoryBudget, open};
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{CoreId, CoreState, Topology};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
 const NQN: &str = "nqn.2026-01.test:policies";
 const CORES: u16 = 4;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One test at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -29,25 +31,12 @@ struct Live {
 /// Four reactors on as many CPUs as there are, before this backend.
 fn serve(backend: &str) -> Live {
     let backend = backend.parse().expect("a backend");
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: u32::from(CORES),
-        ..ServerConfig::default()
-    };
+    let namespace = servers::namespace(1, backend);
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = ServerConfig { io_threads: u32::from(CORES), ..servers::config(vec![subsystem]) };
     let mut options = RuntimeOptions::new(vec![None; usize::from(CORES)], Idle::Yield);
     options.topology = Topology::paired(CORES).expect("cores");
-    let budget = std::sync::Arc::new(MemoryBudget::unlimited());
-    let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
-    let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
+    let server = servers::start_on(config, options);
     let address = server.local_addrs()[0];
     Live { server, address }
 }
@@ -61,7 +50,7 @@ impl Live {
         self.server.stats().runtime
     }
 
-    /// Nothing lost, nothing wrong.
+    /// Runs a load, which must have no errors.
     fn load(&self, spec: &LoadSpec) -> Report {
         let options = ConnectOptions::new(self.address, NQN);
         let report = run(&options, spec, &AtomicBool::new(false), &mut |_| {}).expect("the load runs");
@@ -70,16 +59,16 @@ impl Live {
     }
 
     /// A number of the policy's view.
-    fn sees(&self, what: &str) -> f64 {
+    fn view_value(&self, key: &str) -> f64 {
         let (_, view) = self.server.policy().expect("a policy");
-        let value = &view.iter().find(|(name, _)| *name == what).expect("it is in the view").1;
+        let value = &view.iter().find(|(name, _)| *name == key).expect("it is in the view").1;
         value.parse().expect("a number")
     }
 
     fn stop(self) {
         let began = Instant::now();
-        self.server.stop(PATIENCE).expect("it stops in time");
-        assert!(began.elapsed() < Duration::from_secs(5), "the end took {:?}", began.elapsed());
+        self.server.stop(TIMEOUT).expect("it stops in time");
+        assert!(began.elapsed() < Duration::from_secs(5), "the stop took {:?}", began.elapsed());
     }
 }
 
@@ -88,60 +77,52 @@ fn reads(jobs: u16, depth: u16, seconds: f64) -> LoadSpec {
     LoadSpec { depth, jobs, runtime_ns, yield_when_idle: true, ..LoadSpec::default() }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
-fn hybrid_polling_rests_for_a_part_of_what_requests_take() {
+fn hybrid_polling_sleeps_for_part_of_the_request_time() {
     const DEVICE_US: f64 = 8_000.0;
     let _alone = MACHINE.lock();
     let live = serve("delay:8ms-8ms:mem:16MiB");
     live.policy("hybrid-poll", &[("interval", "20ms"), ("max_rest", "100ms")]);
-    assert_eq!(live.sees("longest rest, us"), 10.0);
+    assert_eq!(live.view_value("longest rest, us"), 10.0);
     let before = live.stats();
-    let report = live.load(&reads(CORES, 1, 0.5)); // one at a time: with something always in progress a core polls
+    let report = live.load(&reads(CORES, 1, 0.5)); // one request at a time: a core with requests in progress polls
     assert!(report.total.ios > 20, "{} reads", report.total.ios);
-    // Half of the device's time, plus what the rests themselves and a machine with other work add.
-    let rest_us = live.sees("longest rest, us");
+    // Half of the device's latency, plus the overhead of the sleeps and of other programs.
+    let rest_us = live.view_value("longest rest, us");
     assert!((0.45 * DEVICE_US..100_000.0).contains(&rest_us), "rests of {rest_us} us");
     let after = live.stats();
     for core in 0..usize::from(CORES) {
         let rested_ns = |stats: &RuntimeStats| stats.reactors[core].asleep.iter().map(|sleep| sleep.ns).sum::<u64>();
-        assert!(rested_ns(&after) - rested_ns(&before) > 50_000_000, "core {core} hardly rests");
+        assert!(rested_ns(&after) - rested_ns(&before) > 50_000_000, "core {core} sleeps too little");
     }
     live.stop();
 }
 
 #[test]
-fn the_dynamic_scheduler_gathers_an_idle_server_and_serves_a_load() {
+fn the_dynamic_scheduler_uses_one_core_when_idle_and_more_under_load() {
     let _alone = MACHINE.lock();
     let live = serve("mem:16MiB");
-    // Ten microseconds, as in the paper: on shared CPUs a decision every few rounds.
+    // The paper's interval of 10 us is a decision every few rounds on shared CPUs.
     live.policy("dynamic", &[]);
     let rests = || {
         let stats = live.stats();
         let asleep = stats.reactors[1..].iter().all(|reactor| reactor.state != CoreState::Awake);
         asleep && stats.threads.iter().all(|thread| thread.home == CoreId(0))
     };
-    eventually("sleep of all workers", rests);
+    servers::eventually("sleep of all workers", rests);
     let before = live.stats().director.moves;
     let report = live.load(&reads(CORES, 8, 1.0));
     assert!(report.total.ios > 100, "{} reads", report.total.ios);
-    assert!(live.stats().director.moves > before, "a full main core gives threads away");
-    eventually("sleep of all workers again", rests);
-    let quiet = live.stats().director.moves;
+    assert!(live.stats().director.moves > before, "threads move from a full main core");
+    servers::eventually("sleep of all workers again", rests);
+    let moves = live.stats().director.moves;
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(live.stats().director.moves, quiet, "nothing moves while nothing comes");
+    assert_eq!(live.stats().director.moves, moves, "no moves without requests");
     live.stop();
 }
 
 #[test]
-fn a_steady_load_survives_every_change_between_policies() {
+fn a_steady_load_completes_under_policy_changes() {
     let _alone = MACHINE.lock();
     let live = serve("delay:100us-2ms:mem:16MiB");
     let schedule = Schedule::constant(2_000.0).expect("a rate");
@@ -168,7 +149,7 @@ fn a_steady_load_survives_every_change_between_policies() {
 }
 
 #[test]
-fn the_governor_is_refused_with_what_would_help_where_nothing_sets_frequencies() {
+fn governor_without_frequency_control_is_refused_with_advice() {
     let _alone = MACHINE.lock();
     let live = serve("mem:4MiB");
     let refused = live.server.set_policy(pilotlight_policy::build("governor", &[]).expect("settings")).unwrap_err();

@@ -1,7 +1,6 @@
-//! Queues as a resource: what is charged for them comes back, what does not fit is refused, and a storm of connections does
-//! not hold up those that are served.
+//! Memory for queues: charges are returned, queues beyond the limit are refused, and many new connections do not delay hosts.
 //!
-//! Time is handed in: nothing here depends on the speed of the machine.
+//! Time is simulated.
 
 #[path = "waiting/host.rs"]
 mod host;
@@ -19,7 +18,7 @@ use pilotlight_nvmf_target::backend::{Backend, DelayBackend, Delays};
 use pilotlight_nvmf_target::testing::{Bench, NQN};
 use proptest::prelude::*;
 
-/// Simulated time after which the target has noticed every connection that is gone.
+/// Simulated time after which the target has detected all closed connections.
 const SETTLED_NS: u64 = 3_000 * MS;
 
 fn limited(limits: Limits) -> Bench {
@@ -33,11 +32,11 @@ fn read(cid: u16) -> Vec<u8> {
 }
 
 fn is_busy(status: Status) -> bool {
-    status == Status::CONNECT_BUSY // without DNR: the host may try again
+    status == Status::CONNECT_BUSY // without DNR: the host may retry
 }
 
 #[test]
-fn a_storm_of_connections_is_taken_in_parts_and_hosts_are_served_in_between() {
+fn many_new_connections_are_accepted_in_parts_and_hosts_are_served_in_between() {
     const STORM: u32 = 200;
     let mut bench = bench(&memory(), 4 << 20);
     let (_admin, mut queue) = Host::both(&mut bench, 1, false);
@@ -50,17 +49,17 @@ fn a_storm_of_connections_is_taken_in_parts_and_hosts_are_served_in_between() {
         bench.step(1_000);
         polls += 1;
         assert!(bench.usage().connections <= taken + 64, "{} taken in one poll", bench.usage().connections - taken);
-        assert!(queue.receive(65_536) > 0, "a host waits for connections that come after it");
+        assert!(queue.receive(65_536) > 0, "a host is delayed by new connections");
         let all_taken = bench.usage().connections == before + STORM;
-        assert!(all_taken || bench.asleep().is_none(), "the thread waits though its inbox is not empty");
-        assert!(polls <= STORM as u16, "the storm ends");
+        assert!(all_taken || bench.asleep().is_none(), "the thread waits with a non-empty inbox");
+        assert!(polls <= STORM as u16, "too many polls");
     }
     assert!(polls > 1);
 }
 
-/// Hosts whose old connections look alive, because the packets that end them are lost.
+/// The old connections of the hosts look active, because their FINs are lost.
 #[test]
-fn what_a_host_costs_that_comes_back_does_not_grow_with_the_number_of_hosts() {
+fn the_cost_of_a_reconnect_does_not_grow_with_the_number_of_hosts() {
     const HOSTS: u8 = 60;
     let mut bench = bench(&memory(), 4 << 20);
     let old: Vec<_> = (0..HOSTS).map(|hostid| Host::both(&mut bench, hostid, false)).collect();
@@ -74,7 +73,7 @@ fn what_a_host_costs_that_comes_back_does_not_grow_with_the_number_of_hosts() {
 }
 
 #[test]
-fn a_queue_for_which_there_is_no_memory_is_refused_and_may_come_again() {
+fn a_queue_without_memory_is_refused_and_may_connect_later() {
     let limits = Limits { queue_memory: 5 << 18, ..Limits::default() };
     let mut bench = limited(limits.clone());
     let mut hosts = Vec::new();
@@ -82,33 +81,33 @@ fn a_queue_for_which_there_is_no_memory_is_refused_and_may_come_again() {
         let hostid = hosts.len() as u8;
         let (admin, cntlid) = Host::admin(&mut bench, hostid, 0);
         let mut queue = Host::shaken(&mut bench, false);
-        let answer = queue.try_connect(&mut bench, connect_cmd(1, 1024), &connect_data(hostid, cntlid));
+        let response = queue.try_connect(&mut bench, connect_cmd(1, 1024), &connect_data(hostid, cntlid));
         assert!(bench.admitted().0 <= limits.queue_memory);
         hosts.push((admin, queue));
-        if !answer.status().is_success() {
-            assert!(is_busy(answer.status()), "{}", answer.status());
+        if !response.status().is_success() {
+            assert!(is_busy(response.status()), "{}", response.status());
             break hosts.pop().expect("just pushed");
         }
     };
     assert_eq!(hosts.len(), 2, "queues of 1,024 entries in 1.25 MiB");
     for (_, queue) in &mut hosts {
         queue.send(&read(7));
-        assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8, "who is connected is served");
+        assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8, "connected hosts are served");
     }
     drop(hosts.remove(0));
     bench.run(SETTLED_NS);
     let again = refused.1.try_connect(&mut bench, connect_cmd(1, 1024), &connect_data(2, 3));
-    assert!(again.status().is_success(), "there is room again: {}", again.status());
+    assert!(again.status().is_success(), "memory is available again: {}", again.status());
 }
 
 #[test]
-fn a_host_has_its_number_of_queues_and_another_has_its_own() {
+fn the_limit_of_queues_applies_to_each_host() {
     let mut bench = limited(Limits { max_host_queues: 3, ..Limits::default() });
     let (_admin, cntlid) = Host::admin(&mut bench, 1, 0);
     let connect = |bench: &mut Bench, qid| {
         let mut queue = Host::shaken(bench, false);
-        let answer = queue.try_connect(bench, connect_cmd(qid, 8), &connect_data(1, cntlid));
-        (queue, answer.status())
+        let response = queue.try_connect(bench, connect_cmd(qid, 8), &connect_data(1, cntlid));
+        (queue, response.status())
     };
     let (first, status) = connect(&mut bench, 1);
     assert!(status.is_success());
@@ -118,7 +117,7 @@ fn a_host_has_its_number_of_queues_and_another_has_its_own() {
     assert!(is_busy(status), "{status}");
     let mut path = Host::shaken(&mut bench, false);
     let status = path.try_connect(&mut bench, connect_cmd(0, 8), &connect_data(1, CNTLID_DYNAMIC)).status();
-    assert!(is_busy(status), "a second admin queue is a queue too: {status}");
+    assert!(is_busy(status), "a second admin queue counts: {status}");
     let _other = Host::both(&mut bench, 2, false);
     drop(first);
     bench.run(SETTLED_NS);
@@ -126,21 +125,21 @@ fn a_host_has_its_number_of_queues_and_another_has_its_own() {
     assert!(status.is_success(), "{status}");
 }
 
-/// A host without a name is known by its identifier.
+/// A host without an NQN is identified by its host identifier.
 #[test]
-fn hosts_without_a_name_are_told_apart_by_their_identifiers() {
+fn hosts_without_an_nqn_are_distinguished_by_their_identifiers() {
     let mut bench = bench(&memory(), 4 << 20);
     let unnamed = |hostid: u8, cntlid| ConnectData::new([hostid; 16], cntlid, NQN, "");
     let mut connect = |command, data: &ConnectData| {
         let mut peer = Host::shaken(&mut bench, false);
-        let answer = peer.try_connect(&mut bench, command, data);
-        (peer, answer)
+        let response = peer.try_connect(&mut bench, command, data);
+        (peer, response)
     };
     let (mut admin, first) = connect(connect_cmd(0, 32), &unnamed(1, CNTLID_DYNAMIC));
     let (_other, second) = connect(connect_cmd(0, 32), &unnamed(2, CNTLID_DYNAMIC));
     assert!(first.status().is_success() && second.status().is_success());
     let cntlid = first.result.get() as u16;
-    let (_thief, refused) = connect(connect_cmd(1, 32), &unnamed(2, cntlid));
+    let (_other_host, refused) = connect(connect_cmd(1, 32), &unnamed(2, cntlid));
     assert_eq!((refused.status(), refused.result.get()), (Status::CONNECT_INVALID_PARAMETERS.dnr(), 0x1_0000));
     use pilotlight_nvme::fabrics::{PropertyCmd, cc, property};
     admin.send(&capsule(1, PropertyCmd::set(property::CC, cc::EN | cc::IOSQES_IOCQES), &[]));
@@ -150,16 +149,16 @@ fn hosts_without_a_name_are_told_apart_by_their_identifiers() {
     assert_eq!(bench.admitted().1, 2, "two hosts");
 }
 
-/// One step of a random life of hosts.
+/// An event of a random test.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// A host connects an admin queue.
     Admin { hostid: u8, entries: u16 },
-    /// A host connects an I/O queue to a controller that may be its own, another's, or gone.
+    /// A host connects an I/O queue to a controller: its own, another host's, or a removed one.
     Io { hostid: u8, cntlid: u16, qid: u16, entries: u16 },
-    /// A Connect is sent, and the connection closed before the answer.
-    Hasty { hostid: u8 },
-    /// A connection sends a read; whether it is a queue or not.
+    /// A Connect is sent and the connection is closed before the response.
+    ConnectAndClose { hostid: u8 },
+    /// A connection sends a read, with or without a queue.
     Read { connection: usize },
     /// A connection is closed.
     Close { connection: usize },
@@ -173,7 +172,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u8..3, entries()).prop_map(|(hostid, entries)| Event::Admin { hostid, entries }),
         4 => (0u8..3, 0u16..8, 0u16..4, entries())
             .prop_map(|(hostid, cntlid, qid, entries)| Event::Io { hostid, cntlid, qid, entries }),
-        1 => (0u8..3).prop_map(|hostid| Event::Hasty { hostid }),
+        1 => (0u8..3).prop_map(|hostid| Event::ConnectAndClose { hostid }),
         3 => (0usize..16).prop_map(|connection| Event::Read { connection }),
         3 => (0usize..16).prop_map(|connection| Event::Close { connection }),
         1 => (0u64..10).prop_map(|ms| Event::Pass { ms }),
@@ -184,8 +183,8 @@ fn apply(event: Event, bench: &mut Bench, connections: &mut Vec<Host>) {
     match event {
         Event::Admin { hostid, entries } => {
             let mut host = Host::shaken(bench, false);
-            let answer = host.try_connect(bench, connect_cmd(0, entries), &connect_data(hostid, CNTLID_DYNAMIC));
-            if answer.status().is_success() {
+            let response = host.try_connect(bench, connect_cmd(0, entries), &connect_data(hostid, CNTLID_DYNAMIC));
+            if response.status().is_success() {
                 use pilotlight_nvme::fabrics::{PropertyCmd, cc, property};
                 host.send(&capsule(1, PropertyCmd::set(property::CC, cc::EN | cc::IOSQES_IOCQES), &[]));
             }
@@ -196,7 +195,7 @@ fn apply(event: Event, bench: &mut Bench, connections: &mut Vec<Host>) {
             host.try_connect(bench, connect_cmd(qid, entries), &connect_data(hostid, cntlid));
             connections.push(host);
         }
-        Event::Hasty { hostid } => {
+        Event::ConnectAndClose { hostid } => {
             use zerocopy::IntoBytes;
             let mut host = Host::shaken(bench, false);
             let data = connect_data(hostid, CNTLID_DYNAMIC);
@@ -216,9 +215,9 @@ fn apply(event: Event, bench: &mut Bench, connections: &mut Vec<Host>) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// Whatever hosts do, no more is charged than there is, and when all are gone nothing is charged.
+    /// Charges never exceed the limit, and all are returned when all hosts are gone.
     #[test]
-    fn what_queues_are_charged_comes_back(events in prop::collection::vec(event(), 1..40)) {
+    fn charges_of_queues_are_returned(events in prop::collection::vec(event(), 1..40)) {
         let limits = Limits { queue_memory: 2 << 20, max_host_queues: 5, ..Limits::default() };
         let delays = Delays { shortest_ns: MS, longest_ns: 5 * MS, seed: 1 };
         let late: Arc<dyn Backend> = Arc::new(DelayBackend::new(memory(), delays));

@@ -1,6 +1,6 @@
-//! What the log says of a Connect that is refused.
+//! Log messages of a refused Connect.
 //!
-//! Alone in its process: tracing remembers for the whole process whether anybody listens, and asks only one thread.
+//! A separate test binary, because tracing caches for the whole process whether a subscriber exists.
 
 #[path = "waiting/host.rs"]
 mod host;
@@ -13,7 +13,7 @@ use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData};
 use pilotlight_nvmf_target::Limits;
 use pilotlight_nvmf_target::testing::{Bench, NQN};
 
-/// What a tracing subscriber gets to hear: the fields of every event, as text.
+/// A tracing subscriber that records the fields of every event as text.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<String>>>);
 
@@ -44,7 +44,7 @@ impl tracing::Subscriber for Events {
 }
 
 #[test]
-fn the_log_names_the_parameter_of_a_connect_that_is_refused_and_the_host() {
+fn the_log_names_the_host_and_the_parameter_of_a_refused_connect() {
     let events = Events::default();
     let lines = Arc::clone(&events.0);
     tracing::subscriber::with_default(events, || {

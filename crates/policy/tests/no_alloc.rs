@@ -6,10 +6,8 @@ mod machine;
 #[path = "support/random.rs"]
 mod random;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use machine::capabilities;
+use pilotlight_counting_alloc::{CountingAlloc, thread_calls};
 use pilotlight_plant::{
     Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Reading, Refusal, Sample, Start, ThreadCount,
     ThreadId, ThreadSample, Tick, Topology,
@@ -17,33 +15,8 @@ use pilotlight_plant::{
 use pilotlight_policy::build;
 use random::Random;
 
-/// Counts allocations.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn allocations() -> u64 {
-    ALLOCATIONS.with(Cell::get)
-}
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1)); // fails while a thread exits
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) };
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static ALLOCATOR: CountingAlloc = CountingAlloc;
 
 const THREADS: u16 = 40;
 
@@ -91,7 +64,7 @@ fn ticks(settings: &[(&str, &str)]) {
     let mut random = Random::new(5);
     let mut counts = Vec::with_capacity(THREADS.into());
     let (mut now_ns, mut moves) = (0, 0);
-    let before = allocations();
+    let before = thread_calls();
     for _ in 0..20_000 {
         let quiet_ns = if random.below(50) == 0 { 10_000 * random.below(400) } else { 0 };
         let elapsed_ns = 10_000 * if random.below(50) == 0 { 1 + random.below(100) } else { 1 };
@@ -109,7 +82,7 @@ fn ticks(settings: &[(&str, &str)]) {
         moves += out.len();
         out.iter().rev().for_each(|command| policy.on_refused(now_ns, command, Refusal::Unsupported));
     }
-    assert_eq!(allocations() - before, 0, "{settings:?}");
+    assert_eq!(thread_calls() - before, 0, "{settings:?}");
     assert!(moves > 100, "{settings:?}: {moves} commands");
 }
 
@@ -124,7 +97,7 @@ fn intervals(name: &str, settings: &[(&str, &str)]) {
     let (mut now_ns, mut commands, mut before) = (0, 0, 0);
     for interval in 0..20_000 {
         if interval == 1 {
-            before = allocations(); // the first interval allocates the buffers
+            before = thread_calls(); // the first interval allocates the buffers
         }
         now_ns += 10_000;
         cores.iter_mut().for_each(|core| core.busy_ns = 0);
@@ -150,6 +123,6 @@ fn intervals(name: &str, settings: &[(&str, &str)]) {
             }
         }
     }
-    assert_eq!(allocations() - before, 0, "{name}");
+    assert_eq!(thread_calls() - before, 0, "{name}");
     assert!(commands > 10, "{name}: {commands} commands");
 }

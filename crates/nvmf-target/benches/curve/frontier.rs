@@ -1,18 +1,17 @@
-//! Who is better than whom at a load, and what a mix of polling and interrupts would take.
+//! Comparison of policies at a load, and the CPU time of a mix of polling and interrupts.
 //!
-//! Beyond noise is: by more than half of the range of both in their rounds, and by more than a point of CPU or a microsecond. A policy is worse
-//! than another if that one is at least as good in both and better beyond noise in one.
+//! A difference exceeds the noise if it is more than the sum of both half ranges over the rounds, and more than 1 % of a CPU or 1 us. A
+//! policy is worse than another that is at least as good in both metrics, and better beyond the noise in one.
 
 use std::fs::OpenOptions;
-use std::io::Write as _;
 
-use super::{CONTENDERS, LOADS, Load, Point};
+use super::{LOADS, Load, POLICIES, Point};
 
-/// All contenders at one load.
+/// Results of all policies at one load.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) load: Load,
-    /// By contender.
+    /// By policy.
     pub(crate) rounds: Vec<Vec<Point>>,
 }
 
@@ -34,9 +33,9 @@ fn half_range(points: &[Point], of: Value) -> f64 {
 }
 
 impl Measured {
-    /// Medians of a contender; `None` if it could not run.
-    pub(crate) fn median(&self, contender: usize) -> Option<Point> {
-        let points = &self.rounds[contender];
+    /// Medians of a policy; `None` if it did not run.
+    pub(crate) fn median(&self, policy: usize) -> Option<Point> {
+        let points = &self.rounds[policy];
         let of = |of: Value| {
             let values = sorted(points, of);
             values[values.len() / 2]
@@ -54,7 +53,7 @@ impl Measured {
         (half_range(&self.rounds[one], of) + half_range(&self.rounds[other], of)).max(least)
     }
 
-    /// Whether `other` is at least as good in both, and better beyond noise in one.
+    /// Whether `other` is at least as good in both metrics, and better beyond the noise in one.
     fn is_worse(&self, one: usize, other: usize, values: [(Value, f64); 2]) -> bool {
         let (Some(mine), Some(others)) = (self.median(one), self.median(other)) else { return false };
         let gain = |(of, _): (Value, f64)| of(&mine) - of(&others);
@@ -62,14 +61,14 @@ impl Measured {
             && values.iter().any(|value| gain(*value) > self.noise(one, other, *value))
     }
 
-    /// Others than `pacer` that it is worse than.
+    /// Policies other than `pacer` that are better.
     fn betters(&self, one: usize, values: [(Value, f64); 2]) -> Vec<&'static str> {
-        let others = (0..CONTENDERS.len()).filter(|&other| CONTENDERS[other].tolerance_ppm.is_none());
-        others.filter(|&other| self.is_worse(one, other, values)).map(|other| CONTENDERS[other].label).collect()
+        let others = (0..POLICIES.len()).filter(|&other| POLICIES[other].tolerance_ppm.is_none());
+        others.filter(|&other| self.is_worse(one, other, values)).map(|other| POLICIES[other].label).collect()
     }
 
-    /// CPU in per cent of the mix of `static` and `interrupt` with the mean latency of this one; `None` where it is not between theirs, or these
-    /// do not differ beyond noise.
+    /// CPU percentage of the mix of `static` and `interrupt` with the same mean latency; `None` if it is not between theirs, or theirs do
+    /// not differ beyond the noise.
     fn mix(&self, one: usize) -> Option<f64> {
         let (polls, sleeps, mine) = (self.median(0)?, self.median(1)?, self.median(one)?);
         let range_us = sleeps.mean_us - polls.mean_us;
@@ -79,14 +78,14 @@ impl Measured {
     }
 
     pub(crate) fn print(&self) {
-        for (at, contender) in CONTENDERS.iter().enumerate() {
+        for (at, policy) in POLICIES.iter().enumerate() {
             let Some(p) = self.median(at) else { continue };
-            let label = contender.label;
+            let label = policy.label;
             if p.iops == 0.0 {
                 println!("| none | {label} | - | {:.2} | - | - | - | - | - | - |", p.cpu_percent);
                 continue;
             }
-            let is_pacer = contender.tolerance_ppm.is_some();
+            let is_pacer = policy.tolerance_ppm.is_some();
             let mix = self.mix(at).filter(|_| is_pacer).map_or_else(|| "-".to_owned(), |mix| format!("{mix:.1}"));
             let mut worse: Vec<String> = self.betters(at, [CPU, MEAN]).iter().map(|name| (*name).to_owned()).collect();
             worse.extend(self.betters(at, [CPU, P99]).iter().map(|name| format!("{name} (p99)")));
@@ -105,11 +104,11 @@ impl Measured {
     }
 }
 
-/// At how many loads `pacer` beats the mix, and is worse than another policy.
+/// Prints the loads at which `pacer` is better than the mix, or worse than another policy.
 pub(crate) fn summarize(all: &[Measured]) {
     let loads = || all.iter().filter(|measured| measured.load.rate > 0.0);
-    let pacers = || (0..CONTENDERS.len()).filter(|&at| CONTENDERS[at].tolerance_ppm.is_some());
-    let beats = |measured: &Measured, at: usize| {
+    let pacers = || (0..POLICIES.len()).filter(|&at| POLICIES[at].tolerance_ppm.is_some());
+    let is_better = |measured: &Measured, at: usize| {
         let noise = measured.noise(at, at, CPU) + measured.noise(0, 1, CPU) / 2.0;
         measured.median(at).zip(measured.mix(at)).is_some_and(|(mine, mix)| mine.cpu_percent < mix - noise)
     };
@@ -118,7 +117,7 @@ pub(crate) fn summarize(all: &[Measured]) {
             loads().filter(|measured| of(measured)).map(|measured| measured.load.label()).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
-    println!("pacer beats the mix at: {}", names(&|measured| pacers().any(|at| beats(measured, at))));
+    println!("pacer is better than the mix at: {}", names(&|measured| pacers().any(|at| is_better(measured, at))));
     println!(
         "pacer is worse than another in CPU and mean latency at: {}",
         names(&|measured| pacers().any(|at| !measured.betters(at, [CPU, MEAN]).is_empty()))
@@ -129,32 +128,29 @@ pub(crate) fn summarize(all: &[Measured]) {
     );
 }
 
-/// Keeps a point.
+/// A saved point: load, policy, IOPS, mean, p50 and p99 latency (us), CPU (%).
+type Row = (String, String, f64, f64, f64, f64, f64);
+
+/// Appends a point to the file.
 pub(crate) fn append(file: Option<&str>, load: Load, label: &str, p: &Point) {
     let Some(file) = file else { return };
-    let numbers = [p.iops, p.mean_us, p.p50_us, p.p99_us, p.cpu_percent].map(|number| number.to_string());
-    let opened = OpenOptions::new().create(true).append(true).open(file);
-    let written = opened.and_then(|mut file| writeln!(file, "{};{label};{}", load.label(), numbers.join(";")));
-    written.expect("what was measured can be written");
+    let file = OpenOptions::new().create(true).append(true).open(file).expect("the file opens");
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(file);
+    let row: Row = (load.label(), label.to_owned(), p.iops, p.mean_us, p.p50_us, p.p99_us, p.cpu_percent);
+    writer.serialize(row).and_then(|()| Ok(writer.flush()?)).expect("the point is saved");
 }
 
-/// All loads, with the points that [`append`] has kept.
+/// All loads, with the points saved by [`append`].
 pub(crate) fn read(file: Option<&str>) -> Vec<Measured> {
-    let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
-    let mut all = LOADS.map(|load| Measured { load, rounds: vec![Vec::new(); CONTENDERS.len()] }).to_vec();
-    for (load, at, point) in text.lines().filter_map(line) {
-        all[load].rounds[at].push(point);
+    let mut all = LOADS.map(|load| Measured { load, rounds: vec![Vec::new(); POLICIES.len()] }).to_vec();
+    let Some(reader) = file.and_then(|file| csv::ReaderBuilder::new().has_headers(false).from_path(file).ok()) else {
+        return all;
+    };
+    for row in reader.into_deserialize() {
+        let (load, label, iops, mean_us, p50_us, p99_us, cpu_percent): Row = row.expect("a saved point");
+        let load = all.iter_mut().find(|measured| measured.load.label() == load).expect("a known load");
+        let policy = POLICIES.iter().position(|policy| policy.label == label).expect("a known policy");
+        load.rounds[policy].push(Point { iops, mean_us, p50_us, p99_us, cpu_percent });
     }
     all
-}
-
-/// The load, the contender and the point of a line.
-fn line(line: &str) -> Option<(usize, usize, Point)> {
-    let mut fields = line.split(';');
-    let (load, label) = (fields.next()?, fields.next()?);
-    let load = LOADS.iter().position(|known| known.label() == load)?;
-    let at = CONTENDERS.iter().position(|contender| contender.label == label)?;
-    let numbers: Vec<f64> = fields.filter_map(|number| number.parse().ok()).collect();
-    let &[iops, mean_us, p50_us, p99_us, cpu_percent] = &numbers[..] else { return None };
-    Some((load, at, Point { iops, mean_us, p50_us, p99_us, cpu_percent }))
 }

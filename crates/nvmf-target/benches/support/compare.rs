@@ -1,8 +1,7 @@
-//! Two builds of a benchmark in alternated rounds: what a change does on a machine whose speed varies.
+//! Compares two builds of a benchmark in alternating rounds, which cancels changes of the machine's speed.
 //!
-//! Each round runs both programs once, one after the other, with `--target-only --rounds 1 --json`; which one begins
-//! alternates. Of each case come the medians of both, and of the ratios of the two runs of a round (this build over the
-//! other) the median, the lowest and the highest.
+//! Each round runs both programs once with `--target-only --rounds 1 --json`, in alternating order. The output has the medians of both,
+//! and the median, minimum and maximum of the ratios (this build over the other).
 //!
 //! ```text
 //! cargo bench -p pilotlight-nvmf-target --bench throughput --no-run       # in the other commit's worktree: prints the program's path
@@ -45,18 +44,18 @@ pub(crate) fn compare(options: &Options, other: &Path) {
     let this = std::env::current_exe().unwrap_or_else(|error| fail(&format!("this program has no path: {error}")));
     let mut cases: Vec<Case> = Vec::new();
     for round in 0..options.rounds {
-        let (ours, others) = if round % 2 == 0 {
-            let ours = run(&this, options);
-            (ours, run(other, options))
+        let (owns, others) = if round % 2 == 0 {
+            let owns = run(&this, options);
+            (owns, run(other, options))
         } else {
             let others = run(other, options);
             (run(&this, options), others)
         };
-        for our in ours {
-            let Some(at) = others.iter().position(|run| run.case == our.case) else {
-                fail(&format!("{} has no case {}", other.display(), our.case))
+        for own in owns {
+            let Some(at) = others.iter().position(|run| run.case == own.case) else {
+                fail(&format!("{} has no case {}", other.display(), own.case))
             };
-            let pair = (our, Run { case: others[at].case.clone(), ..others[at] });
+            let pair = (own, Run { case: others[at].case.clone(), ..others[at] });
             match cases.iter_mut().find(|case| case.name == pair.0.case) {
                 Some(case) => case.rounds.push(pair),
                 None => cases.push(Case { name: pair.0.case.clone(), rounds: vec![pair] }),
@@ -79,17 +78,17 @@ pub(crate) fn compare(options: &Options, other: &Path) {
 impl Case {
     fn row(&self) -> [f64; 9] {
         let column = |f: &dyn Fn(&(Run, Run)) -> f64| self.rounds.iter().map(f).collect::<Vec<f64>>();
-        let ratios = column(&|(our, other)| our.iops / other.iops);
+        let ratios = column(&|(own, other)| own.iops / other.iops);
         [
-            median(column(&|(our, _)| our.iops)),
+            median(column(&|(own, _)| own.iops)),
             median(column(&|(_, other)| other.iops)),
             median(ratios.iter().copied()),
             ratios.iter().copied().fold(f64::INFINITY, f64::min),
             ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            median(column(&|(our, _)| our.p99_us)),
+            median(column(&|(own, _)| own.p99_us)),
             median(column(&|(_, other)| other.p99_us)),
-            median(column(&|(our, other)| our.p50_us / other.p50_us)),
-            median(column(&|(our, other)| our.p99_us / other.p99_us)),
+            median(column(&|(own, other)| own.p50_us / other.p50_us)),
+            median(column(&|(own, other)| own.p99_us / other.p99_us)),
         ]
     }
 }

@@ -1,4 +1,4 @@
-//! What the benchmarks of a whole target share: options, a server, a load, medians, the output.
+//! Options, server, load, medians and output of benchmarks of a whole target.
 //!
 //! | option | meaning | default |
 //! |---|---|---|
@@ -6,12 +6,14 @@
 //! | `--rounds N` | rounds, of which medians are printed | 5 |
 //! | `--seconds S` | duration of each run | 1 |
 //! | `--backend SPEC` | the namespace's backend | each benchmark's own |
-//! | `--target-only` | nothing but the target under `static`; one server for all cases of a round | off |
+//! | `--target-only` | only the target under `static`; one server for all cases of a round | off |
 //! | `--json` | one JSON object per case and line | a table |
 //! | `--against PROGRAM` | the same benchmark, built from another commit, in alternated rounds (`compare.rs`) | - |
 #![allow(dead_code)] // each benchmark uses a part
 
 pub(crate) mod compare;
+#[path = "../../tests/support/servers.rs"]
+mod servers;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, Report, run};
-use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Limits, Server, ServerConfig};
 
 pub(crate) const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
 pub(crate) const SERVER_CPU: usize = 0;
@@ -37,7 +39,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The command line of this program, which ends with a message where that cannot be read. `backend` is the default.
+    /// Parses the command line, or ends the program with a message. `backend` is the default.
     pub(crate) fn from_args(backend: &str) -> Self {
         let mut this = Self {
             backend: backend.into(),
@@ -70,18 +72,18 @@ impl Options {
         (self.seconds * 1e9) as u64
     }
 
-    /// Those of `cases` that are to be run.
+    /// The selected cases.
     pub(crate) fn selected<'a, T>(&self, cases: &'a [T], name: impl Fn(&T) -> &str) -> Vec<&'a T> {
         let known: Vec<&str> = cases.iter().map(&name).collect();
         if let Some(unknown) = self.only.iter().find(|only| !known.contains(&only.as_str())) {
-            fail(&format!("no case is named {unknown}; there are {}", known.join(", ")));
+            fail(&format!("unknown case {unknown}: use one of {}", known.join(", ")));
         }
         cases.iter().filter(|case| self.only.is_empty() || self.only.iter().any(|only| only == name(case))).collect()
     }
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| fail(&format!("{text} is not a number that fits here")))
+    text.parse().unwrap_or_else(|_| fail(&format!("{text} is not a valid number")))
 }
 
 /// Ends the program.
@@ -90,7 +92,7 @@ pub(crate) fn fail(message: &str) -> ! {
     std::process::exit(2)
 }
 
-/// Whether there is one CPU for the target and one for the load; says so where there is not.
+/// Whether there is a CPU for the target and one for the load. Prints a message if not.
 pub(crate) fn has_two_cpus() -> bool {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if cpus < 2 {
@@ -99,25 +101,17 @@ pub(crate) fn has_two_cpus() -> bool {
     cpus >= 2
 }
 
-/// A target on [`SERVER_CPU`], which polls.
+/// A polling target on [`SERVER_CPU`].
 pub(crate) fn serve(backend: &str, io_threads: u32) -> Server {
     let backend = backend.parse().unwrap_or_else(|error| fail(&format!("{error}")));
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
+    let namespace = servers::namespace(1, backend);
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
     let config = ServerConfig {
-        listeners: vec![([127, 0, 0, 1], 0).into()],
-        subsystems: vec![subsystem],
         cores: vec![SERVER_CPU as u32],
         main_core: SERVER_CPU as u32,
         io_threads,
         limits: Limits::default(),
-        ..ServerConfig::default()
+        ..servers::config(vec![subsystem])
     };
     let server = Server::start(config).unwrap_or_else(|error| fail(&format!("the server does not start: {error}")));
     set_policy(&server, "static");
@@ -126,7 +120,7 @@ pub(crate) fn serve(backend: &str, io_threads: u32) -> Server {
 
 pub(crate) fn set_policy(server: &Server, name: &str) {
     let policy = pilotlight_policy::build(name, &[]).expect("a policy");
-    server.set_policy(policy).expect("it needs nothing that is not here");
+    server.set_policy(policy).expect("a supported policy");
 }
 
 pub(crate) fn stop(server: Server) {
@@ -143,7 +137,7 @@ pub(crate) fn drive(options: &ConnectOptions, spec: &LoadSpec) -> Report {
     run(options, &spec, &AtomicBool::new(false), &mut |_| {}).expect("the load runs to its end")
 }
 
-/// A server whose blocks hold data.
+/// A server with written blocks.
 pub(crate) fn serve_filled(backend: &str, io_threads: u32) -> Server {
     let server = serve(backend, io_threads);
     if !backend.starts_with("null") {
@@ -152,13 +146,13 @@ pub(crate) fn serve_filled(backend: &str, io_threads: u32) -> Server {
     server
 }
 
-/// Writes every block once: blocks that hold data cost more to read than blocks that never did.
+/// Writes every block once, as written blocks cost more to read than unwritten ones.
 fn fill(server: &Server) {
     let spec = LoadSpec { random: false, read_percent: 0, block_bytes: 131_072, depth: 16, ..LoadSpec::default() };
     drive(&options(server), &spec);
 }
 
-/// The middle value, of an even number the mean of the two; NaN of none.
+/// The median; NaN of no values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -166,7 +160,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     middle.iter().sum::<f64>() / middle.len() as f64
 }
 
-/// A column of the output: its key, and the digits behind the point.
+/// A column of the output: key and decimal digits.
 pub(crate) type Column = (&'static str, usize);
 
 /// The columns that describe a run of the target.
@@ -191,7 +185,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Prints the table's head; `title` stands above it.
+    /// Prints the title and the table's header.
     pub(crate) fn begin(json: bool, title: &str, columns: Vec<Column>) -> Self {
         if !json {
             println!("{title}\n");
@@ -202,7 +196,7 @@ impl Output {
         Self { columns, json }
     }
 
-    /// One case; NaN for a value that there is not.
+    /// Prints one case; NaN is a missing value.
     pub(crate) fn row(&self, case: &str, values: &[f64]) {
         assert_eq!(values.len(), self.columns.len());
         if self.json {

@@ -38,6 +38,7 @@ mod medium;
 mod open;
 mod queue;
 mod sync;
+mod work;
 
 use std::io;
 use std::ops::Range;
@@ -45,10 +46,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use channel::FileChannel;
-use medium::{Job, Medium};
+use medium::Medium;
 pub use open::FileError;
 use open::Limits;
 pub use queue::logical_block_size;
+use work::Job;
 
 use super::blocking::BlockingPool;
 use super::{Backend, Channel, Geometry};

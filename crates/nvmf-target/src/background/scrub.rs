@@ -11,21 +11,20 @@
 //! Dirty ranges precede the pass, so that their checksums become valid soon, unless the pass is behind its schedule.
 
 mod found;
+mod io;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use pilotlight_reactor::clock;
 
 use super::control::{Background, Class};
 use super::pace::{Pace, Round, Schedule, may_begin};
 use super::sums::format::Pass;
 use super::sums::ranges::Mark;
 use super::sums::tracker::{Reply, Tracker, Work};
-use super::sums::{BLOCK, BLOCKS, RANGE, Sums};
+use super::sums::{RANGE, Sums};
 use super::upkeep::Upkeep;
-use crate::backend::{Channel, Completion, Geometry, IoError, Op, Request, Submitted, Tag};
+use crate::backend::{Channel, Geometry, Tag};
 use crate::buffer::{Buffer, BufferPool};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -370,110 +369,6 @@ impl Scrubber {
             self.noted = position;
             let pass = Pass { began_s: progress.began_s.load(Relaxed), position };
             self.tracker().iter().for_each(|tracker| _ = tracker.submit(Work::Note(pass)));
-        }
-    }
-
-    // I/O.
-
-    /// Submits an I/O. Returns whether the drive was free and the channel accepted it.
-    fn submit(&mut self, cx: &mut Cx<'_>, request: Request, next: State, bytes: u64) -> bool {
-        let Some(drive) = self.upkeep.placed().map(|place| Arc::clone(&place.drive)).filter(|drive| drive.take())
-        else {
-            self.buffer = request.buffer.or(self.buffer.take());
-            return false;
-        };
-        let began_ns = cx.round.now_ns;
-        cx.shared.note_begin(began_ns);
-        match cx.channel.submit_scrub(request, began_ns) {
-            Submitted::Busy(request) => {
-                drive.release();
-                self.buffer = request.buffer.or(self.buffer.take());
-                return false;
-            }
-            submitted => {
-                let pace = if matches!(next, State::Punching(_)) { &mut self.trim } else { &mut self.scrub };
-                pace.begin(began_ns, bytes);
-                (self.state, self.io_ns) = (next, began_ns);
-                if let Submitted::Done(completion) = submitted {
-                    self.on_completion(completion, cx.shared, clock::now_ns());
-                }
-            }
-        }
-        true
-    }
-
-    fn read(&mut self, job: Job, cx: &mut Cx<'_>) -> bool {
-        let Some(buffer) = self.buffer.take() else { return false };
-        let bytes = self.bytes_of(job.range);
-        let blocks = (bytes / self.block_size) as u32;
-        let lba = job.range * (RANGE / self.block_size);
-        let request = Request { tag: cx.tag, op: Op::Read, lba, blocks, buffer: Some(buffer) };
-        self.submit(cx, request, State::Reading(job), bytes)
-    }
-
-    fn bytes_of(&self, range: u64) -> u64 {
-        (self.bytes - range * RANGE).min(RANGE)
-    }
-
-    fn flush(&mut self, cx: &mut Cx<'_>) -> bool {
-        self.work_ns = self.now_ns;
-        let request = Request { tag: cx.tag, op: Op::Flush, lba: 0, blocks: 0, buffer: None };
-        self.submit(cx, request, State::Flushing, 0)
-    }
-
-    fn punch(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Some(tracker) = self.upkeep.tracker().map(Arc::clone) else { return false };
-        let Ok(range) = tracker.freed.next(0, usize::MAX) else { return false };
-        tracker.freed.take(range);
-        if !tracker.ranges.begin_punch(range) {
-            return true; // written since
-        }
-        let bytes = self.bytes_of(range);
-        let (lba, blocks) = (range * BLOCKS as u64, (bytes / BLOCK) as u32);
-        let request = Request { tag: cx.tag, op: Op::Deallocate, lba, blocks, buffer: None };
-        let began = self.submit(cx, request, State::Punching(range), bytes);
-        if !began {
-            self.keep_freed(range);
-        }
-        began
-    }
-
-    /// Keeps a range that could not be punched now.
-    fn keep_freed(&self, range: u64) {
-        let Some(tracker) = self.upkeep.tracker() else { return };
-        tracker.ranges.cancel_punch(range);
-        tracker.freed.add(range);
-    }
-
-    /// Handles the completion of an I/O.
-    pub(super) fn on_completion(&mut self, completion: Completion, shared: &Background, now_ns: u64) {
-        if let Some(place) = self.upkeep.placed() {
-            place.drive.release();
-        }
-        shared.note_end(self.io_ns, now_ns);
-        let Completion { result, buffer, .. } = completion;
-        self.buffer = buffer.or(self.buffer.take());
-        let before_ns = clock::now_ns();
-        match std::mem::replace(&mut self.state, State::Idle) {
-            State::Reading(job) => {
-                self.on_read(job, result, shared);
-                let summing_ns = clock::now_ns().saturating_sub(before_ns);
-                self.end(now_ns.saturating_sub(self.work_ns) + summing_ns);
-            }
-            State::Flushing => self.commit(result),
-            State::Punching(range) => {
-                self.on_punched(range, result);
-                self.end(now_ns.saturating_sub(self.io_ns));
-            }
-            other => self.state = other,
-        }
-    }
-
-    fn on_punched(&self, range: u64, result: Result<(), IoError>) {
-        let Some(tracker) = self.upkeep.tracker() else { return };
-        tracker.ranges.end_punch(range);
-        if result.is_ok() {
-            self.upkeep.progress.trimmed_bytes.fetch_add(RANGE, Relaxed);
         }
     }
 }

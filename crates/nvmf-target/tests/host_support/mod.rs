@@ -1,8 +1,11 @@
-//! A target in this process for our own host, with a backend that can be told to store or return the wrong thing.
+//! A target in this process for our own host, with a backend that can store or return wrong data.
 #![allow(dead_code)] // each test file uses a part
 
+#[path = "../support/servers.rs"]
+mod servers;
+
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec
 use pilotlight_nvmf_target::backend::{
     Backend, BackendSpec, Channel, Completion, Geometry, MemoryBackend, MemoryBudget, Op, Request, Submitted,
 };
-use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 pub(crate) const NQN: &str = "nqn.2026-01.test:target";
@@ -43,20 +46,8 @@ pub(crate) fn target_with(
 ) -> Target {
     let backend = BackendSpec::Memory(blocks * u64::from(block_size));
     let namespace = NamespaceConfig { nsid: 1, backend, block_size, uuid: None, hosts: Vec::new() };
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![namespace],
-    };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: reactors,
-        limits,
-        ..ServerConfig::default()
-    };
+    let subsystem = servers::subsystem(NQN, vec![namespace]);
+    let config = ServerConfig { io_threads: reactors, limits, ..servers::config(vec![subsystem]) };
     let runtime = RuntimeOptions::new(vec![None; reactors as usize], Idle::Yield);
     let opener = Box::new(move |_: &NamespaceConfig| {
         let memory = MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited())).expect("memory");
@@ -67,8 +58,8 @@ pub(crate) fn target_with(
     Target { server, addr }
 }
 
-/// A target whose backend does what it should.
-pub(crate) fn honest() -> Target {
+/// A target with a backend in memory.
+pub(crate) fn memory_target() -> Target {
     target(1, 4096, 4096, |memory| memory)
 }
 
@@ -103,7 +94,7 @@ pub(crate) fn base() -> LoadSpec {
     LoadSpec { yield_when_idle: true, ..LoadSpec::default() }
 }
 
-/// Writes and reads in equal parts, everything checked.
+/// Writes and reads in equal parts, verified.
 pub(crate) fn verify_spec() -> LoadSpec {
     LoadSpec { read_percent: 50, verify: true, depth: 16, jobs: 2, ios: Some(2000), ..base() }
 }
@@ -111,15 +102,15 @@ pub(crate) fn verify_spec() -> LoadSpec {
 type OnRead = Box<dyn Fn(u64, &mut [u8]) + Send + Sync>;
 type OnWrite = Box<dyn Fn(u64, &mut [u8]) -> bool + Send + Sync>;
 
-/// Changes data on its way; arguments are the first block and the bytes. `on_write` says whether the write is stored at
-/// all; it is acknowledged in any case.
+/// Hooks that change data; arguments are the first block and the bytes. `on_write` returns whether the write is stored; it is
+/// always acknowledged.
 #[derive(Default)]
 pub(crate) struct Tamper {
     pub(crate) on_read: Option<OnRead>,
     pub(crate) on_write: Option<OnWrite>,
 }
 
-/// A backend that answers at once, tampered with.
+/// A backend that completes at once, with [`Tamper`].
 pub(crate) struct TamperBackend {
     pub(crate) inner: Arc<dyn Backend>,
     pub(crate) tamper: Arc<Tamper>,
@@ -155,7 +146,7 @@ impl Channel for TamperChannel {
             return Submitted::Done(request.complete(Ok(())));
         }
         let mut submitted = self.inner.submit(request, now_ns);
-        assert!(!matches!(submitted, Submitted::Pending), "only for backends that answer at once");
+        assert!(!matches!(submitted, Submitted::Pending), "only for backends that complete at once");
         if let (Op::Read, Some(on_read), Submitted::Done(Completion { buffer: Some(data), .. })) =
             (op, &self.tamper.on_read, &mut submitted)
         {
@@ -173,7 +164,7 @@ impl Channel for TamperChannel {
     }
 }
 
-/// Passes one connection on to `to`, flipping a bit of the byte number `at` that the target sends on it.
+/// Forwards one connection to `to`, and flips a bit of byte `at` that the target sends.
 pub(crate) fn flipping_proxy(to: SocketAddr, at: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("its address");
@@ -199,5 +190,5 @@ fn pump(mut from: TcpStream, mut to: TcpStream, at: usize) {
             break;
         }
     }
-    let _ = to.shutdown(std::net::Shutdown::Both); // it may be gone already
+    let _ = to.shutdown(std::net::Shutdown::Both); // it may be closed already
 }

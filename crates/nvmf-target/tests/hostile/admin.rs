@@ -1,4 +1,4 @@
-//! F5xx: admin commands: which there are, Identify, Get Log Page, Abort, Asynchronous Event Request.
+//! F5xx: admin commands: opcodes, Identify, Get Log Page, Abort, Asynchronous Event Request.
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::raw::RawPeer;
@@ -9,8 +9,8 @@ use pilotlight_nvme::command::opcode::io::READ;
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 
 use super::answer::{Answer, completed, read_completion};
+use super::fixture::{admin, enabled, enabled_of, host, with_cid};
 use super::rows;
-use super::stage::{admin, enabled, enabled_of, host, with_cid};
 
 fn identify(cns: u32, nsid: u32) -> Sqe {
     let sqe = Sqe::new(IDENTIFY, nsid).with_cdw(10, cns);
@@ -28,10 +28,10 @@ fn log(lid: u8, len: u32, offset: u64) -> Sqe {
     with_cid(Sqe { sgl: Sgl::transport(len), ..sqe }, 1)
 }
 
-/// The one answer to several commands on one admin queue.
+/// The common response to several commands on one admin queue.
 fn each(mut peer: RawPeer, commands: impl IntoIterator<Item = Sqe>) -> Answer {
     let answers: Vec<Answer> = commands.into_iter().map(|sqe| completed(&mut peer, with_cid(sqe, 1), &[])).collect();
-    assert!(answers.iter().all(|&answer| answer == answers[0]), "one row, one answer: {answers:?}");
+    assert!(answers.iter().all(|&answer| answer == answers[0]), "responses of one row differ: {answers:?}");
     answers[0]
 }
 
@@ -50,7 +50,7 @@ rows! {
         each(enabled(), opcodes.map(|opcode| Sqe::new(opcode, 0)))
     }
 
-    fn f503_what_a_discovery_controller_does_not_know() -> Answer {
+    fn f503_unknown_opcode_on_a_discovery_controller() -> Answer {
         each(discovery(), [ABORT, 0x01, READ | 0x80, 0xee].map(|opcode| Sqe::new(opcode, 0)))
     }
 
@@ -80,7 +80,7 @@ rows! {
     }
 
     fn f510_identify_nsid() -> Answer {
-        // what may be any namespace and is none answers zeroes; what can be none is refused
+        // an inactive NSID returns zeroes, an invalid one an error
         let descriptors = [0, 7, u32::MAX].map(|nsid| identify(0x03, nsid));
         let namespace = [0, 1025, u32::MAX].map(|nsid| identify(0x00, nsid));
         let list = [0xffff_fffe, 0xffff_ffff].map(|nsid| identify(0x02, nsid));
@@ -122,7 +122,7 @@ rows! {
     }
 
     fn f517_abort_of_nothing() -> Answer {
-        // itself, an unknown command, an unknown queue: bit 0 of the result says that nothing was stopped
+        // itself, an unknown command, an unknown queue: bit 0 of the result is set as no command was aborted
         each(enabled(), [1u32 << 16, 0x1234 << 16, 3, 0xffff_ffff].map(|cdw10| Sqe::new(ABORT, 0).with_cdw(10, cdw10)))
     }
 
@@ -133,7 +133,7 @@ rows! {
             peer.send(&pdu).expect("sent");
         }
         let answer = read_completion(&mut peer, 7);
-        assert_eq!(read_completion(&mut peer, 8).to_string(), "CQE 0h/00h", "stopped");
+        assert_eq!(read_completion(&mut peer, 8).to_string(), "CQE 0h/00h", "aborted");
         answer
     }
 

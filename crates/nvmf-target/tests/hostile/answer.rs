@@ -1,4 +1,4 @@
-//! What came back, in the words of the table; checked byte for byte on the way.
+//! Responses of the target in the wording of the table. All bytes are checked.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -9,20 +9,20 @@ use pilotlight_nvme::pdu::{CapsuleResp, Flags, PduType, TermReq};
 use pilotlight_nvme::{Sqe, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What the target did.
+/// A response of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// A C2HTermReq with this status and information, and then the end of the connection.
     Terminated(u16, u32),
     /// A C2HTermReq for a wrong header digest: it names the digest that was received.
     HeaderDigest,
-    /// A completion; the connection goes on.
+    /// A completion; the connection remains open.
     Completed(Status, u64),
-    /// The connection was closed without a word.
+    /// The connection was closed without a PDU.
     Closed,
-    /// What the peer did is passed over, and it is served as if it had not done it.
+    /// The violation is ignored and the peer is served.
     Served,
-    /// Nothing is answered, and nothing needs to be.
+    /// No response is required, and none is sent.
     Nothing,
     /// The controller reports a fatal status (CSTS.CFS).
     FatalStatus,
@@ -52,41 +52,41 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Sends `pdu`, which ought to end the connection, and checks the whole of what comes back.
+/// Sends `pdu`, which must end the connection, and checks the response.
 pub(crate) fn terminated(peer: &mut RawPeer, pdu: &[u8]) -> Answer {
     peer.send(pdu).expect("the target takes the PDU");
     let answer = read_termination(peer, pdu);
-    assert_eq!(peer.read_pdu().expect("an end"), Reply::Closed, "nothing follows a C2HTermReq but the end");
+    assert_eq!(peer.read_pdu().expect("an end"), Reply::Closed, "the connection is closed after C2HTermReq");
     answer
 }
 
-/// Reads a C2HTermReq: the fixed part, and the header that offended, as far as its HLEN says and it was there.
-pub(crate) fn read_termination(peer: &mut RawPeer, offending: &[u8]) -> Answer {
+/// Reads a C2HTermReq: the fixed part, and the received part of the invalid header, at most HLEN bytes.
+pub(crate) fn read_termination(peer: &mut RawPeer, invalid: &[u8]) -> Answer {
     let reply = peer.read_pdu().expect("an answer");
-    let Reply::Pdu(pdu) = &reply else { panic!("no C2HTermReq but {reply:?}") };
-    let (term, quoted) = TermReq::read_from_prefix(pdu).expect("a whole header");
+    let Reply::Pdu(pdu) = &reply else { panic!("expected C2HTermReq, got {reply:?}") };
+    let (term, quoted) = TermReq::read_from_prefix(pdu).expect("a complete header");
     assert_eq!(term.ch.pdu_type, PduType::C2HTermReq as u8, "{reply:?}");
     assert_eq!((term.ch.hlen, term.ch.pdo, term.ch.flags()), (24, 0, Flags::empty()), "no digest, no data offset");
     assert_eq!(term.ch.plen.get() as usize, pdu.len());
     assert_eq!(term.reserved, [0; 10]);
-    let len = usize::from(offending[2]).min(offending.len()).min(TermReq::MAX_DATA);
-    assert_eq!(quoted, &offending[..len], "the header that offended is quoted");
+    let len = usize::from(invalid[2]).min(invalid.len()).min(TermReq::MAX_DATA);
+    assert_eq!(quoted, &invalid[..len], "the invalid header is included");
     Answer::Terminated(term.fes.get(), term.fei.get())
 }
 
-/// Sends `pdu` and waits for the target to close the connection without a word.
+/// Sends `pdu` and waits until the target closes the connection without a PDU.
 pub(crate) fn closed(peer: &mut RawPeer, pdu: &[u8]) -> Answer {
     peer.send(pdu).expect("the target takes the bytes");
     ends(peer)
 }
 
-/// Waits for the target to close the connection without a word.
+/// Waits until the target closes the connection without a PDU.
 pub(crate) fn ends(peer: &mut RawPeer) -> Answer {
     assert_eq!(peer.read_pdu().expect("an end"), Reply::Closed);
     Answer::Closed
 }
 
-/// Sends the first part of a PDU, hangs up, and waits for the target to do the same.
+/// Sends the first part of a PDU, closes the connection, and waits until the target closes it.
 pub(crate) fn cut_off(peer: &mut RawPeer, pdu: &[u8]) -> Answer {
     peer.send(pdu).expect("the target takes the bytes");
     match peer.stream().shutdown(std::net::Shutdown::Write) {
@@ -102,10 +102,10 @@ pub(crate) fn completed(peer: &mut RawPeer, sqe: Sqe, data: &[u8]) -> Answer {
     read_completion(peer, sqe.cid.get())
 }
 
-/// Reads a response capsule, the one for command `cid`, and checks all of its bytes. SQ flow control has to be off.
+/// Reads the response capsule of command `cid` and checks all bytes. SQ flow control must be off.
 pub(crate) fn read_completion(peer: &mut RawPeer, cid: u16) -> Answer {
     let reply = peer.read_pdu().expect("an answer");
-    let Some(cqe) = reply.completion() else { panic!("no response capsule but {reply:?}") };
+    let Some(cqe) = reply.completion() else { panic!("expected a response capsule, got {reply:?}") };
     let expected = Cqe::new(cid, cqe.status(), cqe.result.get());
     let mut bytes = CapsuleResp::new(expected, peer.digests).as_bytes().to_vec();
     if peer.digests.header {

@@ -8,13 +8,12 @@ use pilotlight_nvme::command::opcode::io::WRITE;
 use pilotlight_nvme::pdu::{CapsuleCmd, Digests};
 
 use super::answer::{Answer, cut_off, read_completion, terminated};
-use super::rows;
-use super::stage::{
+use super::fixture::{
     BOTH, DATA, HEADER, Io, NONE, assert_unwritten, blocks, content, enabled, io, io_with, read, write_in_capsule,
 };
+use super::rows;
 
-/// A write with its data in the capsule, one byte of it changed, on a queue with `digests`; what came back, having made
-/// sure that no block has changed.
+/// Response to a write with in-capsule data and one changed byte, on a queue with `digests`. No block may change.
 fn altered(digests: Digests, at: usize, change: impl Fn(u8) -> u8) -> Answer {
     let lba = blocks();
     let mut io = io_with(digests, 1, 8);
@@ -29,7 +28,7 @@ fn altered(digests: Digests, at: usize, change: impl Fn(u8) -> u8) -> Answer {
     answer
 }
 
-/// Answers of a capsule without data whose byte `at` is `value`.
+/// Response to a capsule without data whose byte `at` is `value`.
 fn with_byte(peer: &mut RawPeer, at: usize, value: u8) -> Answer {
     let mut pdu = peer.capsule(Sqe::new(KEEP_ALIVE, 0), &[]);
     pdu[at] = value;
@@ -63,7 +62,7 @@ rows! {
     fn f204_plen_over_the_in_capsule_limit() -> Answer {
         let mut io = io();
         let mut pdu = io.peer.capsule(write_of(0, 16_384), &[0; 16_384]);
-        pdu.truncate(1000); // nobody waits for the rest
+        pdu.truncate(1000); // the target does not wait for the rest
         terminated(&mut io.peer, &pdu)
     }
 
@@ -98,7 +97,7 @@ rows! {
         altered(NONE, 3, |pdo| pdo + 1)
     }
 
-    fn f210_header_digest_flag_unasked_for() -> Answer {
+    fn f210_header_digest_flag_not_negotiated() -> Answer {
         assert_eq!(with_byte(&mut enabled(), 1, 1), altered(NONE, 1, |flags| flags | 1));
         altered(DATA, 1, |flags| flags | 1)
     }
@@ -107,7 +106,7 @@ rows! {
         altered(BOTH, 1, |flags| flags & !1)
     }
 
-    fn f212_data_digest_flag_unasked_for() -> Answer {
+    fn f212_data_digest_flag_not_negotiated() -> Answer {
         altered(NONE, 1, |flags| flags | 2)
     }
 
@@ -124,7 +123,7 @@ rows! {
         assert_eq!(read_completion(&mut io.peer, 1).to_string(), "CQE 0h/00h");
         assert!(content(lba, 1).iter().all(|&byte| byte == 0x77));
         let mut pdu = io.peer.capsule(Sqe::new(0, 1), &[]);
-        pdu[1] |= 2; // a data digest flag where there is no data
+        pdu[1] |= 2; // a data digest flag without data
         pdu[3] = 0xff;
         io.peer.send(&pdu).expect("sent");
         assert_eq!(read_completion(&mut io.peer, 0).to_string(), "CQE 0h/00h");

@@ -1,4 +1,4 @@
-//! F4xx: Connect, Disconnect, properties: whatever a host may ask for before and beside its commands.
+//! F4xx: Connect, Disconnect, properties.
 
 use pilotlight_host::raw::RawPeer;
 use pilotlight_host::{ConnectOptions, Controller};
@@ -11,13 +11,13 @@ use pilotlight_nvme::fabrics::{
 use zerocopy::IntoBytes;
 
 use super::answer::{Answer, completed, read_completion, terminated};
-use super::rows;
-use super::stage::{
+use super::fixture::{
     ADMIN_DEPTH, BOTH, CLOSED, FRIEND, IO_QUEUES, Io, NONE, QUEUE_DEPTH, admin, admin_of, assert_unwritten, blocks,
     connect_cmd, connect_data, enabled, enabled_of, host, io, io_with, r2t, shaken, with_cid, write,
 };
+use super::rows;
 
-/// The answer to a Connect; the connection has to stay good for another one.
+/// Response to a Connect. The connection must accept another one.
 fn refused(peer: &mut RawPeer, cmd: &ConnectCmd, data: &ConnectData) -> Answer {
     let answer = completed(peer, with_cid(cmd.encode(), 9), data.as_bytes());
     let again = peer.connect_queue(&connect_cmd(0, 32), &connect_data(&host(), CNTLID_DYNAMIC)).expect("an answer");
@@ -25,21 +25,21 @@ fn refused(peer: &mut RawPeer, cmd: &ConnectCmd, data: &ConnectData) -> Answer {
     answer
 }
 
-/// The answer to a Connect of an admin queue with a changed command.
+/// Response to a Connect of an admin queue with a changed command.
 fn admin_cmd(change: impl FnOnce(&mut ConnectCmd)) -> Answer {
     let mut cmd = connect_cmd(0, 32);
     change(&mut cmd);
     refused(&mut shaken(NONE, 1), &cmd, &connect_data(&host(), CNTLID_DYNAMIC))
 }
 
-/// The answer to a Connect of an admin queue with changed data.
+/// Response to a Connect of an admin queue with changed data.
 fn admin_data(change: impl FnOnce(&mut ConnectData)) -> Answer {
     let mut data = connect_data(&host(), CNTLID_DYNAMIC);
     change(&mut data);
     refused(&mut shaken(NONE, 1), &connect_cmd(0, 32), &data)
 }
 
-/// The answer to a Connect of an I/O queue that belongs to a controller of `io.host`.
+/// Response to a Connect of an I/O queue of a controller of `io.host`.
 fn io_queue(io: &Io, cmd: &ConnectCmd, change: impl FnOnce(&mut ConnectData)) -> Answer {
     let mut data = connect_data(&io.host, io.controller.cntlid());
     change(&mut data);
@@ -47,7 +47,7 @@ fn io_queue(io: &Io, cmd: &ConnectCmd, change: impl FnOnce(&mut ConnectData)) ->
 }
 
 fn same<const N: usize>(answers: [Answer; N]) -> Answer {
-    assert!(answers.iter().all(|&answer| answer == answers[0]), "one row, one answer: {answers:?}");
+    assert!(answers.iter().all(|&answer| answer == answers[0]), "responses of one row differ: {answers:?}");
     answers[0]
 }
 
@@ -127,8 +127,8 @@ rows! {
         same([
             admin_data(|data| data.subnqn = pilotlight_nvme::fabrics::nqn_field("nqn.2026-01.test:nobody")),
             admin_data(|data| data.subnqn = [0; 256]),
-            admin_data(|data| data.subnqn = [b'n'; 256]), // no end
-            admin_data(|data| data.subnqn[3] = 0xff), // no UTF-8
+            admin_data(|data| data.subnqn = [b'n'; 256]), // not terminated
+            admin_data(|data| data.subnqn[3] = 0xff), // not UTF-8
         ])
     }
 
@@ -156,17 +156,17 @@ rows! {
         same([0, 0xfff0, 0xffff].map(|cntlid| io_queue(&io, &connect_cmd(2, 8), |data| data.cntlid = cntlid.into())))
     }
 
-    fn f412_connect_io_to_a_controller_that_is_gone() -> Answer {
+    fn f412_connect_io_to_a_removed_controller() -> Answer {
         let io = io();
         let cntlid = {
             let (gone, cntlid) = admin_of(&host(), NONE);
             drop(gone);
             cntlid
         };
-        // until the target has noticed, the controller is another host's
+        // until the target detects the end, the controller belongs to another host
         let answer = io_queue(&io, &connect_cmd(2, 8), |data| data.cntlid = cntlid.into());
         assert!(matches!(answer, Answer::Completed(..)));
-        let until = std::time::Instant::now() + super::stage::PATIENCE;
+        let until = std::time::Instant::now() + super::fixture::TIMEOUT;
         loop {
             let answer = io_queue(&io, &connect_cmd(2, 8), |data| data.cntlid = cntlid.into());
             if answer.to_string().ends_with("10010h") || std::time::Instant::now() > until {
@@ -182,7 +182,7 @@ rows! {
 
     fn f414_connect_io_hostnqn_of_another() -> Answer {
         let io = io();
-        io_queue(&io, &connect_cmd(2, 8), |data| data.hostnqn = pilotlight_nvme::fabrics::nqn_field("nqn.2026-01.test:thief"))
+        io_queue(&io, &connect_cmd(2, 8), |data| data.hostnqn = pilotlight_nvme::fabrics::nqn_field("nqn.2026-01.test:other_host"))
     }
 
     fn f415_connect_io_hostid_of_another() -> Answer {
@@ -231,8 +231,8 @@ rows! {
         ])
     }
 
-    fn f422_too_much_sent_behind_an_unanswered_connect() -> Answer {
-        // It is the I/O queue's Connect that takes its time; what follows it in the same segment waits with it.
+    fn f422_too_many_commands_behind_a_pending_connect() -> Answer {
+        // The Connect of an I/O queue is asynchronous; commands behind it in the same segment wait.
         let io = io();
         let mut peer = shaken(NONE, 1);
         let data = connect_data(&io.host, io.controller.cntlid());
@@ -242,23 +242,23 @@ rows! {
         peer.send(&pdus).expect("sent");
         let answer = super::answer::read_termination(&mut peer, &behind);
         super::answer::ends(&mut peer);
-        // the queue that had been granted is given back
-        let until = std::time::Instant::now() + super::stage::PATIENCE;
+        // the queue ID is free again
+        let until = std::time::Instant::now() + super::fixture::TIMEOUT;
         while !shaken(NONE, 1).connect_queue(&connect_cmd(2, 8), &data).expect("an answer").status().is_success() {
-            assert!(std::time::Instant::now() < until, "queue 2 stays taken");
+            assert!(std::time::Instant::now() < until, "queue 2 remains in use");
         }
         answer
     }
 
-    fn f423_answers_pile_up_before_connect() -> Answer {
+    fn f423_too_many_unsent_responses_before_connect() -> Answer {
         const COMMANDS: usize = 20_000;
         let mut peer = shaken(NONE, 1);
         let pdu = peer.capsule(Sqe::new(KEEP_ALIVE, 0), &[]);
         let many: Vec<u8> = std::iter::repeat_n(&pdu[..], COMMANDS).flatten().copied().collect();
-        let _ = peer.send(&many); // the target may hang up before it has it all
+        let _ = peer.send(&many); // the target may close the connection before it has received everything
         let (pdus, end) = peer.read_to_end().expect("an end");
         assert_eq!(end, pilotlight_host::raw::Reply::Closed, "after {} answers", pdus.len());
-        assert!(pdus.len() < COMMANDS, "every one was answered");
+        assert!(pdus.len() < COMMANDS, "every command got a response");
         let last = pdus.last().expect("answers").clone();
         let (fes, fei) = pilotlight_host::raw::Reply::Pdu(last).termination().expect("a termination at the end");
         Answer::Terminated(fes, fei)
@@ -292,7 +292,7 @@ rows! {
         ])
     }
 
-    fn f428_property_get_of_none() -> Answer {
+    fn f428_property_get_of_an_unknown_property() -> Answer {
         let mut peer = admin();
         same([(property::NSSR, false), (0x04, false), (0x15, false), (0x1000, false), (0xffff_fffc, true)]
             .map(|(offset, wide)| completed(&mut peer, with_cid(PropertyCmd::get(offset, wide), 1), &[])))
@@ -308,7 +308,7 @@ rows! {
         ])
     }
 
-    fn f430_property_set_of_what_cannot_be_set() -> Answer {
+    fn f430_property_set_of_a_read_only_property() -> Answer {
         let mut peer = admin();
         let wide = PropertyCmd::set(property::CC, 1).with_cdw(10, 1);
         same([
@@ -319,7 +319,7 @@ rows! {
         ])
     }
 
-    fn f431_enabled_with_what_is_not_supported() -> Answer {
+    fn f431_enabled_with_unsupported_settings() -> Answer {
         let sizes = cc::IOSQES_IOCQES;
         // another command set, page size, arbitration; other entry sizes
         for value in [sizes | 6 << 4, sizes | 1 << 7, sizes | 1 << 11, 7 << 16 | 4 << 20, 6 << 16 | 5 << 20] {
@@ -344,7 +344,7 @@ rows! {
         super::answer::ends(&mut io.peer)
     }
 
-    fn f434_io_queue_whose_admin_queue_is_lost() -> Answer {
+    fn f434_io_queue_after_loss_of_its_admin_queue() -> Answer {
         let Io { mut peer, controller, .. } = io_with(NONE, 1, 8);
         let lba = blocks();
         r2t(&mut peer, write(1, lba, 1));
@@ -374,11 +374,11 @@ rows! {
         let mut peer = shaken(NONE, 1);
         let data = connect_data(&first, controller.cntlid());
         assert!(peer.connect_queue(&connect_cmd(1, 8), &data).expect("an answer").status().is_success());
-        let thief = connect_data(&second, controller.cntlid());
-        assert!(!shaken(NONE, 1).connect_queue(&connect_cmd(2, 8), &thief).expect("an answer").status().is_success());
+        let other_host = connect_data(&second, controller.cntlid());
+        assert!(!shaken(NONE, 1).connect_queue(&connect_cmd(2, 8), &other_host).expect("an answer").status().is_success());
         let known = pilotlight_host::discover(&unnamed()).expect("the discovery service");
         assert!(known.iter().any(|entry| entry.subnqn == first.subnqn));
-        assert!(!known.iter().any(|entry| entry.subnqn == CLOSED), "what is for hosts on a list is not shown");
+        assert!(!known.iter().any(|entry| entry.subnqn == CLOSED), "restricted subsystems are not listed");
         Answer::Served
     }
 
@@ -388,7 +388,7 @@ rows! {
     }
 
     fn f436_discovery_host_of_an_io_subsystem() -> Answer {
-        // the same host may use both; what it does in one is nothing to the other
+        // the same host may use both, independently
         let host = host();
         let _io = enabled_of(&host);
         let discovery = ConnectOptions { subnqn: DISCOVERY_NQN.to_owned(), ..host };

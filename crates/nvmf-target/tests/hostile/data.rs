@@ -1,4 +1,4 @@
-//! F3xx: data that R2Ts have asked for, or have not.
+//! F3xx: H2CData PDUs, requested by an R2T or not.
 
 use pilotlight_host::raw::{RawPeer, framed};
 use pilotlight_nvme::command::opcode::admin::ABORT;
@@ -7,30 +7,30 @@ use pilotlight_nvme::{Sqe, digest};
 use zerocopy::IntoBytes;
 
 use super::answer::{Answer, cut_off, read_completion, terminated};
-use super::rows;
-use super::stage::{
+use super::fixture::{
     BOTH, DATA, Io, NONE, assert_unwritten, blocks, content, enabled, io_with, r2t, read_r2t, shaken, write,
 };
+use super::rows;
 
 const CID: u16 = 0x1234;
 
-/// A host in the middle of a write of 16 KiB, and the R2T that it has to answer.
-struct Asked {
+/// A host with a write of 16 KiB and its outstanding R2T.
+struct OutstandingWrite {
     io: Io,
     lba: u64,
     r2t: R2T,
 }
 
-fn asked(digests: Digests) -> Asked {
+fn outstanding(digests: Digests) -> OutstandingWrite {
     let mut io = io_with(digests, 1, 8);
     let lba = blocks();
     let r2t = r2t(&mut io.peer, write(CID, lba, 4));
     assert_eq!((r2t.cccid.get(), r2t.r2to.get(), r2t.r2tl.get()), (CID, 0, 16_384));
-    Asked { io, lba, r2t }
+    OutstandingWrite { io, lba, r2t }
 }
 
-impl Asked {
-    /// A data PDU of `len` bytes at `offset`, all [`Asked::fill`], the last one if `last`.
+impl OutstandingWrite {
+    /// A data PDU of `len` bytes at `offset`, all [`OutstandingWrite::fill`], the last one if `last`.
     fn data(&self, offset: u32, len: u32, last: bool) -> Vec<u8> {
         self.data_for(CID, self.r2t.ttag.get(), offset, len, last)
     }
@@ -48,15 +48,15 @@ impl Asked {
         &mut self.io.peer
     }
 
-    /// Sends `pdu`, which ought to end the connection; no block may have changed.
+    /// Sends `pdu`, which must end the connection. No block may change.
     fn ends_with(mut self, pdu: &[u8]) -> Answer {
         let answer = terminated(&mut self.io.peer, pdu);
         assert_unwritten(self.lba, 4);
         answer
     }
 
-    /// Answers the R2T as it should be.
-    fn go_on(&mut self) {
+    /// Sends the requested data and completes the write.
+    fn complete(&mut self) {
         let pdu = self.data(0, 16_384, true);
         self.peer().send(&pdu).expect("sent");
         assert_eq!(read_completion(self.peer(), CID).to_string(), "CQE 0h/00h");
@@ -64,99 +64,99 @@ impl Asked {
     }
 }
 
-/// The answer to a whole and right data PDU with one byte changed.
+/// Response to a valid data PDU with one changed byte.
 fn altered(digests: Digests, at: usize, value: u8) -> Answer {
-    let asked = asked(digests);
-    let mut pdu = asked.data(0, 16_384, true);
+    let op = outstanding(digests);
+    let mut pdu = op.data(0, 16_384, true);
     pdu[at] = value;
     if digests.header {
         let sum = digest::digest(&pdu[..24]);
         pdu[24..28].copy_from_slice(&sum);
     }
-    asked.ends_with(&pdu)
+    op.ends_with(&pdu)
 }
 
 fn same<const N: usize>(answers: [Answer; N]) -> Answer {
-    assert!(answers.iter().all(|&answer| answer == answers[0]), "one row, one answer: {answers:?}");
+    assert!(answers.iter().all(|&answer| answer == answers[0]), "responses of one row differ: {answers:?}");
     answers[0]
 }
 
 rows! {
     fn f301_data_before_connect() -> Answer {
-        let asked = asked(NONE);
-        terminated(&mut shaken(NONE, 1), &asked.data(0, 16_384, true))
+        let op = outstanding(NONE);
+        terminated(&mut shaken(NONE, 1), &op.data(0, 16_384, true))
     }
 
     fn f302_data_without_r2t() -> Answer {
-        let asked = asked(NONE);
-        let pdu = asked.data(0, 16_384, true);
+        let op = outstanding(NONE);
+        let pdu = op.data(0, 16_384, true);
         same([terminated(&mut enabled(), &pdu), terminated(&mut io_with(NONE, 1, 8).peer, &pdu)])
     }
 
-    fn f303_ttag_never_given() -> Answer {
+    fn f303_ttag_unknown() -> Answer {
         same([1, 2, 4, 0x10, 0x8000].map(|flip| {
-            let asked = asked(NONE);
-            let ttag = asked.r2t.ttag.get() ^ flip;
-            let pdu = asked.data_for(CID, ttag, 0, 16_384, true);
-            asked.ends_with(&pdu)
+            let op = outstanding(NONE);
+            let ttag = op.r2t.ttag.get() ^ flip;
+            let pdu = op.data_for(CID, ttag, 0, 16_384, true);
+            op.ends_with(&pdu)
         }))
     }
 
-    fn f304_ttag_used_up() -> Answer {
-        let mut asked = asked(NONE);
-        asked.go_on();
-        let pdu = asked.data(0, 16_384, true);
-        terminated(asked.peer(), &pdu)
+    fn f304_ttag_of_a_completed_transfer() -> Answer {
+        let mut op = outstanding(NONE);
+        op.complete();
+        let pdu = op.data(0, 16_384, true);
+        terminated(op.peer(), &pdu)
     }
 
     fn f305_cccid_of_another_command() -> Answer {
-        let mut asked = asked(NONE);
-        let command = write(7, asked.lba + 8, 4);
-        let other = r2t(asked.peer(), command);
-        assert_ne!(other.ttag, asked.r2t.ttag);
-        let pdu = asked.data_for(7, asked.r2t.ttag.get(), 0, 16_384, true);
-        asked.ends_with(&pdu)
+        let mut op = outstanding(NONE);
+        let command = write(7, op.lba + 8, 4);
+        let other = r2t(op.peer(), command);
+        assert_ne!(other.ttag, op.r2t.ttag);
+        let pdu = op.data_for(7, op.r2t.ttag.get(), 0, 16_384, true);
+        op.ends_with(&pdu)
     }
 
     fn f306_datao_unaligned() -> Answer {
-        let asked = asked(NONE);
-        let pdu = asked.data(2, 16_380, false);
-        asked.ends_with(&pdu)
+        let op = outstanding(NONE);
+        let pdu = op.data(2, 16_380, false);
+        op.ends_with(&pdu)
     }
 
     fn f307_datal_unaligned() -> Answer {
-        let asked = asked(NONE);
-        let pdu = asked.data(0, 4095, false);
-        asked.ends_with(&pdu)
+        let op = outstanding(NONE);
+        let pdu = op.data(0, 4095, false);
+        op.ends_with(&pdu)
     }
 
     fn f308_datal_zero() -> Answer {
-        let asked = asked(NONE);
-        let pdu = asked.data(0, 0, false);
-        asked.ends_with(&pdu)
+        let op = outstanding(NONE);
+        let pdu = op.data(0, 0, false);
+        op.ends_with(&pdu)
     }
 
     fn f309_datal_and_plen_disagree() -> Answer {
         same([altered(NONE, 17, 0x3f), altered(NONE, 19, 0xff), altered(DATA, 16, 4)])
     }
 
-    fn f310_datao_beyond_what_was_asked_for() -> Answer {
+    fn f310_datao_beyond_the_r2t() -> Answer {
         same([16_384, 0xffff_fffc].map(|offset| {
-            let asked = asked(NONE);
-            let pdu = asked.data(offset, 4096, true);
-            asked.ends_with(&pdu)
+            let op = outstanding(NONE);
+            let pdu = op.data(offset, 4096, true);
+            op.ends_with(&pdu)
         }))
     }
 
-    fn f311_datal_beyond_what_was_asked_for() -> Answer {
+    fn f311_datal_beyond_the_r2t() -> Answer {
         same([(0, 16_388), (12_288, 8192), (0, 65_536)].map(|(offset, len)| {
-            let mut asked = asked(NONE);
+            let mut op = outstanding(NONE);
             if offset > 0 {
-                let begin = asked.data(0, offset, false);
-                asked.peer().send(&begin).expect("sent");
+                let begin = op.data(0, offset, false);
+                op.peer().send(&begin).expect("sent");
             }
-            let pdu = asked.data(offset, len, true);
-            asked.ends_with(&pdu)
+            let pdu = op.data(offset, len, true);
+            op.ends_with(&pdu)
         }))
     }
 
@@ -167,49 +167,49 @@ rows! {
         let second = read_r2t(&mut io.peer);
         assert_eq!((first.r2tl.get(), second.r2to.get()), (4096, 4096));
         let _others = [read_r2t(&mut io.peer), read_r2t(&mut io.peer)];
-        let asked = Asked { io, lba, r2t: first };
-        let pdu = asked.data(4096, 4096, true);
-        asked.ends_with(&pdu)
+        let op = OutstandingWrite { io, lba, r2t: first };
+        let pdu = op.data(4096, 4096, true);
+        op.ends_with(&pdu)
     }
 
     fn f313_data_left_out() -> Answer {
-        let asked = asked(NONE);
-        let pdu = asked.data(4096, 12_288, true);
-        asked.ends_with(&pdu)
+        let op = outstanding(NONE);
+        let pdu = op.data(4096, 12_288, true);
+        op.ends_with(&pdu)
     }
 
     fn f314_data_repeated() -> Answer {
-        let mut asked = asked(NONE);
-        let pdu = asked.data(0, 4096, false);
-        asked.peer().send(&pdu).expect("sent");
-        asked.ends_with(&pdu)
+        let mut op = outstanding(NONE);
+        let pdu = op.data(0, 4096, false);
+        op.peer().send(&pdu).expect("sent");
+        op.ends_with(&pdu)
     }
 
     fn f315_last_missing() -> Answer {
-        let asked = asked(NONE);
-        let pdu = asked.data(0, 16_384, false);
-        asked.ends_with(&pdu)
+        let op = outstanding(NONE);
+        let pdu = op.data(0, 16_384, false);
+        op.ends_with(&pdu)
     }
 
     fn f316_last_too_early() -> Answer {
-        let asked = asked(NONE);
-        let pdu = asked.data(0, 4096, true);
-        asked.ends_with(&pdu)
+        let op = outstanding(NONE);
+        let pdu = op.data(0, 4096, true);
+        op.ends_with(&pdu)
     }
 
     fn f317_plen_over_maxh2cdata() -> Answer {
-        let asked = asked(NONE);
-        let mut pdu = asked.data(0, 131_072 + 8, true);
+        let op = outstanding(NONE);
+        let mut pdu = op.data(0, 131_072 + 8, true);
         pdu.truncate(1000);
-        asked.ends_with(&pdu)
+        op.ends_with(&pdu)
     }
 
     fn f318_plen_below_the_header() -> Answer {
         same([altered(NONE, 5, 0), {
-            let asked = asked(NONE);
-            let mut pdu = asked.data(0, 4, false);
+            let op = outstanding(NONE);
+            let mut pdu = op.data(0, 4, false);
             pdu[4] = 20;
-            asked.ends_with(&pdu)
+            op.ends_with(&pdu)
         }])
     }
 
@@ -231,78 +231,78 @@ rows! {
 
     fn f323_header_digest_wrong() -> Answer {
         for at in [8, 12, 24, 27] {
-            let asked = asked(BOTH);
-            let mut pdu = asked.data(0, 16_384, true);
+            let op = outstanding(BOTH);
+            let mut pdu = op.data(0, 16_384, true);
             pdu[at] ^= 0x40;
             let received = u32::from_le_bytes([pdu[24], pdu[25], pdu[26], pdu[27]]);
-            assert_eq!(asked.ends_with(&pdu), Answer::Terminated(3, received), "byte {at}");
+            assert_eq!(op.ends_with(&pdu), Answer::Terminated(3, received), "byte {at}");
         }
         Answer::HeaderDigest
     }
 
     fn f324_data_digest_wrong() -> Answer {
         same([28, 28 + 4095, 28 + 4096].map(|at| {
-            let mut asked = asked(BOTH);
+            let mut op = outstanding(BOTH);
             // the first of four PDUs is damaged, the others are not
-            let mut damaged = asked.data(0, 4096, false);
+            let mut damaged = op.data(0, 4096, false);
             damaged[at] ^= 1;
-            asked.peer().send(&damaged).expect("sent");
+            op.peer().send(&damaged).expect("sent");
             for (offset, last) in [(4096, false), (8192, false), (12_288, true)] {
-                let pdu = asked.data(offset, 4096, last);
-                asked.peer().send(&pdu).expect("sent");
+                let pdu = op.data(offset, 4096, last);
+                op.peer().send(&pdu).expect("sent");
             }
-            let answer = read_completion(asked.peer(), CID);
-            assert_unwritten(asked.lba, 4);
-            asked.r2t = r2t(&mut asked.io.peer, write(CID, asked.lba, 4));
-            asked.go_on();
+            let answer = read_completion(op.peer(), CID);
+            assert_unwritten(op.lba, 4);
+            op.r2t = r2t(&mut op.io.peer, write(CID, op.lba, 4));
+            op.complete();
             answer
         }))
     }
 
     fn f325_data_cut_off() -> Answer {
-        let whole = asked(NONE).data(0, 16_384, true).len();
+        let whole = outstanding(NONE).data(0, 16_384, true).len();
         for len in [1, 8, 24, 25, 24 + 4096, whole - 1] {
-            let mut asked = asked(NONE);
-            let pdu = asked.data(0, 16_384, true);
-            assert_eq!(cut_off(asked.peer(), &pdu[..len]), Answer::Closed);
-            assert_unwritten(asked.lba, 4);
+            let mut op = outstanding(NONE);
+            let pdu = op.data(0, 16_384, true);
+            assert_eq!(cut_off(op.peer(), &pdu[..len]), Answer::Closed);
+            assert_unwritten(op.lba, 4);
         }
         Answer::Closed
     }
 
     fn f326_r2t_never_answered() -> Answer {
-        let mut asked = asked(NONE);
-        assert_eq!(cut_off(asked.peer(), &[]), Answer::Closed);
-        assert_unwritten(asked.lba, 4);
+        let mut op = outstanding(NONE);
+        assert_eq!(cut_off(op.peer(), &[]), Answer::Closed);
+        assert_unwritten(op.lba, 4);
         Answer::Closed
     }
 
-    fn f327_command_aborted_under_its_data() -> Answer {
-        let mut asked = asked(NONE);
-        let begin = asked.data(0, 4096, false);
-        asked.peer().send(&begin[..1000]).expect("sent");
-        // The Abort goes another way: only an answer tells that what was sent before it has been read.
+    fn f327_command_aborted_during_its_data() -> Answer {
+        let mut op = outstanding(NONE);
+        let begin = op.data(0, 4096, false);
+        op.peer().send(&begin[..1000]).expect("sent");
+        // The Abort uses another connection. Its response shows that the earlier data has been read.
         let abort = Sqe::new(ABORT, 0).with_cdw(10, 1 | u32::from(CID) << 16);
-        let stopped = asked.io.controller.admin().execute("Abort", abort, &[], &mut []).expect("an answer");
-        assert_eq!(stopped & 1, 0, "stopped");
-        let answer = read_completion(asked.peer(), CID);
-        // what was asked for may still come, and is thrown away
-        asked.peer().send(&begin[1000..]).expect("sent");
-        let rest = asked.data(4096, 12_288, true);
-        asked.peer().send(&rest).expect("sent");
-        assert_unwritten(asked.lba, 4);
-        asked.r2t = r2t(&mut asked.io.peer, write(CID, asked.lba, 4));
-        asked.go_on();
+        let stopped = op.io.controller.admin().execute("Abort", abort, &[], &mut []).expect("a response");
+        assert_eq!(stopped & 1, 0, "aborted");
+        let answer = read_completion(op.peer(), CID);
+        // requested data may still arrive and is discarded
+        op.peer().send(&begin[1000..]).expect("sent");
+        let rest = op.data(4096, 12_288, true);
+        op.peer().send(&rest).expect("sent");
+        assert_unwritten(op.lba, 4);
+        op.r2t = r2t(&mut op.io.peer, write(CID, op.lba, 4));
+        op.complete();
         answer
     }
 
     fn f328_reserved_bytes() -> Answer {
-        let mut asked = asked(NONE);
-        let mut pdu = asked.data(0, 16_384, true);
+        let mut op = outstanding(NONE);
+        let mut pdu = op.data(0, 16_384, true);
         pdu[1] |= 0xf8;
         pdu[20..24].fill(0xff);
-        asked.peer().send(&pdu).expect("sent");
-        assert_eq!(read_completion(asked.peer(), CID).to_string(), "CQE 0h/00h");
+        op.peer().send(&pdu).expect("sent");
+        assert_eq!(read_completion(op.peer(), CID).to_string(), "CQE 0h/00h");
         Answer::Served
     }
 }

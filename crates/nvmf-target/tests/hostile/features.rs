@@ -9,8 +9,8 @@ use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_nvme::feature::{SAVE, fid};
 
 use super::answer::{Answer, completed};
+use super::fixture::{enabled, enabled_of, host, with_cid};
 use super::rows;
-use super::stage::{enabled, enabled_of, host, with_cid};
 
 fn set(id: u8, value: u32) -> Sqe {
     with_cid(Sqe::new(SET_FEATURES, 0).with_cdw(10, u32::from(id)).with_cdw(11, value), 1)
@@ -23,11 +23,11 @@ fn get(id: u8, select: u32) -> Sqe {
 
 fn each(mut peer: RawPeer, commands: impl IntoIterator<Item = Sqe>) -> Answer {
     let answers: Vec<Answer> = commands.into_iter().map(|sqe| completed(&mut peer, sqe, &[])).collect();
-    assert!(answers.iter().all(|&answer| answer == answers[0]), "one row, one answer: {answers:?}");
+    assert!(answers.iter().all(|&answer| answer == answers[0]), "responses of one row differ: {answers:?}");
     answers[0]
 }
 
-/// Features that this target does not have, and identifiers that are nobody's.
+/// Unsupported features and reserved identifiers.
 const UNKNOWN: [u8; 9] = [0x00, 0x03, 0x08, 0x09, 0x0c, 0x0d, 0x10, 0x78, 0xff];
 
 rows! {
@@ -90,7 +90,7 @@ rows! {
     }
 
     fn f613_number_of_queues_too_late() -> Answer {
-        let io = super::stage::io();
+        let io = super::fixture::io();
         let mut controller = io.controller;
         let refused = controller.admin().execute("Set Features", set(fid::NUMBER_OF_QUEUES, 1 << 16 | 1), &[], &mut []);
         let Err(pilotlight_host::HostError::Status { status, .. }) = refused else { panic!("{refused:?}") };

@@ -1,4 +1,4 @@
-//! F1xx: before a connection is one: order, the common header, ICReq, H2CTermReq.
+//! F1xx: connection setup and PDU headers: order, the common header, ICReq, H2CTermReq.
 
 use pilotlight_host::Handshake;
 use pilotlight_nvme::Sqe;
@@ -7,10 +7,10 @@ use pilotlight_nvme::pdu::{IcReq, PduType};
 use zerocopy::IntoBytes;
 
 use super::answer::{Answer, closed, cut_off, terminated};
+use super::fixture::{BOTH, NONE, admin, enabled, io, io_with, r2t, shaken, tcp, write};
 use super::rows;
-use super::stage::{BOTH, NONE, admin, enabled, io, io_with, r2t, shaken, tcp, write};
 
-/// Types that only a controller sends.
+/// PDU types that only a controller sends.
 const TO_HOST: [PduType; 5] =
     [PduType::ICResp, PduType::C2HTermReq, PduType::CapsuleResp, PduType::C2HData, PduType::R2T];
 
@@ -27,17 +27,17 @@ fn whole(pdu_type: PduType) -> Vec<u8> {
     bare(pdu_type as u8, hlen as u8, hlen as u32)
 }
 
-/// An ICReq as it should be, with one byte changed.
+/// A valid ICReq with one changed byte.
 fn icreq(at: usize, value: u8) -> Vec<u8> {
     let mut pdu = IcReq::new(0, NONE, 0).as_bytes().to_vec();
     pdu[at] = value;
     pdu
 }
 
-/// The one answer of several cases of a row.
+/// The common response of several cases of a row.
 fn same(answers: impl IntoIterator<Item = Answer>) -> Answer {
     let answers: Vec<Answer> = answers.into_iter().collect();
-    assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "one row, one answer: {answers:?}");
+    assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "responses of one row differ: {answers:?}");
     answers[0]
 }
 
@@ -130,7 +130,7 @@ rows! {
         same(pdus.map(|pdu| closed(&mut io().peer, &pdu)))
     }
 
-    fn f117_maxr2t_beyond_what_the_target_uses() -> Answer {
+    fn f117_maxr2t_above_the_targets_limit() -> Answer {
         let peer = &mut tcp();
         let handshake = Handshake { max_r2t: u32::MAX, ..Handshake::default() };
         peer.shake_hands(&handshake).expect("an ICResp");
@@ -138,7 +138,7 @@ rows! {
         let mut peer = io.peer;
         let capsule = peer.capsule(write(1, 0, 32), &[]);
         peer.send(&capsule).expect("sent");
-        let tags: Vec<u16> = (0..4).map(|_| super::stage::read_r2t(&mut peer).ttag.get()).collect();
+        let tags: Vec<u16> = (0..4).map(|_| super::fixture::read_r2t(&mut peer).ttag.get()).collect();
         assert!(tags.windows(2).all(|pair| pair[0] != pair[1]), "{tags:?}");
         Answer::Served
     }

@@ -7,16 +7,18 @@ use pilotlight_nvme::command::{DsmRange, Sgl, dsm};
 use zerocopy::IntoBytes;
 
 use super::answer::{Answer, completed, terminated};
+use super::fixture::{
+    BLOCKS, NONE, assert_unwritten, blocks, io, io_with, r2t, read, with_cid, write, write_in_capsule,
+};
 use super::rows;
-use super::stage::{BLOCKS, NONE, assert_unwritten, blocks, io, io_with, r2t, read, with_cid, write, write_in_capsule};
 
 fn each(peer: &mut RawPeer, commands: impl IntoIterator<Item = Sqe>) -> Answer {
     let answers: Vec<Answer> = commands.into_iter().map(|sqe| completed(peer, sqe, &[])).collect();
-    assert!(answers.iter().all(|&answer| answer == answers[0]), "one row, one answer: {answers:?}");
+    assert!(answers.iter().all(|&answer| answer == answers[0]), "responses of one row differ: {answers:?}");
     answers[0]
 }
 
-/// Every command over a range of blocks, its SGL right.
+/// Every command with a range of blocks, with a valid SGL.
 fn over_blocks(nsid: u32, lba: u64, blocks: u32) -> [Sqe; 5] {
     let data = |opcode| Sqe { sgl: Sgl::transport(blocks * 4096), ..Sqe::block_io(opcode, nsid, lba, blocks) };
     let none = |opcode| Sqe::block_io(opcode, nsid, lba, blocks);
@@ -102,7 +104,7 @@ rows! {
     fn f710_in_capsule_length() -> Answer {
         let lba = blocks();
         let peer = &mut io().peer;
-        // what the SGL says, what is there: they, and the command, have to agree
+        // the lengths of the SGL, the data and the command must agree
         let answers = [(4096, 0), (4096, 4092), (4096, 4100), (4096, 8192), (8192, 8192), (512, 512), (0, 0)].map(|(said, there)| {
             let sqe = Sqe { sgl: Sgl::in_capsule(said), ..write_in_capsule(1, lba) };
             completed(peer, sqe, &vec![0x5a; there])
@@ -162,7 +164,7 @@ rows! {
         let lba = blocks();
         let peer = &mut io().peer;
         let answers = [(1, 0), (2, 16), (2, 31), (256, 4080)].map(|(ranges, len)| completed(peer, deallocate(ranges, len), &vec![0; len as usize]));
-        // more than 256 ranges can ever take; not there at all
+        // longer than 256 ranges; missing
         let large = Sqe { sgl: Sgl::transport(4112), ..deallocate(1, 0) };
         assert_eq!(completed(peer, large, &[]), answers[0]);
         assert_eq!(completed(peer, deallocate(1, 16), &range(lba, 1)[..12]), answers[0]);
@@ -176,12 +178,12 @@ rows! {
         completed(peer, write_in_capsule(1, lba), &[0x77; 4096]);
         let bad = [(BLOCKS, 1), (BLOCKS - 1, 2), (u64::MAX, 1), (0, u32::MAX)];
         let answers = bad.map(|(at, count)| completed(peer, deallocate(2, 32), &[range(lba, 1), range(at, count)].concat()));
-        assert!(super::stage::content(lba, 1).iter().all(|&byte| byte == 0x77), "all ranges or none");
+        assert!(super::fixture::content(lba, 1).iter().all(|&byte| byte == 0x77), "all ranges or none");
         assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
         answers[0]
     }
 
-    fn f717_compare_of_something_else() -> Answer {
+    fn f717_compare_of_different_data() -> Answer {
         let lba = blocks();
         let peer = &mut io().peer;
         let compare = with_cid(Sqe { sgl: Sgl::in_capsule(4096), ..Sqe::block_io(COMPARE, 1, lba, 1) }, 2);
@@ -192,7 +194,7 @@ rows! {
     }
 
     fn f718_deallocation_ranges_of_odd_length() -> Answer {
-        // R2Ts and their data come in units of four bytes: what could not be asked for is not waited for
+        // R2Ts and their data have units of four bytes, so other lengths cannot be requested
         let peer = &mut io().peer;
         each(peer, [17, 18, 4095].map(|len| Sqe { sgl: Sgl::transport(len), ..deallocate(1, 0) }))
     }
@@ -202,7 +204,7 @@ rows! {
         let peer = &mut io().peer;
         completed(peer, write_in_capsule(1, lba), &[0x77; 4096]);
         let answer = each(peer, [8193, 65_536].into_iter().flat_map(|count| [WRITE_ZEROES, VERIFY].map(|opcode| Sqe::block_io(opcode, 1, lba, count))));
-        assert!(super::stage::content(lba, 1).iter().all(|&byte| byte == 0x77));
+        assert!(super::fixture::content(lba, 1).iter().all(|&byte| byte == 0x77));
         answer
     }
 }

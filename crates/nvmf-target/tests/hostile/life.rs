@@ -1,4 +1,4 @@
-//! F8xx: too slow, too many, or gone: what time and the server's own changes do to a peer.
+//! F8xx: timeouts, limits and configuration changes.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,25 @@ use pilotlight_nvme::fabrics::CNTLID_DYNAMIC;
 use pilotlight_nvmf_target::Limits;
 
 use super::answer::{Answer, completed, ends};
-use super::rows;
-use super::stage::{
-    ICREQ_TIMEOUT, NONE, OPEN, PATIENCE, assert_unwritten, blocks, connect_cmd, connect_data, enabled, host, io, read,
+use super::fixture::{
+    ICREQ_TIMEOUT, NONE, OPEN, TIMEOUT, assert_unwritten, blocks, connect_cmd, connect_data, enabled, host, io, read,
     server, shaken, tcp,
 };
+use super::rows;
 
 rows! {
-    fn f801_icreq_never_comes() -> Answer {
+    fn f801_icreq_missing() -> Answer {
         let (since, mut peer) = (Instant::now(), tcp());
         let answer = ends(&mut peer);
         assert!(since.elapsed() >= ICREQ_TIMEOUT, "closed after {:?}", since.elapsed());
         answer
     }
 
-    fn f802_icreq_one_byte_at_a_time_and_too_late() -> Answer {
+    fn f802_icreq_too_slow() -> Answer {
         let since = Instant::now();
         let mut peer = tcp();
         let mut sent = 0;
-        // the timeout is for all of the ICReq: bytes that trickle in do not extend it
+        // single bytes do not extend the timeout of the ICReq
         while sent < 127 && since.elapsed() < ICREQ_TIMEOUT * 2 && peer.send(&[u8::from(sent == 2 || sent == 4) * 128]).is_ok() {
             sent += 1;
             std::thread::sleep(Duration::from_millis(100));
@@ -52,7 +52,7 @@ rows! {
 
     fn f804_more_connections_than_allowed() -> Answer {
         let server = server(Limits { max_connections: 3, ..Limits::default() });
-        let connect = || RawPeer::connect(server.local_addrs()[0], PATIENCE).expect("the kernel accepts");
+        let connect = || RawPeer::connect(server.local_addrs()[0], TIMEOUT).expect("the kernel accepts");
         let shake = |peer: &mut RawPeer| peer.shake_hands(&pilotlight_host::Handshake::default());
         let mut within = [connect(), connect(), connect()];
         for peer in &mut within {
@@ -60,9 +60,9 @@ rows! {
         }
         let answer = ends(&mut connect());
         drop(within);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while shake(&mut connect()).is_err() {
-            assert!(Instant::now() < until, "places are free again");
+            assert!(Instant::now() < until, "connections are accepted again");
         }
         answer
     }
@@ -74,7 +74,7 @@ rows! {
         let data = connect_data(&options, controller.cntlid());
         let mut connected = Vec::new();
         for qid in 1.. {
-            let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("the kernel accepts");
+            let mut peer = RawPeer::connect(options.addr, TIMEOUT).expect("the kernel accepts");
             peer.shake_hands(&options.handshake).expect("an ICResp");
             let cqe = peer.connect_queue(&connect_cmd(qid, 1024), &data).expect("an answer");
             if !cqe.status().is_success() {
@@ -92,7 +92,7 @@ rows! {
         let controller = Controller::connect(options.clone()).expect("a controller");
         let data = connect_data(&options, controller.cntlid());
         let connect = |qid| {
-            let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("the kernel accepts");
+            let mut peer = RawPeer::connect(options.addr, TIMEOUT).expect("the kernel accepts");
             peer.shake_hands(&options.handshake).expect("an ICResp");
             let cqe = peer.connect_queue(&connect_cmd(qid, 8), &data).expect("an answer");
             (peer, cqe)
@@ -103,17 +103,17 @@ rows! {
         Answer::Completed(cqe.status(), cqe.result.get())
     }
 
-    fn f805_namespace_removed_under_its_users() -> Answer {
+    fn f805_namespace_removed_while_in_use() -> Answer {
         let server = server(Limits::default());
         let options = ConnectOptions { addr: server.local_addrs()[0], ..host() };
         let controller = pilotlight_host::Controller::connect(options.clone()).expect("a controller");
-        let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("connected");
+        let mut peer = RawPeer::connect(options.addr, TIMEOUT).expect("connected");
         peer.shake_hands(&pilotlight_host::Handshake::default()).expect("an ICResp");
         peer.connect_queue(&connect_cmd(1, 8), &connect_data(&options, controller.cntlid())).expect("an answer");
         let flush = Sqe::new(FLUSH, 2);
         assert_eq!(completed(&mut peer, flush, &[]).to_string(), "CQE 0h/00h");
         server.remove_namespace(OPEN, 2).expect("removed");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let answer = completed(&mut peer, flush, &[]);
             if answer.to_string() != "CQE 0h/00h" || Instant::now() > until {
@@ -122,15 +122,15 @@ rows! {
         }
     }
 
-    fn f806_namespace_shrunk_under_its_users() -> Answer {
+    fn f806_namespace_shrunk_while_in_use() -> Answer {
         let server = server(Limits::default());
         let options = ConnectOptions { addr: server.local_addrs()[0], ..host() };
         let controller = pilotlight_host::Controller::connect(options.clone()).expect("a controller");
-        let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("connected");
+        let mut peer = RawPeer::connect(options.addr, TIMEOUT).expect("connected");
         peer.shake_hands(&pilotlight_host::Handshake::default()).expect("an ICResp");
         peer.connect_queue(&connect_cmd(1, 8), &connect_data(&options, controller.cntlid())).expect("an answer");
         server.resize_namespace(OPEN, 1, Some(16)).expect("shrunk");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let pdu = peer.capsule(read(1, 16, 1), &[]);
             peer.send(&pdu).expect("sent");
@@ -138,7 +138,7 @@ rows! {
             if let Some(cqe) = reply.completion() {
                 return Answer::Completed(cqe.status(), cqe.result.get());
             }
-            assert!(Instant::now() < until, "beyond the end there is nothing to read");
+            assert!(Instant::now() < until, "a read beyond the end fails");
         }
     }
 
@@ -146,21 +146,21 @@ rows! {
         let server = server(Limits::default());
         let options = ConnectOptions { addr: server.local_addrs()[0], ..host() };
         let mut controller = pilotlight_host::Controller::connect(options.clone()).expect("a controller");
-        let mut silent = RawPeer::connect(options.addr, PATIENCE).expect("connected");
-        let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("connected");
+        let mut silent = RawPeer::connect(options.addr, TIMEOUT).expect("connected");
+        let mut peer = RawPeer::connect(options.addr, TIMEOUT).expect("connected");
         peer.shake_hands(&pilotlight_host::Handshake::default()).expect("an ICResp");
         peer.connect_queue(&connect_cmd(1, 8), &connect_data(&options, controller.cntlid())).expect("an answer");
         controller.keep_alive().expect("alive");
-        server.stop(PATIENCE).expect("idle hosts hold nothing up");
+        server.stop(TIMEOUT).expect("idle hosts do not delay the stop");
         assert_eq!(ends(&mut peer), ends(&mut silent));
         Answer::Closed
     }
 
-    fn f808_hangs_up() -> Answer {
+    fn f808_peer_closes_the_connection() -> Answer {
         let lba = blocks();
         for _ in 0..20 {
             let mut io = io();
-            let pdu = io.peer.capsule(super::stage::write(1, lba, 4), &[]);
+            let pdu = io.peer.capsule(super::fixture::write(1, lba, 4), &[]);
             io.peer.send(&pdu).expect("sent");
             drop((io, enabled(), tcp(), shaken(NONE, 1)));
         }
@@ -168,35 +168,35 @@ rows! {
         Answer::Nothing
     }
 
-    fn f809_lets_data_wait_while_memory_is_short() -> Answer {
+    fn f809_data_withheld_while_memory_is_short() -> Answer {
         let server = server(Limits { buffer_memory: 1 << 20, ..Limits::default() });
         let queue = || {
             let options = ConnectOptions { addr: server.local_addrs()[0], ..host() };
             let controller = pilotlight_host::Controller::connect(options.clone()).expect("a controller");
-            let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("connected");
+            let mut peer = RawPeer::connect(options.addr, TIMEOUT).expect("connected");
             peer.shake_hands(&pilotlight_host::Handshake::default()).expect("an ICResp");
             peer.connect_queue(&connect_cmd(1, 8), &connect_data(&options, controller.cntlid())).expect("an answer");
             (controller, peer)
         };
-        // R2Ts for all the memory that there is: some get none until the others have been given up
+        // R2Ts use all memory: some writes get none until the target ends the others
         let mut queues: Vec<_> = (0..12).map(|_| queue()).collect();
         let since = Instant::now();
         for (_, peer) in &mut queues {
-            let pdu = peer.capsule(super::stage::write(1, 0, 32), &[]);
+            let pdu = peer.capsule(super::fixture::write(1, 0, 32), &[]);
             peer.send(&pdu).expect("sent");
         }
-        let is_asked = |peer: &RawPeer| {
+        let has_r2t = |peer: &RawPeer| {
             peer.stream().set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
-            let asked = peer.stream().peek(&mut [0]).is_ok();
-            peer.stream().set_read_timeout(Some(PATIENCE)).expect("a timeout");
-            asked
+            let readable = peer.stream().peek(&mut [0]).is_ok();
+            peer.stream().set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+            readable
         };
-        let (mut asked, mut others): (Vec<_>, Vec<_>) = queues.into_iter().partition(|(_, peer)| is_asked(peer));
-        assert!(!asked.is_empty() && !others.is_empty());
-        super::stage::read_r2t(&mut others[0].1);
-        assert!(since.elapsed() >= Duration::from_secs(2), "given up after {:?}", since.elapsed());
-        let (_controller, first) = &mut asked[0];
-        super::stage::read_r2t(first);
+        let (mut stalling, mut waiting): (Vec<_>, Vec<_>) = queues.into_iter().partition(|(_, peer)| has_r2t(peer));
+        assert!(!stalling.is_empty() && !waiting.is_empty());
+        super::fixture::read_r2t(&mut waiting[0].1);
+        assert!(since.elapsed() >= Duration::from_secs(2), "ended after {:?}", since.elapsed());
+        let (_controller, first) = &mut stalling[0];
+        super::fixture::read_r2t(first);
         ends(first)
     }
 }

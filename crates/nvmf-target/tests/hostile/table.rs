@@ -1,4 +1,4 @@
-//! `docs/faults.md`, read by those who keep it true.
+//! Reads the table of `docs/faults.md`.
 
 use super::answer::Answer;
 
@@ -9,7 +9,7 @@ const TABLE: &str = include_str!("../../../../docs/faults.md");
 pub(crate) struct Row {
     /// `F07`.
     pub(crate) id: String,
-    /// The answer as [`Answer`] writes it.
+    /// The response as [`Answer`] formats it.
     pub(crate) answer: String,
 }
 
@@ -29,10 +29,10 @@ pub(crate) fn id_of(test: &str) -> String {
     test.split('_').next().unwrap_or(test).to_uppercase()
 }
 
-/// Compares what came back with what the table promises for the row that `test` is named after.
+/// Compares the response with the row of the table that `test` is named after.
 pub(crate) fn check(test: &str, answer: &Answer) {
     let id = id_of(test);
     let row = rows().into_iter().find(|row| row.id == id);
-    let promised = row.unwrap_or_else(|| panic!("docs/faults.md has no row {id}")).answer;
-    assert_eq!(answer.to_string(), promised, "left: what the target did; right: what docs/faults.md says ({id})");
+    let documented = row.unwrap_or_else(|| panic!("docs/faults.md has no row {id}")).answer;
+    assert_eq!(answer.to_string(), documented, "left: response; right: docs/faults.md, row {id}");
 }

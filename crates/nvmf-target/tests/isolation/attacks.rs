@@ -1,4 +1,4 @@
-//! What hostile peers do, each on a thread that can be told to end.
+//! Attacks, each on a thread that can be stopped.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,31 +19,31 @@ use zerocopy::IntoBytes;
 use crate::host_support::{NQN, Target};
 use crate::isolation::victim::VICTIM_BYTES;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Blocks per command: 128 KiB, as much as MDTS allows.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Blocks per command: 128 KiB, which is MDTS.
 const LARGE: u32 = 32;
-/// Commands of one attacker at once.
+/// Outstanding commands of one attacker.
 const DEPTH: u16 = 64;
-/// Where attackers write.
+/// First block that attackers write.
 const LBA: u64 = VICTIM_BYTES / 4096;
 
 /// An attack in progress.
 pub(crate) struct Attack {
-    what: String,
+    name: String,
     done: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// Connections that are merely held.
+    /// Connections that are kept open.
     _held: Vec<(Controller, RawPeer)>,
 }
 
 impl Attack {
-    fn holding(what: String, held: Vec<(Controller, RawPeer)>) -> Self {
-        Self { what, done: Arc::default(), stop: Arc::default(), threads: Vec::new(), _held: held }
+    fn holding(name: String, held: Vec<(Controller, RawPeer)>) -> Self {
+        Self { name, done: Arc::default(), stop: Arc::default(), threads: Vec::new(), _held: held }
     }
 
     fn acting(
-        what: &str,
+        name: &str,
         threads: usize,
         act: impl Fn(usize, &AtomicBool, &AtomicU64) + Send + Sync + 'static,
     ) -> Self {
@@ -53,26 +53,26 @@ impl Attack {
             std::thread::spawn(move || act(number, &stop, &done))
         };
         let threads = (0..threads).map(spawn).collect();
-        Self { what: what.to_owned(), done, stop, threads, _held: Vec::new() }
+        Self { name: name.to_owned(), done, stop, threads, _held: Vec::new() }
     }
 
-    /// Ends the attack; says what it did.
+    /// Ends the attack and returns its description.
     pub(crate) fn end(self) -> String {
         self.stop.store(true, Relaxed);
         let acting = !self.threads.is_empty();
         for thread in self.threads {
-            thread.join().expect("an attacker only ends when it is told to");
+            thread.join().expect("an attacker runs until it is stopped");
         }
         if !acting {
-            return self.what;
+            return self.name;
         }
         let done = self.done.load(Relaxed);
-        assert!(done > 0, "{}: nothing was done", self.what);
-        format!("{done} {}", self.what)
+        assert!(done > 0, "{}: no operation", self.name);
+        format!("{done} {}", self.name)
     }
 }
 
-/// A host of its own for each attacker.
+/// A separate host for each attacker.
 fn attacker(target: &Target, number: usize) -> ConnectOptions {
     let mut options = ConnectOptions::new(target.addr, NQN);
     options.hostid = (1 + number as u128).to_le_bytes();
@@ -80,11 +80,11 @@ fn attacker(target: &Target, number: usize) -> ConnectOptions {
     options
 }
 
-/// An I/O queue of attacker `number`, and the controller that it belongs to.
+/// An I/O queue of attacker `number`, and its controller.
 fn queue(target: &Target, number: usize) -> (Controller, RawPeer) {
     let options = attacker(target, number);
-    let controller = Controller::connect(options.clone()).expect("attackers are served as well");
-    let mut peer = RawPeer::connect(target.addr, PATIENCE).expect("connected");
+    let controller = Controller::connect(options.clone()).expect("attackers can connect");
+    let mut peer = RawPeer::connect(target.addr, TIMEOUT).expect("connected");
     peer.shake_hands(&Handshake { max_r2t: 4, ..Handshake::default() }).expect("an ICResp");
     let cmd = ConnectCmd { recfmt: 0, qid: 1, sqsize: 255, cattr: ConnectCmd::DISABLE_SQ_FLOW, kato_ms: 0 };
     let data = ConnectData::new(options.hostid, controller.cntlid(), NQN, &options.hostnqn);
@@ -101,24 +101,24 @@ fn large(opcode: u8, lba: u64) -> Sqe {
     Sqe { sgl: Sgl::transport(LARGE * 4096), ..Sqe::block_io(opcode, 1, lba, LARGE) }
 }
 
-/// Asks for 8 MiB and reads nothing of it.
-fn ask_for_much(target: &Target, number: usize) -> (Controller, RawPeer) {
+/// Requests 8 MiB and does not receive it.
+fn request_without_reading(target: &Target, number: usize) -> (Controller, RawPeer) {
     let (controller, mut peer) = queue(target, number);
     (0..DEPTH).for_each(|cid| send(&mut peer, cid, large(READ, 0), &[]));
     (controller, peer)
 }
 
-/// Hosts that ask for reads and never read.
+/// Hosts that do not receive the data of their reads.
 pub(crate) fn never_read(target: &Target, hosts: usize) -> Attack {
-    let held = (0..hosts).map(|number| ask_for_much(target, number)).collect();
-    Attack::holding(format!("{hosts} hosts that never read {DEPTH} reads of 128 KiB"), held)
+    let held = (0..hosts).map(|number| request_without_reading(target, number)).collect();
+    Attack::holding(format!("{hosts} hosts that do not receive {DEPTH} reads of 128 KiB"), held)
 }
 
-/// Hosts that ask for reads, never read, and send writes with data behind them.
+/// The same, with writes and in-capsule data behind the reads.
 pub(crate) fn never_read_but_write(target: &Target, hosts: usize) -> Attack {
     let held = (0..hosts)
         .map(|number| {
-            let (controller, mut peer) = ask_for_much(target, number);
+            let (controller, mut peer) = request_without_reading(target, number);
             for cid in DEPTH..3 * DEPTH {
                 let write = Sqe { sgl: Sgl::in_capsule(8192), ..Sqe::block_io(WRITE, 1, LBA, 2) };
                 send(&mut peer, cid, write, &[0xbb; 8192]);
@@ -126,10 +126,10 @@ pub(crate) fn never_read_but_write(target: &Target, hosts: usize) -> Attack {
             (controller, peer)
         })
         .collect();
-    Attack::holding(format!("{hosts} hosts that never read, with writes of 8 KiB behind the reads"), held)
+    Attack::holding(format!("{hosts} hosts that do not receive their reads, with writes of 8 KiB behind them"), held)
 }
 
-/// Hosts that never answer R2Ts.
+/// Hosts that do not respond to R2Ts.
 pub(crate) fn never_answer(target: &Target, hosts: usize) -> Attack {
     let held = (0..hosts)
         .map(|number| {
@@ -138,46 +138,46 @@ pub(crate) fn never_answer(target: &Target, hosts: usize) -> Attack {
             (controller, peer)
         })
         .collect();
-    Attack::holding(format!("{hosts} hosts that never answer R2Ts for {DEPTH} writes of 128 KiB"), held)
+    Attack::holding(format!("{hosts} hosts that do not respond to R2Ts for {DEPTH} writes of 128 KiB"), held)
 }
 
-/// Peers that send nonsense as fast as they can, and come back when they are thrown out.
+/// Peers that send random bytes at full speed and reconnect when they are disconnected.
 pub(crate) fn garbage(target: &Target, threads: usize) -> Attack {
     let address = target.addr;
     Attack::acting("connections with garbage", threads, move |number, stop, done| {
         let mut rng = Rng::fork(7, number as u64);
         while !stop.load(Relaxed) {
-            throw_garbage(address, &mut rng);
+            send_garbage(address, &mut rng);
             done.fetch_add(1, Relaxed);
         }
     })
 }
 
-fn throw_garbage(address: SocketAddr, rng: &mut Rng) {
-    let Ok(mut peer) = RawPeer::connect(address, PATIENCE) else { return };
+fn send_garbage(address: SocketAddr, rng: &mut Rng) {
+    let Ok(mut peer) = RawPeer::connect(address, TIMEOUT) else { return };
     let kind = rng.next_u64() % 4;
     if kind > 0 && peer.shake_hands(&Handshake::default()).is_err() {
         return;
     }
     let mut bytes: Vec<u8> = (0..8192).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     if kind == 2 {
-        // commands that nobody has connected for
+        // commands before Connect
         let capsule = peer.capsule(Sqe::new(0xee, 1), &[]);
         bytes = capsule.repeat(1000);
     } else if kind == 3 {
         bytes[..8].copy_from_slice(&[4, 0, 72, 72, 0xff, 0x20, 0, 0]);
     }
-    let _ = peer.send(&bytes); // it may be thrown out before it has said all
+    let _ = peer.send(&bytes); // the target may close the connection first
     let _ = peer.stream().shutdown(std::net::Shutdown::Write);
     let mut rest = Vec::new();
     let _ = peer.stream().take(1 << 20).read_to_end(&mut rest);
 }
 
-/// Hosts whose every byte comes alone: ICReq, Connect, writes.
+/// Hosts that send single bytes: ICReq, Connect, writes.
 pub(crate) fn one_byte_at_a_time(target: &Target, hosts: usize) -> Attack {
     let options: Vec<_> = (0..hosts).map(|number| attacker(target, number)).collect();
     let address = target.addr;
-    Attack::acting("bytes, each alone", 1, move |_, stop, done| {
+    Attack::acting("single bytes", 1, move |_, stop, done| {
         let controllers: Vec<_> =
             options.iter().map(|options| Controller::connect(options.clone()).expect("a controller")).collect();
         let mut lines: Vec<(TcpStream, Vec<u8>)> = options
@@ -188,7 +188,7 @@ pub(crate) fn one_byte_at_a_time(target: &Target, hosts: usize) -> Attack {
                 stream.set_nodelay(true).expect("an option");
                 let cmd = ConnectCmd { recfmt: 0, qid: 1, sqsize: 31, cattr: 0, kato_ms: 0 };
                 let data = ConnectData::new(options.hostid, controller.cntlid(), NQN, &options.hostnqn);
-                let peer = RawPeer::connect(address, PATIENCE).expect("connected"); // for its way with capsules
+                let peer = RawPeer::connect(address, TIMEOUT).expect("connected"); // for its way with capsules
                 let mut script = Handshake::default().request().as_bytes().to_vec();
                 script.extend(peer.capsule(cmd.encode(), data.as_bytes()));
                 let write = Sqe { sgl: Sgl::in_capsule(8192), ..Sqe::block_io(WRITE, 1, LBA, 2) };
@@ -200,11 +200,11 @@ pub(crate) fn one_byte_at_a_time(target: &Target, hosts: usize) -> Attack {
         while !stop.load(Relaxed) {
             for (stream, script) in &mut lines {
                 let byte = script[at % script.len()];
-                stream.write_all(&[byte]).expect("slow hosts are served as well");
+                stream.write_all(&[byte]).expect("slow hosts are served");
                 done.fetch_add(1, Relaxed);
             }
             at += 1;
-            std::thread::sleep(Duration::from_micros(100)); // slow is what they are to be
+            std::thread::sleep(Duration::from_micros(100)); // slow by design
         }
     })
 }

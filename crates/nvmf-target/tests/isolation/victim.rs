@@ -1,4 +1,4 @@
-//! The well-mannered host, the target that it shares with others, and how it fares.
+//! The victim host, and the target that it shares with hostile peers.
 #![allow(dead_code)] // each test file uses a part
 
 use std::sync::atomic::AtomicBool;
@@ -9,18 +9,18 @@ use pilotlight_nvmf_target::Limits;
 
 use crate::host_support::{MS, Target, target_with, verify_spec};
 
-/// Bytes of the namespace that the well-mannered host uses; hostile ones write behind them.
+/// Bytes of the namespace that the victim uses. Hostile hosts write behind them.
 pub(crate) const VICTIM_BYTES: u64 = 8 << 20;
-/// How long the well-mannered host's load runs, alone and beside others.
+/// Duration of the victim's load.
 const RUN_NS: u64 = 1500 * MS;
 
-/// A target with one I/O thread and 16 MiB of buffers, which hostile peers can use up.
+/// A target with one I/O thread and 16 MiB of buffers, which hostile peers can exhaust.
 pub(crate) fn target(icreq_timeout: Duration) -> Target {
     let limits = Limits { buffer_memory: 16 << 20, icreq_timeout, ..Limits::default() };
     target_with(limits, 1, 4096, 4096, |memory| memory)
 }
 
-/// A verified load of the well-mannered host; it must not see anything wrong.
+/// A verified load of the victim, without errors.
 pub(crate) fn victim(target: &Target) -> Report {
     let spec = LoadSpec {
         ios: None,
@@ -32,13 +32,13 @@ pub(crate) fn victim(target: &Target) -> Report {
         ..verify_spec()
     };
     let report = run(&target.options(), &spec, &AtomicBool::new(false), &mut |_| {});
-    let report = report.expect("the other host's load runs to its end");
+    let report = report.expect("the victim's load completes");
     assert!(report.is_clean(), "{report}");
     assert!(report.verify.is_some_and(|verify| verify.blocks_checked > 100), "{report}");
     report
 }
 
-pub(crate) fn tell(name: &str, alone: &Report, beside: &Report, attack: &str) {
+pub(crate) fn print_comparison(name: &str, alone: &Report, beside: &Report, attack: &str) {
     let us = |ns: u64| ns as f64 / 1e3;
     let (before, during) = (&alone.total, &beside.total);
     println!(

@@ -1,7 +1,10 @@
-//! A server with several namespaces in memory, each of whose media a test can make fail, keep requests, or block.
+//! A server with several namespaces in memory whose media can fail, withhold completions, or block.
+
+#[path = "../support/servers.rs"]
+mod servers;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,14 +14,14 @@ use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec
 use pilotlight_nvmf_target::backend::{
     self, Backend, BackendSpec, Channel, Completion, Geometry, IoError, MemoryBudget, Op, Request, Submitted,
 };
-use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 
 pub(crate) const NQN: &str = "nqn.2026-01.test:lifecycle";
-/// What nothing takes: a test that waits longer has failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of a test.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Holds up whoever passes while it is shut.
+/// Blocks threads while it is shut.
 #[derive(Default)]
 pub(crate) struct Gate {
     shut: Mutex<bool>,
@@ -37,26 +40,26 @@ impl Gate {
         if *shut {
             self.reached.store(true, SeqCst);
         }
-        drop(self.changed.wait_timeout_while(shut, 2 * PATIENCE, |shut| *shut));
+        drop(self.changed.wait_timeout_while(shut, 2 * TIMEOUT, |shut| *shut));
     }
 }
 
-/// What a test makes a medium do, and what it saw.
+/// Behaviour of a medium, set by the test, and counters.
 #[derive(Default)]
 pub(crate) struct Medium {
     /// Attempts to open it.
     pub(crate) opened: AtomicU32,
     pub(crate) fail_flushes: AtomicBool,
-    /// Flushes are accepted and never returned.
+    /// Flushes are accepted and never complete.
     pub(crate) keep_flushes: AtomicBool,
-    /// Writes are accepted and never returned.
+    /// Writes are accepted and never complete.
     pub(crate) keep_writes: AtomicBool,
     pub(crate) kept: Mutex<Vec<Request>>,
     /// Flushes that succeeded.
     pub(crate) flushed: AtomicU32,
-    /// On the way into [`Channel::submit`].
+    /// In [`Channel::submit`].
     pub(crate) submitting: Gate,
-    /// On the way out: when a channel is dropped.
+    /// When a channel is dropped.
     pub(crate) dropping: Gate,
     /// Names of the OS threads on which channels were dropped.
     pub(crate) dropped_on: Mutex<Vec<String>>,
@@ -135,27 +138,20 @@ pub(crate) struct Target {
     pub(crate) media: Vec<Arc<Medium>>,
 }
 
-/// A namespace of 64 blocks in a file, which is made.
+/// A namespace of 64 blocks in a new file.
 pub(crate) fn in_file(nsid: u32, path: &Path) -> NamespaceConfig {
     let backend = BackendSpec::File { path: path.to_owned(), size: Some(64 * 4096) };
-    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
+    servers::namespace(nsid, backend)
 }
 
-/// A server of one reactor and one I/O thread with so many namespaces of 64 blocks.
+/// A server with one reactor, one I/O thread and this number of namespaces of 64 blocks.
 pub(crate) fn target(namespaces: u32) -> Target {
     let media: Vec<Arc<Medium>> = (0..namespaces).map(|_| Arc::default()).collect();
     let backend = BackendSpec::Memory(64 * 4096);
-    let namespace =
-        |nsid| NamespaceConfig { nsid, backend: backend.clone(), block_size: 4096, uuid: None, hosts: Vec::new() };
+    let namespace = |nsid| servers::namespace(nsid, backend.clone());
     let namespaces = (1..=namespaces).map(namespace).collect();
-    let subsystem =
-        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces };
-    let config = ServerConfig {
-        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        subsystems: vec![subsystem],
-        io_threads: 1,
-        ..ServerConfig::default()
-    };
+    let subsystem = servers::subsystem(NQN, namespaces);
+    let config = ServerConfig { io_threads: 1, ..servers::config(vec![subsystem]) };
     let opened = media.clone();
     let opener = Box::new(move |namespace: &NamespaceConfig| {
         let medium = Arc::clone(&opened[namespace.nsid as usize - 1]);
@@ -171,7 +167,7 @@ pub(crate) fn target(namespaces: u32) -> Target {
 impl Target {
     pub(crate) fn controller(&self) -> Controller {
         let options =
-            ConnectOptions { timeout_ms: PATIENCE.as_millis() as u64, ..ConnectOptions::new(self.address, NQN) };
+            ConnectOptions { timeout_ms: TIMEOUT.as_millis() as u64, ..ConnectOptions::new(self.address, NQN) };
         Controller::connect(options).expect("a controller")
     }
 
@@ -189,21 +185,21 @@ impl Target {
 }
 
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < until, "{what} did not come about");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Stops a server that may take `within`; what it says.
+/// Stops a server within `within` and returns the message.
 ///
 /// # Panics
-/// If it does not return at all.
+/// If the stop does not return.
 pub(crate) fn stop(server: Server, within: Duration) -> String {
     let (result, results) = std::sync::mpsc::channel();
     std::thread::spawn(move || result.send(server.stop(within)));
-    match results.recv_timeout(PATIENCE).expect("the stop is bounded") {
+    match results.recv_timeout(TIMEOUT).expect("the stop is bounded") {
         Ok(()) => "stopped".to_owned(),
         Err(error) => error.to_string(),
     }

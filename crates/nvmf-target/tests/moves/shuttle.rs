@@ -1,4 +1,4 @@
-//! A policy that does nothing but move: every I/O thread goes to and fro between the workers, and the old home sleeps.
+//! A policy that moves every I/O thread back and forth between the workers. The previous core sleeps.
 
 use pilotlight_plant::{
     Command, CompletionMode, CoreId, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Unsupported,
@@ -7,7 +7,7 @@ use pilotlight_plant::{
 
 /// Time between two rounds of moves.
 const EVERY_NS: u64 = 200_000;
-/// Rounds after which I/O threads wait in another way.
+/// Rounds after which the completion mode of I/O threads changes.
 const ROUNDS: u64 = 500;
 
 /// The policy. It needs a main core and two workers.

@@ -1,4 +1,4 @@
-//! A host on the bench: sends and receives only while the I/O thread runs as one that waits in the kernel.
+//! A host on the bench. The I/O thread runs as one that waits in the kernel.
 #![allow(dead_code)] // each test file uses a part
 
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const BLOCK: u32 = 4096;
 const NONE: Digests = Digests { header: false, data: false };
-/// Simulated time within which an answer has to come.
-const PATIENCE_NS: u64 = 1_000 * MS;
-/// Simulated time between two looks of a host at its socket.
-const LOOK_NS: u64 = 20_000;
+/// Timeout of a response in simulated time.
+const TIMEOUT_NS: u64 = 1_000 * MS;
+/// Simulated time between two reads of a host's socket.
+const READ_INTERVAL_NS: u64 = 20_000;
 
 pub(crate) fn memory() -> Arc<dyn Backend> {
     Arc::new(MemoryBackend::new(BLOCK, 1024, Arc::new(MemoryBudget::unlimited())).expect("memory"))
@@ -28,12 +28,12 @@ pub(crate) fn bench(backend: &Arc<dyn Backend>, pool_bytes: usize) -> Bench {
     Bench::new(backend, Limits::default(), pool_bytes).expect("a bench")
 }
 
-/// A command capsule without digests, `data` in it.
+/// A command capsule with `data`, without digests.
 pub(crate) fn capsule(cid: u16, sqe: Sqe, data: &[u8]) -> Vec<u8> {
     capsule_with(cid, sqe, data, NONE)
 }
 
-/// A command capsule, `data` in it.
+/// A command capsule with `data`.
 pub(crate) fn capsule_with(cid: u16, mut sqe: Sqe, data: &[u8], digests: Digests) -> Vec<u8> {
     sqe.cid = cid.into();
     let pdo = data_offset(PduType::CapsuleCmd, digests, 0);
@@ -58,7 +58,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A connection after ICReq. With `narrow` the I/O thread's socket takes few bytes at a time.
+    /// A connection after ICReq. With `narrow` the I/O thread's socket accepts few bytes at a time.
     pub(crate) fn shaken(bench: &mut Bench, narrow: bool) -> Self {
         Self::with_digests(bench, narrow, NONE)
     }
@@ -95,19 +95,19 @@ impl Host {
         answer.result.get() as u16
     }
 
-    /// Sends Connect; returns its completion, whatever it says.
+    /// Sends Connect and returns its completion.
     pub(crate) fn try_connect(&mut self, bench: &mut Bench, command: ConnectCmd, data: &ConnectData) -> Cqe {
         self.send(&capsule(0, command.encode(), data.as_bytes()));
         self.response(bench)
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        assert_eq!(self.peer.send(bytes), bytes.len(), "the socket takes it");
+        assert_eq!(self.peer.send(bytes), bytes.len(), "the socket accepts it");
     }
 
-    /// Receives what there is, at most `most` bytes; returns how many there were.
-    pub(crate) fn receive(&mut self, most: usize) -> usize {
-        let mut chunk = vec![0; most];
+    /// Receives available data, at max_bytes `max_bytes`. Returns the number of bytes.
+    pub(crate) fn receive(&mut self, max_bytes: usize) -> usize {
+        let mut chunk = vec![0; max_bytes];
         let received = self.peer.receive(&mut chunk).expect("the connection is open");
         self.received.extend_from_slice(&chunk[..received]);
         received
@@ -117,9 +117,9 @@ impl Host {
         self.peer.receive(&mut [0; 4096]).is_none()
     }
 
-    /// The socket, of which everything has been received.
+    /// The socket, after all data has been received.
     pub(crate) fn into_peer(self) -> Peer {
-        assert!(self.received.is_empty(), "nothing is left behind");
+        assert!(self.received.is_empty(), "no unread data");
         self.peer
     }
 
@@ -129,7 +129,7 @@ impl Host {
         (self.received.len() >= len).then(|| self.received.drain(..len).collect())
     }
 
-    /// The next PDU, if it comes within `ns`.
+    /// The next PDU that arrives within `ns`.
     pub(crate) fn pdu_within(&mut self, bench: &mut Bench, ns: u64) -> Option<Vec<u8>> {
         let until_ns = bench.now_ns() + ns;
         loop {
@@ -140,15 +140,15 @@ impl Host {
             if bench.now_ns() >= until_ns {
                 return None;
             }
-            bench.run(LOOK_NS);
+            bench.run(READ_INTERVAL_NS);
         }
     }
 
     pub(crate) fn pdu(&mut self, bench: &mut Bench) -> Vec<u8> {
-        self.pdu_within(bench, PATIENCE_NS).expect("an answer comes, though nobody polls")
+        self.pdu_within(bench, TIMEOUT_NS).expect("a response arrives")
     }
 
-    /// The next response capsule, which says success.
+    /// The next response capsule, which must be successful.
     pub(crate) fn completion(&mut self, bench: &mut Bench) -> Cqe {
         let cqe = self.response(bench);
         assert!(cqe.status().is_success(), "{}", cqe.status());
@@ -163,8 +163,8 @@ impl Host {
         response.cqe
     }
 
-    /// Answers the next PDU, which is an R2T, in full.
-    pub(crate) fn answer_r2t(&mut self, bench: &mut Bench) {
+    /// Sends all data for the next PDU, which must be an R2T.
+    pub(crate) fn send_r2t_data(&mut self, bench: &mut Bench) {
         let pdu = self.pdu(bench);
         let (r2t, _) = R2T::read_from_prefix(&pdu).expect("an R2T");
         assert_eq!(r2t.ch.pdu_type, PduType::R2T as u8, "{r2t:?}");
@@ -173,7 +173,7 @@ impl Host {
         let header = H2CData::new(r2t.cccid.get(), r2t.ttag.get(), r2t.r2to.get(), len, pdo, flags, NONE);
         for piece in framed(header.as_bytes(), pdo, &vec![7; len as usize], NONE).chunks(32_768) {
             self.send(piece);
-            bench.run(LOOK_NS);
+            bench.run(READ_INTERVAL_NS);
         }
     }
 }

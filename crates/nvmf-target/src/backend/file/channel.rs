@@ -16,7 +16,8 @@ use super::super::aio::{Aio, Command};
 use super::super::blocking::BlockingPool;
 use super::super::guard::Hold;
 use super::super::{Bell, Channel, Completion, IoError, Op, Request, Submitted};
-use super::medium::{Deallocation, Job, Medium, Replies, Reply, Way, Work};
+use super::medium::{Deallocation, Medium, Way};
+use super::work::{Job, Replies, Reply, Work};
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// Guarded units per slice of a request without data.

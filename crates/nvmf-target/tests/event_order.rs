@@ -1,7 +1,6 @@
-//! Hosts learn of a change of a namespace after every I/O thread has applied it, and not before.
+//! Hosts are notified of a namespace change only after every I/O thread has applied it.
 //!
-//! Two I/O threads, polled by hand: the second is held back while a change is made, so that the order of events is always
-//! the same.
+//! The test polls two I/O threads and delays the second one during a change, so that the order of events is deterministic.
 
 #[path = "waiting/host.rs"]
 mod host;
@@ -18,10 +17,10 @@ use pilotlight_nvmf_target::server::Changes;
 use pilotlight_nvmf_target::testing::{Bench, NQN};
 use pilotlight_nvmf_target::{Limits, NamespaceConfig, ServerError};
 
-/// How long anything may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of the test.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A namespace's number and its blocks; `None` where Identify knows no such namespace.
+/// NSID and number of blocks; `None` for an inactive NSID.
 type Identified = (u32, Option<u64>);
 
 fn namespace(nsid: u32) -> NamespaceConfig {
@@ -34,7 +33,7 @@ fn namespace(nsid: u32) -> NamespaceConfig {
     }
 }
 
-/// A host that wants to hear of namespaces and has one Async Event Request outstanding.
+/// A host with namespace events enabled and one outstanding Asynchronous Event Request.
 fn listening_host(bench: &mut Bench) -> Host {
     let (mut host, _) = Host::admin(bench, 1, 0);
     let enable = Sqe::new(admin::SET_FEATURES, 0)
@@ -47,7 +46,7 @@ fn listening_host(bench: &mut Bench) -> Host {
     host
 }
 
-/// What Identify says of namespace `nsid`.
+/// Identify Namespace of `nsid`.
 fn identify(host: &mut Host, bench: &mut Bench, nsid: u32) -> Identified {
     let mut sqe = Sqe::new(admin::IDENTIFY, nsid);
     sqe.sgl = Sgl::transport(4096);
@@ -59,7 +58,7 @@ fn identify(host: &mut Host, bench: &mut Bench, nsid: u32) -> Identified {
     (nsid, Some(blocks).filter(|&blocks| blocks > 0))
 }
 
-/// Makes `change`, and checks what the host sees of it while the second I/O thread is held, and afterwards.
+/// Applies `change`, and compares the host's view while the second I/O thread is delayed, and afterwards.
 fn check(
     before: &[Identified],
     change: impl FnOnce(&Changes) -> Result<(), ServerError> + Send + 'static,
@@ -69,21 +68,21 @@ fn check(
     let mut host = listening_host(&mut bench);
     bench.hold_others(true);
     let changes = bench.changes();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let changing = std::thread::spawn(move || change(&changes));
     while !bench.others_have_messages() {
         assert!(Instant::now() < until, "the second I/O thread gets a message");
         std::thread::yield_now();
     }
-    // The first I/O thread, which got its message earlier, has applied the change when this is over.
-    let told = host.pdu_within(&mut bench, 10 * MS);
-    assert_eq!(told, None, "the host is told although an I/O thread does not know of the change");
+    // The first I/O thread has its message and applies the change in this time.
+    let event = host.pdu_within(&mut bench, 10 * MS);
+    assert_eq!(event, None, "the host is notified before an I/O thread has applied the change");
     let seen: Vec<_> = before.iter().map(|&(nsid, _)| identify(&mut host, &mut bench, nsid)).collect();
-    assert_eq!(seen, before, "Identify shows a change that an I/O thread does not know of");
+    assert_eq!(seen, before, "Identify returns a change that an I/O thread has not applied");
     assert!(!changing.is_finished(), "the change waits for every I/O thread");
     bench.hold_others(false);
     let event = loop {
-        assert!(Instant::now() < until, "the host is told");
+        assert!(Instant::now() < until, "the host is notified");
         if let Some(event) = host.pdu_within(&mut bench, MS) {
             break event;
         }
@@ -99,7 +98,7 @@ fn check(
 }
 
 #[test]
-fn that_a_namespace_is_added() {
+fn an_added_namespace_is_reported_last() {
     check(
         &[(1, Some(1024)), (2, None)],
         |changes| changes.add(NQN, &namespace(2)),
@@ -108,23 +107,23 @@ fn that_a_namespace_is_added() {
 }
 
 #[test]
-fn that_a_namespace_has_grown() {
+fn a_resize_is_reported_last() {
     check(&[(1, Some(1024))], |changes| changes.resize(NQN, 1, Some(2048)).map(drop), &[(1, Some(2048))]);
 }
 
 #[test]
-fn that_a_namespace_is_removed() {
+fn a_removed_namespace_is_reported_last() {
     check(&[(1, Some(1024))], |changes| changes.remove(NQN, 1), &[(1, None)]);
 }
 
 #[test]
-fn that_a_namespace_has_another_number() {
+fn a_changed_nsid_is_reported_last() {
     let change = |changes: &Changes| changes.move_to((NQN, 1), NQN, &namespace(7));
     check(&[(1, Some(1024)), (7, None)], change, &[(1, None), (7, Some(1024))]);
 }
 
 #[test]
-fn a_move_that_is_refused_changes_nothing() {
+fn a_refused_move_changes_nothing() {
     let mut bench = Bench::with_threads(&memory(), Limits::default(), 4 << 20, 2).expect("a bench");
     bench.step(MS);
     let changes = bench.changes();

@@ -1,5 +1,4 @@
-//! A policy that takes the worker cores away and brings them back: all I/O threads go to the main core and the workers sleep, at another
-//! depth each time; then the workers wake up and the I/O threads return.
+//! A policy that moves all I/O threads to the main core and lets the workers sleep, at alternating depths, and then moves them back.
 
 use pilotlight_plant::{
     Command, CoreId, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Unsupported, Wants,
@@ -10,12 +9,12 @@ const EVERY_NS: u64 = 2_000_000;
 
 /// The policy. It needs a main core and workers.
 #[derive(Default)]
-pub(crate) struct Leave {
+pub(crate) struct ParkWorkers {
     rounds: u64,
     workers: u16,
 }
 
-impl Leave {
+impl ParkWorkers {
     fn go(&mut self, threads: usize, out: &mut Vec<Command>) {
         self.rounds += 1;
         let workers = (1..=self.workers).map(CoreId);
@@ -32,9 +31,9 @@ impl Leave {
     }
 }
 
-impl Policy for Leave {
+impl Policy for ParkWorkers {
     fn name(&self) -> &'static str {
-        "leave"
+        "park-workers"
     }
 
     fn wants(&self) -> Wants {

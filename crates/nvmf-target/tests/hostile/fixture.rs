@@ -1,4 +1,4 @@
-//! The target, and peers that have behaved so far.
+//! Fixtures: the target, and valid connections to it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
@@ -17,11 +17,11 @@ use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig, Subs
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use zerocopy::FromBytes;
 
-/// A subsystem that anyone may use: namespace 1 has blocks of 4 KiB, namespace 2 of 512 bytes.
+/// A subsystem for all hosts: namespace 1 has blocks of 4 KiB, namespace 2 of 512 bytes.
 pub(crate) const OPEN: &str = "nqn.2026-01.test:open";
-/// A subsystem that only [`FRIEND`] may use.
+/// A subsystem for [`FRIEND`] only.
 pub(crate) const CLOSED: &str = "nqn.2026-01.test:closed";
-/// The host that may use [`CLOSED`].
+/// The host with access to [`CLOSED`].
 pub(crate) const FRIEND: &str = "nqn.2026-01.test:friend";
 /// Bytes of namespace 1.
 pub(crate) const BYTES: u64 = 1 << 30;
@@ -33,10 +33,10 @@ pub(crate) const IO_QUEUES: u16 = 4;
 pub(crate) const QUEUE_DEPTH: u16 = 256;
 /// Most entries of an admin queue (ASQSZ).
 pub(crate) const ADMIN_DEPTH: u16 = 128;
-/// How long the target waits for an ICReq.
+/// The target's timeout for ICReq.
 pub(crate) const ICREQ_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a peer waits for anything: long enough for a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a peer, long enough for a busy machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) const NONE: Digests = Digests { header: false, data: false };
 pub(crate) const HEADER: Digests = Digests { header: true, data: false };
@@ -80,19 +80,19 @@ static TARGET: LazyLock<Server> = LazyLock::new(|| {
     })
 });
 
-/// Where the target of all rows listens.
+/// Address of the target of all rows.
 pub(crate) fn address() -> SocketAddr {
     TARGET.local_addrs()[0]
 }
 
-/// A host that no other row is.
+/// A host that no other row uses.
 pub(crate) fn host() -> ConnectOptions {
     static HOSTS: AtomicU64 = AtomicU64::new(1);
     let number = HOSTS.fetch_add(1, Relaxed);
     let mut options = ConnectOptions::new(address(), OPEN);
     options.hostid = u128::from(number).to_le_bytes();
     options.hostnqn = format!("nqn.2026-01.test:host-{number}");
-    options.timeout_ms = PATIENCE.as_millis() as u64;
+    options.timeout_ms = TIMEOUT.as_millis() as u64;
     options
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn blocks() -> u64 {
 
 /// A TCP connection.
 pub(crate) fn tcp() -> RawPeer {
-    RawPeer::connect(address(), PATIENCE).expect("the target accepts")
+    RawPeer::connect(address(), TIMEOUT).expect("the target accepts")
 }
 
 /// A connection after ICReq and ICResp.
@@ -143,7 +143,7 @@ pub(crate) fn enabled() -> RawPeer {
     enabled_of(&host())
 }
 
-/// An admin queue of an enabled controller of the subsystem that `host` names.
+/// An admin queue of an enabled controller of the subsystem of `host`.
 pub(crate) fn enabled_of(host: &ConnectOptions) -> RawPeer {
     let mut peer = admin_of(host, NONE).0;
     let enable = peer.capsule(PropertyCmd::set(property::CC, cc::EN | cc::IOSQES_IOCQES), &[]);
@@ -152,14 +152,14 @@ pub(crate) fn enabled_of(host: &ConnectOptions) -> RawPeer {
     peer
 }
 
-/// An I/O queue, with the well-mannered controller that it belongs to.
+/// An I/O queue and its controller.
 pub(crate) struct Io {
     pub(crate) peer: RawPeer,
     pub(crate) host: ConnectOptions,
     pub(crate) controller: Controller,
 }
 
-/// An I/O queue with digests, so many R2Ts at once per command, and so many entries.
+/// An I/O queue with these digests, outstanding R2Ts per command, and entries.
 pub(crate) fn io_with(digests: Digests, max_r2t: u32, entries: u16) -> Io {
     let host = host();
     let controller = Controller::connect(host.clone()).expect("a controller");
@@ -195,7 +195,7 @@ pub(crate) fn with_cid(mut sqe: Sqe, cid: u16) -> Sqe {
     sqe
 }
 
-/// Sends a command without data in its capsule and reads the R2T that answers it.
+/// Sends a command without in-capsule data and reads its R2T.
 pub(crate) fn r2t(peer: &mut RawPeer, sqe: Sqe) -> R2T {
     let capsule = peer.capsule(sqe, &[]);
     peer.send(&capsule).expect("sent");
@@ -205,14 +205,14 @@ pub(crate) fn r2t(peer: &mut RawPeer, sqe: Sqe) -> R2T {
 /// Reads an R2T.
 pub(crate) fn read_r2t(peer: &mut RawPeer) -> R2T {
     let pilotlight_host::raw::Reply::Pdu(pdu) = peer.read_pdu().expect("an answer") else { panic!("no R2T") };
-    let (r2t, _) = R2T::read_from_prefix(&pdu).expect("a whole header");
+    let (r2t, _) = R2T::read_from_prefix(&pdu).expect("a complete header");
     assert_eq!(r2t.ch.pdu_type, pilotlight_nvme::pdu::PduType::R2T as u8, "{pdu:02x?}");
     r2t
 }
 
-/// What `count` blocks of namespace 1 hold, as another host sees it.
+/// Content of `count` blocks of namespace 1, read by another host.
 pub(crate) fn content(lba: u64, count: u32) -> Vec<u8> {
-    let controller = Controller::connect(host()).expect("another host is served");
+    let controller = Controller::connect(host()).expect("another host connects");
     let spec = QueueSpec { qid: 1, depth: 1, max_io: 131_072, buffers: Buffers::PerCommand };
     let mut queue = controller.open_queue(&spec).expect("an I/O queue");
     let mut data = vec![0xee; count as usize * 4096];
@@ -220,7 +220,7 @@ pub(crate) fn content(lba: u64, count: u32) -> Vec<u8> {
     data
 }
 
-/// That nothing has been written to `count` blocks from `lba` on.
+/// Verifies that `count` blocks from `lba` on are unwritten.
 pub(crate) fn assert_unwritten(lba: u64, count: u32) {
     assert!(content(lba, count).iter().all(|&byte| byte == 0), "blocks from {lba} on were written");
 }

@@ -1,6 +1,6 @@
-//! A reactor with many I/O threads leaves out the polls that would come to nothing: what makes an I/O thread need one.
+//! A reactor with many I/O threads skips polls of I/O threads without work. These tests cover what makes a poll necessary.
 //!
-//! That a poll left out would have come to nothing is checked by the bench in every step, here and in every other test on it.
+//! The bench verifies in every step of every test that a skipped poll would have had no work.
 
 #[path = "waiting/host.rs"]
 mod host;
@@ -22,70 +22,70 @@ fn command(opcode: u8, lba: u64, blocks: u32) -> Sqe {
     sqe
 }
 
-/// Polls, as often as an I/O thread without work is polled at most before its polls are left out.
+/// Polls until polls of an idle I/O thread are skipped.
 fn settle(bench: &mut Bench) {
     (0..4).for_each(|_| _ = bench.step(1));
 }
 
-/// Whether a poll would be left out now.
-fn is_left_out(bench: &mut Bench) -> bool {
+/// Whether a poll would be skipped now.
+fn is_skipped(bench: &mut Bench) -> bool {
     !bench.is_readable() && !bench.needs_poll(0)
 }
 
 #[test]
-fn an_i_o_thread_without_work_is_polled_for_its_deadlines_only() {
+fn an_idle_io_thread_is_polled_for_its_deadlines_only() {
     let mut bench = bench(&memory(), 4 << 20);
     let _hosts: Vec<_> = (0..10).map(|hostid| Host::both(&mut bench, hostid, false)).collect();
     settle(&mut bench);
     let polls = (0..1000).filter(|_| {
         bench.step(100_000);
-        !is_left_out(&mut bench)
+        !is_skipped(&mut bench)
     });
     assert_eq!(polls.count(), 0);
-    assert!(bench.needs_poll(10 * MS), "deadlines are looked at every 10 ms");
+    assert!(bench.needs_poll(10 * MS), "deadlines are checked every 10 ms");
 }
 
 #[test]
 fn a_message_needs_a_poll() {
     let mut bench = bench(&memory(), 4 << 20);
     settle(&mut bench);
-    assert!(is_left_out(&mut bench));
+    assert!(is_skipped(&mut bench));
     bench.ring();
     assert!(bench.needs_poll(0));
     settle(&mut bench);
-    assert!(is_left_out(&mut bench));
+    assert!(is_skipped(&mut bench));
 }
 
 #[test]
-fn a_readable_socket_is_found_by_the_descriptor() {
+fn a_readable_socket_makes_the_descriptor_readable() {
     let mut bench = bench(&memory(), 4 << 20);
     let (_admin, mut queue) = Host::both(&mut bench, 1, false);
     settle(&mut bench);
-    assert!(is_left_out(&mut bench));
+    assert!(is_skipped(&mut bench));
     queue.send(&capsule(1, command(opcode::READ, 0, 1), &[]));
     assert!(bench.is_readable() && !bench.needs_poll(0));
     assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8);
     settle(&mut bench);
-    assert!(is_left_out(&mut bench));
+    assert!(is_skipped(&mut bench));
 }
 
 #[test]
-fn a_request_in_a_backend_needs_polls_until_it_is_answered() {
-    for how in [CompletionMode::Poll, CompletionMode::Interrupt] {
+fn a_request_in_a_backend_needs_polls_until_it_completes() {
+    for mode in [CompletionMode::Poll, CompletionMode::Interrupt] {
         let delays = Delays { shortest_ns: 5 * MS, longest_ns: 5 * MS, seed: 1 };
         let backend: Arc<dyn Backend> = Arc::new(DelayBackend::new(memory(), delays));
         let mut bench = bench(&backend, 4 << 20);
         let (_admin, mut queue) = Host::both(&mut bench, 1, false);
-        bench.set_completions(how);
+        bench.set_completions(mode);
         queue.send(&capsule(1, command(opcode::READ, 0, 1), &[]));
         settle(&mut bench);
         while bench.usage().in_backends > 0 {
-            assert!(bench.needs_poll(0), "{how:?}");
+            assert!(bench.needs_poll(0), "{mode:?}");
             bench.step(100_000);
         }
         assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8);
         settle(&mut bench);
-        assert!(is_left_out(&mut bench), "{how:?}");
+        assert!(is_skipped(&mut bench), "{mode:?}");
     }
 }
 
@@ -105,15 +105,15 @@ fn a_request_of_a_lost_connection_needs_polls_too() {
         bench.step(100_000);
     }
     settle(&mut bench);
-    assert!(is_left_out(&mut bench));
+    assert!(is_skipped(&mut bench));
 }
 
 #[test]
 fn a_command_that_waits_for_memory_needs_polls() {
     let mut bench = bench(&memory(), 1 << 20);
-    let mut hogs: Vec<_> = (0..4).map(|hostid| Host::both(&mut bench, hostid, false)).collect();
-    for (_, hog) in &mut hogs {
-        (0..8).for_each(|cid| hog.send(&capsule(cid, command(opcode::WRITE, u64::from(cid) * 32, 32), &[])));
+    let mut stalling: Vec<_> = (0..4).map(|hostid| Host::both(&mut bench, hostid, false)).collect();
+    for (_, host) in &mut stalling {
+        (0..8).for_each(|cid| host.send(&capsule(cid, command(opcode::WRITE, u64::from(cid) * 32, 32), &[])));
     }
     bench.run(MS);
     let (_admin, mut queue) = Host::both(&mut bench, 9, false);
@@ -123,7 +123,7 @@ fn a_command_that_waits_for_memory_needs_polls() {
 }
 
 #[test]
-fn the_end_needs_a_poll() {
+fn a_draining_thread_needs_polls() {
     let mut bench = bench(&memory(), 4 << 20);
     settle(&mut bench);
     bench.drain();
@@ -132,6 +132,6 @@ fn the_end_needs_a_poll() {
     while !bench.poll(1).finished {
         assert!(bench.needs_poll(0));
         polls += 1;
-        assert!(polls < 100_000, "it ends");
+        assert!(polls < 100_000, "the drain ends");
     }
 }

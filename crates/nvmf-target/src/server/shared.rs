@@ -1,0 +1,282 @@
+//! State shared by all I/O threads, and the subsystems and namespaces.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::assemble::open_all;
+use super::failure_log::FailureBell;
+use super::priorities::Priorities;
+use super::stop::StopState;
+use super::utilization::UtilizationRequests;
+use super::{Opener, ServerError, StartError, index_in, visibility};
+use crate::association::Association;
+use crate::backend::{Backend, MemoryBudget};
+use crate::background::control::Background;
+use crate::caps::Caps;
+use crate::config::ServerConfig;
+use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
+use crate::directory::Directory;
+use crate::discovery::DiscoveryLog;
+use crate::latency::Latencies;
+use crate::lease::Lease;
+use crate::listing::NamespaceList;
+use crate::reaper::Reaper;
+use crate::refusals::Refusals;
+use crate::register::Register;
+use crate::stats::Counters;
+use crate::subsystem::{NamespaceInfo, Subsystem};
+use crate::usage::ListedHosts;
+use crate::views::Views;
+
+/// Index of the discovery service in place of a subsystem.
+pub const DISCOVERY: usize = usize::MAX;
+/// Maximum requests of one I/O thread in one namespace's backend.
+pub const CHANNEL_DEPTH: u32 = 1024;
+/// Time limit of a Connect, in nanoseconds: it waits for writes of the host's earlier association.
+const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
+
+/// Limits for I/O threads.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadLimits {
+    /// Maximum entries of a queue.
+    pub max_queue_depth: u16,
+    /// Maximum I/O queues of a controller.
+    pub max_io_queues: u16,
+    /// Maximum queues of a host.
+    pub max_host_queues: u32,
+    /// Time limit of ICReq, in nanoseconds.
+    pub icreq_timeout_ns: u64,
+    /// Time limit of Connect, in nanoseconds.
+    pub connect_timeout_ns: u64,
+}
+
+/// State shared by all I/O threads, not used by reads and writes. I/O threads do not access [`State`]: they get changes by
+/// message.
+pub struct Shared {
+    /// Limits.
+    pub limits: ThreadLimits,
+    /// Every association.
+    pub register: Register,
+    /// Identify commands that wait for the allocated bytes of a namespace.
+    pub utilization: UtilizationRequests,
+    /// Closes channels.
+    pub(crate) reaper: Reaper,
+    /// State of the stop.
+    pub(crate) stop_state: StopState,
+    /// Memory for the state of queues.
+    pub queue_memory: MemoryBudget,
+    /// Signals failed commands.
+    pub failure_bell: FailureBell,
+    /// Bandwidth caps.
+    pub caps: Caps,
+    /// Sampling of latencies.
+    pub latencies: Latencies,
+    /// Background work.
+    pub background: Background,
+    /// Refused connections and Connect commands.
+    pub refusals: Refusals,
+    /// The hosts with their own counters.
+    pub listed_hosts: ListedHosts,
+    pub(super) priorities: Priorities,
+    pub(super) config: ServerConfig,
+    pub(super) state: Mutex<State>,
+    pub(super) counters: Vec<Arc<Counters>>,
+    pub(super) connections: AtomicU32,
+    pub(super) records_moves: AtomicBool,
+    pub(super) started: Instant,
+}
+
+/// The subsystems and namespaces, used only by OS threads that are not reactors.
+pub(super) struct State {
+    /// The subsystems.
+    pub(super) directory: Arc<Directory>,
+    /// The namespaces visible to each host.
+    pub(super) views: Arc<Views>,
+    /// By directory index. A removed subsystem has no namespaces.
+    pub(super) subsystems: Vec<Entry>,
+}
+
+pub(super) struct Entry {
+    pub(super) subsystem: Arc<Subsystem>,
+    pub(super) namespaces: BTreeMap<u32, Namespace>,
+}
+
+pub(super) struct Namespace {
+    pub(super) info: NamespaceInfo,
+    pub(super) storage: Storage,
+    /// The hosts to which it is attached; empty: all.
+    pub(super) hosts: Vec<String>,
+}
+
+/// A namespace's backend and its lease, in the order in which they are dropped.
+#[derive(Clone)]
+pub(super) struct Storage {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) lease: Lease,
+}
+
+impl Storage {
+    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend, lease: Lease::default() }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        config: ServerConfig,
+        subsystems: Vec<Entry>,
+        addresses: &[SocketAddr],
+    ) -> Result<Self, StartError> {
+        let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
+        let directory = Arc::new(Directory::new(&config, &identities, addresses));
+        let views = Arc::new(visibility::views_of(&subsystems));
+        let limits = ThreadLimits {
+            max_queue_depth: config.limits.max_queue_depth,
+            max_io_queues: config.limits.max_io_queues,
+            max_host_queues: config.limits.max_host_queues,
+            icreq_timeout_ns: config.limits.icreq_timeout.as_nanos() as u64,
+            connect_timeout_ns: CONNECT_TIMEOUT_NS,
+        };
+        let shared = Self {
+            limits,
+            register: Register::default(),
+            utilization: UtilizationRequests::new(),
+            failure_bell: FailureBell::default(),
+            caps: Caps::default(),
+            latencies: Latencies::default(),
+            background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
+            refusals: Refusals::default(),
+            listed_hosts: ListedHosts::default(),
+            priorities: Priorities::default(),
+            state: Mutex::new(State { directory, views, subsystems }),
+            reaper: Reaper::start()?,
+            stop_state: StopState::default(),
+            queue_memory: MemoryBudget::new(config.limits.queue_memory),
+            counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
+            connections: AtomicU32::new(0),
+            records_moves: AtomicBool::new(false),
+            started: Instant::now(),
+            config,
+        };
+        let hosts = shared.config.subsystems.iter().flat_map(|subsystem| &subsystem.allowed_hosts);
+        hosts.chain(&shared.config.named_hosts).for_each(|host| shared.listed_hosts.add(host));
+        shared.register.set_views(Arc::clone(&shared.state().views));
+        shared.register.reserve(shared.state().directory.reserved_ids());
+        shared.add_configured_limits();
+        shared.update_classes(&[]);
+        Ok(shared)
+    }
+
+    /// Shared state without a server.
+    pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
+        let subsystems = open_all(&config, opener)?;
+        Self::new(config, subsystems, &[])
+    }
+
+    /// One I/O thread's counters.
+    pub(crate) fn counters(&self, thread: usize) -> Arc<Counters> {
+        Arc::clone(&self.counters[thread])
+    }
+
+    /// The list of namespaces for hosts.
+    pub(super) fn list(&self) -> Arc<NamespaceList> {
+        let state = self.state();
+        let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
+        let subsystems = state.subsystems.iter().map(listed).collect();
+        Arc::new(NamespaceList::new(Arc::clone(&state.directory), subsystems, &state.views))
+    }
+
+    /// The storage of a namespace.
+    pub(super) fn storage(&self, subsystem: usize, nsid: u32) -> Option<Storage> {
+        let state = self.state();
+        let namespace = state.subsystems.get(subsystem)?.namespaces.get(&nsid)?;
+        Some(namespace.storage.clone())
+    }
+
+    /// Updates the allocated bytes of a namespace. May block: not for reactors.
+    pub(super) fn read_utilization(&self, subsystem: usize, nsid: u32) {
+        let found = self
+            .state()
+            .subsystems
+            .get(subsystem)
+            .and_then(|entry| entry.namespaces.get(&nsid))
+            .map(|namespace| (namespace.storage.clone(), namespace.info.allocated_bytes.clone()));
+        if let Some((storage, allocated)) = found {
+            allocated.set(storage.backend.allocated_bytes().ok());
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
+        index_in(&self.state().directory, nqn)
+    }
+
+    /// A controller for `association` and this subsystem, or for `None` the discovery service.
+    #[must_use]
+    pub fn controller(
+        &self,
+        association: &Association,
+        subsystem: Option<&Arc<Subsystem>>,
+        kato_ms: u32,
+        now_ns: u64,
+    ) -> Controller {
+        let kind = match subsystem {
+            Some(subsystem) => ControllerKind::Io(Arc::clone(subsystem)),
+            None => ControllerKind::Discovery,
+        };
+        let is_io = matches!(kind, ControllerKind::Io(_));
+        Controller::new(ControllerParams {
+            power_states: is_io && self.config.power_states,
+            cntlid: association.cntlid,
+            kind,
+            hostid: association.host.hostid,
+            hostnqn: association.host.hostnqn.clone(),
+            kato_ms,
+            max_io_queues: self.limits.max_io_queues,
+            max_queue_depth: self.limits.max_queue_depth,
+            now_ns,
+        })
+    }
+
+    /// Calls `f` with the inputs of an admin command. Takes no lock.
+    pub fn with_env<R>(
+        &self,
+        namespaces: &[(u32, NamespaceInfo)],
+        (discovery, local): (&DiscoveryLog, Option<IpAddr>),
+        f: impl FnOnce(&AdminEnv) -> R,
+    ) -> R {
+        f(&AdminEnv { namespaces, counters: &self.totals(), power_on: self.started.elapsed(), discovery, local })
+    }
+
+    /// Whether I/O threads record the work in progress at moves: for tests.
+    #[must_use]
+    pub fn records_moves(&self) -> bool {
+        self.records_moves.load(Relaxed)
+    }
+
+    /// Enables recording of the work in progress at moves.
+    pub(crate) fn record_moves(&self) {
+        self.records_moves.store(true, Relaxed);
+    }
+
+    /// Counts a new connection; `false` if there are too many.
+    #[must_use]
+    pub fn connection_opened(&self) -> bool {
+        if self.connections.fetch_add(1, Relaxed) < self.config.limits.max_connections {
+            return true;
+        }
+        self.connection_closed();
+        false
+    }
+
+    /// Counts the end of a connection.
+    pub fn connection_closed(&self) {
+        self.connections.fetch_sub(1, Relaxed);
+    }
+}
