@@ -266,7 +266,7 @@ fn left_out(material: &Material<'_>) -> String {
 }
 
 /// Constants with an effect, and one line for the others.
-fn perturbed(moved: &[Moved]) -> String {
+fn perturbed(moved: &[Sensitivity]) -> String {
     if moved.is_empty() {
         return "not run\n".to_owned();
     }

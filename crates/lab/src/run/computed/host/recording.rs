@@ -159,7 +159,7 @@ mod tests {
         observed: Measurement,
     }
 
-    fn simulate(way: IoMethod) -> Simulated {
+    fn simulate(method: IoMethod) -> Simulated {
         let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let host = crate::simulated::host::load(&root.join("profiles/poll-optane-900p.toml")).unwrap();
         let load = Load {
