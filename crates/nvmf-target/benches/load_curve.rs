@@ -157,7 +157,7 @@ fn serve(case: &PolicyCase) -> Result<Server, String> {
     let subsystem = servers::subsystem(NQN, vec![namespace]);
     let config = servers::config(vec![subsystem]);
     let mut options = RuntimeOptions::new(vec![Some(0)], Idle::Spin);
-    options.quiet = QuietTime::AsPolicySays;
+    options.quiet = QuietTime::FromPolicy;
     let server = servers::start_on(config, options);
     let tolerances = case.tolerance_ppm.map(Tolerance::mean_loss).into_iter().collect();
     server.set_goals(Goals { tolerances, ..Goals::default() });

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use park::ParkWorkers;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
-use pilotlight_host::{ConnectOptions, Narrow};
+use pilotlight_host::{ConnectOptions, SocketLimits};
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvmf_target::backend::{
     Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
@@ -99,7 +99,7 @@ fn host(server: &Server, nsid: u32) -> ConnectOptions {
 /// Loads a namespace until `stop`, on a separate OS thread.
 fn load(server: &Server, nsid: u32, stop: &Arc<AtomicBool>) -> JoinHandle<Report> {
     let mut options = host(server, nsid);
-    options.narrow = Narrow {
+    options.socket_limits = SocketLimits {
         send_buffer: Some(8192),
         receive_buffer: Some(8192),
         segment: Some(1400),
