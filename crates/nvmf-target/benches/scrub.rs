@@ -9,8 +9,6 @@
 //! scrub rate; and, for background I/Os that overlap a request, the time from the poll that received the first request to the end of the
 //! I/O (p99 and maximum).
 
-#[path = "../tests/support/servers.rs"]
-mod servers;
 mod support;
 
 use std::sync::atomic::AtomicBool;
@@ -24,7 +22,7 @@ use pilotlight_nvmf_target::background::sums::format::Pass;
 use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_stats::paired::ratio;
-use support::{CLIENT_CPU, NQN, Options, SERVER_CPU, fail, has_two_cpus, median, set_policy, stop};
+use support::{CLIENT_CPU, NQN, Options, SERVER_CPU, fail, has_two_cpus, median, servers, set_policy, stop};
 
 const BYTES: u64 = 512 << 20;
 /// Uncounted time at the start of a run.

@@ -13,7 +13,7 @@
 
 pub(crate) mod compare;
 #[path = "../../tests/support/servers.rs"]
-mod servers;
+pub(crate) mod servers;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
