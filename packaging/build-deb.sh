@@ -25,7 +25,7 @@ PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked -p pilotlight --bins pa
 (
   shopt -s nullglob
   cd docs
-  cp --parents operating.md operate/*.md configuration.md doctor.md policies.md budget.md hosts.md background.md metrics-server.md top.svg page.png "../$docs/"
+  cp --parents operating.md operate/*.md configuration.md configuration-keys.md doctor.md policies.md budget.md hosts.md background.md metrics-server.md top.svg page.png budgets.svg tolerance.svg "../$docs/"
 )
 PATH=$tools/bin:$PATH cargo-deb --quiet "${compression[@]}" --no-build --strip --no-dbgsym --profile "$profile" -p pilotlight ${VERSION:+--deb-version "$VERSION"} \
   --output target/debian/

@@ -126,7 +126,7 @@ mod tests {
     fn copies_of_printed_values_have_no_reader() {
         assert!(!is_read("profiles/a.toml", "fact.\"core.kiops\".value"));
         assert!(!is_read("profiles/a.toml", "cores"));
-        assert!(!is_read("experiments/sandman/fig13.toml", "given.strip"));
+        assert!(!is_read("experiments/sandman/fig13.toml", "printed.strip"));
         assert!(!is_read("docs/a.toml", "power"));
         assert!(is_read("profiles/a.toml", "power.cpu_uw.poll"));
         assert!(is_read("experiments/sandman/fig3.toml", "topology.cores"));

@@ -1,7 +1,7 @@
 //! The log: to standard error, off the request path, at a bounded rate, coloured only on a terminal.
 //!
-//! A warning or error that repeats is written [`rate::LINES`] times in [`WINDOW_MS`] at each call site; how many more there were is told
-//! when that time is over. So code warns with `tracing::warn!` and need not care how often; lines left out cost it two atomic operations.
+//! A call site writes at most [`rate::LINES`] warnings or errors in [`WINDOW_MS`]; the number of suppressed lines is logged
+//! after that time. So code may warn with `tracing::warn!` at any rate; a suppressed line costs two atomic operations.
 //!
 //! Lines are text, or JSON from [`set_format`] on; the journal of systemd gets their priority.
 
@@ -49,7 +49,7 @@ pub fn start(verbose: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until what was logged is written, before the program says something else or ends.
+/// Waits until the queued lines are written.
 pub fn flush() {
     if let Some(log) = LOG.get() {
         log.queue.flush();
@@ -63,12 +63,12 @@ pub fn set_format(format: Format) {
     }
 }
 
-/// Whether a person reads the log, and no program: text of more than a line is then welcome beside it.
+/// Whether the log is text on a terminal or in a file: then output of several lines may be mixed with it.
 pub fn is_for_people() -> bool {
     LOG.get().is_none_or(|log| log.layout.is_for_people())
 }
 
-/// Whether standard error takes colours: it is a terminal, and the user has not asked for none (no-color.org).
+/// Whether standard error is a terminal, and `NO_COLOR` is not set (no-color.org).
 pub fn colour() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -181,7 +181,7 @@ mod tests {
         lines.recv_timeout(Duration::from_secs(60)).expect("another line")
     }
 
-    /// What a line says was left out.
+    /// The number of suppressed lines that a line reports.
     fn left_out(line: &str) -> Option<u64> {
         line.split_once(" more line")?.0.rsplit_once('(')?.1.parse().ok()
     }
@@ -218,7 +218,7 @@ mod tests {
         let (time, rest) = line.split_once(' ').unwrap();
         assert!(time.starts_with("20") && time.ends_with('Z'), "{line}");
         assert!(rest.starts_with(" WARN pilotlight_cli::log::tests: too many peer=\"p\" ("), "{line}");
-        assert!(rest.ends_with("(5 more lines like this left out)\n"), "{line}");
+        assert!(rest.ends_with("(5 more lines like this suppressed)\n"), "{line}");
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_warning_is_not_bounded() {
+    fn info_lines_are_not_rate_limited() {
         let (subscriber, lines) = log(60_000);
         tracing::subscriber::with_default(subscriber, || (0..50).for_each(|_| tracing::info!("an order")));
         assert_eq!((0..50).map(|_| next(&lines)).filter(|line| line.contains("INFO")).count(), 50);

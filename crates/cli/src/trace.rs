@@ -7,7 +7,7 @@ use pilotlight_trace::read::{BlkparseAction, Options};
 /// How a trace is read.
 #[derive(Args, Clone, Debug)]
 pub struct ReadingArgs {
-    /// The format, where it is not to be told from the content: alibaba, tencent, msr, mqsim, vscsi, blkparse or csv
+    /// The format, if it cannot be detected: alibaba, tencent, msr, mqsim, vscsi, blkparse or csv
     #[arg(long, value_name = "FORMAT", help_heading = "Reading a trace")]
     pub format: Option<Format>,
 
@@ -19,7 +19,7 @@ pub struct ReadingArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1024, help_heading = "Reading a trace")]
     pub reorder_window: usize,
 
-    /// Which line of blkparse stands for a request: queued (Q) or issued (D)
+    /// The event of blkparse that counts as a request: queued (Q) or issued (D)
     #[arg(long, value_enum, default_value = "queued", help_heading = "Reading a trace")]
     pub blkparse_action: Action,
 }
@@ -34,7 +34,7 @@ pub enum Action {
 }
 
 impl ReadingArgs {
-    /// What the reader is told.
+    /// Options of the reader.
     pub fn options(&self) -> Options {
         let blkparse_action = match self.blkparse_action {
             Action::Queued => BlkparseAction::Queued,

@@ -3,32 +3,35 @@
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-/// What is varied: keys with a list or range of values, or named cases.
+/// A parameter: keys with a list or range of values, or named cases.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// What results call it; a parameter of a tool goes by its key.
+    /// Name in the results; experiments that run a tool use the key.
     #[serde(default)]
     pub name: String,
-    /// Unit of the values.
+    /// Unit of the values, for charts.
     #[serde(default)]
     pub unit: String,
-    /// How a chart draws it, and how `from` to `to` is divided.
+    /// Scale of the axis in charts, and of the steps from `from` to `to`.
     #[serde(default)]
     pub scale: ParameterScale,
-    /// A dotted key, or several that are set together.
+    /// A dotted key, or a list of keys that are set together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemars", schemars(with = "Option<serde_json::Value>"))]
     pub key: Option<Value>,
-    /// The values; with several keys, lists with a value for each.
+    /// Values; with several keys, lists with one value for each.
     #[serde(default)]
+    #[cfg_attr(feature = "schemars", schemars(with = "Vec<serde_json::Value>"))]
     pub values: Vec<Value>,
-    /// The first value of a range.
+    /// First value of a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<f64>,
-    /// The last value of a range.
+    /// Last value of a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<f64>,
-    /// How many values a range has; on a log2 scale without it: each twice the one before.
+    /// Number of values in a range; on a log2 scale without it: powers of two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
     /// Named cases, each with keys to set.
@@ -36,24 +39,27 @@ pub struct Parameter {
     pub cases: Vec<Case>,
 }
 
-/// How the values of a parameter are divided and drawn.
+/// Scale of a parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ParameterScale {
-    /// Evenly.
+    /// Linear.
     #[default]
     Linear,
-    /// By factors of two.
+    /// Logarithmic, base 2.
     Log2,
 }
 
 /// A named case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// What results call it.
+    /// Name of the case in the results.
     pub label: String,
-    /// What it sets, by dotted key.
+    /// Values by dotted key.
+    #[cfg_attr(feature = "schemars", schemars(with = "serde_json::Value"))]
     pub set: Table,
 }
 

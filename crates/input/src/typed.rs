@@ -37,6 +37,29 @@ impl Size {
     }
 }
 
+#[cfg(feature = "schemars")]
+macro_rules! written_as {
+    ($quantity:ident, $format:literal) => {
+        impl schemars::JsonSchema for $quantity {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $format.into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "format": $format })
+            }
+        }
+    };
+}
+#[cfg(feature = "schemars")]
+written_as!(Time, "time");
+#[cfg(feature = "schemars")]
+written_as!(Size, "size");
+
 impl TryFrom<Value> for Time {
     type Error = String;
 

@@ -14,6 +14,8 @@ pub mod compare;
 pub mod experiment;
 pub mod given;
 #[cfg(test)]
+mod key_reference;
+#[cfg(test)]
 mod made;
 pub mod measure;
 pub mod metrics;

@@ -14,8 +14,8 @@ pub mod steps;
 
 use crate::experiment::{Experiment, Loaded};
 use crate::results::summary::setting;
-use crate::run::preview;
-use pilotlight_workloads::{Point, Stage, Value};
+use crate::run::target;
+use pilotlight_workloads::{Point, RunContext, Value};
 
 /// A command needs about so long to start and end, in seconds.
 const OVERHEAD_S: f64 = 0.3;
@@ -120,8 +120,8 @@ impl Plan {
 /// Whether the workload has something to write before the first point; what it only starts in the background does not count.
 fn prepares(loaded: &Loaded) -> bool {
     let folder = std::path::Path::new("results");
-    let place = preview::place(&loaded.experiment.place, folder);
-    let stage = Stage { scratch: folder.join("scratch"), place, ramp_s: 0.0, duration_s: 0.0, seed: 1 };
+    let place = target::unchecked(&loaded.experiment.target, folder);
+    let stage = RunContext { scratch: folder.join("scratch"), target: place, ramp_s: 0.0, duration_s: 0.0, seed: 1 };
     loaded.workload.prepare(&stage).is_ok_and(|steps| steps.iter().any(|step| !step.background))
 }
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     /// Who stops when an interval is narrow stops more often when it is so by chance: the interval holds the truth a little less often
-    /// than it says. docs/bench.md tells how much less.
+    /// than it says. docs/measure.md says by how much.
     #[test]
     fn intervals_after_the_rule_hold_the_truth_in_nine_of_ten_cases_at_least() {
         let mut dice = crate::made::Dice::new(1);

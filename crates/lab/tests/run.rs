@@ -328,7 +328,7 @@ fn told(bench: &Bench) -> Vec<(usize, usize, f64)> {
 #[test]
 fn progress_counts_what_failed_and_learns_how_long_a_measurement_takes() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "title = 'p'\ntarget = { nothing = true }\nrepeats = 3\non_failure = 'go-on'\n\
+    let text = "title = 'p'\ntarget = { nothing = true }\nrepeats = 3\non_failure = 'continue'\n\
                 [workload]\nkind = 'command'\nargv = ['sh', '-c', 'sleep 0.5; [ {a} = 1 ]']\nknobs = { a = [1, 2] }\n";
     let told = told(&bench(text, folder.path()));
     assert_eq!(
@@ -375,7 +375,7 @@ knobs = { a = [1, 2] }
     assert!(error.contains("status 3") && error.contains("no such drive"), "{error}");
 
     let folder = tempfile::tempdir().unwrap();
-    let going_on = bench(&text.replace("ON", "go-on"), folder.path());
+    let going_on = bench(&text.replace("ON", "continue"), folder.path());
     let results = going_on.run(&StopFlag::default(), &mut |_| ()).unwrap();
     assert!(!results.complete);
     assert_eq!((results.points[0].repeats, results.points[1].repeats), (1, 0));
@@ -405,7 +405,7 @@ argv = ["sh", "-c", "sleep 0.2; rm {meter}; sleep 0.3"]
         meter = reading.display()
     );
     std::fs::write(&reading, "25").unwrap();
-    let needed = format!("on_failure = 'go-on'\n{}", text.replace("OPTIONAL", "false"));
+    let needed = format!("on_failure = 'continue'\n{}", text.replace("OPTIONAL", "false"));
     let needed = bench(&needed, folder.path());
     // Only what the workload does wrong is passed over.
     let error = needed.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();

@@ -25,7 +25,7 @@ fn bench(set: &[(&str, &str)]) -> Bench {
         ("parameter.rate.values", "[[20000, '3ms'], [40000, '3ms']]"),
         ("duration", "3ms"),
         ("series", "100us"),
-        ("warm_up", "{ rule = 'mser-5', least = '300us', most = '1ms' }"),
+        ("warm_up", "{ rule = 'mser-5', min = '300us', max = '1ms' }"),
         ("smoke", "{}"),
     ];
     keys.extend(set);
@@ -303,7 +303,7 @@ fn a_warm_up_that_the_file_cuts_short_is_told() {
             Ok(outcome)
         });
         let read = Read::of(&bench, &results.unwrap(), Folder::new(folder.path()), Vec::new());
-        read.results.notes.into_iter().find(|note| note.contains("warm_up.most"))
+        read.results.notes.into_iter().find(|note| note.contains("warm_up.max"))
     };
     assert_eq!(told("steady.csv", 0), None);
     assert!(told("rising.csv", 100).is_some_and(|text| text.contains("static at rate=20000")));

@@ -96,7 +96,7 @@ fn start(path: &Path) -> Server {
     let opener = move |ns: &NamespaceConfig| if ns.nsid == FILE { file(&path) } else { Ok(late()) };
     let options = RuntimeOptions::new(vec![None; 3], Idle::Yield);
     let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
-    server.look_at_moves();
+    server.record_moves();
     server
 }
 
@@ -249,7 +249,7 @@ fn pg_takes_cores_and_brings_them_back_without_an_error() {
     let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let server = start(&dir.path().join("blocks"));
-    let settings = [("interval", "5ms"), ("window", "5ms"), ("idle", "20ms")];
+    let settings = [("interval", "5ms"), ("window", "5ms"), ("idle_after", "20ms")];
     server.set_policy(pilotlight_policy::build("pg", &settings).expect("settings")).expect("it can move I/O threads");
     for round in 0..20 {
         wait(&server, &format!("round {round}: a core leaves an idle server"), |workers| !is_all_awake(workers));
@@ -280,11 +280,11 @@ fn pacer() -> Box<dyn Policy> {
         ("interval", "5ms"),
         ("window", "5ms"),
         ("windows", "2"),
-        ("least_requests", "1"),
-        ("stable", "99%"),
-        ("unstable", "100%"),
-        ("burst", "100%"),
-        ("busy", "100%"),
+        ("min_requests", "1"),
+        ("stable_threshold", "99%"),
+        ("unstable_threshold", "100%"),
+        ("burst_threshold", "100%"),
+        ("busy_threshold", "100%"),
         ("use_limit", "99%"),
         ("beta", "1"),
         ("forecast", "0"),

@@ -121,7 +121,7 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "NAME", hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
     table: Option<Table>,
 
-    /// Write every table: between its marks in README.md and docs/claims.md, and results/claims-PAPER.md
+    /// Write every table: between its marks in results/README.md and results/constants.md, and results/claims-PAPER.md
     #[arg(long, hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
     write_tables: bool,
 
@@ -160,7 +160,7 @@ struct Output {
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
     let files = Files::read(args)?;
     if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &files.claims)) {
-        crate::exit::failed(&refusal);
+        crate::exit::report_error(&refusal);
         return Ok(Exit::Refused);
     }
     let short = Files::short(args, &files.root)?;

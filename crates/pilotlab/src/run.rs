@@ -18,7 +18,7 @@ const ABOUT: &str = "\
 Run an experiment: every combination of its parameters, repeated, in one file.
 
 The file says where it runs. With a [workload] of a tool (fio, RocksDB, any command) it is measured on this machine, with sensors of power \
-and counters beside it (docs/bench.md); --simulated runs the same file on a simulated machine with one drive. With the profile of a server and \
+and counters beside it (docs/measure.md); --simulated runs the same file on a simulated machine with one drive. With the profile of a server and \
 [[workload]]s of hosts it is simulated (docs/experiments.md). A list of experiments (experiments/all.toml) runs one after the other. With \
 --replay a block trace of your own is simulated under every policy.
 
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let kind = match args.kind() {
         Ok(kind) => kind,
         Err(error) => {
-            exit::failed(&error);
+            exit::report_error(&error);
             return Ok(Exit::Refused.into());
         }
     };

@@ -1,4 +1,4 @@
-//! `pilotlight connections` and `pilotlight disconnect`: who is connected to a running server, and the end of it.
+//! `pilotlight connections` and `pilotlight disconnect`: lists and ends associations of a running server.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{Client, SocketArgs, tell};
-use crate::admin::hosts::DisconnectRequest;
-use crate::admin::request::Request;
+use crate::admin::client::{self, SocketArgs};
+use crate::admin::request::{DisconnectRequest, Request};
 use crate::config::format_duration;
 use crate::exit::Exit;
 use crate::table::{Table, printable};
@@ -30,8 +29,8 @@ Examples:
   pilotlight disconnect nqn.2024-05.com.example:host
   pilotlight disconnect nqn.2024-05.com.example:host --nqn nqn.2024-05.com.example:disks
 
-When the command returns, nothing that the host had sent can be written any more, unless it says otherwise. The host may come back, and \
-Linux does so by itself; `pilotlight host remove` keeps it away.
+When the command returns, no outstanding write of the host can be carried out, unless a note says otherwise. The host may reconnect, as Linux \
+does; `pilotlight host remove` prevents that.
 
 Exit codes:
   0  done, also where the host was not connected
@@ -57,7 +56,7 @@ pub(crate) struct DisconnectArgs {
     /// The host's NQN
     host: String,
 
-    /// From this subsystem alone [default: from every one]
+    /// From this subsystem only [default: from all]
     #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
 
@@ -103,22 +102,17 @@ pub(crate) struct ConnectionReport {
     pub(crate) since_unix_s: u64,
 }
 
-/// Prints who is connected.
+/// Prints the associations.
 pub(crate) fn list(args: &ConnectionsArgs) -> anyhow::Result<Exit> {
-    let answer = Client::connect(&args.socket)?.ask::<Connections>(&Request::Connections);
-    tell(answer, |report| {
-        if args.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        Ok(if report.connections.is_empty() { "no host is connected\n".to_owned() } else { table(&report.connections) })
+    client::run::<Connections>(&args.socket, &Request::Connections {}, args.json, |report| {
+        if report.connections.is_empty() { "no host is connected\n".to_owned() } else { table(&report.connections) }
     })
 }
 
 /// Ends the connections of a host.
 pub(crate) fn disconnect(args: &DisconnectArgs) -> anyhow::Result<Exit> {
     let request = DisconnectRequest { host: args.host.clone(), nqn: args.nqn.clone() };
-    let answer = Client::connect(&args.socket)?.ask::<EndedReport>(&Request::Disconnect(request));
-    tell(answer, |ended| if args.json { Ok(serde_json::to_string(ended)? + "\n") } else { Ok(ended.sentence()) })
+    client::run(&args.socket, &Request::Disconnect(request), args.json, EndedReport::sentence)
 }
 
 impl EndedReport {
@@ -176,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_reads() {
+    fn text_output() {
         let one = ConnectionReport {
             nqn: Some("nqn.2024-05.com.example:disks".to_owned()),
             host: "nqn.2024-05.com.example:h".to_owned(),

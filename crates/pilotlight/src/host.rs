@@ -3,21 +3,20 @@
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{Client, SocketArgs, tell};
-use crate::admin::hosts::HostRequest;
-use crate::admin::request::Request;
+use crate::admin::client::{self, SubsystemArgs};
+use crate::admin::request::{HostAdd, HostRemove, Request};
 use crate::connections::EndedReport;
 use crate::exit::Exit;
 use crate::table::{Table, printable};
 
 const ABOUT: &str = "\
-Say which hosts may connect to a subsystem of a running server.
+Set which hosts may connect to a subsystem of a running server.
 
-A host that is removed is disconnected at once: when the command returns, nothing of it can be written any more. While no host is named, any \
-host may connect; so the first one is added with --only, and the last one is removed with --allow-any.
+A removed host is disconnected at once: when the command returns, none of its writes can be carried out. Without a list any host may \
+connect; so the first host is added with --only, and the last one is removed with --allow-any.
 
-What is changed so is gone after a restart (`pilotlight config save` keeps it), and stays at a reload (SIGHUP) until the configuration says \
-something else about the allowed hosts of that subsystem.";
+A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until the configuration of the allowed \
+hosts changes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,22 +37,14 @@ Exit codes:
 #[command(arg_required_else_help = true)]
 pub(crate) struct HostArgs {
     #[command(subcommand)]
-    what: What,
-
-    /// The subsystem; may be left out where there is only one
-    #[arg(long, value_name = "NQN", global = true)]
-    nqn: Option<String>,
+    command: HostCommand,
 
     #[command(flatten)]
-    socket: SocketArgs,
-
-    /// Print the hosts as JSON
-    #[arg(long, global = true)]
-    json: bool,
+    common: SubsystemArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum HostCommand {
     /// Hosts that may connect, and whether they are connected
     #[command(after_long_help = EXAMPLES)]
     List,
@@ -83,7 +74,7 @@ enum What {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostsReport {
     pub(crate) subsystems: Vec<SubsystemHosts>,
-    /// What a change has ended.
+    /// Associations that a change has ended.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub(crate) ended: Option<EndedReport>,
 }
@@ -96,7 +87,7 @@ pub(crate) struct SubsystemHosts {
     /// Whether any host may.
     pub(crate) any: bool,
     pub(crate) hosts: Vec<HostReport>,
-    /// Whether the configuration says the same.
+    /// Whether the configuration is the same.
     pub(crate) configured: bool,
 }
 
@@ -108,21 +99,17 @@ pub(crate) struct HostReport {
     pub(crate) associations: usize,
 }
 
-/// Asks the server and prints what came of it.
+/// Sends the request and prints the response.
 pub(crate) fn run(args: &HostArgs) -> anyhow::Result<Exit> {
-    let request = match &args.what {
-        What::List => HostRequest::List,
-        What::Add { host, only } => HostRequest::Add { host: host.clone(), only: *only },
-        What::Remove { host, allow_any } => HostRequest::Remove { host: host.clone(), allow_any: *allow_any },
+    let SubsystemArgs { nqn, socket, json } = args.common.clone();
+    let request = match args.command.clone() {
+        HostCommand::List => Request::HostList { nqn },
+        HostCommand::Add { host, only } => Request::HostAdd(HostAdd { nqn, host, only }),
+        HostCommand::Remove { host, allow_any } => Request::HostRemove(HostRemove { nqn, host, allow_any }),
     };
-    let request = Request::Hosts(args.nqn.clone(), request);
-    let answer = Client::connect(&args.socket)?.ask::<HostsReport>(&request);
-    tell(answer, |report| {
-        if args.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
+    client::run::<HostsReport>(&socket, &request, json, |report| {
         let ended = report.ended.as_ref().filter(|ended| !ended.ended.is_empty()).map(EndedReport::sentence);
-        Ok(table(&report.subsystems) + &ended.unwrap_or_default())
+        table(&report.subsystems) + &ended.unwrap_or_default()
     })
 }
 
@@ -148,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_reads() {
+    fn text_output() {
         let host = |host: &str, associations| HostReport { host: host.to_owned(), associations };
         let open =
             SubsystemHosts { nqn: "nqn.2024-05.com.example:a".to_owned(), any: true, hosts: vec![], configured: true };

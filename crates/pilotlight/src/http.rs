@@ -32,7 +32,7 @@ use crate::admin::socket::ControlSocket;
 
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a connection may make no progress, where nothing else is said.
+/// Default time without progress after which a connection is closed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait where the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -41,10 +41,10 @@ const BUFFER: usize = 64 * 1024;
 /// Threads for work that waits: one that samples, one that answers.
 const WAITING: usize = 2;
 
-/// Where connections come from.
+/// The source of connections.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    /// Of its owner alone.
+    /// A socket of this user.
     Unix(ControlSocket),
 }
 
@@ -55,19 +55,19 @@ pub(crate) struct Peer {
     pub(crate) name: Arc<str>,
     /// The same for all connections of one address (without its port; all loopback addresses are one), or of one user.
     pub(crate) source: Arc<str>,
-    /// The server's end is an address of this machine alone.
+    /// The server's end is a loopback address.
     pub(crate) is_local: bool,
     /// Counts requests, and parts of a long answer that were taken.
     pub(crate) progress: Progress,
 }
 
-/// What tells that a connection is in use.
+/// Marks a connection as in use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<AtomicU64>);
 
 impl Progress {
-    /// A request came or was answered, or a part was taken.
-    pub(crate) fn made(&self) {
+    /// A request arrived or was answered, or a part was sent.
+    pub(crate) fn note(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -82,22 +82,22 @@ pub(crate) struct Http {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is served.
+/// A service.
 pub(crate) struct Service<R, B> {
     /// The thread's name, and what the log calls it.
     pub(crate) name: &'static str,
     /// Connections at once; one more is closed.
     pub(crate) connections: usize,
-    /// A connection that makes no progress for so long is closed.
+    /// Idle timeout of a connection.
     pub(crate) patience: Duration,
-    /// What answers a connection.
+    /// Makes the router of a connection.
     pub(crate) router: R,
-    /// What runs beside.
+    /// A task that runs in the same thread.
     pub(crate) beside: B,
 }
 
 impl Http {
-    /// Serves who connects to `listener`, on other CPUs than these where it may use any.
+    /// Serves connections to `listener`, if possible not on these CPUs.
     ///
     /// # Errors
     /// If the system has no thread or no way to wait left.
@@ -140,7 +140,7 @@ impl Drop for Http {
     }
 }
 
-/// What takes connections.
+/// The listening socket.
 struct Accepting<R> {
     name: &'static str,
     router: R,
@@ -181,7 +181,7 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
         }
     }
 
-    /// What was accepted. After a failure it waits a little: without descriptors the next one would fail at once.
+    /// Accepts a connection. After a failure it waits, as without descriptors the next accept would fail at once.
     async fn taken<T>(&self, accepted: io::Result<T>) -> Option<T> {
         match accepted {
             Ok(accepted) => Some(accepted),
@@ -220,11 +220,11 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
     }
 }
 
-/// Counts a request when it comes and when its answer begins: a connection that is kept for many of them is in use.
+/// Counts a request when it arrives and when its response begins: a persistent connection is in use.
 async fn counted(State(progress): State<Progress>, request: Request, next: Next) -> Response {
-    progress.made();
+    progress.note();
     let response = next.run(request).await;
-    progress.made();
+    progress.note();
     response
 }
 
@@ -236,7 +236,7 @@ fn user_at(stream: BorrowedFd<'_>) -> String {
     )
 }
 
-/// What connections of an address have in common.
+/// Properties of connections of one address.
 fn source(address: IpAddr) -> Arc<str> {
     let address = address.to_canonical();
     if address.is_loopback() { "loopback".into() } else { address.to_string().into() }

@@ -7,18 +7,16 @@ use clap::{Args, Subcommand};
 use pilotlight_nvmf_target::backend::{BackendSpec, format_size};
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{Client, SocketArgs, tell};
-use crate::admin::hosts::{Audience, ShowRequest};
-use crate::admin::request::{NamespaceRequest, NewNamespace, Request, Resize};
+use crate::admin::client::{self, SubsystemArgs};
+use crate::admin::request::{NamespaceAdd, NamespaceHide, NamespaceResize, NamespaceShow, Request};
 use crate::console;
 use crate::exit::Exit;
 use crate::table::Table;
 
 const ABOUT: &str = "\
-Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are told at once.
+Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are notified at once.
 
-What is changed so is gone after a restart, and stays at a reload (SIGHUP) until the configuration says something else \
-about that namespace.";
+A change is lost at a restart, and holds at a reload (SIGHUP) until the configuration of that namespace changes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,22 +41,14 @@ Exit codes:
 #[command(arg_required_else_help = true)]
 pub(crate) struct NamespaceArgs {
     #[command(subcommand)]
-    what: What,
-
-    /// The subsystem; may be left out where there is only one
-    #[arg(long, value_name = "NQN", global = true)]
-    nqn: Option<String>,
+    command: NamespaceCommand,
 
     #[command(flatten)]
-    socket: SocketArgs,
-
-    /// Print the namespaces in question as JSON
-    #[arg(long, global = true)]
-    json: bool,
+    common: SubsystemArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum NamespaceCommand {
     /// Namespaces with their storage and size
     #[command(after_long_help = EXAMPLES)]
     List,
@@ -74,10 +64,10 @@ enum What {
     /// Another size
     #[command(after_long_help = EXAMPLES)]
     Resize(ResizeArgs),
-    /// More hosts that see it; for all others it does not exist
+    /// Show it to more hosts; for all others it does not exist
     #[command(after_long_help = EXAMPLES)]
     Show(ShowArgs),
-    /// Hosts that see it no longer; commands that they have sent are finished
+    /// Hide it from hosts; their outstanding commands are finished
     #[command(after_long_help = EXAMPLES)]
     Hide {
         /// The namespace's number
@@ -91,7 +81,7 @@ enum What {
 
 #[derive(Args, Clone, Debug)]
 struct AddArgs {
-    /// What holds its blocks: mem:SIZE, mem:SIZE,hugepages (allocated at once), file:PATH (a file or a block device),
+    /// Storage: mem:SIZE, mem:SIZE,hugepages (allocated at once), file:PATH (a file or a block device),
     /// file:PATH?size=SIZE (created where missing) or null:SIZE
     backend: String,
 
@@ -139,21 +129,11 @@ struct ShowArgs {
     all: bool,
 }
 
-impl ShowArgs {
-    fn audience(&self) -> Audience {
-        match (self.all, self.only) {
-            (true, _) => Audience::All,
-            (false, true) => Audience::Only(self.host.clone()),
-            (false, false) => Audience::More(self.host.clone()),
-        }
-    }
-}
-
 /// Namespaces that a request was about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listing {
     pub(crate) namespaces: Vec<NamespaceReport>,
-    /// What is worth saying about it.
+    /// Notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }
@@ -164,66 +144,58 @@ pub(crate) struct NamespaceReport {
     /// The subsystem.
     pub(crate) nqn: String,
     pub(crate) nsid: u32,
-    /// What holds its blocks.
+    /// The storage.
     pub(crate) backend: String,
     pub(crate) block_bytes: u32,
     pub(crate) blocks: u64,
     pub(crate) size_bytes: u64,
-    /// Bytes that hold data; `None` where the storage does not say.
+    /// Bytes of data; `None` if the storage does not report it.
     pub(crate) allocated_bytes: Option<u64>,
-    /// The hosts that see it; none: every one that may connect.
+    /// The hosts that see it; empty: all allowed hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<String>,
-    /// Whether the configuration says the same of it.
+    /// Whether the configuration is the same.
     pub(crate) configured: bool,
 }
 
-/// Asks the server and prints what came of it.
+/// Sends the request and prints the response.
 pub(crate) fn run(args: &NamespaceArgs) -> anyhow::Result<Exit> {
-    let (request, done) = args.what.request()?;
-    let request = Request::Namespace(args.nqn.clone(), request);
-    let answer = Client::connect(&args.socket)?.ask::<Listing>(&request);
-    tell(answer, |listing| {
-        if args.json {
-            return Ok(serde_json::to_string(listing)? + "\n");
-        }
-        listing.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
-        Ok(match (done, listing.namespaces.as_slice()) {
-            (Some("shown" | "hidden"), [namespace]) => format!("{}\n", seen_by(namespace)),
-            (Some(done), [namespace]) => format!("{}\n", sentence(namespace, done)),
-            (_, []) => "no namespaces\n".to_owned(),
-            (_, namespaces) => table(namespaces),
-        })
-    })
+    let SubsystemArgs { nqn, socket, json } = args.common.clone();
+    let request = args.command.clone().request(nqn)?;
+    client::run::<Listing>(&socket, &request, json, |listing| text(&request, listing))
 }
 
-impl What {
-    /// The request, and the word for having done it.
-    fn request(&self) -> anyhow::Result<(NamespaceRequest, Option<&'static str>)> {
+fn text(request: &Request, listing: &Listing) -> String {
+    listing.notes.iter().for_each(|note| console::eprintln(format_args!("note: {note}")));
+    let [namespace] = listing.namespaces.as_slice() else { return table(&listing.namespaces) };
+    match request {
+        Request::NamespaceAdd(_) => changed(namespace, "added"),
+        Request::NamespaceRemove { .. } => changed(namespace, "removed"),
+        Request::NamespaceResize(_) => changed(namespace, "resized"),
+        Request::NamespaceShow(_) | Request::NamespaceHide(_) => visible_to(namespace),
+        _ => table(&listing.namespaces),
+    }
+}
+
+impl NamespaceCommand {
+    fn request(self, nqn: Option<String>) -> anyhow::Result<Request> {
         Ok(match self {
-            Self::List => (NamespaceRequest::List, None),
-            Self::Add(AddArgs { backend, nsid, block_size, uuid }) => {
-                let new = NewNamespace {
-                    nsid: nsid.map(i64::from),
-                    backend: from_here(backend)?,
-                    block_size: block_size.map(i64::from),
-                    uuid: uuid.clone(),
-                };
-                (NamespaceRequest::Add(new), Some("added"))
-            }
-            Self::Remove { nsid } => (NamespaceRequest::Remove { nsid: i64::from(*nsid) }, Some("removed")),
+            Self::List => Request::NamespaceList { nqn },
+            Self::Add(AddArgs { backend, nsid, block_size, uuid }) => Request::NamespaceAdd(NamespaceAdd {
+                nqn,
+                nsid: nsid.map(i64::from),
+                backend: from_here(&backend)?,
+                block_size: block_size.map(i64::from),
+                uuid,
+            }),
+            Self::Remove { nsid } => Request::NamespaceRemove { nqn, nsid: nsid.into() },
             Self::Resize(ResizeArgs { nsid, size, shrink }) => {
-                let resize = Resize { nsid: i64::from(*nsid), size: size.clone(), shrink: *shrink };
-                (NamespaceRequest::Resize(resize), Some("resized"))
+                Request::NamespaceResize(NamespaceResize { nqn, nsid: nsid.into(), size, shrink })
             }
-            Self::Show(args) => {
-                let show = ShowRequest { nsid: i64::from(args.nsid), to: args.audience() };
-                (NamespaceRequest::Show(show), Some("shown"))
+            Self::Show(ShowArgs { nsid, host, only, all }) => {
+                Request::NamespaceShow(NamespaceShow { nqn, nsid: nsid.into(), hosts: host, all, only })
             }
-            Self::Hide { nsid, host } => {
-                let hide = ShowRequest { nsid: i64::from(*nsid), to: Audience::Less(host.clone()) };
-                (NamespaceRequest::Show(hide), Some("hidden"))
-            }
+            Self::Hide { nsid, host } => Request::NamespaceHide(NamespaceHide { nqn, nsid: nsid.into(), hosts: host }),
         })
     }
 }
@@ -236,22 +208,22 @@ fn from_here(backend: &str) -> anyhow::Result<String> {
     Ok(spec.relative_to(&here).to_string())
 }
 
-fn sentence(namespace: &NamespaceReport, done: &str) -> String {
+fn changed(namespace: &NamespaceReport, done: &str) -> String {
     let NamespaceReport { nsid, nqn, backend, blocks, block_bytes, size_bytes, .. } = namespace;
     format!(
-        "namespace {nsid} of {nqn} is {done}: {backend}, {} ({blocks} blocks of {block_bytes} bytes)",
+        "namespace {nsid} of {nqn} is {done}: {backend}, {} ({blocks} blocks of {block_bytes} bytes)\n",
         format_size(*size_bytes)
     )
 }
 
-fn seen_by(NamespaceReport { nsid, nqn, hosts, .. }: &NamespaceReport) -> String {
+fn visible_to(NamespaceReport { nsid, nqn, hosts, .. }: &NamespaceReport) -> String {
     if hosts.is_empty() {
-        return format!("every host that may connect sees namespace {nsid} of {nqn}");
+        return format!("namespace {nsid} of {nqn} is visible to all allowed hosts\n");
     }
-    format!("hosts that see namespace {nsid} of {nqn}: {}", hosts.join(", "))
+    format!("namespace {nsid} of {nqn} is visible to {}\n", hosts.join(", "))
 }
 
-fn seen_by_column(hosts: &[String]) -> String {
+fn visible_column(hosts: &[String]) -> String {
     match hosts.len() {
         0 => "all".to_owned(),
         1 => "1 host".to_owned(),
@@ -260,6 +232,9 @@ fn seen_by_column(hosts: &[String]) -> String {
 }
 
 fn table(namespaces: &[NamespaceReport]) -> String {
+    if namespaces.is_empty() {
+        return "no namespaces\n".to_owned();
+    }
     let mut table =
         Table::new(&["<subsystem", "namespace", "<storage", "size", "blocks", "block bytes", "holds", "seen by", "<"]);
     for namespace in namespaces {
@@ -272,7 +247,7 @@ fn table(namespaces: &[NamespaceReport]) -> String {
             namespace.blocks.to_string(),
             namespace.block_bytes.to_string(),
             holds,
-            seen_by_column(&namespace.hosts),
+            visible_column(&namespace.hosts),
             if namespace.configured { "" } else { "not as configured" }.to_owned(),
         ]);
     }
@@ -300,15 +275,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_reads() {
+    fn text_output() {
         let list = [namespace(1, "mem:1MiB", true), namespace(12, "file:/srv/disk.img", false)];
         expect![[r#"
             subsystem                  namespace  storage             size  blocks  block bytes  holds  seen by
             nqn.2024-05.com.example:a          1  mem:1MiB            1MiB     256         4096   8KiB      all
             nqn.2024-05.com.example:a         12  file:/srv/disk.img  1MiB     256         4096      -   1 host  not as configured
         "#]].assert_eq(&table(&list));
+        let text = changed(&list[0], "added");
         expect!["namespace 1 of nqn.2024-05.com.example:a is added: mem:1MiB, 1MiB (256 blocks of 4096 bytes)"]
-            .assert_eq(&sentence(&list[0], "added"));
+            .assert_eq(text.trim_end());
     }
 
     #[test]

@@ -4,13 +4,14 @@ use pilotlight_plant::{Goal, Policy};
 use pilotlight_policy::registry::{Entry, POLICIES};
 use pilotlight_policy::sandman::NAME as SANDMAN;
 use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name};
+use serde::{Deserialize, Serialize};
 
 use crate::config::BudgetDomain;
 
-/// The policy of a server that was told nothing: an idle server costs nothing.
+/// The default policy: it saves power on an idle server.
 pub(crate) const DEFAULT: &str = SANDMAN;
 
-/// The parameter of policies that says what a power budget is of.
+/// The parameter that sets the domain of a power budget.
 const DOMAIN: &str = "domain";
 
 /// The names of the policies that use a goal, as a list.
@@ -20,13 +21,44 @@ pub(crate) fn users_of(goal: Goal) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// A policy and what is set on it.
-#[derive(Clone, Debug, Eq)]
+/// A policy with its parameters; serde: as a request over the control socket has it.
+#[derive(Clone, Debug, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct PolicyChoice {
-    /// Its name.
+    #[serde(rename = "policy")]
     pub(crate) name: String,
-    /// Keys and values in the order in which they are set; what is not here has its default.
+    /// In the order in which they are set; all others have their defaults.
+    #[serde(default, with = "assignments")]
     pub(crate) parameters: Vec<(String, String)>,
+}
+
+/// Parameters as a list of `key=value`.
+mod assignments {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::key_and_value;
+
+    #[derive(serde::Deserialize)]
+    #[serde(try_from = "String")]
+    struct Assignment(String, String);
+
+    impl TryFrom<String> for Assignment {
+        type Error = String;
+
+        fn try_from(text: String) -> Result<Self, String> {
+            let (key, value) = key_and_value(&text).ok_or_else(|| super::not_an_assignment(&text))?;
+            Ok(Self(key, value))
+        }
+    }
+
+    pub(super) fn serialize<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(pairs.iter().map(|(key, value)| format!("{key}={value}")))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+        let all = Vec::<Assignment>::deserialize(deserializer)?;
+        Ok(all.into_iter().map(|Assignment(key, value)| (key, value)).collect())
+    }
 }
 
 impl Default for PolicyChoice {
@@ -43,18 +75,18 @@ impl PartialEq for PolicyChoice {
 
 /// Why a choice is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unfit {
-    /// What is to blame.
-    pub(crate) part: Part,
-    /// What is wrong.
+pub(crate) struct InvalidChoice {
+    /// The invalid part.
+    pub(crate) part: ChoicePart,
+    /// The message.
     pub(crate) what: String,
-    /// What would be right.
+    /// What the user can do.
     pub(crate) help: String,
 }
 
 /// A part of a choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ChoicePart {
     /// The policy's name.
     Name,
     /// This key: the policy has none of that name.
@@ -67,8 +99,8 @@ pub(crate) enum Part {
 
 impl PolicyChoice {
     /// The policy itself.
-    pub(crate) fn build(&self) -> Result<Box<dyn Policy>, Unfit> {
-        pilotlight_policy::build(&self.name, &self.pairs()).map_err(|error| self.unfit(error))
+    pub(crate) fn build(&self) -> Result<Box<dyn Policy>, InvalidChoice> {
+        pilotlight_policy::build(&self.name, &self.pairs()).map_err(|error| self.invalid(error))
     }
 
     /// Keys and values in the order in which they are set, without those that a later value of the same key replaces.
@@ -103,7 +135,7 @@ impl PolicyChoice {
 
     /// Every parameter of the policy with the value that it has under this choice.
     pub(crate) fn settings(&self) -> Vec<Setting> {
-        // What cannot be set was refused when it was chosen.
+        // A choice was checked when it was made.
         by_name(&self.name).map(|entry| (entry.parameters)(&self.pairs())).unwrap_or_default()
     }
 
@@ -111,26 +143,31 @@ impl PolicyChoice {
         self.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
-    fn unfit(&self, error: BuildError) -> Unfit {
+    fn invalid(&self, error: BuildError) -> InvalidChoice {
         let there_are = || format!("policies: {}", NAMES.join(", "));
         match error {
             BuildError::Unknown(name) => {
                 let what = format!("there is no policy `{name}`");
-                Unfit { part: Part::Name, what, help: there_are() }
+                InvalidChoice { part: ChoicePart::Name, what, help: there_are() }
             }
             BuildError::Parameter(ParameterError::Unknown { policy, key, known }) => {
                 let what = format!("policy {policy} has no parameter `{key}`");
-                Unfit { part: Part::Key(key), what, help: known }
+                InvalidChoice { part: ChoicePart::Key(key), what, help: known }
             }
             BuildError::Parameter(ParameterError::Value { key, value, allowed }) => {
                 let what = format!("`{value}` is not a value of {key}");
-                Unfit { part: Part::Value(key.to_owned()), what, help: format!("write {allowed}") }
+                InvalidChoice { part: ChoicePart::Value(key.to_owned()), what, help: format!("write {allowed}") }
             }
-            BuildError::Parameter(ParameterError::Together(what)) => {
-                Unfit { part: Part::Together, what, help: "change one of the two".to_owned() }
+            BuildError::Parameter(ParameterError::Conflict(what)) => {
+                InvalidChoice { part: ChoicePart::Together, what, help: "change one of the two".to_owned() }
             }
         }
     }
+}
+
+/// The message about a text without a key and a value.
+pub(crate) fn not_an_assignment(text: &str) -> String {
+    format!("`{text}` is not an assignment: write KEY=VALUE, such as window=64")
 }
 
 /// Splits `key=value`.
@@ -171,20 +208,20 @@ mod tests {
 
     #[test]
     fn the_last_value_of_a_key_counts_and_the_order_of_keys() {
-        let twice = choice("sandman", &[("floor", "3"), ("window", "64"), ("floor", "4")]);
-        assert_eq!(twice, choice("sandman", &[("window", "64"), ("floor", "4")]));
-        assert_ne!(twice, choice("sandman", &[("floor", "4"), ("window", "64")]));
-        assert_ne!(twice, choice("sandman", &[("window", "64"), ("floor", "3")]));
+        let twice = choice("sandman", &[("min_requests", "3"), ("window", "64"), ("min_requests", "4")]);
+        assert_eq!(twice, choice("sandman", &[("window", "64"), ("min_requests", "4")]));
+        assert_ne!(twice, choice("sandman", &[("min_requests", "4"), ("window", "64")]));
+        assert_ne!(twice, choice("sandman", &[("window", "64"), ("min_requests", "3")]));
     }
 
     #[test]
     fn a_mistake_names_its_part() {
         let part = |choice: PolicyChoice| choice.build().err().map(|unfit| unfit.part);
         assert_eq!(part(PolicyChoice::default()), None);
-        assert_eq!(part(choice("sandmen", &[])), Some(Part::Name));
-        assert_eq!(part(choice("static", &[("window", "3")])), Some(Part::Key("window".to_owned())));
-        assert_eq!(part(choice("sandman", &[("window", "x")])), Some(Part::Value("window".to_owned())));
-        assert_eq!(part(choice("sandman", &[("healthy_threshold", "20%")])), Some(Part::Together));
+        assert_eq!(part(choice("sandmen", &[])), Some(ChoicePart::Name));
+        assert_eq!(part(choice("static", &[("window", "3")])), Some(ChoicePart::Key("window".to_owned())));
+        assert_eq!(part(choice("sandman", &[("window", "x")])), Some(ChoicePart::Value("window".to_owned())));
+        assert_eq!(part(choice("sandman", &[("healthy_threshold", "20%")])), Some(ChoicePart::Together));
     }
 
     #[test]

@@ -1,20 +1,20 @@
-//! `pilotlight serve`: check, start, say how to connect, obey signals and the control socket, drain.
+//! `pilotlight serve`: check, start, print how to connect, handle signals and the control socket, drain.
 
+mod admin;
 mod banner;
 pub(crate) mod budget;
 mod descriptors;
 mod drives;
+mod forced_exit;
 mod holder;
 pub(crate) mod knobs;
 mod mdns;
 mod notify;
-mod overdue;
 pub(crate) mod power;
 mod preflight;
 mod reload;
 mod server;
 mod signals;
-mod station;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -36,15 +36,15 @@ use crate::http::Http;
 use crate::log;
 use crate::metrics;
 use crate::page::{Page, Prepared};
-use budget::{ByHand, Configured, Store};
+use admin::{Admin, Started};
+use budget::{Configured, GoalOverrides, Store};
+use forced_exit::ForcedExit;
 use mdns::Announcer;
 use notify::Watchdog;
-use overdue::Overdue;
 use server::Running;
-use signals::{Order, Orders};
-use station::{Started, Station};
+use signals::{SignalAction, SignalActions};
 
-/// Serves until a signal says stop, or only checks the configuration.
+/// Serves until a signal stops the server, or only checks the configuration.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let machine = Machine::this();
     let format = args.log_format.as_deref().map(log::Format::parse);
@@ -54,15 +54,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let loaded = match config::load(args, &machine) {
         Ok(loaded) => loaded,
         Err(refused) => {
-            refused.tell();
+            refused.print();
             return Ok(Exit::Refused);
         }
     };
     log::set_format(loaded.operation.log_format);
-    loaded.tell_warnings();
+    loaded.print_warnings();
     if args.check {
         let findings = preflight::look(&loaded.config, &loaded.operation);
-        console::tell(loaded.render(&findings, log::colour()));
+        console::eprint(loaded.render(&findings, log::colour()));
         if findings.iter().any(Problem::is_error) {
             return Ok(Exit::Refused);
         }
@@ -71,40 +71,40 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     }
     descriptors::raise(&loaded.config, loaded.operation.reactors.len());
     // before anything is started, so that a signal during the start is not lost
-    let mut orders = Orders::install().context("cannot handle signals")?;
+    let mut signals = SignalActions::install().context("cannot handle signals")?;
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let page = loaded.operation.page.as_ref().map(Prepared::new).transpose()?;
-    let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
-    let (server, in_charge) = server::start(&loaded.config, &operation)?;
-    let station = Arc::new(Station::new(server, &loaded, Started { operation, by_hand, in_charge }, &machine, args));
+    let (operation, overrides) = with_overrides(&loaded.operation);
+    let (server, active_policy) = server::start(&loaded.config, &operation)?;
+    let admin = Arc::new(Admin::new(server, &loaded, Started { operation, overrides, active_policy }, &machine, args));
     let shown = metrics.as_ref().map(TcpListener::local_addr).transpose().context("the address of metrics")?;
     let shown_page = page.as_ref().map(|page| page.page.clone());
     let shown = Operation { metrics: shown, page: shown_page, ..loaded.operation.clone() }; // with the port that port 0 became
-    let http = metrics.map(|listener| serve_metrics(listener, &station, &loaded.operation)).transpose()?;
-    let page = page.map(|page| serve_page(page, &station, &loaded.operation)).transpose()?;
-    let watchdog = Watchdog::start(&station, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
-    let announcer = Announcer::new(station.listening(), &loaded.operation.reactors.cores);
+    let http = metrics.map(|listener| serve_metrics(listener, &admin, &loaded.operation)).transpose()?;
+    let page = page.map(|page| serve_page(page, &admin, &loaded.operation)).transpose()?;
+    let watchdog = Watchdog::start(&admin, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
+    let announcer = Announcer::new(admin.listening(), &loaded.operation.reactors.cores);
     announcer.follow(loaded.operation.mdns);
-    announce(&banner::serving(&loaded.config, &shown, station.listening(), args.json));
+    announce(&banner::serving(&loaded.config, &shown, admin.listening(), args.json));
     notify::ready();
-    let overdue = obey(&mut orders, args, &machine, (&station, &announcer), control.as_ref())?;
-    drop(control); // a server that leaves takes no orders
+    let forced_exit = run_until_stopped(&mut signals, args, &machine, (&admin, &announcer), control.as_ref())?;
+    drop(control); // no requests from now on
     drop((http, page, watchdog, announcer));
-    let station = Arc::into_inner(station).context("metrics or the page are still being read")?;
-    let (server, config) = station.close();
+    let admin = Arc::into_inner(admin).context("metrics or the page are still being read")?;
+    let (server, config) = admin.close();
     let exit = stop(server, &config);
-    drop(overdue);
+    drop(forced_exit);
     Ok(exit)
 }
 
-/// How a server is started: with the budget that is in force now, and with what was set by hand before.
-fn with_goals_by_hand(read: &Operation) -> (Operation, ByHand) {
+/// How a server is started: with the budget that is in force now, and with what was set manually before.
+fn with_overrides(read: &Operation) -> (Operation, GoalOverrides) {
     let (configured, now_s) = (Configured::of(read), budget::now_s());
-    let by_hand = Store::at(read.state_file.clone()).load(&configured, now_s);
-    let goals = configured.goals(&by_hand, now_s);
-    let priorities = configured.priorities(&by_hand);
-    (Operation { goals, priorities, domain: by_hand.domain.or(read.domain), ..read.clone() }, by_hand)
+    let overrides = Store::at(read.state_file.clone()).load(&configured, now_s);
+    let goals = configured.goals(&overrides, now_s);
+    let priorities = configured.priorities(&overrides);
+    (Operation { goals, priorities, domain: overrides.domain.or(read.domain), ..read.clone() }, overrides)
 }
 
 /// The address of metrics, taken before the server starts.
@@ -114,30 +114,30 @@ fn metrics_listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Serves metrics until the end of what it returns.
-fn serve_metrics(listener: TcpListener, station: &Arc<Station>, operation: &Operation) -> anyhow::Result<Http> {
+fn serve_metrics(listener: TcpListener, admin: &Arc<Admin>, operation: &Operation) -> anyhow::Result<Http> {
     let address = listener.local_addr().context("the address of metrics")?;
-    let source = Arc::clone(station);
+    let source = Arc::clone(admin);
     let http = metrics::http::start(listener, Arc::new(move || source.facts()), &operation.reactors.cores);
     let http = http.context("cannot start a thread for metrics")?;
     info!("metrics: http://{address}/metrics");
     Ok(http)
 }
 
-/// Serves the live page until the end of what it returns.
-fn serve_page(page: Prepared, station: &Arc<Station>, operation: &Operation) -> anyhow::Result<Page> {
+/// Serves the live page until the result is dropped.
+fn serve_page(page: Prepared, admin: &Arc<Admin>, operation: &Operation) -> anyhow::Result<Page> {
     let report = page.report();
     info!("page: {}, token in {}", report.address, report.token_file);
-    station.note_page(report);
-    let station: Arc<Station> = Arc::clone(station);
-    page.serve(station, &operation.reactors.cores)
+    admin.note_page(report);
+    let admin: Arc<Admin> = Arc::clone(admin);
+    page.serve(admin, &operation.reactors.cores)
 }
 
-/// The control socket. Where the system has no place for one that was not asked for the server goes without.
+/// The control socket. If the default path cannot be used, the server starts without one.
 fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
     let Some(wanted) = wanted else { return Ok(None) };
     match ControlSocket::bind(&wanted.path, wanted.read_group.as_ref()) {
         Ok(socket) => Listener::new(socket).map(Some).context("cannot serve the control socket"),
-        Err(error @ BindError::System { .. }) if !wanted.asked => {
+        Err(error @ BindError::System { .. }) if !wanted.is_explicit => {
             warn!("{error}; `status`, `set` and `namespace` will not reach this server");
             Ok(None)
         }
@@ -145,78 +145,78 @@ fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
     }
 }
 
-/// Takes orders, by signals and over the control socket, until asked to stop. From then on the program leaves when it is
-/// overdue, as a reload, or an order over the control socket, may be in a call that does not return.
-fn obey(
-    orders: &mut Orders,
+/// Handles signals and requests over the control socket until a signal stops the server. From then on the program exits when the stop
+/// takes too long, as a reload or a request may be in a call that does not return.
+fn run_until_stopped(
+    signals: &mut SignalActions,
     args: &ServeArgs,
     machine: &Machine,
-    (station, announcer): (&Station, &Announcer),
+    (admin, announcer): (&Admin, &Announcer),
     control: Option<&Listener>,
-) -> anyhow::Result<Overdue> {
+) -> anyhow::Result<ForcedExit> {
     thread::scope(|scope| {
         let answering = control.map(|control| {
             let answer = || {
-                if let Err(error) = control.run(station) {
-                    warn!("the control socket is served no longer: {error}");
+                if let Err(error) = control.run(admin) {
+                    warn!("the control socket has failed: {error}");
                 }
             };
             thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, answer)
         });
         let answering = answering.transpose().context("cannot start a thread for the control socket")?;
-        let watching = thread::Builder::new().name("budget".to_owned()).spawn_scoped(scope, || station.watch_budget());
+        let watching = thread::Builder::new().name("budget".to_owned()).spawn_scoped(scope, || admin.watch_budget());
         let watching = watching.context("cannot start a thread that watches the power budget")?;
-        let dividing = station
+        let dividing = admin
             .divides_energy()
-            .then(|| thread::Builder::new().name("energy".to_owned()).spawn_scoped(scope, || station.watch_energy()));
+            .then(|| thread::Builder::new().name("energy".to_owned()).spawn_scoped(scope, || admin.watch_energy()));
         let dividing = dividing.transpose().context("cannot start a thread that divides energy among hosts")?;
-        let reloading = obey_signals(scope, || orders.next(), || reload(args, machine, station, announcer));
+        let reloading = handle_signals(scope, || signals.next(), || reload(args, machine, admin, announcer));
         let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
-        notify::stopping(station.drain_timeout() + overdue::GRACE);
-        let overdue = Overdue::arm(station.drain_timeout() + overdue::GRACE, overdue::leave);
+        notify::stopping(admin.drain_timeout() + forced_exit::GRACE);
+        let forced_exit = ForcedExit::arm(admin.drain_timeout() + forced_exit::GRACE, forced_exit::leave);
         if let (Some(control), Some(answering)) = (control, answering) {
             control.stop();
             let _ = answering.join(); // where it panicked, that has been said
         }
-        station.stop_watching();
+        admin.stop_watching();
         let _ = reloading.join();
         let _ = watching.join();
         dividing.into_iter().for_each(|dividing| _ = dividing.join());
-        overdue.context("cannot start a thread for the end of the server")
+        forced_exit.context("cannot start a thread for the end of the server")
     })
 }
 
-/// Reloads as often as asked, on a thread of its own, until asked to stop; returns that thread, which may be in a reload. Who asks
-/// during a reload gets one more, of the configuration as it is then.
-fn obey_signals<'scope>(
+/// Reloads at each SIGHUP, on a thread of its own, until a signal stops the server; returns that thread. A SIGHUP
+/// during a reload causes one more.
+fn handle_signals<'scope>(
     scope: &'scope Scope<'scope, '_>,
-    mut next: impl FnMut() -> Order,
+    mut next: impl FnMut() -> SignalAction,
     reload: impl Fn() + Send + 'scope,
 ) -> io::Result<ScopedJoinHandle<'scope, ()>> {
     let (ask, asked) = sync_channel::<()>(1);
     let body = move || asked.iter().for_each(|()| reload());
     let reloading = thread::Builder::new().name("reload".to_owned()).spawn_scoped(scope, body)?;
-    while next() == Order::Reload {
+    while next() == SignalAction::Reload {
         let _ = ask.try_send(()); // where one waits already, that one will do
     }
     Ok(reloading)
 }
 
 /// Reads the configuration again and applies it.
-fn reload(args: &ServeArgs, machine: &Machine, station: &Station, announcer: &Announcer) {
+fn reload(args: &ServeArgs, machine: &Machine, admin: &Admin, announcer: &Announcer) {
     notify::reloading();
     match config::load(args, machine) {
         Ok(loaded) => {
             log::set_format(loaded.operation.log_format);
-            loaded.tell_warnings();
-            station.reload(&loaded);
+            loaded.print_warnings();
+            admin.reload(&loaded);
             announcer.follow(loaded.operation.mdns);
-            station.note_reload(true);
+            admin.note_reload(true);
         }
         Err(refused) => {
-            refused.tell();
-            station.note_reload(false);
-            warn!("the configuration is refused; what was running goes on unchanged");
+            refused.print();
+            admin.note_reload(false);
+            warn!("the configuration is refused; the running one is unchanged");
         }
     }
     notify::ready();
@@ -226,7 +226,7 @@ fn reload(args: &ServeArgs, machine: &Machine, station: &Station, announcer: &An
 fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
     let within = config.limits.drain_timeout;
     info!(
-        "stopping: requests in flight and the flush have {} to finish; a second signal leaves at once",
+        "stopping: requests in flight and the flush have {} to finish; a second signal ends the server at once",
         format_duration(within)
     );
     match server.stop(within) {
@@ -235,7 +235,7 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
             Exit::Clean
         }
         Err(error) if error.flush_failed() => {
-            warn!("stopped, but what was not flushed before may be lost: {error}");
+            warn!("stopped, but data that was not flushed may be lost: {error}");
             Exit::Unflushed
         }
         Err(error) => {
@@ -251,7 +251,7 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
 /// Prints what is served; that it cannot be printed is no reason to stop serving.
 fn announce(text: &str) {
     if let Err(error) = console::print(text) {
-        warn!("what is served could not be printed: {error:#}");
+        warn!("the summary could not be printed: {error:#}");
     }
 }
 
@@ -265,10 +265,10 @@ mod tests {
     #[test]
     fn a_stop_is_obeyed_during_a_reload() {
         let (stopped, stop) = channel();
-        let mut orders = [Order::Reload, Order::Stop].into_iter();
+        let mut signals = [SignalAction::Reload, SignalAction::Stop].into_iter();
         thread::scope(|scope| {
             let reload = move || stop.recv_timeout(Duration::from_secs(60)).expect("the stop is obeyed first");
-            let reloading = obey_signals(scope, || orders.next().unwrap(), reload).unwrap();
+            let reloading = handle_signals(scope, || signals.next().unwrap(), reload).unwrap();
             stopped.send(()).unwrap();
             reloading.join().unwrap();
         });
@@ -277,10 +277,10 @@ mod tests {
     #[test]
     fn every_change_before_the_last_order_is_read() {
         let (reloaded, reloads) = channel();
-        let mut orders = [Order::Reload; 100].into_iter().chain([Order::Stop]);
+        let mut signals = [SignalAction::Reload; 100].into_iter().chain([SignalAction::Stop]);
         thread::scope(|scope| {
             let reload = move || reloaded.send(()).unwrap();
-            obey_signals(scope, || orders.next().unwrap(), reload).unwrap().join().unwrap();
+            handle_signals(scope, || signals.next().unwrap(), reload).unwrap().join().unwrap();
         });
         assert!((1..=100).contains(&reloads.iter().count()));
     }

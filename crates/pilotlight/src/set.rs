@@ -7,9 +7,8 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use pilotlight_policy::{NAMES, POLICIES};
 
-use crate::admin::background::BackgroundRequest;
-use crate::admin::client::{Client, SocketArgs};
-use crate::admin::request::{CapRequest, CapTarget, MinimumRequest, PriorityRequest, Request};
+use crate::admin::client::{self, SocketArgs};
+use crate::admin::request::{BackgroundClass, BackgroundState, CapRequest, MinimumRequest, PriorityRequest, Request};
 use crate::exit::Exit;
 use crate::policies::{PolicyChoice, key_and_value};
 use crate::status::background::BackgroundReport;
@@ -32,7 +31,7 @@ Examples:
   pilotlight set policy sandman --socket /run/pilotlight/disks.sock
 
 Exit codes:
-  0  the policy is in charge, or the goal or cap is set; a budget: power is within it
+  0  the policy is active, or the goal or cap is set; a budget: power is within it
   1  no server answers
   2  the server refused; nothing has been changed
   3  the budget is set, but power is not within it: unreachable, not measured, or not held";
@@ -43,7 +42,7 @@ Examples:
   pilotlight set cap 500MB/s --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
   pilotlight set cap off --namespace 1
 
-A cap that is set like this holds until the server ends, or until its configuration says something else about it
+Such a cap holds until the server ends, or until its configuration changes
 (max_bytes_per_s in [[subsystem.namespace]] and [[host]]).";
 
 const PRIORITY_EXAMPLES: &str = "\
@@ -51,7 +50,7 @@ Examples:
   pilotlight set priority 5 --namespace 1
   pilotlight set priority 9 --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
   pilotlight set priority off --namespace 1         no priority of its own
-  pilotlight set priority default --namespace 1     what the configuration says
+  pilotlight set priority default --namespace 1     that of the configuration
   pilotlight set minimum 100MB/s --priority 5
 
 A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are made.
@@ -71,14 +70,14 @@ A pause lasts until it is resumed or the server ends. While scrubbing is paused,
 #[command(arg_required_else_help = true)]
 pub(crate) struct SetArgs {
     #[command(subcommand)]
-    what: What,
+    command: SetCommand,
 
     #[command(flatten)]
     socket: SocketArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum SetCommand {
     /// Let another policy decide, or the same one with other parameters; under load too
     #[command(after_long_help = policy_help(), after_help = "Run with --help for policies, parameters and examples.")]
     Policy(PolicyArgs),
@@ -91,7 +90,7 @@ enum What {
     /// Most bytes a second of a namespace, or of a host over all namespaces
     #[command(after_long_help = CAP_EXAMPLES, after_help = "Run with --help for examples.")]
     Cap(CapArgs),
-    /// What matters more: under a power budget the lowest priority loses bandwidth first
+    /// Priority: under a power budget the lowest priority loses bandwidth first
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
     Priority(PriorityArgs),
     /// Pause scrubbing, or resume it
@@ -134,18 +133,9 @@ struct TargetArgs {
     host: Option<String>,
 }
 
-impl TargetArgs {
-    fn target(&self) -> CapTarget {
-        match (&self.host, self.namespace) {
-            (Some(host), _) => CapTarget::Host(host.clone()),
-            (None, nsid) => CapTarget::Namespace { nqn: self.nqn.clone(), nsid: nsid.unwrap_or_default() },
-        }
-    }
-}
-
 #[derive(Args, Clone, Debug)]
 struct PriorityArgs {
-    /// 0 (the lowest) to 255; off for none; default for what the configuration says
+    /// 0 (the lowest) to 255; off for none; default for that of the configuration
     priority: String,
 
     #[command(flatten)]
@@ -158,7 +148,7 @@ struct PriorityArgs {
 
 #[derive(Args, Clone, Debug)]
 struct MinimumArgs {
-    /// Such as 100MB/s (1MB/s to 1TB/s); off for none; default for what the configuration says
+    /// Such as 100MB/s (1MB/s to 1TB/s); off for none; default for that of the configuration
     bandwidth: String,
 
     /// The priority
@@ -172,8 +162,8 @@ struct MinimumArgs {
 
 #[derive(Args, Clone, Debug)]
 struct BackgroundArgs {
-    /// pause (its least rate too) or resume
-    state: String,
+    /// The new state
+    state: BackgroundState,
 
     /// Print background work as JSON
     #[arg(long)]
@@ -222,72 +212,51 @@ fn policy_help() -> String {
 
 /// Sets what is to be set.
 pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
-    match &args.what {
-        What::Policy(policy) => set_policy(args, policy),
-        What::Budget(budget) => goals::set_budget(&args.socket, budget),
-        What::Cap(cap) => set_cap(args, cap),
-        What::Priority(PriorityArgs { priority, of, json }) => {
-            let request = PriorityRequest { of: of.target(), priority: priority.clone() };
+    match &args.command {
+        SetCommand::Policy(policy) => set_policy(args, policy),
+        SetCommand::Budget(budget) => goals::set_budget(&args.socket, budget),
+        SetCommand::Cap(cap) => set_cap(args, cap),
+        SetCommand::Priority(PriorityArgs { priority, of, json }) => {
+            let TargetArgs { namespace: nsid, nqn, host } = of.clone();
+            let request = PriorityRequest { host, nsid, nqn, priority: priority.clone() };
             set_priorities(args, &Request::SetPriority(request), *json)
         }
-        What::Minimum(MinimumArgs { bandwidth, priority, json }) => {
+        SetCommand::Minimum(MinimumArgs { bandwidth, priority, json }) => {
             let request = MinimumRequest { priority: *priority, min_bytes_per_s: bandwidth.clone() };
             set_priorities(args, &Request::SetMinimum(request), *json)
         }
-        What::Scrub(background) => set_background(args, "scrub", background),
-        What::Trim(background) => set_background(args, "trim", background),
-        What::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
+        SetCommand::Scrub(background) => set_background(args, BackgroundClass::Scrub, background),
+        SetCommand::Trim(background) => set_background(args, BackgroundClass::Trim, background),
+        SetCommand::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
     }
 }
 
 fn set_cap(args: &SetArgs, cap: &CapArgs) -> anyhow::Result<Exit> {
-    let of = cap.of.target();
-    let request = Request::SetCap(CapRequest { of, max_bytes_per_s: cap.bandwidth.clone() });
-    let answer = Client::connect(&args.socket)?.ask::<CapReport>(&request);
-    crate::admin::client::tell(answer, |report| {
-        if cap.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        Ok(format!("cap of {}\n", cap_of(report)))
-    })
+    let TargetArgs { namespace: nsid, nqn, host } = cap.of.clone();
+    let request = Request::SetCap(CapRequest { host, nsid, nqn, max_bytes_per_s: cap.bandwidth.clone() });
+    client::run::<CapReport>(&args.socket, &request, cap.json, |report| format!("cap of {}\n", cap_of(report)))
 }
 
 fn set_priorities(args: &SetArgs, request: &Request, json: bool) -> anyhow::Result<Exit> {
-    let answer = Client::connect(&args.socket)?.ask::<PrioritiesReport>(request);
-    crate::admin::client::tell(answer, |report| {
-        if json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        let text = priorities(report, "in charge");
-        Ok(if text.is_empty() { "no priorities\n".to_owned() } else { text })
+    client::run::<PrioritiesReport>(&args.socket, request, json, |report| {
+        let text = priorities(report, "active");
+        if text.is_empty() { "no priorities\n".to_owned() } else { text }
     })
 }
 
-fn set_background(args: &SetArgs, class: &str, background: &BackgroundArgs) -> anyhow::Result<Exit> {
-    let request = BackgroundRequest { class: class.to_owned(), state: background.state.clone() };
-    let answer = Client::connect(&args.socket)?.ask::<BackgroundReport>(&Request::SetBackground(request));
-    crate::admin::client::tell(answer, |report| {
-        if background.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        Ok(crate::status::background::text(report))
-    })
+fn set_background(args: &SetArgs, class: BackgroundClass, background: &BackgroundArgs) -> anyhow::Result<Exit> {
+    let request = Request::SetBackground { class, state: background.state };
+    client::run::<BackgroundReport>(&args.socket, &request, background.json, crate::status::background::text)
 }
 
 fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {
     let choice = PolicyChoice { name: policy.name.clone(), parameters: policy.parameters.clone() };
-    let answer = Client::connect(&args.socket)?.ask::<PolicyReport>(&Request::SetPolicy(choice));
-    crate::admin::client::tell(answer, |report| {
-        if policy.json {
-            return Ok(serde_json::to_string(report)? + "\n");
-        }
-        Ok(policy_set(report))
-    })
+    client::run(&args.socket, &Request::SetPolicy(choice), policy.json, policy_set)
 }
 
-/// That a policy is in charge, for people.
+/// The message about the active policy.
 pub(crate) fn policy_set(report: &PolicyReport) -> String {
-    format!("policy {} is in charge{}\n", report.name, changed(report))
+    format!("policy {} is active{}\n", report.name, changed(report))
 }
 
 fn changed(report: &PolicyReport) -> String {

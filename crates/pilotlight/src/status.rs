@@ -1,4 +1,4 @@
-//! `pilotlight status`: what a running server is and does, once or again and again.
+//! `pilotlight status`: the state of a running server, once or periodically.
 
 pub(crate) mod background;
 pub(crate) mod caps;
@@ -20,22 +20,22 @@ use anyhow::Context as _;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::admin::client::{Client, SocketArgs, tell};
+use crate::admin::client::{self, Client, SocketArgs};
 use crate::admin::request::Request;
 use crate::config::parse_duration;
 use crate::console;
 use crate::exit::Exit;
-use health::Question;
+use health::Probe;
 use report::Report;
 
-/// Time over which rates are taken where nothing else is said.
+/// Default time over which rates are taken.
 const WINDOW: Duration = Duration::from_millis(500);
-/// What begins a screen anew.
+/// Clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const ABOUT: &str = "\
-What a running server is and does: reactors and how they spend their time, I/O threads and where they live, what hosts get, \
-and what the policy sees and has ordered.
+Show the state of a running server: reactors and their time, I/O threads and their reactors, I/O of hosts, and the view and the commands \
+of the policy.
 
 Rates and percentages are over a window: half a second, or with --watch the time since the lines before.";
 
@@ -45,11 +45,11 @@ Examples:
   pilotlight status --watch                         every second, until Ctrl-C
   pilotlight status --watch 10 --json               a line of JSON every ten seconds
   pilotlight status --socket /run/pilotlight/disks.sock
-  pilotlight status --metrics io_errors             what is served as metrics, by name
+  pilotlight status --metrics io_errors             metrics by name
   pilotlight status --ready                         for a probe: hosts can connect
   pilotlight status --healthy --timeout 3s          for a probe: no reactor hangs
 
-docs/operating.md says what each column means.
+docs/operating.md describes the columns.
 
 Exit codes:
   0  told; with --watch also ended by Ctrl-C
@@ -60,7 +60,7 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct StatusArgs {
-    /// Again and again, every so many seconds
+    /// Repeat, at this interval
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
 
@@ -68,15 +68,15 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     json: bool,
 
-    /// Print what is served as metrics instead, all or those whose name has this in it (docs/metrics-server.md says what each is)
+    /// Print metrics instead, all or those whose name contains NAME (docs/metrics-server.md describes them)
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "json")]
     metrics: Option<String>,
 
-    /// Only say whether hosts can connect: it listens, and every reactor has started
+    /// Only check whether hosts can connect: the server listens, and every reactor has started
     #[arg(long, conflicts_with_all = ["watch", "json", "healthy"])]
     ready: bool,
 
-    /// Only say whether it works: every reactor that is awake goes around its loop
+    /// Only check whether it works: every reactor that is awake loops
     #[arg(long, conflicts_with_all = ["watch", "json"])]
     healthy: bool,
 
@@ -95,27 +95,27 @@ fn timeout(text: &str) -> Result<Duration, String> {
     Some(within).filter(|within| range.contains(within)).ok_or_else(wrong)
 }
 
-/// Seconds between two looks.
+/// An interval in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "write seconds, from 0.1 to 86400".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if (0.1..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
 }
 
-/// Prints the status as asked.
+/// Prints the status.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
-    let question = match (args.ready, args.healthy) {
-        (true, _) => Some(Question::Ready),
-        (_, true) => Some(Question::Healthy),
+    let probe = match (args.ready, args.healthy) {
+        (true, _) => Some(Probe::Ready),
+        (_, true) => Some(Probe::Healthy),
         _ => None,
     };
-    if let Some(question) = question {
-        console::line(health::check(question, &args.socket, args.timeout)?)?;
+    if let Some(probe) = probe {
+        console::println(health::check(probe, &args.socket, args.timeout)?)?;
         return Ok(Exit::Clean);
     }
     let mut client = Client::connect(&args.socket)?;
-    if let Err(refused) = client.ask::<Report>(&Request::Status) {
-        return tell(Err::<Report, _>(refused), |_| Ok(String::new()));
+    if let Err(error) = client.request::<Report>(&Request::Status {}) {
+        return client::failed(error);
     }
     let metrics = args.metrics.clone();
     let out =
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     }
     loop {
         thread::sleep(args.watch.unwrap_or(WINDOW));
-        let report = client.ask::<Report>(&Request::Status)?;
+        let report = client.request::<Report>(&Request::Status {})?;
         out.print(&report)?;
         if args.watch.is_none() {
             return Ok(Exit::Clean);

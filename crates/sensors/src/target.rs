@@ -1,4 +1,4 @@
-//! A Pilotlight target's own counters, asked for over its control socket (docs/operating.md, "The protocol"): requests, time
+//! A Pilotlight target's own counters, asked for over its control socket (docs/operating.md, "Control protocol"): requests, time
 //! busy, polling in vain and asleep, cores awake, and what its policy ordered.
 //!
 //! *From windows to counters.* The target tells what happened since the connection asked last, and the first time since its

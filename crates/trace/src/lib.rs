@@ -1,19 +1,18 @@
-//! Block traces: streaming readers, statistics, transformations, surrogates and sampling plans.
+//! Block traces: streaming readers, statistics, transformations, surrogates and sampling plans. Everything works in one pass and in
+//! bounded memory.
 //!
-//! A trace never fits in memory: everything here goes through it once, in memory that does not grow with its length.
-//!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`request`] | a request, and why a line is none |
-//! | [`read`] | files of seven formats, plain or compressed, as an iterator of requests |
+//! | [`request`] | requests, and errors of malformed lines |
+//! | [`read`] | readers of seven formats, plain or compressed, as iterators of requests |
 //! | [`stats`] | rates, bursts, sizes, dispersion, working set, volumes |
-//! | [`transform`] | time scaled, spread or cut; volumes mapped; gaps for dependent replay |
-//! | [`placement`] | which volumes are replayed, by whom and where to (SANDMAN 5.6) |
-//! | [`surrogate`] | seeded traces with the published marginals |
-//! | [`sampling`] | which windows of a dense day to measure, and what they say of the day |
-//! | [`write`] | traces as plain CSV |
+//! | [`transform`] | scaling, spreading and cutting time; mapping volumes; gaps for dependent replay |
+//! | [`placement`] | selection of volumes and their assignment to clients and drives (SANDMAN 5.6) |
+//! | [`surrogate`] | random traces with published marginals |
+//! | [`sampling`] | selection of windows to measure and estimates for the whole trace |
+//! | [`write`] | writer of plain CSV |
 //!
-//! [docs/traces.md](../../../docs/traces.md) says what every format's columns and every statistic mean.
+//! [docs/traces.md](../../../docs/traces.md) documents the columns of each format and the statistics.
 #![forbid(unsafe_code)]
 
 pub mod placement;

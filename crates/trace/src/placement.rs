@@ -1,18 +1,18 @@
-//! Which volumes are replayed, who sends their requests, and where to: SANDMAN 5.6.
+//! Selection of volumes and their assignment to clients, threads, partitions and SSDs: SANDMAN 5.6.
 //!
-//! The paper: of each trace the 128 high-load volumes closest to 480 GB, on 128 partitions of 480 GB of 16 SSDs; 12 sets of
-//! clients that get even traffic, 8 to 12 volumes each, 8 threads a set. What it leaves open is decided here:
+//! The paper uses the 128 high-load volumes closest to 480 GB, on 128 partitions of 480 GB of 16 SSDs; 12 sets of clients with even
+//! traffic, 8 to 12 volumes each, 8 threads per set. Details that it does not specify:
 //!
-//! - *High-load* are the busiest quarter of the volumes, and at least as many as are wanted ([`Plan::busiest_share`]).
+//! - *High-load* volumes are the busiest quarter, and at least [`Plan::volumes`] ([`Plan::busiest_share`]).
 //! - Sets have at least 3/4 and at most 9/8 of the mean number of volumes: 8 to 12 of 128 in 12.
-//! - Volumes are dealt to sets from the busiest down, each to the set with the least traffic that may still take one; then
-//!   volumes are moved and swapped between the busiest and the quietest set for as long as that brings them closer. Threads
-//!   of a set are dealt its volumes in the same way.
+//! - Volumes are assigned to sets from the busiest down, each to the set with the least traffic that has room; then volumes are moved and
+//!   swapped between the busiest and the quietest set while that reduces their difference. Volumes of a set are assigned to threads in
+//!   the same way.
 //! - The i-th volume by number gets partition i, and partition i lies on SSD i / (partitions per SSD).
 //!
-//! **Properties** (tested): the traffic of any two sets differs by no more than the traffic of one volume, the busiest; of
-//! two threads of a set too. Why: where the difference is larger, either a volume of the busier side can be swapped for a
-//! quieter one of the other, or the busier side has more volumes, and then may give one away.
+//! **Properties** (tested): the traffic of any two sets, and of any two threads of a set, differs by at most the traffic of the busiest
+//! volume. If the difference were larger, a volume of the busier side could be swapped for a quieter one, or the busier side would have
+//! more volumes and could move one.
 
 use serde::Serialize;
 
@@ -25,31 +25,31 @@ pub struct Candidate {
     pub volume: u32,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Its traffic: requests, or bytes, as the caller likes.
+    /// Its traffic, in requests or bytes.
     pub traffic: u64,
 }
 
 impl From<VolumeTraffic> for Candidate {
-    /// Traffic in requests, and as the size the end of the farthest request.
+    /// Traffic in requests; the size is the end of the last block that a request touches.
     fn from(traffic: VolumeTraffic) -> Self {
         Self { volume: traffic.volume, size_bytes: traffic.end_bytes, traffic: traffic.requests }
     }
 }
 
-/// How volumes are placed.
+/// Parameters of the assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// Volumes, and partitions.
+    /// Number of volumes and of partitions.
     pub volumes: usize,
-    /// The part of all volumes that count as high-load.
+    /// Fraction of the volumes that count as high-load.
     pub busiest_share: f64,
-    /// Bytes of a partition, and of the volumes that are looked for.
+    /// Size of a partition, and preferred size of a volume, in bytes.
     pub partition_bytes: u64,
-    /// SSDs that the partitions lie on.
+    /// Number of SSDs.
     pub ssds: usize,
-    /// Sets of clients.
+    /// Number of client sets.
     pub sets: usize,
-    /// Threads of a set.
+    /// Threads per set.
     pub threads: usize,
 }
 
@@ -60,34 +60,34 @@ impl Default for Plan {
     }
 }
 
-/// Where a volume went.
+/// The assignment of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The volume.
     pub volume: u32,
-    /// The set of clients that sends its requests.
+    /// The client set that sends its requests.
     pub set: u32,
     /// The thread of the set.
     pub thread: u32,
-    /// The partition that they go to.
+    /// The partition that receives them.
     pub partition: u32,
-    /// The SSD that it lies on.
+    /// The SSD of the partition.
     pub ssd: u32,
     /// The volume's traffic.
     pub traffic: u64,
 }
 
-/// Where all volumes went.
+/// The assignment of all volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// By the number of the volume.
+    /// Sorted by volume.
     pub places: Vec<Place>,
     /// Bytes of a partition.
     pub partition_bytes: u64,
 }
 
 impl Placement {
-    /// Where a volume went; `None` if it was not selected.
+    /// The assignment of a volume; `None` if it was not selected.
     #[must_use]
     pub fn of(&self, volume: u32) -> Option<&Place> {
         let at = self.places.binary_search_by_key(&volume, |place| place.volume).ok()?;
@@ -95,17 +95,17 @@ impl Placement {
     }
 }
 
-/// Selects volumes and places them.
+/// Selects volumes and assigns them.
 #[must_use]
 pub fn assign(candidates: &[Candidate], plan: &Plan) -> Placement {
     let selected = select(candidates, plan);
     let traffic: Vec<u64> = selected.iter().map(|volume| volume.traffic).collect();
-    let sets = deal(&traffic, plan.sets);
+    let sets = distribute(&traffic, plan.sets);
     let mut threads = vec![0; selected.len()];
     for set in 0..plan.sets {
         let members: Vec<usize> = (0..selected.len()).filter(|&at| sets[at] == set).collect();
         let loads: Vec<u64> = members.iter().map(|&at| traffic[at]).collect();
-        for (&at, thread) in members.iter().zip(deal(&loads, plan.threads)) {
+        for (&at, thread) in members.iter().zip(distribute(&loads, plan.threads)) {
             threads[at] = thread;
         }
     }
@@ -121,7 +121,7 @@ pub fn assign(candidates: &[Candidate], plan: &Plan) -> Placement {
     Placement { places: selected.iter().enumerate().map(place).collect(), partition_bytes: plan.partition_bytes }
 }
 
-/// Of the busiest volumes, those whose size is closest to a partition's; by number.
+/// The busy volumes whose size is closest to a partition's, sorted by number.
 fn select(candidates: &[Candidate], plan: &Plan) -> Vec<Candidate> {
     let mut all = candidates.to_vec();
     all.sort_unstable_by_key(|volume| (std::cmp::Reverse(volume.traffic), volume.volume));
@@ -133,25 +133,25 @@ fn select(candidates: &[Candidate], plan: &Plan) -> Vec<Candidate> {
     all
 }
 
-/// Groups while they are filled.
+/// Groups during assignment.
 struct Groups<'a> {
     traffic: &'a [u64],
     members: Vec<Vec<usize>>,
     loads: Vec<u64>,
-    least: usize,
-    most: usize,
+    min_members: usize,
+    max_members: usize,
 }
 
-/// Deals items to `groups` groups of about the same number and traffic; the group of each item.
-fn deal(traffic: &[u64], groups: usize) -> Vec<usize> {
+/// Assigns items to `groups` groups of about the same number and traffic; returns the group of each item.
+fn distribute(traffic: &[u64], groups: usize) -> Vec<usize> {
     let groups = groups.max(1);
     let mean = traffic.len() as f64 / groups as f64;
     let mut all = Groups {
         traffic,
         members: vec![Vec::new(); groups],
         loads: vec![0; groups],
-        least: ((mean * 0.75) as usize).max(usize::from(traffic.len() >= groups)),
-        most: (mean * 1.125).ceil() as usize,
+        min_members: ((mean * 0.75) as usize).max(usize::from(traffic.len() >= groups)),
+        max_members: (mean * 1.125).ceil() as usize,
     };
     all.fill();
     while all.improve() {}
@@ -163,13 +163,14 @@ fn deal(traffic: &[u64], groups: usize) -> Vec<usize> {
 }
 
 impl Groups<'_> {
-    /// From the busiest item down, each to the quietest group that may take one.
+    /// Assigns items from the busiest down, each to the quietest group with room.
     fn fill(&mut self) {
         let mut items: Vec<usize> = (0..self.traffic.len()).collect();
         items.sort_by_key(|&item| (std::cmp::Reverse(self.traffic[item]), item));
         for (done, &item) in items.iter().enumerate() {
-            let lacking: usize = self.members.iter().map(|members| self.least.saturating_sub(members.len())).sum();
-            let room = if items.len() - done > lacking { self.most } else { self.least };
+            let lacking: usize =
+                self.members.iter().map(|members| self.min_members.saturating_sub(members.len())).sum();
+            let room = if items.len() - done > lacking { self.max_members } else { self.min_members };
             let groups = (0..self.members.len()).filter(|&group| self.members[group].len() < room);
             let group = groups.min_by_key(|&group| (self.loads[group], group)).unwrap_or(0);
             self.members[group].push(item);
@@ -177,7 +178,7 @@ impl Groups<'_> {
         }
     }
 
-    /// Brings the busiest and the quietest group closer by one move or swap; whether there was one.
+    /// Reduces the difference of the busiest and the quietest group by one move or swap; returns whether there was one.
     fn improve(&mut self) -> bool {
         let groups = 0..self.members.len();
         let Some(busy) = groups.clone().max_by_key(|&group| (self.loads[group], group)) else { return false };
@@ -194,10 +195,9 @@ impl Groups<'_> {
         true
     }
 
-    /// Which member to give and which to take for it (none for a move), so that they differ least; `None` if nothing
-    /// brings them closer.
+    /// The member to move and the member to swap it for (none for a move) that minimize the difference; `None` if nothing reduces it.
     fn best_exchange(&self, busy: usize, quiet: usize, apart: u64) -> Option<(usize, Option<usize>)> {
-        let may_move = self.members[busy].len() > self.least && self.members[quiet].len() < self.most;
+        let may_move = self.members[busy].len() > self.min_members && self.members[quiet].len() < self.max_members;
         let takes = (0..self.members[quiet].len()).map(Some).chain(may_move.then_some(None));
         let pairs = takes.flat_map(|to| (0..self.members[busy].len()).map(move |from| (from, to)));
         let difference = |&(from, to): &(usize, Option<usize>)| {
@@ -224,7 +224,7 @@ mod tests {
         traffic.iter().enumerate().map(candidate).collect()
     }
 
-    /// How many members each group has, and its traffic.
+    /// Number of members and traffic of each group.
     fn groups(places: &[Place], key: impl Fn(&Place) -> u32, count: usize) -> Vec<(usize, u64)> {
         let mut all = vec![(0, 0); count];
         for place in places {
@@ -238,7 +238,7 @@ mod tests {
         groups.iter().map(|g| g.1).max().unwrap_or(0) - groups.iter().map(|g| g.1).min().unwrap_or(0)
     }
 
-    /// Traffic as even or as skewed as it may be.
+    /// Traffic from even to very skewed.
     fn any_traffic() -> impl Strategy<Value = Vec<u64>> {
         proptest::collection::vec((0_u32..40, any::<u16>()), 128)
             .prop_map(|all| all.into_iter().map(|(shift, n)| u64::from(n) << shift >> 16).collect())
@@ -263,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_the_candidates_changes_nothing(traffic in any_traffic(), turn in 0_usize..128) {
+        fn the_result_does_not_depend_on_the_order_of_the_candidates(traffic in any_traffic(), turn in 0_usize..128) {
             let mut turned = volumes(&traffic);
             let expected = assign(&turned, &Plan::default());
             turned.rotate_left(turn);
@@ -271,7 +271,7 @@ mod tests {
         }
 
         #[test]
-        fn any_number_of_anything_is_placed(
+        fn all_selected_volumes_are_assigned(
             traffic in proptest::collection::vec(0_u64..1000, 0..40), sets in 1_usize..15, threads in 1_usize..5,
         ) {
             let plan = Plan { volumes: 30, sets, threads, ..Plan::default() };
@@ -282,21 +282,21 @@ mod tests {
     }
 
     #[test]
-    fn exchanges_find_what_dealing_does_not() {
-        // dealt from the busiest down: 3 + 2 + 2 and 3 + 2
+    fn exchanges_improve_the_greedy_assignment() {
+        // greedy: 3 + 2 + 2 and 3 + 2
         let traffic = [3, 3, 2, 2, 2];
-        let groups = deal(&traffic, 2);
+        let groups = distribute(&traffic, 2);
         let load =
             |group| traffic.iter().zip(&groups).filter(|&(_, &of)| of == group).map(|(load, _)| load).sum::<u64>();
         assert_eq!((load(0), load(1)), (6, 6));
     }
 
     #[test]
-    fn of_the_busy_the_ones_of_the_right_size() {
+    fn busy_volumes_of_the_preferred_size_are_selected() {
         let gb = |volume: u32, gb: u64, traffic| Candidate { volume, size_bytes: gb * 1_000_000_000, traffic };
         let all = [gb(7, 480, 1), gb(1, 40, 90), gb(2, 500, 80), gb(3, 460, 70), gb(4, 2000, 60), gb(5, 300, 50)];
         let plan = Plan { volumes: 2, busiest_share: 0.5, ..Plan::default() };
         let chosen: Vec<u32> = assign(&all, &plan).places.iter().map(|place| place.volume).collect();
-        assert_eq!(chosen, [2, 3], "7 is of the right size but quiet");
+        assert_eq!(chosen, [2, 3], "7 has the preferred size but is quiet");
     }
 }

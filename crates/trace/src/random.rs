@@ -1,7 +1,7 @@
-//! Random numbers by counter: a number follows from seed, purpose, index and counter alone.
+//! Counter-based random numbers: a number depends only on seed, purpose, index and counter.
 //!
-//! Nobody's draws depend on how often somebody else has drawn: a volume's requests are the same however many volumes there
-//! are beside it. The mixing is that of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+//! The streams are independent: the requests of a volume do not depend on the number of volumes. Mixing is that of SplitMix64 (Steele,
+//! Lea and Flood, OOPSLA 2014). Hand-written because the results of published experiments depend on the sequence.
 
 const WEYL: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -21,7 +21,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The stream of a seed for a purpose; `index` tells streams of one purpose apart.
+    /// The stream of a seed, a purpose and an index.
     pub(crate) fn new(seed: u64, purpose: u64, index: u64) -> Self {
         Self { key: mix(mix(mix(seed ^ WEYL).wrapping_add(purpose)).wrapping_add(index)), next: 0 }
     }

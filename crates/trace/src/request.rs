@@ -1,88 +1,88 @@
-//! A request of a trace, and why a line is none.
+//! Requests of a trace, and errors of malformed lines.
 
 use serde::Serialize;
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
-    /// Data goes to the host.
+    /// A read.
     Read,
-    /// Data comes from the host.
+    /// A write.
     Write,
 }
 
-/// One request. Times are whole nanoseconds since the first request of the trace and never go back.
+/// One request. Times are nanoseconds since the first request of the trace and do not decrease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Request {
-    /// When it came, in nanoseconds since the first.
+    /// Time in nanoseconds since the first request.
     pub at_ns: u64,
-    /// Of which volume: its number in the trace, or in the order of appearance where the trace has names.
+    /// Number of the volume: that of the trace, or in order of appearance if the trace has names.
     pub volume: u32,
-    /// What it does.
+    /// Operation.
     pub op: Op,
-    /// Where in the volume, in bytes.
+    /// Offset in the volume, in bytes.
     pub offset: u64,
-    /// How much, in bytes; never 0.
+    /// Size in bytes; never 0.
     pub bytes: u32,
 }
 
-/// Why a line is no request.
+/// Reason why a line is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Other than so many fields.
+    /// Wrong number of fields.
     #[error("has {found} fields instead of {expected}")]
     Fields {
-        /// As the format has it.
+        /// Number of fields of the format.
         expected: &'static str,
-        /// How many there are.
+        /// Number of fields in the line.
         found: usize,
     },
-    /// A field that is no number of its kind.
-    #[error("`{field}` is not {what}")]
+    /// A field is not a number of its kind.
+    #[error("`{field}` is not {expected}")]
     Number {
         /// The field's name in the format.
         field: &'static str,
-        /// What it should be.
-        what: &'static str,
+        /// Required kind.
+        expected: &'static str,
     },
-    /// A field beyond what can be represented.
+    /// A field exceeds its range.
     #[error("`{field}` is too large")]
     TooLarge {
         /// The field's name in the format.
         field: &'static str,
     },
     /// Neither a read nor a write.
-    #[error("`{field}` is neither a read nor a write ({what})")]
+    #[error("`{field}` is neither a read nor a write ({expected})")]
     Operation {
         /// The field's name in the format.
         field: &'static str,
-        /// What the format knows.
-        what: &'static str,
+        /// Values of the format.
+        expected: &'static str,
     },
-    /// A request of no bytes.
-    #[error("moves no bytes")]
+    /// A request of 0 bytes.
+    #[error("has a size of 0 bytes")]
     Empty,
-    /// The request reaches beyond 2^64 bytes.
+    /// The request ends beyond 2^64 bytes.
     #[error("ends beyond 2^64 bytes")]
     BeyondEnd,
-    /// A line longer than any request's.
+    /// The line exceeds [`MAX_LINE`](crate::read::MAX_LINE).
     #[error("is longer than {} bytes", crate::read::MAX_LINE)]
     TooLong,
-    /// The last record of a binary trace lacks its end.
-    #[error("is cut off after {found} of {expected} bytes")]
+    /// The last record of a binary trace is incomplete.
+    #[error("is truncated after {found} of {expected} bytes")]
     CutOff {
-        /// Bytes there are.
+        /// Bytes of the record in the file.
         found: usize,
         /// Bytes of a record.
         expected: usize,
     },
-    /// CSV whose columns are not known.
-    #[error("comes before a heading that names time_ns (or time_us, time_s), op, offset and bytes")]
+    /// CSV without a heading.
+    #[error("precedes the heading, which must have time_ns (or time_us, time_s), op, offset and bytes")]
     Heading,
-    /// A heading that names a column twice, or the time in two units.
-    #[error("names two columns for the same: `{one}` and `{other}`; keep one of them")]
-    Twice {
+    /// A heading has a column twice, or the time in two units.
+    #[error("has two columns of the same meaning: `{one}` and `{other}`; remove one")]
+    DuplicateColumn {
         /// The first column.
         one: String,
         /// The second.
@@ -96,24 +96,24 @@ pub enum Reason {
     Unreadable(String),
 }
 
-/// A line that is no request.
+/// A malformed line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} {reason}{}", shown(.text))]
+#[error("line {line} {reason}{}", quoted(.text))]
 pub struct Malformed {
-    /// Which line of the file, counted from 1; of a binary format: which record.
+    /// Number of the line, or of the record in a binary format, from 1.
     pub line: u64,
-    /// What is wrong.
+    /// Why it is malformed.
     pub reason: Reason,
-    /// The beginning of the line, as far as it is text.
+    /// The beginning of the line; empty in a binary format.
     pub text: String,
 }
 
-fn shown(text: &str) -> String {
+fn quoted(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": `{text}`") }
 }
 
 impl Malformed {
-    /// Whether nothing can come after it.
+    /// Whether the rest of the trace cannot be read.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         matches!(self.reason, Reason::Unreadable(_))

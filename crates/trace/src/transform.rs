@@ -1,8 +1,8 @@
-//! What is done to requests between a trace and a replay: time scaled, spread or cut; volumes selected and mapped; gaps.
+//! Transformations between a trace and a replay: scaling, spreading and cutting time; selecting and mapping volumes; think times.
 //!
-//! Each is an iterator over requests that gives requests, in bounded memory and in the order of time. Whether a replay is
-//! *open-loop* (a request comes at its time) or *dependent* (a request of a volume comes a think time after the one before it
-//! has ended) is the consumer's business; [`Gaps`] gives what the second needs.
+//! Each is an iterator adaptor over requests, in bounded memory and in the order of time. The consumer decides between *open-loop* replay
+//! (each request at its time) and *dependent* replay (each request of a volume a think time after the completion of the one before),
+//! for which [`Gaps`] computes the think times.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::placement::{Place, Placement};
 use crate::random::Stream;
 use crate::request::Request;
 
-/// Requests at a multiple of the trace's speed: at 2, in half the time.
+/// Requests at a multiple of the trace's speed: 2 halves the times.
 #[derive(Clone, Debug)]
 pub struct Scaled<I> {
     inner: I,
@@ -18,12 +18,12 @@ pub struct Scaled<I> {
 }
 
 impl<I> Scaled<I> {
-    /// `speed` must be a finite number above 0.
+    /// Requests at `speed`.
     ///
     /// # Panics
-    /// If it is not.
+    /// If `speed` is not a finite number above 0.
     pub fn new(inner: I, speed: f64) -> Self {
-        assert!(speed.is_finite() && speed > 0.0, "a trace cannot be replayed at {speed} times its speed");
+        assert!(speed.is_finite() && speed > 0.0, "the speed of a replay must be above 0, not {speed}");
         Self { inner, speed }
     }
 }
@@ -38,40 +38,40 @@ impl<I: Iterator<Item = Request>> Iterator for Scaled<I> {
     }
 }
 
-/// Requests of a trace whose clock ticks slowly, spread at random over each tick.
+/// Requests of a trace with a coarse clock, spread at random over each tick.
 ///
-/// Tencent's clock ticks once a second: without this a replay sends a second's requests at once. The times drawn are
-/// uniform and independent, and sorted; requests keep their order, so nothing is said about what came after what within a
-/// tick. At most [`Spread::MOST`] requests are held; those of a fuller tick beyond them get times in the rest of the tick.
+/// Tencent's clock has a resolution of a second: without this a replay sends all requests of a second at once. The times are uniform,
+/// independent and sorted; requests keep their order. At most [`Spread::MAX_HELD`] requests are held; the remaining ones of a tick get
+/// times in the rest of the tick.
 #[derive(Clone, Debug)]
 pub struct Spread<I> {
     inner: I,
     tick_ns: u64,
     seed: u64,
-    most: usize,
+    max_held: usize,
     ready: VecDeque<Request>,
-    /// The first request of the next tick, taken in already.
+    /// The first request of the next tick.
     ahead: Option<Request>,
-    /// The last time that was given out.
-    given_ns: u64,
+    /// The last time that was returned.
+    last_ns: u64,
 }
 
 impl<I: Iterator<Item = Request>> Spread<I> {
     /// Most requests that are held.
-    pub const MOST: usize = 1 << 20;
+    pub const MAX_HELD: usize = 1 << 20;
 
     /// Spreads over ticks of `tick_ns`, which must not be 0.
     pub fn new(inner: I, tick_ns: u64, seed: u64) -> Self {
         let tick_ns = tick_ns.max(1);
-        Self { inner, tick_ns, seed, most: Self::MOST, ready: VecDeque::new(), ahead: None, given_ns: 0 }
+        Self { inner, tick_ns, seed, max_held: Self::MAX_HELD, ready: VecDeque::new(), ahead: None, last_ns: 0 }
     }
 
-    /// Takes in a tick, or as much of it as may be held, and draws its times.
+    /// Reads a tick, up to `max_held` requests, and draws their times.
     fn fill(&mut self) {
         let Some(first) = self.ahead.take().or_else(|| self.inner.next()) else { return };
         let tick = first.at_ns / self.tick_ns;
         self.ready.push_back(first);
-        while self.ahead.is_none() && self.ready.len() < self.most {
+        while self.ahead.is_none() && self.ready.len() < self.max_held {
             let Some(request) = self.inner.next() else { break };
             if request.at_ns / self.tick_ns == tick {
                 self.ready.push_back(request);
@@ -80,14 +80,14 @@ impl<I: Iterator<Item = Request>> Spread<I> {
             }
         }
         let begin_ns = tick * self.tick_ns;
-        let from_ns = self.given_ns.max(begin_ns);
+        let from_ns = self.last_ns.max(begin_ns);
         let left_ns = begin_ns.saturating_add(self.tick_ns).saturating_sub(from_ns).max(1);
         let mut stream = Stream::new(self.seed, SPREAD, from_ns);
         let mut times: Vec<u64> = self.ready.iter().map(|_| stream.below(left_ns)).collect();
         times.sort_unstable();
         for (request, within) in self.ready.iter_mut().zip(times) {
             request.at_ns = from_ns.saturating_add(within);
-            self.given_ns = request.at_ns;
+            self.last_ns = request.at_ns;
         }
     }
 }
@@ -106,7 +106,7 @@ impl<I: Iterator<Item = Request>> Iterator for Spread<I> {
     }
 }
 
-/// The requests of a stretch of time, with times from its beginning.
+/// The requests of an interval, with times from its start.
 #[derive(Clone, Debug)]
 pub struct Cut<I> {
     inner: I,
@@ -115,7 +115,7 @@ pub struct Cut<I> {
 }
 
 impl<I> Cut<I> {
-    /// Those from `from_ns` on, before `to_ns`.
+    /// Requests from `from_ns` up to but not including `to_ns`.
     pub fn new(inner: I, from_ns: u64, to_ns: u64) -> Self {
         Self { inner, from_ns, to_ns }
     }
@@ -130,16 +130,16 @@ impl<I: Iterator<Item = Request>> Iterator for Cut<I> {
     }
 }
 
-/// A request and where it goes.
+/// A request with the assignment of its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The request, its offset within its partition.
     pub request: Request,
-    /// Who sends it, and where to.
+    /// The assignment of its volume.
     pub place: Place,
 }
 
-/// The requests of the volumes that are placed; the others are left out.
+/// The requests of the selected volumes.
 #[derive(Clone, Debug)]
 pub struct Placing<'a, I> {
     inner: I,
@@ -147,7 +147,7 @@ pub struct Placing<'a, I> {
 }
 
 impl<'a, I> Placing<'a, I> {
-    /// Requests as `placement` has them.
+    /// Requests with the assignments of `placement`.
     pub fn new(inner: I, placement: &'a Placement) -> Self {
         Self { inner, placement }
     }
@@ -168,8 +168,8 @@ impl<I: Iterator<Item = Request>> Iterator for Placing<'_, I> {
     }
 }
 
-/// A request's offset and size in a space of `size` bytes and blocks of `block` bytes: the offset modulo the size, moved
-/// down where the end would not fit, both made whole blocks, and the request cut to the space where it is larger.
+/// Maps a request into a space of `size` bytes and blocks of `block` bytes: the offset modulo the size, moved down if the end does not
+/// fit, both rounded to blocks, and the request truncated to the space.
 ///
 /// `block` must be a power of two, and `size` at least one block.
 #[must_use]
@@ -184,20 +184,19 @@ pub fn wrapped(offset: u64, bytes: u32, size: u64, block: u32) -> (u64, u32) {
     (first.min(size - whole), whole as u32)
 }
 
-/// A request, and how long its volume had been quiet.
+/// A request with its think time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The request.
     pub request: Request,
-    /// Nanoseconds between the volume's request before and this one, less the assumed time of service; `None` for a
-    /// volume's first.
+    /// Nanoseconds since the previous request of the volume, less the assumed service time; `None` for the first.
     pub think_ns: Option<u64>,
 }
 
-/// For dependent replay: how long each volume thinks between a request's end and the next.
+/// Think times for dependent replay.
 ///
-/// Most traces do not say when a request ended. `service_ns` is what it is assumed to have taken; 0 makes the think time the
-/// whole gap, an upper bound. The last time of each volume is kept.
+/// Most traces have no completion times, so `service_ns` is the assumed service time; with 0 the think time is the whole gap, an upper
+/// bound. The last time of each volume is kept in memory.
 #[derive(Clone, Debug)]
 pub struct Gaps<I> {
     inner: I,
@@ -206,7 +205,7 @@ pub struct Gaps<I> {
 }
 
 impl<I> Gaps<I> {
-    /// Gaps with an assumed time of service in nanoseconds.
+    /// Gaps with an assumed service time in nanoseconds.
     pub fn new(inner: I, service_ns: u64) -> Self {
         Self { inner, service_ns, last_ns: BTreeMap::new() }
     }
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_speed_is_half_the_time() {
+    fn twice_the_speed_halves_the_times() {
         let all = requests(&[0, 10, u64::MAX]);
         assert_eq!(times(Scaled::new(all.clone().into_iter(), 2.0)), [0, 5, 1 << 63]);
         assert_eq!(times(Scaled::new(all.into_iter(), 1.0)), [0, 10, u64::MAX]);
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_wrap_into_the_space_whole() {
+    fn requests_wrap_into_the_space() {
         assert_eq!(wrapped(10_000, 512, 8192, 512), (1536, 512)); // 10,000 - 8,192 = 1,808, in the fourth block
         assert_eq!(wrapped(8191, 4096, 8192, 512), (4096, 4096));
         assert_eq!(wrapped(0, 100_000, 8192, 4096), (0, 8192));
@@ -282,12 +281,12 @@ mod tests {
 
         #[test]
         fn spreading_keeps_ticks_and_order(
-            ticks in proptest::collection::vec(0_u64..20, 0..200), seed: u64, most in 1_usize..50,
+            ticks in proptest::collection::vec(0_u64..20, 0..200), seed: u64, max_held in 1_usize..50,
         ) {
             let mut ticks = ticks;
             ticks.sort_unstable();
             let slow = requests(&ticks.iter().map(|tick| tick * 1000).collect::<Vec<_>>());
-            let spread: Vec<Request> = Spread { most, ..Spread::new(slow.clone().into_iter(), 1000, seed) }.collect();
+            let spread: Vec<Request> = Spread { max_held, ..Spread::new(slow.clone().into_iter(), 1000, seed) }.collect();
             prop_assert!(spread.is_sorted_by_key(|request| request.at_ns));
             let back: Vec<Request> =
                 spread.iter().map(|request| Request { at_ns: request.at_ns / 1000 * 1000, ..*request }).collect();

@@ -1,4 +1,4 @@
-//! Writes a trace as plain CSV, packed with gzip where the file's name ends in `.gz`. Any other packing is the caller's: it writes into its packer.
+//! Writer of plain CSV, compressed with gzip if the file's name ends in `.gz`. The caller adds any other compression.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 
 use crate::request::{Op, Request};
 
-/// The heading of what is written; [`crate::read`] knows it as [`crate::Format::Csv`].
+/// The heading of [`crate::Format::Csv`].
 pub const HEADING: &str = "time_ns,volume,op,offset,bytes";
 
 enum Packer<W: Write> {
@@ -16,12 +16,12 @@ enum Packer<W: Write> {
     Gzip(GzEncoder<W>),
 }
 
-/// Writes requests, a line each.
+/// Writes one request per line.
 pub struct Writer<W: Write> {
     packer: BufWriter<PackerWrite<W>>,
 }
 
-/// A packer as something to write to.
+/// Implements `Write` for a packer.
 struct PackerWrite<W: Write>(Packer<W>);
 
 impl<W: Write> Write for PackerWrite<W> {
@@ -41,10 +41,10 @@ impl<W: Write> Write for PackerWrite<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `to`, packed with gzip if `name` says so.
+    /// Writes to `to`, with gzip if `name` ends in `.gz`.
     ///
     /// # Errors
-    /// Where the heading cannot be written.
+    /// The heading cannot be written.
     pub fn new(to: W, name: &Path) -> io::Result<Self> {
         let packer = match name.extension().and_then(|end| end.to_str()) {
             Some("gz") => Packer::Gzip(GzEncoder::new(to, Compression::default())),
@@ -58,17 +58,17 @@ impl<W: Write> Writer<W> {
     /// Writes a request.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// It cannot be written.
     pub fn write(&mut self, request: &Request) -> io::Result<()> {
         let Request { at_ns, volume, op, offset, bytes } = *request;
         let op = if op == Op::Read { 'R' } else { 'W' };
         writeln!(self.packer, "{at_ns},{volume},{op},{offset},{bytes}")
     }
 
-    /// Writes what is left and ends the file; without it the file is cut short.
+    /// Flushes the buffer and ends the file, which is truncated otherwise.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// It cannot be written.
     pub fn finish(self) -> io::Result<W> {
         let packer = self.packer.into_inner().map_err(io::IntoInnerError::into_error)?;
         let mut to = match packer.0 {
@@ -86,7 +86,7 @@ mod tests {
     use crate::{Format, Options, Reader};
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_trace_is_read_back() {
         let request = |at_ns, op| Request { at_ns, volume: 9, op, offset: 1 << 40, bytes: 4096 };
         let all = [request(0, Op::Read), request(7, Op::Write), request(1 << 50, Op::Read)];
         for (name, begins) in [("a.csv", &b"time"[..]), ("a.csv.gz", &[0x1f, 0x8b])] {

@@ -1,4 +1,4 @@
-//! Traces as files: packed in every way, malformed in every way, and two real ones.
+//! Reading of trace files: compressed, malformed, and two recorded traces.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn requests(reader: Reader) -> Vec<Request> {
 }
 
 #[test]
-fn packed_or_not_a_trace_is_the_same() {
+fn compression_does_not_change_the_requests() {
     let plain = read(CSV.as_bytes());
     let request = |at_ns, volume, op, offset, bytes| Ok(Request { at_ns, volume, op, offset, bytes });
     let expected = [
@@ -48,7 +48,7 @@ fn packed_or_not_a_trace_is_the_same() {
 }
 
 #[test]
-fn malformed_lines_are_numbered_and_the_rest_goes_on() {
+fn malformed_lines_are_numbered_and_skipped() {
     let text = format!("{CSV}13,1,R,x,4096\n\n14,1,Q,0,512\n15,1,R,0,512\n");
     let all = read(text.as_bytes());
     let wrong: Vec<String> = all.iter().filter_map(|item| item.as_ref().err().map(ToString::to_string)).collect();
@@ -66,12 +66,12 @@ fn malformed_lines_are_numbered_and_the_rest_goes_on() {
     assert_eq!((tolerant.faults().count, tolerant.faults().first[0].line), (2, 5));
     assert_eq!(tolerant.faults().ended, None);
     let mut strict = reader().tolerant(true);
-    assert_eq!(strict.by_ref().count(), 0, "it had held all back to be sorted");
+    assert_eq!(strict.by_ref().count(), 0, "all requests were held in the sorting window");
     assert_eq!(strict.faults().ended.as_ref().map(|malformed| malformed.line), Some(5));
 }
 
 #[test]
-fn a_file_cut_off_gives_what_is_there() {
+fn a_truncated_file_gives_its_requests() {
     let long: String = CSV
         .lines()
         .take(1)
@@ -85,7 +85,7 @@ fn a_file_cut_off_gives_what_is_there() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_what_to_do() {
+fn errors_of_opening_have_a_remedy() {
     let open = |bytes: &[u8]| Reader::new(std::io::Cursor::new(bytes.to_vec()), &Options::default());
     let error = |bytes: &[u8]| open(bytes).err().unwrap().to_string();
     assert!(error(b"").contains("empty"));
@@ -98,7 +98,7 @@ fn what_cannot_be_opened_says_what_to_do() {
 }
 
 #[test]
-fn a_slice_of_tpcc_is_what_mqsim_says() {
+fn tpcc_trace_of_mqsim() {
     let reader = Reader::open(&data("mqsim/tpcc-small.trace.gz"), &Options::default()).unwrap();
     assert_eq!(reader.format(), Format::Mqsim);
     let all = requests(reader);
@@ -110,11 +110,11 @@ fn a_slice_of_tpcc_is_what_mqsim_says() {
 }
 
 #[test]
-fn web_search_whole() {
+fn web_search_trace_of_mqsim() {
     let relative = "shared/data/traces/mqsim/wsrch-small.trace";
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join(relative));
     let Some(path) = above.into_iter().find(|path| path.exists()) else {
-        println!("skipped: no {relative} in any folder above");
+        println!("skipped: {relative} is in no parent folder");
         return;
     };
     let all = requests(Reader::open(&path, &Options::default()).unwrap());
@@ -132,7 +132,7 @@ fn naive(text: &str) -> Vec<(u64, u32, u64, u32, bool)> {
 }
 
 #[test]
-fn both_real_traces_are_as_a_naive_reader_has_them() {
+fn recorded_traces_match_a_naive_reader() {
     for name in ["mqsim/tpcc-small.trace.gz", "mqsim/wsrch-first-2000.trace.gz"] {
         let mut text = String::new();
         let file = std::fs::File::open(data(name)).unwrap();
@@ -146,44 +146,44 @@ fn both_real_traces_are_as_a_naive_reader_has_them() {
 }
 
 proptest! {
-    /// Whatever the bytes, whatever the format: no panic, no endless loop, time goes on.
+    /// No panic, no endless loop, and times do not decrease.
     #[test]
-    fn no_bytes_make_a_reader_panic(
+        fn arbitrary_bytes_do_not_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..600), format in 0_usize..8, window in 0_usize..5,
     ) {
         any_bytes(bytes, format, window);
     }
 
-    /// The same with what looks like a trace.
+    /// The same with text similar to a trace.
     #[test]
-    fn no_text_makes_a_reader_panic(
+        fn arbitrary_text_does_not_panic(
         text in "([0-9]{1,22}[ ,]|[RWrw]|read,|,0,|\n|2a |8,0 |Q |\\+ |\\.|time_s,op,offset,bytes\n){0,80}",
         format in 0_usize..8, window in 0_usize..5,
     ) {
         any_bytes(text.into_bytes(), format, window);
     }
 
-    /// And with files that claim to be packed.
+    /// The same with the magic bytes of compressed files.
     #[test]
-    fn no_packed_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100), kind in 0_usize..3) {
+        fn arbitrary_compressed_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100), kind in 0_usize..3) {
         let magic: [&[u8]; 3] = [&[0x1f, 0x8b, 8, 0], &[0x28, 0xb5, 0x2f, 0xfd], &[0x50, 0x2a, 0x4d, 0x18]];
         any_bytes([magic[kind], &bytes].concat(), 7, 3);
     }
 }
 
 fn any_bytes(bytes: Vec<u8>, format: usize, window: usize) {
-    let most = bytes.len() + 2;
+    let max_items = bytes.len() + 2;
     let options = Options { format: Format::ALL.get(format).copied(), window, ..Options::default() };
     let Ok(reader) = Reader::new(std::io::Cursor::new(bytes), &options) else { return };
-    let all: Vec<_> = reader.take(most).collect();
-    assert!(all.len() < most, "it does not end");
+    let all: Vec<_> = reader.take(max_items).collect();
+    assert!(all.len() < max_items, "endless");
     assert!(all.iter().flatten().is_sorted_by_key(|request| request.at_ns));
 }
 
 proptest! {
-    /// A trace written and read is the same in the order of its times.
+    /// A written trace is read back in the order of its times.
     #[test]
-    fn a_written_trace_comes_back(
+        fn a_written_trace_is_read_back(
         rows in proptest::collection::vec((0_u64..10_000, 0_u32..9, any::<bool>(), 0_u64..1 << 50, 1_u32..1 << 30), 1..60),
     ) {
         let line = |&(at, volume, reads, offset, bytes): &(u64, u32, bool, u64, u32)| {
@@ -200,7 +200,7 @@ proptest! {
 }
 
 #[test]
-fn statistics_of_tpcc_are_those_known() {
+fn statistics_of_the_tpcc_trace() {
     let mut stats = pilotlight_trace::Stats::default();
     requests(Reader::open(&data("mqsim/tpcc-small.trace.gz"), &Options::default()).unwrap())
         .iter()

@@ -1,25 +1,22 @@
-//! All workloads by name, as an experiment has them under `[workload]`.
+//! The kinds of workload, as `kind` under `[workload]` selects them.
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::{
-    Problem, Workload, client, command, db_bench, dlio, filebench, fio, load, pgbench, read as reader, sysbench, ycsb,
-};
+use super::{Problem, Workload, client, command, db_bench, fio, load, pgbench, read as reader, sysbench};
 use pilotlight_input::file::{self as read, ReadError};
 
-/// Their names, as `kind` has them.
-pub const KINDS: [&str; 11] =
-    ["command", "client", "fio", "read", "db-bench", "pgbench", "load", "sysbench", "ycsb", "filebench", "dlio"];
+/// Values of `kind`.
+pub const KINDS: [&str; 8] = ["command", "client", "fio", "read", "db-bench", "pgbench", "load", "sysbench"];
 
 /// Reads `[workload]`: its `kind`, and the keys of that kind.
 ///
 /// # Errors
-/// If the kind is not known or its keys are not as they should be; the key is named.
+/// The kind is unknown or a key is invalid; the key is named.
 pub fn read(section: &Table, file: &str) -> Result<Box<dyn Workload>, ReadError> {
     let mut keys = section.clone();
     let Some(Value::String(kind)) = keys.remove("kind") else {
-        let why = format!("say what makes work: one of {}", KINDS.join(", "));
+        let why = format!("missing; set it to one of {}", KINDS.join(", "));
         return Err(ReadError::key(file, "workload.kind", why));
     };
     match kind.as_str() {
@@ -31,12 +28,9 @@ pub fn read(section: &Table, file: &str) -> Result<Box<dyn Workload>, ReadError>
         "pgbench" => open(keys, file, pgbench::Pgbench::new),
         "load" => open(keys, file, load::Load::new),
         "sysbench" => open(keys, file, sysbench::Sysbench::new),
-        "ycsb" => open(keys, file, ycsb::Ycsb::new),
-        "filebench" => open(keys, file, filebench::Filebench::new),
-        "dlio" => open(keys, file, dlio::Dlio::new),
         other => {
-            let meant = read::nearest(other, &KINDS).map(|meant| format!("; did you mean {meant}?"));
-            let why = format!("there is no {other:?}: one of {}{}", KINDS.join(", "), meant.unwrap_or_default());
+            let nearest = read::nearest(other, &KINDS).map(|kind| format!("; did you mean {kind}?"));
+            let why = format!("unknown kind {other:?}; known: {}{}", KINDS.join(", "), nearest.unwrap_or_default());
             Err(ReadError::key(file, "workload.kind", why))
         }
     }
@@ -60,16 +54,13 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_read_and_refuses_keys_that_it_does_not_know() {
+    fn every_kind_is_parsed_and_refuses_unknown_keys() {
         for kind in KINDS {
             let needed = match kind {
                 "command" => "argv = ['true']\n",
                 "client" => "mixes = { a = {} }\n",
                 "db-bench" => "benchmark = 'readrandom'\n",
                 "load" => "target = '127.0.0.1:4420'\n",
-                "ycsb" => "db = 'rocksdb'\nworkload = 'a'\nrecords = 10\n",
-                "filebench" => "personality = 'fileserver.f'\n",
-                "dlio" => "model = 'unet3d_a100'\n",
                 _ => "",
             };
             let keys = format!("kind = '{kind}'\n{needed}");
@@ -80,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_key() {
+    fn errors_name_the_key() {
         let refused = |text| read(text).map(drop).unwrap_err().to_string();
         let mix = refused("kind = 'fio'\nrw = 'randrw 70/40'");
         assert!(mix.starts_with("e.toml: workload.rw: "), "{mix}");
@@ -88,6 +79,6 @@ mod tests {
         assert!(inner.starts_with("e.toml: workload.serve.listen: "), "{inner}");
         let kind = refused("kind = 'fioo'");
         assert!(kind.contains("did you mean fio?") && kind.contains("pgbench"), "{kind}");
-        assert!(refused("rw = 'read'").starts_with("e.toml: workload.kind: say what makes work"));
+        assert!(refused("rw = 'read'").starts_with("e.toml: workload.kind: missing; set it to one of"));
     }
 }

@@ -1,69 +1,68 @@
-//! A closed loop of operations as an application makes them: processor time, a cache, and work that writes leave behind. For simulated
-//! machines only.
+//! Model of an application for simulated machines: a closed loop of operations with CPU time, a cache and background I/O.
 //!
-//! *Problem.* Most operations of an application need no drive, its processor time limits it, and a database writes each record several
-//! times, later and by other threads. fio has none of this. *Words.* A *client* is a thread with one operation at a time. A *mix* says what operations
-//! are; a *background* is a kind of thread that works off a multiple of what finished writes leave. *Parameters* are numbers of the experiment:
-//! nothing here is of one application. docs/seeds-machines.md says what they are for RocksDB.
+//! Most operations of an application need no drive, CPU time limits it, and a database writes each record several times, later and from
+//! other threads. fio models none of this. A *client* is a thread with one outstanding operation. A *mix* defines the operations. A
+//! *background* is a group of threads that read and write a multiple of the bytes of finished writes. The parameters come from the
+//! experiment; profiles/README.md derives those of RocksDB.
 //!
-//! Nothing can be started: on a real machine the kind is refused, with the kinds that run the application itself.
+//! On a real machine the kind is refused.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::knob::{self, Knob};
-use super::{Missing, Outcome, Point, Problem, Stage, Step, Value, Workload, problem};
+use super::{Missing, Outcome, Point, Problem, RunContext, Step, Value, Workload, problem};
 use crate::record::{Record, Tool};
 
-/// More processor time than any operation takes.
+/// Upper limit of an operation's CPU time.
 const MOST_US: f64 = 1e6;
-/// More than any database writes of what it is given.
+/// Upper limit of a background's read and write amplification.
 const MOST_TIMES: f64 = 1_000.0;
-/// Most bytes of a request.
+/// Largest request.
 const MOST_BYTES: u32 = 1 << 24;
 
-/// What clients do. In TOML: `kind = "client"`, and these keys. A key that says "one or several" is a knob.
+/// Keys of `[workload]` with `kind = "client"`. A key that takes one or more values is a knob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// One or several numbers of clients; 1 where it is not given.
+    /// One or more numbers of clients; default: 1.
     #[serde(default = "Knob::one")]
     pub threads: Knob,
-    /// One or several names of mixes; all of them, by name, where it is not given.
+    /// One or more names of mixes; default: all of them, by name.
     #[serde(default)]
     pub mix: Option<Knob>,
-    /// What operations are, by name.
+    /// Definitions of the mixes, by name.
     pub mixes: BTreeMap<String, Mix>,
-    /// Threads that work off what writes leave, by name.
+    /// Background threads, by name.
     #[serde(default)]
     pub background: BTreeMap<String, Background>,
-    /// A write waits while any background is behind by more than so many bytes, as writes leave them; it never waits where it is not given.
+    /// A write waits while the backlog of any background exceeds this many bytes; default: it never waits.
     #[serde(default)]
     pub stall_bytes: u64,
 }
 
-/// What operations are.
+/// Operations of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mix {
-    /// Share of reads, of 1.
+    /// Fraction of operations that are reads.
     pub reads: f64,
-    /// Processor time of a read.
+    /// CPU time of a read, in microseconds.
     pub read_cpu_us: f64,
-    /// Processor time of a write.
+    /// CPU time of a write, in microseconds.
     pub write_cpu_us: f64,
-    /// Share of reads that the cache has, of 1.
+    /// Fraction of reads that hit the cache.
     pub hits: f64,
-    /// Share of writes that need no request, of 1.
+    /// Fraction of writes that need no request.
     pub write_hits: f64,
-    /// What the request of any other write does.
+    /// The request of any other write.
     pub write_miss: Miss,
     /// Bytes of a request of a client.
     pub bytes: u32,
-    /// Bytes that a finished write leaves to each background.
+    /// Bytes that a finished write adds to the backlog of each background.
     pub leaves_bytes: u32,
-    /// Backgrounds that do nothing in this mix.
+    /// Backgrounds that are idle in this mix.
     pub without: Vec<String>,
 }
 
@@ -84,31 +83,31 @@ impl Default for Mix {
     }
 }
 
-/// What the request of a write does.
+/// The request of a write that needs one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Miss {
-    /// It writes.
+    /// A write.
     Write,
-    /// It reads what is changed; the background writes.
+    /// A read of the data to be changed; the background writes.
     Read,
 }
 
-/// Threads that work off what writes leave, in sequential requests, each of them an equal part.
+/// Threads that process the backlog in sequential requests, an equal part each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
-    /// How many there are.
+    /// Number of threads.
     #[serde(default = "one")]
     pub threads: u16,
-    /// Bytes that they read for each byte that was left.
+    /// Bytes read for each byte of backlog.
     #[serde(default)]
     pub reads: f64,
-    /// Bytes that they write for each byte that was left.
+    /// Bytes written for each byte of backlog.
     pub writes: f64,
     /// Bytes of a request.
     pub bytes: u32,
-    /// Processor time of a request.
+    /// CPU time of a request, in microseconds.
     #[serde(default)]
     pub cpu_us: f64,
 }
@@ -118,9 +117,9 @@ fn one() -> u16 {
 }
 
 impl Background {
-    /// Bytes read and written for each byte that was left, of one thread.
+    /// Bytes that one thread reads and writes for each byte of backlog.
     #[must_use]
-    pub fn each(&self) -> f64 {
+    pub fn bytes_per_backlog_byte(&self) -> f64 {
         (self.reads + self.writes) / f64::from(self.threads)
     }
 
@@ -130,10 +129,13 @@ impl Background {
         within(at, "cpu_us", self.cpu_us, MOST_US)?;
         size(at, self.bytes)?;
         if self.threads == 0 || self.threads > 1_000 {
-            return Err(problem(format!("{at}.threads"), "has to be 1 to 1000"));
+            return Err(problem(format!("{at}.threads"), "must be 1 to 1000"));
         }
-        if self.each() < 1e-6 {
-            return Err(problem(format!("{at}.writes"), "nothing is read or written: name it in the mixes' `without`"));
+        if self.bytes_per_backlog_byte() < 1e-6 {
+            return Err(problem(
+                format!("{at}.writes"),
+                "reads and writes nothing; to disable a background, list it under `without` of the mix",
+            ));
         }
         Ok(())
     }
@@ -148,7 +150,7 @@ impl Mix {
         within(at, "write_cpu_us", self.write_cpu_us, MOST_US)?;
         size(at, self.bytes)?;
         match self.without.iter().find(|name| !background.contains_key(*name)) {
-            Some(name) => Err(problem(format!("{at}.without"), format!("there is no background {name}"))),
+            Some(name) => Err(problem(format!("{at}.without"), format!("unknown background {name}"))),
             None => Ok(()),
         }
     }
@@ -158,14 +160,14 @@ fn within(at: &str, key: &str, value: f64, most: f64) -> Result<(), Problem> {
     if (0.0..=most).contains(&value) {
         return Ok(());
     }
-    Err(problem(format!("{at}.{key}"), format!("{value} is not within 0 and {most}")))
+    Err(problem(format!("{at}.{key}"), format!("{value} is not between 0 and {most}")))
 }
 
 fn size(at: &str, bytes: u32) -> Result<(), Problem> {
     if (512..=MOST_BYTES).contains(&bytes) {
         return Ok(());
     }
-    Err(problem(format!("{at}.bytes"), format!("{bytes} is not within 512 and {MOST_BYTES}")))
+    Err(problem(format!("{at}.bytes"), format!("{bytes} is not between 512 and {MOST_BYTES}")))
 }
 
 /// Clients of an application.
@@ -176,10 +178,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// With these options.
+    /// Checks the options.
     ///
     /// # Errors
-    /// A key that says nothing, or a number that cannot be.
+    /// A key without values, or a number out of range.
     pub fn new(options: Options) -> Result<Self, Problem> {
         options.threads.check("workload.threads")?;
         for (name, background) in &options.background {
@@ -201,18 +203,18 @@ impl Client {
     /// The mix of a point.
     ///
     /// # Errors
-    /// The point names none.
+    /// The point has no known mix.
     pub fn mix(&self, point: &Point) -> Result<&Mix, Problem> {
         mix_of(&self.options, knob::at(point, "mix")?)
     }
 
-    /// Who works in the background in a mix.
+    /// The backgrounds that are active in a mix.
     pub fn background<'a>(&'a self, mix: &'a Mix) -> impl Iterator<Item = &'a Background> {
-        let works = |(name, _): &(&String, &Background)| !mix.without.contains(name);
-        self.options.background.iter().filter(works).map(|(_, background)| background)
+        let active = |(name, _): &(&String, &Background)| !mix.without.contains(name);
+        self.options.background.iter().filter(active).map(|(_, background)| background)
     }
 
-    /// A write waits while any background is behind by more than so many bytes; 0 if it never does.
+    /// A write waits while the backlog of any background exceeds this; 0 if it never waits.
     #[must_use]
     pub fn stall_bytes(&self) -> u64 {
         self.options.stall_bytes
@@ -222,7 +224,7 @@ impl Client {
 fn mix_of<'a>(options: &'a Options, name: &Value) -> Result<&'a Mix, Problem> {
     options.mixes.get(&name.to_string()).ok_or_else(|| {
         let known: Vec<&str> = options.mixes.keys().map(String::as_str).collect();
-        problem("workload.mix", format!("there is no mix {name}: {}", known.join(", ")))
+        problem("workload.mix", format!("unknown mix {name}; known: {}", known.join(", ")))
     })
 }
 
@@ -239,17 +241,16 @@ impl Workload for Client {
         Err(Missing {
             tool: "client".into(),
             why: "it is a model of an application, for simulated machines only".into(),
-            help: "Name one with --simulated profiles/NAME.toml, or measure the application itself: db-bench, ycsb, pgbench, filebench"
-                .into(),
+            help: "Use --simulated profiles/NAME.toml, or measure an application: db-bench, pgbench, command".into(),
         })
     }
 
-    fn command(&self, _: &Point, _: &Stage) -> Result<Step, Problem> {
-        Err(nothing_runs())
+    fn command(&self, _: &Point, _: &RunContext) -> Result<Step, Problem> {
+        Err(simulated_only())
     }
 
-    fn parse(&self, _: &Point, _: &Stage, _: &Outcome) -> Result<Record, Problem> {
-        Err(nothing_runs())
+    fn parse(&self, _: &Point, _: &RunContext, _: &Outcome) -> Result<Record, Problem> {
+        Err(simulated_only())
     }
 
     fn client(&self) -> Option<&Client> {
@@ -257,7 +258,7 @@ impl Workload for Client {
     }
 }
 
-fn nothing_runs() -> Problem {
+fn simulated_only() -> Problem {
     problem("workload.kind", "a client runs on simulated machines only (--simulated profiles/NAME.toml)")
 }
 
@@ -284,13 +285,13 @@ mod tests {
         let write = client.mix(&points[3]).unwrap();
         assert_eq!((write.leaves_bytes, write.write_miss, write.bytes, write.hits), (1_000, Miss::Read, 4_096, 0.0));
         let background: Vec<&Background> = client.background(write).collect();
-        assert_eq!((background.len(), background[0].threads, background[0].each()), (1, 4, 2.0));
+        assert_eq!((background.len(), background[0].threads, background[0].bytes_per_backlog_byte()), (1, 4, 2.0));
         assert_eq!(client.background(client.mix(&points[0]).unwrap()).count(), 2);
         assert_eq!(client.stall_bytes(), 5_000);
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_key() {
+    fn errors_name_the_key() {
         let at = |from: &str, to: &str| client(&TWO.replacen(from, to, 1)).unwrap_err().at;
         assert_eq!(at("hits = 0.5", "hits = 1.5"), "workload.mixes.read.hits");
         assert_eq!(at("reads = 0\n", "reads = -1\n"), "workload.mixes.write.reads");
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_runs_on_a_real_machine() {
+    fn a_real_machine_is_refused() {
         let missing = client(TWO).unwrap().tool().unwrap_err().to_string();
         assert!(missing.contains("--simulated") && missing.contains("db-bench"), "{missing}");
     }

@@ -1,4 +1,4 @@
-//! Knobs: keys of an experiment that hold one value or several, and the point where each has one.
+//! Knobs: keys of an experiment with one or more values. A point has one value of each.
 
 use std::collections::BTreeMap;
 
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 
 use super::{Point, Problem, Value, problem};
 
-/// One value or several, each of them tried. In TOML: `bs = "4k"` or `bs = ["4k", "64k"]`.
+/// One or more values, each of which is measured. In TOML: `bs = "4k"` or `bs = ["4k", "64k"]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Knob {
-    /// Several, in this order.
+    /// Several values, in this order.
     Several(Vec<Value>),
-    /// Always this one.
+    /// One value.
     One(Value),
 }
 
 impl Knob {
-    /// A knob that is always this word.
+    /// A knob with one word.
     pub fn word(word: &str) -> Self {
         Self::One(Value::Word(word.into()))
     }
 
-    /// A knob that is always this number.
+    /// A knob with one integer.
     pub fn integer(value: i64) -> Self {
         Self::One(Value::Integer(value))
     }
 
-    /// 1, for what is one where the experiment does not say.
+    /// The default 1.
     pub fn one() -> Self {
         Self::integer(1)
     }
 
-    /// Blocks of 4 KiB, where the experiment does not say.
+    /// The default block size.
     pub fn block_4k() -> Self {
         Self::word("4k")
     }
@@ -45,15 +45,15 @@ impl Knob {
         }
     }
 
-    /// Refuses a knob without values, and one that names a value twice.
+    /// Refuses a knob without values or with duplicates.
     ///
     /// # Errors
     /// `key` and what is wrong with it.
     pub fn check(&self, key: &str) -> Result<(), Problem> {
         let values = self.values();
         let why = match values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
-            Some((_, twice)) => format!("names {twice} twice"),
-            None if values.is_empty() => "names no value".into(),
+            Some((_, twice)) => format!("has {twice} twice"),
+            None if values.is_empty() => "has no value".into(),
             None => return Ok(()),
         };
         Err(Problem { at: key.into(), why })
@@ -68,21 +68,21 @@ pub fn check_main<'a>(knobs: impl IntoIterator<Item = (&'a str, &'a Knob)>) -> R
     knobs.into_iter().try_for_each(|(key, knob)| knob.check(&format!("workload.{key}")))
 }
 
-/// The same of a table of a tool's own options, of which some are the adapter's: `own`.
+/// Like [`check_main`], for a table of the tool's options, of which the adapter sets those in `reserved`.
 ///
 /// # Errors
 /// The key and what is wrong with it.
-pub fn check_others(knobs: &BTreeMap<String, Knob>, table: &str, own: &[&str]) -> Result<(), Problem> {
+pub fn check_others(knobs: &BTreeMap<String, Knob>, table: &str, reserved: &[&str]) -> Result<(), Problem> {
     knobs.iter().try_for_each(|(key, knob)| {
         let at = format!("{table}.{key}");
-        if own.contains(&key.as_str()) {
-            return Err(problem(at, "this is set for every run; is there a key of its own for it?"));
+        if reserved.contains(&key.as_str()) {
+            return Err(problem(at, "is set by the adapter; use the key of [workload] for it, if there is one"));
         }
         knob.check(&at)
     })
 }
 
-/// All knobs with their values, those of the tables behind the main ones: as [`super::Workload::knobs`] wants them.
+/// The main knobs followed by those of the tables, for [`super::Workload::knobs`].
 pub fn listed<'a>(
     main: impl IntoIterator<Item = (&'a str, &'a Knob)>,
     tables: &[&'a BTreeMap<String, Knob>],
@@ -91,16 +91,16 @@ pub fn listed<'a>(
     main.into_iter().chain(others).map(|(key, knob)| (key.to_owned(), knob.values().to_vec())).collect()
 }
 
-/// What the knob `name` stands at.
+/// The value of the knob `name`.
 ///
 /// # Errors
 /// The point has no such knob.
 pub fn at<'a>(point: &'a Point, name: &str) -> Result<&'a Value, Problem> {
-    let missing = || Problem { at: name.into(), why: "the plan gives this knob no value here".into() };
+    let missing = || Problem { at: name.into(), why: "the point has no value of this knob".into() };
     point.get(name).ok_or_else(missing)
 }
 
-/// What the knob `name` stands at, as a tool's argument: switches are 1 and 0.
+/// The value of the knob `name` as an argument; switches are 1 and 0.
 ///
 /// # Errors
 /// The point has no such knob.
@@ -111,10 +111,10 @@ pub fn argument(point: &Point, name: &str) -> Result<String, Problem> {
     })
 }
 
-/// A whole number that is not negative.
+/// The value of the knob `name` as a count.
 ///
 /// # Errors
-/// It is something else.
+/// It is not a non-negative integer.
 pub fn count(point: &Point, name: &str) -> Result<u64, Problem> {
     let value = at(point, name)?;
     let number = match value {
@@ -122,57 +122,60 @@ pub fn count(point: &Point, name: &str) -> Result<u64, Problem> {
         Value::Word(word) => word.parse().ok(),
         _ => None,
     };
-    number.ok_or_else(|| Problem { at: name.into(), why: format!("{value} is no whole number") })
+    number.ok_or_else(|| Problem { at: name.into(), why: format!("{value} is not a whole number") })
 }
 
-/// A name with options of its own behind it, as in `io_uring hipri=1`.
+/// A name followed by options, as in `io_uring hipri=1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// The first word.
     pub name: String,
-    /// The others: keys and values, in order.
+    /// Keys and values of the options, in order.
     pub options: Vec<(String, String)>,
 }
 
 impl Named {
-    /// Reads it.
+    /// Parses the value of `key`.
     ///
     /// # Errors
-    /// There is no name, or a word behind it is no `key=value`; it is about `key`.
+    /// There is no name, or an option is not `key=value`.
     pub fn read(value: &Value, key: &str) -> Result<Self, Problem> {
         let text = value.to_string();
         let mut words = text.split_whitespace();
-        let name = words.next().ok_or_else(|| problem(key, "names nothing"))?.to_owned();
-        let why = || problem(key, format!("{text:?}: behind the name come its options, as in \"{name} key=1\""));
+        let name = words.next().ok_or_else(|| problem(key, "is empty"))?.to_owned();
+        let why = || problem(key, format!("{text:?}: options must be key=value, as in \"{name} key=1\""));
         let option = |word: &str| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
         let options = words.map(|word| option(word).ok_or_else(why)).collect::<Result<_, _>>()?;
         Ok(Self { name, options })
     }
 }
 
-/// An access pattern: fio's word, and the share of reads where it is given, as in `randrw 70/30`.
+/// An access pattern of fio, optionally with the percentage of reads, as in `randrw 70/30`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// Such as `randrw`.
     pub word: String,
-    /// Reads, in percent of reads and writes.
+    /// Percentage of reads.
     pub read_percent: Option<u8>,
 }
 
 impl Pattern {
-    /// Reads it.
+    /// Parses the value of `key`.
     ///
     /// # Errors
-    /// The mix is not reads and writes that are 100 together; it is about `key`.
+    /// The percentages of reads and writes do not add up to 100.
     pub fn read(value: &Value, key: &str) -> Result<Self, Problem> {
         let text = value.to_string();
         let Some((word, mix)) = text.split_once(' ') else { return Ok(Self { word: text, read_percent: None }) };
-        let shares = mix.split_once('/').and_then(|(r, w)| Some((r.parse::<u8>().ok()?, w.parse::<u8>().ok()?)));
-        match shares {
+        let percentages = mix.split_once('/').and_then(|(r, w)| Some((r.parse::<u8>().ok()?, w.parse::<u8>().ok()?)));
+        match percentages {
             Some((reads, writes)) if u16::from(reads) + u16::from(writes) == 100 => {
                 Ok(Self { word: word.into(), read_percent: Some(reads) })
             }
-            _ => Err(problem(key, format!("{text:?}: the mix is reads/writes in percent, as in \"randrw 70/30\""))),
+            _ => Err(problem(
+                key,
+                format!("{text:?}: reads and writes must add up to 100 percent, as in \"randrw 70/30\""),
+            )),
         }
     }
 
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_one_job_with_blocks_of_4_kib() {
+    fn defaults_are_one_job_with_blocks_of_4_kib() {
         let expected = [Some(vec![Value::Word("4k".into())]), Some(vec![Value::Integer(1)])];
         let fio = fio::Fio::new(toml::from_str("").unwrap()).unwrap();
         let load = load::Load::new(toml::from_str("target = '127.0.0.1:4420'").unwrap()).unwrap();
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_knob_without_values_or_with_one_twice_is_refused_by_its_key() {
+    fn a_knob_without_values_or_with_duplicates_is_refused_by_its_key() {
         assert!(knob("bs = [1, 2]").check("workload.bs").is_ok());
         for text in ["bs = []", "bs = [1, 2, 1]"] {
             assert_eq!(knob(text).check("workload.bs").unwrap_err().at, "workload.bs");
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_what_tools_read() {
+    fn arguments_and_counts() {
         let point = Point::from([("direct".into(), Value::Switch(true)), ("depth".into(), Value::Integer(4))]);
         assert_eq!(argument(&point, "direct").unwrap(), "1");
         assert_eq!((argument(&point, "depth").unwrap().as_str(), count(&point, "depth").unwrap()), ("4", 4));

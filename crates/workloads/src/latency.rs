@@ -1,11 +1,11 @@
-//! Latencies of several classes or jobs as one: their histograms are added, never their means or quantiles.
+//! Merges latencies of several classes or jobs: histograms are added; means and quantiles cannot be.
 
 use crate::record::{Class, Latency};
 
-/// The quantiles that are reported: name and parts per million.
+/// Reported quantiles: name and parts per million.
 pub const QUANTILES: [(&str, u32); 4] = [("p50", 500_000), ("p99", 990_000), ("p99_9", 999_000), ("p99_99", 999_900)];
 
-/// Counts by value of all of them together, ascending.
+/// Counts by value of all histograms, ascending.
 #[must_use]
 pub fn merge<'a>(histograms: impl Iterator<Item = &'a [(u64, u64)]>) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = histograms.flatten().copied().collect();
@@ -20,7 +20,7 @@ pub fn merge<'a>(histograms: impl Iterator<Item = &'a [(u64, u64)]>) -> Vec<(u64
     merged
 }
 
-/// The least value that a share of so many parts per million is at or below; `None` of nothing.
+/// The quantile at this many parts per million; `None` without samples.
 #[must_use]
 pub fn quantile(histogram: &[(u64, u64)], ppm: u32) -> Option<u64> {
     let total: u128 = histogram.iter().map(|(_, count)| u128::from(*count)).sum();
@@ -38,47 +38,47 @@ pub fn quantile(histogram: &[(u64, u64)], ppm: u32) -> Option<u64> {
 /// Mean over all operations of several classes, in nanoseconds.
 ///
 /// # Errors
-/// Which class has none.
+/// The mean of a class is unknown.
 pub fn mean_ns(classes: &[&Class]) -> Result<f64, String> {
     let (mut sum, mut count) = (0.0, 0.0);
-    let with: Vec<&&Class> = classes.iter().filter(|class| class.took_place()).collect();
+    let with: Vec<&&Class> = classes.iter().filter(|class| class.may_have_occurred()).collect();
     for class in &with {
         let mean = class.latency.mean_ns.or_else(|| mean_of(&class.latency.histogram));
-        let mean = mean.ok_or("the tool does not say the latency of every class")?;
+        let mean = mean.ok_or("the tool does not report the latency of every class")?;
         let weight = match class.operations {
             Some(operations) => operations as f64,
             None if with.len() == 1 => 1.0,
-            None => return Err("the operations of a class are not counted, so that latencies cannot be weighed".into()),
+            None => return Err("the operations of a class are not counted, so its latency has no weight".into()),
         };
         sum += mean * weight;
         count += weight;
     }
-    if count > 0.0 { Ok(sum / count) } else { Err("no operation ended".into()) }
+    if count > 0.0 { Ok(sum / count) } else { Err("no operation completed".into()) }
 }
 
 /// A quantile over all operations of several classes, in nanoseconds.
 ///
 /// # Errors
-/// Why it cannot be told: printed quantiles of several classes do not add up to one.
+/// It is unknown: printed quantiles of several classes cannot be merged.
 pub fn quantile_ns(classes: &[&Class], ppm: u32) -> Result<f64, String> {
-    let with: Vec<&&Class> = classes.iter().filter(|class| class.took_place()).collect();
+    let with: Vec<&&Class> = classes.iter().filter(|class| class.may_have_occurred()).collect();
     match with.as_slice() {
-        [] => Err("no operation ended".into()),
-        [class] => alone(&class.latency, ppm),
+        [] => Err("no operation completed".into()),
+        [class] => quantile_of_one(&class.latency, ppm),
         several if several.iter().any(|class| class.latency.histogram.is_empty()) => {
-            Err("the tool gives quantiles of each class but no histograms, which alone could be merged".into())
+            Err("the tool reports quantiles of each class but no histograms, and quantiles cannot be merged".into())
         }
         several => {
             let merged = merge(several.iter().map(|class| class.latency.histogram.as_slice()));
-            quantile(&merged, ppm).map(|ns| ns as f64).ok_or_else(|| "its histogram is empty".into())
+            quantile(&merged, ppm).map(|ns| ns as f64).ok_or_else(|| "the histogram is empty".into())
         }
     }
 }
 
-fn alone(latency: &Latency, ppm: u32) -> Result<f64, String> {
+fn quantile_of_one(latency: &Latency, ppm: u32) -> Result<f64, String> {
     let printed = || latency.printed.iter().find(|(of, _)| *of == ppm).map(|(_, ns)| *ns);
     let found = quantile(&latency.histogram, ppm).or_else(printed);
-    found.map(|ns| ns as f64).ok_or_else(|| "the tool gives neither a histogram nor this quantile".into())
+    found.map(|ns| ns as f64).ok_or_else(|| "the tool reports neither a histogram nor this quantile".into())
 }
 
 fn mean_of(histogram: &[(u64, u64)]) -> Option<f64> {
@@ -92,16 +92,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::What;
+    use crate::record::OperationKind;
 
     fn class(histogram: Vec<(u64, u64)>) -> Class {
         let operations = histogram.iter().map(|(_, count)| count).sum();
         let latency = Latency { histogram, ..Latency::default() };
-        Class { what: What::Read, operations: Some(operations), bytes: None, runtime_ns: 1, latency }
+        Class { kind: OperationKind::Read, operations: Some(operations), bytes: None, runtime_ns: 1, latency }
     }
 
     #[test]
-    fn two_jobs_by_hand() {
+    fn two_jobs_are_merged() {
         // 99 fast and 1 slow; 50 and 50: of all 200, the 198th and later are slow ones of 1,000
         let (a, b) = (class(vec![(10, 99), (1_000, 1)]), class(vec![(20, 50), (100, 50)]));
         assert_eq!(quantile_ns(&[&a, &b], 500_000), Ok(20.0), "the 100th of 200: 99 of 10, then 20");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_quantiles_are_of_one_class_only() {
+    fn printed_quantiles_are_not_merged() {
         let mut a = class(vec![]);
         a.operations = Some(5);
         a.latency.printed = vec![(990_000, 77)];
@@ -121,13 +121,13 @@ mod tests {
         assert!(quantile_ns(&[&a, &a], 990_000).unwrap_err().contains("no histograms"));
         assert!(mean_ns(&[&a]).is_err());
         let idle = class(vec![]);
-        assert_eq!(quantile_ns(&[&a, &idle], 990_000), Ok(77.0), "a class without operations says nothing");
+        assert_eq!(quantile_ns(&[&a, &idle], 990_000), Ok(77.0), "a class without operations is ignored");
     }
 
     proptest! {
         /// The quantile of merged histograms is that of all values in one sorted list.
         #[test]
-        fn merging_is_sorting_everything(
+        fn merged_quantiles_equal_those_of_all_values(
             jobs in prop::collection::vec(prop::collection::btree_map(0..1_000_u64, 1..20_u64, 1..20), 1..5),
             ppm in 1..1_000_000_u32,
         ) {

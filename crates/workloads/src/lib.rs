@@ -1,12 +1,10 @@
-//! Adapters of other tools, and the record of what one run of a tool gave. A workload knows its knobs, builds command lines and reads what its tool printed; it starts nothing
-//! itself and changes nothing: the runner does, so that what was started is stopped whatever happens.
+//! Adapters of load generators, and the record of one run. A workload lists its knobs, builds command lines and parses output. It
+//! starts no process and changes nothing: the runner does, and so cleans up after every exit.
 
 pub mod catalogue;
 pub mod client;
 pub mod command;
 pub mod db_bench;
-pub mod dlio;
-pub mod filebench;
 pub mod fio;
 pub mod knob;
 pub mod latency;
@@ -23,7 +21,6 @@ pub mod sysbench;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod wall;
-pub mod ycsb;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -33,67 +30,67 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use mechanism::Mechanism;
-pub use record::{Class, Latency, Record, Tool, What};
+pub use record::{Class, Latency, OperationKind, Record, Tool};
 
-/// A tool that makes work.
+/// A load generator.
 pub trait Workload: Send {
     /// Its name, such as `fio`.
     fn name(&self) -> &str;
 
-    /// What is varied: names and the values of each, in order. The plan is their cartesian product.
+    /// Names of the knobs and the values of each, in order. The plan is their cartesian product.
     fn knobs(&self) -> Vec<(String, Vec<Value>)>;
 
     /// Looks for the tool.
     ///
     /// # Errors
-    /// It is not there, and how to get it.
+    /// It is not installed; with how to install it.
     fn tool(&self) -> Result<Tool, Missing>;
 
-    /// What to do once, before the first point: fill a file, start and load a database.
+    /// Steps that run once, before the first point: fill a file, start and load a database.
     ///
     /// # Errors
-    /// What is asked for cannot be done on this place.
-    fn prepare(&self, stage: &Stage) -> Result<Vec<Step>, Problem> {
-        let _ = stage;
+    /// The options do not fit this target.
+    fn prepare(&self, context: &RunContext) -> Result<Vec<Step>, Problem> {
+        let _ = context;
         Ok(Vec::new())
     }
 
-    /// What to do before this point, unmeasured; usually nothing.
+    /// Unmeasured steps before this point; usually none.
     ///
     /// # Errors
-    /// What is asked for cannot be done.
-    fn before(&self, point: &Point, stage: &Stage) -> Result<Vec<Step>, Problem> {
-        let _ = (point, stage);
+    /// The options do not fit this point or target.
+    fn before(&self, point: &Point, context: &RunContext) -> Result<Vec<Step>, Problem> {
+        let _ = (point, context);
         Ok(Vec::new())
     }
 
-    /// What is measured.
+    /// The measured step.
     ///
     /// # Errors
-    /// What is asked for cannot be done.
-    fn command(&self, point: &Point, stage: &Stage) -> Result<Step, Problem>;
+    /// The options do not fit this point or target.
+    fn command(&self, point: &Point, context: &RunContext) -> Result<Step, Problem>;
 
-    /// How requests are to be completed at a point, where the workload asks for that: what of the machine it takes is set before,
-    /// and afterwards it is looked whether it was so.
+    /// The completion mechanism of a point, where the workload sets one. The runner configures the machine for it before, and checks
+    /// afterwards that it was used.
     fn mechanism(&self, point: &Point) -> Option<Mechanism> {
         let _ = point;
         None
     }
 
-    /// What a simulated machine does for it, where it is a model of an application.
+    /// The model for simulated machines, where the workload is a model of an application.
     fn client(&self) -> Option<&client::Client> {
         None
     }
 
-    /// Reads what the command printed.
+    /// Parses the output of the command.
     ///
     /// # Errors
-    /// The tool failed, or said something that cannot be read: which field.
-    fn parse(&self, point: &Point, stage: &Stage, outcome: &Outcome) -> Result<Record, Problem>;
+    /// The tool failed, or a field of its output cannot be parsed: which.
+    fn parse(&self, point: &Point, context: &RunContext, outcome: &Outcome) -> Result<Record, Problem>;
 
-    /// What ends whatever `prepare` began; run on every way out.
-    fn clean_up(&self, stage: &Stage) -> Vec<Step> {
-        let _ = stage;
+    /// Steps that undo `prepare`; run on every exit.
+    fn clean_up(&self, context: &RunContext) -> Vec<Step> {
+        let _ = context;
         Vec::new()
     }
 }
@@ -113,7 +110,7 @@ pub enum Value {
     Integer(i64),
     /// A number with a fraction.
     Number(f64),
-    /// A word, such as an engine, or a size with its unit as the person wrote it.
+    /// A word, such as an engine, or a size with its unit as written.
     Word(String),
 }
 
@@ -131,89 +128,97 @@ impl fmt::Display for Value {
 /// One combination of knobs.
 pub type Point = BTreeMap<String, Value>;
 
-/// Where and for how long.
+/// Target and duration of one run of a workload.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stage {
-    /// A folder for whatever the tool needs beside its data: job files, logs. Empty at the start, the run's own.
+pub struct RunContext {
+    /// A folder for other files of the tool, such as job files and logs. Empty at the start; each run has its own.
     pub scratch: PathBuf,
-    /// What is worked on.
-    pub place: Place,
+    /// The file, folder or device under test.
+    pub target: Target,
     /// Unmeasured time at the start of each command, in seconds.
     pub ramp_s: f64,
     /// Measured time, in seconds.
     pub duration_s: f64,
-    /// For tools that draw random numbers: differs between repeats.
+    /// Seed of the tool's random numbers; differs between repeats.
     pub seed: u64,
 }
 
-/// What is worked on.
+/// The storage under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A file that may be made and overwritten, of this many bytes.
+pub enum Target {
+    /// A file of this many bytes that may be created and overwritten.
     File(PathBuf, u64),
-    /// A folder in which a database or many files may be made.
+    /// A folder in which a database or files may be created.
     Folder(PathBuf),
-    /// A block device that may be overwritten: the person has said so.
+    /// A block device that the user has allowed to overwrite.
     Device(PathBuf),
-    /// Nothing of the machine: the workload brings its own.
-    Nothing,
+    /// No storage of this machine: the workload has its own.
+    None,
 }
 
-/// Something to start.
+/// A process to start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     /// The program and its arguments.
     pub argv: Vec<OsString>,
-    /// Variables beside those of the environment.
+    /// Variables added to the environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Where it is started; the scratch folder if `None`.
+    /// Working directory; the scratch folder if `None`.
     pub folder: Option<PathBuf>,
     /// Files to write before it is started, such as a job file.
     pub files: Vec<(PathBuf, String)>,
-    /// It goes on beside what follows (a server) and is ended with SIGTERM when the point ends (from `before`) or the run does
-    /// (from `prepare`). The runner goes on when `ready` is there.
+    /// It runs in the background (a server) until SIGTERM at the end of the point (from `before`) or of the run (from `prepare`). The
+    /// runner continues when `ready` exists.
     pub background: bool,
-    /// A file or socket whose appearance says that a background step is ready.
+    /// A file or socket that exists once a background step is ready.
     pub ready: Option<PathBuf>,
     /// Timeout in seconds, after which it is ended; 0 for none.
     pub limit_s: f64,
-    /// What a person reads while it runs, such as "filling 4 GiB".
+    /// Progress message, such as "filling 4 GiB".
     pub why: String,
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Its exit status; `None` if a signal ended it.
+    /// Exit status; `None` if it was killed by a signal.
     pub status: Option<i32>,
-    /// What it printed.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// What it complained.
+    /// Standard error.
     pub stderr: Vec<u8>,
-    /// When it was started and had ended, in nanoseconds on the monotonic clock.
+    /// Start and end, in nanoseconds on the monotonic clock.
     pub span_ns: (u64, u64),
-    /// When it was started, in nanoseconds since 1970 on the wall clock: tools that log wall-clock times are placed by it.
+    /// Start in nanoseconds since 1970 on the wall clock, to convert the wall-clock times that tools log.
     pub began_wall_ns: u64,
 }
 
-/// A tool that is not there.
+impl Outcome {
+    /// The exit status in words.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        self.status.map_or_else(|| "killed by a signal".into(), |status| format!("exit status {status}"))
+    }
+}
+
+/// A tool that is not installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{tool}: {why}. {help}")]
 pub struct Missing {
-    /// Its name.
+    /// Name of the tool.
     pub tool: String,
-    /// What was looked for, and where.
+    /// The program that was not found, and why.
     pub why: String,
-    /// What would help, such as `apt install fio`.
+    /// How to install it, such as `apt install fio`.
     pub help: String,
 }
 
-/// Something that cannot be done, or an output that cannot be read.
+/// An invalid option, or output that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {why}")]
 pub struct Problem {
     /// The key of the experiment or the field of the output.
     pub at: String,
-    /// What is wrong with it, and what can be done.
+    /// The error and how to fix it.
     pub why: String,
 }

@@ -1,10 +1,10 @@
-//! Mechanisms of completion by the words in which experiments name them, and what each asks of fio and of the machine.
+//! Completion mechanisms: their notation in experiments, and the settings of fio and of the machine that each needs.
 
 use std::fmt;
 
 use pilotlight_actuators::Machine;
 
-/// Through which calls reads are made.
+/// System calls that submit reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Api {
     /// `preadv2`; polled with RWF_HIPRI (kernels from 4.4 on; 6.1 and later take the flag and do not poll).
@@ -13,51 +13,51 @@ pub enum Api {
     Uring,
 }
 
-/// How a request's end is learnt of.
+/// How the completion of a request is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The drive raises an interrupt; the thread sleeps until then (polling paper, section 2.1).
     Interrupt,
-    /// The kernel looks at the completion queue until the end is there (2.2).
+    /// The kernel polls the completion queue (2.2).
     Classic,
-    /// The thread sleeps first, then the kernel looks (2.3).
+    /// The thread sleeps first, then the kernel polls (2.3).
     Hybrid(Sleep),
 }
 
-/// How long hybrid polling sleeps.
+/// Sleep time of hybrid polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sleep {
-    /// As long as the kernel decides. Behind `preadv2`: half of the mean service time, by its own statistics. In io_uring (6.13 and later): half
-    /// of the shortest time that this ring has ever looked for, sleep not counted: a quarter of the service time of even reads on 7.3, next to
-    /// nothing on 6.16 (docs/completion.md).
+    /// Chosen by the kernel. With `preadv2`: half of the mean service time by its statistics. With io_uring (6.13 and later): half of the
+    /// shortest time that this ring has polled, without the sleep: a quarter of the service time of reads of equal duration on 7.3,
+    /// near zero on 6.16.
     Automatic,
-    /// So many microseconds.
+    /// This many microseconds.
     Fixed(u32),
 }
 
-/// A mechanism.
+/// A completion mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mechanism {
-    /// Through which calls.
+    /// System calls.
     pub api: Api,
-    /// How.
+    /// Detection of completion.
     pub kind: Kind,
 }
 
-/// The knob of a point that names its mechanism.
+/// Name of the knob that selects the mechanism.
 pub const KNOB: &str = "mechanism";
 
-/// How mechanisms are written.
-pub const WORDS: &str = "\"interrupt\", \"classic\", \"hybrid\" (the kernel decides how long it sleeps), \"hybrid 4us\" (it sleeps 4 us), \
+/// Notation of the mechanisms.
+pub const WORDS: &str = "\"interrupt\", \"classic\", \"hybrid\" (the kernel chooses the sleep), \"hybrid 4us\" (sleep of 4 us), \
                          \"uring interrupt\", \"uring classic\", \"uring hybrid\"";
 
 impl Mechanism {
-    /// Reads one.
+    /// Parses a mechanism.
     ///
     /// # Errors
-    /// What is written instead, and how mechanisms are written.
+    /// It is none of [`WORDS`].
     pub fn read(text: &str) -> Result<Self, String> {
-        let wrong = || format!("there is no mechanism {text:?}: write one of {WORDS}");
+        let wrong = || format!("unknown mechanism {text:?}; use one of {WORDS}");
         let words: Vec<&str> = text.split_whitespace().collect();
         let (api, words) = match words.as_slice() {
             ["uring", rest @ ..] => (Api::Uring, rest),
@@ -73,7 +73,7 @@ impl Mechanism {
         Ok(Self { api, kind })
     }
 
-    /// Whether the kernel is asked to poll.
+    /// Whether the kernel polls.
     #[must_use]
     pub fn polls(self) -> bool {
         self.kind != Kind::Interrupt
@@ -88,8 +88,8 @@ impl Mechanism {
         }
     }
 
-    /// What `io_poll_delay` must be: -1 for classic polling, 0 for automatic hybrid polling, else the sleep in microseconds.
-    /// io_uring's own hybrid polling is asked for when the ring is made, and does not look at it.
+    /// The value of `io_poll_delay`: -1 for classic polling, 0 for automatic hybrid polling, else the sleep in microseconds. io_uring's
+    /// hybrid polling is a flag of the ring and ignores it.
     #[must_use]
     pub fn delay(self) -> Option<i64> {
         match (self.api, self.kind) {
@@ -100,7 +100,7 @@ impl Mechanism {
         }
     }
 
-    /// What is set on the machine, as far as the kernel lets it: each key with its value by itself.
+    /// Settings of the machine: key, value, and the setting alone, as the kernel may refuse each.
     #[must_use]
     pub fn settings(self) -> Vec<(&'static str, i64, Machine)> {
         let none = Machine::default;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_and_written_alike() {
+    fn parsing_and_formatting_are_inverse() {
         let all = ["interrupt", "classic", "hybrid", "hybrid 4us", "uring interrupt", "uring classic", "uring hybrid"];
         for word in all {
             assert_eq!(Mechanism::read(word).unwrap().to_string(), word);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_what_the_kernel_documents() {
+    fn settings_are_those_of_the_kernel_s_documentation() {
         let delay = |word: &str| Mechanism::read(word).unwrap().delay();
         let delays = ["interrupt", "classic", "hybrid", "hybrid 4us", "uring classic"].map(delay);
         assert_eq!(delays, [None, Some(-1), Some(0), Some(4), Some(-1)]);

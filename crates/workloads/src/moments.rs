@@ -1,16 +1,15 @@
-//! Latencies of several jobs as those of one: counts, means, deviations, extremes and histograms put together.
+//! Pools latencies of several jobs: counts, means, deviations, extremes and histograms.
 //!
-//! Each job says how many operations it counted, their mean and their standard deviation, and perhaps how often each value
-//! occurred. From counts, means and sums of squared deviations those of all together follow exactly (Chan, Golub and LeVeque,
-//! 1979); histograms add up by value. Percentiles do not: whoever wants them takes them from the histogram.
+//! Pooled count, mean and sum of squared deviations follow exactly from those of the jobs (Chan, Golub and LeVeque, 1979); histograms
+//! are added. Percentiles come from the pooled histogram only.
 //!
-//! Deviations here are those of a sample: the sum of squares is divided by the count less one, as fio does.
+//! Deviations are sample deviations: the sum of squares is divided by the count less one, as in fio.
 
 use std::collections::BTreeMap;
 
 use crate::record::Latency;
 
-/// What is known of the latencies of some operations, in nanoseconds.
+/// Statistics of latencies, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moments {
     count: u64,
@@ -21,14 +20,14 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Of `count` operations with this mean and sample deviation, between `least` and `greatest`.
+    /// Statistics of `count` operations with this mean, sample deviation and range.
     pub fn new(count: u64, mean_ns: f64, deviation_ns: f64, least_ns: u64, greatest_ns: u64) -> Self {
         let squares = deviation_ns * deviation_ns * count.saturating_sub(1) as f64;
         let extremes = (count > 0).then_some((least_ns, greatest_ns));
         Self { count, mean: mean_ns, squares, extremes, histogram: BTreeMap::new() }
     }
 
-    /// Of single values.
+    /// Statistics of single values.
     pub fn of_values(values: impl IntoIterator<Item = u64>) -> Self {
         let mut all = Self::default();
         for value in values {
@@ -37,7 +36,7 @@ impl Moments {
         all
     }
 
-    /// One more operation (Welford); in the histogram it is the middle of its [`bucket`].
+    /// Adds one operation (Welford); the histogram gets the middle of its [`bucket`].
     pub fn add(&mut self, ns: u64) {
         self.count += 1;
         let off = ns as f64 - self.mean;
@@ -47,19 +46,19 @@ impl Moments {
         *self.histogram.entry(bucket(ns)).or_default() += 1;
     }
 
-    /// The same with how often each value occurred.
+    /// Adds a histogram: value and count.
     #[must_use]
     pub fn with_histogram(mut self, histogram: impl IntoIterator<Item = (u64, u64)>) -> Self {
-        self.pour(histogram);
+        self.add_histogram(histogram);
         self
     }
 
-    /// How many operations.
+    /// Number of operations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Takes in what another job counted.
+    /// Adds the operations of another job.
     pub fn merge(&mut self, other: Self) {
         if other.count == 0 {
             return;
@@ -72,7 +71,7 @@ impl Moments {
         if let Some((least, greatest)) = other.extremes {
             self.stretch(least, greatest);
         }
-        self.pour(other.histogram);
+        self.add_histogram(other.histogram);
     }
 
     fn stretch(&mut self, least: u64, greatest: u64) {
@@ -80,24 +79,24 @@ impl Moments {
         self.extremes = Some((l.min(least), g.max(greatest)));
     }
 
-    fn pour(&mut self, histogram: impl IntoIterator<Item = (u64, u64)>) {
+    fn add_histogram(&mut self, histogram: impl IntoIterator<Item = (u64, u64)>) {
         for (value, count) in histogram.into_iter().filter(|(_, count)| *count > 0) {
             *self.histogram.entry(value).or_default() += count;
         }
     }
 
-    /// Arithmetic mean; `None` of nothing.
+    /// Arithmetic mean; `None` without operations.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.count > 0).then_some(self.mean)
     }
 
-    /// Standard deviation of the sample; of a single operation 0, of nothing `None`.
+    /// Sample standard deviation; 0 of one operation, `None` without operations.
     pub fn deviation_ns(&self) -> Option<f64> {
         let freedom = self.count.saturating_sub(1).max(1) as f64;
         (self.count > 0).then(|| (self.squares / freedom).max(0.0).sqrt())
     }
 
-    /// As a record has it.
+    /// Converts to the latency of a record.
     pub fn into_latency(self) -> Latency {
         Latency {
             mean_ns: self.mean_ns(),
@@ -110,8 +109,8 @@ impl Moments {
     }
 }
 
-/// The middle of the bucket of a value: buckets are 1/128 of their power of two wide, so that it is at most 0.4 % off, and a
-/// histogram of any length stays small. Values below 256 are their own.
+/// The middle of the bucket of a value. Buckets are 1/128 of their power of two wide, so the error is at most 0.4 % and the histogram is
+/// bounded. Values below 256 are exact.
 pub fn bucket(value: u64) -> u64 {
     let width = 1 << (64 - value.leading_zeros()).saturating_sub(8);
     value / width * width + width / 2
@@ -123,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// What a job would print of these latencies: each value of the histogram stands for a bucket of 16.
+    /// The statistics that a job would print of these latencies, with histogram buckets of 16.
     fn printed(job: &[u64]) -> Moments {
         let n = job.len() as f64;
         let mean = job.iter().map(|&v| v as f64).sum::<f64>() / n.max(1.0);
@@ -143,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn jobs_put_together_are_the_pooled_samples(
+        fn merged_jobs_equal_the_pooled_samples(
             jobs in prop::collection::vec(prop::collection::vec(1_000u64..10_000_000, 0..60), 0..6),
         ) {
             let mut merged = Moments::default();
@@ -158,7 +157,7 @@ mod tests {
         }
 
         #[test]
-        fn one_by_one_is_all_at_once(job in prop::collection::vec(1_000u64..10_000_000, 0..60)) {
+        fn adding_values_equals_computing_from_all(job in prop::collection::vec(1_000u64..10_000_000, 0..60)) {
             let (singly, at_once) = (Moments::of_values(job.clone()), printed(&job));
             prop_assert!(close(singly.mean_ns(), at_once.mean_ns()));
             prop_assert!(close(singly.deviation_ns(), at_once.deviation_ns()));
@@ -167,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn a_bucket_is_near_its_values_and_keeps_their_order(one: u64, other: u64) {
+        fn buckets_are_near_their_values_and_ordered(one: u64, other: u64) {
             let apart = |value: u64| bucket(value).abs_diff(value) as f64 / value.max(1) as f64;
             prop_assert!(apart(one) <= 1.0 / 256.0, "{one} {}", bucket(one));
             prop_assert!(one > other || bucket(one) <= bucket(other));
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_latency() {
+    fn without_operations_there_is_no_latency() {
         assert_eq!(Moments::default().into_latency(), Latency::default());
         assert_eq!(Moments::new(0, 0.0, 0.0, 0, 0).into_latency(), Latency::default());
     }

@@ -1,15 +1,14 @@
-//! Pilotlight's own programs as workloads: where they are found, and that they are of this version.
-//!
-//! Their output is read with the structures of this version, so that another version is refused.
+//! Locates Pilotlight's programs that are workloads. Their output is parsed with the structures of this version, so other versions are
+//! refused.
 
 use std::path::{Path, PathBuf};
 
 use super::{Missing, program};
 
-/// The version of this program, and of those that it starts.
+/// The required version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The program `name` in the folder of the running one, as both are built and installed.
+/// The program `name` in the folder of the running program, where both are built and installed.
 pub(super) fn beside(name: &str) -> PathBuf {
     std::env::current_exe().map_or_else(|_| name.into(), |own| own.with_file_name(name))
 }
@@ -17,13 +16,13 @@ pub(super) fn beside(name: &str) -> PathBuf {
 /// Checks that `path` is the program `name`, of this version.
 ///
 /// # Errors
-/// It cannot be started, is another program, or of another version; with what to do.
+/// It cannot be started, is another program, or has another version.
 pub(super) fn version(path: &Path, name: &str) -> Result<String, Missing> {
     let help = format!(
-        "Build it with `cargo build --release -p {name}`, which puts it beside this program, or name it with workload.program{}",
+        "Build it with `cargo build --release -p {name}`, or set workload.program{}",
         if name == "pilotlight" { " or --program" } else { "" }
     );
-    let output = program::ask(path, &["--version"], &help)?;
+    let output = program::output(path, &["--version"], &help)?;
     let missing = |why: String| Missing { tool: name.into(), why, help: help.clone() };
     let found = output.trim().strip_prefix(name).map(str::trim).filter(|version| version.contains('.'));
     match found {
@@ -48,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_or_program_is_refused_with_what_to_do() {
+    fn another_version_or_program_is_refused_with_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let check = |output: &str| version(&script(folder.path(), output), "pilotlight").map_err(|m| m.to_string());
         assert_eq!(check(&format!("pilotlight {VERSION}")), Ok(VERSION.into()));

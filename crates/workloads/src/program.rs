@@ -1,4 +1,4 @@
-//! Finding a tool, and asking for its version.
+//! Finds tools and their versions.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use super::Missing;
 
-/// What `program arguments` prints, standard output before standard error; it must end at once.
+/// Standard output followed by standard error of a program that ends immediately.
 ///
 /// # Errors
-/// It cannot be started, with `help` as what would help.
-pub(crate) fn ask<A: AsRef<OsStr>>(program: &Path, arguments: &[A], help: &str) -> Result<String, Missing> {
+/// It cannot be started; the error includes `help`.
+pub(crate) fn output<A: AsRef<OsStr>>(program: &Path, arguments: &[A], help: &str) -> Result<String, Missing> {
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| Missing {
@@ -35,18 +35,18 @@ pub(crate) fn argv(program: &Path, words: impl IntoIterator<Item = String>) -> V
     std::iter::once(program.as_os_str().to_owned()).chain(words.into_iter().map(OsString::from)).collect()
 }
 
-/// The first word that looks like a version, such as `3.33` in `fio-3.33`: digits with a dot between them.
+/// The first version number in the text, such as `3.33` in `fio-3.33`: digits separated by dots.
 pub(crate) fn version_in(text: &str) -> Option<&str> {
     let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.')).map(|word| word.trim_matches('.'));
     words.into_iter().find(|word| word.contains('.'))
 }
 
-/// A warning where an adapter was never tried on the version that ran.
-pub(crate) fn unknown(tool: &crate::record::Tool, tried: &[&str]) -> Option<String> {
-    let tried = if tried.is_empty() { "none".into() } else { tried.join(", ") };
+/// A warning if the adapter was not tested with the tool's version.
+pub(crate) fn untested(tool: &crate::record::Tool, tested: &[&str]) -> Option<String> {
+    let tested = tested.join(", ");
     (!tool.known).then(|| {
         format!(
-            "{} {}: the reading of its output was not tried on this version, but on {tried}",
+            "{} {}: the parser of its output was tested with {tested}, not with this version",
             tool.name, tool.version
         )
     })
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_tools_say() {
+    fn versions_are_found_in_output() {
         assert_eq!(version_in("fio-3.33\n"), Some("3.33"));
         assert_eq!(version_in("db_bench version 7.8.3\n"), Some("7.8.3"));
         assert_eq!(version_in("pgbench (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"), Some("15.18"));
@@ -70,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_not_there_says_what_would_help() {
-        let missing = ask(Path::new("/nowhere/fio"), &["--version"], "apt install fio").unwrap_err();
+    fn a_missing_tool_has_installation_help() {
+        let missing = output(Path::new("/nowhere/fio"), &["--version"], "apt install fio").unwrap_err();
         assert_eq!((missing.tool.as_str(), missing.help.as_str()), ("fio", "apt install fio"));
         assert!(missing.why.contains("/nowhere/fio"), "{missing}");
     }

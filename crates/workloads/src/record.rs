@@ -1,43 +1,42 @@
-//! What one run of a workload gave, whatever the tool: operations, bytes and latencies by class of operation.
+//! Tool-independent record of one run: operations, bytes and latencies by class of operation.
 //!
-//! Times are integers in nanoseconds. Latencies of several jobs are merged as histograms, or not at all: a mean of
-//! percentiles is no percentile.
+//! Times are integers in nanoseconds. Latencies of several jobs are merged as histograms or not at all: percentiles cannot be averaged.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What one run of a workload gave.
+/// Measurements of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What ran.
+    /// The tool that ran.
     pub tool: Tool,
-    /// One for each class of operation that took place, such as reads and writes.
+    /// Classes of operations that occurred, such as reads and writes.
     pub classes: Vec<Class>,
-    /// When it was measured, in nanoseconds after the tool was started, from and to: without the tool's own start and
-    /// ramp. `None` where the tool does not say; the runner then takes what the stage asked for.
+    /// Start and end of the measured window in nanoseconds after the tool's start, without its initialization and ramp. `None` if the tool
+    /// does not report it; the runner then uses the ramp and duration of the experiment.
     pub window_ns: Option<(u64, u64)>,
-    /// Whatever else the tool said that is worth a column: a name that ends in its unit, such as `context_switches_count`.
+    /// Further columns; the name ends in its unit, such as `context_switches_count`.
     pub extra: BTreeMap<String, f64>,
-    /// What a reader has to know, such as a version whose output this adapter was never tried on.
+    /// Warnings, such as a version that the adapter was not tested with.
     pub warnings: Vec<String>,
 }
 
-/// The program that ran.
+/// A load generator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
     /// Its name, such as `fio`.
     pub name: String,
-    /// Its version, as it says it.
+    /// Its version, as it prints it.
     pub version: String,
-    /// Whether this adapter was tried on the output of that version.
+    /// Whether the adapter was tested with that version.
     pub known: bool,
 }
 
-/// What kind of operation a class counts.
+/// Kind of operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum OperationKind {
     /// Reads of a device or file.
     Read,
     /// Writes to a device or file.
@@ -46,54 +45,54 @@ pub enum What {
     Trim,
     /// Transactions of a database.
     Transaction,
-    /// Transactions of one kind among several, by its name.
+    /// Transactions of one of several kinds, by its name.
     TransactionKind(String),
-    /// Operations of an application, by its own name for them.
+    /// Operations of an application, by its name for them.
     Operation(String),
 }
 
 /// Operations of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Class {
-    /// Which kind.
-    pub what: What,
-    /// How many ended within the window; `None` where nobody counts them.
+    /// Kind of the operations.
+    pub kind: OperationKind,
+    /// Operations completed within the window; `None` if not counted.
     pub operations: Option<u64>,
-    /// Bytes that they moved, where the tool counts them.
+    /// Bytes transferred, if the tool counts them.
     pub bytes: Option<u64>,
-    /// The time over which they were counted, in nanoseconds.
+    /// Duration of the count, in nanoseconds.
     pub runtime_ns: u64,
-    /// How long they took.
+    /// Latency of the operations.
     pub latency: Latency,
 }
 
 impl Class {
-    /// How many ended, as far as they are counted.
+    /// Number of operations; 0 if not counted.
     #[must_use]
     pub fn counted(&self) -> u64 {
         self.operations.unwrap_or(0)
     }
 
-    /// Whether there may have been any.
+    /// Whether operations may have occurred.
     #[must_use]
-    pub fn took_place(&self) -> bool {
+    pub fn may_have_occurred(&self) -> bool {
         self.operations != Some(0)
     }
 }
 
-/// How long operations took, in nanoseconds.
+/// Latency of operations, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Arithmetic mean over all operations.
     pub mean_ns: Option<f64>,
     /// Standard deviation over all operations.
     pub deviation_ns: Option<f64>,
-    /// Least.
+    /// Minimum.
     pub least_ns: Option<u64>,
-    /// Greatest.
+    /// Maximum.
     pub greatest_ns: Option<u64>,
-    /// Counts by value, ascending; the value stands for its bucket as the tool defines it. Empty where the tool gives none.
+    /// Value and count of each bucket, ascending, with buckets as the tool defines them. Empty if the tool prints none.
     pub histogram: Vec<(u64, u64)>,
-    /// Quantiles as the tool printed them: parts per million (990,000 for p99) and nanoseconds. Used where there is no histogram.
+    /// Quantiles that the tool prints: parts per million (990,000 for p99) and nanoseconds. Used without a histogram.
     pub printed: Vec<(u32, u64)>,
 }

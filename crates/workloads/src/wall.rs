@@ -1,23 +1,17 @@
-//! Wall-clock times that tools log, as times after they were started.
+//! Conversion of wall-clock times that tools log to times since the start of the run.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 use super::Outcome;
 
-/// Days from 1970-01-01 to this date of the Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years from March on, so that the leap day comes last.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days_before = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    days_before + (153 * month + 2) / 5 + day - 1 - 719_468
+/// Nanoseconds since 1970 of a date and time in UTC.
+pub(crate) fn since_1970_ns(utc: DateTime) -> Option<u64> {
+    u64::try_from(TimeZone::UTC.to_timestamp(utc).ok()?.as_nanosecond()).ok()
 }
 
-/// Nanoseconds since 1970 of year, month, day, hour, minute, second (UTC) and a fraction in nanoseconds.
-pub(crate) fn since_1970_ns([year, month, day, hour, minute, second]: [i64; 6], fraction_ns: u64) -> Option<u64> {
-    let seconds = days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
-    u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
-}
-
-/// From and to, in nanoseconds since 1970, as times after the start; `None` if that lies outside the run by more than `slack_ns`,
-/// as it does when the clock was set meanwhile.
+/// Converts a window from nanoseconds since 1970 to nanoseconds since the start. `None` if it exceeds the run by more than
+/// `slack_ns`, as after a step of the wall clock.
 pub(crate) fn window(outcome: &Outcome, from_ns: u64, to_ns: u64, slack_ns: u64) -> Option<(u64, u64)> {
     let after_start = |ns: u64| i128::from(ns) - i128::from(outcome.began_wall_ns);
     let (from, to) = (after_start(from_ns), after_start(to_ns));
@@ -27,8 +21,9 @@ pub(crate) fn window(outcome: &Outcome, from_ns: u64, to_ns: u64, slack_ns: u64)
     inside.then_some((from.max(0) as u64, to.max(0) as u64))
 }
 
-/// What is said where [`window`] gives none.
-pub(crate) const CLOCK: &str = "the tool's wall-clock times lie outside its run: was the clock set meanwhile?";
+/// Warning where [`window`] returns none.
+pub(crate) const CLOCK: &str =
+    "the tool's wall-clock times are outside its run; the clock was probably set during the run";
 
 #[cfg(test)]
 mod tests {
@@ -36,14 +31,16 @@ mod tests {
     use crate::testing::outcome;
 
     #[test]
-    fn dates_are_days_since_1970() {
-        // `date -u -d DATE +%s` / 86400
-        for (date, expected) in
+    fn dates_are_converted_as_utc() {
+        // `date -u -d DATE +%s`
+        for (date, expected_days) in
             [((1970, 1, 1), 0), ((2000, 2, 29), 11_016), ((2026, 11, 22), 20_779), ((2100, 3, 1), 47_541)]
         {
-            assert_eq!(days(date.0, date.1, date.2), expected, "{date:?}");
+            let utc = jiff::civil::date(date.0, date.1, date.2).at(0, 0, 0, 0);
+            assert_eq!(since_1970_ns(utc), Some(expected_days * 86_400_000_000_000), "{date:?}");
         }
-        assert_eq!(since_1970_ns([2026, 11, 22, 4, 12, 59], 645_000_000), Some(1_795_320_779_645_000_000));
+        let utc = jiff::civil::date(2026, 11, 22).at(4, 12, 59, 645_000_000);
+        assert_eq!(since_1970_ns(utc), Some(1_795_320_779_645_000_000));
     }
 
     #[test]

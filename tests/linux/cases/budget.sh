@@ -59,7 +59,7 @@ budget_in() {
   grep -q 'left behind by a process that was killed' /tmp/serve.log || { cat /tmp/serve.log; fail "the log does not say it"; }
   [ "$(settings "$folder" | sed 's/domain threaded/domain/')" = "$before" ] || fail "settings were $before and are $(settings "$folder")"
   expect "set budget" /host/pilotlight set budget 5W --no-wait
-  grep -q 'held by policy cpu-bandwidth around static' /tmp/expect.out || fail "it does not say what holds the budget"
+  grep -q 'held by policy cpu-bandwidth, inner policy static' /tmp/expect.out || fail "it does not say what holds the budget"
   expect "set budget off" /host/pilotlight set budget off
   within 40 "the end of the quota" is_gone "$folder"
   kill $server

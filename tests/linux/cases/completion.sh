@@ -39,7 +39,7 @@ warm_up = "0s"
 settle = "0s"
 idle_baseline = "0s"
 power_sensors = "listed"
-on_failure = "go-on"
+on_failure = "continue"
 target = { device = "/dev/nvme0n1" }
 sensor = [{ sensor = "kernel", interval = "50ms" }, { sensor = "cputime", interval = "50ms" }]
 [workload]

@@ -8,7 +8,7 @@ case $(cat /sys/class/nvme/nvme0/serial) in fast*) fast=/dev/nvme0n1 slow=/dev/n
 uname -r | awk -F'[.-]' '{exit !($1 > 6 || $1 == 6 && $2 >= 13)}' && has=yes || has=no
 
 # study MECHANISM...: measures them; again where a starved guest did too few reads to tell, or a poller had to give its CPU away so early
-# that its ring has hardly slept since (docs/completion.md).
+# that its ring has hardly slept since (results/completion/README.md).
 study() {
   for duration in 1500ms 3s 6s; do
     measure $duration "$@"
@@ -31,7 +31,7 @@ warm_up = "0s"
 settle = "0s"
 idle_baseline = "0s"
 power_sensors = "listed"
-on_failure = "go-on"
+on_failure = "continue"
 target = { device = "$fast" }
 sensor = [{ sensor = "kernel", interval = "50ms" }]
 [workload]
@@ -82,7 +82,7 @@ for mechanism in interrupt "uring interrupt" "uring classic" "uring hybrid"; do
   echo "$mechanism: $used %; $(grep -o '"ios":[0-9]*' /tmp/read.json) $(grep -o '"mean_ns":[0-9]*' /tmp/read.json) $(grep -o '"[in]*voluntary_count":[0-9]*' /tmp/read.json | tr '\n' ' ')"
   case $mechanism in
     *interrupt) [ "$used" -lt 50 ] || fail "$mechanism: $used % of a CPU" ;;
-    # How long hybrid polling sleeps depends on the shortest look that there ever was (docs/completion.md), so only that it does is held.
+    # How long hybrid polling sleeps depends on the shortest look that there ever was (results/completion/README.md), so only that it does is held.
     *) [ "$used" -gt 20 ] || fail "$mechanism: $used % of a CPU" ;;
   esac
 done

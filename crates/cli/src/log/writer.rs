@@ -1,7 +1,7 @@
-//! The thread that writes the log, so that a reactor never waits for whoever reads it.
+//! The thread that writes the log, so that a reactor never waits for the reader of the log.
 //!
-//! Lines come through a bounded queue; what does not fit is counted and told. After a line the thread looks one window later whether
-//! more of its call site were left out, and says how many. With nothing to tell it sleeps without a timeout.
+//! Lines come through a bounded queue; lines that do not fit are counted. One window after a line the thread checks whether
+//! more lines of its call site were suppressed, and logs their number. Otherwise it sleeps without a timeout.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,10 +20,10 @@ use super::rate::Sites;
 
 /// Lines that may wait to be written.
 const QUEUE: usize = 4096;
-/// How long the end of the program waits for what is queued: standard error may be a pipe that nobody reads.
+/// Timeout of a flush at the end of the program: the reader of standard error may have stopped.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the writing thread gets.
+/// An entry of the queue.
 enum Entry {
     /// A line, when it was made, and the call site whose rate it counts for.
     Line { time: String, level: Level, text: String, site: Option<usize> },
@@ -39,7 +39,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Starts the thread that writes to `out`. Lines of a call site that `sites` leaves out are told `length_ms` later.
+    /// Starts the thread that writes to `out`. Suppressed lines of a call site are reported after `length_ms`.
     pub(super) fn start(
         out: impl Write + Send + 'static,
         sites: Arc<Sites>,
@@ -90,7 +90,7 @@ fn time() -> String {
 struct Last {
     level: Level,
     text: String,
-    /// When it is looked whether more were left out; the window of the line has ended by then.
+    /// When to check for suppressed lines; the window of the line has ended by then.
     due: Instant,
 }
 
@@ -99,7 +99,7 @@ struct LogThread<W> {
     layout: Layout,
     sites: Arc<Sites>,
     length: Duration,
-    /// Call sites of which lines may have been left out.
+    /// Call sites that may have suppressed lines.
     last: BTreeMap<usize, Last>,
     lost: Arc<AtomicU64>,
 }
@@ -140,7 +140,7 @@ impl<W: Write> LogThread<W> {
         sites.into_iter().for_each(|site| _ = self.tell(site));
     }
 
-    /// Says what was left out at call sites whose window has ended, and looks again later where that was any.
+    /// Reports suppressed lines of call sites whose window has ended, and schedules another check of those that had any.
     fn tell_due(&mut self) {
         let now = Instant::now();
         let due: Vec<usize> = self.last.iter().filter(|(_, last)| last.due <= now).map(|(&site, _)| site).collect();
@@ -153,7 +153,7 @@ impl<W: Write> LogThread<W> {
         }
     }
 
-    /// Says how many lines were left out at a call site; returns whether there were any.
+    /// Reports the suppressed lines of a call site; returns whether there were any.
     fn tell(&mut self, site: usize) -> bool {
         let Some(last) = self.last.get(&site) else { return false };
         let left_out = self.sites.rate(site).take_left_out();
@@ -165,7 +165,7 @@ impl<W: Write> LogThread<W> {
         true
     }
 
-    /// A line in one write; that nobody reads it is no reason to end.
+    /// Writes a line; errors are ignored, as the log has no other place for them.
     fn write(&mut self, time: &str, level: Level, text: &str, left_out: u64) {
         let line = self.layout.line(time, level, text, left_out);
         let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());

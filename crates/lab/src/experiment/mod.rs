@@ -138,7 +138,7 @@ type Wrong = (&'static str, String);
 
 fn check(experiment: &Experiment, workload: &str) -> Result<(), Wrong> {
     let wrong = |key: &'static str, why: &str| Err((key, why.to_owned()));
-    let place = &experiment.place;
+    let place = &experiment.target;
     let places = [place.file.is_some(), place.folder.is_some(), place.device.is_some(), place.nothing];
     if places.into_iter().filter(|there| *there).count() > 1 {
         return wrong("target", "give one of file, folder, device and nothing");

@@ -1,4 +1,5 @@
-//! What stands in an experiment's file. Unknown keys are refused; `docs/bench.md` tells it to people.
+//! The keys of an experiment that runs a tool. Unknown keys are refused. The doc comments are the reference in
+//! docs/experiment-keys.md.
 
 use std::path::PathBuf;
 
@@ -8,89 +9,93 @@ use pilotlight_sensors::Config;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-/// An experiment.
+/// Keys of an experiment that runs a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// What it is about, in a line.
+    /// Title, one line.
     pub title: String,
-    /// More, for the report.
+    /// Description for the report.
     #[serde(default)]
     pub about: String,
-    /// Unmeasured time at the start of each command; see [`Experiment::warm_up`] for the default.
+    /// Unmeasured start of each measurement. Default: `"2s"` where `duration` is given, otherwise `"0s"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<Time>,
-    /// Measured time of each command. Only a `command` may do without: it is measured until it ends.
+    /// Measured time of each point. Required unless `workload.kind` is `"command"`, which is then measured until it exits.
     #[serde(default)]
     pub duration: Option<Time>,
-    /// Rest after each measurement.
+    /// Pause after each measurement.
     #[serde(default)]
     pub cool_down: Time,
-    /// Wait after filling and after changing settings, before anything is measured, and before an idle baseline that follows a
-    /// measurement.
+    /// Pause after preconditioning, after a change of settings, and before an idle baseline that follows a measurement.
     #[serde(default = "settle")]
     pub settle: Time,
-    /// How long the idle machine is measured, in each round and for each setting of the machine; `"0s"` if not at all. See
-    /// [`Experiment::idle_baseline`] for the default.
+    /// Measured time of the idle machine in each round and for each setting of the machine; `"0s"`: none. Default: `"5s"` where a
+    /// sensor reads energy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_baseline: Option<Time>,
-    /// How often each point is measured.
+    /// Measurements of each point.
     #[serde(default = "three")]
     pub repeats: u32,
-    /// Decides the order of points and what tools draw.
+    /// Seed of the order of points and of the random numbers of workloads.
     #[serde(default = "one_seed")]
     pub seed: u64,
-    /// Whether power sensors are taken that are not listed.
+    /// Whether power sensors are read that are not listed.
     #[serde(default)]
     pub power_sensors: PowerSensors,
-    /// What is done when a measured command fails.
+    /// Reaction to the failure of a measured command.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// What is worked on; a file in the results' folder if not given.
-    #[serde(default, rename = "target")]
-    pub place: PlaceSpec,
-    /// What is done to the device before anything else.
+    /// File, folder or device that the workload uses. Default: a file of 1 GiB in the results folder.
+    #[serde(default)]
+    pub target: TargetSpec,
+    /// Preparation of the device before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
-    /// What is changed on the machine, and put back.
+    /// Settings of the machine during the experiment, restored at the end (docs/measure.md); `profile` names a machine to simulate
+    /// instead.
     #[serde(default)]
+    #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub machine: Machine,
-    /// Where the workload may run.
+    /// CPUs and memory of the workload.
     #[serde(default)]
     pub bind: Bind,
-    /// What makes work: `kind`, and the keys of that kind.
+    /// The tool: `kind` and the keys of that kind (docs/workloads.md).
+    #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub workload: Table,
-    /// What is read.
+    /// Sensors to read.
     #[serde(default, rename = "sensor")]
+    #[cfg_attr(test, schemars(with = "Vec<Common>"))]
     pub sensors: Vec<SensorSpec>,
-    /// Until when points are repeated, instead of `repeats`.
+    /// Repeats points until an interval is narrow enough, instead of `repeats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
-    /// Keys of metrics that tables and charts show first, before the usual ones.
+    /// Metrics that tables and charts show first (docs/metrics.md).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
 }
 
-/// Long enough for a drive's write buffer and for the power states of an idle machine; short beside a measurement.
+/// Covers the write buffer of a drive and the power states of an idle machine.
 fn settle() -> Time {
     Time(5_000_000_000)
 }
 
-/// The warm-up, where a duration is given and no warm-up: past the start of the workload's processes and the rise of the CPU frequency.
+/// Covers the start of the workload's processes and the rise of the CPU frequency.
 const WARM_UP: Time = Time(2_000_000_000);
-/// The idle baseline of a round, where none is given: five readings of a sensor with an interval of 1 s (IPMI, Redfish, NVMe).
+/// Five readings of a sensor with an interval of 1 s (IPMI, Redfish, NVMe).
 const IDLE_BASELINE: Time = Time(5_000_000_000);
 
 impl Experiment {
-    /// Unmeasured time at the start of each command. Default: 2 s where a duration is given; none of a command that is measured until
-    /// it ends, whose energy is that of all its work.
+    /// Unmeasured start of each measurement. Default: 2 s where a duration is given; 0 for a command that is measured until it exits,
+    /// because its energy is that of all its work.
     #[must_use]
     pub fn warm_up(&self) -> Time {
         self.warm_up.unwrap_or(if self.duration.is_some() { WARM_UP } else { Time(0) })
     }
 
-    /// How long the idle machine is measured in each round. Default: 5 s. Nothing but power above idle reads it: without a sensor that
-    /// reads energy (`has_energy`) it is not measured, whatever is given.
+    /// Measured time of the idle machine in each round. Only power above idle uses it, so it is 0 without a sensor of energy
+    /// (`has_energy`).
     #[must_use]
     pub fn idle_baseline(&self, has_energy: bool) -> Time {
         if has_energy { self.idle_baseline.unwrap_or(IDLE_BASELINE) } else { Time(0) }
@@ -101,99 +106,107 @@ fn one_seed() -> u64 {
     1
 }
 
-/// Whether sensors are read that are not listed.
+/// Whether power sensors are read that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PowerSensors {
-    /// Only those that are listed.
+    /// Only listed sensors.
     Listed,
-    /// Also every one that this machine has, and, if no sensor is listed, the kernel's counters. None of these is needed.
+    /// Also every power sensor of this machine and, if no sensor is listed, `cputime`, `kernel`, `diskstats` and `frequency`; all of
+    /// them optional.
     #[default]
     Found,
 }
 
-/// What is done when a measured command fails.
+/// Reaction to the failure of a measured command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// The run ends with the reason; it can be resumed.
+    /// Stop the run with an error; it can be resumed.
     #[default]
     Stop,
-    /// The point gets no value but the reason, and the run goes on. A resumed run tries it again.
-    GoOn,
+    /// Record the error for the point and continue. A resumed run repeats the point.
+    Continue,
 }
 
-/// What is worked on: at most one of these.
+/// The target: at most one of `file`, `folder`, `device` and `nothing`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct PlaceSpec {
-    /// A file that may be made and overwritten.
+pub struct TargetSpec {
+    /// A file that is created or overwritten; needs `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// The size of that file, or of the one in the results' folder.
+    /// Size of the file, or of the default file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// A folder for databases and files.
+    /// A folder, for databases and file systems.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
-    /// A block device; everything on it is lost, so the command line must name it as well.
+    /// A block device. All data on it is lost, so the command line must name it too (`--i-may-overwrite`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<PathBuf>,
-    /// The workload needs no place.
+    /// The workload needs no target.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nothing: bool,
 }
 
-impl PlaceSpec {
-    /// Whether it is the file in the results' folder.
+impl TargetSpec {
+    /// Whether it is the default file in the results folder.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self { size: self.size, ..Self::default() }
     }
 }
 
-/// What is done to the device before anything else, as the thesis does (section 5: formatted, then filled).
+/// Preparation of the device before the first measurement (the thesis, section 5: formatted, then filled).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Precondition {
-    /// Erase it with `nvme format -s 1`.
+    /// Erase the device with `nvme format -s 1`.
     #[serde(default)]
     pub format: bool,
-    /// Write all of it so often, front to back, with bytes that do not compress.
+    /// Number of sequential writes of the whole device with incompressible data.
     #[serde(default)]
     pub fill: u32,
 }
 
-/// Where the workload may run.
+/// CPUs and memory of the workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Bind {
-    /// CPUs, such as `0-3,8` (`taskset`).
+    /// CPUs, such as `"0-3,8"` (`taskset`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
-    /// The NUMA node whose CPUs and memory are used (`numactl`).
+    /// NUMA node of CPUs and memory (`numactl`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
 }
 
-/// A sensor, how often it is read, and whether it is needed. In TOML: `sensor = "rapl"` with that sensor's own options, and
-/// `interval` and `optional` beside them.
+/// A sensor. In TOML: `sensor = "rapl"` with the options of that sensor, `interval` and `optional`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Table", into = "Table")]
 pub struct SensorSpec {
-    /// Which, with its options.
+    /// The sensor with its options.
     pub config: Config,
-    /// How often; as often as there is something new if not given.
+    /// Interval between readings; `None`: the sensor's update interval.
     pub interval: Option<Time>,
-    /// Whether the run goes on without it.
+    /// Whether the run continues without it.
     pub optional: bool,
 }
 
-/// The keys that every sensor has beside its own.
+/// Keys of every sensor, beside `sensor` and its options (docs/sensors.md).
 #[derive(Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Common {
+    /// Interval between readings. Default: the update interval of the sensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     interval: Option<Time>,
+    /// Whether the run continues without it; its columns are then empty, with the reason.
     #[serde(default)]
     optional: bool,
 }
@@ -206,14 +219,14 @@ impl TryFrom<Table> for SensorSpec {
         for key in ["interval", "optional"] {
             common.extend(table.remove(key).map(|value| (key.to_owned(), value)));
         }
-        let Common { interval, optional } = common.try_into().map_err(|error: toml::de::Error| said(&error))?;
+        let Common { interval, optional } = common.try_into().map_err(|error: toml::de::Error| message(&error))?;
         let config =
             pilotlight_input::file::table(table, "").map_err(|error| format!("{}{}", error.place, error.reason))?;
         Ok(Self { config, interval, optional })
     }
 }
 
-fn said(error: &toml::de::Error) -> String {
+fn message(error: &toml::de::Error) -> String {
     error.message().to_owned()
 }
 
@@ -226,18 +239,19 @@ impl From<SensorSpec> for Table {
     }
 }
 
-/// A point is repeated until the interval of a metric is narrow enough.
+/// Repeats each point until the confidence interval of a metric is narrow enough.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
-    /// The metric, by its column in `results.csv`, such as `iops`.
+    /// Metric (a column of `results.csv`), such as `iops`.
     pub metric: String,
-    /// Half of its 95 % interval, as a share of its mean, such as `"5%"`.
+    /// Half-width of the 95 % interval relative to the mean, such as `"5%"`.
     pub within: Share,
-    /// So many repeats in any case.
+    /// Minimum number of repeats.
     #[serde(default = "three")]
     pub at_least: u32,
-    /// So many at most.
+    /// Maximum number of repeats.
     #[serde(default = "ten")]
     pub at_most: u32,
 }
@@ -250,7 +264,7 @@ fn ten() -> u32 {
     10
 }
 
-/// A share, written as `"5%"`.
+/// A fraction, written as `"5%"`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "String")]
 pub struct Share(pub f64);
@@ -262,7 +276,7 @@ impl TryFrom<Value> for Share {
         let percent = value.as_str().and_then(|text| text.trim().strip_suffix('%')?.trim_end().parse::<f64>().ok());
         let share =
             percent.filter(|percent| percent.is_finite() && *percent > 0.0).map(|percent| Self(percent / 100.0));
-        share.ok_or_else(|| format!("{value} is not a share above zero such as \"5%\""))
+        share.ok_or_else(|| format!("{value} is not a percentage above 0 such as \"5%\""))
     }
 }
 

@@ -19,7 +19,7 @@ pub fn per_joule(per_s: f64, watts: f64) -> Result<f64, String> {
 /// Without operations or power there is no such number.
 pub fn energy_delay_js(watts: f64, per_s: f64, latency_ns: f64) -> Result<f64, String> {
     positive(watts)?;
-    if per_s > 0.0 { Ok(watts / per_s * latency_ns / 1e9) } else { Err("no operation ended".into()) }
+    if per_s > 0.0 { Ok(watts / per_s * latency_ns / 1e9) } else { Err("no operation completed".into()) }
 }
 
 /// Mean power times latency, in W s: what the thesis's tool prints as energy-delay product.

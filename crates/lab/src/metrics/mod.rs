@@ -13,7 +13,7 @@ use crate::results::entry::{Baseline, Run, Sensed};
 use crate::study::count;
 use pilotlight_results::metric;
 use pilotlight_workloads::latency;
-use pilotlight_workloads::record::{Class, Latency, Record, What};
+use pilotlight_workloads::record::{Class, Latency, OperationKind, Record};
 use power::Taken;
 use scope::Scope;
 
@@ -49,7 +49,7 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
     for family in &families {
         metrics.extend(family.work());
     }
-    for class in run.record.classes.iter().filter(|class| class.took_place()) {
+    for class in run.record.classes.iter().filter(|class| class.may_have_occurred()) {
         metrics.extend(of_class(class));
     }
     let scopes = scope::scopes(&run.sensed, taken, run.window.length_ns(), baseline);
@@ -103,14 +103,16 @@ struct Family<'a> {
 }
 
 fn families(record: &Record) -> Vec<Family<'_>> {
-    let of = |name, title, fits: fn(&What) -> bool| {
-        let classes = record.classes.iter().filter(|class| fits(&class.what)).collect();
+    let of = |name, title, fits: fn(&OperationKind) -> bool| {
+        let classes = record.classes.iter().filter(|class| fits(&class.kind)).collect();
         Family { name, title, classes }
     };
     let all = [
-        of("io", "I/Os", |what| matches!(what, What::Read | What::Write | What::Trim)),
-        of("transaction", "transactions", |what| matches!(what, What::Transaction | What::TransactionKind(_))),
-        of("operation", "operations", |what| matches!(what, What::Operation(_))),
+        of("io", "I/Os", |what| matches!(what, OperationKind::Read | OperationKind::Write | OperationKind::Trim)),
+        of("transaction", "transactions", |what| {
+            matches!(what, OperationKind::Transaction | OperationKind::TransactionKind(_))
+        }),
+        of("operation", "operations", |what| matches!(what, OperationKind::Operation(_))),
     ];
     all.into_iter().filter(|family| !family.classes.is_empty()).collect()
 }
@@ -201,14 +203,16 @@ fn latencies(name: &str, title: &str, classes: &[&Class]) -> Vec<Metric> {
 }
 
 fn of_class(class: &Class) -> Vec<Metric> {
-    let (key, title) = match &class.what {
-        What::Read => ("read".to_owned(), "reads".to_owned()),
-        What::Write => ("write".to_owned(), "writes".to_owned()),
-        What::Trim => ("trim".to_owned(), "deallocations".to_owned()),
+    let (key, title) = match &class.kind {
+        OperationKind::Read => ("read".to_owned(), "reads".to_owned()),
+        OperationKind::Write => ("write".to_owned(), "writes".to_owned()),
+        OperationKind::Trim => ("trim".to_owned(), "deallocations".to_owned()),
         // Their family has no other class: it says the same.
-        What::Transaction => return Vec::new(),
-        What::TransactionKind(name) => (format!("transaction_{}", tidy(name)), format!("transactions, {name}")),
-        What::Operation(name) => (format!("operation_{}", tidy(name)), name.clone()),
+        OperationKind::Transaction => return Vec::new(),
+        OperationKind::TransactionKind(name) => {
+            (format!("transaction_{}", tidy(name)), format!("transactions, {name}"))
+        }
+        OperationKind::Operation(name) => (format!("operation_{}", tidy(name)), name.clone()),
     };
     let rate = |count| {
         let rate = per_s(count, class.runtime_ns);

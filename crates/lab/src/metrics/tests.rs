@@ -17,9 +17,9 @@ use pilotlight_workloads::record::Latency;
 
 const S: u64 = 1_000_000_000;
 
-fn class(what: What, operations: u64, ns: u64) -> Class {
+fn class(kind: OperationKind, operations: u64, ns: u64) -> Class {
     let latency = Latency { mean_ns: Some(ns as f64), histogram: vec![(ns, operations)], ..Latency::default() };
-    Class { what, operations: Some(operations), bytes: Some(operations * 4096), runtime_ns: 2 * S, latency }
+    Class { kind, operations: Some(operations), bytes: Some(operations * 4096), runtime_ns: 2 * S, latency }
 }
 
 fn domain(name: &str, part: Part, joules: i64) -> DomainEnergy {
@@ -28,7 +28,7 @@ fn domain(name: &str, part: Part, joules: i64) -> DomainEnergy {
 
 /// Two seconds: 150,000 reads of 100 us and 50,000 writes of 300 us; SSD 10 J, CPU 80 J, system 200 J.
 fn run() -> Run {
-    let classes = vec![class(What::Read, 150_000, 100_000), class(What::Write, 50_000, 300_000)];
+    let classes = vec![class(OperationKind::Read, 150_000, 100_000), class(OperationKind::Write, 50_000, 300_000)];
     let observed = BTreeMap::from([
         ("cputime/cpu0/user_ns_per_s".to_owned(), 0.25e9),
         ("cputime/cpu1/softirq_ns_per_s".to_owned(), 0.5e9),
@@ -158,7 +158,7 @@ fn what_is_modelled_says_so() {
 #[test]
 fn transactions_have_their_own_efficiency() {
     let mut run = run();
-    run.record.classes = vec![class(What::Transaction, 2_000, 5_000_000)];
+    run.record.classes = vec![class(OperationKind::Transaction, 2_000, 5_000_000)];
     let metrics = of_run(&run, &taken(&run), None);
     check(&metrics, "transaction_per_j_system", 10.0);
     check(&metrics, "transaction_latency_mean_us", 5_000.0);
@@ -168,7 +168,7 @@ fn transactions_have_their_own_efficiency() {
 #[test]
 fn what_a_workload_does_not_declare_is_absent_and_not_zero() {
     let mut run = run();
-    let only_bytes = Class { operations: None, latency: Latency::default(), ..class(What::Read, 1_000, 1) };
+    let only_bytes = Class { operations: None, latency: Latency::default(), ..class(OperationKind::Read, 1_000, 1) };
     run.record.classes = vec![only_bytes.clone()];
     let metrics = of_run(&run, &taken(&run), Some(&baseline()));
     for (key, expected) in [
@@ -190,7 +190,7 @@ fn what_a_workload_does_not_declare_is_absent_and_not_zero() {
     run.record.classes = vec![Class { operations: Some(0), ..only_bytes.clone() }];
     let metrics = of_run(&run, &taken(&run), None);
     assert_eq!(metrics.iter().find(|metric| metric.key == "iops").unwrap().value, Ok(0.0));
-    run.record.classes = vec![class(What::Write, 1_000, 5_000), only_bytes];
+    run.record.classes = vec![class(OperationKind::Write, 1_000, 5_000), only_bytes];
     let metrics = of_run(&run, &taken(&run), None);
     check(&metrics, "write_iops", 500.0);
     assert!(!metrics.iter().any(|metric| metric.key == "iops"));
@@ -199,7 +199,7 @@ fn what_a_workload_does_not_declare_is_absent_and_not_zero() {
 #[test]
 fn a_latency_without_a_count_is_told() {
     let mut run = run();
-    run.record.classes = vec![Class { operations: None, bytes: None, ..class(What::Read, 1_000, 7_000) }];
+    run.record.classes = vec![Class { operations: None, bytes: None, ..class(OperationKind::Read, 1_000, 7_000) }];
     let metrics = of_run(&run, &taken(&run), None);
     check(&metrics, "latency_mean_us", 7.0);
     check(&metrics, "read_latency_p99_us", 7.0);
@@ -224,7 +224,7 @@ fn only_what_rests_on_a_model_is_called_so() {
 #[test]
 fn the_first_family_is_what_cpu_time_is_told_by() {
     let mut run = run();
-    let operations = class(What::Operation("get".into()), 1_000, 5_000);
+    let operations = class(OperationKind::Operation("get".into()), 1_000, 5_000);
     run.record.classes.push(Class { bytes: Some(7), ..operations });
     let metrics = of_run(&run, &taken(&run), None);
     // 409.6 MB/s and 100,000 I/Os a second on three quarters of a CPU; not the 3.5 bytes of the operations
@@ -236,8 +236,8 @@ fn the_first_family_is_what_cpu_time_is_told_by() {
 #[test]
 fn every_metric_is_in_the_table() {
     let mut run = run();
-    run.record.classes.push(class(What::TransactionKind("new order".into()), 10, 1));
-    run.record.classes.push(class(What::Operation("get".into()), 10, 1));
+    run.record.classes.push(class(OperationKind::TransactionKind("new order".into()), 10, 1));
+    run.record.classes.push(class(OperationKind::Operation("get".into()), 10, 1));
     for metric in of_run(&run, &taken(&run), Some(&baseline())) {
         let known = metric::find(&metric.key).unwrap_or_else(|| panic!("{} is in no table", metric.key));
         assert_eq!(metric.unit.as_str(), if known.unit == "1" { "" } else { known.unit }, "{}", metric.key);

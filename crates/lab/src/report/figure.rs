@@ -86,8 +86,8 @@ pub fn limits(bench: &Bench, results: &Results) -> Option<Table> {
 #[must_use]
 pub(super) fn unsettled(bench: &Bench, results: &Results) -> Option<String> {
     let reached = |place: &Place<'_>| match place.point.experiment.warm_up {
-        WarmUp::Mser5 { least, most } if most.0 > least.0 => {
-            place.mean("warm_up_ms").is_some_and(|cut| cut >= most.0 as f64 / 1e6)
+        WarmUp::Mser5 { min, max } if max.0 > min.0 => {
+            place.mean("warm_up_ms").is_some_and(|cut| cut >= max.0 as f64 / 1e6)
         }
         _ => false,
     };
@@ -95,6 +95,6 @@ pub(super) fn unsettled(bench: &Bench, results: &Results) -> Option<String> {
     let names: Vec<String> = (places.iter().filter(|place| reached(place)))
         .map(|place| format!("{} at {}", place.policy, place.point.name))
         .collect();
-    let said = "the warm-up took as long as the file allows (warm_up.most), so the rest may not be steady";
-    (!names.is_empty()).then(|| format!("{said}: {}", names.join(", ")))
+    let warning = "the warm-up reached its limit (warm_up.max), so the measured part may not be in steady state";
+    (!names.is_empty()).then(|| format!("{warning}: {}", names.join(", ")))
 }

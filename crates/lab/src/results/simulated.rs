@@ -152,7 +152,7 @@ pub(crate) fn knobs(point: &str, policy: &str) -> Point {
 fn about(key: &str, unit: &str) -> About {
     let label = key.rsplit_once('.').map(|(label, _)| format!("{label}: ")).unwrap_or_default();
     let title = metric::find(key).filter(|metric| metric.name == metric::bare(key));
-    let title = title.map_or_else(|| metric::words(metric::bare(key)), |metric| metric.what.replace('`', ""));
+    let title = title.map_or_else(|| metric::words(metric::bare(key)), |metric| metric.meaning.replace('`', ""));
     let unit = if unit == "1" { "" } else { unit };
     About { key: key.to_owned(), title: format!("{label}{title}"), unit: unit.to_owned(), modelled: false }
 }

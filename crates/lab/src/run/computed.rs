@@ -31,7 +31,7 @@ use crate::results::summary::{Results, setting};
 use crate::results::{Folder, FolderError};
 use pilotlight_workloads::client::Client;
 use pilotlight_workloads::record::Record;
-use pilotlight_workloads::{Place, Point, Problem, Stage};
+use pilotlight_workloads::{Point, Problem, RunContext, Target};
 
 /// A machine that is computed.
 pub trait Computed {
@@ -70,7 +70,7 @@ pub struct Ask<'a> {
     /// What clients do, where the workload is a model of an application.
     pub client: Option<&'a Client>,
     /// Times and seed. There is no place: the machine has one drive.
-    pub stage: &'a Stage,
+    pub stage: &'a RunContext,
     /// How it is set.
     pub machine: &'a Machine,
     /// How long it rests afterwards, in nanoseconds.
@@ -169,17 +169,17 @@ pub fn asked<T>(
     Ok(answers)
 }
 
-fn ask<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a Stage, machine: &'a Machine) -> Ask<'a> {
+fn ask<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a RunContext, machine: &'a Machine) -> Ask<'a> {
     let cool_down_ns = loaded.experiment.cool_down.0;
     let (workload, client) = (loaded.workload.name(), loaded.workload.client());
     Ask { workload, point, client, stage, machine, cool_down_ns }
 }
 
-fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> Stage {
+fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> RunContext {
     let experiment = &loaded.experiment;
-    Stage {
+    RunContext {
         scratch: scratch.to_owned(),
-        place: Place::Nothing,
+        target: Target::None,
         ramp_s: experiment.warm_up().seconds(),
         duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),

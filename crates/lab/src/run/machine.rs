@@ -14,7 +14,7 @@ use super::{RunError, Runner};
 use crate::results::summary::setting;
 use crate::study::ran::Tried;
 use crate::study::{Completion, count, device};
-use pilotlight_workloads::{Mechanism, Place, Point, Stage, Step, Value, problem};
+use pilotlight_workloads::{Mechanism, Point, RunContext, Step, Target, Value, problem};
 
 /// The file of a cgroup that lists its processes, and takes new ones.
 const PROCESSES: &str = "cgroup.procs";
@@ -68,10 +68,12 @@ pub(super) fn begin(roots: &pilotlight_sensors::Roots, journal: Option<&Path>) -
 }
 
 /// What is worked on. A file is there only once the workload has made it; its folder is on the same device.
-fn device_of(place: &Place) -> Option<&Path> {
+fn device_of(place: &Target) -> Option<&Path> {
     match place {
-        Place::File(path, _) | Place::Folder(path) | Place::Device(path) => path.ancestors().find(|path| path.exists()),
-        Place::Nothing => None,
+        Target::File(path, _) | Target::Folder(path) | Target::Device(path) => {
+            path.ancestors().find(|path| path.exists())
+        }
+        Target::None => None,
     }
 }
 
@@ -128,7 +130,7 @@ impl Runner<'_> {
     }
 
     /// What is known, after a measurement, of how its requests were completed.
-    pub(super) fn completion(&self, asked: Mechanism, recording: &Recording, stage: &Stage) -> Completion {
+    pub(super) fn completion(&self, asked: Mechanism, recording: &Recording, stage: &RunContext) -> Completion {
         let (roots, device) = (self.settings.roots.clone(), device_of(&self.place));
         let interrupts = device::interrupts(&roots, device);
         Completion {

@@ -13,7 +13,7 @@ use crate::results::folder::name_of;
 use crate::results::summary::setting;
 use crate::results::{FolderError, samples};
 use pilotlight_workloads::record::Record;
-use pilotlight_workloads::{Outcome, Point, Stage};
+use pilotlight_workloads::{Outcome, Point, RunContext};
 
 impl Runner<'_> {
     /// Measures a point once, and before it the idle machine, if it was not yet measured in this round.
@@ -34,7 +34,7 @@ impl Runner<'_> {
         measured
     }
 
-    fn command(&mut self, key: Key, point: &Point, own: &Point, stage: &Stage) -> Result<(), RunError> {
+    fn command(&mut self, key: Key, point: &Point, own: &Point, stage: &RunContext) -> Result<(), RunError> {
         let step = self.bound(self.loaded.workload.command(own, stage)?);
         let sampler = Sampler::start(self.senses.open(&self.settings.roots)?)?;
         let limit = super::limit(&step);
@@ -119,7 +119,7 @@ impl Runner<'_> {
 }
 
 /// What figures are of: as the tool says, or else the time after the ramp for as long as was asked; never more than the command ran.
-fn window(record: &Record, stage: &Stage, (from_ns, to_ns): (u64, u64)) -> Window {
+fn window(record: &Record, stage: &RunContext, (from_ns, to_ns): (u64, u64)) -> Window {
     let ns = |seconds: f64| (seconds * 1e9).round() as u64;
     let asked = || {
         let ramp = ns(stage.ramp_s);
@@ -133,7 +133,7 @@ fn window(record: &Record, stage: &Stage, (from_ns, to_ns): (u64, u64)) -> Windo
 }
 
 /// Says that a command whose window the tool does not tell ended before its warm-up did, so that the warm-up is in its figures.
-fn within_ramp(record: &Record, stage: &Stage, (from_ns, to_ns): (u64, u64)) -> Option<String> {
+fn within_ramp(record: &Record, stage: &RunContext, (from_ns, to_ns): (u64, u64)) -> Option<String> {
     let ran_s = to_ns.saturating_sub(from_ns) as f64 / 1e9;
     (record.window_ns.is_none() && stage.ramp_s > 0.0 && ran_s <= stage.ramp_s).then(|| {
         format!(
@@ -153,13 +153,13 @@ fn mark(recording: &mut Recording, (from_ns, to_ns): (u64, u64), window: Window)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotlight_workloads::Place;
+    use pilotlight_workloads::Target;
 
-    fn stage(ramp_s: f64, duration_s: f64) -> Stage {
-        Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s, duration_s, seed: 1 }
+    fn stage(ramp_s: f64, duration_s: f64) -> RunContext {
+        RunContext { scratch: "/tmp".into(), target: Target::None, ramp_s, duration_s, seed: 1 }
     }
 
-    fn of(window_ns: Option<(u64, u64)>, stage: &Stage) -> (u64, u64) {
+    fn of(window_ns: Option<(u64, u64)>, stage: &RunContext) -> (u64, u64) {
         const S: u64 = 1_000_000_000;
         let record = Record { window_ns, ..Record::default() };
         let window = window(&record, stage, (100 * S, 110 * S));

@@ -12,12 +12,12 @@ mod bind;
 pub mod computed;
 pub mod machine;
 mod measure;
-pub mod place;
 mod precondition;
 pub mod preview;
 pub mod process;
 pub mod sense;
 mod stop;
+pub mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ use crate::results::{Folder, FolderError, values};
 use crate::study::ran::Tried;
 use pilotlight_workloads::Mechanism;
 use pilotlight_workloads::record::Tool;
-use pilotlight_workloads::{Missing, Place, Point, Problem, Stage, Step};
+use pilotlight_workloads::{Missing, Point, Problem, RunContext, Step, Target};
 use process::Running;
 
 /// How a run is done, beside what the experiment says.
@@ -190,7 +190,7 @@ struct Runner<'a> {
     journal: Journal,
     taken: Taken,
     scratch: PathBuf,
-    place: Place,
+    place: Target,
     changes: Changes,
     /// What the machine has been brought to: keys that are varied, and what a mechanism of completion takes.
     setting: Option<(Point, Option<Mechanism>)>,
@@ -235,8 +235,8 @@ impl<'a> Runner<'a> {
         let folder = &settings.folder;
         let resumed = folder.open(plan)?;
         let root = folder.root().canonicalize().map_err(|source| FolderError::file(folder.root(), source))?;
-        let place = place::resolve(&loaded.experiment.place, &root, settings.may_overwrite.as_deref())?;
-        let drive = place::drive_of(&place, &settings.roots.sys);
+        let place = target::resolve(&loaded.experiment.target, &root, settings.may_overwrite.as_deref())?;
+        let drive = target::drive_of(&place, &settings.roots.sys);
         let taken = taken(senses, drive.as_deref());
         if resumed {
             again::look(settings, now_s(), tool, drive)?;
@@ -338,7 +338,7 @@ impl<'a> Runner<'a> {
     /// Only what the workload did wrong may be passed over.
     fn goes_on(&self, error: &RunError) -> bool {
         let of_workload = matches!(error, RunError::Workload(_) | RunError::Step(_));
-        of_workload && self.loaded.experiment.on_failure == OnFailure::GoOn
+        of_workload && self.loaded.experiment.on_failure == OnFailure::Continue
     }
 
     /// Measurements that are missing, if rules stop as early as they may.
@@ -388,11 +388,11 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn stage(&self, key: Key) -> Stage {
+    fn stage(&self, key: Key) -> RunContext {
         let experiment = &self.loaded.experiment;
-        Stage {
+        RunContext {
             scratch: self.scratch.clone(),
-            place: self.place.clone(),
+            target: self.place.clone(),
             ramp_s: experiment.warm_up().seconds(),
             duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
             seed: self.plan.seed_of(key),
@@ -492,8 +492,8 @@ impl<'a> Runner<'a> {
         while let Some(mut running) = self.background.pop() {
             running.end();
         }
-        if self.loaded.experiment.place.is_default() {
-            let _ = std::fs::remove_file(self.settings.folder.root().join(place::DEFAULT_FILE));
+        if self.loaded.experiment.target.is_default() {
+            let _ = std::fs::remove_file(self.settings.folder.root().join(target::DEFAULT_FILE));
         }
         let _ = std::fs::remove_dir_all(&self.scratch);
         self.changes.put_back()?;

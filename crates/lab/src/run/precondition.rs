@@ -6,14 +6,14 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use super::{Event, RunError, Runner};
-use pilotlight_workloads::{Missing, Place, Problem, Step};
+use pilotlight_workloads::{Missing, Problem, Step, Target};
 
 const BLOCK: usize = 1 << 20;
 
 impl Runner<'_> {
     pub(super) fn precondition(&mut self) -> Result<(), RunError> {
         let Some(what) = self.loaded.experiment.precondition else { return Ok(()) };
-        let Place::Device(device) = self.place.clone() else { return Ok(()) };
+        let Target::Device(device) = self.place.clone() else { return Ok(()) };
         if what.format || what.fill > 0 {
             self.settling.disturb();
         }

@@ -1,37 +1,37 @@
-//! What a run would do, without doing any of it.
+//! The commands of a run, without running them (`--dry-run`).
 
 use std::path::Path;
 
 use crate::experiment::Loaded;
-use crate::experiment::schema::{OnFailure, PlaceSpec};
+use crate::experiment::schema::OnFailure;
 use crate::plan::{Key, Plan};
-use pilotlight_workloads::{Place, Point, Problem, Stage, Step};
+use pilotlight_workloads::{Point, Problem, RunContext, Step, Target};
 
-use super::{bind, own, process};
+use super::{bind, own, process, target};
 
-/// The commands of a run, as a person would type them.
+/// The commands of a run, in shell syntax.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Preview {
-    /// What is worked on.
-    pub place: String,
-    /// What is done to the device before anything else.
+    /// The target.
+    pub target: String,
+    /// Preparation of the device.
     pub precondition: Vec<String>,
     /// Once, before the first point.
     pub prepare: Vec<String>,
-    /// For each point, before its measurement and measured.
+    /// For each point: preparation and the measured command.
     pub points: Vec<Vec<String>>,
     /// At the end, whatever happens.
     pub clean_up: Vec<String>,
 }
 
-/// The commands of a run whose results go to `folder`, which need not be there.
+/// The commands of a run whose results go to `folder`, which need not exist.
 ///
 /// # Errors
-/// What the workload cannot do.
+/// If the workload cannot run a point.
 pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, Problem> {
-    let stage = |key: Key| Stage {
+    let stage = |key: Key| RunContext {
         scratch: folder.join("scratch"),
-        place: place(&loaded.experiment.place, folder),
+        target: target::unchecked(&loaded.experiment.target, folder),
         ramp_s: loaded.experiment.warm_up().seconds(),
         duration_s: loaded.experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),
@@ -39,51 +39,39 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
     let title = |step: Step| process::title(&bind::bound(step, &loaded.experiment.bind));
     let first = Key { point: 0, repeat: 0 };
     let prepare = loaded.workload.prepare(&stage(first))?.into_iter().map(title).collect();
-    // Not bound: what is measured is over by then.
+    // Not bound to CPUs: the measurement is over.
     let clean_up = loaded.workload.clean_up(&stage(first)).iter().map(process::title).collect();
     let of_point = |(point, knobs): (usize, &Point)| {
         let (stage, own) = (stage(Key { point, repeat: 0 }), own(knobs));
         let before = loaded.workload.before(&own, &stage)?;
         match loaded.workload.command(&own, &stage) {
-            Err(problem) if loaded.experiment.on_failure == OnFailure::GoOn => {
+            Err(problem) if loaded.experiment.on_failure == OnFailure::Continue => {
                 Ok(vec![format!("cannot run: {problem}")])
             }
             step => Ok(before.into_iter().chain([step?]).map(title).collect()),
         }
     };
     let points = plan.points.iter().enumerate().map(of_point).collect::<Result<_, Problem>>()?;
-    let place = words(&stage(first).place);
-    Ok(Preview { place, precondition: precondition(loaded), prepare, points, clean_up })
+    let target = description(&stage(first).target);
+    Ok(Preview { target, precondition: precondition(loaded), prepare, points, clean_up })
 }
 
 fn precondition(loaded: &Loaded) -> Vec<String> {
-    let (Some(what), Some(device)) = (loaded.experiment.precondition, &loaded.experiment.place.device) else {
+    let (Some(spec), Some(device)) = (loaded.experiment.precondition, &loaded.experiment.target.device) else {
         return Vec::new();
     };
-    let erase = what.format.then(|| process::title(&super::precondition::erasing(device)));
-    let fill = (what.fill > 0).then(|| format!("write all of {} front to back, {} times", device.display(), what.fill));
+    let erase = spec.format.then(|| process::title(&super::precondition::erasing(device)));
+    let fill = (spec.fill > 0).then(|| format!("write all of {} sequentially, {} times", device.display(), spec.fill));
     erase.into_iter().chain(fill).collect()
 }
 
-/// The place as it would be; nothing is looked at.
-pub(crate) fn place(spec: &PlaceSpec, folder: &Path) -> Place {
-    let size = spec.size.map_or(super::place::DEFAULT_SIZE, |size| size.0);
-    match spec {
-        PlaceSpec { nothing: true, .. } => Place::Nothing,
-        PlaceSpec { device: Some(device), .. } => Place::Device(device.clone()),
-        PlaceSpec { folder: Some(folder), .. } => Place::Folder(folder.clone()),
-        PlaceSpec { file: Some(file), .. } => Place::File(file.clone(), size),
-        _ => Place::File(folder.join(super::place::DEFAULT_FILE), size),
-    }
-}
-
-fn words(place: &Place) -> String {
+fn description(place: &Target) -> String {
     match place {
-        Place::File(path, size) => {
+        Target::File(path, size) => {
             format!("file {} of {}", path.display(), String::from(pilotlight_input::Size(*size)))
         }
-        Place::Folder(path) => format!("folder {}", path.display()),
-        Place::Device(path) => format!("device {}, of which everything is lost", path.display()),
-        Place::Nothing => "nothing".to_owned(),
+        Target::Folder(path) => format!("folder {}", path.display()),
+        Target::Device(path) => format!("device {} (all data on it is lost)", path.display()),
+        Target::None => "nothing".to_owned(),
     }
 }

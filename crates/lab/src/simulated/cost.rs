@@ -6,7 +6,7 @@
 use crate::simulated::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
 use crate::simulated::quantity::{Depth, Rate};
 
-/// Of a request, in seconds of a core (docs/simulator.md: speed).
+/// Of a request, in seconds of a core (crates/sim/README.md: speed).
 const REQUEST_S: f64 = 0.45e-6;
 /// Of a simulated second of one core, in seconds of a core.
 const CORE_SECOND_S: f64 = 2e-3;
@@ -45,7 +45,7 @@ fn simulated_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let whole = policy.duration(experiment).seconds();
     let Some(sample) = experiment.trace.as_ref().and_then(|trace| trace.sample) else { return whole };
     let few = whole * requests_per_s(experiment, experiment.topology.cores) <= sample.exact_requests as f64;
-    if few && sample.under(&experiment.policies).exact_time >= experiment.duration {
+    if few && sample.with_policies(&experiment.policies).exact_time >= experiment.duration {
         return whole;
     }
     let windows = (sample.windows + sample.around_bursts) as f64;
@@ -63,7 +63,9 @@ fn requests_per_s(experiment: &Experiment, cores: u16) -> f64 {
 
 fn group_per_s(group: &Group, most: f64) -> f64 {
     let loops = match group.depth {
-        Depth::AtMost(depth) => f64::from(group.connections) * f64::from(depth) / (ROUND_S + group.think.seconds()),
+        Depth::AtMost(depth) => {
+            f64::from(group.connections) * f64::from(depth) / (ROUND_S + group.think_time.seconds())
+        }
         Depth::Open => f64::INFINITY,
     };
     let of = |rate: Rate| {

@@ -2,7 +2,7 @@
 //!
 //! It is read from two files, what is printed (`profiles/NAME.toml`) and what is free (`profiles/calibration/NAME.toml`), merged as those of
 //! servers are ([`crate::simulated::machine`]). A run of jobs on it is a scenario in which every core is scheduled ([`Host::scenario`]). Times are in
-//! nanoseconds, power in microwatts, sizes in bytes. docs/seeds-machines.md says what is modelled and what is not.
+//! nanoseconds, power in microwatts, sizes in bytes. profiles/README.md says what is modelled and what is not.
 
 use std::path::{Path, PathBuf};
 

@@ -404,7 +404,7 @@ impl<'a> Sweep<'a> {
         let build = || build(&policy.name, &settings, &scenario);
         let trace = point.experiment.trace.as_ref();
         if let Some((trace, sample)) = trace.and_then(|trace| Some((trace, trace.sample.as_ref()?))) {
-            let sample = &sample.under(&point.experiment.policies);
+            let sample = &sample.with_policies(&point.experiment.policies);
             let run = replay::day::Run { trace, sample, scenario: &scenario, policy: &build, engine };
             let (outcome, day) = self.replays.run(&run)?;
             return Ok(Ran { outcome, day: Some(day), polls: None });
@@ -437,9 +437,9 @@ impl<'a> Sweep<'a> {
         if experiment.trace.as_ref().is_some_and(|trace| trace.sample.is_some()) {
             return Ok(0); // each window has a run-in of its own
         }
-        let (least, most) = match self.policy(job).warm_up(experiment) {
+        let (min, max) = match self.policy(job).warm_up(experiment) {
             WarmUp::Fixed { time } => return Ok(time.0),
-            WarmUp::Mser5 { least, most } => (least, most),
+            WarmUp::Mser5 { min, max } => (min, max),
         };
         let pilot = self.simulate(job, 0, 0, engine)?.outcome;
         let series = experiment.series.0;
@@ -447,7 +447,7 @@ impl<'a> Sweep<'a> {
         let latency = pilot.series.iter().map(|stretch| stretch.latency_ns as f64 / stretch.answered.max(1) as f64);
         let cut =
             [power.collect::<Vec<_>>(), latency.collect()].map(|series| warmup::mser5(&series).cut).into_iter().max();
-        Ok((cut.unwrap_or(0) as u64 * series).clamp(least.0, most.0.max(least.0)))
+        Ok((cut.unwrap_or(0) as u64 * series).clamp(min.0, max.0.max(min.0)))
     }
 }
 

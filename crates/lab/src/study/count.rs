@@ -8,7 +8,7 @@ use pilotlight_sensors::Recording;
 
 use super::ran::Counted;
 use crate::results::entry::Run;
-use pilotlight_workloads::record::{Class, Record, What};
+use pilotlight_workloads::record::{Class, OperationKind, Record};
 
 /// What was counted in a run.
 #[must_use]
@@ -53,7 +53,7 @@ fn is_queue(name: &str, begins: &str) -> bool {
 
 /// I/Os of the whole command, those of the ramp by its time.
 fn ios(record: &Record, ramp_ns: u64) -> Option<f64> {
-    let is_io = |class: &&Class| matches!(class.what, What::Read | What::Write | What::Trim);
+    let is_io = |class: &&Class| matches!(class.kind, OperationKind::Read | OperationKind::Write | OperationKind::Trim);
     let with_ramp = |class: &Class| class.counted() as f64 * (1.0 + ramp_ns as f64 / class.runtime_ns.max(1) as f64);
     let ios: f64 = record.classes.iter().filter(is_io).map(with_ramp).sum();
     (ios > 0.0).then_some(ios)
@@ -111,14 +111,17 @@ mod tests {
 
     #[test]
     fn ios_of_the_ramp_are_taken_to_come_at_the_same_rate() {
-        let class = |what, operations| Class {
-            what,
+        let class = |kind, operations| Class {
+            kind,
             operations: Some(operations),
             bytes: None,
             runtime_ns: 2_000,
             latency: pilotlight_workloads::record::Latency::default(),
         };
-        let record = Record { classes: vec![class(What::Read, 100), class(What::Transaction, 5)], ..Record::default() };
+        let record = Record {
+            classes: vec![class(OperationKind::Read, 100), class(OperationKind::Transaction, 5)],
+            ..Record::default()
+        };
         assert_eq!((ios(&record, 0), ios(&record, 1_000)), (Some(100.0), Some(150.0)));
         assert_eq!(ios(&Record::default(), 0), None);
     }
@@ -130,7 +133,8 @@ mod tests {
         use crate::study::Completion;
         use pilotlight_sensors::energy::Window;
         let latency = pilotlight_workloads::record::Latency::default();
-        let class = Class { what: What::Read, operations: Some(1_000), bytes: None, runtime_ns: 4_000, latency };
+        let class =
+            Class { kind: OperationKind::Read, operations: Some(1_000), bytes: None, runtime_ns: 4_000, latency };
         let extra = [("context_switches_count", 500.0), ("voluntary_context_switches_count", 250.0)];
         let extra = extra.map(|(name, count)| (name.to_owned(), count)).into();
         let window = Window { from_ns: 0, to_ns: 4_000 };

@@ -133,7 +133,7 @@ rows! {
             peer.send(&pdu).expect("sent");
         }
         let answer = read_completion(&mut peer, 7);
-        assert_eq!(read_completion(&mut peer, 8).to_string(), "CQE SCT 0h SC 00h", "stopped");
+        assert_eq!(read_completion(&mut peer, 8).to_string(), "CQE 0h/00h", "stopped");
         answer
     }
 

@@ -31,11 +31,11 @@ pub(crate) enum Answer {
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Terminated(fes, fei) => write!(f, "C2HTermReq FES {fes:02x}h FEI {fei}"),
-            Self::HeaderDigest => write!(f, "C2HTermReq FES 03h FEI = digest received"),
+            Self::Terminated(fes, fei) => write!(f, "TermReq {fes:02x}h/{fei}"),
+            Self::HeaderDigest => write!(f, "TermReq 03h/digest"),
             Self::Completed(status, result) => {
                 let field = status.to_field() >> 1;
-                write!(f, "CQE SCT {}h SC {:02x}h", field >> 8 & 7, field & 0xff)?;
+                write!(f, "CQE {}h/{:02x}h", field >> 8 & 7, field & 0xff)?;
                 if status.is_dnr() {
                     write!(f, " DNR")?;
                 }

@@ -121,13 +121,13 @@ rows! {
         let mut pdu = io.peer.capsule(write_in_capsule(1, lba), &[0x77; 4096]);
         pdu[1] |= 0xfc;
         io.peer.send(&pdu).expect("sent");
-        assert_eq!(read_completion(&mut io.peer, 1).to_string(), "CQE SCT 0h SC 00h");
+        assert_eq!(read_completion(&mut io.peer, 1).to_string(), "CQE 0h/00h");
         assert!(content(lba, 1).iter().all(|&byte| byte == 0x77));
         let mut pdu = io.peer.capsule(Sqe::new(0, 1), &[]);
         pdu[1] |= 2; // a data digest flag where there is no data
         pdu[3] = 0xff;
         io.peer.send(&pdu).expect("sent");
-        assert_eq!(read_completion(&mut io.peer, 0).to_string(), "CQE SCT 0h SC 00h");
+        assert_eq!(read_completion(&mut io.peer, 0).to_string(), "CQE 0h/00h");
         Answer::Served
     }
 
@@ -176,7 +176,7 @@ rows! {
         let mut io = io();
         let pdu = io.peer.capsule(Sqe::new(0, 1), &[0xab; 512]); // Flush
         io.peer.send(&pdu).expect("sent");
-        assert_eq!(read_completion(&mut io.peer, 0).to_string(), "CQE SCT 0h SC 00h");
+        assert_eq!(read_completion(&mut io.peer, 0).to_string(), "CQE 0h/00h");
         Answer::Served
     }
 
@@ -186,7 +186,7 @@ rows! {
         let header = CapsuleCmd::new(write_in_capsule(1, lba), 4096, 252, NONE);
         let pdu = pilotlight_host::raw::framed(zerocopy::IntoBytes::as_bytes(&header), 252, &[0x33; 4096], NONE);
         io.peer.send(&pdu).expect("sent");
-        assert_eq!(read_completion(&mut io.peer, 1).to_string(), "CQE SCT 0h SC 00h");
+        assert_eq!(read_completion(&mut io.peer, 1).to_string(), "CQE 0h/00h");
         assert!(content(lba, 1).iter().all(|&byte| byte == 0x33));
         Answer::Served
     }

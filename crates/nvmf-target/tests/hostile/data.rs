@@ -59,7 +59,7 @@ impl Asked {
     fn go_on(&mut self) {
         let pdu = self.data(0, 16_384, true);
         self.peer().send(&pdu).expect("sent");
-        assert_eq!(read_completion(self.peer(), CID).to_string(), "CQE SCT 0h SC 00h");
+        assert_eq!(read_completion(self.peer(), CID).to_string(), "CQE 0h/00h");
         assert!(content(self.lba, 4).iter().all(|&byte| byte == 0x5a));
     }
 }
@@ -302,7 +302,7 @@ rows! {
         pdu[1] |= 0xf8;
         pdu[20..24].fill(0xff);
         asked.peer().send(&pdu).expect("sent");
-        assert_eq!(read_completion(asked.peer(), CID).to_string(), "CQE SCT 0h SC 00h");
+        assert_eq!(read_completion(asked.peer(), CID).to_string(), "CQE 0h/00h");
         Answer::Served
     }
 }

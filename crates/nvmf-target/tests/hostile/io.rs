@@ -185,7 +185,7 @@ rows! {
         let lba = blocks();
         let peer = &mut io().peer;
         let compare = with_cid(Sqe { sgl: Sgl::in_capsule(4096), ..Sqe::block_io(COMPARE, 1, lba, 1) }, 2);
-        assert_eq!(completed(peer, compare, &[0; 4096]).to_string(), "CQE SCT 0h SC 00h");
+        assert_eq!(completed(peer, compare, &[0; 4096]).to_string(), "CQE 0h/00h");
         let mut other = vec![0; 4096];
         other[4095] = 1;
         completed(peer, compare, &other)

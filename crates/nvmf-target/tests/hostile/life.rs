@@ -111,12 +111,12 @@ rows! {
         peer.shake_hands(&pilotlight_host::Handshake::default()).expect("an ICResp");
         peer.connect_queue(&connect_cmd(1, 8), &connect_data(&options, controller.cntlid())).expect("an answer");
         let flush = Sqe::new(FLUSH, 2);
-        assert_eq!(completed(&mut peer, flush, &[]).to_string(), "CQE SCT 0h SC 00h");
+        assert_eq!(completed(&mut peer, flush, &[]).to_string(), "CQE 0h/00h");
         server.remove_namespace(OPEN, 2).expect("removed");
         let until = Instant::now() + PATIENCE;
         loop {
             let answer = completed(&mut peer, flush, &[]);
-            if answer.to_string() != "CQE SCT 0h SC 00h" || Instant::now() > until {
+            if answer.to_string() != "CQE 0h/00h" || Instant::now() > until {
                 return answer;
             }
         }

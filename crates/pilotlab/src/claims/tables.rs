@@ -25,7 +25,7 @@ use super::{Varied, demo};
 use crate::files;
 
 /// Documents with tables between marks.
-const FILES: [&str; 2] = ["README.md", "docs/claims.md"];
+const FILES: [&str; 2] = ["results/README.md", "results/constants.md"];
 /// Papers that have a page in the results folder, and what the page calls them.
 const PAPERS: [(&str, &str); 5] = [
     ("sandman", "SANDMAN"),
@@ -41,13 +41,13 @@ const END: &str = "<!-- claims: end -->";
 /// A table of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Table {
-    /// Rows by paper and verdict (README.md)
+    /// Rows by paper and verdict (results/README.md)
     Verdicts,
-    /// Each figure with the constants fitted on it, and what comes out without it (docs/claims.md)
+    /// Each figure with the constants fitted on it, and what comes out without it (results/constants.md)
     LeaveOneOut,
-    /// Each constant moved by 20 %, and which verdicts change (docs/claims.md)
+    /// Each constant moved by 20 %, and which verdicts change (results/constants.md)
     Perturb,
-    /// Each result over draws of all constants, and the constant that matters most (docs/claims.md)
+    /// Each result over draws of all constants, and the constant that matters most (results/constants.md)
     Uncertainty,
     /// Each result with the paper's value, ours, verdict and cause (results/claims-PAPER.md)
     Rows,

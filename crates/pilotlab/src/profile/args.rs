@@ -22,7 +22,7 @@ Examples:
   pilotlab profile cpu --out own.toml --sensor modelled      on a machine without a power sensor
   pilotlab profile ssd --out own.toml /dev/nvme0n1 --spec idle=5W,read=12W,write=15W
 
-Run `pilotlab profile cpu --help` and `pilotlab profile ssd --help` for options and exit codes. docs/profiling.md says what is measured.";
+Run `pilotlab profile cpu --help` and `pilotlab profile ssd --help` for options and exit codes. docs/measure.md says what is measured.";
 
 const CPU_EXAMPLES: &str = "\
 Examples:

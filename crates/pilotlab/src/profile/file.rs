@@ -108,7 +108,7 @@ impl ProfileFile {
             if notes.is_empty() { "[]".to_owned() } else { format!("[\n{notes}]") }
         };
         let mut text = format!(
-            "# Power and performance of a machine, as measured by `pilotlab profile` (docs/profiling.md).\nname = {}\nsource = {}\n",
+            "# Power and performance of a machine, as measured by `pilotlab profile` (docs/measure.md).\nname = {}\nsource = {}\n",
             string(&self.name),
             string(&self.source)
         );

@@ -139,7 +139,7 @@ impl BurstArgs {
             bin_ns: self.burst_bin,
             background_bins: self.burst_background,
             factor: self.burst_factor,
-            least_requests: self.burst_least,
+            min_requests: self.burst_least,
             ..BurstRule::default()
         }
     }
@@ -197,6 +197,6 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
 
 /// Tells what is wrong with the command line.
 pub(crate) fn refuse(message: &str) -> ExitCode {
-    console::say(format_args!("error: {message}"));
+    console::eprintln(format_args!("error: {message}"));
     Exit::Refused.into()
 }

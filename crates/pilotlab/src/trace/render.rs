@@ -69,12 +69,12 @@ fn bursts(bursts: &BurstSummary) -> String {
     format!(
         "{}; at most {} in {}{mean} (bins of {} with at least {} times the mean of the {} before, and {} requests)",
         bursts.bursts,
-        bursts.most_per_window,
+        bursts.max_per_window,
         time(rule.window_ns),
         time(rule.bin_ns),
         rule.factor,
         rule.background_bins,
-        rule.least_requests
+        rule.min_requests
     )
 }
 
@@ -95,7 +95,7 @@ fn rate(window: &WindowSummary, clock_step_ns: u64) -> [String; 5] {
         time(window.width_ns),
         window.peak_requests.to_string(),
         format!("{:.0}", window.peak_rate_iops),
-        window.whole_windows.to_string(),
+        window.complete_windows.to_string(),
         window.dispersion.map_or(NOTHING.to_owned(), |index| format!("{index:.2}")),
     ]
 }

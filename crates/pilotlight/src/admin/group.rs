@@ -1,4 +1,4 @@
-//! Groups of the system: their numbers, and those of whoever is at the other end of a socket.
+//! Groups of the system: their numbers, and those of the peer of a socket.
 
 use std::ffi::CString;
 use std::io;
@@ -20,7 +20,7 @@ impl Group {
     /// The group of this name, if there is one.
     ///
     /// # Errors
-    /// If the system's database cannot be asked.
+    /// If the group database cannot be read.
     pub(crate) fn named(name: &str) -> io::Result<Option<Self>> {
         let Ok(c_name) = CString::new(name) else { return Ok(None) };
         let mut bytes = *MEMBERS.start();
@@ -29,7 +29,7 @@ impl Group {
             // SAFETY: a `group` is numbers and pointers, for which zeroes are valid.
             let mut found: libc::group = unsafe { std::mem::zeroed() };
             let mut result: *mut libc::group = std::ptr::null_mut();
-            // SAFETY: the name ends with a zero; all pointers are to values that outlive the call, and the buffer has the length that is said.
+            // SAFETY: the name ends with a zero; all pointers are to values that outlive the call; the buffer has the given length.
             let failed = unsafe {
                 libc::getgrnam_r(c_name.as_ptr(), &raw mut found, buffer.as_mut_ptr(), buffer.len(), &raw mut result)
             };
@@ -48,7 +48,7 @@ impl Group {
 /// The supplementary groups that a Unix socket's peer had when it connected (`SO_PEERGROUPS`, socket(7)).
 ///
 /// # Errors
-/// If the kernel does not say; Linux does since 4.13.
+/// If the kernel does not support it (before Linux 4.13).
 pub(crate) fn of_peer(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {

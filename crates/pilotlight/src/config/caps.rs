@@ -4,7 +4,7 @@ use pilotlight_input::quantity::{self, Units};
 use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::caps::CAPS;
 
-/// What takes a cap away.
+/// Removes a cap.
 const OFF: &str = "off";
 /// Bytes a second.
 const RATES: &Units = &[
@@ -18,7 +18,7 @@ const RATES: &Units = &[
     ("GiB/s", 1 << 30),
 ];
 
-/// What is capped, and at how many bytes a second.
+/// A namespace or a host, and its cap in bytes per second.
 pub(crate) type Cap = (Capped, u64);
 
 /// A namespace or a host, and its priority.
@@ -62,7 +62,7 @@ pub(crate) fn format_cap(bytes_per_s: Option<u64>) -> String {
     bytes_per_s.map_or(OFF.to_owned(), |rate| quantity::format(rate, RATES))
 }
 
-/// What is capped, for people.
+/// The name of a namespace or host, as text.
 pub(crate) fn name_of(capped: &Capped) -> String {
     match capped {
         Capped::Namespace { nqn, nsid } => format!("namespace {nsid} of {nqn}"),

@@ -1,4 +1,4 @@
-//! What the machine offers, gathered once and handed to the checks.
+//! Properties of the machine that checks use, gathered once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ pub(crate) struct Machine {
     pub(crate) memory: u64,
     /// Identifies the machine, the same after every restart.
     pub(crate) id: String,
-    /// Where the control socket is, unless something else is said; `None`: there is none then.
+    /// Default path of the control socket; `None`: no socket.
     pub(crate) socket: Option<PathBuf>,
-    /// Where goals are kept over a restart, unless something else is said; `None`: nowhere.
+    /// Default path of the state file; `None`: goals are not kept.
     pub(crate) state_file: Option<PathBuf>,
     /// Bytes in a sector of the device at a path, or under a file at it.
     pub(crate) sector_size: fn(&Path) -> Option<u32>,
@@ -57,7 +57,7 @@ fn allowed_cores() -> Vec<u32> {
     }
 }
 
-/// Which of `cores` share a physical core, as the kernel says under `sys`. Older kernels name the file otherwise.
+/// Groups of `cores` that share a physical core, from `sys`. Older kernels use another file name.
 fn siblings(sys: &Path, cores: &[u32]) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for core in cores {

@@ -1,4 +1,4 @@
-//! NVMe Qualified Names: what is one, and the one that this machine gets without being told (Base 4.5).
+//! NVMe Qualified Names (Base 4.5): validation, and the default NQN of this machine.
 
 use std::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use uuid::Uuid;
 /// How an NQN begins that carries a UUID instead of a domain.
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// Names that Pilotlight makes are version 5 UUIDs in this name space (itself a random UUID, fixed for ever).
+/// Generated names are version 5 UUIDs in this name space (a random UUID that must not change).
 const NAMES: Uuid = Uuid::from_u128(0x9c5d_f4de_2b7a_4ad1_8a1e_5c3b_0f67_d2e4);
 
-/// Checks that `nqn` is a name that a subsystem or a host may have; otherwise says what is wrong with it.
+/// Checks that `nqn` is valid for a subsystem or a host.
 pub(crate) fn check(nqn: &str) -> Result<(), String> {
     if nqn.len() > MAX_NQN {
         return Err(format!("an NQN has at most {MAX_NQN} bytes, this one has {}", nqn.len()));
@@ -29,7 +29,7 @@ pub(crate) fn check(nqn: &str) -> Result<(), String> {
     if well_formed { Ok(()) } else { Err(format!("`{nqn}` is not an NQN")) }
 }
 
-/// What [`check`] wants, in words.
+/// The forms that [`check`] accepts.
 pub(crate) const FORMS: &str = "an NQN is `nqn.2014-08.org.nvmexpress:uuid:` and a UUID, or `nqn.`, a year and month in \
      which you owned a domain, the domain reversed, `:` and a name: nqn.2024-05.com.example:disks";
 
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(nqn, of_machine("0123", address(4420)));
         assert_ne!(nqn, of_machine("0124", address(4420)));
         assert_ne!(nqn, of_machine("0123", address(4421)));
-        // fixed for ever: hosts know namespaces by what follows from it
+        // must not change: hosts identify namespaces by values derived from it
         assert_eq!(nqn, "nqn.2014-08.org.nvmexpress:uuid:c2607604-bd3f-5aae-8767-65141f614989");
     }
 }

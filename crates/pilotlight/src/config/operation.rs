@@ -1,4 +1,4 @@
-//! How the program runs a server: what a [`pilotlight_nvmf_target::config::ServerConfig`] does not say.
+//! Settings of the program, in addition to [`pilotlight_nvmf_target::config::ServerConfig`].
 
 use pilotlight_power::shares::Idle;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::admin::group::Group;
 use crate::log;
 use crate::policies::PolicyChoice;
 
-/// Reactors, what decides over them, and where the program takes orders.
+/// Reactors, what decides over them, and where the program takes requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     /// On what reactors run.
@@ -26,7 +26,7 @@ pub(crate) struct Operation {
     pub(crate) roots: Option<PathBuf>,
     /// The policy.
     pub(crate) policy: PolicyChoice,
-    /// What is asked of it.
+    /// Goals.
     pub(crate) goals: Goals,
     /// Bandwidth caps at the start; what they are later only the server knows.
     pub(crate) caps: Vec<Cap>,
@@ -34,15 +34,15 @@ pub(crate) struct Operation {
     pub(crate) priorities: Vec<Priority>,
     /// Tolerances of namespaces; that of the server is in [`Goals`].
     pub(crate) tolerances: Vec<NamespaceTolerance>,
-    /// What the budget is of; `None`: the whole server where that is measured, else the CPU packages.
+    /// The domain of the budget; `None`: the server if it is measured, else the CPU packages.
     pub(crate) domain: Option<BudgetDomain>,
     /// Budgets by time, which take the place of that of `goals`.
     pub(crate) schedule: Option<Schedule>,
     /// The text of a profile of this machine, by which `pass` holds budgets.
     pub(crate) profile: Option<String>,
-    /// Where goals that were set by hand are kept over a restart.
+    /// Where goals that were set manually are kept over a restart.
     pub(crate) state_file: Option<PathBuf>,
-    /// What measures power.
+    /// The power sensor.
     pub(crate) sensor: SensorChoice,
     /// The control socket; `None`: there is none.
     pub(crate) admin_socket: Option<AdminSocket>,
@@ -63,9 +63,9 @@ pub(crate) struct Operation {
 pub(crate) struct Page {
     /// Where it is served.
     pub(crate) listen: PageAddress,
-    /// Names under which it may be asked, beside `localhost` and addresses.
+    /// Accepted host names, in addition to `localhost` and addresses.
     pub(crate) hosts: Vec<String>,
-    /// What lets a browser in.
+    /// The token for logging in.
     pub(crate) token: TokenFile,
     /// Time between two samples.
     pub(crate) tick: Duration,
@@ -76,7 +76,7 @@ pub(crate) struct Page {
 pub(crate) enum PageAddress {
     /// Over TCP.
     Tcp(SocketAddr),
-    /// On a Unix socket of its owner alone.
+    /// On a Unix socket of this user.
     Unix(PathBuf),
 }
 
@@ -93,22 +93,22 @@ impl std::fmt::Display for PageAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFile {
     /// The server makes it, with another token at each start.
-    Made(PathBuf),
+    Generated(PathBuf),
     /// The operator has made it.
-    Given(PathBuf),
+    Configured(PathBuf),
 }
 
 impl TokenFile {
     pub(crate) fn path(&self) -> &std::path::Path {
-        let (Self::Made(path) | Self::Given(path)) = self;
+        let (Self::Generated(path) | Self::Configured(path)) = self;
         path
     }
 }
 
-/// How long after the last request the whole server waits in the kernel, if the policy lets it.
+/// Idle time until the whole server sleeps in the kernel, if the policy allows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SleepAfter {
-    /// As long as the policy says.
+    /// The policy decides.
     #[default]
     Policy,
     /// So long.
@@ -136,10 +136,10 @@ impl SleepAfter {
         }
     }
 
-    /// What is written, as a sentence.
+    /// The setting as a sentence.
     pub(crate) fn sentence(text: &str) -> String {
         match text {
-            "policy" => "the policy says when the server sleeps".to_owned(),
+            "policy" => "the policy decides when the server sleeps".to_owned(),
             "never" => "the server never sleeps".to_owned(),
             time => format!("the server may sleep after {time} of quiet"),
         }
@@ -151,13 +151,13 @@ impl SleepAfter {
 pub(crate) struct AdminSocket {
     /// Where it is.
     pub(crate) path: PathBuf,
-    /// Whether it was asked for. A server goes without one that was not, where the system has no place for it.
-    pub(crate) asked: bool,
+    /// Whether it was configured. Without it, a server starts without a control socket if the default path cannot be used.
+    pub(crate) is_explicit: bool,
     /// The group whose members may read what the server is and does.
     pub(crate) read_group: Option<Group>,
 }
 
-/// What reactors run on.
+/// The reactors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reactors {
     /// The core of each; `None`: it runs wherever the system puts it (test mode).
@@ -167,7 +167,7 @@ pub(crate) struct Reactors {
 }
 
 impl Reactors {
-    /// One pinned to each of `cores`, which are not empty. `groups` says which logical cores share a physical one; of
+    /// One pinned to each of `cores`, which are not empty. Each of `groups` is one physical core; of
     /// more than two such cores the first is the sibling of the second, and so on.
     pub(crate) fn pinned(cores: &[u32], main_core: u32, groups: &[Vec<u32>]) -> Self {
         let index = |core: u32| cores.iter().position(|&other| other == core);
@@ -196,7 +196,7 @@ impl Reactors {
         self.cores.len()
     }
 
-    /// Whether they have no cores of their own. Figures never come from such a server.
+    /// Whether they have no cores of their own. Such a server yields no valid measurements.
     pub(crate) fn is_test_mode(&self) -> bool {
         self.cores.iter().all(Option::is_none)
     }

@@ -1,4 +1,4 @@
-//! Power: which sensor measures it, and what an operator asks of it. As text, and as numbers.
+//! Power sensors, budgets and domains, as text and as numbers.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_power::shares::Idle;
 use serde::{Deserialize, Serialize};
 
-/// What takes a goal away.
+/// Removes a goal.
 const OFF: &str = "off";
-/// What brings back the goal of the configuration.
+/// Restores the goal of the configuration.
 const DEFAULT: &str = "default";
 /// Budgets that a server can be given, in microwatts: 1 W to 1 MW.
 const BUDGETS_UW: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
@@ -46,13 +46,13 @@ impl SensorChoice {
     }
 }
 
-/// Reads who gets idle energy where energy is divided among hosts; `None`: it is not divided.
+/// Parses how idle energy is divided; `None`: energy is not divided.
 pub(crate) fn parse_energy_shares(text: &str) -> Result<Option<Idle>, String> {
     if text == OFF {
         return Ok(None);
     }
     let found = [Idle::Unassigned, Idle::Equal, Idle::Proportional].into_iter().find(|idle| format_idle(*idle) == text);
-    let wrong = || format!("`{text}` says nothing about idle energy: use off, unassigned, equal or proportional");
+    let wrong = || format!("`{text}` is not a division of idle energy: use off, unassigned, equal or proportional");
     found.map(Some).ok_or_else(wrong)
 }
 
@@ -65,14 +65,14 @@ pub(crate) fn format_idle(idle: Idle) -> &'static str {
     }
 }
 
-/// What a power budget is to be.
+/// A requested power budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BudgetRequest {
     /// This power in microwatts.
     Power(u64),
     /// No limit.
     Off,
-    /// What the schedule or the configuration says.
+    /// As in the schedule or the configuration.
     Default,
 }
 
@@ -87,7 +87,7 @@ impl BudgetRequest {
     }
 }
 
-/// What a power budget is of.
+/// The domain of a power budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum BudgetDomain {

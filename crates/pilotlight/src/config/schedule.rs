@@ -2,8 +2,8 @@
 //! (demand response).
 //!
 //! An entry a line, `TIME BUDGET`; `#` begins a comment. Either every TIME is a moment (`2026-11-23T18:00Z`) or every one a time of day
-//! (`18:00Z`), which then repeats daily. An entry holds until the next one, the last moment's for good. BUDGET is a power, `off` for no
-//! limit, or `default` for what the configuration says. Before the first moment the configuration holds.
+//! (`18:00Z`), which then repeats daily. An entry holds until the next one. BUDGET is a power, `off` for no
+//! limit, or `default` for the budget of the configuration, which also holds before the first moment.
 
 use std::fmt;
 use std::path::Path;
@@ -64,7 +64,7 @@ impl Schedule {
         Ok(Self { entries, is_daily })
     }
 
-    /// What holds at a moment; nothing before the first.
+    /// The budget at a moment; `None` before the first entry.
     pub(crate) fn at(&self, now_s: u64) -> Option<BudgetRequest> {
         let now_s = if self.is_daily { now_s % DAY_S } else { now_s };
         let begun = self.entries.partition_point(|entry| entry.at_s <= now_s);

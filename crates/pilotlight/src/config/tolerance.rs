@@ -8,7 +8,7 @@ use pilotlight_nvmf_target::Capped;
 use pilotlight_plant::{Bound, Scope, Stat, Tolerance};
 use serde::{Deserialize, Serialize};
 
-/// What takes a tolerance away.
+/// Removes a tolerance.
 const OFF: &str = "off";
 /// A share, in millionths.
 const SHARES: &Units = &[("", 1_000_000), ("%", 10_000)];

@@ -9,7 +9,7 @@ use super::bursts::{Bursts, Sample, profile};
 use super::median::Median;
 use super::stage::NQN;
 
-/// What the paper's machine gives, simulated: written by `pilotlab claims --write-tables`.
+/// Simulated values of the paper's machine: written by `pilotlab claims --write-tables`.
 const PAPER: &str = include_str!("paper.txt");
 
 /// Everything that was measured.
@@ -47,7 +47,7 @@ impl Row {
         Median::of(self.samples.iter().map(of))
     }
 
-    /// What this policy has of what another has, burst by burst.
+    /// The ratio of two policies, per burst.
     fn ratio(&self, other: &Self, of: impl Fn(&Sample) -> f64) -> Median {
         let pairs = self.samples.iter().zip(&other.samples);
         Median::of(pairs.map(|(one, other)| of(one) / of(other).max(f64::MIN_POSITIVE)))
@@ -81,7 +81,7 @@ impl Outcome {
         self.rows.iter().all(|row| row.samples.iter().all(Sample::is_clean))
     }
 
-    /// Why the figures say little about a server, if so.
+    /// Why the figures are not representative, if so.
     fn caveat(&self) -> Option<&'static str> {
         (self.cpus == 1).then_some("target and load share one CPU: they wait for each other")
     }
@@ -103,7 +103,7 @@ impl Outcome {
         text + &self.sentences() + PAPER + &going_on()
     }
 
-    /// What the table shows, from its own figures.
+    /// A summary of the table.
     fn sentences(&self) -> String {
         let Some(polling) = self.rows.iter().find(|row| row.policy == "static") else { return String::new() };
         let others = self.rows.iter().filter(|row| row.policy != "static");

@@ -11,7 +11,7 @@ pub(super) struct Quota {
     pub(super) cpus: f64,
     /// Period in microseconds.
     pub(super) period_us: u64,
-    /// The file that says so.
+    /// The file.
     pub(super) file: String,
 }
 

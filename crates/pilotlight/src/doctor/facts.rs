@@ -1,5 +1,5 @@
-//! Everything that the sections look at: the kernel's files, what the CPU says of itself, what this process may use, and
-//! what was measured. Handed to them as a value, so that tests describe machines that are not here.
+//! Input of the sections: the kernel's files, CPUID, the limits of this process, and
+//! measurements. A value, so that tests can describe other machines.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) enum Architecture {
     Other,
 }
 
-/// What the processor says of itself.
+/// CPUID of the processor.
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     pub(super) architecture: Architecture,
@@ -30,7 +30,7 @@ pub(super) struct Cpu {
     pub(super) monitorx: bool,
     /// `wfet`: the hwcap `wfxt`.
     pub(super) wfxt: bool,
-    /// Frequency of the time stamp counter in kHz, where the CPU or the hypervisor says it.
+    /// Frequency of the time stamp counter in kHz, if the CPU or the hypervisor reports it.
     pub(super) tsc_khz: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Limit {
     pub(super) hard: Option<u64>,
 }
 
-/// What a wake-up by futex cost here, just now.
+/// The measured cost of a wake-up by futex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WakeUp {
     /// How many were measured.
@@ -58,7 +58,7 @@ pub(super) struct WakeUp {
     pub(super) busy_percent: u32,
 }
 
-/// What `io_uring_setup` accepts.
+/// Features that `io_uring_setup` accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ring {
     /// IORING_SETUP_COOP_TASKRUN (Linux 5.19).
@@ -69,7 +69,7 @@ pub(super) struct Ring {
     pub(super) defer_taskrun: bool,
 }
 
-/// When a network interface interrupts for packets that have come.
+/// Interrupt coalescing of received packets of a network interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Coalescing {
     /// Microseconds after the first packet.
@@ -83,13 +83,13 @@ pub(super) struct Coalescing {
 /// A power state of an NVMe drive (Base 5.1.13.2.1, Power State Descriptor).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PowerState {
-    /// Most power, in microwatts; 0 where the drive does not say.
+    /// Maximum power in microwatts; 0 if the drive does not report it.
     pub(super) max_uw: u64,
     /// It serves no I/O.
     pub(super) non_operational: bool,
-    /// Time to enter it; 0 where the drive does not say.
+    /// Entry latency; 0 if the drive does not report it.
     pub(super) entry_us: u32,
-    /// Time to leave it, likewise.
+    /// Exit latency, likewise.
     pub(super) exit_us: u32,
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Facts {
     pub(super) power_states: BTreeMap<String, Vec<PowerState>>,
 }
 
-/// The server that the machine is looked at for.
+/// The server to check for.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub(super) cores: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Idle states: how deep the kernel lets a core sleep, and how long it takes to come back.
+//! Idle states: their depth and exit latency.
 //!
 //! They decide what `software-wait` and `server-sleep` save and cost; a core in `umwait` or `mwaitx` is not idle for the
 //! kernel.
@@ -13,11 +13,11 @@ use super::report::{Reason, Section};
 use super::tree::Tree;
 
 const CPUS: &str = "/sys/devices/system/cpu";
-/// Exit latency in us from which a state is worth a word: the design's example of what a policy asks for ("at most 50 us
+/// Exit latency in us from which a state is reported: the design's example of a policy's limit ("at most 50 us
 /// to wake").
 const DEEP_US: u64 = 50;
 
-/// What brings idle states to a guest.
+/// How a guest gets idle states.
 const CPU_PM: &str = "on the host: `-overcommit cpu-pm=on` (QEMU) gives the guest mwait and its own idle states, and takes the \
                       core from other guests";
 const HALTPOLL: &str = "in the guest: `modprobe cpuidle_haltpoll` polls for a moment before it halts";
@@ -103,7 +103,7 @@ fn list(section: &mut Section, tree: &Tree, group: &Group, several: bool) {
             _ => format!("; disabled on {}", lists::cores(&off)),
         };
         let whose = if several { format!(" ({})", lists::cores(&group.cores)) } else { String::new() };
-        let found = format!("exit {} us, worth it from {} us{switched}", state.exit_us, state.residency_us);
+        let found = format!("exit {} us, efficient from {} us{switched}", state.exit_us, state.residency_us);
         let value = json!({
             "exit_us": state.exit_us,
             "residency_us": state.residency_us,
@@ -175,7 +175,7 @@ fn none(section: &mut Section, facts: &Facts) {
         .find_map(|wanted| line.split_whitespace().find(|word| word.starts_with(wanted)));
     let (why, costs, remedy) = match (culprit, &facts.cpu.hypervisor) {
         (Some(word), _) => {
-            let why = format!("`{word}` stands on the kernel's command line");
+            let why = format!("`{word}` is on the kernel's command line");
             (
                 why,
                 "a core that sleeps in the kernel saves little or nothing",

@@ -25,7 +25,7 @@ struct Line {
     counts: Vec<(u32, u64)>,
 }
 
-/// The interrupts through which an interface tells of packets that have come, by number.
+/// The receive interrupts of an interface, by number.
 pub(super) fn of_receiving(tree: &Tree, interface: &str) -> Vec<Interrupt> {
     let text = tree.text("/proc/interrupts").unwrap_or_default();
     let lines = parse(&text);
@@ -58,7 +58,7 @@ fn tells_of_packets(name: &str) -> bool {
     !transmits_only && !OTHER.iter().any(|other| words.iter().any(|word| word.starts_with(other)))
 }
 
-/// The words of an interrupt's name: `ice-ens1f0-TxRx-0` has four.
+/// The parts of an interrupt's name: `ice-ens1f0-TxRx-0` has four.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }

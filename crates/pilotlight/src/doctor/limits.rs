@@ -6,7 +6,7 @@ use serde_json::json;
 use super::facts::{Chosen, Facts, Limit};
 use super::report::{Reason, Section};
 
-/// Descriptors beside the connections' that a server may come to need; `serve` counts exactly and says so.
+/// Descriptors of a server in addition to its connections; `serve` computes the exact number.
 const BESIDE: u64 = 256;
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
@@ -35,7 +35,7 @@ fn open_files(section: &mut Section, facts: &Facts, chosen: &Chosen) {
         format!("`ulimit -n {needed}` as root, or `LimitNOFILE={needed}` in a unit; or lower limits.max_connections");
     let reason = Reason {
         why: "the hard limit (RLIMIT_NOFILE) is below what limits.max_connections promises",
-        costs: "connections beyond it are closed as soon as they come",
+        costs: "connections beyond it are closed at once",
         remedy: &[&remedy],
     };
     section.limited(item, found, value, reason);

@@ -22,17 +22,17 @@ pub(super) fn format_mask(cpus: &[u32]) -> String {
     words.fold(first, |text, word| format!("{text},{word:08x}"))
 }
 
-/// The list, or the word `none`.
+/// The list, or `none`.
 pub(super) fn format(cpus: &[u32]) -> String {
     if cpus.is_empty() { "none".to_owned() } else { format_cores(cpus) }
 }
 
-/// What is in `cpus` and not in `others`.
+/// `cpus` without `others`.
 pub(super) fn without(cpus: &[u32], others: &[u32]) -> Vec<u32> {
     cpus.iter().copied().filter(|cpu| !others.contains(cpu)).collect()
 }
 
-/// What is in any of them, ascending.
+/// The union, ascending.
 pub(super) fn union(lists: &[&[u32]]) -> Vec<u32> {
     let mut all: Vec<u32> = lists.concat();
     all.sort_unstable();
@@ -40,7 +40,7 @@ pub(super) fn union(lists: &[&[u32]]) -> Vec<u32> {
     all
 }
 
-/// What is in both.
+/// The intersection.
 pub(super) fn both(cpus: &[u32], others: &[u32]) -> Vec<u32> {
     cpus.iter().copied().filter(|cpu| others.contains(cpu)).collect()
 }

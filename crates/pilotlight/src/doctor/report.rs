@@ -1,12 +1,11 @@
-//! What was found: sections of rows with a mark each, and for all that is missing why, what it costs, and what would
-//! bring it.
+//! The findings: sections of marked rows; for each missing item the reason, the cost and the remedy.
 
 use serde_json::{Value, json};
 
 /// How good it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
-    /// It is there, as a server with sleeping cores wants it.
+    /// Present, as a server with sleeping cores needs it.
     Ok,
     /// It is there, and costs something that it need not.
     Limited,
@@ -15,7 +14,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    /// The word in the table and in JSON.
+    /// Its name in the table and in JSON.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -29,9 +28,9 @@ impl Mark {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) mark: Mark,
-    /// What was looked at.
+    /// The item.
     pub(super) item: String,
-    /// What was found, with units.
+    /// The value with its unit.
     pub(super) found: String,
     /// The same for programs; keys end in their unit.
     pub(super) value: Value,
@@ -44,9 +43,9 @@ pub(super) struct Lack {
     pub(super) what: String,
     /// Why it is not there.
     pub(super) why: String,
-    /// What a server loses.
+    /// The cost for a server.
     pub(super) costs: String,
-    /// What would bring it; each a sentence or a command.
+    /// Remedies; each a sentence or a command.
     pub(super) remedy: Vec<String>,
 }
 
@@ -125,7 +124,7 @@ impl Reason<'_> {
 pub(super) struct Report {
     /// The machine in a line.
     pub(super) machine: String,
-    /// The cores that were looked at, in a line.
+    /// The checked cores, on one line.
     pub(super) cores: String,
     /// The same for programs.
     pub(super) value: Value,

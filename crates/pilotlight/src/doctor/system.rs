@@ -27,7 +27,7 @@ pub(super) fn ring() -> Result<Ring, String> {
 fn set_up(flags: IoringSetupFlags) -> io::Result<OwnedFd> {
     let mut params = io_uring_params::default();
     params.flags = flags;
-    // SAFETY: ATTACH_WQ is not among the flags, so `wq_fd` is not looked at.
+    // SAFETY: ATTACH_WQ is not among the flags, so `wq_fd` is ignored.
     Ok(unsafe { io_uring_setup(2, &mut params) }?)
 }
 
@@ -49,7 +49,7 @@ struct EthtoolCoalesce {
 
 const _: () = assert!(size_of::<EthtoolCoalesce>() == 23 * 4);
 
-/// When an interface interrupts for packets that have come; `None` where the driver does not say.
+/// Interrupt coalescing of an interface; `None` if the driver does not report it.
 pub(super) fn coalescing(interface: &str) -> Option<Coalescing> {
     let name = interface.as_bytes();
     // SAFETY: `ifreq` is plain data, and all zeroes are a valid one.
@@ -71,7 +71,7 @@ pub(super) fn coalescing(interface: &str) -> Option<Coalescing> {
     })
 }
 
-/// What the drive with the character device `path` says of itself; `None` where that is not allowed.
+/// Identify data of the drive at the character device `path`; `None` without permission.
 pub(super) fn identify(path: &str) -> Option<Box<[u8; IDENTIFY_BYTES]>> {
     Controller::open(Path::new(path)).ok()?.identify().ok()
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_interface_or_no_drive_says_nothing() {
+    fn other_files_yield_no_interface_and_no_drive() {
         assert_eq!(coalescing("no-such-if"), None);
         assert_eq!(coalescing("a-name-that-is-longer-than-the-kernel-takes"), None);
         assert!(identify("/dev/null").is_none() && identify("/dev/no-such-nvme").is_none());

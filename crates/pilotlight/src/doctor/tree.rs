@@ -1,4 +1,4 @@
-//! Files of the kernel under a root, so that tests look at recorded trees and the program at `/`.
+//! Files of the kernel under a root, so that tests use recorded trees and the program `/`.
 //!
 //! Whatever cannot be read is `None` or empty: that a file is missing is a finding and not an error.
 
@@ -10,17 +10,17 @@ use std::str::FromStr;
 
 use rustix::fs::{Access, access};
 
-/// Where rights are looked up.
+/// How permissions are checked.
 #[derive(Clone, Copy, Debug)]
 enum Rights {
-    /// The kernel is asked what this process may do (a read-only mount counts).
+    /// Checks access(2), which considers a read-only mount.
     Ours,
-    /// The file's mode is, for owners: recorded trees mean the same for every user who runs the tests.
+    /// By the mode bits of the owner: recorded trees give the same result for every user.
     #[cfg(test)]
     Recorded,
 }
 
-/// What a process may do with a file.
+/// Permissions of a process on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Right {
     Read,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_reads_as_nothing() {
+    fn missing_files_read_as_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let tree = Tree::recorded(dir.path());
         assert_eq!(tree.text("/sys/none"), None);

@@ -1,11 +1,11 @@
-//! What it costs to wake a sleeping thread by futex, measured here and now.
+//! Measures the cost of waking a sleeping thread by futex.
 //!
-//! One thread sleeps in `FUTEX_WAIT`, another on another CPU lets it rest, stores, and calls `FUTEX_WAKE`. The sleeper's
+//! One thread sleeps in `FUTEX_WAIT`; another on another CPU waits, stores, and calls `FUTEX_WAKE`. The sleeper's
 //! CPU is idle in between, so that the figure holds the kernel's way out of an idle state of that depth, and under a
 //! hypervisor the way back into the guest. It is a software wake-up as reactors use it, without a reactor around it.
 //!
-//! Where other work keeps the sleeper's CPU from idling, there is no idle state to leave and the other work is in the way:
-//! so how busy that CPU was is told beside the figures.
+//! If other work keeps the sleeper's CPU busy, there is no idle state to leave, and the other work delays the sleeper:
+//! so the load of that CPU is reported with the figures.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -23,14 +23,14 @@ const ROUNDS: usize = 200;
 const REST: Duration = Duration::from_millis(1);
 /// When to stop although fewer were measured: others use these CPUs as well.
 const PATIENCE: Duration = Duration::from_millis(800);
-/// Fewer say nothing about a 99th percentile.
+/// The minimum number for a 99th percentile.
 const FEWEST: usize = 100;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const LEAVE: u32 = 2;
 
-/// What the two threads share; times are nanoseconds since `start`.
+/// Shared state; times are nanoseconds since `start`.
 struct Shared {
     word: AtomicU32,
     back_ns: AtomicU64,
@@ -53,7 +53,7 @@ pub(super) fn measure(tree: &Tree, waker: u32, sleeper: u32) -> Result<WakeUp, S
     Ok(WakeUp { busy_percent: busy_percent(before, times(tree, sleeper)), ..found })
 }
 
-/// What a CPU has been at since the start, in the kernel's ticks.
+/// CPU time since the start, in the kernel's ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Times {
     all: u64,
@@ -86,12 +86,12 @@ fn measure_times(waker: u32, sleeper: u32) -> Result<WakeUp, String> {
         .ok_or_else(|| format!("only {} of {ROUNDS} wake-ups in {} ms", samples.len(), PATIENCE.as_millis()))
 }
 
-/// The sleeper: says that it sleeps, sleeps, and notes when it is back.
+/// The sleeper: announces its sleep, sleeps, and records its wake-up.
 fn sleep(shared: &Shared, cpu: u32) {
     pin(cpu);
     while shared.word.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         while shared.word.load(Ordering::SeqCst) == ASLEEP {
-            // whatever the reason to return, the word is looked at again
+            // whatever the reason to return, the word is checked again
             let _ = futex::wait(&shared.word, Flags::PRIVATE, ASLEEP, None);
         }
         shared.back_ns.store(shared.now_ns(), Ordering::SeqCst);
@@ -112,7 +112,7 @@ fn wake(shared: &Shared, cpu: u32) -> Vec<(u64, u64)> {
         let woken = futex::wake(&shared.word, Flags::PRIVATE, 1);
         let after = shared.now_ns();
         until(|| shared.back_ns.load(Ordering::SeqCst) != 0);
-        // a sleeper that was awake by chance says nothing
+        // a sleeper that was already awake records nothing
         if woken == Ok(1) {
             let back = shared.back_ns.load(Ordering::SeqCst);
             samples.push((back.saturating_sub(before), after - before));
@@ -128,7 +128,7 @@ fn leave(shared: &Shared) {
     let _ = futex::wake(&shared.word, Flags::PRIVATE, 1);
 }
 
-/// Spins; the waker stands for a polling core. If it shares its CPU with the sleeper after all, it lets it run.
+/// Spins like a polling core. If it shares its CPU with the sleeper, it yields.
 fn until(done: impl Fn() -> bool) {
     let mut spins = 0_u32;
     while !done() {

@@ -1,7 +1,7 @@
 //! `pilotlight load --pattern`: published workloads by name.
 //!
-//! `rand_r` to `rand_rw` are vdbench's patterns in PACER, Table II. The paper says neither how many connections nor how many commands in
-//! flight a pattern has; its three clients ran 300 threads each.
+//! `rand_r` to `rand_rw` are vdbench's patterns in PACER, Table II. The paper does not give the number of connections or of commands in
+//! flight; its three clients ran 300 threads each.
 //!
 //! `unet3d` and `bert` are the data-loading of MLPerf Storage v0.5 as its benchmark DLIO does it, one connection for each accelerator, at
 //! the rate at which the emulated accelerator (V100) consumes samples. Sources:
@@ -47,7 +47,7 @@ pub(crate) enum Pattern {
     Bert,
 }
 
-/// What a pattern sets; an option of the command line has precedence.
+/// Options of a pattern; an option of the command line has precedence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Work {
     pub(super) rw: Rw,
@@ -56,7 +56,7 @@ pub(super) struct Work {
     pub(super) training: Option<Training>,
 }
 
-/// What an accelerator reads while it trains.
+/// The read pattern of an accelerator in training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Training {
     pub(super) file_bytes: u64,

@@ -29,7 +29,7 @@ fn resolve(target: &str) -> anyhow::Result<SocketAddr> {
     addrs.next().ok_or_else(|| anyhow!("--target '{target}' has no address"))
 }
 
-/// The subsystem that is meant where none is named. The outer error is the network's, the inner the user's.
+/// The default subsystem. The outer error is the network's, the inner the user's.
 pub(super) fn only_subsystem(options: &ConnectOptions) -> anyhow::Result<anyhow::Result<String>> {
     let entries = discover(options).with_context(|| format!("asking {} for its subsystems", options.addr))?;
     let mut nqns: Vec<String> =

@@ -1,4 +1,4 @@
-//! What a command line makes of a load's description.
+//! From the command line to the description of a load.
 
 use clap::Parser;
 

@@ -13,11 +13,11 @@ pub(crate) enum Kind {
     Gauge,
     /// In seconds, with the buckets of [`BUCKETS`].
     Histogram,
-    /// Always 1; its labels are what it says.
+    /// Always 1; the information is in the labels.
     Info,
 }
 
-/// Upper ends of buckets, in seconds and in nanoseconds: the few by which alerts tell slow from fast. Written as OpenMetrics 1.0 (section
+/// Upper bounds of buckets, in seconds and in nanoseconds: the ones that alerts need. Written as OpenMetrics 1.0 (section
 /// 4.4.5) writes numbers, so that the series have one name in every format.
 pub(crate) const BUCKETS: [(&str, u64); 12] = [
     ("2e-05", 20_000),
@@ -92,7 +92,7 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
-/// What takes a sample: its suffix, its labels and its value.
+/// Receives a sample: its suffix, its labels and its value.
 type Put<'a> = dyn FnMut(&'static str, &[(&'static str, &str)], f64) + 'a;
 
 /// Where samples of one family go. Of a thousand namespaces there are tens of thousands, so that nothing is allocated for one.

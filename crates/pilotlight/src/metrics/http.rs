@@ -1,5 +1,5 @@
-//! Metrics over HTTP. Only `GET /metrics` is answered. On a loopback address the name under which the server is asked has to be this
-//! machine's, so that a page in a browser cannot read it under another name (DNS rebinding).
+//! Metrics over HTTP, as `GET /metrics`. On a loopback address the `Host` header has to name this
+//! machine, which prevents DNS rebinding by a page in a browser.
 
 use std::future::pending;
 use std::io;
@@ -19,7 +19,7 @@ use crate::http::{Http, Listener, PATIENCE, Peer, Service, is_this_machine};
 /// Connections at once; one more is closed.
 const CONNECTIONS: usize = 32;
 
-/// What metrics are computed from, at the time of a request.
+/// Returns the input of the metrics at the time of a request.
 pub(crate) type Source = Arc<dyn Fn() -> Facts + Send + Sync>;
 
 #[derive(Clone)]
@@ -28,7 +28,7 @@ struct Page {
     is_loopback: bool,
 }
 
-/// Serves metrics to who connects to `listener`, on other CPUs than these where it may use any.
+/// Serves metrics to clients of `listener`, if possible not on these CPUs.
 ///
 /// # Errors
 /// If the system has no thread or no way to wait left.
@@ -44,7 +44,7 @@ pub(crate) fn start(listener: TcpListener, source: Source, reactors: &[Option<u3
 async fn metrics(State(page): State<Page>, headers: HeaderMap) -> Response {
     let value = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if page.is_loopback && !is_this_machine(value(header::HOST)) {
-        return (StatusCode::MISDIRECTED_REQUEST, "ask by address or as localhost\n").into_response();
+        return (StatusCode::MISDIRECTED_REQUEST, "use an address or localhost as the host name\n").into_response();
     }
     let format = Format::accepted(value(header::ACCEPT));
     ([(header::CONTENT_TYPE, format.content_type())], text(&(page.source)(), format)).into_response()
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    fn ask(address: SocketAddr, request: &str) -> String {
+    fn request(address: SocketAddr, request: &str) -> String {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -74,7 +74,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let http = start(listener, Arc::new(Facts::default), &[]).unwrap();
         let get = |path: &str, headers: &str| {
-            ask(address, &format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n"))
+            request(address, &format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n"))
         };
         let plain = get("/metrics", "Host: localhost\r\n");
         assert!(plain.starts_with("HTTP/1.1 200") && plain.contains("text/plain; version=0.0.4"), "{plain}");
@@ -85,7 +85,7 @@ mod tests {
         assert!(get("/metrics", "Host: example.com\r\n").starts_with("HTTP/1.1 421"));
         assert!(get("/", "Host: localhost\r\n").starts_with("HTTP/1.1 404"));
         let post = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-        assert!(ask(address, post).starts_with("HTTP/1.1 405"));
+        assert!(request(address, post).starts_with("HTTP/1.1 405"));
         drop(http);
         assert!(std::net::TcpStream::connect(address).is_err(), "nobody listens any more");
     }

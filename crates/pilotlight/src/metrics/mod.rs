@@ -1,13 +1,12 @@
-//! Metrics of a running server for Prometheus and what reads its format.
+//! Metrics of a running server for Prometheus.
 //!
-//! *Problem.* Who runs many servers scrapes them all with one tool, and asks days later. So numbers have to be counters that never fall, under
-//! names that say unit and source, in few series whose number the configuration bounds. *Words.* A *family* is a name with a type, a unit
-//! and labels; a *sample* is one value of it. *Rules.* Each family is defined once, in `table.rs`: from there come the text that is
-//! scraped (`text.rs`), `metrics` of `pilotlight status --json`, and docs/metrics-server.md. Nothing here runs on a reactor: samples are
-//! read from cells that reactors write anyway, by the thread of `http.rs`, which stays off their CPUs.
+//! A *family* is a name with a type, a unit and labels; a *sample* is one value of it. Each family is defined once, in `table.rs`; the text
+//! for scrapes (`text.rs`), `metrics` of `pilotlight status --json` and docs/metrics-server.md follow from it. Metrics are counters where
+//! possible, and the configuration bounds the number of series. Samples are read from cells that reactors write anyway, by the thread of
+//! `http.rs`, which stays off their CPUs.
 //!
-//! *Properties* (tests): no series twice; counters end in `_total`; buckets of a histogram rise and end with the count; energy and watts
-//! name the sensor, or the model's profile.
+//! *Properties* (tests): no duplicate series; counters end in `_total`; buckets of a histogram increase and end with the count; energy and
+//! power name the sensor or the model's profile.
 
 pub(crate) mod family;
 pub(crate) mod http;
@@ -30,19 +29,19 @@ use crate::status::report::{BudgetReport, EnergySharesReport, GoalsReport};
 pub(crate) use table::BUDGET_STATES;
 pub(crate) use table::FAMILIES;
 
-/// What metrics are computed from: a server at a moment.
+/// The input of the metrics: a snapshot of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// When the server started, in seconds since 1970.
     pub(crate) started_s: f64,
-    /// What it has counted.
+    /// Its counters.
     pub(crate) stats: ServerStats,
     /// The CPU of each reactor.
     pub(crate) cpus: Vec<Option<u32>>,
     pub(crate) namespaces: Vec<NamespaceFacts>,
-    /// What listed hosts have asked for, and the others together.
+    /// I/O of listed hosts, and of the others together.
     pub(crate) hosts: Vec<HostFacts>,
-    /// The policy in charge.
+    /// The active policy.
     pub(crate) policy: String,
     pub(crate) goals: GoalsReport,
     pub(crate) budget: Option<BudgetReport>,
@@ -58,9 +57,9 @@ pub(crate) struct NamespaceFacts {
     pub(crate) nqn: String,
     pub(crate) nsid: u32,
     pub(crate) bytes: u64,
-    /// What is free where its storage is; `None` where that is not a file system, or not known yet.
+    /// Free bytes of its file system; `None` if there is none, or not known yet.
     pub(crate) free_bytes: Option<u64>,
-    /// What hosts have asked of it.
+    /// I/O of hosts.
     pub(crate) counts: Counts,
     /// Commands that failed, by status and by operation.
     pub(crate) failures: Option<NamespaceFailures>,
@@ -71,14 +70,14 @@ pub(crate) struct NamespaceFacts {
 pub(crate) struct HostFacts {
     /// Its NQN, or `other` for all that are not listed.
     pub(crate) name: String,
-    /// What it has asked for.
+    /// Its I/O.
     pub(crate) counts: Counts,
 }
 
-/// What hosts that are not listed are called together. No NQN is like this.
+/// The name of all hosts that are not listed. Not a valid NQN.
 pub(crate) const OTHER_HOSTS: &str = "other";
 
-/// What is known of power.
+/// Power and energy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PowerFacts {
     pub(crate) sensor: String,

@@ -1,4 +1,4 @@
-//! What holds of every metric, and the page that lists them.
+//! Tests of all metrics, and of the page that lists them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -14,7 +14,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What a client takes, by its `Accept`: OpenMetrics where it names that, else Prometheus's, which all take.
+    /// The format for an `Accept` header: OpenMetrics if it is named, else Prometheus.
     pub(crate) fn accepted(accept: &str) -> Self {
         let media = accept.split(',').map(|part| part.split(';').next().unwrap_or_default().trim());
         let named = media.into_iter().any(|name| name.eq_ignore_ascii_case("application/openmetrics-text"));

@@ -1,4 +1,4 @@
-//! What each request has to say before it is answered, and what each answer says to the browser.
+//! Checks of each request before it is handled, and headers of each response.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::token;
 use crate::http::{is_this_machine, name_in};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
-/// What a browser may do with the page: run and load what comes from here, and nothing else.
+/// Content security policy: scripts and data of this origin only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -34,17 +34,14 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).map(|value| value.to_str().unwrap_or_default())
 }
 
-/// Checks under which name the server is asked, and which page asks. `hosts` are names beside `localhost` and addresses.
+/// Checks the `Host` and `Origin` headers. `hosts` are names in addition to `localhost` and addresses.
 ///
-/// A browser says where a change comes from (`Origin`), always; where a stream of events comes from, it says if that is another place.
+/// Browsers send `Origin` with every change; with a stream of events only from another origin.
 pub(super) fn check(method: &Method, path: &str, headers: &HeaderMap, hosts: &[String]) -> Result<(), Refused> {
     let host = text(headers, header::HOST).unwrap_or_default();
     let is_known = is_this_machine(host) || hosts.iter().any(|known| known.eq_ignore_ascii_case(name_in(host)));
     if !is_known {
-        return Err((
-            StatusCode::MISDIRECTED_REQUEST,
-            "ask by address, as localhost, or under a name that `hosts` in [page] has",
-        ));
+        return Err((StatusCode::MISDIRECTED_REQUEST, "use an address, localhost, or a name of `hosts` in [page]"));
     }
     let changes = !matches!(*method, Method::GET | Method::HEAD);
     if !changes && path != "/events" {
@@ -67,7 +64,7 @@ pub(super) fn check(method: &Method, path: &str, headers: &HeaderMap, hosts: &[S
     Ok(())
 }
 
-/// The name of the session's cookie. Browsers do not tell ports apart in cookies, so that each server has a name of its own, also two that are
+/// The name of the session's cookie. Browsers do not separate cookies by port, so each server needs a name of its own, also two that are
 /// reached under one address (`ssh -L`).
 ///
 /// # Errors
@@ -84,7 +81,7 @@ pub(super) fn session<'a>(headers: &'a HeaderMap, cookie: &str) -> Option<&'a st
     pairs.into_iter().find(|(name, _)| *name == cookie).map(|(_, id)| id)
 }
 
-/// What makes a browser keep a session, or forget it.
+/// The cookie of a session, or its removal.
 pub(super) fn set_cookie(cookie: &str, id: Option<&str>) -> String {
     let forget = if id.is_some() { "" } else { "; Max-Age=0" };
     format!("{cookie}={}; HttpOnly; SameSite=Strict; Path=/{forget}", id.unwrap_or_default())

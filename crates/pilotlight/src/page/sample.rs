@@ -1,4 +1,4 @@
-//! What the page is told of a server: of the moment, and of the past.
+//! Data of the page: the present sample, and the history.
 
 use std::collections::BTreeMap;
 

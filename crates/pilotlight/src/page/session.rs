@@ -11,7 +11,7 @@ use super::token::Token;
 
 /// Sessions at once; the one that was not used for longest makes room.
 const MAX_SESSIONS: usize = 64;
-/// A session that is not used for so long ends.
+/// A session expires after this time without use.
 const UNUSED: Duration = Duration::from_secs(12 * 3600);
 /// Failed logins of one source that are taken in [`WINDOW`]; then none of it is, right or wrong, until the first of them is over.
 const FAILURES: usize = 10;
@@ -20,11 +20,11 @@ const MAX_FAILURES: usize = 1024;
 /// Time over which failures count.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Who may see the page.
+/// All sessions.
 pub(super) struct Sessions {
     token: Token,
     open: Vec<Session>,
-    /// When a login failed, and where it came from; the oldest first.
+    /// Time and source of failed logins; the oldest first.
     failures: VecDeque<(Instant, Arc<str>)>,
 }
 
@@ -38,7 +38,7 @@ struct Session {
 pub(super) enum LoginRefusal {
     /// Another token.
     Wrong,
-    /// Too many wrong ones; the next is looked at after this time.
+    /// Too many failures; logins are refused for this time.
     TooMany(Duration),
     /// There are no random numbers.
     NoRandom,
@@ -49,7 +49,7 @@ impl Sessions {
         Self { token, open: Vec::new(), failures: VecDeque::new() }
     }
 
-    /// Opens a session; its name. What fails counts against its `source` alone.
+    /// Opens a session and returns its id. A failure counts against its `source` only.
     pub(super) fn login(
         &mut self,
         offered: &str,

@@ -1,4 +1,4 @@
-//! What the program says once it serves: what there is, and the lines to paste on a Linux host.
+//! Output of the program once it serves: a summary, and commands for a Linux host.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,7 +13,7 @@ use crate::policies::PolicyChoice;
 /// Stands where an address is not known.
 const UNKNOWN_ADDRESS: &str = "ADDRESS-OF-THIS-MACHINE";
 
-/// What is served, for a person or as one line of JSON.
+/// The summary, as text or as one line of JSON.
 pub(super) fn serving(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr], as_json: bool) -> String {
     let entries = entries(config, listening, outward_address);
     if as_json {
@@ -37,7 +37,7 @@ struct Entry {
     port: u16,
 }
 
-/// Where hosts reach the server: where it was told, or else each listener.
+/// Addresses for hosts: the advertised one, or each listener.
 fn entries(config: &ServerConfig, listening: &[SocketAddr], outward: impl Fn(bool) -> Option<IpAddr>) -> Vec<Entry> {
     if let Some((address, port)) = &config.advertise {
         return vec![Entry { address: address.clone(), port: *port }];
@@ -58,7 +58,7 @@ fn outward_address(v4: bool) -> Option<IpAddr> {
     socket.local_addr().ok().map(|address| address.ip())
 }
 
-/// What there is, in a few lines.
+/// A summary in a few lines.
 fn summary(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr]) -> String {
     let mut out = format!("pilotlight {} on {}\n", env!("CARGO_PKG_VERSION"), list(listening));
     for subsystem in &config.subsystems {
@@ -246,7 +246,7 @@ mod tests {
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket {
                 path: "/run/pilotlight/pilotlight.sock".into(),
-                asked: false,
+                is_explicit: false,
                 read_group: None,
             }),
             energy_shares: None,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_reads() {
+    fn text_output() {
         expect![[r#"
             pilotlight 0.1.0 on 127.0.0.1:4420, [::1]:4420
               nqn.2024-05.com.example:a  (any host)
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_sleep_and_has_no_cores_or_socket_says_so() {
+    fn text_output_in_test_mode() {
         let reactors = Reactors::for_tests(8);
         let policy = PolicyChoice { name: "static".to_owned(), parameters: Vec::new() };
         let operation =
@@ -320,12 +320,12 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_read_is_one_line() {
+    fn json_output_is_one_line() {
         let line = serving(&config(), &operation(), &listening(&["127.0.0.1:4420"]), true);
         assert_eq!(line.matches('\n').count(), 1);
-        let told: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(told["subsystems"][1]["allowed_hosts"], json!(["x", "y"]));
-        assert_eq!(told["policy_parameters"], json!([["window", "64"], ["z", "2"]]));
-        assert_eq!(told["discover"], json!(["nvme discover -t tcp -a 127.0.0.1 -s 4420"]));
+        let message: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(message["subsystems"][1]["allowed_hosts"], json!(["x", "y"]));
+        assert_eq!(message["policy_parameters"], json!([["window", "64"], ["z", "2"]]));
+        assert_eq!(message["discover"], json!(["nvme discover -t tcp -a 127.0.0.1 -s 4420"]));
     }
 }

@@ -12,7 +12,7 @@ const OWN_LEAST: u64 = 16;
 /// Descriptors of an I/O thread or reactor: epoll, wake-up, timers, AIO.
 const PER_THREAD: u64 = 4;
 
-/// Raises the limit of open files (RLIMIT_NOFILE) to what the configuration needs; says so where that is refused.
+/// Raises the limit of open files (RLIMIT_NOFILE) as configured; warns if that fails.
 pub(super) fn raise(config: &ServerConfig, reactors: usize) {
     let needed = needed(config, reactors);
     let limit = getrlimit(Resource::Nofile);
@@ -31,7 +31,7 @@ pub(super) fn raise(config: &ServerConfig, reactors: usize) {
     warn!("{}", shortage(config, needed, open));
 }
 
-/// Descriptors that the configuration can come to need.
+/// Descriptors that the configuration may need.
 fn needed(config: &ServerConfig, reactors: usize) -> u64 {
     let threads = u64::from(config.io_threads) + reactors as u64;
     let namespaces: usize = config.subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
@@ -39,7 +39,7 @@ fn needed(config: &ServerConfig, reactors: usize) -> u64 {
     u64::from(config.limits.max_connections) + config.listeners.len() as u64 + threads * PER_THREAD + storage + OWN
 }
 
-/// What it means that only `open` of `needed` descriptors may be open.
+/// The warning that only `open` of `needed` descriptors may be open.
 fn shortage(config: &ServerConfig, needed: u64, open: u64) -> String {
     let without_connections = needed - u64::from(config.limits.max_connections) - (OWN - OWN_LEAST);
     let fit = match open.saturating_sub(without_connections).min(config.limits.max_connections.into()) {
@@ -74,7 +74,7 @@ mod tests {
         let text = shortage(&config, needed, needed - 4_000);
         assert!(text.contains("about 6048 will fit") && text.contains(&format!("ulimit -n {needed}")), "{text}");
         assert!(shortage(&config, needed, 10).contains("none will fit"));
-        // Where the margin alone is missing all of them fit, and less than the margin leaves room for some.
+        // if only the margin is missing all connections fit, and less than the margin is enough for some
         let least = needed - 10_000 - (OWN - OWN_LEAST);
         assert!(shortage(&config, needed, least + 20).contains("about 20 will fit"));
     }

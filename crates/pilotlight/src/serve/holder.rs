@@ -1,25 +1,25 @@
-//! Which policy is in charge: the one that was chosen, or, while there is a budget that it does not use, one that holds the budget around it.
+//! Selects the active policy: the chosen one, or, while there is a budget that it does not use, one that wraps it and holds the budget.
 //!
 //! **Rule.** With a profile of this machine `pass` holds the budget, with CPU and drives. Without one `cpu-bandwidth` does, with the CPU quota
-//! alone, which needs no model; where this machine has no quota and the budget is of the whole server, `pass` with the profile that is built in: its
-//! models are of another machine, and its controller corrects them by the sensor. Where none can be had the chosen policy goes on alone,
+//! alone, which needs no model; without a quota and with a budget of the whole server, `pass` with the built-in profile: its
+//! models are of another machine, and its controller corrects them by the sensor. If none is available, the chosen policy is active alone,
 //! and nothing holds the budget.
 
 use pilotlight_plant::{Goal, Unsupported};
 use tracing::{info, warn};
 
+use super::admin::State;
 use super::budget;
 use super::server::Running;
-use super::station::State;
 use crate::config::{BudgetDomain, Operation};
 use crate::policies::PolicyChoice;
 
 const PASS: &str = "pass";
 const CPU_BANDWIDTH: &str = "cpu-bandwidth";
-/// What an operator can do for a better controller.
+/// A hint for a better controller.
 pub(super) const PROFILE_HELP: &str = "`pilotlab profile cpu` makes a profile of this machine, and --budget-profile FILE has pass hold budgets by it, with CPU and drives";
 
-/// The policies that could be in charge, the best first; the last is the chosen one alone.
+/// The candidates for the active policy, the best first; the last is the chosen one alone.
 pub(super) fn candidates(operation: &Operation, domain: BudgetDomain) -> Vec<PolicyChoice> {
     let chosen = &operation.policy;
     let with_domain = |choice: &PolicyChoice| choice.with_domain(domain, operation.domain.is_some());
@@ -45,17 +45,17 @@ fn around(chosen: &PolicyChoice, name: &str, profile: Option<&String>) -> Policy
     PolicyChoice { name: name.to_owned(), parameters: own.chain(inner).collect() }
 }
 
-/// What would hold a budget better, where the policy in charge was not chosen.
-pub(super) fn help(in_charge: &PolicyChoice, operation: &Operation) -> Option<&'static str> {
-    let is_own = in_charge.name == operation.policy.name;
+/// A hint, if the active policy is not the chosen one.
+pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Option<&'static str> {
+    let is_own = active_policy.name == operation.policy.name;
     (!is_own && operation.profile.is_none()).then_some(PROFILE_HELP)
 }
 
 /// Lets the first decide that this machine can have; which one that is.
 ///
 /// # Errors
-/// Why the last, the chosen one alone, cannot decide: then nothing has changed.
-pub(super) fn put_in_charge(
+/// Why the last candidate cannot be activated; then nothing has changed.
+pub(super) fn activate_first(
     candidates: &[PolicyChoice],
     set: impl Fn(&PolicyChoice) -> Result<(), String>,
 ) -> Result<PolicyChoice, String> {
@@ -63,7 +63,7 @@ pub(super) fn put_in_charge(
     for (at, choice) in candidates.iter().enumerate() {
         match set(choice) {
             Ok(()) => {
-                say(choice, candidates, &why, at);
+                log_active(choice, candidates, &why, at);
                 return Ok(choice.clone());
             }
             Err(error) => why = error,
@@ -72,14 +72,14 @@ pub(super) fn put_in_charge(
     Err(why)
 }
 
-fn say(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize) {
+fn log_active(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize) {
     let Some(chosen) = candidates.last().filter(|_| candidates.len() > 1) else { return };
     if at + 1 == candidates.len() {
         return warn!("nothing holds the budget: policy {} does not use it, and {why}", chosen.name);
     }
     let has_profile = choice.parameters.iter().any(|(key, _)| key == "profile");
     let help = if has_profile { String::new() } else { format!("; {PROFILE_HELP}") };
-    info!("policy {} holds the budget around {}{help}", choice.name, chosen.name);
+    info!("policy {} holds the budget, inner policy {}{help}", choice.name, chosen.name);
 }
 
 /// Has a running server's policy replaced.
@@ -97,12 +97,12 @@ pub(super) fn set(server: &dyn Running) -> impl Fn(&PolicyChoice) -> Result<(), 
 pub(super) fn choose(state: &mut State, choice: &PolicyChoice, server: &dyn Running) -> Result<(), String> {
     let operation = Operation { policy: choice.clone(), ..state.operation.clone() };
     let candidates = candidates_for(&operation, server);
-    state.in_charge = put_in_charge(&candidates, set(server))?;
+    state.active_policy = activate_first(&candidates, set(server))?;
     (state.candidates, state.operation) = (candidates, operation);
     Ok(())
 }
 
-/// The policies that could be in charge of a running server.
+/// The candidates for the active policy of a running server.
 pub(super) fn candidates_for(operation: &Operation, server: &dyn Running) -> Vec<PolicyChoice> {
     candidates(operation, budget::domain(operation.domain, &server.sources()))
 }
@@ -159,7 +159,7 @@ mod tests {
                 true => Err(choice.name.clone()),
                 false => Ok(()),
             };
-            put_in_charge(&all, set).map(|choice| choice.name)
+            activate_first(&all, set).map(|choice| choice.name)
         };
         assert_eq!(without(&[]).unwrap(), "cpu-bandwidth");
         assert_eq!(without(&["cpu-bandwidth"]).unwrap(), "pass");

@@ -1,7 +1,7 @@
-//! What systemd is told of a server (`sd_notify(3)`): that it is ready, reads its configuration again, stops, and works.
+//! Notifications to systemd (`sd_notify(3)`): ready, reloading, stopping, and the watchdog.
 //!
-//! *Watchdog.* Where the unit asks for it (`WatchdogSec=`), a keep-alive is sent four times in its time, but only if every reactor that is awake has gone
-//! around its loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent.
+//! *Watchdog.* With `WatchdogSec=`, a keep-alive is sent four times in its period, if every reactor that is awake has completed a
+//! loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent.
 
 use std::io;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use pilotlight_reactor::{ReactorStats, RuntimeStats, keep_off};
 use sd_notify::NotifyState;
 use tracing::{debug, error};
 
-use super::station::Station;
+use super::admin::Admin;
 use crate::status::health::HealthReport;
 
 /// Hosts can connect.
 pub(super) fn ready() {
-    tell(&[NotifyState::Ready]);
+    send(&[NotifyState::Ready]);
 }
 
-/// The configuration is read again; [`ready`] says when that is over.
+/// The server is reloading, until [`ready`].
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => debug!("systemd is not told of a reload: {error}"),
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(error) => debug!("cannot notify systemd of a reload: {error}"),
     }
 }
 
-/// The server stops, and may take so long.
+/// The server is stopping, within this time.
 pub(super) fn stopping(within: Duration) {
     let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
-    tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(us)]);
+    send(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(us)]);
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn send(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        debug!("systemd cannot be told: {error}");
+        debug!("cannot notify systemd: {error}");
     }
 }
 
@@ -49,22 +49,24 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Sends keep-alives if the unit asks for them; `None` if it does not.
+    /// Sends keep-alives if the unit has a watchdog; `None` otherwise.
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub(super) fn start(station: &Arc<Station>, reactors: &[Option<u32>]) -> io::Result<Option<Self>> {
+    pub(super) fn start(admin: &Arc<Admin>, reactors: &[Option<u32>]) -> io::Result<Option<Self>> {
         let Some(limit) = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()) else { return Ok(None) };
         let (stop, stopped) = channel::<()>();
-        let (station, cpus) = (Arc::clone(station), reactors.iter().flatten().copied().collect::<Vec<u32>>());
+        let (admin, cpus) = (Arc::clone(admin), reactors.iter().flatten().copied().collect::<Vec<u32>>());
         let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
             keep_off(&cpus);
-            let mut before = station.runtime_stats();
+            let mut before = admin.runtime_stats();
             while stopped.recv_timeout(limit / 4) == Err(RecvTimeoutError::Timeout) {
-                let now = station.runtime_stats();
+                let now = admin.runtime_stats();
                 match stuck(&before, &now) {
-                    None => tell(&[NotifyState::Watchdog]),
-                    Some(reactor) => error!(reactor, "a reactor is awake and does nothing; systemd gets no keep-alive"),
+                    None => send(&[NotifyState::Watchdog]),
+                    Some(reactor) => {
+                        error!(reactor, "a reactor is awake and does not loop; systemd gets no keep-alive")
+                    }
                 }
                 before = now;
             }
@@ -82,7 +84,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Whether a server works, from two looks at its counters; the first may be the second.
+/// The health of a server from two snapshots; the first may be the second.
 pub(super) fn health(first: &RuntimeStats, now: &RuntimeStats, addresses: usize) -> HealthReport {
     HealthReport {
         reactors: now.reactors.len(),
@@ -92,7 +94,7 @@ pub(super) fn health(first: &RuntimeStats, now: &RuntimeStats, addresses: usize)
     }
 }
 
-/// A reactor that was awake both times, and has neither gone around its loop nor slept in between.
+/// A reactor that was awake in both snapshots, and has neither looped nor slept in between.
 fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
     let is_stuck = |(was, is): (&ReactorStats, &ReactorStats)| {
         let wakes = |stats: &ReactorStats| stats.asleep.each_ref().map(|sleep| sleep.wakes);
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_awake_has_to_go_around_and_who_sleeps_has_not() {
+    fn an_awake_reactor_must_loop_and_a_sleeping_one_need_not() {
         let (awake, asleep) = (CoreState::Awake, CoreState::Asleep(Depth::MonitorWait));
         let before = stats([(awake, 5), (asleep, 7)]);
         assert_eq!(stuck(&before, &stats([(awake, 6), (asleep, 7)])), None);

@@ -1,4 +1,4 @@
-//! The seam between this program and the target: what `serve` asks of a running server.
+//! The interface between this program and the target.
 //!
 //! A trait, so that what a reload does can be tested without sockets and cores.
 
@@ -14,7 +14,7 @@ use pilotlight_nvmf_target::{
 use pilotlight_plant::{Component, Goals, Policy, Scope, Source, Tolerance, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 
-use super::knobs::{self, Reach, Settings};
+use super::knobs::{self, KnobAccess, Settings};
 use super::power::{self, Power};
 use super::{budget, holder};
 use crate::config::{BudgetDomain, NamespaceTolerance, Operation, Priority, Reactors};
@@ -32,7 +32,7 @@ pub(super) trait Running: Send + Sync {
     fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError>;
     /// Says which hosts may connect to a subsystem from now on; none named: any. Associations of others end.
     fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError>;
-    /// Says which hosts see a namespace from now on; none named: every one that may connect.
+    /// Sets the hosts that see a namespace; an empty list means all allowed hosts.
     fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError>;
     /// Every association.
     fn associations(&self) -> Vec<AssociationStats> {
@@ -42,24 +42,24 @@ pub(super) trait Running: Send + Sync {
     fn disconnect(&self, _host: &str, _nqn: Option<&str>) -> Result<Draining, ServerError> {
         Ok(Draining::default())
     }
-    /// Says which address hosts are told instead of the one that they have reached, and to which discovery services they are
-    /// referred.
+    /// Sets the address that the discovery log gives to hosts instead of the one they have reached, and
+    /// its referrals.
     fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>);
-    /// Adds a namespace to the subsystem `nqn` and tells its hosts.
+    /// Adds a namespace to the subsystem `nqn` and notifies its hosts.
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError>;
-    /// Removes a namespace from the subsystem `nqn` and tells its hosts.
+    /// Removes a namespace from the subsystem `nqn` and notifies its hosts.
     fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError>;
     /// Gives namespace `from` (NQN and NSID) the number that `namespace` has, in subsystem `to`, without closing its storage,
-    /// and tells the hosts of both.
+    /// and notifies the hosts of both.
     fn move_namespace(&self, from: (&str, u32), to: &str, namespace: &NamespaceConfig) -> Result<(), ServerError>;
-    /// Gives a namespace `blocks` blocks, or for `None` as many as its medium now has, and tells its hosts. Returns how
-    /// many it has now.
+    /// Resizes a namespace to `blocks` blocks, or for `None` to the size of its medium, and notifies its hosts. Returns the
+    /// new number.
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError>;
     /// Bytes that hold data in a namespace.
     fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError>;
-    /// What it has counted.
+    /// All counters.
     fn stats(&self) -> ServerStats;
-    /// What its reactors have counted.
+    /// Counters of the reactors.
     fn runtime_stats(&self) -> RuntimeStats {
         self.stats().runtime
     }
@@ -71,23 +71,23 @@ pub(super) trait Running: Send + Sync {
     fn set_priorities(&self, named: Vec<Priority>);
     /// Gives these namespaces these tolerances, and all others none.
     fn set_tolerances(&self, named: &[NamespaceTolerance]);
-    /// Samples latencies for one who reads the status.
+    /// Samples latencies for a reader of the status.
     fn watch_latency(&self) {}
     /// Caps the bandwidth of a namespace or a host from now on; `None`: no longer.
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError>;
     /// Pauses a class of background work, or resumes it.
     fn set_paused(&self, _class: Class, _paused: bool) {}
-    /// What is known of power; `None` without a sensor.
+    /// Power; `None` without a sensor.
     fn power(&self) -> Option<PowerReport>;
     /// Requests and bytes by host and namespace, of each I/O thread.
     fn usages_by_thread(&self) -> Vec<Vec<NamespaceUsage>> {
         Vec::new()
     }
-    /// What is known of power and energy, for metrics; `None` without a sensor.
+    /// Power and energy for metrics; `None` without a sensor.
     fn power_facts(&self) -> Option<PowerFacts> {
         None
     }
-    /// What is measured of power.
+    /// Sources of power readings.
     fn sources(&self) -> Vec<Source> {
         Vec::new()
     }
@@ -103,13 +103,13 @@ pub(super) trait Running: Send + Sync {
     fn throttled(&self) -> Vec<NameAndValue> {
         Vec::new()
     }
-    /// What the policy sees.
+    /// The policy's view.
     fn view(&self) -> View;
     /// The goal that the policy does not reach.
     fn unreachable(&self) -> Option<Unreachable> {
         None
     }
-    /// The component that limits throughput, where the policy has found out.
+    /// The component that limits throughput, if the policy knows it.
     fn bottleneck(&self) -> Option<Component> {
         None
     }
@@ -118,26 +118,26 @@ pub(super) trait Running: Send + Sync {
 }
 
 /// A server with what measures its power.
-struct Served {
+struct MeteredServer {
     server: Server,
     power: Option<Power>,
     settings: Settings,
 }
 
-/// What a budget needs where nothing measures power.
+/// The error for a budget without a sensor.
 pub(super) const NO_SENSOR: &str = "a power budget needs a sensor of power, and there is none that this server reads";
-/// What brings one.
+/// How to get a sensor.
 pub(super) const NO_SENSOR_HELP: &str = "start the server with --sensor rapl or hwmon; or with --sensor modelled, which computes watts from CPU time and measures nothing";
 
-/// Starts the server that `config` and `operation` describe; and which policy is in charge.
+/// Starts the server that `config` and `operation` describe; returns the active policy too.
 pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<(Box<dyn Running>, PolicyChoice)> {
-    let (cores, reach) = (&operation.reactors.cores, Reach::of(operation));
+    let (cores, reach) = (&operation.reactors.cores, KnobAccess::of(operation));
     let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;
     if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
         return Err(anyhow!("{NO_SENSOR}: {NO_SENSOR_HELP}"));
     }
     if meter.is_none() {
-        power::say_why_not(&operation.sensor, &reach.roots);
+        power::log_missing_sensor(&operation.sensor, &reach.roots);
     }
     let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
     let readings = power.as_ref().map(Power::readings);
@@ -159,10 +159,10 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     }
     let sources = power.as_ref().map(Power::sources).unwrap_or_default();
     let domain = budget::domain(operation.domain, &sources);
-    let served = Served { server, power, settings };
-    let in_charge = holder::put_in_charge(&holder::candidates(operation, domain), holder::set(&served))
+    let served = MeteredServer { server, power, settings };
+    let active_policy = holder::activate_first(&holder::candidates(operation, domain), holder::set(&served))
         .map_err(|why| anyhow!("the server cannot start: {why}"))?;
-    Ok((Box::new(served), in_charge))
+    Ok((Box::new(served), active_policy))
 }
 
 /// Tolerances as a server takes them.
@@ -178,7 +178,7 @@ pub(super) fn options(operation: &Operation) -> RuntimeOptions {
     RuntimeOptions { topology, quiet, ..RuntimeOptions::new(cores, idle) }
 }
 
-impl Running for Served {
+impl Running for MeteredServer {
     fn local_addrs(&self) -> Vec<SocketAddr> {
         self.server.local_addrs().to_vec()
     }

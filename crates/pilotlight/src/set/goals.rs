@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use pilotlight_plant::Goal;
 
-use crate::admin::client::{Client, ClientError, SocketArgs};
-use crate::admin::request::{CapTarget, GoalsRequest, Request};
+use crate::admin::client::{self, Client, ClientError, SocketArgs};
+use crate::admin::request::{GoalsRequest, Request};
 use crate::config::{format_budget, format_moment};
 use crate::console;
 use crate::exit::{self, Exit};
 use crate::policies::users_of;
 use crate::status::goals;
-use crate::status::report::{BudgetReport, GoalsAnswer, Report};
+use crate::status::report::{BudgetReport, GoalsResponse, Report};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -31,23 +31,23 @@ docs/budget.md says more.";
 
 /// How long a budget may take until power is within it; the server calls it unreachable before.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at the status.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval of status requests.
+const INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct BudgetArgs {
-    /// Such as 300W; off for no limit; default for what the schedule or the configuration says
+    /// Such as 300W; off for no limit; default for that of the schedule or the configuration
     power: String,
 
     /// How long it holds, such as `for 2h`; then the schedule or the configuration is in force again
     #[arg(value_names = ["for", "TIME"], num_args = 2)]
     time: Vec<String>,
 
-    /// What budgets are of: server, or cpu for the CPU packages
+    /// Domain of budgets: server, or cpu for the CPU packages
     #[arg(long)]
     domain: Option<String>,
 
-    /// Only say what would be done
+    /// Only print the effect
     #[arg(long)]
     dry_run: bool,
 
@@ -55,7 +55,7 @@ pub(super) struct BudgetArgs {
     #[arg(long)]
     strict: bool,
 
-    /// Do not wait until power is within the budget, or the budget unreachable; exit code 0 then only says that it is set
+    /// Do not wait until power is within the budget or the budget is unreachable; exit code 0 then means only that it is set
     #[arg(long, conflicts_with = "strict")]
     no_wait: bool,
 
@@ -87,36 +87,29 @@ pub(super) struct ToleranceArgs {
 
 pub(super) fn set_tolerance(socket: &SocketArgs, args: &ToleranceArgs) -> anyhow::Result<Exit> {
     let tolerance = args.stat.iter().fold(args.bound.clone(), |bound, stat| format!("{bound} {stat}"));
-    let tolerance_of = args.namespace.map(|nsid| CapTarget::Namespace { nqn: args.nqn.clone(), nsid });
-    let request = GoalsRequest { tolerance: Some(tolerance), tolerance_of, ..GoalsRequest::default() };
-    let answer = Client::connect(socket)?.ask::<GoalsAnswer>(&Request::SetGoals(request));
-    crate::admin::client::tell(answer, |answer| {
-        if args.json {
-            return Ok(serde_json::to_string(answer)? + "\n");
-        }
-        Ok(tolerance_set(answer, args.namespace))
-    })
+    let tolerance = Some(tolerance);
+    let request = GoalsRequest { tolerance, nsid: args.namespace, nqn: args.nqn.clone(), ..GoalsRequest::default() };
+    client::run(socket, &Request::SetGoals(request), args.json, |response| tolerance_set(response, args.namespace))
 }
 
 pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Result<Exit> {
-    let time = match args.time.as_slice() {
+    let duration = match args.time.as_slice() {
         [] => None,
         [word, time] if word == "for" => Some(time.clone()),
         words => anyhow::bail!("`{}` is not a time: write `for` and how long, such as `for 2h`", words.join(" ")),
     };
     let request = GoalsRequest {
         budget: Some(args.power.clone()),
-        time,
+        duration,
         domain: args.domain.clone(),
-        tolerance: None,
-        tolerance_of: None,
         dry_run: args.dry_run,
         strict: args.strict,
+        ..GoalsRequest::default()
     };
     let mut client = Client::connect(socket)?;
-    let mut answer = match client.ask::<GoalsAnswer>(&Request::SetGoals(request)) {
+    let mut answer = match client.request::<GoalsResponse>(&Request::SetGoals(request)) {
         Err(refused @ ClientError::Refused(_)) => {
-            exit::failed(&refused.into());
+            exit::report_error(&refused.into());
             return Ok(Exit::Refused);
         }
         answer => answer?,
@@ -128,15 +121,15 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
     let waits = !args.dry_run && !args.no_wait && answer.budget.is_some();
     let begin = Instant::now();
     while waits && answer.budget.as_ref().is_some_and(|budget| !is_final(&budget.state)) && begin.elapsed() < PATIENCE {
-        thread::sleep(LOOK);
-        let Report { budget, power, .. } = client.ask::<Report>(&Request::Status)?;
+        thread::sleep(INTERVAL);
+        let Report { budget, power, .. } = client.request::<Report>(&Request::Status {})?;
         (answer.budget, answer.power) = (budget, power);
         if answer.budget.as_ref().is_none_or(|budget| budget.withdrawn_uw.is_some()) {
             break;
         }
     }
     if args.json {
-        console::line(serde_json::to_string(&answer)?)?;
+        console::println(serde_json::to_string(&answer)?)?;
     } else if waits {
         console::print(outcome(&answer, begin.elapsed()))?;
     }
@@ -144,7 +137,7 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
 }
 
 /// How the program ends.
-fn exit_of(answer: &GoalsAnswer, no_wait: bool) -> Exit {
+fn exit_of(answer: &GoalsResponse, no_wait: bool) -> Exit {
     match &answer.budget {
         Some(budget) if budget.withdrawn_uw.is_some() => Exit::Refused,
         Some(budget) if no_wait || budget.state == "held" => Exit::Clean,
@@ -153,9 +146,9 @@ fn exit_of(answer: &GoalsAnswer, no_wait: bool) -> Exit {
     }
 }
 
-/// The tolerance in force after it was set, for people.
-pub(crate) fn tolerance_set(answer: &GoalsAnswer, namespace: Option<i64>) -> String {
-    let GoalsAnswer { policy, goals: in_force, .. } = answer;
+/// The tolerance in force, as text.
+pub(crate) fn tolerance_set(answer: &GoalsResponse, namespace: Option<i64>) -> String {
+    let GoalsResponse { policy, goals: in_force, .. } = answer;
     let Some(tolerance) = in_force.tolerances.iter().find(|one| one.nsid.map(i64::from) == namespace) else {
         return "tolerance off: latency is not limited\n".to_owned();
     };
@@ -163,18 +156,18 @@ pub(crate) fn tolerance_set(answer: &GoalsAnswer, namespace: Option<i64>) -> Str
     format!("tolerance {value}{}\n{}", held_by(answer, Goal::Tolerance, "tolerance", policy), kept(answer))
 }
 
-fn held_by(answer: &GoalsAnswer, goal: Goal, name: &str, policy: &str) -> String {
+fn held_by(answer: &GoalsResponse, goal: Goal, name: &str, policy: &str) -> String {
     if !answer.goals.unused.iter().any(|unused| unused == name) {
-        let around = answer.around.as_ref().map_or(String::new(), |chosen| format!(" around {chosen}"));
-        return format!(", held by policy {policy}{around}");
+        let inner = answer.inner_policy.as_ref().map_or(String::new(), |chosen| format!(", inner policy {chosen}"));
+        return format!(", held by policy {policy}{inner}");
     }
     let users = users_of(goal);
-    let why = if goal == Goal::Budget { "; the server's log says what they need here" } else { "" };
+    let why = if goal == Goal::Budget { "; the server's log has their requirements" } else { "" };
     format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}{why}")
 }
 
-/// What the budget now is, or would be; who holds it, and for how long.
-pub(crate) fn budget_set(answer: &GoalsAnswer) -> String {
+/// The budget in force, or of a dry run, its policy and its duration.
+pub(crate) fn budget_set(answer: &GoalsResponse) -> String {
     let value = format_budget(answer.goals.budget_uw);
     let would = if answer.dry_run { "dry run, nothing is changed: " } else { "" };
     let mut text = format!("{would}budget {value}");
@@ -197,7 +190,7 @@ pub(crate) fn budget_set(answer: &GoalsAnswer) -> String {
     text + &if answer.dry_run { String::new() } else { kept(answer) }
 }
 
-/// What a budget would do to the power that is drawn now.
+/// The effect of a budget on the present power.
 fn consequence(headroom_uw: i64, budget: &BudgetReport) -> String {
     let watts = headroom_uw.unsigned_abs() as f64 / 1e6;
     let floor = match budget.floor_uw {
@@ -211,17 +204,15 @@ fn consequence(headroom_uw: i64, budget: &BudgetReport) -> String {
     }
 }
 
-fn kept(answer: &GoalsAnswer) -> String {
+fn kept(answer: &GoalsResponse) -> String {
     match &answer.kept_in {
         Some(file) => format!("kept over a restart in {file}\n"),
-        None => {
-            "until the server ends; a restart takes what the section [goals] of the configuration says\n".to_owned()
-        }
+        None => "until the server ends; a restart uses [goals] of the configuration\n".to_owned(),
     }
 }
 
-/// What came of a budget.
-fn outcome(answer: &GoalsAnswer, took: Duration) -> String {
+/// The result of a budget.
+fn outcome(answer: &GoalsResponse, took: Duration) -> String {
     let Some(budget) = &answer.budget else { return String::new() };
     let from = answer.power.as_ref().and_then(|power| power.modelled.as_ref()).map_or("", |_| " (modelled)");
     let took = took.as_secs_f64();

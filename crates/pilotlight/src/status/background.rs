@@ -1,4 +1,4 @@
-//! Background work in the status: its classes, and how far each namespace has come.
+//! Background work in the status: its classes, and the progress of each namespace.
 
 use pilotlight_nvmf_target::ServerStats;
 use pilotlight_nvmf_target::backend::format_size;
@@ -13,7 +13,7 @@ use super::render::{line, time};
 pub(crate) struct BackgroundReport {
     pub(crate) classes: Vec<ClassReport>,
     pub(crate) namespaces: Vec<UpkeepReport>,
-    /// Background I/Os during which a host's request came, since the start of the server.
+    /// Background I/Os that overlapped a host's request, since the start of the server.
     pub(crate) ios_met: u64,
     /// Of these the time from the poll that took the first request until the I/O was over.
     pub(crate) met_for_p99_ns: u64,
@@ -26,11 +26,11 @@ pub(crate) struct ClassReport {
     pub(crate) class: String,
     /// The highest rate of a namespace.
     pub(crate) highest_bytes_per_s: u64,
-    /// What the policy has set, in millionths of the highest.
+    /// The rate set by the policy, in millionths of the highest.
     pub(crate) rate_ppm: u64,
-    /// Paused by hand.
+    /// Paused over the control socket.
     pub(crate) paused: bool,
-    /// What is to be done.
+    /// Work to do.
     pub(crate) backlog_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct UpkeepReport {
     pub(crate) checksums: bool,
     pub(crate) scrubbed: bool,
     pub(crate) trimmed: bool,
-    /// What the pass of scrubbing is done with.
+    /// Bytes scrubbed in the present pass.
     pub(crate) scrubbed_bytes: u64,
     /// When the pass began, in seconds since 1970; 0 before the first.
     pub(crate) began_unix_s: u64,
@@ -62,7 +62,7 @@ pub(crate) struct UpkeepReport {
     pub(crate) read_errors: u64,
 }
 
-/// What a server's counters say of it.
+/// The report of a server's counters.
 pub(crate) fn background(stats: &ServerStats) -> BackgroundReport {
     BackgroundReport {
         classes: stats.background.iter().map(class).collect(),

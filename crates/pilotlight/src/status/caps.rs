@@ -1,4 +1,4 @@
-//! Bandwidth caps for people.
+//! Bandwidth caps as text.
 
 use super::render::{bytes_per_s, line, measured, times};
 use super::report::{CapReport, Report};
@@ -23,7 +23,7 @@ pub(super) fn caps(report: &Report) -> String {
     out
 }
 
-/// What is capped, and at how much: `namespace 1 of NQN 100MB/s (policy 50MB/s)`.
+/// A cap with its target: `namespace 1 of NQN 100MB/s (policy 50MB/s)`.
 pub(crate) fn cap_of(cap: &CapReport) -> String {
     let of = match (&cap.host, &cap.nqn, cap.nsid) {
         (Some(host), ..) => format!("host {}", printable(host)),

@@ -1,4 +1,4 @@
-//! Energy by host in the status: a line for each host, with the word that says where it comes from.
+//! Energy by host in the status: a line for each host, and the source of the figures.
 
 use std::collections::BTreeMap;
 

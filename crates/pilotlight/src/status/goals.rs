@@ -1,4 +1,4 @@
-//! Goals and power for people.
+//! Goals and power as text.
 
 use super::render::{line, time};
 use std::fmt::Write as _;
@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use super::report::{BudgetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
 use crate::config::{format_budget, format_moment};
 
-/// What a policy that keeps a tolerance says of it in its view: its state, the loss as measured, the age of what that is relative to;
-/// whether an absolute bound is below latency without savings; and whether a budget limits what it is kept with.
+/// Entries of the view of a policy that keeps a tolerance: its state, the measured loss, the age of the baseline;
+/// whether an absolute bound is below the latency without savings; and whether a budget has precedence.
 pub(crate) const TOLERANCE_VIEW: [&str; 5] = ["state", "loss", "baseline_age", "unreachable", "tolerance"];
 
-/// What is asked of the policy; nothing where nothing is.
+/// Goals as text; empty if there are none.
 pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
     let mut out = String::new();
     let budget = goals.budget_uw.map(|uw| ("budget", format_budget(Some(uw))));
@@ -18,18 +18,14 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
     for (name, value) in budget.into_iter().chain(tolerances) {
         let unused = goals.unused.iter().any(|unused| unused == name);
         let unused = if unused { format!("; policy {} does not use it", policy.name) } else { String::new() };
-        let gives_way = if goals.gives_way.as_deref() == Some(name) {
-            "; gives way to the budget where both cannot be kept"
-        } else {
-            ""
-        };
+        let gives_way = if goals.gives_way.as_deref() == Some(name) { "; the budget has precedence" } else { "" };
         line(&mut out, name, &format!("{value}{unused}{gives_way}"));
     }
     tolerance_state(policy).iter().for_each(|state| line(&mut out, "tolerance is", state));
     out
 }
 
-/// What a policy says of its tolerance ([`TOLERANCE_VIEW`]): `stable, loss 12.3 %, baseline 35 s old`.
+/// The state of a tolerance ([`TOLERANCE_VIEW`]): `stable, loss 12.3 %, baseline 35 s old`.
 pub(crate) fn tolerance_state(policy: &PolicyReport) -> Option<String> {
     let words = [("", ""), ("loss ", ""), ("baseline ", " old"), ("unreachable: ", ""), ("", "")];
     let value = |name: &str| policy.view.iter().find(|seen| seen.name == name).map(|seen| seen.value.as_str());
@@ -86,7 +82,7 @@ pub(crate) fn floor(report: &BudgetReport, from: &str) -> String {
     floor.unwrap_or_default()
 }
 
-/// What a budget is of, in words.
+/// A domain as text.
 pub(crate) fn domain_name(domain: &str) -> &str {
     if domain == "cpu" { "CPU packages" } else { domain }
 }
@@ -127,8 +123,8 @@ mod tests {
         let report = GoalsReport { budget_uw: Some(300_000_000), tolerances, gives_way, ..GoalsReport::default() };
         let text = goals(&report, &policy);
         for words in [
-            "20%; gives way to the budget",
-            "500us p99 of namespace 7 of a; gives",
+            "20%; the budget has precedence",
+            "500us p99 of namespace 7 of a; the budget",
             "stable, loss 12 %, baseline 35 s old",
         ] {
             assert!(text.contains(words), "no `{words}` in {text}");

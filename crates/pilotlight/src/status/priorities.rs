@@ -1,4 +1,4 @@
-//! Priorities for people.
+//! Priorities as text.
 
 use super::render::line;
 use super::report::{MinimumReport, PrioritiesReport, PriorityReport};
@@ -26,8 +26,8 @@ fn priority(report: &PriorityReport) -> String {
         (_, Some(nqn), Some(nsid)) => format!("namespace {nsid} of {nqn}"),
         _ => "unknown".to_owned(),
     };
-    let by_hand = if report.by_hand { " (set by hand)" } else { "" };
-    format!("{of} {}{by_hand}", report.priority)
+    let manual = if report.manual { " (manual)" } else { "" };
+    format!("{of} {}{manual}", report.priority)
 }
 
 fn minimum(report: &MinimumReport) -> String {
@@ -44,7 +44,7 @@ mod tests {
             nqn: Some("nqn.2024-05.com.example:disks".to_owned()),
             nsid: Some(7),
             priority: 5,
-            by_hand: true,
+            manual: true,
             ..PriorityReport::default()
         };
         let host = PriorityReport { host: Some("h".to_owned()), priority: 2, ..PriorityReport::default() };
@@ -54,7 +54,7 @@ mod tests {
         let report = PrioritiesReport { named: vec![namespace, host], minimums, unused: true };
         let text = priorities(&report, "sandman");
         for words in [
-            "namespace 7 of nqn.2024-05.com.example:disks 5 (set by hand), host h 2; others none; policy sandman does not use",
+            "namespace 7 of nqn.2024-05.com.example:disks 5 (manual), host h 2; others none; policy sandman does not use",
             "priority 5 100MB/s",
         ] {
             assert!(text.contains(words), "no `{words}` in {text}");

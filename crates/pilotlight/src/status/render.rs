@@ -1,4 +1,4 @@
-//! A report for people: units everywhere, colours only where they are wanted.
+//! The report as text: with units, and with colours if enabled.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
 use super::report::{
-    Count, Distribution, FailureReport, IoReport, OrdersReport, PowerStateReport, ReactorReport, Report,
+    CommandsReport, Count, Distribution, FailureReport, IoReport, PowerStateReport, ReactorReport, Report,
     SocketLatencyReport,
 };
 use super::{background, caps, energy, goals, priorities};
@@ -22,7 +22,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", head(report));
     if report.server.test_mode {
-        let warning = "reactors have no cores of their own (test mode): these figures mean nothing elsewhere";
+        let warning = "reactors have no cores of their own (test mode): measurements are not valid";
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
     let _ = write!(out, "\n{}", policy(report));
@@ -35,7 +35,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     out += &background::text(&report.background);
     let _ = writeln!(out, "{}", failures(&report.failures, colour));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
-    let _ = write!(out, "{}", orders(&report.orders));
+    let _ = write!(out, "{}", commands(&report.commands));
     for wake_up in &report.wake_ups {
         if wake_up.wakes.since_start > 0 {
             let latency = measured(wake_up.latency, "no wake-up was sent by another core");
@@ -77,7 +77,7 @@ fn policy(report: &Report) -> String {
         // Whatever it computes from watts that were not measured was not measured either.
         let is_modelled = report.power.as_ref().is_some_and(|power| power.modelled.is_some());
         let modelled = if is_modelled { "; watts are modelled" } else { "" };
-        line(&mut out, "policy sees", &format!("{}{modelled}", view.join(", ")));
+        line(&mut out, "policy view", &format!("{}{modelled}", view.join(", ")));
     }
     out
 }
@@ -203,19 +203,19 @@ fn io_threads(report: &Report) -> String {
     format!("{table}{rest}")
 }
 
-fn orders(orders: &OrdersReport) -> String {
+fn commands(commands: &CommandsReport) -> String {
     let mut out = String::new();
     for (heading, count) in [
-        ("moves ordered", orders.moves),
-        ("sleeps ordered", orders.sleeps),
-        ("wake-ups ordered", orders.wakes),
-        ("orders refused", orders.refusals),
+        ("moves ordered", commands.moves),
+        ("sleeps ordered", commands.sleeps),
+        ("wake-ups ordered", commands.wakes),
+        ("commands refused", commands.refusals),
     ] {
         line(&mut out, heading, &times(count));
     }
-    if orders.ticks.since_start > 0 {
-        let late = measured(orders.tick_lateness, "none");
-        line(&mut out, "ticks", &format!("{}; late by {late}", times(orders.ticks)));
+    if commands.ticks.since_start > 0 {
+        let late = measured(commands.tick_lateness, "none");
+        line(&mut out, "ticks", &format!("{}; late by {late}", times(commands.ticks)));
     }
     out
 }

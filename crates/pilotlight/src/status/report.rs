@@ -1,4 +1,4 @@
-//! What `pilotlight status --json` prints, and the server answers: plain values, units in their names.
+//! The report of `pilotlight status --json`: plain values, units in their names.
 //!
 //! Rates and percentages are over a window; what happens seldom is counted in the window and since the start.
 
@@ -11,7 +11,7 @@ use super::background::BackgroundReport;
 use crate::metrics::JsonSample;
 use crate::page::PageReport;
 
-/// The version of this form; a field that goes or changes its meaning makes it another.
+/// The version of this format; removing a field or changing its meaning increments it.
 pub(crate) const FORMAT: u32 = 1;
 
 /// A server, and what it did in a window of time.
@@ -20,19 +20,19 @@ pub(crate) struct Report {
     /// [`FORMAT`].
     pub(crate) format: u32,
     pub(crate) server: ServerFacts,
-    /// Length of the window in nanoseconds: since this connection asked last, or for the first time since the start.
+    /// Length of the window in nanoseconds: since the previous request of this connection, or for the first since the start.
     pub(crate) window_ns: u64,
     pub(crate) policy: PolicyReport,
-    /// What the operator asks of it.
+    /// The goals.
     #[serde(default)]
     pub(crate) goals: GoalsReport,
-    /// What matters more than the rest, and what it keeps under a budget.
+    /// Priorities, and the minimum bandwidth of each under a budget.
     #[serde(default)]
     pub(crate) priorities: PrioritiesReport,
     /// How the budget does; `None` where there is none, and no schedule.
     #[serde(default)]
     pub(crate) budget: Option<BudgetReport>,
-    /// What is known of power; `None` without a sensor.
+    /// Power; `None` without a sensor.
     #[serde(default)]
     pub(crate) power: Option<PowerReport>,
     pub(crate) io: IoReport,
@@ -53,13 +53,13 @@ pub(crate) struct Report {
     pub(crate) background: BackgroundReport,
     pub(crate) reactors: Vec<ReactorReport>,
     pub(crate) io_threads: Vec<IoThreadReport>,
-    pub(crate) orders: OrdersReport,
+    pub(crate) commands: CommandsReport,
     /// Wake-ups by what was woken from, over all reactors.
     pub(crate) wake_ups: Vec<WakeUpReport>,
     /// Which hosts and namespaces energy was for, where that is on.
     #[serde(default)]
     pub(crate) energy_shares: Option<EnergySharesReport>,
-    /// What is served as metrics: counters since the start, under the names of docs/metrics-server.md.
+    /// All metrics: counters since the start, under the names of docs/metrics-server.md.
     #[serde(default)]
     pub(crate) metrics: Vec<JsonSample>,
     /// The live page for browsers, if one is served.
@@ -67,7 +67,7 @@ pub(crate) struct Report {
     pub(crate) page: Option<PageReport>,
 }
 
-/// What does not change while a server runs, but for its age.
+/// Properties of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServerFacts {
     /// The program's version.
@@ -84,24 +84,24 @@ pub(crate) struct ServerFacts {
     pub(crate) sleep_after: String,
 }
 
-/// The policy in charge.
+/// The active policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PolicyReport {
     pub(crate) name: String,
     /// Every parameter.
     pub(crate) parameters: Vec<ParameterReport>,
-    /// What it sees, in its own words.
+    /// The policy's view.
     pub(crate) view: Vec<NameAndValue>,
 }
 
-/// What an operator asks of the policy in charge.
+/// Goals of the active policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GoalsReport {
     pub(crate) budget_uw: Option<u64>,
     pub(crate) tolerances: Vec<ToleranceReport>,
     /// Those of the above that the policy does not use, by name.
     pub(crate) unused: Vec<String>,
-    /// What is not kept where both cannot be: `tolerance`, under a budget.
+    /// The goal that is not kept if both cannot be: `tolerance`, under a budget.
     #[serde(default)]
     pub(crate) gives_way: Option<String>,
     /// Where the budget is unreachable: power with everything at its lowest.
@@ -130,7 +130,7 @@ pub(crate) struct ToleranceReport {
 pub(crate) struct PrioritiesReport {
     pub(crate) named: Vec<PriorityReport>,
     pub(crate) minimums: Vec<MinimumReport>,
-    /// The policy in charge does not use them.
+    /// The active policy does not use them.
     pub(crate) unused: bool,
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct PriorityReport {
     pub(crate) host: Option<String>,
     pub(crate) priority: u8,
     /// Set over the control socket.
-    pub(crate) by_hand: bool,
+    pub(crate) manual: bool,
 }
 
 /// Bandwidth that each namespace and host of a priority keeps under a budget.
@@ -157,11 +157,11 @@ pub(crate) struct MinimumReport {
 /// How the budget does. Where [`PowerReport::modelled`] is set no figure here is measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BudgetReport {
-    /// What it is of: `server` or `cpu`.
+    /// `server` or `cpu`.
     pub(crate) domain: String,
-    /// Where it comes from: `configuration`, `schedule` or `set by hand`.
+    /// Its source: `configuration`, `schedule` or `manual`.
     pub(crate) origin: String,
-    /// When a budget that was set by hand ends, in seconds since 1970.
+    /// When a budget that was set manually ends, in seconds since 1970.
     pub(crate) until_unix_s: Option<u64>,
     /// The next entry of the schedule.
     pub(crate) next: Option<ScheduleEntryReport>,
@@ -172,14 +172,14 @@ pub(crate) struct BudgetReport {
     /// Time since the window of that reading ended, in nanoseconds.
     #[serde(default)]
     pub(crate) age_ns: Option<u64>,
-    /// What it is from: a sensor, or a model and its profile.
+    /// The source: a sensor, or a model and its profile.
     #[serde(default)]
     pub(crate) sensor: Option<String>,
     /// The budget less that power.
     pub(crate) headroom_uw: Option<i64>,
     /// The lowest power that this server is known to reach with this policy.
     pub(crate) floor_uw: Option<u64>,
-    /// The component that limits throughput, where the policy says it.
+    /// The component that limits throughput, if the policy reports it.
     pub(crate) bottleneck: Option<String>,
     /// Knobs of the machine that are set below what was found, and namespaces and hosts whose bandwidth the policy caps, with their values.
     pub(crate) throttled: Vec<NameAndValue>,
@@ -197,14 +197,14 @@ pub(crate) struct ScheduleEntryReport {
     pub(crate) budget: String,
 }
 
-/// What goals are in force after they were set; or would be.
+/// The goals in force after a request, or of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GoalsAnswer {
-    /// The policy in charge.
+pub(crate) struct GoalsResponse {
+    /// The active policy.
     pub(crate) policy: String,
     /// The policy that was chosen, where another holds the budget around it.
-    pub(crate) around: Option<String>,
-    /// What would hold the budget better.
+    pub(crate) inner_policy: Option<String>,
+    /// A hint for holding the budget better.
     pub(crate) help: Option<String>,
     /// Nothing was changed.
     pub(crate) dry_run: bool,
@@ -218,7 +218,7 @@ pub(crate) struct GoalsAnswer {
     pub(crate) power: Option<PowerReport>,
 }
 
-/// Power as a sensor tells it.
+/// Readings of a power sensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PowerReport {
     /// Its name.
@@ -252,7 +252,7 @@ pub(crate) struct EnergyZoneReport {
     pub(crate) users: Vec<EnergyUserReport>,
 }
 
-/// What a host has taken for a namespace.
+/// Energy of a host on a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EnergyUserReport {
     /// Its NQN, or `other` for all that the operator does not name.
@@ -280,11 +280,11 @@ pub(crate) struct PowerReading {
 pub(crate) struct ParameterReport {
     pub(crate) key: String,
     pub(crate) value: String,
-    /// Whether it was set, by the configuration or by hand; where it was not the value is the policy's own.
+    /// Whether it was set, by the configuration or over the control socket; otherwise it has its default.
     pub(crate) is_set: bool,
 }
 
-/// Something that a policy sees.
+/// An entry of the policy's view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameAndValue {
     pub(crate) name: String,
@@ -309,7 +309,7 @@ pub(crate) struct Distribution {
     pub(crate) max_ns: u64,
 }
 
-/// What hosts asked for and got.
+/// I/O of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IoReport {
     /// Connections now.
@@ -329,7 +329,7 @@ pub(crate) struct IoReport {
     /// The same from the time when the bytes of a command were at its socket, of sampled commands; `None` where none were.
     #[serde(default)]
     pub(crate) from_socket: Option<SocketLatencyReport>,
-    /// The same of each namespace of which a policy wants it, in the policy's last window.
+    /// Likewise for each namespace that a policy wants it of, in the policy's last window.
     #[serde(default)]
     pub(crate) namespaces_from_socket: Vec<NamespaceLatencyReport>,
 }
@@ -366,7 +366,7 @@ pub(crate) struct CapReport {
     pub(crate) operator_bytes_per_s: Option<u64>,
     /// The policy's cap; the lower of both holds.
     pub(crate) policy_bytes_per_s: Option<u64>,
-    /// What was read and written while it was capped.
+    /// Bandwidth while capped.
     pub(crate) bytes_per_s: f64,
     /// Commands that had to wait.
     pub(crate) throttled: Count,
@@ -390,9 +390,9 @@ pub(crate) struct FailureReport {
     pub(crate) nqn: String,
     /// The namespace.
     pub(crate) nsid: u32,
-    /// What the specification calls the status.
+    /// The name of the status in the specification.
     pub(crate) status: String,
-    /// What else is known; may be empty.
+    /// More about the cause; may be empty.
     pub(crate) cause: String,
     /// How many; since the namespace was added.
     pub(crate) commands: Count,
@@ -416,11 +416,11 @@ pub(crate) struct ReactorReport {
     pub(crate) idle_percent: f64,
     /// Time asleep, by depth.
     pub(crate) asleep_percent: BTreeMap<String, f64>,
-    /// CPU time as the kernel accounts it, in which waiting instructions count; `None` where the kernel does not tell.
+    /// CPU time as accounted by the kernel, waiting instructions included; `None` if the kernel does not report it.
     pub(crate) scheduled_percent: Option<f64>,
     pub(crate) loops_per_s: f64,
     pub(crate) requests_per_s: f64,
-    /// I/O threads that live here now.
+    /// I/O threads on this reactor.
     pub(crate) io_threads: Vec<u16>,
     pub(crate) moves_in: Count,
     pub(crate) moves_out: Count,
@@ -430,11 +430,11 @@ pub(crate) struct ReactorReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IoThreadReport {
     pub(crate) id: u16,
-    /// The reactor on which it lives.
+    /// The reactor that it is on.
     pub(crate) home: u16,
     /// Connections now.
     pub(crate) connections: u64,
-    /// The highest class of priority that it carries; `None` if it serves nobody.
+    /// The highest class of priority of its connections; `None` without connections.
     #[serde(default)]
     pub(crate) class: Option<u8>,
     pub(crate) requests_per_s: f64,
@@ -442,7 +442,7 @@ pub(crate) struct IoThreadReport {
     pub(crate) busy_percent: f64,
     /// Time in poll steps of its own that found none.
     pub(crate) idle_percent: f64,
-    /// Time that its reactor waited in the kernel, for it and others, with the policy that lets single cores wait; the present
+    /// Time that its reactor waited in the kernel alone, with a policy that uses this depth; the present
     /// wait included.
     pub(crate) software_wait_percent: f64,
     /// Likewise, together with the whole server.
@@ -452,9 +452,9 @@ pub(crate) struct IoThreadReport {
     pub(crate) moves: Count,
 }
 
-/// What the policy was told and has ordered.
+/// Commands and inputs of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct OrdersReport {
+pub(crate) struct CommandsReport {
     pub(crate) moves: Count,
     pub(crate) sleeps: Count,
     pub(crate) wakes: Count,
@@ -472,6 +472,6 @@ pub(crate) struct WakeUpReport {
     pub(crate) from: String,
     /// Sleeps that ended.
     pub(crate) wakes: Count,
-    /// From the sending of a wake-up to the sleeper's first look at it, where another core sent it.
+    /// From the sending of a wake-up to the sleeper's first poll, if another core sent it.
     pub(crate) latency: Distribution,
 }

@@ -13,7 +13,7 @@ use crate::status::report::{IoThreadReport, ReactorReport, Report};
 /// Columns of a row of a core before its bar, and after it.
 const BEFORE: usize = 41;
 const AFTER: usize = 18;
-/// A terminal of so many columns has the history of each core, in so many.
+/// From this number of columns the history of each core is shown, in this number of columns.
 const WIDE: usize = 110;
 const HISTORY: usize = 30;
 
@@ -26,7 +26,7 @@ const PARTS: [(&str, char, Color); 5] = [
     ("server-sleep", '_', Color::Blue),
 ];
 
-/// What the characters of bars mean: of the depths those that cores sleep at.
+/// The legend of the bars: the depths that cores use.
 pub(super) fn legend(report: &Report) -> Line<'static> {
     let used = |name: &str| report.reactors.iter().any(|reactor| slept(reactor, name) > 0.0);
     let shown = PARTS.iter().enumerate().filter(|(at, (name, ..))| *at < 2 || used(name));

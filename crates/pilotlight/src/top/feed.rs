@@ -1,4 +1,4 @@
-//! The thread that asks the server: the status at each interval, and what keys ask for in between. Where the connection breaks it connects again.
+//! The thread that requests the status at each interval, and sends requests of keys in between. It reconnects when the connection breaks.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use crate::admin::client::{Client, ClientError, SocketArgs};
 use crate::admin::request::Request;
 use crate::set;
-use crate::status::report::{GoalsAnswer, PolicyReport, Report};
+use crate::status::report::{GoalsResponse, PolicyReport, Report};
 
 /// The window of the first report of a connection, and the time between two tries to connect.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// What the server says.
+/// An update.
 pub(super) enum Update {
     /// A status.
     Report(Box<Report>),
     /// There is no connection, and why.
     Lost(String),
-    /// The answer to a request, for people.
+    /// The response to a request, as text.
     Answer(Result<String, String>),
 }
 
@@ -30,25 +30,25 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Starts asking, first through this connection.
+    /// Starts the thread, with this connection.
     pub(super) fn start(socket: SocketArgs, client: Client, interval: Duration) -> io::Result<Self> {
         let (update, updates) = channel();
         let (requests, wanted) = sync_channel(1);
-        let asker = Asker { socket, interval, update };
+        let status = StatusThread { socket, interval, update };
         // Nobody waits for its end: the server may not answer.
-        thread::Builder::new().name("feed".to_owned()).spawn(move || asker.run(client, &wanted))?;
+        thread::Builder::new().name("feed".to_owned()).spawn(move || status.run(client, &wanted))?;
         Ok(Self { updates, requests })
     }
 
-    /// Asks for a change. One that comes while the server has not answered the one before is left out.
-    pub(super) fn ask(&self, request: Request) {
+    /// Sends a request. One that comes before the previous response is dropped.
+    pub(super) fn request(&self, request: Request) {
         match self.requests.try_send(request) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
     }
 }
 
-struct Asker {
+struct StatusThread {
     socket: SocketArgs,
     interval: Duration,
     update: Sender<Update>,
@@ -57,12 +57,12 @@ struct Asker {
 /// The terminal is no longer there.
 struct Ended;
 
-impl Asker {
+impl StatusThread {
     fn run(self, first: Client, wanted: &Receiver<Request>) {
         let mut client = Some(first);
         loop {
             let why = match client.take().map_or_else(|| Client::connect(&self.socket), Ok) {
-                Ok(mut client) => self.ask_again_and_again(&mut client, wanted),
+                Ok(mut client) => self.poll(&mut client, wanted),
                 Err(error) => Ok(error),
             };
             let Ok(why) = why else { return };
@@ -78,8 +78,8 @@ impl Asker {
     }
 
     /// Asks until the connection breaks; why it did.
-    fn ask_again_and_again(&self, client: &mut Client, wanted: &Receiver<Request>) -> Result<ClientError, Ended> {
-        if let Err(error) = client.ask::<Report>(&Request::Status) {
+    fn poll(&self, client: &mut Client, wanted: &Receiver<Request>) -> Result<ClientError, Ended> {
+        if let Err(error) = client.request::<Report>(&Request::Status {}) {
             return Ok(error); // its window would be the server's life
         }
         let mut due = Instant::now() + FIRST.min(self.interval);
@@ -89,7 +89,7 @@ impl Asker {
                     Err(error) if !matches!(error, ClientError::Refused(_)) => return Ok(error),
                     answer => self.send(Update::Answer(answer.map_err(|refused| refused.to_string())))?,
                 },
-                Err(RecvTimeoutError::Timeout) => match client.ask(&Request::Status) {
+                Err(RecvTimeoutError::Timeout) => match client.request(&Request::Status {}) {
                     Ok(report) => {
                         due = Instant::now() + self.interval;
                         self.send(Update::Report(Box::new(report)))?;
@@ -106,14 +106,14 @@ impl Asker {
     }
 }
 
-/// What came of a request, as `pilotlight set` says it.
+/// Sends a request; returns the text of `pilotlight set`.
 fn carry_out(client: &mut Client, request: &Request) -> Result<String, ClientError> {
     match request {
-        Request::SetPolicy(_) => Ok(set::policy_set(&client.ask::<PolicyReport>(request)?)),
+        Request::SetPolicy(_) => Ok(set::policy_set(&client.request::<PolicyReport>(request)?)),
         Request::SetGoals(goals) => {
-            let answer = client.ask::<GoalsAnswer>(request)?;
+            let answer = client.request::<GoalsResponse>(request)?;
             Ok(if goals.budget.is_some() { set::budget_set(&answer) } else { set::tolerance_set(&answer, None) })
         }
-        _ => client.ask::<serde_json::Value>(request).map(|_| "done".to_owned()),
+        _ => client.request::<serde_json::Value>(request).map(|_| "done".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! What keys do: a state machine without a terminal and without a server.
+//! The effect of keys: a state machine without terminal and server.
 
 use pilotlight_policy::POLICIES;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -11,17 +11,17 @@ const PAGE: usize = 10;
 /// Longest input.
 const MAX_INPUT: usize = 64;
 
-/// What the user looks at and does.
+/// The mode.
 #[derive(Debug, Default)]
 pub(super) struct Ui {
     pub(super) mode: Mode,
     /// Lines of the body that are above the screen.
     pub(super) scroll: usize,
-    /// What came of the last request; until the next key.
+    /// The result of the last request; until the next key.
     pub(super) message: Option<Message>,
 }
 
-/// What keys mean.
+/// Key bindings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     #[default]
@@ -33,7 +33,7 @@ pub(super) enum Mode {
     Input(Field, String),
 }
 
-/// What a line of text is for.
+/// The field of an input line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Budget,
@@ -47,12 +47,12 @@ pub(super) struct Message {
     pub(super) is_refusal: bool,
 }
 
-/// What a key asks for.
+/// The effect of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     None,
     Quit,
-    Ask(Request),
+    Send(Request),
 }
 
 impl Ui {
@@ -116,7 +116,7 @@ impl Ui {
             KeyCode::Enter => {
                 self.mode = Mode::Watch;
                 let choice = PolicyChoice { name: POLICIES[selected].name.to_owned(), parameters: Vec::new() };
-                return Effect::Ask(Request::SetPolicy(choice));
+                return Effect::Send(Request::SetPolicy(choice));
             }
             KeyCode::Esc | KeyCode::Char('q') => Mode::Watch,
             _ => Mode::Policies(selected),
@@ -134,7 +134,7 @@ impl Ui {
                 self.mode = Mode::Watch;
                 return Effect::None;
             }
-            KeyCode::Enter => return Effect::Ask(Request::SetGoals(field.request(text.trim()))),
+            KeyCode::Enter => return Effect::Send(Request::SetGoals(field.request(text.trim()))),
             KeyCode::Backspace => drop(text.pop()),
             KeyCode::Char(character) if text.chars().count() < MAX_INPUT => text.push(character),
             _ => {}
@@ -145,16 +145,16 @@ impl Ui {
 }
 
 impl Field {
-    /// What the text asks for: as after `pilotlight set budget` and `set tolerance`.
+    /// The request of an input line, as of `pilotlight set budget` and `set tolerance`.
     fn request(self, text: &str) -> GoalsRequest {
         match self {
             Self::Tolerance => GoalsRequest { tolerance: Some(text.to_owned()), ..GoalsRequest::default() },
             Self::Budget => {
-                let (power, time) = match text.split_once(" for ") {
+                let (power, duration) = match text.split_once(" for ") {
                     Some((power, time)) => (power.trim(), Some(time.trim().to_owned())),
                     None => (text, None),
                 };
-                GoalsRequest { budget: Some(power.to_owned()), time, ..GoalsRequest::default() }
+                GoalsRequest { budget: Some(power.to_owned()), duration, ..GoalsRequest::default() }
             }
         }
     }
@@ -176,18 +176,18 @@ mod tests {
     fn a_budget_is_written_corrected_after_a_refusal_and_sent() {
         let mut ui = Ui::default();
         write(&mut ui, "b300X");
-        let asked = |budget: &str, time: Option<&str>| {
-            let (budget, time) = (Some(budget.to_owned()), time.map(str::to_owned));
-            Effect::Ask(Request::SetGoals(GoalsRequest { budget, time, ..GoalsRequest::default() }))
+        let request = |budget: &str, time: Option<&str>| {
+            let (budget, duration) = (Some(budget.to_owned()), time.map(str::to_owned));
+            Effect::Send(Request::SetGoals(GoalsRequest { budget, duration, ..GoalsRequest::default() }))
         };
-        assert_eq!(press(&mut ui, KeyCode::Enter), asked("300X", None));
+        assert_eq!(press(&mut ui, KeyCode::Enter), request("300X", None));
         ui.answered(Err("budget: `300X` is not a power\n  = write 300W".to_owned()));
         assert!(ui.message.as_ref().is_some_and(|message| message.is_refusal));
         assert_eq!(ui.mode, Mode::Input(Field::Budget, "300X".to_owned()));
         press(&mut ui, KeyCode::Backspace);
         assert_eq!(ui.message, None, "it has been read");
         write(&mut ui, "W for 2h");
-        assert_eq!(press(&mut ui, KeyCode::Enter), asked("300W", Some("2h")));
+        assert_eq!(press(&mut ui, KeyCode::Enter), request("300W", Some("2h")));
         ui.answered(Ok("budget 300W\n".to_owned()));
         assert_eq!(ui.mode, Mode::Watch);
         assert_eq!(ui.message, Some(Message { text: "budget 300W".to_owned(), is_refusal: false }));
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(press(&mut ui, KeyCode::Esc), Effect::None);
         assert_eq!(ui.mode, Mode::Watch);
         write(&mut ui, "b");
-        assert_eq!(press(&mut ui, KeyCode::Enter), Effect::None, "an empty line asks for nothing");
+        assert_eq!(press(&mut ui, KeyCode::Enter), Effect::None, "an empty line sends nothing");
         write(&mut ui, &format!("t{}", "x".repeat(1000)));
         assert_eq!(ui.mode, Mode::Input(Field::Tolerance, "x".repeat(MAX_INPUT)));
         assert_eq!(ui.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Effect::Quit);
@@ -213,7 +213,7 @@ mod tests {
         write(&mut ui, "pjjk");
         assert_eq!(ui.mode, Mode::Policies(1));
         let choice = PolicyChoice { name: POLICIES[1].name.to_owned(), parameters: Vec::new() };
-        assert_eq!(press(&mut ui, KeyCode::Enter), Effect::Ask(Request::SetPolicy(choice)));
+        assert_eq!(press(&mut ui, KeyCode::Enter), Effect::Send(Request::SetPolicy(choice)));
         write(&mut ui, &format!("p{}", "j".repeat(100)));
         assert_eq!(ui.mode, Mode::Policies(POLICIES.len() - 1));
         write(&mut ui, "q");

@@ -1,6 +1,6 @@
 //! A stock Linux kernel's NVMe/TCP initiator against this program, in QEMU: one test per case of `tests/linux/cases`.
 //!
-//! The harness needs what `tests/linux/prepare.sh` fetches, and some cases the program `pilotlab` beside this one. Where that is missing each test says `SKIPPED` and why, on
+//! The harness needs the files of `tests/linux/prepare.sh`, and some cases need the program `pilotlab` in the same directory. If they are missing, each test prints `SKIPPED` and why, on
 //! the error output that the test runner does not swallow, and passes; for the kernels in `PILOTLIGHT_REQUIRE_LINUX`
 //! ("6.12 6.1", as CI sets it) it fails instead. `PILOTLIGHT_LINUX=no` skips although everything is there: a run takes minutes.
 
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `run.sh` answers when its tools are missing.
+/// The exit code of `run.sh` when tools are missing.
 const NOT_READY: i32 = 2;
 
 /// Where a run's artefacts are.
@@ -46,14 +46,14 @@ fn run(name: &str, case: &str, kernel: &str, settings: &[(&str, &str)]) -> bool 
         .envs(settings.iter().copied())
         .output()
         .expect("bash runs");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => true,
         Some(NOT_READY) => {
-            skip(name, kernel, said.lines().last().unwrap_or("run.sh said nothing"));
+            skip(name, kernel, printed.lines().last().unwrap_or("run.sh printed nothing"));
             false
         }
-        _ => panic!("{case} on {kernel}: {}\n{said}", output.status),
+        _ => panic!("{case} on {kernel}: {}\n{printed}", output.status),
     }
 }
 
@@ -107,7 +107,7 @@ fn durability(name: &str, how: &str, drive: &str) -> Option<Result<record::Summa
 }
 
 #[test]
-fn what_is_acknowledged_as_durable_is_on_the_disk() {
+fn durable_writes_are_on_the_disk() {
     if let Some(verdict) = durability("durability_honest", "honest", "virtio") {
         let summary = verdict.unwrap_or_else(|lost| panic!("{lost}"));
         assert!(summary.marks >= 50 && summary.flushes >= 50, "too little happened: {summary:?}");
@@ -115,7 +115,7 @@ fn what_is_acknowledged_as_durable_is_on_the_disk() {
 }
 
 #[test]
-fn what_is_acknowledged_as_durable_is_on_a_drive_that_executes_force_unit_access() {
+fn durable_writes_are_on_a_drive_with_force_unit_access() {
     if let Some(verdict) = durability("durability_scsi", "honest", "scsi") {
         let summary = verdict.unwrap_or_else(|lost| panic!("{lost}"));
         assert!(summary.marks >= 50, "too little happened: {summary:?}");

@@ -1,4 +1,4 @@
-//! The control socket: who may use it, what it answers, and what `status`, `set` and `namespace` make of it.
+//! The control socket: access, responses, and the commands `status`, `set` and `namespace`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -26,9 +26,12 @@ fn the_socket_is_its_owners_and_goes_with_the_server() {
     assert_eq!((mode(path.as_path()), mode(path.parent().unwrap())), (0o600, 0o700));
     let second = run(&[&["serve"], &args[..]].concat());
     assert_eq!(second.status.code(), Some(1));
-    let told = text(&second.stderr);
-    assert!(told.contains(path.to_str().unwrap()) && told.contains("already") && told.contains("process"), "{told}");
-    assert_eq!(server.ask(&["status"])["policy"]["name"], "sandman", "the first one goes on");
+    let message = text(&second.stderr);
+    assert!(
+        message.contains(path.to_str().unwrap()) && message.contains("already") && message.contains("process"),
+        "{message}"
+    );
+    assert_eq!(server.request(&["status"])["policy"]["name"], "sandman", "the first one goes on");
     server.signal("TERM");
     assert_eq!(server.exit_code(), Some(0));
     assert!(!path.exists());
@@ -47,7 +50,7 @@ fn a_dead_servers_socket_is_replaced() {
     assert!(text(&nobody.stderr).contains("has ended"), "{nobody:?}");
     drop(server);
     let server = Server::start(&args);
-    assert!(server.ask(&["status"])["server"]["pid"].is_u64());
+    assert!(server.request(&["status"])["server"]["pid"].is_u64());
     assert_eq!(fs::metadata(&path).unwrap().uid(), fs::metadata(dir.path()).unwrap().uid());
     drop((before, server));
 }
@@ -59,8 +62,8 @@ fn without_a_server_that_is_said_with_what_to_do() {
     for command in [&["status"][..], &["set", "policy", "static"], &["namespace", "list"]] {
         let output = run(&[command, &["--socket", path.to_str().unwrap()]].concat());
         assert_eq!(output.status.code(), Some(1), "{command:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains("pilotlight serve") && told.contains("--socket"), "{told}");
+        let message = text(&output.stderr);
+        assert!(message.contains("pilotlight serve") && message.contains("--socket"), "{message}");
     }
 }
 
@@ -121,7 +124,7 @@ fn lines_are_answered_by_a_line_that_names_the_field() {
 fn status_tells_reactors_policy_and_io() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--policy-set", "window=64"]);
     let host = server.connect();
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     assert_eq!(status["format"], 1);
     assert_eq!(status["server"]["listening"][0], server.address().to_string());
     assert_eq!(status["policy"]["name"], "sandman");
@@ -136,11 +139,11 @@ fn status_tells_reactors_policy_and_io() {
         reactor["asleep_percent"].as_object().unwrap().values().map(|value| value.as_f64().unwrap()).sum();
     let all = share("busy_percent") + share("idle_percent") + asleep;
     assert!((90.0..110.0).contains(&all), "time is divided completely: {all} %: {reactor}");
-    let told = text(&server.admin(&["status"]).stdout);
+    let message = text(&server.admin(&["status"]).stdout);
     for words in ["policy ", "reactor ", "I/O thread ", "loops/s", "IOPS", "busy %", "since start"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(message.contains(words), "{words}: {message}");
     }
-    assert!(!told.contains('\x1b'), "colours, and no terminal: {told}");
+    assert!(!message.contains('\x1b'), "colours, and no terminal: {message}");
     drop(host);
 }
 
@@ -159,7 +162,7 @@ fn a_watch_tells_again_and_again_until_ctrl_c() {
     assert_eq!(watch.wait().unwrap().code(), Some(0));
 }
 
-/// Waits for the event, and for the log that says which namespace it is about.
+/// Waits for the event, and for the log with its namespace.
 fn wait_for_event(host: &mut Controller, nsid: u32) {
     let cid = host.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).unwrap();
     let event = host.admin().wait(cid, "an event", &mut []).unwrap();
@@ -174,19 +177,19 @@ fn hosts_hear_of_namespaces_that_are_added_resized_and_removed() {
     let server = small();
     let mut host = server.connect();
     host.set_feature(u32::from(fid::ASYNC_EVENT_CONFIGURATION), 0, async_event::NAMESPACE_ATTRIBUTE).unwrap();
-    let added = server.ask(&["namespace", "add", "mem:1MiB", "--block-size", "512"]);
+    let added = server.request(&["namespace", "add", "mem:1MiB", "--block-size", "512"]);
     assert_eq!((&added["namespaces"][0]["nsid"], &added["namespaces"][0]["blocks"]), (&json!(2), &json!(2048)));
     wait_for_event(&mut host, 2);
     assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
-    server.ask(&["namespace", "resize", "2", "2MiB"]);
+    server.request(&["namespace", "resize", "2", "2MiB"]);
     wait_for_event(&mut host, 2);
     assert_eq!(host.namespace(2).unwrap().bytes(), 2 << 20);
     let refused = server.admin(&["namespace", "resize", "2", "1MiB"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--shrink"), "{refused:?}");
-    server.ask(&["namespace", "resize", "2", "1MiB", "--shrink"]);
+    server.request(&["namespace", "resize", "2", "1MiB", "--shrink"]);
     wait_for_event(&mut host, 2);
-    server.ask(&["namespace", "remove", "2"]);
+    server.request(&["namespace", "remove", "2"]);
     wait_for_event(&mut host, 2);
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     let list = text(&server.admin(&["namespace", "list"]).stdout);
@@ -199,15 +202,15 @@ fn files_come_by_hand_too_and_serve_one_namespace_only() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("disk.img");
     let backend = format!("file:{}?size=1MiB", file.display());
-    assert_eq!(server.ask(&["namespace", "add", &backend, "--nsid", "7"])["namespaces"][0]["size_bytes"], 1 << 20);
+    assert_eq!(server.request(&["namespace", "add", &backend, "--nsid", "7"])["namespaces"][0]["size_bytes"], 1 << 20);
     let again = server.admin(&["namespace", "add", &format!("file:{}", file.display())]);
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("already holds another namespace"), "{again:?}");
     fs::File::options().write(true).open(&file).unwrap().set_len(3 << 20).unwrap();
-    let grown = server.ask(&["namespace", "resize", "7"]);
+    let grown = server.request(&["namespace", "resize", "7"]);
     assert_eq!(grown["namespaces"][0]["size_bytes"], 3 << 20);
     assert!(grown["notes"][0].as_str().unwrap().contains("?size=1MiB"), "{grown}");
-    server.ask(&["namespace", "remove", "7"]);
+    server.request(&["namespace", "remove", "7"]);
     assert_eq!(fs::metadata(&file).unwrap().len(), 3 << 20, "the file stays");
 }
 
@@ -218,7 +221,7 @@ fn is_ignored(signal: i32) -> bool {
     u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
 }
 
-/// A server that hangs must not take those with it who ask.
+/// Clients end although the server hangs.
 #[test]
 fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
     use std::os::unix::process::ExitStatusExt as _;
@@ -259,15 +262,15 @@ fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
 #[test]
 fn a_bandwidth_cap_is_set_shown_and_taken_away() {
     let server = Server::start(&["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--namespace=mem:1MiB"]);
-    let cap = server.ask(&["set", "cap", "100 MB/s", "--namespace=2"]);
+    let cap = server.request(&["set", "cap", "100 MB/s", "--namespace=2"]);
     assert_eq!((&cap["nsid"], &cap["operator_bytes_per_s"]), (&json!(2), &json!(100_000_000)));
     let host = "nqn.2024-05.com.example:host";
-    server.ask(&["set", "cap", "50MiB/s", "--host", host]);
-    let caps = server.ask(&["status"])["caps"].clone();
+    server.request(&["set", "cap", "50MiB/s", "--host", host]);
+    let caps = server.request(&["status"])["caps"].clone();
     assert_eq!(caps.as_array().map(Vec::len), Some(2), "{caps}");
     assert_eq!((&caps[1]["host"], &caps[1]["operator_bytes_per_s"]), (&json!(host), &json!(50 << 20)));
-    let said = server.admin(&["set", "cap", "off", "--namespace=2"]);
-    assert!(text(&said.stdout).starts_with("cap of namespace 2 of nqn."), "{said:?}");
+    let printed = server.admin(&["set", "cap", "off", "--namespace=2"]);
+    assert!(text(&printed.stdout).starts_with("cap of namespace 2 of nqn."), "{printed:?}");
     for (wrong, says) in [
         (&["100", "--namespace=1"][..], "100MB/s"),
         (&["100MB/s", "--namespace=3"], "3"),
@@ -277,5 +280,5 @@ fn a_bandwidth_cap_is_set_shown_and_taken_away() {
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         assert!(text(&refused.stderr).contains(says), "{refused:?}");
     }
-    assert_eq!(server.ask(&["status"])["caps"].as_array().map(Vec::len), Some(1));
+    assert_eq!(server.request(&["status"])["caps"].as_array().map(Vec::len), Some(1));
 }

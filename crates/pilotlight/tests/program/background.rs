@@ -40,7 +40,7 @@ fn of(status: &Value) -> &Value {
 }
 
 #[test]
-fn what_a_killed_server_was_writing_is_summed_again_and_not_reported() {
+fn blocks_being_written_at_a_kill_get_new_checksums_and_no_mismatch() {
     let case = Case::new();
     for round in 0..3 {
         let mut server = case.serve();
@@ -69,11 +69,11 @@ fn what_a_killed_server_was_writing_is_summed_again_and_not_reported() {
 fn scrubbing_is_paused_and_resumed_by_hand() {
     let case = Case::new();
     let server = case.serve();
-    let paused = server.ask(&["set", "scrub", "pause"]);
+    let paused = server.request(&["set", "scrub", "pause"]);
     assert_eq!(paused["classes"][0]["paused"], true, "{paused:#}");
     let shown = text(&server.admin(&["status"]).stdout);
     assert!(shown.contains("scrub                 paused; ") && shown.contains("  namespace 1"), "{shown}");
-    assert_eq!(server.ask(&["set", "scrub", "resume"])["classes"][0]["paused"], false);
+    assert_eq!(server.request(&["set", "scrub", "resume"])["classes"][0]["paused"], false);
     server.status_until("a pass", |status| of(status)["passes"].as_u64() > Some(0));
     let refused = server.admin(&["set", "scrub", "stop"]);
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));

@@ -1,6 +1,6 @@
 //! Power budgets of a running server: set, ended, exchanged, kept over a restart; and what a killed server has changed.
 //!
-//! Watts are modelled: this machine need not have a sensor. Those that need a CPU quota, which takes a cgroup that can be written, say that
+//! Power is modelled: this machine needs no sensor. Tests that need a CPU quota, which takes a writable cgroup, report that
 //! they are skipped where there is none.
 
 use std::fs;
@@ -14,7 +14,7 @@ use crate::process::{Server, run, text};
 
 const MEMORY: [&str; 3] = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--sensor=modelled"];
 
-/// A server with these options beside [`MEMORY`].
+/// A server with these options in addition to [`MEMORY`].
 fn start(options: &[&str]) -> Server {
     Server::start(&[&MEMORY[..], options].concat())
 }
@@ -39,21 +39,24 @@ fn a_goal_is_told_to_the_policy_and_who_sets_one_in_vain_is_told_so() {
     let not_used = json!("not used by the policy");
     let status = server.status_until("a verdict", |status| status["budget"]["state"] == not_used);
     assert_eq!(budget_of(&status), (&json!(500_000_000), &json!("configuration"), &not_used));
-    let said = server.admin(&["set", "budget", "300W"]);
-    let told = text(&said.stdout);
-    assert!(told.contains("policy static does not use it") && told.contains("cpu-bandwidth"), "{told}");
-    assert_eq!(said.status.code(), Some(3), "nothing holds it: {told}");
-    assert!(told.contains(" W (modelled, profile sandman-epyc-9454p)") && told.contains("a restart takes"), "{told}");
-    let tolerance = |words: &[&str]| server.ask(&[&["set", "tolerance"], words].concat())["tolerances"].clone();
+    let printed = server.admin(&["set", "budget", "300W"]);
+    let message = text(&printed.stdout);
+    assert!(message.contains("policy static does not use it") && message.contains("cpu-bandwidth"), "{message}");
+    assert_eq!(printed.status.code(), Some(3), "nothing holds it: {message}");
+    assert!(
+        message.contains(" W (modelled, profile sandman-epyc-9454p)") && message.contains("a restart uses"),
+        "{message}"
+    );
+    let tolerance = |words: &[&str]| server.request(&[&["set", "tolerance"], words].concat())["tolerances"].clone();
     assert_eq!(tolerance(&["20%"])[0]["loss_ppm"], 200_000);
     assert_eq!(tolerance(&["500us", "p99"])[0]["text"], "500us p99");
     assert_eq!(tolerance(&["off"]), json!([]));
     let refused = server.admin(&["set", "budget", "300"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("write a power such as 300W"), "{refused:?}");
-    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], 300_000_000);
-    assert_eq!(server.ask(&["set", "budget", "off"])["budget_uw"], Value::Null);
-    assert_eq!(server.ask(&["set", "budget", "default", "--no-wait", "--dry-run"])["budget_uw"], 500_000_000);
+    assert_eq!(server.request(&["status"])["goals"]["budget_uw"], 300_000_000);
+    assert_eq!(server.request(&["set", "budget", "off"])["budget_uw"], Value::Null);
+    assert_eq!(server.request(&["set", "budget", "default", "--no-wait", "--dry-run"])["budget_uw"], 500_000_000);
 }
 
 #[test]
@@ -66,7 +69,7 @@ fn a_dry_run_changes_nothing_and_strict_refuses_what_cannot_be() {
     {
         assert!(dry.contains(words), "no `{words}` in {dry}");
     }
-    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], Value::Null);
+    assert_eq!(server.request(&["status"])["goals"]["budget_uw"], Value::Null);
     let (why, code) = stderr_and_code(&server.admin(&["set", "budget", "300W", "--strict"]));
     assert!(code == Some(2) && why.contains("policy static does not use a budget"), "{why}");
     for (words, why) in [
@@ -77,22 +80,22 @@ fn a_dry_run_changes_nothing_and_strict_refuses_what_cannot_be() {
         (&["budget", "300W", "--domain", "server"], "domain: no sensor measures the domain server"),
         (&["budget", "300W", "--domain", "rack"], "domain: `rack` is not a domain"),
     ] {
-        let (told, code) = stderr_and_code(&server.admin(&[&["set"], words].concat()));
-        assert!(code != Some(0) && told.contains(why), "{words:?}: {told}");
+        let (message, code) = stderr_and_code(&server.admin(&[&["set"], words].concat()));
+        assert!(code != Some(0) && message.contains(why), "{words:?}: {message}");
     }
-    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], Value::Null);
+    assert_eq!(server.request(&["status"])["goals"]["budget_uw"], Value::Null);
 }
 
 #[test]
 fn a_budget_ends_and_the_configuration_is_in_force_again() {
     let server = start(&["--policy=static", "--budget=500W"]);
-    let set = server.ask(&["set", "budget", "300W", "for", "2s", "--no-wait"]);
+    let set = server.request(&["set", "budget", "300W", "for", "2s", "--no-wait"]);
     let until_s = set["budget"]["until_unix_s"].as_u64().expect("an end");
     let status = server.status_until("the end", |status| status["goals"]["budget_uw"] == 500_000_000);
     let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert!(now_s >= until_s, "{now_s} {until_s}");
     assert_eq!(budget_of(&status).1, "configuration");
-    server.expect_log("the time of the budget that was set by hand is over");
+    server.expect_log("the time of the budget that was set manually is over");
 }
 
 #[test]
@@ -123,23 +126,23 @@ fn without_a_sensor_a_budget_is_refused_with_what_would_bring_one() {
 }
 
 #[test]
-fn what_was_set_by_hand_survives_kill_9_until_the_configuration_says_something_else() {
+fn overrides_survive_kill_9_until_the_configuration_changes() {
     let folder = tempfile::tempdir().unwrap();
     let state = format!("--state={}", folder.path().join("goals.json").display());
     let options = |budget| ["--policy=static", state.as_str(), budget];
     let mut server = start(&options("--budget=500W"));
-    let told = text(&server.admin(&["set", "budget", "300W", "for", "1h"]).stdout);
-    assert!(told.contains("kept over a restart in") && told.contains("goals.json"), "{told}");
+    let message = text(&server.admin(&["set", "budget", "300W", "for", "1h"]).stdout);
+    assert!(message.contains("kept over a restart in") && message.contains("goals.json"), "{message}");
     server.kill();
     drop(server);
     let mut server = start(&options("--budget=500W"));
-    let status = server.ask(&["status"]);
-    assert_eq!((budget_of(&status).0, budget_of(&status).1), (&json!(300_000_000), &json!("set by hand")));
+    let status = server.request(&["status"]);
+    assert_eq!((budget_of(&status).0, budget_of(&status).1), (&json!(300_000_000), &json!("manual")));
     assert!(status["budget"]["until_unix_s"].is_u64());
     server.kill();
     drop(server);
     let server = start(&options("--budget=450W"));
-    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], 450_000_000, "the configuration was changed");
+    assert_eq!(server.request(&["status"])["goals"]["budget_uw"], 450_000_000, "the configuration was changed");
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn a_schedule_is_in_force_and_its_next_entry_is_in_the_status() {
     fs::write(&file, "2020-01-01T00:00Z 350W\n2099-12-31T23:00Z off\n").unwrap();
     let schedule = format!("--budget-schedule={}", file.display());
     let server = start(&["--policy=static", "--budget=500W", &schedule]);
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     assert_eq!((budget_of(&status).0, budget_of(&status).1), (&json!(350_000_000), &json!("schedule")));
     assert_eq!(status["budget"]["next"], json!({ "at_unix_s": 4_102_441_200_u64, "budget": "off" }));
     let shown = text(&server.admin(&["status"]).stdout);
@@ -176,7 +179,7 @@ fn capped(folder: &Path) -> Option<Server> {
     capped_by(folder, "cpu-bandwidth", &[])
 }
 
-/// The same with this policy and these options; the machine is looked at with `cpu-bandwidth`.
+/// The same with this policy and these options; the machine is checked with `cpu-bandwidth`.
 fn capped_by(folder: &Path, policy: &str, more: &[&str]) -> Option<Server> {
     let sensor = format!("--sensor=modelled:{}", profile(folder).display());
     let options = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--cores=0,1"];
@@ -213,26 +216,26 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 fn an_unreachable_budget_is_applied_as_far_as_possible_and_named_everywhere_with_the_floor() {
     let folder = tempfile::tempdir().unwrap();
     let Some(server) = capped(folder.path()) else { return };
-    let said = server.admin(&["set", "budget", "5W"]);
-    let told = text(&said.stdout);
-    assert_eq!(said.status.code(), Some(3), "{told}");
+    let printed = server.admin(&["set", "budget", "5W"]);
+    let message = text(&printed.stdout);
+    assert_eq!(printed.status.code(), Some(3), "{message}");
     assert!(
-        told.contains("unreachable: applied as far as possible; the floor is") && told.contains("(modelled)"),
-        "{told}"
+        message.contains("unreachable: applied as far as possible; the floor is") && message.contains("(modelled)"),
+        "{message}"
     );
     server.expect_log("the budget of 5W is unreachable");
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     assert_eq!((&status["budget"]["state"], &status["budget"]["domain"]), (&json!("unreachable"), &json!("cpu")));
     assert!(status["budget"]["headroom_uw"].as_i64() < Some(0) && status["budget"]["floor_uw"].is_u64(), "{status}");
     assert_eq!(status["budget"]["throttled"][0]["name"], "CPU quota of the worker cores", "{status}");
-    // What is known now is refused at once, and nothing is changed.
+    // A violation that is known is refused at once, and nothing is changed.
     let (why, code) = stderr_and_code(&server.admin(&["set", "budget", "6W", "--strict"]));
     assert!(code == Some(2) && why.contains("unreachable") && why.contains("the floor is"), "{why}");
-    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], 5_000_000);
-    let said = server.admin(&["set", "budget", "100000W"]);
-    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stdout));
-    assert!(text(&said.stdout).contains("held after"), "{said:?}");
-    assert_eq!(server.ask(&["set", "budget", "off"])["budget_uw"], Value::Null);
+    assert_eq!(server.request(&["status"])["goals"]["budget_uw"], 5_000_000);
+    let printed = server.admin(&["set", "budget", "100000W"]);
+    assert_eq!(printed.status.code(), Some(0), "{}", text(&printed.stdout));
+    assert!(text(&printed.stdout).contains("held after"), "{printed:?}");
+    assert_eq!(server.request(&["set", "budget", "off"])["budget_uw"], Value::Null);
     server.status_until("nothing throttled", |status| status["budget"].is_null());
 }
 
@@ -242,13 +245,13 @@ fn a_strict_budget_that_turns_out_unreachable_is_taken_back() {
     let Some(server) = capped(folder.path()) else { return };
     let (_, code) = stderr_and_code(&server.admin(&["set", "budget", "100000W"]));
     assert_eq!(code, Some(0));
-    let said = server.admin(&["set", "budget", "5W", "--strict"]);
-    let told = text(&said.stdout);
+    let printed = server.admin(&["set", "budget", "5W", "--strict"]);
+    let message = text(&printed.stdout);
     assert!(
-        said.status.code() == Some(2) && told.contains("5W is taken back") && told.contains("the floor is"),
-        "{told}"
+        printed.status.code() == Some(2) && message.contains("5W is taken back") && message.contains("the floor is"),
+        "{message}"
     );
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     assert_eq!(
         (&status["goals"]["budget_uw"], &status["budget"]["withdrawn_uw"]),
         (&json!(100_000_000_000_u64), &json!(5_000_000))
@@ -259,8 +262,8 @@ fn a_strict_budget_that_turns_out_unreachable_is_taken_back() {
 fn restore_puts_back_what_a_killed_server_has_set() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut server) = capped(folder.path()) else { return };
-    let pid = server.ask(&["status"])["server"]["pid"].as_u64().unwrap();
-    server.ask(&["set", "budget", "5W", "--no-wait"]);
+    let pid = server.request(&["status"])["server"]["pid"].as_u64().unwrap();
+    server.request(&["set", "budget", "5W", "--no-wait"]);
     until("a quota", || !groups(pid).is_empty());
     server.kill();
     assert!(!groups(pid).is_empty(), "something else than `restore` has removed the group");
@@ -275,24 +278,24 @@ fn a_budget_is_held_around_a_policy_that_does_not_use_one_and_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = format!("--state={}", folder.path().join("goals.json").display());
     let Some(mut server) = capped_by(folder.path(), "static", &[&state]) else { return };
-    assert_eq!(server.ask(&["status"])["policy"]["name"], "static");
-    let set = server.ask(&["set", "budget", "500W", "--no-wait"]);
-    assert_eq!((&set["policy"], &set["around"]), (&json!("cpu-bandwidth"), &json!("static")));
+    assert_eq!(server.request(&["status"])["policy"]["name"], "static");
+    let set = server.request(&["set", "budget", "500W", "--no-wait"]);
+    assert_eq!((&set["policy"], &set["inner_policy"]), (&json!("cpu-bandwidth"), &json!("static")));
     assert!(set["help"].as_str().unwrap().contains("pilotlab profile cpu"), "{set}");
     assert_eq!(set["unused"], json!([]));
-    server.expect_log("policy cpu-bandwidth holds the budget around static");
+    server.expect_log("policy cpu-bandwidth holds the budget, inner policy static");
     server.kill();
     drop(server);
     let Some(server) = capped_by(folder.path(), "static", &[&state]) else { return };
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     assert_eq!(status["policy"]["name"], "cpu-bandwidth", "as before the kill");
     let held = |status: &Value| status["budget"]["state"] == "held";
     let status = server.status_until("the budget held", held);
     assert_eq!(status["budget"]["sensor"], "modelled, profile made-up");
     assert!(status["budget"]["age_ns"].is_u64() && status["budget"]["headroom_uw"].is_i64(), "{status}");
-    assert_eq!(server.ask(&["set", "policy", "interrupt"])["name"], "cpu-bandwidth", "around another one now");
-    server.ask(&["set", "budget", "off"]);
-    assert_eq!(server.ask(&["status"])["policy"]["name"], "interrupt");
+    assert_eq!(server.request(&["set", "policy", "interrupt"])["name"], "cpu-bandwidth", "around another one now");
+    server.request(&["set", "budget", "off"]);
+    assert_eq!(server.request(&["status"])["policy"]["name"], "interrupt");
 }
 
 #[test]
@@ -300,7 +303,7 @@ fn with_a_profile_pass_holds_the_budget_by_it() {
     let folder = tempfile::tempdir().unwrap();
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/pass-xeon-gold-6430.toml");
     let server = start(&["--policy=static", &format!("--budget-profile={profile}"), "--budget=500W"]);
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     assert_eq!(status["policy"]["name"], "pass");
     let parameters = status["policy"]["parameters"].as_array().unwrap();
     let value = |key: &str| parameters.iter().find(|one| one["key"] == key).unwrap()["value"].clone();

@@ -1,4 +1,4 @@
-//! The demo, as short as it goes: every policy gets the same requests, and the table says what it has to.
+//! The demo at its shortest: every policy gets the same requests, and the table is complete.
 
 use std::process::{Command, Output};
 

@@ -50,7 +50,7 @@ impl Case {
         spawn(&args.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The ledger as soon as `wanted` says so.
+    /// The ledger once it matches `wanted`.
     fn ledger_when(&self, wanted: impl Fn(&Ledger) -> bool) -> Ledger {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -60,7 +60,7 @@ impl Case {
             }
             std::thread::yield_now();
         }
-        panic!("the ledger never said what was waited for");
+        panic!("the ledger never printed what was waited for");
     }
 
     fn verify(&self, server: &Server) -> Output {
@@ -98,7 +98,7 @@ fn assert_passes(case: &Case) {
 }
 
 #[test]
-fn what_a_killed_server_left_passes_and_damage_is_named() {
+fn blocks_after_a_kill_are_valid_and_damage_is_found() {
     for more in ["--fsync 16 --numjobs 2 --threads 2", "--fua --trim-mix 20"] {
         let case = Case::new();
         let mut server = case.serve();

@@ -1,4 +1,4 @@
-//! Error messages: each says its cause once, and what was asked.
+//! Error messages: each has its cause once, and the operation.
 //!
 //! The rule for every error type: either its text contains its cause, or the cause is its `#[source]`; never both, because the program
 //! prints an error with all its sources. A field `source` whose text is in the message is spelled `r#source`, which `thiserror` does not
@@ -18,19 +18,19 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files.into_iter().filter(rust).chain(folders.iter().flat_map(|folder| sources(folder))).collect()
 }
 
-/// What stands behind each `#[error(`, up to the next one.
+/// The text after each `#[error(`, up to the next one.
 fn errors(code: &str) -> Vec<&str> {
     code.split("#[error(").skip(1).map(|text| text.split("\n}").next().unwrap_or(text)).collect()
 }
 
-/// Whether an error tells its cause in its text and has it as its source, too.
+/// Whether an error has its cause both in its text and as its source.
 fn tells_twice(error: &str) -> bool {
     let (text, fields) = error.split_once(")]").unwrap_or((error, ""));
     let is_source = |line: &str| ["#[from]", "#[source]"].iter().any(|mark| line.contains(mark));
     let names_it = |line: &str| line.trim_start().trim_start_matches("pub ").starts_with("source:");
     let has_source = fields.lines().any(|line| is_source(line) || names_it(line));
-    let told = ["{source", "{0", ".0", "{why", "{error", " source"].iter().any(|name| text.contains(name));
-    has_source && told
+    let message = ["{source", "{0", ".0", "{why", "{error", " source"].iter().any(|name| text.contains(name));
+    has_source && message
 }
 
 #[test]
@@ -52,17 +52,17 @@ fn no_error_type_has_its_cause_in_its_text_and_as_its_source() {
     assert!(seen > 100, "only {seen} errors found");
 }
 
-/// Nothing that is longer than a word stands twice in a message.
+/// No phrase is repeated in a message.
 fn check(args: &[&str], cause: &str) {
     let output = run(args);
-    let said = text(&output.stderr);
+    let printed = text(&output.stderr);
     assert!(!output.status.success(), "{args:?}");
-    assert_eq!(said.matches(cause).count(), 1, "{args:?}: {said}");
-    let mut parts: Vec<&str> = said.split([':', '\n']).map(str::trim).filter(|part| part.contains(' ')).collect();
+    assert_eq!(printed.matches(cause).count(), 1, "{args:?}: {printed}");
+    let mut parts: Vec<&str> = printed.split([':', '\n']).map(str::trim).filter(|part| part.contains(' ')).collect();
     let all = parts.len();
     parts.sort_unstable();
     parts.dedup();
-    assert_eq!(parts.len(), all, "{args:?}: {said}");
+    assert_eq!(parts.len(), all, "{args:?}: {printed}");
 }
 
 #[test]

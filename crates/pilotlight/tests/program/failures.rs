@@ -23,7 +23,7 @@ fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
     host.set_queue_count(1).unwrap();
     let mut queue =
         host.open_queue(&QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand }).unwrap();
-    assert_eq!(server.ask(&["status"])["failures"], json!([]));
+    assert_eq!(server.request(&["status"])["failures"], json!([]));
     File::options().write(true).open(&path).unwrap().set_len(4 * MIB).unwrap();
     let lba = 5 * MIB / 4096;
     for number in 0..FAILED {
@@ -45,9 +45,9 @@ fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
 
     let refused = server.admin(&["namespace", "resize", "1"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let said = text(&refused.stderr);
-    assert!(said.contains("holds 4MiB, less than the 8MiB") && said.contains("--shrink"), "{said}");
+    let printed = text(&refused.stderr);
+    assert!(printed.contains("holds 4MiB, less than the 8MiB") && printed.contains("--shrink"), "{printed}");
     assert_eq!(host.namespace(1).unwrap().bytes(), 8 * MIB);
-    server.ask(&["namespace", "resize", "1", "--shrink"]);
+    server.request(&["namespace", "resize", "1", "--shrink"]);
     assert_eq!(host.namespace(1).unwrap().bytes(), 4 * MIB);
 }

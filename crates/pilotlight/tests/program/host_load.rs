@@ -44,7 +44,7 @@ fn an_open_loop_is_told_in_a_table() {
 }
 
 #[test]
-fn what_cannot_be_done_ends_with_code_2_and_says_what_can() {
+fn usage_errors_end_with_code_2_and_a_remedy() {
     let server = serve("mem:16MiB");
     for (args, says) in [
         ("--bs 3k", "4096"),
@@ -70,9 +70,9 @@ fn what_cannot_be_done_ends_with_code_2_and_says_what_can() {
         ("--verify-only --ledger /nowhere/ledger --rw read", "--rw"),
     ] {
         let output = load(&server, args);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args}: {told}");
-        assert!(told.contains(says), "{args}: {told}");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {message}");
+        assert!(message.contains(says), "{args}: {message}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Hosts by hand: who may connect, who is connected, who sees a namespace, and what SIGHUP makes of it; and those who may only read.
+//! Hosts at run time: access, connections, visible namespaces, and SIGHUP; and users with read access.
 
 use std::fs;
 use std::process::Command;
@@ -29,7 +29,7 @@ impl Configured {
         Self { server, dir }
     }
 
-    /// Makes the file say something else, and the server read it.
+    /// Changes the file, and reloads it.
     fn reload(&self, rest: &str) {
         fs::write(self.dir.path().join("server.toml"), configuration(self.dir.path(), rest)).unwrap();
         self.server.signal("HUP");
@@ -98,14 +98,14 @@ fn listed(answer: &Value) -> Vec<&str> {
 fn a_host_that_is_removed_is_disconnected_and_others_go_on() {
     let disks = Configured::start(&allowed(&[A]));
     let server = &disks.server;
-    assert_eq!(listed(&server.ask(&["host", "add", B])), [A, B]);
+    assert_eq!(listed(&server.request(&["host", "add", B])), [A, B]);
     let ((_a, mut of_a), (_b, mut of_b)) = (disks.connect(A), disks.connect(B));
-    let connections = server.ask(&["connections"])["connections"].clone();
+    let connections = server.request(&["connections"])["connections"].clone();
     let of = connections.as_array().unwrap().iter().find(|one| one["host"] == A).unwrap();
     assert_eq!((&of["nqn"], &of["io_queues"]), (&json!(NQN), &json!(1)));
     assert!(of["address"].as_str().unwrap().starts_with("127.0.0.1:") && of["cntlid"].as_u64() > Some(0), "{of}");
     assert!(of["age_ns"].as_u64().is_some() && of["io_threads"] == json!([0]), "{of}");
-    let removed = server.ask(&["host", "remove", A]);
+    let removed = server.request(&["host", "remove", A]);
     assert_eq!(
         (listed(&removed), &removed["ended"][0]["host"], &removed["undrained"]),
         (vec![B], &json!(A), &json!(0))
@@ -124,20 +124,20 @@ fn a_host_that_is_removed_is_disconnected_and_others_go_on() {
         assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
         assert!(text(&refused.stderr).contains(says), "{wrong:?}: {refused:?}");
     }
-    let open = server.ask(&["host", "remove", B, "--allow-any"]);
+    let open = server.request(&["host", "remove", B, "--allow-any"]);
     assert_eq!(open["subsystems"][0]["any"], true);
     assert!(disks.may_connect(A));
     assert!(text(&server.admin(&["host", "add", A]).stderr).contains("--only"));
-    assert_eq!(server.ask(&["host", "add", A, "--only"])["ended"][0]["host"], B, "the list closes for all others");
+    assert_eq!(server.request(&["host", "add", A, "--only"])["ended"][0]["host"], B, "the list closes for all others");
     assert!(is_closed(&mut of_b) && disks.may_connect(A) && !disks.may_connect(B));
 }
 
 #[test]
 fn hosts_by_hand_stay_at_sighup_until_the_file_says_something_else_and_then_they_go() {
     let disks = Configured::start(&allowed(&[A]));
-    disks.server.ask(&["host", "add", B]);
+    disks.server.request(&["host", "add", B]);
     let (_b, mut of_b) = disks.connect(B);
-    assert_eq!(disks.server.ask(&["host", "list"])["subsystems"][0]["configured"], false);
+    assert_eq!(disks.server.request(&["host", "list"])["subsystems"][0]["configured"], false);
     disks.reload(&format!("{}\n# another reason\n", allowed(&[A])));
     assert!(read(&mut of_b, 1), "it stays");
     disks.reload(&allowed(&["nqn.2024-05.com.example:c"]));
@@ -152,11 +152,11 @@ fn a_host_that_is_disconnected_may_come_back() {
     let disks = Configured::start(TWO);
     let server = &disks.server;
     let (_a, mut of_a) = disks.connect(A);
-    let ended = server.ask(&["disconnect", A]);
+    let ended = server.request(&["disconnect", A]);
     assert_eq!((&ended["ended"][0]["host"], &ended["undrained"]), (&json!(A), &json!(0)));
     assert!(is_closed(&mut of_a));
-    assert!(server.expect_log("disconnecting a host was asked for over the control socket").contains("uid="));
-    assert_eq!(server.ask(&["disconnect", A])["ended"], json!([]), "it is not connected");
+    assert!(server.expect_log("request over the control socket: disconnect a host").contains("uid="));
+    assert_eq!(server.request(&["disconnect", A])["ended"], json!([]), "it is not connected");
     let (_a, mut of_a) = disks.connect(A);
     assert!(read(&mut of_a, 1));
     let refused = server.admin(&["disconnect", A, "--nqn", "nqn.2024-05.com.example:none"]);
@@ -173,10 +173,10 @@ fn namespaces_are_shown_to_some_hosts_by_the_file_by_hand_and_at_sighup() {
     let ((mut a, mut of_a), (mut b, mut of_b)) = (disks.connect(A), disks.connect(B));
     assert_eq!((a.active_namespaces().unwrap(), b.active_namespaces().unwrap()), (vec![1, 2], vec![1]));
     assert!(read(&mut of_a, 2) && !read(&mut of_b, 2));
-    let shown = server.ask(&["namespace", "show", "2", "--host", B]);
+    let shown = server.request(&["namespace", "show", "2", "--host", B]);
     assert_eq!(shown["namespaces"][0]["hosts"], json!([A, B]));
     assert!(read(&mut of_b, 2));
-    server.ask(&["namespace", "hide", "2", "--host", A]);
+    server.request(&["namespace", "hide", "2", "--host", A]);
     assert!(!read(&mut of_a, 2) && read(&mut of_b, 2));
     let list = text(&server.admin(&["namespace", "list"]).stdout);
     assert!(list.contains("1 host") && list.contains("not as configured"), "{list}");
@@ -187,9 +187,9 @@ fn namespaces_are_shown_to_some_hosts_by_the_file_by_hand_and_at_sighup() {
     assert!(!read(&mut of_a, 2), "it stays as it was by hand");
     disks.reload(TWO);
     assert!(read(&mut of_a, 2) && read(&mut of_b, 2), "the file says something else");
-    server.ask(&["namespace", "show", "1", "--host", A, "--only"]);
+    server.request(&["namespace", "show", "1", "--host", A, "--only"]);
     assert_eq!(b.active_namespaces().unwrap(), [2]);
-    server.ask(&["namespace", "show", "1", "--all"]);
+    server.request(&["namespace", "show", "1", "--all"]);
     assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
 }
 
@@ -212,7 +212,7 @@ fn a_range_of_controller_identifiers_that_is_used_up_refuses_connect() {
 
 /// Asks over the socket as another user with these groups; the answer's line.
 fn ask_as(socket: &str, gid: u32, groups: &str, line: &str) -> Value {
-    // who is refused may find the connection closed before it has asked
+    // a refused host may find the connection closed before it has sent Connect
     let script = "import contextlib,socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
                   with contextlib.suppress(BrokenPipeError): s.sendall(sys.argv[2].encode()+b'\\n')\n\
                   print(s.makefile().readline(), end='')";
@@ -266,7 +266,7 @@ fn members_of_a_group_may_read_and_change_nothing() {
         assert!(refused["error"]["message"].as_str().is_some_and(|what| what.contains("may read")), "{refused}");
         assert!(refused["error"]["help"][0].as_str().is_some_and(|help| help.contains("root")), "{refused}");
     }
-    assert_eq!(server.ask(&["status"])["policy"]["name"], "sandman", "nothing has been changed");
+    assert_eq!(server.request(&["status"])["policy"]["name"], "sandman", "nothing has been changed");
     assert!(ask_as(path, 65_534, "", status)["failed"].is_string(), "others may not even connect");
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
     fs::set_permissions(socket.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! The log: each event a line, as text, JSON or for the journal. What repeats is told at a bounded rate, with the count of what was left out.
+//! The log: one line per event, as text, JSON or for the journal. Repeated lines are rate-limited, and suppressed lines are counted.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ fn a_warning_that_repeats_fills_ten_lines_and_is_counted() {
     let server = Server::start(&["--config", config.to_str().unwrap()]);
     let _first = server.connect();
     for _ in 0..REFUSED {
-        // it is closed at once; the next one comes when this one has been looked at
+        // closed at once; the next one is accepted after this one
         let refused = TcpStream::connect(server.address()).unwrap();
         let _ = std::io::copy(&mut &refused, &mut std::io::sink());
     }
@@ -65,7 +65,7 @@ fn json_has_an_object_a_line_with_host_peer_and_reason_of_a_refusal() {
     assert!(line["time"].as_str().unwrap().ends_with('Z') && line["target"].is_string(), "{line}");
 }
 
-/// Problems of a configuration that are told as text elsewhere are lines too.
+/// Configuration problems are log lines in JSON.
 #[test]
 fn nothing_but_json_is_written_when_json_is_asked_for() {
     let refused = run(&["serve", "--log-format", "json", "--nqn", "x", "--listen", "y"]);

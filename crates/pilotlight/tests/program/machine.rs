@@ -1,5 +1,5 @@
-//! What a server under a budget changes of a machine, and what is left of it after `kill -9`: nothing, once `pilotlight restore` or the next
-//! server has run. The machine is a made-up tree of files, but for its cgroups, which are this machine's where they can be written.
+//! Changes of a machine by a server under a budget, and their restoration after `kill -9`: by `pilotlight restore` or the next
+//! server. The machine is a tree of files made by the test, except its cgroups, which are this machine's if they can be written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -107,10 +107,10 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A server under a budget that it cannot keep, so that everything stands at its lowest; whether it has a CPU quota too.
+/// A server under a budget that it cannot hold, so that every knob is at its lowest; and whether it has a CPU quota.
 fn throttled(machine: &Machine) -> (Server, bool) {
     let server = machine.serve(&["--policy=pass", "--policy-set=inner=governor"]);
-    server.ask(&["set", "budget", "5W", "--no-wait"]);
+    server.request(&["set", "budget", "5W", "--no-wait"]);
     let limit = |package, window| {
         machine.read(&format!("sys/class/powercap/intel-rapl:{package}/constraint_{window}_power_limit_uw"))
     };
@@ -184,16 +184,16 @@ fn a_core_that_a_budget_takes_away_leaves_the_system_only_where_that_is_allowed(
     let online = || machine.read("sys/devices/system/cpu/cpu1/online");
     for hotplug in [&["--hotplug"][..], &[]] {
         let mut server = machine.serve(&[&["--policy=cpu-jailing"], hotplug].concat());
-        server.ask(&["set", "budget", "5W", "--no-wait"]);
+        server.request(&["set", "budget", "5W", "--no-wait"]);
         server.status_until("a core that sleeps", |status| status["reactors"][1]["state"] != json!("awake"));
         if hotplug.is_empty() {
             assert_eq!(online(), "1");
             continue;
         }
         until("a core that leaves", || online() == "0");
-        server.ask(&["set", "budget", "off"]);
+        server.request(&["set", "budget", "off"]);
         until("a core that comes back", || online() == "1");
-        server.ask(&["set", "budget", "5W", "--no-wait"]);
+        server.request(&["set", "budget", "5W", "--no-wait"]);
         until("a core that leaves", || online() == "0");
         server.kill();
         assert_eq!(run(&["restore", &machine.roots()]).status.code(), Some(0));

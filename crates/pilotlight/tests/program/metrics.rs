@@ -1,4 +1,4 @@
-//! Metrics over HTTP: what a scrape says rises with what hosts do, agrees with the status, and is read by Prometheus's own tools.
+//! Metrics over HTTP: they increase with I/O, match the status, and are accepted by Prometheus's own tools.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -54,7 +54,7 @@ fn counters_rise_with_what_hosts_do_and_agree_with_the_status() {
     };
     assert_eq!(duration("count{}"), 500.0);
     assert_eq!(duration("bucket{,le=\"+Inf\"}"), 500.0);
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     let metrics = status["metrics"].as_array().unwrap();
     let printed = text(&server.admin(&["status", "--metrics", "io_requests"]).stdout);
     assert!(printed.lines().any(|line| line.starts_with("pilotlight_io_requests_total  500 ")), "{printed}");
@@ -97,7 +97,7 @@ fn energy_is_divided_among_hosts_and_adds_up_to_the_microjoule() {
     let zone = loop {
         let loaded = run(&["load", "--yield", "--target", &target, "--rw", "randread", "--number_ios", "500"]);
         assert_eq!(loaded.status.code(), Some(0), "{}", text(&loaded.stderr));
-        let status = server.ask(&["status"]);
+        let status = server.request(&["status"]);
         let shares = &status["energy_shares"];
         assert_eq!(
             (shares["sensor"].as_str(), shares["modelled"].as_str()),
@@ -150,7 +150,11 @@ fn one_connection_too_many_is_logged_with_its_peer_and_the_reason() {
 #[test]
 fn an_address_beyond_this_machine_gets_a_warning_and_one_in_use_says_what_to_do() {
     let checked = run(&["serve", "--check", "--metrics", "192.0.2.7:9808"]);
-    assert!(text(&checked.stderr).contains("whoever reaches 192.0.2.7:9808"), "{}", text(&checked.stderr));
+    assert!(
+        text(&checked.stderr).contains("the metrics on 192.0.2.7:9808 are not protected"),
+        "{}",
+        text(&checked.stderr)
+    );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let refused = run(&["serve", "--listen", "127.0.0.1:0", "--admin-socket", "none", "--metrics", &port]);

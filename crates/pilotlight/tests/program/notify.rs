@@ -1,4 +1,4 @@
-//! What systemd is told: a socket of our own stands for it.
+//! Notifications to systemd, received by a test socket.
 
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;

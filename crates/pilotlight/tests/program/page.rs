@@ -1,4 +1,4 @@
-//! The live page over HTTP: who sees it, what it tells, what it changes, and that its memory stays flat.
+//! The live page over HTTP: access, data, changes, and constant memory.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -62,9 +62,9 @@ impl Page {
         let at = if args.contains(&"--page") { &[][..] } else { &["--page", "0"] };
         let all = [&["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB"], at, args].concat();
         let server = Server::start(&all);
-        let told = server.ask(&["page"]);
-        let url = told["address"].as_str().unwrap().trim_end_matches('/').to_owned();
-        Self { server, url, token: told["token"].as_str().unwrap().to_owned() }
+        let message = server.request(&["page"]);
+        let url = message["address"].as_str().unwrap().trim_end_matches('/').to_owned();
+        Self { server, url, token: message["token"].as_str().unwrap().to_owned() }
     }
 
     fn host(&self) -> &str {
@@ -157,7 +157,7 @@ impl<S: std::io::Read> Events<S> {
 #[test]
 fn without_being_asked_for_there_is_no_page() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"]);
-    assert!(server.told()["page"].is_null());
+    assert!(server.message()["page"].is_null());
     let output = server.admin(&["page"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("--page 9809"), "{output:?}");
@@ -180,7 +180,7 @@ fn without_a_login_nothing_of_the_server_is_told() {
     let wrong = page.post("/login", "", &json!({ "token": "0".repeat(64) }));
     assert!(wrong.status == 403 && wrong.header("set-cookie").is_none(), "{}", wrong.body);
     assert_eq!(page.get(&format!("/?token={}", page.token), "").header("set-cookie"), None, "no token in an URL");
-    assert_eq!(page.server.ask(&["status"])["policy"]["name"], "sandman");
+    assert_eq!(page.server.request(&["status"])["policy"]["name"], "sandman");
     let mut server = page.server;
     server.signal("TERM");
     assert_eq!(server.exit_code(), Some(0));
@@ -228,7 +228,7 @@ fn other_names_and_other_pages_are_refused() {
         assert_eq!(post(path, &[JSON, "Origin: http://localhost:1"]), 403, "{path} from another port");
         assert_eq!(post(path, &[&format!("Origin: {}", page.url), "Content-Type: text/plain"]), 415, "{path}");
     }
-    assert_eq!(page.server.ask(&["status"])["policy"]["name"], "sandman");
+    assert_eq!(page.server.request(&["status"])["policy"]["name"], "sandman");
     let long = json!({ "token": "x".repeat(64 * 1024) });
     assert_eq!(page.post("/login", "", &long).status, 413);
     for _ in 0..10 {
@@ -255,7 +255,7 @@ fn a_change_over_the_page_holds_and_is_logged_with_where_it_came_from() {
     let refused = change(&json!({ "version": 1, "command": "set-goals", "budget": "much" }));
     assert!(refused["error"]["message"].is_string(), "{refused}");
     page.server.expect_log("page request refused");
-    assert_eq!(page.server.ask(&["status"])["goals"]["budget_uw"], 300_000_000);
+    assert_eq!(page.server.request(&["status"])["goals"]["budget_uw"], 300_000_000);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn the_page_changes_what_its_forms_change_and_nothing_else() {
     let cookie = page.login();
     let dir = tempfile::tempdir().unwrap();
     let saved = dir.path().join("saved.toml");
-    let before = page.server.ask(&["namespace", "list"]);
+    let before = page.server.request(&["namespace", "list"]);
     let change = |fields: Value| {
         let mut body = json!({ "version": 1 });
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -293,7 +293,7 @@ fn the_page_changes_what_its_forms_change_and_nothing_else() {
         assert!(message.contains("the page sets"), "{fields}: the command itself is known: {refused}");
     }
     assert!(!saved.exists());
-    assert_eq!(page.server.ask(&["namespace", "list"]), before);
+    assert_eq!(page.server.request(&["namespace", "list"]), before);
     for fields in [
         json!({ "command": "set-policy", "policy": "static" }),
         json!({ "command": "set-cap", "nsid": 1, "max_bytes_per_s": "100MB/s" }),
@@ -306,7 +306,7 @@ fn the_page_changes_what_its_forms_change_and_nothing_else() {
 }
 
 #[test]
-fn what_was_before_is_there_after_a_reload_and_there_is_a_most_of_readers() {
+fn history_survives_a_reload_and_the_number_of_readers_is_limited() {
     let page = Page::start(&["--page-tick", "20", "--sensor", "modelled"]);
     let cookie = page.login();
     let first = page.events(&cookie).next_named("point");
@@ -396,17 +396,17 @@ fn resident(pid: &Value) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// A tenth of a day of updates at one a second, or as many as PILOTLIGHT_PAGE_UPDATES says; beside them a reconnect for every 8.64 of them, and
+/// A tenth of a day of updates at one a second, or PILOTLIGHT_PAGE_UPDATES; beside them a reconnect for every 8.64 of them, and
 /// readers that stop reading.
 #[test]
 fn memory_stays_flat_over_updates_reconnects_and_readers_that_stop() {
-    /// What the allocator may keep. One sample for each update, or 1.2 kB for each reconnect, would be more.
+    /// Memory that the allocator may keep. One sample for each update, or 1.2 kB for each reconnect, would be more.
     const SLACK: u64 = 1 << 20;
     const STALLED: usize = 16;
     let updates = std::env::var("PILOTLIGHT_PAGE_UPDATES").map_or(8_640, |text| text.parse().unwrap());
     let reconnects = updates * 10_000 / 86_400;
     let page = Page::start(&["--page-tick", "0", "--sensor", "modelled"]);
-    let pid = page.server.ask(&["status"])["server"]["pid"].clone();
+    let pid = page.server.request(&["status"])["server"]["pid"].clone();
     let cookie = page.login();
     let mut events = page.events(&cookie);
     let stalled: Vec<_> = (0..STALLED).map(|_| page.events(&cookie)).collect(); // never read

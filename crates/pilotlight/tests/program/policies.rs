@@ -1,4 +1,4 @@
-//! Policies of a running server: changed under load, and live on more reactors than the machine has cores.
+//! Policies of a running server: changed under load, and on more reactors than the machine has cores.
 
 use std::process::Child;
 
@@ -49,7 +49,7 @@ fn every_policy_takes_over_under_load_and_nothing_is_lost() {
     let serves = |status: &Value| status["io"]["iops"].as_f64().unwrap() > 0.0;
     server.status_until("the load has begun", serves);
     for policy in ["static", "interrupt", "sandman", "interrupt", "static", "sandman"] {
-        let set = server.ask(&["set", "policy", policy]);
+        let set = server.request(&["set", "policy", policy]);
         assert_eq!(set["name"], policy);
         let status = server.status_until("requests go on", serves);
         assert_eq!(status["policy"]["name"], policy);
@@ -57,7 +57,7 @@ fn every_policy_takes_over_under_load_and_nothing_is_lost() {
     let refused = server.admin(&["set", "policy", "sandman", "windw=3"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("windw") && text(&refused.stderr).contains("did you mean window?"));
-    server.ask(&["set", "policy", "sandman", "window=64", "spread=deviation"]);
+    server.request(&["set", "policy", "sandman", "window=64", "spread=deviation"]);
     server.status_until("requests go on", serves);
     let report = end(load);
     assert!(report["total"]["ios"].as_u64().unwrap() > 0);
@@ -68,20 +68,26 @@ fn every_policy_takes_over_under_load_and_nothing_is_lost() {
 fn a_policy_finds_cores_asleep_and_wakes_them() {
     let server = Server::start(&MANY);
     server.status_until("a quiet server sleeps", |status| asleep(status) >= 7);
-    server.ask(&["set", "policy", "static"]);
+    server.request(&["set", "policy", "static"]);
     server.status_until("static wakes every core", |status| {
         let reactors = status["reactors"].as_array().unwrap();
         asleep(status) == 0 && reactors.iter().all(|reactor| reactor["io_threads"].as_array().unwrap().len() == 1)
     });
-    server.ask(&["set", "policy", "sandman"]);
+    server.request(&["set", "policy", "sandman"]);
     server.status_until("sandman lets them sleep", |status| asleep(status) >= 7);
 }
 
 #[test]
 fn eight_reactors_consolidate_and_spread() {
-    // where the machine is busy with other things a few requests come at once: that is to be no burst here
-    let calm =
-        ["--policy-set", "floor=16", "--policy-set", "spread=deviation", "--policy-set", "coarse_interval=200ms"];
+    // on a busy machine a few requests may arrive together, which is not a burst here
+    let calm = [
+        "--policy-set",
+        "min_requests=16",
+        "--policy-set",
+        "spread=deviation",
+        "--policy-set",
+        "coarse_interval=200ms",
+    ];
     let server = Server::start(&[&MANY[..], &calm].concat());
     let quiet = server.status_until("workers of a quiet server sleep", |status| {
         let reactors = status["reactors"].as_array().unwrap();
@@ -101,16 +107,16 @@ fn eight_reactors_consolidate_and_spread() {
     assert!(lightly["io"]["latency"]["p99_ns"].as_u64().unwrap() > 0);
     stop(light);
 
-    server.ask(&["set", "policy", "sandman", "coarse_interval=200ms"]);
+    server.request(&["set", "policy", "sandman", "coarse_interval=200ms"]);
     let heavy = load(&server, "--iodepth 32 --numjobs 8 --threads 2 --runtime 600");
     let spread = server.status_until("parallel load wakes several cores", |status| asleep(status) <= 4);
-    assert!(spread["orders"]["wakes"]["since_start"].as_u64().unwrap() > 0, "{spread:#}");
+    assert!(spread["commands"]["wakes"]["since_start"].as_u64().unwrap() > 0, "{spread:#}");
     stop(heavy);
     let again = server.status_until("and when it is over they sleep again", |status| asleep(status) >= 7);
-    assert!(again["orders"]["moves"]["since_start"].as_u64().unwrap() > 0);
+    assert!(again["commands"]["moves"]["since_start"].as_u64().unwrap() > 0);
 }
 
-/// What the policy says under this name.
+/// An entry of the policy's view.
 fn seen<'a>(status: &'a Value, name: &str) -> &'a str {
     let view = status["policy"]["view"].as_array().unwrap();
     view.iter().find(|seen| seen["name"] == name).and_then(|seen| seen["value"].as_str()).unwrap_or_default()
@@ -124,16 +130,16 @@ fn pacer_keeps_a_tolerance_under_verified_load_and_says_how_it_is_kept() {
         "interval=20ms",
         "window=50ms",
         "windows=2",
-        "least_requests=1",
-        "stable=99%",
-        "unstable=100%",
-        "busy=100%",
+        "min_requests=1",
+        "stable_threshold=99%",
+        "unstable_threshold=100%",
+        "busy_threshold=100%",
         "use_limit=99%",
-        "idle=200ms",
+        "idle_after=200ms",
     ];
-    let set = server.ask(&[&["set", "policy", "pacer"], &settings[..]].concat());
+    let set = server.request(&[&["set", "policy", "pacer"], &settings[..]].concat());
     assert_eq!(set["name"], "pacer");
-    assert_eq!(server.ask(&["set", "tolerance", "0.2"])["tolerances"][0]["loss_ppm"], 200_000);
+    assert_eq!(server.request(&["set", "tolerance", "0.2"])["tolerances"][0]["loss_ppm"], 200_000);
     server.status_until("a core leaves an idle server", |status| seen(status, "state") == "idle" && asleep(status) > 0);
     let load = load(
         &server,

@@ -1,4 +1,4 @@
-//! Priorities and minimums of a running server: configured, set by hand, shown, and kept over a restart.
+//! Priorities and minimums of a running server: configured, set manually, shown, and kept over a restart.
 
 use std::fs;
 use std::path::Path;
@@ -27,12 +27,12 @@ fn start(file: &str) -> Server {
     Server::start(&["--config", file])
 }
 
-fn namespace(priority: u8, by_hand: bool) -> Value {
-    json!({ "nqn": NQN, "nsid": 1, "host": null, "priority": priority, "by_hand": by_hand })
+fn namespace(priority: u8, manual: bool) -> Value {
+    json!({ "nqn": NQN, "nsid": 1, "host": null, "priority": priority, "manual": manual })
 }
 
 fn host(priority: u8) -> Value {
-    json!({ "nqn": null, "nsid": null, "host": HOST, "priority": priority, "by_hand": true })
+    json!({ "nqn": null, "nsid": null, "host": HOST, "priority": priority, "manual": true })
 }
 
 #[test]
@@ -40,27 +40,27 @@ fn priorities_set_by_hand_survive_kill_9_until_the_configuration_says_something_
     let folder = tempfile::tempdir().unwrap();
     let file = configure(folder.path(), 3);
     let mut server = start(&file);
-    let named = |server: &Server| server.ask(&["status"])["priorities"]["named"].clone();
+    let named = |server: &Server| server.request(&["status"])["priorities"]["named"].clone();
     assert_eq!(named(&server), json!([namespace(3, false)]));
-    server.ask(&["set", "priority", "7", "--namespace", "1"]);
-    let answer = server.ask(&["set", "priority", "5", "--host", HOST]);
+    server.request(&["set", "priority", "7", "--namespace", "1"]);
+    let answer = server.request(&["set", "priority", "5", "--host", HOST]);
     assert_eq!(answer["named"], json!([namespace(7, true), host(5)]));
-    let answer = server.ask(&["set", "minimum", "20MB/s", "--priority", "9"]);
+    let answer = server.request(&["set", "minimum", "20MB/s", "--priority", "9"]);
     let minimum = |priority: u8, bytes_per_s: u64| json!({ "priority": priority, "bytes_per_s": bytes_per_s });
     assert_eq!(answer["minimums"], json!([minimum(5, 50_000_000), minimum(9, 20_000_000)]));
     assert_eq!(answer["unused"], true, "sandman has no use for them");
     server.kill();
     drop(server);
     let mut server = start(&file);
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     assert_eq!(status["priorities"], answer, "as before the kill");
     let shown = text(&server.admin(&["status"]).stdout);
-    assert!(shown.contains(&format!("namespace 1 of {NQN} 7 (set by hand), host {HOST} 5")), "{shown}");
+    assert!(shown.contains(&format!("namespace 1 of {NQN} 7 (manual), host {HOST} 5")), "{shown}");
     assert!(shown.contains("priority 5 50MB/s, priority 9 20MB/s"), "{shown}");
-    assert_eq!(server.ask(&["set", "priority", "off", "--host", HOST])["named"], json!([namespace(7, true)]));
-    let answer = server.ask(&["set", "priority", "default", "--namespace", "1"]);
+    assert_eq!(server.request(&["set", "priority", "off", "--host", HOST])["named"], json!([namespace(7, true)]));
+    let answer = server.request(&["set", "priority", "default", "--namespace", "1"]);
     assert_eq!(answer["named"], json!([namespace(3, false)]));
-    server.ask(&["set", "priority", "6", "--namespace", "1"]);
+    server.request(&["set", "priority", "6", "--namespace", "1"]);
     configure(folder.path(), 4);
     server.signal("HUP");
     server.expect_log("configuration read again");
@@ -77,11 +77,14 @@ fn priorities_set_by_hand_survive_kill_9_until_the_configuration_says_something_
 fn a_priority_set_by_hand_can_be_taken_from_a_namespace_that_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(&configure(folder.path(), 3));
-    server.ask(&["set", "priority", "7", "--namespace", "1"]);
-    server.ask(&["namespace", "remove", "1"]);
-    assert_eq!(server.ask(&["status"])["priorities"]["named"], json!([namespace(7, true)]));
-    assert_eq!(server.ask(&["set", "priority", "off", "--namespace", "1"])["named"], json!([]));
-    assert_eq!(server.ask(&["set", "priority", "default", "--namespace", "1"])["named"], json!([namespace(3, false)]));
+    server.request(&["set", "priority", "7", "--namespace", "1"]);
+    server.request(&["namespace", "remove", "1"]);
+    assert_eq!(server.request(&["status"])["priorities"]["named"], json!([namespace(7, true)]));
+    assert_eq!(server.request(&["set", "priority", "off", "--namespace", "1"])["named"], json!([]));
+    assert_eq!(
+        server.request(&["set", "priority", "default", "--namespace", "1"])["named"],
+        json!([namespace(3, false)])
+    );
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn the_class_of_io_threads_is_shown_and_mistakes_are_refused() {
         (&["minimum", "1MB/s", "--priority", "300"], "300 is not a priority"),
     ] {
         let refused = server.admin(&[&["set"], words].concat());
-        let told = text(&refused.stderr);
-        assert!(refused.status.code() == Some(2) && told.contains(why), "{words:?}: {told}");
+        let message = text(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && message.contains(why), "{words:?}: {message}");
     }
 }

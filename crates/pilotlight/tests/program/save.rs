@@ -30,10 +30,10 @@ fn start(dir: &Path) -> (Server, PathBuf) {
 }
 
 #[test]
-fn what_was_changed_is_in_the_file_and_sighup_changes_nothing() {
+fn changes_are_saved_and_sighup_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (server, file) = start(dir.path());
-    let nothing = server.ask(&["config", "save"]);
+    let nothing = server.request(&["config", "save"]);
     assert_eq!((&nothing["changes"], fs::read_to_string(&file).unwrap()), (&json!([]), configuration(dir.path())));
     for change in [
         &["host", "add", B][..],
@@ -48,35 +48,41 @@ fn what_was_changed_is_in_the_file_and_sighup_changes_nothing() {
         &["set", "minimum", "100MB/s", "--priority", "5"],
         &["set", "tolerance", "0.2"],
     ] {
-        server.ask(change);
+        server.request(change);
     }
-    let saved = server.ask(&["config", "save"]);
+    let saved = server.request(&["config", "save"]);
     assert!(saved["changes"].as_array().is_some_and(|changes| changes.len() >= 10), "{saved}");
     let text_saved = fs::read_to_string(&file).unwrap();
     for kept in ["# rack 7", "# any port", "# the disks", "# scratch", "# grows"] {
         assert!(text_saved.contains(kept), "{kept}: {text_saved}");
     }
-    assert_eq!(server.ask(&["host", "list"])["subsystems"][0]["configured"], true);
-    let before =
-        (server.ask(&["namespace", "list"]), server.ask(&["host", "list"]), server.ask(&["status"])["caps"].clone());
+    assert_eq!(server.request(&["host", "list"])["subsystems"][0]["configured"], true);
+    let before = (
+        server.request(&["namespace", "list"]),
+        server.request(&["host", "list"]),
+        server.request(&["status"])["caps"].clone(),
+    );
     assert!(before.0["namespaces"].as_array().unwrap().iter().all(|one| one["configured"] == true), "{}", before.0);
     server.signal("HUP");
     server.expect_log("configuration read again");
-    let after =
-        (server.ask(&["namespace", "list"]), server.ask(&["host", "list"]), server.ask(&["status"])["caps"].clone());
+    let after = (
+        server.request(&["namespace", "list"]),
+        server.request(&["host", "list"]),
+        server.request(&["status"])["caps"].clone(),
+    );
     assert_eq!(before, after);
-    let status = server.ask(&["status"]);
+    let status = server.request(&["status"]);
     assert_eq!(status["policy"]["name"], "static");
     assert_eq!(
-        (&status["priorities"]["named"][0]["priority"], &status["priorities"]["named"][0]["by_hand"]),
+        (&status["priorities"]["named"][0]["priority"], &status["priorities"]["named"][0]["manual"]),
         (&json!(5), &json!(false))
     );
-    assert_eq!(server.ask(&["config", "save"])["changes"], json!([]), "there is nothing more");
+    assert_eq!(server.request(&["config", "save"])["changes"], json!([]), "there is nothing more");
     drop(server);
     let server = Server::start(&["--config", file.to_str().unwrap()]);
-    let namespaces = server.ask(&["namespace", "list"])["namespaces"].clone();
+    let namespaces = server.request(&["namespace", "list"])["namespaces"].clone();
     assert_eq!((&namespaces[0]["size_bytes"], &namespaces[1]["hosts"]), (&json!(4 << 20), &json!([B])));
-    assert_eq!(server.ask(&["status"])["caps"], before.2, "a restart starts from it");
+    assert_eq!(server.request(&["status"])["caps"], before.2, "a restart starts from it");
 }
 
 #[test]
@@ -85,13 +91,16 @@ fn parameters_are_saved_in_the_order_in_which_they_were_set() {
     let file = dir.path().join("server.toml");
     fs::write(&file, configuration(dir.path()) + "\n[policy]\nname = \"sandman\"\nwindow = 64\n").unwrap();
     let server = Server::start(&["--config", file.to_str().unwrap()]);
-    server.ask(&["set", "policy", "sandman", "floor=3", "window=64"]);
-    server.ask(&["config", "save"]);
+    server.request(&["set", "policy", "sandman", "min_requests=3", "window=64"]);
+    server.request(&["config", "save"]);
     let saved = fs::read_to_string(&file).unwrap();
-    assert!(saved.find("floor = ") < saved.find("window = ") && saved.contains("floor = \"3\""), "{saved}");
+    assert!(
+        saved.find("min_requests = ") < saved.find("window = ") && saved.contains("min_requests = \"3\""),
+        "{saved}"
+    );
     server.signal("HUP");
     server.expect_log("configuration read again");
-    assert_eq!(server.ask(&["config", "save"])["changes"], json!([]));
+    assert_eq!(server.request(&["config", "save"])["changes"], json!([]));
 }
 
 #[test]
@@ -102,14 +111,14 @@ fn other_storage_under_a_number_keeps_what_is_written_about_the_number() {
     let text = configuration(dir.path()).replace("# grows\n", &format!("# grows\n{keys}"));
     fs::write(&file, &text).unwrap();
     let server = Server::start(&["--config", file.to_str().unwrap()]);
-    server.ask(&["namespace", "remove", "1"]);
-    server.ask(&["namespace", "add", "null:2MiB", "--nsid", "1", "--block-size", "512"]);
-    server.ask(&["set", "cap", "100MB/s", "--namespace", "1"]);
-    server.ask(&["config", "save"]);
+    server.request(&["namespace", "remove", "1"]);
+    server.request(&["namespace", "add", "null:2MiB", "--nsid", "1", "--block-size", "512"]);
+    server.request(&["set", "cap", "100MB/s", "--namespace", "1"]);
+    server.request(&["config", "save"]);
     let saved = fs::read_to_string(&file).unwrap();
     assert!(saved.contains(keys) && saved.contains("backend = \"null:2MiB\" # grows\n"), "{saved}");
     let goals = |server: &Server| {
-        let status = server.ask(&["status"]);
+        let status = server.request(&["status"]);
         (
             status["priorities"]["named"].clone(),
             status["goals"].clone(),
@@ -132,14 +141,14 @@ fn a_file_that_was_added_again_keeps_its_block_size_and_uuid_over_a_restart() {
         .replace("\"mem:1MiB\" # grows", &format!("\"{backend}\" # grows\nblock_size = 4096 # large"));
     fs::write(&file, text).unwrap();
     let server = Server::start(&["--config", file.to_str().unwrap()]);
-    server.ask(&["namespace", "remove", "1"]);
-    server.ask(&["namespace", "add", &backend, "--nsid", "1", "--block-size", "512", "--uuid", UUID]);
-    server.ask(&["config", "save"]);
+    server.request(&["namespace", "remove", "1"]);
+    server.request(&["namespace", "add", &backend, "--nsid", "1", "--block-size", "512", "--uuid", UUID]);
+    server.request(&["config", "save"]);
     let saved = fs::read_to_string(&file).unwrap();
     assert!(saved.contains("block_size = 512 # large") && saved.contains(&format!("uuid = \"{UUID}\"")), "{saved}");
     drop(server);
     let server = Server::start(&["--config", file.to_str().unwrap()]);
-    assert_eq!(server.ask(&["namespace", "list"])["namespaces"][0]["block_bytes"], 512);
+    assert_eq!(server.request(&["namespace", "list"])["namespaces"][0]["block_bytes"], 512);
 }
 
 #[test]
@@ -149,10 +158,10 @@ fn a_save_leaves_alone_what_waits_for_a_restart() {
     let edited = configuration(dir.path()) + "\n[limits]\nmax_connections = 7\n";
     fs::write(&file, &edited).unwrap();
     server.signal("HUP");
-    server.expect_log("limits has changed; a restart brings it about");
+    server.expect_log("limits has changed; it takes effect at a restart");
     server.expect_log("configuration read again");
-    server.ask(&["host", "add", B]);
-    server.ask(&["config", "save"]);
+    server.request(&["host", "add", B]);
+    server.request(&["config", "save"]);
     let saved = fs::read_to_string(&file).unwrap();
     assert!(saved.contains("max_connections = 7") && saved.contains(B), "{saved}");
 }
@@ -161,13 +170,13 @@ fn a_save_leaves_alone_what_waits_for_a_restart() {
 fn a_file_that_has_changed_meanwhile_is_not_replaced_unasked() {
     let dir = tempfile::tempdir().unwrap();
     let (server, file) = start(dir.path());
-    server.ask(&["host", "add", B]);
+    server.request(&["host", "add", B]);
     let edited = configuration(dir.path()) + "# edited\n";
     fs::write(&file, &edited).unwrap();
     let refused = server.admin(&["config", "save"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--force") && fs::read_to_string(&file).unwrap() == edited, "{refused:?}");
-    server.ask(&["config", "save", "--force"]);
+    server.request(&["config", "save", "--force"]);
     let saved = fs::read_to_string(&file).unwrap();
     assert!(saved.contains(B) && !saved.contains("# edited"), "{saved}");
     let elsewhere = server.admin(&["config", "save", "--to", "/tmp/a.toml"]);
@@ -194,21 +203,21 @@ fn a_server_of_flags_is_written_to_a_file_that_starts_the_same_server() {
         "--page=127.0.0.1:0",
     ]);
     assert!(text(&server.admin(&["config", "save"]).stderr).contains("--to FILE"));
-    server.ask(&["host", "add", A, "--only"]);
-    let saved = server.ask(&["config", "save", "--to", file.to_str().unwrap()]);
+    server.request(&["host", "add", A, "--only"]);
+    let saved = server.request(&["config", "save", "--to", file.to_str().unwrap()]);
     assert!(saved["notes"][0].as_str().is_some_and(|note| note.contains("--config")), "{saved}");
     assert!(text(&server.admin(&["config", "save", "--to", file.to_str().unwrap()]).stderr).contains("there already"));
-    let (told, list) = (server.told().clone(), server.ask(&["namespace", "list"]));
+    let (message, list) = (server.message().clone(), server.request(&["namespace", "list"]));
     let text_saved = fs::read_to_string(&file).unwrap();
     for line in ["[page]\nlisten = \"127.0.0.1:0\"", "[log]\nformat = \"text\"", "energy_shares = \"equal\""] {
         assert!(text_saved.contains(line), "no {line} in {text_saved}");
     }
     drop(server);
     let again = Server::start(&["--config", file.to_str().unwrap()]);
-    assert_eq!(again.told()["subsystems"][0]["nqn"], told["subsystems"][0]["nqn"]);
-    assert_eq!(again.told()["subsystems"][0]["allowed_hosts"], json!([A]));
-    assert_eq!(again.ask(&["namespace", "list"]), list);
-    assert_eq!(again.ask(&["status"])["policy"]["name"], "static");
+    assert_eq!(again.message()["subsystems"][0]["nqn"], message["subsystems"][0]["nqn"]);
+    assert_eq!(again.message()["subsystems"][0]["allowed_hosts"], json!([A]));
+    assert_eq!(again.request(&["namespace", "list"]), list);
+    assert_eq!(again.request(&["status"])["policy"]["name"], "static");
 }
 
 #[test]
@@ -219,19 +228,19 @@ fn a_budget_that_ends_by_itself_stays_set_by_hand() {
     fs::write(&file, text).unwrap();
     let server = Server::start(&["--config", file.to_str().unwrap()]);
     let _ = server.admin(&["set", "budget", "300W", "for", "2h"]);
-    let saved = server.ask(&["config", "save"]);
-    assert!(saved["notes"][0].as_str().is_some_and(|note| note.contains("stays set by hand")), "{saved}");
+    let saved = server.request(&["config", "save"]);
+    assert!(saved["notes"][0].as_str().is_some_and(|note| note.contains("stays set manually")), "{saved}");
     assert!(!fs::read_to_string(&file).unwrap().contains("300W"));
-    assert_eq!(server.ask(&["status"])["budget"]["origin"], "set by hand");
+    assert_eq!(server.request(&["status"])["budget"]["origin"], "manual");
     let _ = server.admin(&["set", "budget", "400W"]);
-    server.ask(&["config", "save"]);
+    server.request(&["config", "save"]);
     assert!(fs::read_to_string(&file).unwrap().contains("budget = \"400W\""));
-    assert_eq!(server.ask(&["status"])["budget"]["origin"], "configuration");
+    assert_eq!(server.request(&["status"])["budget"]["origin"], "configuration");
 }
 
 /// The thread that answers the control socket.
 fn control_thread(server: &Server) -> String {
-    let pid = server.ask(&["status"])["server"]["pid"].as_u64().unwrap();
+    let pid = server.request(&["status"])["server"]["pid"].as_u64().unwrap();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let is_control = |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "control");
     let found = tasks.map(|task| task.unwrap().path()).find(is_control).expect("there is one");
@@ -250,11 +259,11 @@ impl Strace {
         let mut strace = Command::new("strace");
         strace.args(args).args(["-p", &control_thread(server)]).stderr(Stdio::piped());
         let mut child = strace.spawn().unwrap();
-        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut message = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
-        told.read_line(&mut line).unwrap();
+        message.read_line(&mut line).unwrap();
         if line.contains("attached") {
-            return Some(Self { child, _told: told });
+            return Some(Self { child, _told: message });
         }
         let _ = child.wait();
         println!("skipped: strace may not attach here: {line}");
@@ -272,10 +281,10 @@ impl Drop for Strace {
 /// The system calls of a save in their order, each with how many of its kind there have been; and the file afterwards.
 fn calls_of_a_save(dir: &Path) -> Option<(Vec<(String, usize)>, String)> {
     let (mut server, file) = start(dir);
-    server.ask(&["host", "add", B]);
+    server.request(&["host", "add", B]);
     let trace = dir.join("trace");
     let strace = Strace::attach(&server, &["-o", trace.to_str().unwrap()])?;
-    server.ask(&["config", "save"]);
+    server.request(&["config", "save"]);
     server.kill(); // which ends strace, with all that it has written
     let mut strace = strace;
     let _ = strace.child.wait();
@@ -307,7 +316,7 @@ fn a_save_that_is_killed_at_any_system_call_leaves_the_old_file_or_the_new_one()
     let (mut left_old, mut left_new) = (0, 0);
     for (name, at) in &calls {
         let (server, file) = start(dir.path());
-        server.ask(&["host", "add", B]);
+        server.request(&["host", "add", B]);
         let inject = format!("inject={name}:signal=KILL:when={at}");
         let Some(_strace) = Strace::attach(&server, &["-e", &inject, "-o", "/dev/null"]) else { return };
         let saved = server.admin(&["config", "save"]);

@@ -1,4 +1,4 @@
-//! Signals: drain, leave at once, reload.
+//! Signals: drain, immediate exit, reload.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::process::{Server, run, text};
 const NQN: &str = "nqn.2024-05.com.example:disks";
 /// Listens anywhere, with a little memory.
 const SMALL: [&str; 6] = ["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--nqn", NQN];
-/// Bytes of a write that does not fit into its capsule, so that the server has to ask for its data.
+/// Bytes of a write that does not fit into its capsule, so that the server has to send an R2T.
 const LARGE: u32 = 128 * 1024;
 
-/// Leaves a write unfinished: the server has asked for the data, and gets none for as long as the peer lives.
+/// Leaves a write unfinished: the server has sent an R2T, and the peer sends no data.
 fn leave_a_write_unfinished(server: &Server, host: &mut Controller) -> RawPeer {
     host.set_queue_count(1).unwrap();
     let mut peer = RawPeer::connect(server.address(), Duration::from_secs(10)).unwrap();
@@ -50,7 +50,7 @@ fn sigterm_and_ctrl_c_drain_and_end_with_code_0() {
 }
 
 #[test]
-fn what_is_unfinished_when_the_time_is_over_ends_with_code_3() {
+fn a_stop_that_exceeds_the_drain_timeout_ends_with_code_3() {
     let mut server = Server::start(&[&SMALL[..], &["--drain-timeout", "100ms"]].concat());
     let mut host = server.connect();
     let _peer = leave_a_write_unfinished(&server, &mut host);
@@ -102,7 +102,7 @@ fn write_config(path: &Path, namespaces: &[(u32, &str)]) {
     fs::write(path, text).unwrap();
 }
 
-/// A server with a configuration file that has these namespaces; the file lives as long as the directory.
+/// A server with a configuration file that has these namespaces; the file is deleted with the directory.
 fn configured(namespaces: &[(u32, &str)]) -> (Server, PathBuf, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("server.toml");
@@ -147,7 +147,7 @@ fn sighup_gives_a_file_another_number() {
         assert_eq!(data, [7; 4096]);
     }
     assert!(queue.execute("a read", at(opcode::io::READ, 4), &[], &mut [0; 4096]).is_err(), "4 is gone");
-    // numbers that run with other storage: nothing changes, and the reason is said
+    // numbers that run with other storage: nothing changes, and the reason is logged
     write_config(&path, &[(2, "file:disk.img"), (1, "file:other.img")]);
     server.signal("HUP");
     server.expect_log("namespace 1 of nqn.2024-05.com.example:disks stays");
@@ -174,8 +174,8 @@ fn sighup_shrinks_a_namespace_only_where_the_file_allows_it() {
     assert_eq!(host.namespace(1).unwrap().bytes(), 2 << 20);
     fs::write(&path, fs::read_to_string(&path).unwrap() + "shrink = true\n").unwrap();
     server.signal("HUP");
-    let told = server.expect_log("shrinks from 2MiB to 1MiB");
-    assert!(told.contains("WARN"), "{told}");
+    let message = server.expect_log("shrinks from 2MiB to 1MiB");
+    assert!(message.contains("WARN"), "{message}");
     server.expect_log("configuration read again");
     assert_eq!(host.namespace(1).unwrap().bytes(), 1 << 20);
     server.signal("TERM");
@@ -216,34 +216,34 @@ fn a_file_that_is_refused_changes_nothing() {
     write_config(&path, &[(1, "mem:1MiB"), (0, "mem:1MiB")]);
     server.signal("HUP");
     server.expect_log("0 is not a namespace identifier");
-    server.expect_log("what was running goes on unchanged");
+    server.expect_log("the configuration is refused; the running one is unchanged");
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     fs::remove_file(&path).unwrap();
     server.signal("HUP");
     server.expect_log("no such file");
-    server.expect_log("what was running goes on unchanged");
+    server.expect_log("the configuration is refused; the running one is unchanged");
     assert_eq!(host.active_namespaces().unwrap(), [1]);
 }
 
-/// What `SIGHUP` leaves of what was done over the control socket.
+/// Changes made over the control socket, after SIGHUP.
 #[test]
-fn what_was_done_by_hand_stays_at_sighup_until_the_file_says_otherwise() {
+fn changes_at_run_time_hold_at_sighup_until_the_file_changes() {
     let (server, path, _dir) = configured(&[(1, "mem:1MiB"), (2, "mem:1MiB")]);
     let mut host = server.connect();
-    server.ask(&["namespace", "add", "null:1GiB", "--nsid", "5"]);
-    server.ask(&["namespace", "remove", "2"]);
-    server.ask(&["set", "policy", "static"]);
+    server.request(&["namespace", "add", "null:1GiB", "--nsid", "5"]);
+    server.request(&["namespace", "remove", "2"]);
+    server.request(&["set", "policy", "static"]);
     server.signal("HUP");
-    server.expect_log("namespace 5 of nqn.2024-05.com.example:disks stays: it was added by hand");
-    server.expect_log("policy static stays: it was set by hand");
+    server.expect_log("namespace 5 of nqn.2024-05.com.example:disks is kept: it was added manually");
+    server.expect_log("policy static is kept: it was set manually");
     server.expect_log("configuration read again");
     assert_eq!(host.active_namespaces().unwrap(), [1, 5]);
     write_config(&path, &[(1, "mem:1MiB"), (2, "mem:2MiB")]);
     let text = fs::read_to_string(&path).unwrap() + "[policy]\nname = \"interrupt\"\n";
     fs::write(&path, text).unwrap();
     server.signal("HUP");
-    server.expect_log("policy interrupt is in charge");
+    server.expect_log("policy interrupt is active");
     server.expect_log("configuration read again");
     assert_eq!(host.active_namespaces().unwrap(), [1, 2, 5]);
-    assert_eq!(server.ask(&["status"])["policy"]["name"], "interrupt");
+    assert_eq!(server.request(&["status"])["policy"]["name"], "interrupt");
 }

@@ -1,4 +1,4 @@
-//! `pilotlight top` in a pseudo terminal: what it shows, what its keys do to the server, and the terminal that it leaves behind.
+//! `pilotlight top` in a pseudo terminal: its output, its keys, and the restored terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Top {
     child: Child,
     keys: File,
-    /// Our own end of what the program sees, so that its settings can be read after the program has ended.
+    /// The test's end of the terminal, to read its settings after the program has ended.
     terminal: File,
     before: Termios,
     screen: Arc<Mutex<vt100::Parser>>,
@@ -35,7 +35,7 @@ impl Top {
         let terminal = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let before = tcgetattr(&terminal).unwrap();
         let end = || Stdio::from(terminal.try_clone().unwrap());
-        // a session of its own, whose terminal is this one and not that of whoever runs the tests
+        // a session of its own, whose terminal is this one and not that of the test run
         let child = Command::new("setsid")
             .args(["--ctty", env!("CARGO_BIN_EXE_pilotlight"), "top", "--interval", "0.2"])
             .args(args)
@@ -62,7 +62,7 @@ impl Top {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the screen has these words.
+    /// Waits until the screen contains this text.
     fn expect(&self, words: &str) {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -121,7 +121,7 @@ fn keys_change_a_server_and_a_restart_is_survived() {
     top.expect("policy     sandman");
     top.expect("modelled, sandman-epyc-9454p");
     top.press("b300W\r");
-    top.expect("budget 300W of the CPU packages (set by hand)");
+    top.expect("budget 300W of the CPU packages (manual)");
     server.status_until("a budget", |status| status["goals"]["budget_uw"] == 300_000_000);
     top.press("t1 minute\r");
     top.expect("tolerance: `1 minute`");

@@ -17,7 +17,7 @@ impl LineParser for Alibaba {
         let op = match op {
             b"R" | b"r" => Op::Read,
             b"W" | b"w" => Op::Write,
-            _ => return Err(Reason::Operation { field: "opcode", what: "R or W" }),
+            _ => return Err(Reason::Operation { field: "opcode", expected: "R or W" }),
         };
         let raw = Raw {
             clock_ns: times(at, 1000, "timestamp")?,
@@ -43,12 +43,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_field() {
         let wrong = |line: &str| Alibaba.parse(line.as_bytes()).unwrap_err().to_string();
         assert_eq!(wrong("0,R,1,4096"), "has 4 fields instead of 5");
         assert_eq!(wrong("0,T,1,4096,5"), "`opcode` is neither a read nor a write (R or W)");
         assert_eq!(wrong("x,R,1,4096,5"), "`device_id` is not a whole number");
-        assert_eq!(wrong("0,R,1,0,5"), "moves no bytes");
+        assert_eq!(wrong("0,R,1,0,5"), "has a size of 0 bytes");
         assert_eq!(wrong("0,R,18446744073709551615,1,5"), "ends beyond 2^64 bytes");
     }
 }

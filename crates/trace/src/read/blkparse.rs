@@ -1,10 +1,10 @@
 //! Text of `blkparse` in its default format: `8,0 3 1 0.000000000 697 Q W 223490 + 8 [kjournald]`.
 //!
 //! Source: blkparse(1), "Default output" and "Action identifiers": device as major and minor, CPU, sequence number,
-//! seconds with nanoseconds, process, action, RWBS, and for a queued or issued request the first sector, `+` and the number
-//! of sectors of 512 bytes. Of the events of a request one action is taken: `Q`, queued, is when it came (the default);
-//! `D`, issued, is when the driver got it. Other actions, requests without data (flushes), discards and the summary at the
-//! end are skipped. The volume is the device number as Linux packs it: major x 2^20 + minor.
+//! seconds with nanoseconds, process, action, RWBS, and for a queued or issued request the first sector, `+` and the number of sectors of
+//! 512 bytes. One action of each request is used: `Q` (queued, the default) or `D` (issued to the driver). Other actions, requests
+//! without data (flushes), discards and the summary at the end are skipped. The volume is the kernel's device number: major x 2^20 +
+//! minor.
 
 use super::fields::{LineParser, Raw, SECTOR, decimal, is_remark, sectors_u32, times, whole_u32, words};
 use crate::request::{Op, Reason};
@@ -52,7 +52,7 @@ impl LineParser for Blkparse {
     }
 }
 
-/// Reads have `R`, writes `W` in what blkparse calls RWBS; discards (`D`) move no data.
+/// Parses RWBS: reads have `R`, writes `W`; discards (`D`) have no data.
 fn operation(rwbs: &[u8]) -> Option<Op> {
     if rwbs.contains(&b'D') {
         return None;
@@ -108,7 +108,7 @@ Skips: 0 forward (0 -   0.0%)";
     }
 
     #[test]
-    fn one_action_of_each_request() {
+    fn one_action_of_each_request_is_used() {
         let [queued, other] = all(b'Q')[..] else { panic!("{:?}", all(b'Q')) };
         let volume = 8 << 20;
         assert_eq!(queued, Raw { clock_ns: 2197, volume, op: Op::Write, offset: 223_490 * 512, bytes: 4096 });
@@ -117,7 +117,7 @@ Skips: 0 forward (0 -   0.0%)";
     }
 
     #[test]
-    fn what_is_no_event_is_malformed() {
+    fn lines_that_are_not_events_are_malformed() {
         for line in ["garbage", "8,0 3 1 0.0 697", "8,0 3 1 now 697 Q W 1 + 8", "8,x 3 1 0.0 697 Q W 1 + 8"] {
             assert!(Blkparse { action: b'Q' }.parse(line.as_bytes()).is_err(), "{line}");
         }

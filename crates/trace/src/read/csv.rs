@@ -1,24 +1,24 @@
 //! Plain CSV with a heading: `time_ns,volume,op,offset,bytes`, in any order.
 //!
-//! The project's own format. The heading names the columns: `time_ns`, `time_us` or `time_s` (microseconds and seconds may
-//! have a part behind a point), `op` (`R`, `W`, `read` or `write`), `offset` and `bytes`; `volume` may be left out (one
-//! volume, 0). A column that stands twice, or two columns of time, are refused. Other columns are passed over. Volumes are all numbers below 2^32 or all names: the first line decides.
+//! Columns: `time_ns`, `time_us` or `time_s` (the latter two with optional decimals), `op` (`R`, `W`, `read` or `write`), `offset` and
+//! `bytes`; `volume` is optional (default 0). Duplicate columns and two time columns are refused, other columns ignored. Volumes are
+//! all numbers below 2^32 or all names, according to the first line. Parsed by hand because lines are scanned without allocation.
 
 use super::fields::{LineParser, Raw, decimal, is_remark, whole, whole_u32};
 use super::format::Names;
 use crate::request::{Op, Reason};
 
-/// Columns in the order in which they are looked up.
+/// Positions of the columns.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
     time: usize,
-    /// Nanoseconds of the time's unit.
+    /// Unit of the time in nanoseconds.
     unit_ns: u64,
     volume: Option<usize>,
     op: usize,
     offset: usize,
     bytes: usize,
-    /// How many there are.
+    /// Number of columns.
     count: usize,
 }
 
@@ -33,39 +33,39 @@ impl Columns {
         let (time, unit_ns) = units.ok_or(Reason::Heading)?;
         let needed = |wanted: &str| find(wanted).ok_or(Reason::Heading);
         let (op, offset, bytes) = (needed("op")?, needed("offset")?, needed("bytes")?);
-        if let Some((one, other)) = twice(&names) {
-            return Err(Reason::Twice { one, other });
+        if let Some((one, other)) = duplicate(&names) {
+            return Err(Reason::DuplicateColumn { one, other });
         }
         Ok(Self { time, unit_ns, volume: find("volume"), op, offset, bytes, count: names.len() })
     }
 }
 
-/// Columns of time, and the nanoseconds of their units.
+/// Time columns and their units in nanoseconds.
 const UNITS: [(&str, u64); 3] = [("time_ns", 1), ("time_us", 1000), ("time_s", 1_000_000_000)];
 
-/// The first two columns that stand for the same.
-fn twice(names: &[String]) -> Option<(String, String)> {
+/// The first two columns of the same meaning.
+fn duplicate(names: &[String]) -> Option<(String, String)> {
     let is_time = |name: &str| UNITS.iter().any(|(unit, _)| *unit == name);
-    let meant = |name: &str| ["volume", "op", "offset", "bytes"].contains(&name) || is_time(name);
+    let is_known = |name: &str| ["volume", "op", "offset", "bytes"].contains(&name) || is_time(name);
     let same = |one: &str, other: &str| one == other || (is_time(one) && is_time(other));
-    let known = names.iter().enumerate().filter(|(_, name)| meant(name));
+    let known = names.iter().enumerate().filter(|(_, name)| is_known(name));
     known.into_iter().find_map(|(at, one)| {
         let other = names[at + 1..].iter().find(|other| same(one, other))?;
         Some((one.clone(), other.clone()))
     })
 }
 
-/// Why the heading of a text is ambiguous, if it is a heading at all.
+/// The error of an ambiguous heading, if the text starts with a heading.
 pub(super) fn ambiguous(beginning: &[u8]) -> Option<Reason> {
     let lines = beginning.split(|&b| b == b'\n').map(<[u8]>::trim_ascii);
     let heading = lines.into_iter().find(|line| !line.is_empty() && !is_remark(line))?;
-    Columns::of(heading).err().filter(|reason| matches!(reason, Reason::Twice { .. }))
+    Columns::of(heading).err().filter(|reason| matches!(reason, Reason::DuplicateColumn { .. }))
 }
 
 #[derive(Default)]
 pub(super) struct Csv {
     columns: Option<Columns>,
-    /// Whether volumes are names; known from the first request on.
+    /// Whether volumes are names, from the first request on.
     named: Option<bool>,
     names: Names,
 }
@@ -101,7 +101,7 @@ impl LineParser for Csv {
             }
         }
         if found != columns.count {
-            return Err(Reason::Fields { expected: "as many as the heading", found });
+            return Err(Reason::Fields { expected: "the heading's number", found });
         }
         let raw = Raw {
             clock_ns: decimal(time, columns.unit_ns, "time")?,
@@ -125,7 +125,7 @@ fn operation(field: &[u8]) -> Result<Op, Reason> {
     match field {
         _ if is("r") || is("read") => Ok(Op::Read),
         _ if is("w") || is("write") => Ok(Op::Write),
-        _ => Err(Reason::Operation { field: "op", what: "R, W, read or write" }),
+        _ => Err(Reason::Operation { field: "op", expected: "R, W, read or write" }),
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_go_by_their_names() {
+    fn columns_are_found_by_name() {
         let all = parse("bytes, op,latency,time_us,offset\n4096,R,7,1.5,8192\n512,write,,2,0");
         let first = Raw { clock_ns: 1500, volume: 0, op: Op::Read, offset: 8192, bytes: 4096 };
         let second = Raw { clock_ns: 2000, volume: 0, op: Op::Write, offset: 0, bytes: 512 };
@@ -157,41 +157,37 @@ mod tests {
     }
 
     #[test]
-    fn two_columns_for_the_same_are_refused() {
+    fn duplicate_columns_are_refused() {
         for (heading, one, other) in [
             ("time_ns,time_s,op,offset,bytes", "time_ns", "time_s"),
             ("time_s,op,offset,time_s,bytes", "time_s", "time_s"),
             ("time_s,op,offset,bytes,Offset", "offset", "offset"),
         ] {
-            let reason = Reason::Twice { one: one.into(), other: other.into() };
+            let reason = Reason::DuplicateColumn { one: one.into(), other: other.into() };
             assert_eq!(parse(heading), [Err(reason.clone())]);
             assert_eq!(ambiguous(format!("# a remark\n\n{heading}\n1,R,0,1\n").as_bytes()), Some(reason));
         }
-        assert_eq!(
-            ambiguous(b"time_s,op,offset,bytes,note,note\n"),
-            None,
-            "columns that are passed over may be anything"
-        );
-        assert_eq!(ambiguous(b"time_s,time_s\n"), None, "no heading of ours");
+        assert_eq!(ambiguous(b"time_s,op,offset,bytes,note,note\n"), None, "ignored columns may be duplicates");
+        assert_eq!(ambiguous(b"time_s,time_s\n"), None, "not a heading");
     }
 
     #[test]
-    fn a_byte_order_mark_is_passed_over() {
+    fn a_byte_order_mark_is_skipped() {
         use crate::{Format, Options, Reader};
         let text = "\u{feff}time_s,op,offset,bytes\n1,R,0,512\n2,W,512,512\n";
         let reader = Reader::new(text.as_bytes(), &Options::default()).unwrap();
         assert_eq!(reader.format(), Format::Csv);
         assert_eq!(reader.collect::<Result<Vec<_>, _>>().unwrap().len(), 2);
         let refused = Reader::new("\u{feff}time_s,time_ns,op,offset,bytes\n".as_bytes(), &Options::default());
-        let told = refused.err().unwrap().to_string();
-        assert!(told.contains("`time_s` and `time_ns`"), "{told}");
+        let message = refused.err().unwrap().to_string();
+        assert!(message.contains("`time_s` and `time_ns`"), "{message}");
     }
 
     #[test]
-    fn a_heading_is_needed() {
+    fn a_heading_is_required() {
         assert_eq!(parse("1,2,R,0,1"), [Err(Reason::Heading)]);
         let all = parse("time_s,op,offset,bytes\n1,R,0\n1,X,0,1");
-        assert_eq!(all[1], Err(Reason::Fields { expected: "as many as the heading", found: 3 }));
+        assert_eq!(all[1], Err(Reason::Fields { expected: "the heading's number", found: 3 }));
         assert!(matches!(all[2], Err(Reason::Operation { .. })));
     }
 }

@@ -1,8 +1,8 @@
-//! Fields of a line, and numbers in them. Nothing is allocated.
+//! Parsers of fields and numbers of a line, without allocation.
 
 use crate::request::{Op, Reason, Request};
 
-/// A request with the time as the trace's clock has it.
+/// A request with the time of the trace's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Raw {
     /// Nanoseconds on the clock of the trace.
@@ -14,7 +14,7 @@ pub(super) struct Raw {
 }
 
 impl Raw {
-    /// Refuses what no device could be asked for.
+    /// Refuses empty requests and those beyond 2^64 bytes.
     pub(super) fn checked(self) -> Result<Self, Reason> {
         if self.bytes == 0 {
             return Err(Reason::Empty);
@@ -28,22 +28,22 @@ impl Raw {
     }
 }
 
-/// What a format makes of a line: `None` where it holds no request and need not (a heading, a remark, another event).
+/// Parser of a format. `None` for a line without a request, such as a heading, a remark or another event.
 pub(super) trait LineParser: Send {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Raw>, Reason>;
 
-    /// What a volume is called where the trace has names for them.
+    /// Name of a volume, if the trace has names.
     fn volume_name(&self, _volume: u32) -> Option<&str> {
         None
     }
 }
 
-/// Cuts a line at commas into exactly `N` fields, each without blanks around it.
+/// Splits a line at commas into exactly `N` trimmed fields.
 pub(super) fn commas<'a, const N: usize>(line: &'a [u8], expected: &'static str) -> Result<[&'a [u8]; N], Reason> {
     exactly(line.split(|&b| b == b',').map(<[u8]>::trim_ascii), expected)
 }
 
-/// Cuts a line at blanks into exactly `N` fields.
+/// Splits a line at blanks into exactly `N` fields.
 pub(super) fn blanks<'a, const N: usize>(line: &'a [u8], expected: &'static str) -> Result<[&'a [u8]; N], Reason> {
     exactly(words(line), expected)
 }
@@ -69,12 +69,12 @@ fn exactly<'a, const N: usize>(
 }
 
 /// A whole number in a base of at most 36.
-fn whole_in(base: u64, text: &[u8], field: &'static str, what: &'static str) -> Result<u64, Reason> {
+fn whole_in(base: u64, text: &[u8], field: &'static str, expected: &'static str) -> Result<u64, Reason> {
     if text.is_empty() {
-        return Err(Reason::Number { field, what });
+        return Err(Reason::Number { field, expected });
     }
     text.iter().try_fold(0_u64, |number, &byte| {
-        let digit = (byte as char).to_digit(base as u32).ok_or(Reason::Number { field, what })?;
+        let digit = (byte as char).to_digit(base as u32).ok_or(Reason::Number { field, expected })?;
         let number = number.checked_mul(base).and_then(|n| n.checked_add(u64::from(digit)));
         number.ok_or(Reason::TooLarge { field })
     })
@@ -95,12 +95,12 @@ pub(super) fn whole_u32(text: &[u8], field: &'static str) -> Result<u32, Reason>
     u32::try_from(whole(text, field)?).map_err(|_| Reason::TooLarge { field })
 }
 
-/// A whole number of units of `unit` each, all together.
+/// A whole number multiplied by `unit`.
 pub(super) fn times(text: &[u8], unit: u64, field: &'static str) -> Result<u64, Reason> {
     whole(text, field)?.checked_mul(unit).ok_or(Reason::TooLarge { field })
 }
 
-/// A number of sectors as bytes, of which there must be fewer than 2^32.
+/// A number of sectors in bytes, below 2^32.
 pub(super) fn sectors_u32(text: &[u8], field: &'static str) -> Result<u32, Reason> {
     u32::try_from(times(text, SECTOR, field)?).map_err(|_| Reason::TooLarge { field })
 }
@@ -108,7 +108,7 @@ pub(super) fn sectors_u32(text: &[u8], field: &'static str) -> Result<u32, Reaso
 /// Bytes of a sector.
 pub(super) const SECTOR: u64 = 512;
 
-/// A number that may have a part behind a point, in units of `unit` (a power of ten, at most 10^9); rounded down.
+/// A number with optional decimals, multiplied by `unit` (a power of ten, at most 10^9) and rounded down.
 pub(super) fn decimal(text: &[u8], unit: u64, field: &'static str) -> Result<u64, Reason> {
     let Some(point) = text.iter().position(|&b| b == b'.') else { return times(text, unit, field) };
     let (before, after) = (&text[..point], &text[point + 1..]);
@@ -116,19 +116,19 @@ pub(super) fn decimal(text: &[u8], unit: u64, field: &'static str) -> Result<u64
     let mut place = unit;
     let mut lower = 0;
     for &byte in after {
-        let digit = (byte as char).to_digit(10).ok_or(Reason::Number { field, what: "a number" })?;
+        let digit = (byte as char).to_digit(10).ok_or(Reason::Number { field, expected: "a number" })?;
         place /= 10;
         lower += u64::from(digit) * place;
     }
     upper.checked_add(lower).ok_or(Reason::TooLarge { field })
 }
 
-/// Whether a line is no more than blanks or a remark.
+/// Whether a line is blank or a remark.
 pub(super) fn is_remark(line: &[u8]) -> bool {
     line.iter().find(|b| !b.is_ascii_whitespace()).is_none_or(|&b| b == b'#')
 }
 
-/// Whether a line is this heading, whatever the case of its letters and the blanks around names.
+/// Whether a line is this heading, ignoring case and blanks.
 pub(super) fn is_heading(line: &[u8], names: &[&str]) -> bool {
     let mut fields = line.split(|&b| b == b',').map(<[u8]>::trim_ascii);
     names.iter().all(|name| fields.next().is_some_and(|f| f.eq_ignore_ascii_case(name.as_bytes())))
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whole_numbers_are_as_the_standard_library_has_them(text in "[0-9+x]{0,22}", number: u64) {
+        fn whole_numbers_match_the_standard_library(text in "[0-9+x]{0,22}", number: u64) {
             let ours = whole(text.as_bytes(), "x").ok();
             let theirs = if text.starts_with('+') { None } else { text.parse().ok() };
             prop_assert_eq!(ours, theirs);
@@ -172,13 +172,13 @@ mod tests {
         }
 
         #[test]
-        fn seconds_as_the_kernel_prints_them(s in 0_u64..18_000_000_000, ns in 0_u64..1_000_000_000) {
+        fn seconds_of_the_kernel_are_exact(s in 0_u64..18_000_000_000, ns in 0_u64..1_000_000_000) {
             let text = format!("{s}.{ns:09}");
             prop_assert_eq!(decimal(text.as_bytes(), 1_000_000_000, "x"), Ok(s * 1_000_000_000 + ns));
         }
 
         #[test]
-        fn no_bytes_make_it_panic(line in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_do_not_panic(line in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _ = (decimal(&line, 1_000_000_000, "x"), hexadecimal(&line, "x"), is_remark(&line));
             prop_assert!(commas::<5>(&line, "5").is_ok() == (line.iter().filter(|&&b| b == b',').count() == 4));
         }

@@ -1,7 +1,7 @@
-//! The formats, and which one a file's beginning is.
+//! The formats and their detection.
 //!
-//! A format is told from content alone: that of the first lines which a format's own parser takes for the most requests is
-//! the file's. Where none takes any, or two take as many, the user is asked.
+//! A format is detected from the content: the format whose parser accepts the most of the first lines. If none accepts any, or two
+//! accept the same number, the user has to name it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,8 +14,8 @@ use super::reader::Options;
 use super::{MAX_LINE, MAX_VOLUMES, alibaba, blkparse, csv, mqsim, msr, tencent, vscsi};
 use crate::request::Reason;
 
-/// Lines that are looked at.
-const LOOK_AT: usize = 100;
+/// Lines used for detection.
+const PROBED_LINES: usize = 100;
 
 /// A format of block traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -38,11 +38,11 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 7] =
         [Self::Alibaba, Self::Tencent, Self::Msr, Self::Mqsim, Self::Vscsi, Self::Blkparse, Self::Csv];
 
-    /// What it is called on the command line.
+    /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Format {
         }
     }
 
-    /// The format of a file that begins like this.
+    /// Detects the format of a file with this beginning.
     pub(super) fn of(beginning: &[u8], options: &Options) -> Option<Self> {
         if is_binary(beginning) {
             return vscsi::Layout::of(beginning).map(|_| Self::Vscsi);
@@ -84,20 +84,20 @@ impl Format {
     }
 }
 
-/// Text has no bytes below a blank but white ones.
+/// Whether there are control characters other than white space.
 pub(super) fn is_binary(beginning: &[u8]) -> bool {
     beginning.iter().any(|&b| b < b' ' && !b.is_ascii_whitespace())
 }
 
-/// Requests, and lines that at least are not malformed.
+/// Number of requests, and of other lines that are not malformed.
 type Score = (usize, usize);
 
-/// How well a format fits: `None` if it takes no line.
+/// How well a format fits; `None` if it accepts no line.
 fn score(format: Format, beginning: &[u8], options: &Options) -> Option<Score> {
     let mut parser = format.parser(options);
     let (mut requests, mut other) = (0, 0);
-    // The last line may be cut off: it is left out unless it is the only one.
-    let mut lines: Vec<&[u8]> = beginning.split(|&b| b == b'\n').take(LOOK_AT + 1).collect();
+    // The last line may be truncated; it is ignored unless it is the only one.
+    let mut lines: Vec<&[u8]> = beginning.split(|&b| b == b'\n').take(PROBED_LINES + 1).collect();
     if lines.len() > 1 {
         lines.pop();
     }
@@ -117,9 +117,9 @@ impl fmt::Display for Format {
     }
 }
 
-/// A name that is no format's.
+/// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no trace format `{0}`; there are alibaba, tencent, msr, mqsim, vscsi, blkparse and csv")]
+#[error("unknown trace format `{0}`; known: alibaba, tencent, msr, mqsim, vscsi, blkparse, csv")]
 pub struct UnknownFormat(String);
 
 impl FromStr for Format {
@@ -130,7 +130,7 @@ impl FromStr for Format {
     }
 }
 
-/// Numbers for names, in the order of appearance.
+/// Numbers of names, in order of appearance.
 #[derive(Default)]
 pub(super) struct Names {
     numbers: HashMap<Vec<u8>, u32>,
@@ -139,7 +139,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The number of a name, or of a name and a part of what it names.
+    /// The number of a name, or of a name and its part.
     pub(super) fn number(&mut self, name: &[u8], part: Option<u32>) -> Result<u32, Reason> {
         self.key.clear();
         self.key.extend_from_slice(name);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_is_told_from_its_content() {
+    fn every_format_is_detected() {
         for (text, format) in [
             ("0,R,126703644672,4096,1577808000000626\n0,W,1,2,3", Format::Alibaba),
             ("device_id,opcode,offset,length,timestamp\n0,R,126703644672,4096,1577808000000626", Format::Alibaba),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_has_no_format() {
+    fn other_content_has_no_format() {
         for text in ["", "\n\n", "hello\n", "1,2,3\n", "\0\u{1}\u{2}"] {
             assert_eq!(of(text), None, "{text:?}");
         }

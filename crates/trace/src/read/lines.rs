@@ -1,20 +1,20 @@
-//! Lines of bounded length with their numbers.
+//! Numbered lines of bounded length.
 
 use std::io::{self, BufRead, Read as _};
 
 use super::MAX_LINE;
 use crate::request::{Malformed, Reason};
 
-/// What some programs put before a text in UTF-8.
+/// Mark at the start of some texts in UTF-8.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// Bytes of a malformed line that are shown.
-const SHOWN: usize = 80;
+/// Bytes of a malformed line in its error.
+const QUOTED: usize = 80;
 
 /// The lines of a text.
 pub(super) struct Lines<R> {
     input: R,
     line: Vec<u8>,
-    /// Of the line in `line`, counted from 1.
+    /// Number of the line in `line`, from 1.
     number: u64,
 }
 
@@ -23,7 +23,7 @@ impl<R: BufRead> Lines<R> {
         Self { input, line: Vec::with_capacity(256), number: 0 }
     }
 
-    /// The next line without its end; `None` after the last. The last needs no end.
+    /// The next line without its line break; `None` after the last, which may lack one.
     pub(super) fn next(&mut self) -> Option<Result<&[u8], Malformed>> {
         self.line.clear();
         self.number += 1;
@@ -45,24 +45,24 @@ impl<R: BufRead> Lines<R> {
         Some(Ok(line.strip_prefix(mark).unwrap_or(line)))
     }
 
-    /// The line just read, for what it lacks.
+    /// The error of the current line.
     pub(super) fn malformed(&self, reason: Reason) -> Malformed {
-        let text = String::from_utf8_lossy(&self.line[..self.line.len().min(SHOWN)]);
+        let text = String::from_utf8_lossy(&self.line[..self.line.len().min(QUOTED)]);
         let text = text.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         Malformed { line: self.number, reason, text }
     }
 }
 
-/// Passes over the rest of a line.
+/// Skips the rest of a line.
 fn skip_line(input: &mut impl BufRead) -> io::Result<()> {
     loop {
-        let there = match input.fill_buf() {
-            Ok(there) => there,
+        let buffer = match input.fill_buf() {
+            Ok(buffer) => buffer,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let end = there.iter().position(|&b| b == b'\n');
-        let (count, done) = (end.map_or(there.len(), |at| at + 1), end.is_some() || there.is_empty());
+        let end = buffer.iter().position(|&b| b == b'\n');
+        let (count, done) = (end.map_or(buffer.len(), |at| at + 1), end.is_some() || buffer.is_empty());
         input.consume(count);
         if done {
             return Ok(());
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_all_kinds() {
+    fn all_kinds_of_line_breaks() {
         let expected = ["a", "b", "", "c"].map(|line| Ok(line.as_bytes().to_vec()));
         assert_eq!(all(b"\xef\xbb\xbfa\r\nb\n\nc"), expected);
         assert_eq!(all(b""), []);
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_passed_over() {
+    fn a_line_that_is_too_long_is_skipped() {
         let long = vec![b'x'; MAX_LINE + 1];
         let fits = vec![b'y'; MAX_LINE];
         let text = [&long[..], b"\n", &fits, b"\nz\n", &long].concat();

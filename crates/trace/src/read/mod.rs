@@ -1,23 +1,22 @@
-//! Traces from files: opened, unpacked, told apart, parsed and put in order, a line at a time.
+//! Readers of traces: decompression, detection of the format, parsing and sorting, one line at a time.
 //!
-//! | module | what it does |
+//! | module | purpose |
 //! |---|---|
-//! | `source` | opens a file, unpacks gzip (of one or more members) and zstd by their magic bytes, counts what was read |
-//! | `format` | the formats, and which one a file's beginning is |
-//! | `fields` | fields and numbers of a line |
-//! | `lines` | lines of bounded length with their numbers |
-//! | `order` | a bounded window that sorts requests by time |
+//! | `source` | opens a file, detects and decompresses gzip (of one or more members) and zstd, counts the bytes read |
+//! | `format` | the formats and their detection |
+//! | `fields` | parsers of fields and numbers |
+//! | `lines` | lines of bounded length |
+//! | `order` | sorts requests by time in a bounded window |
 //! | `reader` | the iterator |
-//! | `alibaba`, `tencent`, `msr`, `mqsim`, `vscsi`, `blkparse`, `csv` | a format each, with where it is documented |
+//! | `alibaba`, `tencent`, `msr`, `mqsim`, `vscsi`, `blkparse`, `csv` | one format each, with its source |
 //!
-//! **Memory** is bounded by [`MAX_LINE`], [`MAX_VOLUMES`], the window of the order, and the decompressor's own.
+//! **Memory** is bounded by [`MAX_LINE`], [`MAX_VOLUMES`], the sorting window, and the decompressor.
 //!
-//! **Order.** Most traces are a little out of order, since they were written when requests ended. A window of
-//! [`Options::window`] requests sorts them; of requests with one timestamp, the first in the file is the first. A request
-//! that comes too late even for the window gets the time of the request before it, and is counted
-//! ([`Reader::late`]).
+//! **Order.** Many traces are slightly out of order, because they were written at the completion of requests. A window of
+//! [`Options::window`] requests sorts them; requests with equal times keep the order of the file. A request that is too late for the
+//! window gets the time of its predecessor and is counted ([`Reader::late`]).
 //!
-//! **Malformed lines** come out as errors, in between; the reader goes on behind them.
+//! **Malformed lines** are returned as errors; the reader continues after them.
 
 mod alibaba;
 mod blkparse;
@@ -40,7 +39,7 @@ pub use reader::{BlkparseAction, OpenError, Options, Reader};
 pub use source::Position;
 pub use tolerant::{Faults, Tolerant};
 
-/// Longest line that is taken for a request, in bytes.
+/// Longest line, in bytes.
 pub const MAX_LINE: usize = 4096;
-/// Most volumes with names that are told apart.
+/// Most volumes with names.
 pub const MAX_VOLUMES: usize = 1 << 20;

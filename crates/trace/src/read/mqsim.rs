@@ -18,7 +18,7 @@ impl LineParser for Mqsim {
         let op = match op {
             b"0" => Op::Write,
             b"1" => Op::Read,
-            _ => return Err(Reason::Operation { field: "type", what: "1 or 0" }),
+            _ => return Err(Reason::Operation { field: "type", expected: "1 or 0" }),
         };
         let raw = Raw {
             clock_ns: whole(at, "time")?,

@@ -2,7 +2,7 @@
 //!
 //! Source: README of SNIA IOTTA trace 388 (block-io/387), section 3: time of issue as Windows filetime (units of 100 ns
 //! since 1601), host, number of the disk, `Read` or `Write`, offset and size in bytes, response time in units of 100 ns
-//! (left out here: a replay has its own). A volume is a host and a disk, such as `usr.0`.
+//! (ignored). A volume is a host and a disk, such as `usr.0`.
 
 use super::fields::{LineParser, Raw, commas, is_heading, is_remark, times, whole, whole_u32};
 use super::format::Names;
@@ -22,7 +22,7 @@ impl LineParser for Msr {
         let op = match op {
             _ if op.eq_ignore_ascii_case(b"read") => Op::Read,
             _ if op.eq_ignore_ascii_case(b"write") => Op::Write,
-            _ => return Err(Reason::Operation { field: "Type", what: "Read or Write" }),
+            _ => return Err(Reason::Operation { field: "Type", expected: "Read or Write" }),
         };
         let disk = whole_u32(disk, "DiskNumber")?;
         let raw = Raw {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volumes_are_hosts_and_disks_in_the_order_of_appearance() {
+    fn volumes_are_numbered_in_order_of_appearance() {
         let mut msr = Msr::default();
         let mut volume = |line: &str| msr.parse(line.as_bytes()).unwrap().unwrap();
         let first = volume("128166372003061629,usr,0,Read,7014609920,24576,41286");
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_line_names_no_volume() {
+    fn a_malformed_line_adds_no_volume() {
         let mut msr = Msr::default();
         assert!(msr.parse(b"1,usr,0,Read,0,0,1").is_err());
         assert_eq!(msr.volume_name(0), None);

@@ -1,7 +1,7 @@
-//! A bounded window that sorts requests by time.
+//! Sorts requests by time in a bounded window.
 //!
-//! Requests enter as they are in the file and leave sorted. Most come in order or nearly so, so a new one is put in its
-//! place from the back. One that should have left before the last that did gets that one's time.
+//! Most requests are nearly in order, so insertion searches from the back. A request that is older than the last one returned gets that
+//! one's time.
 
 use std::collections::VecDeque;
 
@@ -10,23 +10,23 @@ use super::fields::Raw;
 pub(super) struct Order {
     waiting: VecDeque<Raw>,
     window: usize,
-    left_ns: u64,
+    last_ns: u64,
     late: u64,
 }
 
 impl Order {
     pub(super) fn new(window: usize) -> Self {
-        Self { waiting: VecDeque::with_capacity(window.saturating_add(1).min(1 << 20)), window, left_ns: 0, late: 0 }
+        Self { waiting: VecDeque::with_capacity(window.saturating_add(1).min(1 << 20)), window, last_ns: 0, late: 0 }
     }
 
-    /// Whether one must leave before another enters.
+    /// Whether one must be popped before the next push.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() > self.window
     }
 
     pub(super) fn push(&mut self, mut raw: Raw) {
-        if raw.clock_ns < self.left_ns {
-            raw.clock_ns = self.left_ns;
+        if raw.clock_ns < self.last_ns {
+            raw.clock_ns = self.last_ns;
             self.late += 1;
         }
         let behind = self.waiting.iter().rev().take_while(|other| other.clock_ns > raw.clock_ns).count();
@@ -35,11 +35,11 @@ impl Order {
 
     pub(super) fn pop(&mut self) -> Option<Raw> {
         let raw = self.waiting.pop_front()?;
-        self.left_ns = raw.clock_ns;
+        self.last_ns = raw.clock_ns;
         Some(raw)
     }
 
-    /// Requests that came too late for the window.
+    /// Requests that were too late for the window.
     pub(super) fn late(&self) -> u64 {
         self.late
     }
@@ -51,7 +51,7 @@ mod tests {
     use crate::request::Op;
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-    /// What leaves, and how many were late.
+    /// The sorted requests and the number of late ones.
     fn through(times: &[u64], window: usize) -> (Vec<(u64, u64)>, u64) {
         let mut order = Order::new(window);
         let mut left = Vec::new();
@@ -74,7 +74,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_lost_and_time_never_goes_back(
+        fn all_requests_are_returned_and_time_does_not_decrease(
             times in proptest::collection::vec(0_u64..1000, 0..200), window in 0_usize..20,
         ) {
             let (left, late) = through(&times, window);

@@ -1,4 +1,4 @@
-//! The iterator over a trace's requests.
+//! Iterator over the requests of a trace.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use super::tolerant::Tolerant;
 use super::{csv, vscsi};
 use crate::request::{Malformed, Reason, Request};
 
-/// Which action of `blkparse` stands for a request.
+/// The action of `blkparse` that is a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlkparseAction {
-    /// `Q`: when it was queued.
+    /// `Q`: queued.
     #[default]
     Queued,
-    /// `D`: when it was issued to the driver.
+    /// `D`: issued to the driver.
     Issued,
 }
 
@@ -31,14 +31,14 @@ impl BlkparseAction {
     }
 }
 
-/// How a trace is read.
+/// Options of the reader.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The format, where it is not to be told from the content.
+    /// The format; detected if `None`.
     pub format: Option<Format>,
-    /// Requests that are held back to be sorted by time; see [`super`].
+    /// Size of the sorting window in requests; see [`super`].
     pub window: usize,
-    /// Which lines of `blkparse` are taken.
+    /// The lines of `blkparse` that are used.
     pub blkparse_action: BlkparseAction,
 }
 
@@ -48,7 +48,7 @@ impl Default for Options {
     }
 }
 
-/// Why a trace cannot be opened.
+/// Error of opening a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It cannot be read.
@@ -59,29 +59,29 @@ pub enum OpenError {
         /// Why.
         source: io::Error,
     },
-    /// Nothing is in it.
+    /// It is empty.
     #[error("the trace {0} is empty")]
     Empty(PathBuf),
     /// An archive of several files.
-    #[error("{0} is a tar archive: give its files one after the other, as in `tar -xOf {0} | pilotlab trace -`")]
+    #[error("{0} is a tar archive; extract its files to standard input: `tar -xOf {0} | pilotlab trace -`")]
     Archive(PathBuf),
-    /// A heading of CSV that can be read in two ways.
+    /// An ambiguous CSV heading.
     #[error("the heading of {path} {reason}")]
     Ambiguous {
         /// The file.
         path: PathBuf,
-        /// What stands there twice.
+        /// The duplicate column.
         reason: Reason,
     },
     /// No format fits its beginning, or several do.
     #[error(
-        "cannot tell the format of {0} from its first lines; name it with --format: \
+        "cannot detect the format of {0} from its first lines; set it with --format: \
          alibaba, tencent, msr, mqsim, vscsi, blkparse or csv"
     )]
     Unknown(PathBuf),
 }
 
-/// Where requests come from, as the format has it.
+/// Source of requests.
 enum Feed {
     Text(Lines<Input>, Box<dyn LineParser>),
     Binary(vscsi::Binary<Input>),
@@ -107,7 +107,7 @@ impl Feed {
     }
 }
 
-/// The requests of a trace in the order of time, and its malformed lines in between.
+/// Requests of a trace in the order of time, and errors of malformed lines.
 pub struct Reader {
     feed: Feed,
     order: Order,
@@ -121,13 +121,13 @@ impl Reader {
     /// Opens a file, or standard input for `-`.
     ///
     /// # Errors
-    /// [`OpenError`] where it cannot be read or its format cannot be told.
+    /// It cannot be read, or its format cannot be detected.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         let source = Source::open(path).map_err(|source| OpenError::Io { path: path.into(), source })?;
         Self::start(source, path, options)
     }
 
-    /// Reads from anything.
+    /// Reads from a stream.
     ///
     /// # Errors
     /// As [`Reader::open`].
@@ -163,25 +163,25 @@ impl Reader {
         Ok(Self { feed, order: Order::new(options.window), format, position, first_ns: None, ended: false })
     }
 
-    /// The format, as named or as told from the content.
+    /// The configured or detected format.
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// How far into the file reading has come.
+    /// Progress in the file.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position.clone()
     }
 
-    /// Requests so far that came too late even for the window, and got the time of the one before.
+    /// Requests so far that were too late for the window and got the time of their predecessor.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.order.late()
     }
 
-    /// What a volume is called in the trace, where it has names.
+    /// Name of a volume, if the trace has names.
     #[must_use]
     pub fn volume_name(&self, volume: u32) -> Option<&str> {
         match &self.feed {
@@ -190,7 +190,7 @@ impl Reader {
         }
     }
 
-    /// The requests alone; malformed lines are counted, and the first are kept. A strict one ends at the first.
+    /// An iterator over the requests that counts malformed lines and keeps the first ones. With `strict` it ends at the first.
     #[must_use]
     pub fn tolerant(self, strict: bool) -> Tolerant {
         Tolerant::new(self, strict)

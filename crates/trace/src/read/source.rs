@@ -1,4 +1,4 @@
-//! Opens a trace: a file, standard input or anything that reads; plain, gzip or zstd.
+//! Opens a trace: a file, standard input or a stream; plain, gzip or zstd.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -11,12 +11,12 @@ use flate2::bufread::MultiGzDecoder;
 use super::vscsi::fill;
 use super::zstd::Unpacked;
 
-/// Bytes that are read at once.
+/// Buffer size in bytes.
 const BUFFER: usize = 1 << 16;
-/// Bytes, unpacked, that the format is told from.
+/// Decompressed bytes that are used to detect the format.
 const BEGINNING: usize = 1 << 16;
 
-/// How far into a file reading has come; shared with who reads.
+/// Progress in a file; shared with the reader.
 #[derive(Clone, Debug, Default)]
 pub struct Position {
     read: Arc<AtomicU64>,
@@ -24,20 +24,20 @@ pub struct Position {
 }
 
 impl Position {
-    /// Bytes read from the file, as they lie there.
+    /// Bytes read from the file, before decompression.
     #[must_use]
     pub fn read_bytes(&self) -> u64 {
         self.read.load(Relaxed)
     }
 
-    /// Bytes of the file; `None` where that cannot be known.
+    /// Size of the file; `None` if unknown.
     #[must_use]
     pub fn total_bytes(&self) -> Option<u64> {
         self.total
     }
 }
 
-/// Counts what passes.
+/// Counts bytes read.
 struct Counted<R> {
     inner: R,
     read: Arc<AtomicU64>,
@@ -53,9 +53,9 @@ impl<R: Read> Read for Counted<R> {
 
 pub(super) type Input = Box<dyn BufRead + Send>;
 
-/// A trace, unpacked.
+/// A decompressed trace.
 pub(super) struct Source {
-    /// The first bytes; `input` begins with them too.
+    /// The first bytes, which `input` returns too.
     pub(super) beginning: Vec<u8>,
     pub(super) input: Input,
     pub(super) position: Position,

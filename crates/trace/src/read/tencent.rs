@@ -1,8 +1,8 @@
 //! Tencent CBS traces: `Timestamp,Offset,Size,IOType,VolumeID`.
 //!
 //! Source: README of SNIA IOTTA trace 27917 (parallel/28064), section 3: seconds since 1970, offset and size in sectors of
-//! 512 bytes, 0 for a read and 1 for a write, number of the volume. The clock ticks once a second, so all requests of a
-//! second come at its beginning.
+//! 512 bytes, 0 for a read and 1 for a write, number of the volume. The clock has a resolution of a
+//! second, so all requests of a second have its start as time.
 
 use super::fields::{LineParser, Raw, SECTOR, commas, is_heading, is_remark, sectors_u32, times, whole_u32};
 use crate::request::{Op, Reason};
@@ -18,7 +18,7 @@ impl LineParser for Tencent {
         let op = match op {
             b"0" => Op::Read,
             b"1" => Op::Write,
-            _ => return Err(Reason::Operation { field: "IOType", what: "0 or 1" }),
+            _ => return Err(Reason::Operation { field: "IOType", expected: "0 or 1" }),
         };
         let raw = Raw {
             clock_ns: times(at, 1_000_000_000, "Timestamp")?,

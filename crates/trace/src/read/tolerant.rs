@@ -1,19 +1,19 @@
-//! The requests of a trace alone, and a tally of what was malformed.
+//! Iterator over the requests of a trace that counts malformed lines.
 
 use super::reader::Reader;
 use crate::request::{Malformed, Request};
 
-/// Malformed lines that are kept in words.
+/// Malformed lines that are kept.
 const KEPT: usize = 5;
 
-/// What was malformed.
+/// Malformed lines of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// How many lines.
+    /// Number of malformed lines.
     pub count: u64,
-    /// The first of them.
+    /// The first ones.
     pub first: Vec<Malformed>,
-    /// What ended the reading before the end of the file: the file cannot be read on, or reading is strict.
+    /// The error that ended reading: the file is unreadable, or the iterator is strict.
     pub ended: Option<Malformed>,
 }
 
@@ -29,13 +29,13 @@ impl Tolerant {
         Self { reader, strict, faults: Faults::default() }
     }
 
-    /// What was malformed so far.
+    /// Malformed lines so far.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The reader beneath.
+    /// The underlying reader.
     #[must_use]
     pub fn reader(&self) -> &Reader {
         &self.reader

@@ -1,6 +1,6 @@
-//! CloudPhysics traces of virtual SCSI disks (vscsi): two binary forms and two of text.
+//! CloudPhysics traces of virtual SCSI disks (vscsi): two binary and two text forms.
 //!
-//! Source: the readers that CloudPhysics gave to the cache simulators mimircache and libCacheSim
+//! Source: the readers that CloudPhysics contributed to the cache simulators mimircache and libCacheSim
 //! (<https://github.com/1a1a11a/libCacheSim>, `vscsi.h`, and its FAQ for the CSV form). Little-endian, a record of
 //!
 //! | form | bytes | fields |
@@ -11,7 +11,7 @@
 //! | CSV | a line | heading `version,time,op,size,lbn`; time in seconds, op in hexadecimal |
 //!
 //! The high byte of `ver` is the version, `ts` counts microseconds, `len` bytes, `lbn` sectors of 512 bytes, and `cmd` is
-//! the SCSI operation code. Commands that neither read nor write are skipped. A trace is of one disk: volume 0.
+//! the SCSI operation code. Other commands are skipped. A trace has one disk: volume 0.
 
 use std::io::{ErrorKind, Read};
 
@@ -19,8 +19,7 @@ use super::fields::{LineParser, Raw, SECTOR, commas, decimal, hexadecimal, is_he
 use super::fields::{times, whole, whole_u32, words};
 use crate::request::{Malformed, Op, Reason};
 
-/// Whether a SCSI operation code reads or writes (SBC-3, table of commands): READ and WRITE of 6, 10, 12 and 16 bytes, and
-/// WRITE AND VERIFY.
+/// Operation of a SCSI operation code (SBC-3): READ and WRITE of 6, 10, 12 and 16 bytes, and WRITE AND VERIFY.
 fn operation(code: u64) -> Option<Op> {
     match code {
         0x08 | 0x28 | 0xa8 | 0x88 => Some(Op::Read),
@@ -32,7 +31,7 @@ fn operation(code: u64) -> Option<Op> {
 /// The text forms.
 #[derive(Default)]
 pub(super) struct Text {
-    /// Whether a heading has said that this is CSV.
+    /// Whether a CSV heading was read.
     commas: bool,
 }
 
@@ -58,7 +57,7 @@ impl LineParser for Text {
             (version, times(at, 1000, "ts")?, code, bytes, lbn)
         };
         if !matches!(whole(version, "ver")?, 1 | 2) {
-            return Err(Reason::Number { field: "ver", what: "1 or 2" });
+            return Err(Reason::Number { field: "ver", expected: "1 or 2" });
         }
         let Some(op) = operation(hexadecimal(code, "cmd")?) else { return Ok(None) };
         let raw =
@@ -75,7 +74,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// Which form the first two records have; `None` if neither.
+    /// The form of the first two records; `None` if neither fits.
     pub(super) fn of(beginning: &[u8]) -> Option<Self> {
         let version = |layout: Self, record: usize| beginning.get(record * layout.bytes() + layout.version_at());
         let fits = |layout: Self, value: u8| {
@@ -92,7 +91,7 @@ impl Layout {
         if self == Self::One { 32 } else { 40 }
     }
 
-    /// Where the high byte of `ver` stands.
+    /// Offset of the high byte of `ver`.
     fn version_at(self) -> usize {
         if self == Self::One { 15 } else { 3 }
     }
@@ -105,7 +104,7 @@ impl Layout {
             Self::Two => (record[0], u32_at(8), u64_at(16), u64_at(24), 2),
         };
         if record[self.version_at()] != version {
-            return Err(Reason::Number { field: "ver", what: "the version of the first record" });
+            return Err(Reason::Number { field: "ver", expected: "the version of the first record" });
         }
         let Some(op) = operation(u64::from(code)) else { return Ok(None) };
         let raw = Raw {
@@ -152,7 +151,7 @@ impl<R: Read> Binary<R> {
     }
 }
 
-/// Reads until the buffer is full or nothing more comes; how much came.
+/// Reads until the buffer is full or the input ends; returns the number of bytes.
 pub(super) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn both_binary_forms_hold_the_same() {
+    fn both_binary_forms_are_parsed() {
         for layout in [Layout::One, Layout::Two] {
             let other = record(layout, 0x12, 36, 0, 33_898_000);
             let trace = [record(layout, 0x2a, 512, 42_932_745, 33_898_001), other, record(layout, 0x28, 4096, 8, 7)];
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_or_strange_record_is_told() {
+    fn a_truncated_or_invalid_record_is_an_error() {
         let mut trace = record(Layout::Two, 0x28, 4096, 8, 7);
         trace.extend(record(Layout::One, 0x28, 4096, 8, 7));
         let reasons: Vec<_> = all(&trace, Layout::Two).into_iter().map(|r| r.map_err(|m| (m.line, m.reason))).collect();

@@ -1,13 +1,13 @@
-//! Unpacks zstd (RFC 8878): one frame after another, without skippable ones, with checksums verified.
+//! Decompresses zstd (RFC 8878): consecutive frames, ignoring skippable ones and verifying checksums.
 //!
-//! With a decoder in Rust: the server program reads traces too, and the C library takes longer to build than the rest of this crate.
+//! The decoder is in Rust because the server program links this crate, and the C library takes longer to build than the rest of it.
 
 use std::io::{self, BufRead, Read};
 
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// What is packed in `input`.
+/// Decompressed content of `input`.
 pub(super) struct Unpacked<R> {
     input: R,
     decoder: FrameDecoder,
@@ -20,7 +20,7 @@ impl<R: BufRead> Unpacked<R> {
         Self { input, decoder: FrameDecoder::new(), is_open: false }
     }
 
-    /// Reads the header of the next frame; whether there is one.
+    /// Reads the header of the next frame; returns whether there is one.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.input.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.input) {
@@ -31,7 +31,7 @@ impl<R: BufRead> Unpacked<R> {
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
                     let skipped = io::copy(&mut self.input.by_ref().take(length.into()), &mut io::sink())?;
                     if skipped < u64::from(length) {
-                        return Err(damaged("it ends within a skippable frame"));
+                        return Err(damaged("truncated in a skippable frame"));
                     }
                 }
                 Err(error) => return Err(damaged(&error.to_string())),
@@ -76,7 +76,7 @@ fn damaged(why: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    /// What the C library packs, with a checksum.
+    /// Data compressed by the C library, with a checksum.
     fn packed(data: &[u8]) -> Vec<u8> {
         let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
         encoder.include_checksum(true).unwrap();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_follow_one_another_and_skippable_ones_are_left_out() {
+    fn consecutive_frames_are_read_and_skippable_ones_ignored() {
         let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
         let all = [packed(&data()), skippable, packed(b"more"), packed(b"")].concat();
         assert_eq!(unpacked(&all).unwrap(), [&data()[..], b"more"].concat());

@@ -1,37 +1,37 @@
-//! What the measured windows say of all.
+//! Estimates for the whole trace from the measured windows.
 
 use serde::Serialize;
 
 use super::plan::{Plan, Stratum};
 
-/// The total over all windows, and how well it is known.
+/// Estimate of the total over all windows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The estimate, in the unit of what was measured.
+    /// The estimate, in the unit of the measurements.
     pub total: f64,
-    /// Low end of the interval of 95 %.
+    /// Lower end of the 95 % confidence interval.
     pub low: f64,
-    /// High end.
+    /// Upper end.
     pub high: f64,
-    /// The part of the total that was measured exactly.
+    /// The part of the total from exact windows.
     pub exact: f64,
     /// Standard error.
     pub standard_error: f64,
-    /// Degrees of freedom; 0 where nothing is uncertain.
+    /// Degrees of freedom; 0 without uncertainty.
     pub degrees_of_freedom: f64,
 }
 
-/// A window of the plan without a measurement.
+/// A window of the plan has no measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("window {0} of the plan has not been measured")]
 pub struct Unmeasured(pub usize);
 
 impl Plan {
-    /// Estimates the total from what each window of the plan measured. `t_quantile` is the 97.5 % quantile of Student's distribution for
-    /// so many degrees of freedom; a caller's, so that readers of traces need no library of statistics.
+    /// Estimates the total from the measurement of each window of the plan. `t_quantile` is the 97.5 % quantile of Student's distribution
+    /// for these degrees of freedom; the caller supplies it, so that this crate needs no statistics library.
     ///
     /// # Errors
-    /// [`Unmeasured`] where `measured` knows nothing of a window.
+    /// [`Unmeasured`] if `measured` returns `None` for a window.
     pub fn estimate(
         &self,
         measured: impl Fn(usize) -> Option<f64>,
@@ -54,7 +54,7 @@ impl Plan {
     }
 }
 
-/// A stratum's total, and the variance of that.
+/// Estimated total of a stratum and its variance.
 fn of_stratum(stratum: &Stratum, values: &[f64]) -> (f64, f64) {
     let (all, drawn) = (stratum.windows as f64, values.len() as f64);
     if values.is_empty() {

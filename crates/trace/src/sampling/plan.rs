@@ -1,4 +1,4 @@
-//! Which windows are measured.
+//! Selection of the windows to measure.
 
 use std::collections::BTreeSet;
 
@@ -6,54 +6,54 @@ use serde::Serialize;
 
 use crate::random::Stream;
 
-/// How windows are chosen.
+/// Parameters of the selection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rule {
-    /// Windows to draw, beside the exact ones.
+    /// Windows to draw, in addition to the exact ones.
     pub draws: usize,
-    /// Strata; fewer where there are too few windows for two draws of each.
+    /// Number of strata; fewer if there are too few windows for two draws of each.
     pub strata: usize,
-    /// A window is in a burst if its load is at least this many times the mean of those before it.
+    /// A window is in a burst if its load is at least this many times the mean of the `background` windows before it.
     pub burst_factor: f64,
-    /// How many windows before it make up that mean.
+    /// Windows in that mean.
     pub background: usize,
     /// Windows before and after a burst that are exact too.
     pub guard: usize,
-    /// Most windows in and around bursts that are exact; where there are more, they are strata of their own.
-    pub most_exact: usize,
+    /// Most exact windows in and around bursts; if there are more, they form strata.
+    pub max_exact: usize,
 }
 
 impl Default for Rule {
     fn default() -> Self {
-        Self { draws: 120, strata: 12, burst_factor: 2.0, background: 60, guard: 1, most_exact: usize::MAX }
+        Self { draws: 120, strata: 12, burst_factor: 2.0, background: 60, guard: 1, max_exact: usize::MAX }
     }
 }
 
 /// Windows of about the same load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stratum {
-    /// How many windows it has.
+    /// Number of windows.
     pub windows: usize,
-    /// Those that are measured, by number.
+    /// Numbers of the measured windows.
     pub drawn: Vec<usize>,
 }
 
-/// Which windows are measured.
+/// The windows to measure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// All windows in and around bursts, by number.
+    /// Numbers of the windows in and around bursts that are measured.
     pub exact: Vec<usize>,
-    /// The others, from the least load to the most; where bursts are too many, they come last.
+    /// The others, by ascending load; strata of bursts come last.
     pub strata: Vec<Stratum>,
-    /// The stratum of each window; `None` where it is exact.
+    /// The stratum of each window; `None` if it is exact.
     pub stratum_of: Vec<Option<usize>>,
 }
 
-/// Why there is no plan.
+/// Error of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// An interval takes two draws of a stratum.
-    #[error("a plan needs at least 2 draws, for there is no interval from one window")]
+    /// A confidence interval needs two draws of a stratum.
+    #[error("a plan needs at least 2 draws for a confidence interval")]
     TooFewDraws,
 }
 
@@ -64,28 +64,28 @@ impl Plan {
     /// A plan for a trace whose windows have these loads. The same seed gives the same plan.
     ///
     /// # Errors
-    /// [`PlanError`] where no interval could come of it.
+    /// [`PlanError`] with too few draws.
     pub fn new(loads: &[u64], rule: &Rule, seed: u64) -> Result<Self, PlanError> {
         if rule.draws < 2 {
             return Err(PlanError::TooFewDraws);
         }
-        let (exact, apart) = exact_or_apart(loads, rule);
+        let (exact, separate) = exact_or_separate(loads, rule);
         let by_load = |mut windows: Vec<usize>| {
             windows.sort_by_key(|&window| (loads[window], window));
             windows
         };
-        let aside = |window: &usize| exact.contains(window) || apart.contains(window);
-        let rest = by_load((0..loads.len()).filter(|window| !aside(window)).collect());
-        let bursts = by_load(apart.iter().copied().collect());
-        let most = rule.draws / 2;
-        let parts = if bursts.is_empty() { 0 } else { (rule.strata / 3).clamp(1, most - 1) };
-        let mut strata = cut(&rest, rule.strata.saturating_sub(parts).clamp(1, most - parts));
+        let in_burst = |window: &usize| exact.contains(window) || separate.contains(window);
+        let rest = by_load((0..loads.len()).filter(|window| !in_burst(window)).collect());
+        let bursts = by_load(separate.iter().copied().collect());
+        let max_strata = rule.draws / 2;
+        let parts = if bursts.is_empty() { 0 } else { (rule.strata / 3).clamp(1, max_strata - 1) };
+        let mut strata = cut(&rest, rule.strata.saturating_sub(parts).clamp(1, max_strata - parts));
         strata.extend(cut(&bursts, parts));
         let mut stratum_of = vec![None; loads.len()];
         for (at, windows) in strata.iter().enumerate() {
             windows.iter().for_each(|&window| stratum_of[window] = Some(at));
         }
-        let counts = deal(&strata, loads, rule.draws);
+        let counts = draws_per_stratum(&strata, loads, rule.draws);
         let drawn = |(at, (windows, count)): (usize, (&&[usize], usize))| Stratum {
             windows: windows.len(),
             drawn: draw(windows, count, &mut Stream::new(seed, DRAWS, at as u64)),
@@ -94,13 +94,13 @@ impl Plan {
         Ok(Self { exact: exact.into_iter().collect(), strata, stratum_of })
     }
 
-    /// A plan that measures all of so many windows.
+    /// A plan that measures all windows.
     #[must_use]
     pub fn whole(windows: usize) -> Self {
         Self { exact: (0..windows).collect(), strata: Vec::new(), stratum_of: vec![None; windows] }
     }
 
-    /// How many windows a measured one stands for, itself included; 0 where it is not measured.
+    /// Number of windows that a measured window represents; 0 if it is not measured.
     #[must_use]
     pub fn weight(&self, window: usize) -> f64 {
         match self.stratum_of.get(window) {
@@ -112,7 +112,7 @@ impl Plan {
         }
     }
 
-    /// All windows that are measured, by number.
+    /// Numbers of all measured windows.
     #[must_use]
     pub fn windows(&self) -> Vec<usize> {
         let drawn = self.strata.iter().flat_map(|stratum| &stratum.drawn);
@@ -121,18 +121,18 @@ impl Plan {
     }
 }
 
-/// Windows in and around bursts: those that are exact, or, where they are too many for that, those that are strata of their own
-/// (which takes two draws beside the two of the rest).
-fn exact_or_apart(loads: &[u64], rule: &Rule) -> (BTreeSet<usize>, BTreeSet<usize>) {
+/// Windows in and around bursts: the exact ones, or, if there are too many, those that form strata (which needs two draws in addition to
+/// the two of the rest).
+fn exact_or_separate(loads: &[u64], rule: &Rule) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let bursts = around_bursts(loads, rule);
     match bursts.len() {
-        count if count <= rule.most_exact => (bursts, BTreeSet::new()),
+        count if count <= rule.max_exact => (bursts, BTreeSet::new()),
         _ if rule.draws < 4 => (BTreeSet::new(), BTreeSet::new()),
         _ => (BTreeSet::new(), bursts),
     }
 }
 
-/// Windows in bursts, and so many beside them.
+/// Windows in bursts, with `guard` windows on either side.
 fn around_bursts(loads: &[u64], rule: &Rule) -> BTreeSet<usize> {
     let mut exact = BTreeSet::new();
     let background = rule.background.max(1);
@@ -151,7 +151,7 @@ fn around_bursts(loads: &[u64], rule: &Rule) -> BTreeSet<usize> {
     exact
 }
 
-/// Cuts into so many parts of about the same length, none of them of one window only, where possible.
+/// Divides into parts of about the same length, each of at least two windows if possible.
 fn cut(windows: &[usize], parts: usize) -> Vec<&[usize]> {
     if windows.is_empty() {
         return Vec::new();
@@ -160,17 +160,17 @@ fn cut(windows: &[usize], parts: usize) -> Vec<&[usize]> {
     (0..parts).map(|at| &windows[windows.len() * at / parts..windows.len() * (at + 1) / parts]).collect()
 }
 
-/// How many windows of each stratum are drawn: two, and the rest by size times spread, never more than there are.
-fn deal(strata: &[&[usize]], loads: &[u64], draws: usize) -> Vec<usize> {
+/// Draws of each stratum: two, and the rest by size times deviation, at most its number of windows.
+fn draws_per_stratum(strata: &[&[usize]], loads: &[u64], draws: usize) -> Vec<usize> {
     let weights: Vec<f64> =
         strata.iter().map(|windows| windows.len() as f64 * (deviation(windows, loads) + 1.0)).collect();
     let mut counts: Vec<usize> = strata.iter().map(|windows| windows.len().min(2)).collect();
     let mut left = draws.saturating_sub(counts.iter().sum());
     while left > 0 {
-        // to whom a further draw is worth most: the largest weight by draw
+        // the next draw goes to the stratum with the largest weight per draw
         let open = (0..strata.len()).filter(|&at| counts[at] < strata[at].len());
-        let worth = |at: usize| weights[at] / counts[at] as f64;
-        let Some(next) = open.max_by(|&a, &b| worth(a).total_cmp(&worth(b)).then(b.cmp(&a))) else { break };
+        let weight = |at: usize| weights[at] / counts[at] as f64;
+        let Some(next) = open.max_by(|&a, &b| weight(a).total_cmp(&weight(b)).then(b.cmp(&a))) else { break };
         counts[next] += 1;
         left -= 1;
     }
@@ -183,7 +183,7 @@ fn deviation(windows: &[usize], loads: &[u64]) -> f64 {
     (windows.iter().map(|&window| (loads[window] as f64 - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
-/// Draws without replacement (Floyd's algorithm), by number.
+/// Draws without replacement (Floyd's algorithm); returns sorted numbers.
 fn draw(windows: &[usize], count: usize, stream: &mut Stream) -> Vec<usize> {
     let mut chosen = BTreeSet::new();
     for top in windows.len() - count..windows.len() {

@@ -1,4 +1,4 @@
-//! Plans against days that are known whole.
+//! Estimates compared with the true totals of synthetic days.
 
 use super::*;
 use crate::random::Stream;
@@ -9,7 +9,7 @@ fn student(degrees_of_freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, degrees_of_freedom).unwrap().inverse_cdf(0.975)
 }
 
-/// A day of 10 s windows: load swings, bursts come, and joules follow load with a knee and noise that grows with it.
+/// A day of 10 s windows: varying load with bursts, and joules that grow sublinearly with load, with proportional noise.
 fn day(seed: u64) -> (Vec<u64>, Vec<f64>) {
     let mut stream = Stream::new(seed, 7, 0);
     let mut normal = move || (0..12).map(|_| stream.unit()).sum::<f64>() - 6.0;
@@ -27,7 +27,7 @@ fn day(seed: u64) -> (Vec<u64>, Vec<f64>) {
 }
 
 #[test]
-fn the_interval_holds_the_truth_in_95_of_100_draws() {
+fn the_95_percent_interval_contains_the_truth_in_95_percent_of_draws() {
     let (loads, joules) = day(1);
     let truth: f64 = joules.iter().sum();
     let rule = Rule { draws: 60, ..Rule::default() };
@@ -44,11 +44,11 @@ fn the_interval_holds_the_truth_in_95_of_100_draws() {
     println!("held in {share}, mean {}, width {}", sum / runs as f64, width / runs as f64);
     assert!((0.93..=0.975).contains(&share), "{share}"); // binomial deviation 0.005
     assert!((sum / runs as f64 - 1.0).abs() < 0.0005, "unbiased: {}", sum / runs as f64);
-    assert!(width / (runs as f64) < 0.03, "60 of some 8,500 windows tell the day within 1.5 % to either side");
+    assert!(width / (runs as f64) < 0.03, "60 of about 8,500 windows give the total within 1.5 %");
 }
 
 #[test]
-fn bursts_and_what_is_beside_them_are_exact() {
+fn windows_in_and_beside_bursts_are_exact() {
     let mut loads = vec![100; 200];
     loads[90..92].fill(500);
     let plan = Plan::new(&loads, &Rule { guard: 2, ..Rule::default() }, 1).unwrap();
@@ -58,11 +58,11 @@ fn bursts_and_what_is_beside_them_are_exact() {
 }
 
 #[test]
-fn too_many_bursts_are_strata_of_their_own() {
+fn too_many_bursts_form_strata() {
     let (loads, joules) = day(2);
     let truth: f64 = joules.iter().sum();
-    let rule = Rule { draws: 60, most_exact: 10, ..Rule::default() };
-    let bursts = Plan::new(&loads, &Rule { most_exact: usize::MAX, ..rule }, 1).unwrap().exact;
+    let rule = Rule { draws: 60, max_exact: 10, ..Rule::default() };
+    let bursts = Plan::new(&loads, &Rule { max_exact: usize::MAX, ..rule }, 1).unwrap().exact;
     assert!(bursts.len() > 100);
     let (mut held, mut sum) = (0, 0.0);
     for seed in 0..500 {
@@ -88,7 +88,7 @@ fn a_whole_plan_measures_everything() {
 }
 
 #[test]
-fn what_was_not_measured_is_named() {
+fn a_window_without_a_measurement_is_an_error() {
     let plan = Plan::new(&[1, 2, 3, 4], &Rule::default(), 1).unwrap();
     let missing = plan.windows()[1];
     assert_eq!(plan.estimate(|window| (window != missing).then_some(1.0), student), Err(Unmeasured(missing)));
@@ -105,7 +105,7 @@ fn loads_are_counts_by_window() {
 
 proptest! {
     #[test]
-    fn a_plan_draws_what_it_may_and_all_of_it_is_exact(
+    fn plans_draw_the_requested_number_and_complete_plans_are_exact(
         loads in proptest::collection::vec(0_u64..1000, 0..120), draws in 2_usize..200, strata in 1_usize..20, seed: u64,
     ) {
         let rule = Rule { draws, strata, ..Rule::default() };

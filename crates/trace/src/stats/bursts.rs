@@ -1,28 +1,28 @@
-//! Bursts: where load is suddenly higher than it was.
+//! Bursts: sudden increases of load.
 //!
-//! SANDMAN (2.2, Figure 2) reports "up to 82 I/O bursts within a 30-minute window" and does not say what a burst is. Here,
-//! with the defaults of [`BurstRule`]: time is cut into bins of 1 s from the first request on. A bin is *high* if it holds
-//! at least 2 times the mean of the 60 bins before it (of those there are, at the beginning) and at least 100 requests.
-//! The first bin is never high. A burst is a run of high bins, and belongs to the window of 30 minutes that it begins in.
+//! SANDMAN (2.2, Figure 2) reports "up to 82 I/O bursts within a 30-minute window" without a definition of a burst. With
+//! the defaults of [`BurstRule`], time is divided into bins of 1 s from the first request on. A bin is *high* if it has at least 2 times
+//! the mean of the 60 bins before it (fewer at the start) and at least 100 requests. The first bin is never high. A burst is a run of
+//! high bins, and belongs to the window of 30 minutes in which it begins.
 //!
-//! Every bin enters the mean, high or not: after a step to a lasting higher load the burst ends when the mean has followed.
+//! The mean includes high bins: after a step to a constant higher load the burst ends when the mean has followed.
 
 use std::collections::VecDeque;
 
 use serde::Serialize;
 
-/// What makes a burst.
+/// Definition of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BurstRule {
     /// Width of a bin, in nanoseconds.
     pub bin_ns: u64,
-    /// How many bins before make up what is usual.
+    /// Preceding bins in the mean.
     pub background_bins: u32,
-    /// How many times what is usual a high bin holds at least.
+    /// Least ratio of a high bin to the mean.
     pub factor: f64,
-    /// How many requests a high bin holds at least.
-    pub least_requests: u64,
-    /// Width of the windows that bursts are counted in, in nanoseconds.
+    /// Least number of requests of a high bin.
+    pub min_requests: u64,
+    /// Width of the windows in which bursts are counted, in nanoseconds.
     pub window_ns: u64,
 }
 
@@ -32,13 +32,13 @@ impl Default for BurstRule {
             bin_ns: 1_000_000_000,
             background_bins: 60,
             factor: 2.0,
-            least_requests: 100,
+            min_requests: 100,
             window_ns: 1_800_000_000_000,
         }
     }
 }
 
-/// What came of it.
+/// Bursts of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BurstSummary {
     /// The rule.
@@ -46,18 +46,18 @@ pub struct BurstSummary {
     /// Bursts in the whole trace.
     pub bursts: u64,
     /// Most bursts in one window.
-    pub most_per_window: u64,
-    /// Bursts over the span, for one window's time; `None` where the span is shorter than a window.
+    pub max_per_window: u64,
+    /// Mean number of bursts per window; `None` if the span is shorter than a window.
     pub mean_per_window: Option<f64>,
-    /// Bins that are high, of all.
+    /// Fraction of the bins that are high.
     pub high_share: Option<f64>,
 }
 
-/// Bursts so far.
+/// Counter of bursts.
 #[derive(Clone, Debug)]
 pub struct Bursts {
     rule: BurstRule,
-    /// Counts of the bins before, the latest last.
+    /// Counts of the preceding bins, the latest last.
     before: VecDeque<u64>,
     sum: u64,
     bin: u64,
@@ -69,11 +69,11 @@ pub struct Bursts {
     /// The window that bursts are being counted in.
     window: u64,
     in_window: u64,
-    most: u64,
+    max_in_window: u64,
 }
 
 impl Bursts {
-    /// None so far.
+    /// A counter without bursts.
     #[must_use]
     pub fn new(rule: BurstRule) -> Self {
         let bins = rule.background_bins.max(1);
@@ -90,11 +90,11 @@ impl Bursts {
             bursts: 0,
             window: 0,
             in_window: 0,
-            most: 0,
+            max_in_window: 0,
         }
     }
 
-    /// A request; times must not go back.
+    /// Adds a request; times must not decrease.
     #[inline]
     pub fn add(&mut self, at_ns: u64) {
         let bin = at_ns / self.rule.bin_ns;
@@ -104,10 +104,10 @@ impl Bursts {
         self.count += 1;
     }
 
-    /// Ends the bin that is being filled, and the empty ones after it.
+    /// Ends the current bin and the empty ones after it.
     fn go_to(&mut self, bin: u64) {
         self.end_bin();
-        // after so many empty bins nothing changes any more
+        // further empty bins change nothing
         let empty = (bin - self.bin - 1).min(u64::from(self.rule.background_bins));
         (0..empty).for_each(|_| self.end_bin());
         self.bin = bin;
@@ -129,8 +129,8 @@ impl Bursts {
     }
 
     fn is_high(&self) -> bool {
-        let usual = self.sum as f64 / self.before.len() as f64; // not a number in the first bin: compares as false
-        self.count >= self.rule.least_requests.max(1) && self.count as f64 >= self.rule.factor * usual
+        let mean = self.sum as f64 / self.before.len() as f64; // NaN in the first bin, which compares as false
+        self.count >= self.rule.min_requests.max(1) && self.count as f64 >= self.rule.factor * mean
     }
 
     fn begin(&mut self) {
@@ -140,10 +140,10 @@ impl Bursts {
         }
         self.in_window += 1;
         self.bursts += 1;
-        self.most = self.most.max(self.in_window);
+        self.max_in_window = self.max_in_window.max(self.in_window);
     }
 
-    /// What came of it, for a trace that ends at `last_ns`.
+    /// The bursts of a trace that ends at `last_ns`.
     #[must_use]
     pub fn summary(&self, last_ns: u64) -> BurstSummary {
         let mut ended = self.clone();
@@ -153,7 +153,7 @@ impl Bursts {
         BurstSummary {
             rule: self.rule,
             bursts: ended.bursts,
-            most_per_window: ended.most,
+            max_per_window: ended.max_in_window,
             mean_per_window: (windows >= 1.0).then(|| ended.bursts as f64 / windows),
             high_share: seen.then(|| ended.high_bins as f64 / (self.bin as f64 + 1.0)),
         }
@@ -183,12 +183,12 @@ mod tests {
         counts[99] = 1000;
         let result = summary(&counts, BurstRule::default());
         // 60 is below twice the mean of 60 bins that hold three of 400
-        assert_eq!((result.bursts, result.most_per_window, result.mean_per_window), (2, 2, None));
+        assert_eq!((result.bursts, result.max_per_window, result.mean_per_window), (2, 2, None));
         assert_eq!(result.high_share, Some(0.04));
     }
 
     #[test]
-    fn neither_the_first_bin_nor_a_few_requests_are_a_burst() {
+    fn the_first_bin_and_few_requests_are_not_bursts() {
         let rule = BurstRule::default();
         assert_eq!(summary(&[5000], rule).bursts, 0);
         assert_eq!(summary(&[1, 0, 0, 99, 0, 0], rule).bursts, 0);
@@ -204,16 +204,16 @@ mod tests {
             counts[at] = 100_000 * (at as u64).pow(2);
         }
         let result = summary(&counts, rule);
-        assert_eq!((result.bursts, result.most_per_window), (4, 2), "9 and 10 are one");
+        assert_eq!((result.bursts, result.max_per_window), (4, 2), "9 and 10 are one");
     }
 
-    /// The same with all counts at hand.
+    /// Bursts and most per window, computed from all counts.
     fn naive(counts: &[u64], rule: BurstRule) -> (u64, u64) {
         let background = rule.background_bins as usize;
         let high = |at: usize| {
             let before = &counts[at.saturating_sub(background)..at];
-            let usual = before.iter().sum::<u64>() as f64 / before.len() as f64;
-            at > 0 && counts[at] >= rule.least_requests && counts[at] as f64 >= rule.factor * usual
+            let mean = before.iter().sum::<u64>() as f64 / before.len() as f64;
+            at > 0 && counts[at] >= rule.min_requests && counts[at] as f64 >= rule.factor * mean
         };
         let starts: Vec<u64> =
             (0..counts.len()).filter(|&at| high(at) && !high(at.max(1) - 1)).map(|at| at as u64).collect();
@@ -225,18 +225,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bursts_are_those_of_the_definition(
+        fn bursts_match_the_definition(
             runs in proptest::collection::vec((0_u64..20, 1_usize..9), 1..40), background_bins in 1_u32..8,
         ) {
             let counts: Vec<u64> = runs.iter().flat_map(|&(count, bins)| std::iter::repeat_n(count, bins)).collect();
-            let rule = BurstRule { background_bins, least_requests: 3, window_ns: 7 * S, ..BurstRule::default() };
+            let rule = BurstRule { background_bins, min_requests: 3, window_ns: 7 * S, ..BurstRule::default() };
             let result = summary(&counts, rule);
-            prop_assert_eq!((result.bursts, result.most_per_window), naive(&counts, rule));
+            prop_assert_eq!((result.bursts, result.max_per_window), naive(&counts, rule));
         }
     }
 
     #[test]
-    fn a_long_silence_takes_no_time() {
+    fn a_long_gap_is_processed_quickly() {
         let mut bursts = Bursts::new(BurstRule::default());
         bursts.add(0);
         (0..200).for_each(|_| bursts.add(u64::MAX));

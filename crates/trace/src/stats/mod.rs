@@ -1,20 +1,20 @@
 //! Statistics of a trace, in one pass and in bounded memory.
 //!
-//! **Words.** The *span* is the time from the first request to the last. A *window* of width `w` is `[k w, (k+1) w)`, counted
+//! **Terms.** The *span* is the time from the first request to the last. A *window* of width `w` is `[k w, (k+1) w)`, counted
 //! from the first request. A *burst* is defined in [`bursts`].
 //!
 //! | statistic | definition |
 //! |---|---|
 //! | mean rate | requests over span |
-//! | peak rate | most requests in a window, over the window's width (the last window may be cut short) |
-//! | index of dispersion | variance over mean of the counts of the whole windows of the span, empty ones included; 1 for a Poisson process |
+//! | peak rate | most requests in a window, over the window's width (the last window may be incomplete) |
+//! | index of dispersion | variance over mean of the counts of the complete windows of the span, including empty ones; 1 for a Poisson process |
 //! | read share | reads over requests; and bytes read over bytes |
-//! | size quantile | smallest size such that at least that share of the requests is no larger |
+//! | size quantile | smallest size such that at least this fraction of the requests is no larger |
 //! | working set | distinct 4 KiB blocks (volume and number) that any request touches |
-//! | clock step | the largest time that divides every timestamp: what the trace's clock can tell apart |
+//! | clock step | greatest common divisor of the timestamps: the resolution of the trace's clock |
 //!
-//! **Memory.** Window counters are a few words each; sizes, the working set and volumes are exact up to a bound and say
-//! when they no longer are.
+//! **Memory.** Window counters take a few words each; sizes, the working set and volumes are exact up to a limit and report when they are
+//! not.
 
 pub mod bursts;
 pub mod segments;
@@ -39,10 +39,10 @@ use windows::Windows;
 use working_set::Blocks;
 
 const MS: u64 = 1_000_000;
-/// Widths of the windows that counts are gathered in, in nanoseconds.
+/// Widths of the windows, in nanoseconds.
 pub const WIDTHS_NS: [u64; 6] = [MS, 10 * MS, 100 * MS, 1000 * MS, 10_000 * MS, 60_000 * MS];
 
-/// What has been seen of a trace.
+/// Statistics of the requests so far.
 #[derive(Clone, Debug)]
 pub struct Stats {
     reads: OpStats,
@@ -67,15 +67,15 @@ struct OpStats {
 pub struct Summary {
     /// Requests.
     pub requests: u64,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
     /// From the first request to the last, in nanoseconds.
     pub span_ns: u64,
-    /// Requests a second over the span; `None` where the span is 0.
+    /// Requests per second over the span; `None` if the span is 0.
     pub mean_rate_iops: Option<f64>,
-    /// Bytes a second over the span.
+    /// Bytes per second over the span.
     pub mean_rate_bytes_per_s: Option<f64>,
-    /// What the trace's clock can tell apart, in nanoseconds; 0 where all requests came at once.
+    /// Resolution of the trace's clock, in nanoseconds; 0 if all times are equal.
     pub clock_step_ns: u64,
     /// Counts by window width, narrowest first.
     pub windows: Vec<WindowSummary>,
@@ -102,7 +102,7 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Nothing seen yet.
+    /// Statistics without requests.
     #[must_use]
     pub fn new(rule: BurstRule) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Stats {
         }
     }
 
-    /// Takes in the next request; times must not go back.
+    /// Adds the next request; times must not decrease.
     pub fn add(&mut self, request: &Request) {
         let op = match request.op {
             Op::Read => &mut self.reads,
@@ -140,13 +140,13 @@ impl Stats {
         self.reads.requests + self.writes.requests
     }
 
-    /// What each volume got, by its number.
+    /// Traffic of each volume, sorted by number.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeTraffic> {
         self.volumes.sorted()
     }
 
-    /// The statistics of what has been seen.
+    /// The statistics so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let (requests, bytes) = (self.requests(), self.reads.bytes + self.writes.bytes);
@@ -171,7 +171,7 @@ impl Stats {
     }
 }
 
-/// Euclid's; that of 0 and a number is the number.
+/// Greatest common divisor; that of 0 and a number is the number.
 fn common_divisor(mut a: u64, mut b: u64) -> u64 {
     while a != 0 {
         (a, b) = (b % a, a);

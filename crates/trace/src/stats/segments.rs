@@ -1,5 +1,5 @@
-//! Segments of a trace, each with what a micro-benchmark needs to do the same (PACER, section III-A3: 20 minutes, with rate, share of reads, share of
-//! random requests and sizes).
+//! Segments of a trace with the parameters of an equivalent micro-benchmark (PACER, section III-A3: 20 minutes; rate, reads, random
+//! requests and sizes).
 //!
 //! A request is *sequential* if it begins where the last request of its volume ended; the first of a volume is not.
 
@@ -10,23 +10,23 @@ use serde::Serialize;
 use super::sizes::{SizeSummary, Sizes};
 use crate::request::{Op, Request};
 
-/// Length of a segment as PACER has it, in nanoseconds.
+/// PACER's length of a segment, in nanoseconds.
 pub const SEGMENT_NS: u64 = 20 * 60 * 1_000_000_000;
-/// Volumes whose last request is remembered; those beyond have random requests alone.
+/// Volumes whose last request is kept; requests of further volumes count as random.
 const VOLUMES: usize = 1 << 20;
 
-/// Gathers segments, one after the other.
+/// Collects segments.
 #[derive(Clone, Debug)]
 pub struct Segments {
     length_ns: u64,
     ended: Vec<Segment>,
-    present: Present,
-    /// Where the last request of each volume ended.
+    current: Current,
+    /// End of the last request of each volume.
     ends: HashMap<u32, u64>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Present {
+struct Current {
     number: u64,
     requests: u64,
     reads: u64,
@@ -36,14 +36,14 @@ struct Present {
     last_ns: u64,
 }
 
-/// A segment with requests.
+/// A segment that has requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Segment {
-    /// When it begins, in nanoseconds since the first request.
+    /// Start, in nanoseconds since the first request.
     pub begin_ns: u64,
     /// Requests.
     pub requests: u64,
-    /// Requests a second; of the last segment over the time until its last request, if that is at least a second.
+    /// Requests per second; for the last segment over the time until its last request, at least a second.
     pub mean_rate_iops: f64,
     /// Reads over requests.
     pub read_share: f64,
@@ -56,35 +56,35 @@ pub struct Segment {
 }
 
 impl Segments {
-    /// Of this length, in nanoseconds; at least 1.
+    /// Segments of this length, in nanoseconds; at least 1.
     #[must_use]
     pub fn new(length_ns: u64) -> Self {
-        Self { length_ns: length_ns.max(1), ended: Vec::new(), present: Present::default(), ends: HashMap::new() }
+        Self { length_ns: length_ns.max(1), ended: Vec::new(), current: Current::default(), ends: HashMap::new() }
     }
 
-    /// Takes in the next request; times must not go back.
+    /// Adds the next request; times must not decrease.
     pub fn add(&mut self, request: &Request) {
         let number = request.at_ns / self.length_ns;
-        if number != self.present.number {
+        if number != self.current.number {
             let whole_ns = self.length_ns;
             self.end(whole_ns);
-            self.present.number = number;
+            self.current.number = number;
         }
         let sequential = self.ends.get(&request.volume) == Some(&request.offset);
         if self.ends.len() < VOLUMES || self.ends.contains_key(&request.volume) {
             self.ends.insert(request.volume, request.offset.saturating_add(request.bytes.into()));
         }
-        let present = &mut self.present;
-        present.requests += 1;
-        present.reads += u64::from(request.op == Op::Read);
-        present.sequential += u64::from(sequential);
-        present.bytes += u64::from(request.bytes);
-        present.sizes.add(request.bytes);
-        present.last_ns = request.at_ns;
+        let current = &mut self.current;
+        current.requests += 1;
+        current.reads += u64::from(request.op == Op::Read);
+        current.sequential += u64::from(sequential);
+        current.bytes += u64::from(request.bytes);
+        current.sizes.add(request.bytes);
+        current.last_ns = request.at_ns;
     }
 
     fn end(&mut self, length_ns: u64) {
-        let Present { number, requests, reads, sequential, bytes, sizes, .. } = std::mem::take(&mut self.present);
+        let Current { number, requests, reads, sequential, bytes, sizes, .. } = std::mem::take(&mut self.current);
         let Some(sizes) = sizes.summary() else { return };
         let share = |part: u64| part as f64 / requests as f64;
         self.ended.push(Segment {
@@ -98,22 +98,23 @@ impl Segments {
         });
     }
 
-    /// Those with requests, in order.
+    /// The segments that have requests, in order.
     #[must_use]
     pub fn finish(mut self) -> Vec<Segment> {
-        let begun_ns = self.present.number * self.length_ns;
-        let length_ns = self.present.last_ns.saturating_sub(begun_ns).clamp(1_000_000_000, u64::MAX);
+        let begun_ns = self.current.number * self.length_ns;
+        let length_ns = self.current.last_ns.saturating_sub(begun_ns).clamp(1_000_000_000, u64::MAX);
         self.end(length_ns.min(self.length_ns));
         self.ended
     }
 }
 
-/// A trace's pressure in per cent: what its segments ask for over what a server does of the same at most, both in requests a second (PACER, section
-/// III-A3; its sigma is printed as a run time and read as the rate that is achieved). `None` without segments.
+/// A trace's pressure in percent: the sum of its segments' rates over the sum of a server's maximum rates for the same segments, in
+/// requests per second (PACER, section III-A3; its sigma is printed as a run time and interpreted as the achieved rate). `None` without
+/// segments.
 #[must_use]
-pub fn pressure(achieved_iops: &[f64], most_iops: &[f64]) -> Option<f64> {
-    let most: f64 = most_iops.iter().sum();
-    (most > 0.0).then(|| 100.0 * achieved_iops.iter().sum::<f64>() / most)
+pub fn pressure(achieved_iops: &[f64], max_iops: &[f64]) -> Option<f64> {
+    let max: f64 = max_iops.iter().sum();
+    (max > 0.0).then(|| 100.0 * achieved_iops.iter().sum::<f64>() / max)
 }
 
 #[cfg(test)]
@@ -136,7 +137,7 @@ mod tests {
             segments.add(&request(30 * SECOND + at * SECOND, 1, Op::Write, at * 1_000_000, 8_192));
         }
         let all = segments.finish();
-        assert_eq!(all.len(), 2, "one without requests is none");
+        assert_eq!(all.len(), 2, "a segment without requests is omitted");
         let [first, last] = &all[..] else { unreachable!() };
         assert_eq!((first.begin_ns, first.requests, first.mean_rate_iops), (0, 20, 2.0));
         assert_eq!((first.read_share, first.sequential_share, first.mean_bytes), (1.0, 0.95, 4_096.0));
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_sequential_each_by_itself() {
+    fn sequential_requests_are_detected_per_volume() {
         let mut segments = Segments::new(SEGMENT_NS);
         for at in 0..100_u64 {
             let volume = (at % 2) as u32;
@@ -158,9 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_what_is_asked_for_over_what_is_possible() {
+    fn pressure_is_the_ratio_of_sums() {
         assert_eq!(pressure(&[60.0, 20.0], &[600.0, 200.0]), Some(10.0));
-        assert_eq!(pressure(&[60.0, 0.0], &[300.0, 300.0]), Some(10.0), "of sums, not a mean of shares");
+        assert_eq!(pressure(&[60.0, 0.0], &[300.0, 300.0]), Some(10.0), "not the mean of ratios");
         assert_eq!(pressure(&[], &[]), None);
     }
 }

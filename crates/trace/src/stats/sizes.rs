@@ -1,12 +1,12 @@
-//! Sizes of requests: exact while there are few different ones, to one in 1,024 when there are many.
+//! Sizes of requests: exact for few distinct sizes, else with a resolution of 1/1,024.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Different sizes that are told apart exactly.
+/// Most distinct sizes that are exact.
 const EXACT: usize = 1 << 16;
-/// Leading bits that are kept beyond.
+/// Leading bits that are kept otherwise.
 const BITS: u32 = 11;
 
 #[derive(Clone, Debug, Default)]
@@ -23,13 +23,13 @@ pub(super) struct Sizes {
 pub struct SizeSummary {
     /// Smallest.
     pub min_bytes: u32,
-    /// A quarter of the requests is no larger.
+    /// First quartile.
     pub quartile1_bytes: u32,
-    /// Half of them.
+    /// Median.
     pub median_bytes: u32,
-    /// Three quarters.
+    /// Third quartile.
     pub quartile3_bytes: u32,
-    /// 99 in 100.
+    /// 99th percentile.
     pub p99_bytes: u32,
     /// Largest.
     pub max_bytes: u32,
@@ -66,8 +66,8 @@ impl Sizes {
     pub(super) fn summary(&self) -> Option<SizeSummary> {
         let mut all = self.clone();
         all.end_run();
-        let quantile = |share: f64| {
-            let mut left = (share * all.total as f64).ceil().max(1.0) as u64;
+        let quantile = |fraction: f64| {
+            let mut left = (fraction * all.total as f64).ceil().max(1.0) as u64;
             all.counts.iter().find_map(|(&bytes, &count)| {
                 let reached = count >= left;
                 left -= left.min(count);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn many_different_sizes_are_rounded_by_less_than_one_in_a_thousand() {
+    fn many_distinct_sizes_are_rounded_by_less_than_one_in_a_thousand() {
         let result = summary((1..=400_000).map(|n| n * 7));
         assert!(!result.exact);
         for (found, true_value) in [(result.median_bytes, 1_400_000.0), (result.quartile3_bytes, 2_100_000.0)] {

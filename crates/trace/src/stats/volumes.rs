@@ -1,4 +1,4 @@
-//! What each volume got.
+//! Traffic of each volume.
 
 use std::collections::HashMap;
 
@@ -7,49 +7,49 @@ use serde::Serialize;
 use crate::read::MAX_VOLUMES;
 use crate::request::Request;
 
-/// What one volume got.
+/// Traffic of one volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VolumeTraffic {
     /// Its number.
     pub volume: u32,
     /// Requests.
     pub requests: u64,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Where the farthest request ended: its size is at least that, in bytes.
+    /// Highest end of a request, a lower bound of the size, in bytes.
     pub end_bytes: u64,
 }
 
-/// How requests are spread over volumes.
+/// Distribution of requests over volumes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VolumeSummary {
-    /// Volumes that got any.
+    /// Volumes with requests.
     pub volumes: u64,
-    /// The part of the requests that went to the busiest volume; `None` without requests.
+    /// Fraction of the requests of the busiest volume; `None` without requests.
     pub busiest_share: Option<f64>,
-    /// The part that went to the busiest tenth of the volumes (at least one).
+    /// Fraction of the requests of the busiest tenth of the volumes (at least one).
     pub busiest_tenth_share: Option<f64>,
-    /// Requests of volumes beyond the first 2^20, which are not told apart.
-    pub untold_requests: u64,
+    /// Requests of volumes beyond the first 2^20, which are not tracked.
+    pub untracked_requests: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Volumes {
-    places: HashMap<u32, usize>,
+    indices: HashMap<u32, usize>,
     all: Vec<VolumeTraffic>,
-    untold: u64,
-    /// Where the last one is: requests of a volume come in runs.
+    untracked: u64,
+    /// Index of the last volume: requests of a volume come in runs.
     last: usize,
 }
 
 impl Volumes {
     pub(super) fn add(&mut self, request: &Request) {
         if self.all.get(self.last).is_none_or(|last| last.volume != request.volume) {
-            let Some(place) = self.place(request.volume) else {
-                self.untold += 1;
+            let Some(index) = self.index(request.volume) else {
+                self.untracked += 1;
                 return;
             };
-            self.last = place;
+            self.last = index;
         }
         let traffic = &mut self.all[self.last];
         traffic.requests += 1;
@@ -57,14 +57,14 @@ impl Volumes {
         traffic.end_bytes = traffic.end_bytes.max(request.offset.saturating_add(u64::from(request.bytes)));
     }
 
-    fn place(&mut self, volume: u32) -> Option<usize> {
-        if let Some(&place) = self.places.get(&volume) {
-            return Some(place);
+    fn index(&mut self, volume: u32) -> Option<usize> {
+        if let Some(&index) = self.indices.get(&volume) {
+            return Some(index);
         }
         if self.all.len() >= MAX_VOLUMES {
             return None;
         }
-        self.places.insert(volume, self.all.len());
+        self.indices.insert(volume, self.all.len());
         self.all.push(VolumeTraffic { volume, ..VolumeTraffic::default() });
         Some(self.all.len() - 1)
     }
@@ -78,7 +78,7 @@ impl Volumes {
     pub(super) fn summary(&self) -> VolumeSummary {
         let mut requests: Vec<u64> = self.all.iter().map(|traffic| traffic.requests).collect();
         requests.sort_unstable_by(|a, b| b.cmp(a));
-        let total: u64 = requests.iter().sum::<u64>() + self.untold;
+        let total: u64 = requests.iter().sum::<u64>() + self.untracked;
         let share = |count: usize| {
             let part: u64 = requests.iter().take(count).sum();
             (total > 0).then(|| part as f64 / total as f64)
@@ -87,7 +87,7 @@ impl Volumes {
             volumes: requests.len() as u64,
             busiest_share: share(1),
             busiest_tenth_share: share(requests.len().div_ceil(10)),
-            untold_requests: self.untold,
+            untracked_requests: self.untracked,
         }
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     use crate::request::Op;
 
     #[test]
-    fn each_volume_has_its_own_traffic() {
+    fn traffic_is_counted_by_volume() {
         let mut volumes = Volumes::default();
         for (volume, offset, bytes) in [(9, 0, 10), (2, 100, 5), (9, 50, 20), (9, 0, 1)] {
             volumes.add(&Request { at_ns: 0, volume, op: Op::Write, offset, bytes });

@@ -1,33 +1,33 @@
-//! Requests by window of one width.
+//! Requests per window of one width.
 
 use serde::Serialize;
 
-/// Counts of the windows so far.
+/// Counts of windows.
 #[derive(Clone, Debug)]
 pub(super) struct Windows {
     width_ns: u64,
-    /// The window that is being filled, and where it ends.
+    /// Number and end of the current window.
     index: u64,
     end_ns: u64,
     count: u64,
-    /// Of the windows before it.
+    /// Of the preceding windows.
     sum: u64,
     squares: u128,
     peak: u64,
 }
 
-/// What came of one width.
+/// Statistics of the windows of one width.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WindowSummary {
     /// The width, in nanoseconds.
     pub width_ns: u64,
     /// Most requests in a window.
     pub peak_requests: u64,
-    /// The same as a rate.
+    /// `peak_requests` as a rate.
     pub peak_rate_iops: f64,
-    /// Whole windows in the span.
-    pub whole_windows: u64,
-    /// Variance over mean of the counts of the whole windows; `None` where there are fewer than two or all are empty.
+    /// Complete windows in the span.
+    pub complete_windows: u64,
+    /// Variance over mean of the counts of the complete windows; `None` if there are fewer than two or all are empty.
     pub dispersion: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ impl Windows {
         self.count += 1;
     }
 
-    /// Windows that are passed over are empty: they count where whole windows are counted.
+    /// Ends the current window. Skipped windows are empty and count only in the number of windows.
     fn close(&mut self) {
         self.sum += self.count;
         self.squares += u128::from(self.count) * u128::from(self.count);
@@ -60,7 +60,7 @@ impl Windows {
             width_ns: self.width_ns,
             peak_requests,
             peak_rate_iops: peak_requests as f64 * 1e9 / self.width_ns as f64,
-            whole_windows: self.index,
+            complete_windows: self.index,
             dispersion: self.dispersion(),
         }
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-    /// The same with every window in a vector.
+    /// Peak and dispersion from a vector of all windows.
     fn naive(times: &[u64], width: u64) -> (u64, Option<f64>) {
         let mut counts = vec![0_u64; (times.last().unwrap() / width) as usize + 1];
         times.iter().for_each(|at| counts[(at / width) as usize] += 1);
@@ -113,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_no_trouble() {
+    fn the_largest_times_do_not_overflow() {
         let mut windows = Windows::new(7);
         [0, u64::MAX - 1, u64::MAX].iter().for_each(|&at| windows.add(at));
-        assert!(windows.summary().whole_windows > 1 << 60);
+        assert!(windows.summary().complete_windows > 1 << 60);
     }
 }

@@ -1,8 +1,7 @@
-//! How many distinct 4 KiB blocks a trace touches.
+//! Number of distinct 4 KiB blocks of a trace.
 //!
-//! Exact up to 2^20 blocks, which are kept in a set; beyond, a HyperLogLog of 2^16 registers (Flajolet, Fusy, Gandouet and
-//! Meunier, AofA 2007), whose relative standard error is 1.04 / 2^8 = 0.41 %. The set is poured into the registers, so
-//! nothing is lost on the way. The work is one step for each block of each request.
+//! Up to 2^20 blocks are kept in a set; beyond, the set is converted to a HyperLogLog of 2^16 registers (Flajolet, Fusy, Gandouet and
+//! Meunier, AofA 2007) with a relative standard error of 1.04 / 2^8 = 0.41 %. The work is proportional to the blocks of each request.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,7 +13,7 @@ use crate::request::Request;
 
 /// Bytes of a block.
 const BLOCK: u64 = 4096;
-/// Blocks that are kept exactly.
+/// Most blocks in the set.
 const EXACT: usize = 1 << 20;
 /// Registers, as a power of two.
 const BITS: u32 = 16;
@@ -24,9 +23,9 @@ const BITS: u32 = 16;
 pub struct WorkingSet {
     /// Distinct blocks of 4 KiB.
     pub blocks: u64,
-    /// The same in bytes.
+    /// Size of the blocks in bytes.
     pub bytes: u64,
-    /// Whether this is exact; if not, it is an estimate with a standard error of 0.41 %.
+    /// Whether this is exact, or an estimate with a standard error of 0.41 %.
     pub exact: bool,
 }
 
@@ -73,7 +72,7 @@ impl Blocks {
     }
 }
 
-/// Keeps, for the register that a block's hash names, the most zeroes that the rest of a hash began with, plus one.
+/// Updates the register selected by the block's hash with the number of leading zeroes of the rest of the hash, plus one.
 fn note(registers: &mut [u8], volume: u32, block: u64) {
     let hash = mix(mix(u64::from(volume).wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ block);
     let register = &mut registers[(hash >> (64 - BITS)) as usize];
@@ -81,7 +80,7 @@ fn note(registers: &mut [u8], volume: u32, block: u64) {
     *register = (*register).max(zeroes);
 }
 
-/// The harmonic mean of the registers; the small range is never asked for, since small sets are exact.
+/// Estimate from the harmonic mean of the registers, without the correction for small sets, which are exact.
 fn estimate(registers: &[u8]) -> u64 {
     let m = registers.len() as f64;
     let sum: f64 = registers.iter().map(|&zeroes| (-f64::from(zeroes)).exp2()).sum();
@@ -89,7 +88,7 @@ fn estimate(registers: &[u8]) -> u64 {
     (alpha * m * m / sum).round() as u64
 }
 
-/// A hash of whole numbers that is fast and the same on every machine.
+/// A fast hash of integers that is the same on every machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mixed(u64);
 
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_counts_once_for_each_volume() {
+    fn a_block_counts_once_per_volume() {
         let mut blocks = Blocks::default();
         for one in [request(0, 0, 4096), request(0, 4095, 2), request(0, 100, 1), request(1, 0, 8192)] {
             blocks.add(&one);

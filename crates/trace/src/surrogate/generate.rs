@@ -1,4 +1,4 @@
-//! All volumes' requests in one stream, by time.
+//! Merges the requests of all volumes by time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -8,16 +8,16 @@ use crate::surrogate::Member;
 use crate::surrogate::bursts::{Burst, Schedule, WINDOW_NS};
 use crate::surrogate::volume::{Common, SEGMENT_NS, Volume};
 
-/// Windows of bursts that are kept.
+/// Windows of bursts in the cache.
 const KEPT: usize = 4;
 
-/// Streams a member's requests; times count from the beginning of the span.
+/// Iterator over a member's requests; times start at 0.
 #[derive(Clone, Debug)]
 pub struct Generator {
     common: Common,
     span_ns: u64,
     volumes: Vec<Volume>,
-    /// The next request of each volume: when, and whose. Ties go to the lower number.
+    /// Time and volume of the next request of each volume. Ties go to the lower number.
     next: BinaryHeap<Reverse<(u64, u32)>>,
     bursts: Windows,
 }
@@ -39,8 +39,8 @@ impl Generator {
         this
     }
 
-    /// Goes on from a moment that is no earlier than the one sought before: what comes next is what would have come from there
-    /// on. Costs some steps for every swing of the load in between, but none for requests.
+    /// Continues from a time that is not before the last `seek`, with the same requests as without seeking. The cost is proportional to the
+    /// changes of the load in between, not to the requests.
     pub fn seek(&mut self, from_ns: u64) {
         self.next.clear();
         let segment = from_ns / SEGMENT_NS;
@@ -53,8 +53,8 @@ impl Generator {
         }
     }
 
-    /// How many requests each window of a width is to be expected to have, over the whole span: the integral of the rate that
-    /// arrivals are drawn with. Costs some steps for every swing of the load.
+    /// Expected number of requests of each window of the span: the integral of the arrival rate. The cost is proportional to the changes of
+    /// the load.
     #[must_use]
     pub fn expected_loads(member: &Member, seed: u64, span_ns: u64, window_ns: u64) -> Vec<f64> {
         let mut this = Self::new(member, seed, span_ns);
@@ -89,14 +89,14 @@ impl Iterator for Generator {
     }
 }
 
-/// Each volume's part of the load: `rank^-skew`, with ranks dealt by number.
+/// Fraction of the load of each volume: proportional to `rank^-skew`, with ranks by number.
 fn parts(volumes: u32, skew: f64) -> Vec<f64> {
     let weights: Vec<f64> = (1..=volumes).map(|rank| f64::from(rank).powf(-skew)).collect();
     let total: f64 = weights.iter().sum();
     weights.iter().map(|weight| weight / total).collect()
 }
 
-/// The windows of bursts that volumes are in: they are at about the same time, and what was dropped is drawn again.
+/// Cache of the bursts of windows. Volumes are at about the same time; evicted windows are drawn again.
 #[derive(Clone, Debug)]
 struct Windows {
     schedule: Schedule,
@@ -104,7 +104,7 @@ struct Windows {
 }
 
 impl Windows {
-    /// The first burst that ends after a time, if it is in this window or the next.
+    /// The first burst that ends after a time, if it is in the time's window or the next.
     fn after(&mut self, at_ns: u64) -> Option<Burst> {
         let window = at_ns / WINDOW_NS;
         (window..window + 2).find_map(|window| {

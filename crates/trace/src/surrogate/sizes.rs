@@ -1,16 +1,16 @@
-//! Sizes whose third quartile is given.
+//! Random sizes with a given third quartile.
 //!
-//! With probability `small` a size is 4 KiB. Else it is log-logistic, `F(x) = 1 / (1 + (x/m)^-k)`, which has its quantiles in
-//! closed form; `m` follows from `small + (1 - small) F(quartile) = 3/4`. It is rounded up to whole sectors and cut at
-//! 1 MiB. The quartile is rounded down to whole sectors first, so that rounding up moves nothing across it.
+//! With probability `small` a size is 4 KiB. Otherwise it is log-logistic, `F(x) = 1 / (1 + (x/m)^-k)`, whose quantiles have a closed
+//! form; `m` follows from `small + (1 - small) F(quartile) = 3/4`. It is rounded up to sectors and limited to 1 MiB. The quartile is
+//! rounded down to sectors first, so that rounding up moves no size across it.
 
 use crate::random::Stream;
 
 const SECTOR: f64 = 512.0;
-/// What a small request moves, in bytes.
+/// Size of a small request, in bytes.
 const SMALL: u32 = 4096;
 /// Largest request, in bytes.
-const MOST: f64 = 1_048_576.0;
+const MAX_BYTES: f64 = 1_048_576.0;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
@@ -24,9 +24,9 @@ impl Sizes {
     pub(super) fn new(quartile3_bytes: u32, small: f64, tail: f64) -> Self {
         let small = small.clamp(0.0, 0.74);
         let quartile = (f64::from(quartile3_bytes) / SECTOR).floor().max(1.0) * SECTOR;
-        let share = (0.75 - small) / (1.0 - small);
+        let fraction = (0.75 - small) / (1.0 - small);
         let shape = tail.max(0.1);
-        Self { small, scale: quartile * ((1.0 - share) / share).powf(1.0 / shape), shape }
+        Self { small, scale: quartile * ((1.0 - fraction) / fraction).powf(1.0 / shape), shape }
     }
 
     pub(super) fn draw(&self, stream: &mut Stream) -> u32 {
@@ -35,7 +35,7 @@ impl Sizes {
         }
         let above = stream.unit(); // 1 - F, uniform
         let size = self.scale * ((1.0 - above) / above).powf(1.0 / self.shape);
-        ((size / SECTOR).ceil() * SECTOR).clamp(SECTOR, MOST) as u32
+        ((size / SECTOR).ceil() * SECTOR).clamp(SECTOR, MAX_BYTES) as u32
     }
 }
 
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_quarters_are_no_larger_than_the_quartile() {
+    fn the_third_quartile_is_met() {
         for (quartile, small, tail) in [(36_800, 0.2, 1.5), (24_000, 0.6, 4.0), (16_800, 0.0, 2.0), (47_000, 0.5, 1.5)]
         {
             let sizes = Sizes::new(quartile, small, tail);

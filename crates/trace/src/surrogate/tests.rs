@@ -1,4 +1,4 @@
-//! The published marginals hold, and the same seed gives the same bytes.
+//! Marginals and determinism of surrogates.
 
 use super::*;
 use crate::request::Request;
@@ -24,13 +24,13 @@ fn published_marginals_hold_for_every_member() {
         assert!(within(reads.quartile3_bytes.into(), marginals.read_quartile3_bytes.into(), 0.03), "{reads:?}");
         assert!(within(writes.quartile3_bytes.into(), marginals.write_quartile3_bytes.into(), 0.03), "{writes:?}");
         println!("{seed}: {member:?}\n{:?}", found.bursts);
-        assert!(within(found.bursts.most_per_window as f64, 82.0, 0.03), "{:?}", found.bursts);
+        assert!(within(found.bursts.max_per_window as f64, 82.0, 0.03), "{:?}", found.bursts);
         assert_eq!(found.volumes.volumes, 128);
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_same_requests_and_another_others() {
+fn requests_depend_on_the_seed() {
     let member = Member { mean_iops: 2000.0, ..Family::alibaba().member(7) };
     let first = |seed| Generator::new(&member, seed, 20 * S).collect::<Vec<Request>>();
     let one = first(7);
@@ -42,7 +42,7 @@ fn the_same_seed_gives_the_same_requests_and_another_others() {
 }
 
 #[test]
-fn what_is_sought_is_what_would_have_come() {
+fn seeking_gives_the_same_requests() {
     for seed in 0..3 {
         let member = Member { mean_iops: 300.0, ..Family::tencent().member(seed) };
         let all: Vec<Request> = Generator::new(&member, seed, 90 * S).collect();
@@ -52,7 +52,7 @@ fn what_is_sought_is_what_would_have_come() {
             let expected: Vec<Request> = all.iter().copied().filter(|request| request.at_ns >= from_ns).collect();
             let found: Vec<Request> = generator.clone().collect();
             assert!(found == expected, "seed {seed} from {from_ns} ns: {} of {}", found.len(), expected.len());
-            // whatever it has given out since, and however far its quiet volumes are ahead
+            // advance, so that quiet volumes are far ahead at the next seek
             (0..500).for_each(|_| {
                 let _ = generator.next();
             });
@@ -77,11 +77,11 @@ fn expected_loads_are_those_of_the_requests() {
     let spread = squares / counts.len() as f64;
     assert!(most < 5.0 && (0.7..1.3).contains(&spread), "{most} {spread}");
     let peak = expected.iter().copied().fold(0.0, f64::max) / (2000.0 * 7.0);
-    assert!(peak > 1.5, "bursts are in it: {peak}");
+    assert!(peak > 1.5, "includes bursts: {peak}");
 }
 
 #[test]
-fn batches_cost_a_busy_volume_no_requests() {
+fn batches_do_not_reduce_the_mean_rate() {
     for (mean_iops, seconds) in [(300.0, 600), (100_000.0, 5)] {
         let member = Member { batch: 4.0, volumes: 1, mean_iops, ..plain() };
         let found = summary(&member, 8, seconds * S).mean_rate_iops.unwrap();
@@ -90,15 +90,15 @@ fn batches_cost_a_busy_volume_no_requests() {
     }
 }
 
-/// A member without swings, bursts and batches, whose law is known.
+/// A member without variation, bursts and batches: a Poisson process.
 fn plain() -> Member {
     let mut member = Family::alibaba().member(1);
-    member.marginals.most_bursts = 0;
+    member.marginals.max_bursts = 0;
     Member { modulation: 0.0, diurnal: 0.0, batch: 1.0, volume_skew: 1.0, mean_iops: 5000.0, ..member }
 }
 
 #[test]
-fn without_swings_it_is_a_poisson_process_with_zipfs_law() {
+fn without_variation_it_is_a_poisson_process_with_zipf_rates() {
     let member = plain();
     let found = summary(&member, 5, 60 * S);
     let expected = 300_000.0_f64;
@@ -110,7 +110,7 @@ fn without_swings_it_is_a_poisson_process_with_zipfs_law() {
 }
 
 #[test]
-fn load_swings_more_with_a_larger_hurst_parameter() {
+fn load_varies_more_with_a_larger_hurst_parameter() {
     let swinging = |hurst| Member { hurst, modulation: 0.35, mean_iops: 200.0, volumes: 1, ..plain() };
     let slow_over_fast = |hurst| {
         let windows = summary(&swinging(hurst), 3, 7200 * S).windows;
@@ -121,7 +121,7 @@ fn load_swings_more_with_a_larger_hurst_parameter() {
 }
 
 #[test]
-fn batches_are_as_long_as_asked() {
+fn batches_have_the_configured_mean() {
     let member = Member { batch: 3.0, volumes: 1, mean_iops: 1000.0, ..plain() };
     let found = summary(&member, 3, 60 * S);
     assert!((found.mean_rate_iops.unwrap() - 1000.0).abs() < 60.0, "{:?}", found.mean_rate_iops);

@@ -1,12 +1,12 @@
-//! One volume's requests.
+//! Requests of one volume.
 //!
-//! The rate is a product: the volume's mean, the day, the Markov sources, a burst. All are constant between *changes*, so the
-//! time to the next batch is exponential up to the next change, and is drawn anew from there (an exponential has no
-//! memory). A batch's requests follow each other closely, each where the one before ended.
+//! The rate is the product of the volume's mean, the daily variation, the Markov sources and a burst. All are constant between
+//! *changes*, so the time to the next batch is exponential up to the next change, and is drawn again from there (the exponential
+//! distribution is memoryless). The requests of a batch are sequential and close in time.
 //!
-//! Every [`SEGMENT_NS`] is such a change too, and there the streams of arrivals and requests begin anew, from their number; a
-//! batch ends with its segment. So any segment is known without those before it: only the sources have to be followed, and
-//! they draw from streams of their own.
+//! Every [`SEGMENT_NS`] is also a change, at which the random streams of arrivals and requests restart from the segment's number; a batch
+//! ends with its segment. A segment can therefore be generated without the earlier ones: only the sources are advanced, which have
+//! separate streams.
 
 use crate::random::{Stream, mix};
 use crate::request::{Op, Request};
@@ -17,22 +17,22 @@ use crate::surrogate::sizes::Sizes;
 /// Shortest time constant of the Markov sources, and how many there are, a factor of 4 apart: 2 s to 8,192 s.
 const FASTEST_NS: f64 = 2e9;
 const SOURCES: usize = 7;
-/// How long the day's swing is taken as constant.
+/// Step of the daily variation.
 const DAY_STEP_NS: u64 = 60_000_000_000;
 const DAY_NS: f64 = 86_400e9;
-/// Largest mean gap within a batch; and at a high rate so much of a request's mean share of time.
+/// Largest mean gap within a batch, and its largest fraction of the mean time per request at high rates.
 const BATCH_GAP_NS: f64 = 50_000.0;
-const BATCH_GAP_SHARE: f64 = 0.5;
-/// Offsets are whole blocks of so many bytes.
+const BATCH_GAP_FRACTION: f64 = 0.5;
+/// Alignment of offsets in bytes.
 const BLOCK: u64 = 4096;
-/// Requests of one segment do not depend on those of another.
+/// Length of an independent segment.
 pub(super) const SEGMENT_NS: u64 = 1_000_000_000;
-/// Purposes of draws.
+/// Purposes of random streams.
 const ARRIVALS: u64 = 10;
 const SWINGS: u64 = 11;
 const REQUESTS: u64 = 12;
 
-/// A source that is up or down.
+/// A two-state source.
 #[derive(Clone, Copy, Debug)]
 struct Source {
     up: bool,
@@ -43,8 +43,8 @@ struct Source {
 }
 
 impl Source {
-    /// Turns it as often as until `at_ns`.
-    fn follow(&mut self, at_ns: u64) {
+    /// Advances the source to `at_ns`.
+    fn advance(&mut self, at_ns: u64) {
         while self.next_ns <= at_ns {
             self.up = !self.up;
             self.next_ns += 1 + self.swings.exponential(self.mean_ns) as u64;
@@ -52,7 +52,7 @@ impl Source {
     }
 }
 
-/// What all volumes share.
+/// Parameters of all volumes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Common {
     pub(super) member: Member,
@@ -78,14 +78,14 @@ pub(super) struct Volume {
     seed: u64,
     arrivals: Stream,
     requests: Stream,
-    /// Where the present segment ends.
+    /// End of the current segment.
     segment_end_ns: u64,
     sources: [Source; SOURCES],
-    /// The same where it was last sought: a volume may be far ahead of the others.
-    sought: [Source; SOURCES],
-    /// Where its clock stands.
+    /// Sources at the last seek: the volume may be ahead of it.
+    seek_sources: [Source; SOURCES],
+    /// Current time.
     at_ns: u64,
-    /// Requests of the batch that are still to come.
+    /// Remaining requests of the batch.
     batch_left: u64,
     batch_gap_ns: f64,
     next_offset: u64,
@@ -100,7 +100,7 @@ impl Volume {
             seed,
             arrivals: Stream::new(seed, ARRIVALS, 0),
             sources,
-            sought: sources,
+            seek_sources: sources,
             requests: Stream::new(seed, REQUESTS, 0),
             segment_end_ns: 0,
             at_ns: 0,
@@ -112,14 +112,14 @@ impl Volume {
         volume
     }
 
-    /// Goes on from a segment that is no earlier than the one sought before.
+    /// Continues from a segment that is not before the last `seek`.
     pub(super) fn seek(&mut self, segment: u64) {
         self.begin(segment);
-        self.sought.iter_mut().for_each(|source| source.follow(segment * SEGMENT_NS));
-        self.sources = self.sought;
+        self.seek_sources.iter_mut().for_each(|source| source.advance(segment * SEGMENT_NS));
+        self.sources = self.seek_sources;
     }
 
-    /// Begins a segment.
+    /// Starts a segment.
     fn begin(&mut self, segment: u64) {
         let index = mix(segment) ^ u64::from(self.number);
         self.arrivals = Stream::new(self.seed, ARRIVALS, index);
@@ -129,9 +129,9 @@ impl Volume {
         self.segment_end_ns = self.at_ns.saturating_add(SEGMENT_NS);
     }
 
-    /// When the next request comes, given the burst that is on or comes next; `None` if that is after `until_ns`.
+    /// Time of the next request; `None` if it is after `until_ns`.
     ///
-    /// `burst_at` tells the first burst that ends after a time.
+    /// `burst_at` returns the first burst that ends after a time.
     pub(super) fn arrive(
         &mut self,
         common: &Common,
@@ -150,17 +150,17 @@ impl Volume {
             if self.at_ns >= self.segment_end_ns {
                 self.begin(self.at_ns / SEGMENT_NS);
             }
-            let burst = self.turn(self.at_ns, &mut burst_at);
+            let burst = self.advance(self.at_ns, &mut burst_at);
             let change_ns = self.next_change(burst.as_ref()).min(until_ns).min(self.segment_end_ns);
             let each_ns = 1e9 / self.rate(common, burst.as_ref()).max(1e-12);
             let batch = common.member.batch.max(1.0);
-            self.batch_gap_ns = BATCH_GAP_NS.min(BATCH_GAP_SHARE * each_ns);
-            // what a batch takes is no time in which the next is waited for
+            self.batch_gap_ns = BATCH_GAP_NS.min(BATCH_GAP_FRACTION * each_ns);
+            // the next gap starts after the batch
             let gap_ns = self.arrivals.exponential(batch * each_ns - (batch - 1.0) * self.batch_gap_ns);
             if gap_ns < (change_ns - self.at_ns) as f64 {
                 self.at_ns += gap_ns as u64;
                 self.batch_left = self.batch(common.member.batch) - 1;
-                self.next_offset = self.place(&common.member);
+                self.next_offset = self.batch_offset(&common.member);
                 return Some(self.at_ns);
             }
             self.at_ns = change_ns;
@@ -168,7 +168,7 @@ impl Volume {
         None
     }
 
-    /// How many requests are to be expected between two moments; time must not go back.
+    /// Expected number of requests between two times; times must not decrease.
     pub(super) fn expected(
         &mut self,
         common: &Common,
@@ -178,7 +178,7 @@ impl Volume {
         self.at_ns = from_ns;
         let mut requests = 0.0;
         while self.at_ns < to_ns {
-            let burst = self.turn(self.at_ns, &mut burst_at);
+            let burst = self.advance(self.at_ns, &mut burst_at);
             let change_ns = self.next_change(burst.as_ref()).min(to_ns);
             requests += self.rate(common, burst.as_ref()) * (change_ns - self.at_ns) as f64 / 1e9;
             self.at_ns = change_ns;
@@ -186,22 +186,22 @@ impl Volume {
         requests
     }
 
-    /// Turns the sources whose time has come; the burst that the volume is in, or that comes next.
-    fn turn(&mut self, at_ns: u64, burst_at: &mut impl FnMut(u64) -> Option<Burst>) -> Option<Burst> {
-        self.sources.iter_mut().for_each(|source| source.follow(at_ns));
+    /// Advances the sources; returns the current or next burst of the volume.
+    fn advance(&mut self, at_ns: u64, burst_at: &mut impl FnMut(u64) -> Option<Burst>) -> Option<Burst> {
+        self.sources.iter_mut().for_each(|source| source.advance(at_ns));
         burst_at(at_ns).filter(|burst| burst.has(self.number))
     }
 
-    /// A geometric number, at least 1.
+    /// Size of a batch: geometric, at least 1.
     fn batch(&mut self, mean: f64) -> u64 {
         if mean <= 1.0 {
             return 1;
         }
-        let going_on = 1.0 - 1.0 / mean;
-        1 + (self.arrivals.unit().ln() / going_on.ln()) as u64
+        let continuation = 1.0 - 1.0 / mean;
+        1 + (self.arrivals.unit().ln() / continuation.ln()) as u64
     }
 
-    /// When the rate changes next.
+    /// Time of the next change of the rate.
     fn next_change(&self, burst: Option<&Burst>) -> u64 {
         let day_ns = (self.at_ns / DAY_STEP_NS + 1) * DAY_STEP_NS;
         let source_ns = self.sources.iter().map(|source| source.next_ns).min().unwrap_or(u64::MAX);
@@ -218,8 +218,8 @@ impl Volume {
         self.mean_iops * day * (1.0 + member.modulation * swing) * factor
     }
 
-    /// Where a batch begins: the first part of a volume is hot.
-    fn place(&mut self, member: &Member) -> u64 {
+    /// Offset of a batch; the hot part is at the start of the volume.
+    fn batch_offset(&mut self, member: &Member) -> u64 {
         let blocks = (member.volume_bytes / BLOCK).max(1);
         let hot = ((blocks as f64 * member.hot_space) as u64).clamp(1, blocks);
         let is_hot = hot == blocks || self.requests.unit() <= member.hot_traffic;
@@ -227,7 +227,7 @@ impl Volume {
         block * BLOCK
     }
 
-    /// The request that has arrived.
+    /// The request at the current time.
     pub(super) fn request(&mut self, common: &Common) -> Request {
         let member = &common.member;
         let reads = self.requests.unit() <= member.marginals.read_share;

@@ -1,6 +1,6 @@
-//! What `db_bench` printed as a record.
+//! Parser of `db_bench`'s output.
 //!
-//! One line says what the benchmark did in all, and one block for each kind of operation how long those took:
+//! One line summarizes the benchmark, and one block for each kind of operation has the latencies:
 //!
 //! ```text
 //! readrandomwriterandom :  9.638 micros/op 207290 ops/sec 2.007 seconds 415998 operations; ( reads:180000 ... )
@@ -10,15 +10,17 @@
 //! Percentiles: P50: 1.99 P75: 3.04 P99: 8.93 P99.9: 38.40 P99.99: 9697.23
 //! ```
 //!
-//! A class is a block; without any, the line. `MB/s` counts 2^20 bytes of keys and values.
+//! Each block becomes a class; without blocks, the line does. `MB/s` counts 2^20 bytes of keys and values.
 
 use std::collections::BTreeMap;
 
-use crate::record::{Class, Latency, Record, Tool, What};
+use jiff::civil::DateTime;
+
+use crate::record::{Class, Latency, OperationKind, Record, Tool};
 use crate::{Outcome, Problem, problem, program, wall};
 
 const BLOCK: &str = "Microseconds per ";
-/// RocksDB's counters that become columns, where they are asked for (`statistics`).
+/// RocksDB's counters (with `statistics`) and their columns.
 const COUNTERS: [(&str, &str); 9] = [
     ("rocksdb.block.cache.hit", "block_cache_hits_count"),
     ("rocksdb.block.cache.miss", "block_cache_misses_count"),
@@ -31,7 +33,7 @@ const COUNTERS: [(&str, &str); 9] = [
     ("rocksdb.stall.micros", "stall_us"),
 ];
 
-/// The benchmark's own line.
+/// The summary line.
 #[derive(Debug, PartialEq)]
 struct Summary {
     seconds: f64,
@@ -40,7 +42,7 @@ struct Summary {
     found: Option<(u64, u64)>,
 }
 
-/// What came of a run of `benchmark`; `log` is RocksDB's.
+/// Builds the record of one run of `benchmark`; `log` is RocksDB's `LOG`.
 pub(super) fn record(benchmark: &str, outcome: &Outcome, log: &str) -> Result<Record, Problem> {
     let stdout = String::from_utf8_lossy(&outcome.stdout);
     let stderr = String::from_utf8_lossy(&outcome.stderr);
@@ -48,31 +50,31 @@ pub(super) fn record(benchmark: &str, outcome: &Outcome, log: &str) -> Result<Re
         return Err(failed(outcome, &stdout, &stderr));
     }
     let line = stdout.lines().find(|line| line.split_once(':').is_some_and(|(name, _)| name.trim_end() == benchmark));
-    let line =
-        line.ok_or_else(|| problem(benchmark, format!("db_bench prints no such line; {}", said(&stdout, &stderr))))?;
+    let line = line
+        .ok_or_else(|| problem(benchmark, format!("no such line in the output; {}", last_lines(&stdout, &stderr))))?;
     let summary = summary(benchmark, line)?;
     let classes = classes(benchmark, &stdout, &summary)?;
     let mut record = Record {
         tool: Tool { name: "db_bench".into(), version: version(&stderr).unwrap_or_default(), known: false },
         window_ns: window(outcome, log, summary.seconds),
         extra: extra(&summary, &stdout),
-        warnings: notes(&stdout),
+        warnings: tool_warnings(&stdout),
         classes,
     };
-    record.warnings.extend(doubts(&record, &summary));
+    record.warnings.extend(own_warnings(&record, &summary));
     Ok(record)
 }
 
 fn failed(outcome: &Outcome, stdout: &str, stderr: &str) -> Problem {
-    let status = outcome.status.map_or("a signal ended it".into(), |status| format!("its exit status is {status}"));
-    problem("db_bench", format!("{status}; {}", said(stdout, stderr)))
+    let status = outcome.status_text();
+    problem("db_bench", format!("{status}; {}", last_lines(stdout, stderr)))
 }
 
-/// The last lines that are not progress.
-fn said(stdout: &str, stderr: &str) -> String {
+/// The last lines without progress reports.
+fn last_lines(stdout: &str, stderr: &str) -> String {
     let lines = stdout.lines().chain(stderr.lines()).filter(|line| !line.contains("... finished"));
     let lines: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
-    format!("it said: {}", lines[lines.len().saturating_sub(4)..].join("; "))
+    format!("output: {}", lines[lines.len().saturating_sub(4)..].join("; "))
 }
 
 fn version(stderr: &str) -> Option<String> {
@@ -80,7 +82,7 @@ fn version(stderr: &str) -> Option<String> {
     program::version_in(line).map(str::to_owned)
 }
 
-/// The number before `unit` in words that are apart by spaces.
+/// The number before `unit` in words separated by spaces.
 fn before<T: std::str::FromStr>(line: &str, unit: &str) -> Option<T> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let at = words.iter().position(|word| word.trim_end_matches(';') == unit)?;
@@ -88,8 +90,9 @@ fn before<T: std::str::FromStr>(line: &str, unit: &str) -> Option<T> {
 }
 
 fn summary(benchmark: &str, line: &str) -> Result<Summary, Problem> {
-    let missing =
-        |unit: &str| problem(format!("{benchmark}, {unit}"), format!("is not in db_bench's line: {}", line.trim()));
+    let missing = |unit: &str| {
+        problem(format!("{benchmark}, {unit}"), format!("not found in db_bench's summary: {}", line.trim()))
+    };
     Ok(Summary {
         seconds: before(line, "seconds").ok_or_else(|| missing("seconds"))?,
         operations: before(line, "operations").ok_or_else(|| missing("operations"))?,
@@ -114,15 +117,14 @@ fn classes(benchmark: &str, stdout: &str, summary: &Summary) -> Result<Vec<Class
         let block = lines[i + 1..].iter().take(3).copied().collect::<Vec<_>>().join(" ");
         let operations = after(&block, name, "Count:")?;
         if operations > 0.0 {
-            let what = What::Operation(name.into());
+            let kind = OperationKind::Operation(name.into());
             let latency = latency(&block, name)?;
-            classes.push(Class { what, operations: Some(operations as u64), bytes: None, runtime_ns, latency });
+            classes.push(Class { kind, operations: Some(operations as u64), bytes: None, runtime_ns, latency });
         }
     }
     if classes.is_empty() && summary.operations > 0 {
-        let what = What::Operation(benchmark.into());
         classes.push(Class {
-            what,
+            kind: OperationKind::Operation(benchmark.into()),
             operations: Some(summary.operations),
             bytes: None,
             runtime_ns,
@@ -132,11 +134,11 @@ fn classes(benchmark: &str, stdout: &str, summary: &Summary) -> Result<Vec<Class
     Ok(classes)
 }
 
-/// The number behind `key`.
+/// The number after `key`.
 fn after(block: &str, name: &str, key: &str) -> Result<f64, Problem> {
     let words: Vec<&str> = block.split_whitespace().collect();
     let number = words.iter().position(|word| *word == key).and_then(|at| words.get(at + 1)?.parse().ok());
-    number.ok_or_else(|| problem(format!("{BLOCK}{name}, {key}"), format!("is not in db_bench's block: {block}")))
+    number.ok_or_else(|| problem(format!("{BLOCK}{name}, {key}"), format!("not found in db_bench's block: {block}")))
 }
 
 fn latency(block: &str, name: &str) -> Result<Latency, Problem> {
@@ -151,7 +153,7 @@ fn latency(block: &str, name: &str) -> Result<Latency, Problem> {
     })
 }
 
-/// `P99.9: 38.40` and its like.
+/// Parses pairs such as `P99.9: 38.40`.
 fn quantiles(block: &str) -> Vec<(u32, u64)> {
     let words: Vec<&str> = block.split_whitespace().collect();
     let read = |pair: &[&str]| {
@@ -162,7 +164,7 @@ fn quantiles(block: &str) -> Vec<(u32, u64)> {
     words.windows(2).filter_map(read).collect()
 }
 
-/// From RocksDB's log, which ends with the shutdown of the database after the benchmark, in UTC.
+/// The window before the shutdown of the database, which RocksDB logs in UTC.
 fn window(outcome: &Outcome, log: &str, seconds: f64) -> Option<(u64, u64)> {
     let line = log.lines().rev().find(|line| line.contains("Shutdown: canceling all background work"))?;
     let to = logged_ns(line)?;
@@ -171,9 +173,8 @@ fn window(outcome: &Outcome, log: &str, seconds: f64) -> Option<(u64, u64)> {
 
 /// `2026/11/22-04:29:48.254177 8435 ...`.
 fn logged_ns(line: &str) -> Option<u64> {
-    let (time, us) = line.split_whitespace().next()?.split_once('.')?;
-    let parts: Vec<i64> = time.split(['/', '-', ':']).map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    wall::since_1970_ns(parts.try_into().ok()?, us.parse::<u64>().ok()? * 1_000)
+    let time = line.split_whitespace().next()?;
+    wall::since_1970_ns(DateTime::strptime("%Y/%m/%d-%H:%M:%S%.f", time).ok()?)
 }
 
 fn extra(summary: &Summary, stdout: &str) -> BTreeMap<String, f64> {
@@ -188,23 +189,24 @@ fn extra(summary: &Summary, stdout: &str) -> BTreeMap<String, f64> {
     extra
 }
 
-fn notes(stdout: &str) -> Vec<String> {
-    let mut notes: Vec<String> = stdout.lines().filter(|line| line.starts_with("WARNING")).map(str::to_owned).collect();
-    notes.dedup();
-    notes
+fn tool_warnings(stdout: &str) -> Vec<String> {
+    let mut warnings: Vec<String> =
+        stdout.lines().filter(|line| line.starts_with("WARNING")).map(str::to_owned).collect();
+    warnings.dedup();
+    warnings
 }
 
-fn doubts(record: &Record, summary: &Summary) -> Vec<String> {
-    let mut doubts = Vec::new();
+fn own_warnings(record: &Record, summary: &Summary) -> Vec<String> {
+    let mut warnings = Vec::new();
     let counted: u64 = record.classes.iter().map(|class| class.counted()).sum();
     if counted != summary.operations {
-        doubts.push(format!("db_bench says {} operations and has latencies of {counted}", summary.operations));
+        warnings.push(format!("db_bench reports {} operations but latencies of {counted}", summary.operations));
     }
     if matches!(summary.found, Some((0, all)) if all > 0) {
-        doubts.push("no key that was looked for was found: is the database empty?".into());
+        warnings.push("all reads missed: the database may be empty".into());
     }
     if record.window_ns.is_none() {
-        doubts.push("RocksDB's LOG does not say when the benchmark ended".into());
+        warnings.push("no shutdown in RocksDB's LOG: the end of the benchmark is unknown".into());
     }
-    doubts
+    warnings
 }

@@ -1,26 +1,26 @@
-//! The adapter against `db_bench` itself where it is installed, and against recorded outputs read by eye.
+//! Runs `db_bench` where it is installed, and parses recorded outputs whose values were read by hand.
 
 use std::path::Path;
 
 use super::*;
-use crate::record::What;
-use crate::testing::{fixture, outcome, point, points, run, run_all, stage, there, words};
+use crate::record::OperationKind;
+use crate::testing::{fixture, is_installed, outcome, point, points, run, run_all, run_context, words};
 
 fn configured(keys: &str) -> DbBench {
     DbBench::new(toml::from_str(keys).unwrap()).unwrap()
 }
 
-fn in_folder(scratch: &Path) -> Stage {
-    stage(scratch, Place::Folder(scratch.into()), 1.0, 1.0)
+fn in_folder(scratch: &Path) -> RunContext {
+    run_context(scratch, Target::Folder(scratch.into()), 1.0, 1.0)
 }
 
-/// The numbers behind `key` in all lines, in order: nothing shared with the adapter.
+/// The numbers after `key` in all lines, in order; independent of the adapter's parser.
 fn all_behind(text: &str, key: &str) -> Vec<f64> {
     let number = |rest: &str| rest.split_whitespace().next().unwrap().parse().unwrap();
     text.split(key).skip(1).map(number).collect()
 }
 
-/// The class latencies and counts against the text they were read from, in the order of its blocks.
+/// Compares counts and latencies of the classes with the text, in the order of its blocks.
 fn assert_same(record: &Record, stdout: &str) {
     let blocks = stdout.split_once("Microseconds per").unwrap().1;
     let (counts, means, deviations) =
@@ -39,31 +39,32 @@ fn assert_same(record: &Record, stdout: &str) {
 }
 
 #[test]
-fn real_db_bench_is_loaded_run_and_read() {
+fn installed_db_bench_is_loaded_run_and_parsed() {
     let keys =
         "benchmark = ['readrandomwriterandom', 'readrandom', 'fillrandom']\nvalue_size = 200\nthreads = 2\nnum = 5000
         options = { statistics = true, compression_type = 'none' }";
     let db_bench = configured(keys);
-    if !there(&db_bench) {
+    if !is_installed(&db_bench) {
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
-    let stage = in_folder(scratch.path());
-    run_all(&db_bench.prepare(&stage).unwrap(), &stage);
+    let context = in_folder(scratch.path());
+    run_all(&db_bench.prepare(&context).unwrap(), &context);
     for point in points(&db_bench) {
         let fills = point["benchmark"] == Value::Word("fillrandom".into());
         if point["benchmark"] == Value::Word("readrandomwriterandom".into()) {
-            run_all(&db_bench.before(&point, &stage).unwrap(), &stage);
+            run_all(&db_bench.before(&point, &context).unwrap(), &context);
         }
-        let outcome = run(&db_bench.command(&point, &stage).unwrap(), &stage);
-        let record = db_bench.parse(&point, &stage, &outcome).unwrap_or_else(|problem| panic!("{point:?}: {problem}"));
+        let outcome = run(&db_bench.command(&point, &context).unwrap(), &context);
+        let record =
+            db_bench.parse(&point, &context, &outcome).unwrap_or_else(|problem| panic!("{point:?}: {problem}"));
         let stdout = String::from_utf8_lossy(&outcome.stdout);
         assert_same(&record, &stdout);
         assert_eq!(record.tool, db_bench.tool().unwrap());
         let (from, to) = record.window_ns.unwrap();
         assert_eq!((to - from) / 1_000_000, record.classes[0].runtime_ns / 1_000_000);
         assert!(to <= outcome.span_ns.1 + 1_000_000 && record.extra["block_cache_misses_count"] >= 0.0);
-        // It ends after the first operation that is late: on a busy machine that may be long after.
+        // It ends after the first operation past the deadline, which on a busy machine may be much later.
         let runtime_ns = record.classes[0].runtime_ns;
         assert!(fills || (900_000_000..outcome.span_ns.1 + 1_000_000).contains(&runtime_ns), "{runtime_ns}");
         assert!(fills || record.warnings.iter().all(|warning| warning.starts_with("WARNING")), "{:?}", record.warnings);
@@ -72,7 +73,7 @@ fn real_db_bench_is_loaded_run_and_read() {
 }
 
 #[test]
-fn recorded_outputs_of_both_debians_are_read() {
+fn recorded_outputs_of_both_versions_are_parsed() {
     for (version, began_ms, log, seconds_ms, operations, p9999_ns, misses) in [
         ("7.8.3", 1_795_321_979_032, LOG_7, 1_012, [379_800, 42_198], 0, 61.0),
         ("9.10.0", 1_795_321_980_348, LOG_9, 1_006, [342_900, 38_098], 0, 63.0),
@@ -82,8 +83,8 @@ fn recorded_outputs_of_both_debians_are_read() {
         let record = output::record("readrandomwriterandom", &outcome, log).unwrap();
         assert_eq!(record.tool.version, version);
         assert_same(&record, &String::from_utf8_lossy(&outcome.stdout));
-        let whats: Vec<&What> = record.classes.iter().map(|class| &class.what).collect();
-        assert_eq!(whats, [&What::Operation("read".into()), &What::Operation("write".into())]);
+        let kinds: Vec<&OperationKind> = record.classes.iter().map(|class| &class.kind).collect();
+        assert_eq!(kinds, [&OperationKind::Operation("read".into()), &OperationKind::Operation("write".into())]);
         for (class, operations) in record.classes.iter().zip(operations) {
             assert_eq!((class.counted(), class.runtime_ns), (operations, seconds_ms * 1_000_000));
             let ppm: Vec<u32> = class.latency.printed.iter().map(|(ppm, _)| *ppm).collect();
@@ -117,14 +118,18 @@ fn the_window_ends_with_the_shutdown_of_the_database() {
 }
 
 #[test]
-fn commands_are_db_bench_s_own() {
+fn command_lines() {
     let keys = "benchmark = ['readrandom', 'fillrandom']\nvalue_size = [100, 400]\nnum = 1000
         options = { cache_size = [0, 4096], use_direct_reads = true }";
-    let (db_bench, stage) = (configured(keys), in_folder(Path::new("/d")));
-    let loads: Vec<String> = db_bench.prepare(&stage).unwrap().iter().map(|step| words(step).join(" ")).collect();
+    let (db_bench, context) = (configured(keys), in_folder(Path::new("/d")));
+    let loads: Vec<String> = db_bench.prepare(&context).unwrap().iter().map(|step| words(step).join(" ")).collect();
     let expected = "db_bench --benchmarks=fillseq --db=/d/db_bench-400 --use_existing_db=0 --num=1000 --key_size=16 \
         --value_size=400 --seed=7 --use_direct_reads=1";
-    assert_eq!((loads.len(), loads[1].as_str()), (2, expected), "a varied option is not one of loading");
+    assert_eq!(
+        (loads.len(), loads[1].as_str()),
+        (2, expected),
+        "an option with several values does not apply to loading"
+    );
     let of = |benchmark: &str| {
         let knobs =
             [("value_size", Value::Integer(400)), ("threads", Value::Integer(4)), ("cache_size", Value::Integer(0))];
@@ -135,18 +140,18 @@ fn commands_are_db_bench_s_own() {
     };
     let expected = "db_bench --benchmarks=readrandom --db=/d/db_bench-400 --use_existing_db=1 --num=1000 --key_size=16 \
         --value_size=400 --seed=7 --threads=4 --duration=1 --histogram=1 --cache_size=0 --use_direct_reads=1";
-    assert_eq!(words(&db_bench.command(&of("readrandom"), &stage).unwrap()).join(" "), expected);
-    let fills = words(&db_bench.command(&of("fillrandom"), &stage).unwrap()).join(" ");
+    assert_eq!(words(&db_bench.command(&of("readrandom"), &context).unwrap()).join(" "), expected);
+    let fills = words(&db_bench.command(&of("fillrandom"), &context).unwrap()).join(" ");
     assert!(fills.contains("--db=/d/db_bench-fill --use_existing_db=0"), "{fills}");
-    assert_eq!(db_bench.before(&of("readrandom"), &stage).unwrap().len(), 1, "the ramp");
-    assert!(db_bench.before(&of("fillrandom"), &stage).unwrap().is_empty());
+    assert_eq!(db_bench.before(&of("readrandom"), &context).unwrap().len(), 1, "the ramp");
+    assert!(db_bench.before(&of("fillrandom"), &context).unwrap().is_empty());
     let reloading = configured(&format!("{keys}\n").replace("num", "reload = true\nnum"));
-    assert!(reloading.prepare(&stage).unwrap().is_empty());
-    assert_eq!(reloading.before(&of("readrandom"), &stage).unwrap().len(), 2, "loading, and the ramp");
+    assert!(reloading.prepare(&context).unwrap().is_empty());
+    assert_eq!(reloading.before(&of("readrandom"), &context).unwrap().len(), 2, "loading, and the ramp");
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_keys_are_refused_by_name() {
     for (keys, at) in [
         ("benchmark = 'readrandom,stats'", "workload.benchmark"),
         ("benchmark = []", "workload.benchmark"),
@@ -155,9 +160,9 @@ fn what_cannot_be_is_refused_by_name() {
         assert_eq!(DbBench::new(toml::from_str(keys).unwrap()).unwrap_err().at, at);
     }
     let db_bench = configured("benchmark = 'readseq'");
-    let on_file = stage(Path::new("/s"), Place::File("/f".into(), 1), 0.0, 1.0);
+    let on_file = run_context(Path::new("/s"), Target::File("/f".into(), 1), 0.0, 1.0);
     assert_eq!(db_bench.prepare(&on_file).unwrap_err().at, "target");
-    let endless = stage(Path::new("/s"), Place::Folder("/f".into()), 0.0, 0.0);
+    let endless = run_context(Path::new("/s"), Target::Folder("/f".into()), 0.0, 0.0);
     assert_eq!(db_bench.command(&points(&db_bench)[0], &endless).unwrap_err().at, "duration");
 }
 
@@ -171,21 +176,21 @@ fn failures_and_missing_fields_are_named() {
     let mut ended = outcome("open error: Invalid argument: no such folder\n", 0);
     ended.status = Some(1);
     let problem = output::record("readrandom", &ended, "").unwrap_err();
-    assert!(problem.why.contains("exit status is 1") && problem.why.contains("no such folder"), "{problem}");
+    assert!(problem.why.contains("exit status 1") && problem.why.contains("no such folder"), "{problem}");
 }
 
 #[test]
-fn an_empty_database_and_an_unknown_version_are_said() {
+fn an_empty_database_and_an_unknown_version_are_warnings() {
     let line =
         "readrandom   :  0.364 micros/op 2749753 ops/sec 0.364 seconds 1000000 operations; (0 of 1000000 found)\n";
     let scratch = tempfile::tempdir().unwrap();
-    let (db_bench, stage) = (configured("benchmark = 'readrandom'"), in_folder(scratch.path()));
+    let (db_bench, context) = (configured("benchmark = 'readrandom'"), in_folder(scratch.path()));
     let mut outcome = outcome(line, 0);
     outcome.stderr = b"RocksDB:    version 10.1.2\n".to_vec();
-    let record = db_bench.parse(&points(&db_bench)[0], &stage, &outcome).unwrap();
-    assert_eq!(record.classes[0].what, What::Operation("readrandom".into()));
+    let record = db_bench.parse(&points(&db_bench)[0], &context, &outcome).unwrap();
+    assert_eq!(record.classes[0].kind, OperationKind::Operation("readrandom".into()));
     assert!(!record.tool.known);
-    for said in ["no key that was looked for was found", "10.1.2", "ended by itself", "LOG"] {
-        assert!(record.warnings.iter().any(|warning| warning.contains(said)), "{said}: {:?}", record.warnings);
+    for text in ["all reads missed", "10.1.2", "ended before the requested", "LOG"] {
+        assert!(record.warnings.iter().any(|warning| warning.contains(text)), "{text}: {:?}", record.warnings);
     }
 }

@@ -1,11 +1,10 @@
-//! What fio printed (`--output-format=json+`) as a record.
+//! Parser of fio's output (`--output-format=json+`).
 //!
-//! Around the JSON fio prints notes and errors, on both streams: they become warnings, or name the failure. Jobs are put
-//! together by direction: counts and bytes add up, the time is that of the longest job, latencies are pooled
-//! ([`Moments`]). After a ramp fio's latencies can count a few requests more than its `total_ios`: those that were in
-//! flight when the ramp ended. The operations of a class are `total_ios`.
+//! fio prints notes and errors around the JSON on both streams; they become warnings or the error. Jobs are merged by direction: counts
+//! and bytes are added, the runtime is that of the longest job, latencies are pooled ([`Moments`]). After a ramp fio's latencies can
+//! count a few requests more than `total_ios`: those outstanding when the ramp ended. The operations of a class are `total_ios`.
 //!
-//! A value of a histogram is the middle of fio's bucket, whose width is 1/64 of its power of two: at most 0.8 % off.
+//! A histogram value is the middle of fio's bucket, whose width is 1/64 of its power of two: the error is at most 0.8 %.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use serde::Deserialize;
 
 use super::Kind;
 use crate::moments::Moments;
-use crate::record::{Class, Record, Tool, What};
+use crate::record::{Class, OperationKind, Record, Tool};
 use crate::{Outcome, Problem, problem, wall};
 
 #[derive(Deserialize)]
@@ -79,19 +78,19 @@ impl Latency {
     }
 }
 
-/// What came of a run.
+/// Builds the record of one run.
 pub(super) fn record(outcome: &Outcome, kind: Kind) -> Result<Record, Problem> {
     let stdout = String::from_utf8_lossy(&outcome.stdout);
     let stderr = String::from_utf8_lossy(&outcome.stderr);
     let (before, json, after) = parts(&stdout);
     let notes = notes([before, after, &*stderr]);
-    let Some(json) = json else { return Err(failed(outcome, &notes, "it printed no result")) };
+    let Some(json) = json else { return Err(failed(outcome, &notes, "no result in the output")) };
     let output = read(json)?;
     if let Some(job) = output.jobs.iter().find(|job| job.error != 0) {
         return Err(failed(outcome, &notes, &format!("job {} ended with error {}", job.jobname, job.error)));
     }
     if outcome.status != Some(0) {
-        return Err(failed(outcome, &notes, "its result names no error"));
+        return Err(failed(outcome, &notes, "the result has no error"));
     }
     Ok(assemble(&output, outcome, kind, notes))
 }
@@ -99,7 +98,7 @@ pub(super) fn record(outcome: &Outcome, kind: Kind) -> Result<Record, Problem> {
 fn assemble(output: &Output, outcome: &Outcome, kind: Kind, notes: Vec<String>) -> Record {
     let version = output.version.trim_start_matches("fio-").to_owned();
     let mut record = Record {
-        tool: Tool { name: "fio".into(), known: super::TRIED.contains(&version.as_str()), version },
+        tool: Tool { name: "fio".into(), known: super::TESTED.contains(&version.as_str()), version },
         classes: classes(&output.jobs, kind),
         window_ns: window(output, outcome),
         extra: extra(&output.jobs),
@@ -107,13 +106,13 @@ fn assemble(output: &Output, outcome: &Outcome, kind: Kind, notes: Vec<String>) 
     };
     let errors: u64 = output.jobs.iter().map(|job| job.total_err).sum();
     if errors > 0 {
-        record.warnings.push(format!("{errors} requests failed, and fio went on (total_err)"));
+        record.warnings.push(format!("{errors} requests failed and fio continued (total_err)"));
     }
     if record.classes.is_empty() {
-        record.warnings.push("no operation ended within the measured time".into());
+        record.warnings.push("no operation completed within the measured time".into());
     }
     if record.classes.iter().any(|class| class.latency.histogram.is_empty()) {
-        record.warnings.push("fio printed no histogram (bins): is latency measurement switched off?".into());
+        record.warnings.push("no histogram (bins) in fio's output; latency measurement may be disabled".into());
     }
     if record.window_ns.is_none() {
         record.warnings.push(wall::CLOCK.into());
@@ -121,7 +120,8 @@ fn assemble(output: &Output, outcome: &Outcome, kind: Kind, notes: Vec<String>) 
     record
 }
 
-/// Standard output before, in and after the JSON. It begins with the first line that is an opening brace.
+/// Splits standard output into the text before the JSON, the JSON, and the text after it. The JSON starts at the first line that is an
+/// opening brace.
 fn parts(stdout: &str) -> (&str, Option<&str>, &str) {
     let begins = if stdout.starts_with('{') { Some(0) } else { stdout.find("\n{").map(|at| at + 1) };
     let Some(begins) = begins else { return (stdout, None, "") };
@@ -130,7 +130,7 @@ fn parts(stdout: &str) -> (&str, Option<&str>, &str) {
     (before, Some(&rest[..ends]), &rest[ends..])
 }
 
-/// Lines that say something, each once.
+/// Lines that are not empty, without duplicates.
 fn notes(texts: [&str; 3]) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for line in texts.iter().flat_map(|text| text.lines()).map(str::trim).filter(|line| !line.is_empty()) {
@@ -141,30 +141,36 @@ fn notes(texts: [&str; 3]) -> Vec<String> {
     notes
 }
 
-fn failed(outcome: &Outcome, notes: &[String], what: &str) -> Problem {
-    let status = outcome.status.map_or("a signal ended it".into(), |status| format!("its exit status is {status}"));
-    let said = if notes.is_empty() { "it said nothing".into() } else { format!("it said: {}", notes.join("; ")) };
-    problem("fio", format!("{what}; {status}; {said}"))
+fn failed(outcome: &Outcome, notes: &[String], why: &str) -> Problem {
+    let status = outcome.status_text();
+    let output = if notes.is_empty() { "no output".into() } else { format!("output: {}", notes.join("; ")) };
+    problem("fio", format!("{why}; {status}; {output}"))
 }
 
 fn read(json: &str) -> Result<Output, Problem> {
     let mut reader = serde_json::Deserializer::from_str(json);
     serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
-        problem(format!("fio's output, {path}"), format!("cannot be read: {}", error.into_inner()))
+        problem(format!("fio's output, {path}"), format!("cannot be parsed: {}", error.into_inner()))
     })
 }
 
-type Pick = fn(&Job) -> &Direction;
+type DirectionOf = fn(&Job) -> &Direction;
 
-const DIRECTIONS: [(What, Pick); 3] =
-    [(What::Read, |job| &job.read), (What::Write, |job| &job.write), (What::Trim, |job| &job.trim)];
+const DIRECTIONS: [(OperationKind, DirectionOf); 3] = [
+    (OperationKind::Read, |job| &job.read),
+    (OperationKind::Write, |job| &job.write),
+    (OperationKind::Trim, |job| &job.trim),
+];
 
 fn classes(jobs: &[Job], kind: Kind) -> Vec<Class> {
-    DIRECTIONS.iter().filter_map(|(what, pick)| class(what, jobs.iter().map(pick), kind)).collect()
+    DIRECTIONS
+        .iter()
+        .filter_map(|(operation, direction_of)| class(operation, jobs.iter().map(direction_of), kind))
+        .collect()
 }
 
-fn class<'a>(what: &What, jobs: impl Iterator<Item = &'a Direction>, kind: Kind) -> Option<Class> {
+fn class<'a>(operation: &OperationKind, jobs: impl Iterator<Item = &'a Direction>, kind: Kind) -> Option<Class> {
     let (mut operations, mut bytes, mut runtime_ms, mut latency) = (0, 0, 0, Moments::default());
     for job in jobs {
         operations += job.total_ios;
@@ -173,7 +179,7 @@ fn class<'a>(what: &What, jobs: impl Iterator<Item = &'a Direction>, kind: Kind)
         latency.merge(if kind == Kind::Total { &job.lat_ns } else { &job.clat_ns }.moments());
     }
     (operations > 0).then(|| Class {
-        what: what.clone(),
+        kind: operation.clone(),
         operations: Some(operations),
         bytes: Some(bytes),
         runtime_ns: runtime_ms * 1_000_000,
@@ -181,15 +187,15 @@ fn class<'a>(what: &What, jobs: impl Iterator<Item = &'a Direction>, kind: Kind)
     })
 }
 
-/// When fio counted, in nanoseconds after it was started; its clock is read to the millisecond.
+/// The measured window in nanoseconds after the start; fio's times have milliseconds.
 fn window(output: &Output, outcome: &Outcome) -> Option<(u64, u64)> {
-    let (from_ms, to_ms) = counted(output)?;
+    let (from_ms, to_ms) = window_ms(output)?;
     wall::window(outcome, from_ms * 1_000_000, to_ms * 1_000_000, 1_000_000)
 }
 
-/// The same in milliseconds since 1970: from the first job's start to the last one's end where fio says so, else up to when it
-/// wrote its result.
-fn counted(output: &Output) -> Option<(u64, u64)> {
+/// The measured window in milliseconds since 1970: from the start of the first job to the end of the last where fio prints it, else up
+/// to the time of the result.
+fn window_ms(output: &Output) -> Option<(u64, u64)> {
     let starts: Option<Vec<u64>> = output.jobs.iter().map(|job| job.job_start).collect();
     let longest = output.jobs.iter().map(|job| job.job_runtime).max()?;
     let Some(starts) = starts else { return Some((output.timestamp_ms.checked_sub(longest)?, output.timestamp_ms)) };
@@ -197,7 +203,7 @@ fn counted(output: &Output) -> Option<(u64, u64)> {
     Some((starts.iter().copied().min()?, ends.max()?))
 }
 
-/// CPU shares are percent of one CPU, added up over the jobs.
+/// CPU times are percent of one CPU, summed over the jobs.
 fn extra(jobs: &[Job]) -> BTreeMap<String, f64> {
     let directions = || jobs.iter().flat_map(|job| [&job.read, &job.write, &job.trim]);
     let sum = |of: fn(&Job) -> f64| jobs.iter().map(of).sum::<f64>();

@@ -1,4 +1,4 @@
-//! The adapter against fio itself, and against a second reading of fio's output that goes by hand through the JSON.
+//! Runs fio where it is installed, and compares the record with an independent evaluation of fio's JSON.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::record::{Class, Latency, What};
-use crate::testing::{fixture, outcome, point, points, run, run_all, stage, there, words};
+use crate::record::{Class, Latency, OperationKind};
+use crate::testing::{fixture, is_installed, outcome, point, points, run, run_all, run_context, words};
 
-// When the recorded runs were started, in ms since 1970, and when they counted, in ms after that (by hand).
+// Start of the recorded runs in ms since 1970, and their windows in ms after that, read by hand.
 const BEGAN_33: u64 = 1795321553137;
 const WINDOW_33: (u64, u64) = (714, 1217);
 const BEGAN_39: u64 = 1795321554372;
@@ -24,17 +24,17 @@ fn refused(keys: &str) -> Problem {
     Fio::new(toml::from_str(keys).unwrap()).unwrap_err()
 }
 
-fn on_file(scratch: &Path) -> Stage {
-    stage(scratch, Place::File(scratch.join("da:ta"), 8 << 20), 0.2, 0.5)
+fn on_file(scratch: &Path) -> RunContext {
+    run_context(scratch, Target::File(scratch.join("da:ta"), 8 << 20), 0.2, 0.5)
 }
 
-// A second reading: sums of x and x squared over jobs, nothing shared with the adapter but the record.
+// Independent evaluation: sums of x and x squared over jobs.
 
 fn number(json: &Json, path: &str) -> f64 {
     json.pointer(path).and_then(Json::as_f64).unwrap_or_else(|| panic!("{path}"))
 }
 
-fn by_hand(jobs: &[Json], direction: &str, latency: &str) -> Option<Class> {
+fn expected_class(jobs: &[Json], direction: &str, latency: &str) -> Option<Class> {
     let of = |path: &str| jobs.iter().map(|job| number(job, &format!("/{direction}/{path}"))).collect::<Vec<_>>();
     let lat = |path: &str| of(&format!("{latency}/{path}"));
     let operations: f64 = of("total_ios").iter().sum();
@@ -60,7 +60,7 @@ fn by_hand(jobs: &[Json], direction: &str, latency: &str) -> Option<Class> {
     histogram.sort_unstable();
     let counted: Vec<usize> = (0..jobs.len()).filter(|&i| ns[i] > 0.0).collect();
     Some(Class {
-        what: What::Read,
+        kind: OperationKind::Read,
         operations: Some(operations as u64),
         bytes: Some(of("io_bytes").iter().sum::<f64>() as u64),
         runtime_ns: of("runtime").into_iter().fold(0.0, f64::max) as u64 * 1_000_000,
@@ -80,23 +80,25 @@ fn assert_close(one: Option<f64>, other: Option<f64>) {
     assert!((one - other).abs() <= 1e-6 * other.abs(), "{one} is not {other}");
 }
 
-/// Every field of the record against fio's own output.
+/// Compares every field of the record with fio's output.
 fn assert_same(record: &Record, stdout: &str, latency: &str) {
     let json: Json = serde_json::from_str(&stdout[stdout.find('{').unwrap()..]).unwrap();
     let jobs = json["jobs"].as_array().unwrap();
     assert_eq!(format!("fio-{}", record.tool.version), json["fio version"].as_str().unwrap());
     let mut classes = record.classes.iter();
-    for (what, direction) in [(What::Read, "read"), (What::Write, "write"), (What::Trim, "trim")] {
-        let Some(expected) = by_hand(jobs, direction, latency) else { continue };
+    for (kind, direction) in
+        [(OperationKind::Read, "read"), (OperationKind::Write, "write"), (OperationKind::Trim, "trim")]
+    {
+        let Some(expected) = expected_class(jobs, direction, latency) else { continue };
         let class = classes.next().unwrap();
-        assert_eq!((&class.what, class.counted(), class.bytes), (&what, expected.counted(), expected.bytes));
+        assert_eq!((&class.kind, class.counted(), class.bytes), (&kind, expected.counted(), expected.bytes));
         assert_eq!(class.runtime_ns, expected.runtime_ns);
         assert_close(class.latency.mean_ns, expected.latency.mean_ns);
         assert_close(class.latency.deviation_ns, expected.latency.deviation_ns);
         assert_eq!(class.latency.least_ns, expected.latency.least_ns);
         assert_eq!(class.latency.greatest_ns, expected.latency.greatest_ns);
         assert_eq!(class.latency.histogram, expected.latency.histogram);
-        // fio counts latencies and operations apart; at the end of a ramp they are not reset together.
+        // fio counts latencies and operations separately; at the end of a ramp they are not reset together.
         let counted: u64 = class.latency.histogram.iter().map(|(_, count)| count).sum();
         let latencies: f64 = jobs.iter().map(|job| number(job, &format!("/{direction}/{latency}/N"))).sum();
         assert_eq!(counted as f64, latencies);
@@ -112,31 +114,31 @@ fn assert_same(record: &Record, stdout: &str, latency: &str) {
 }
 
 #[test]
-fn what_real_fio_printed_is_read_field_by_field() {
+fn output_of_installed_fio_is_parsed() {
     let keys = "ioengine = ['psync', 'libaio', 'io_uring']\nrw = ['randrw 70/30', 'write']\niodepth = 4\nnumjobs = 2
         options = { direct = [false, true], fsync = 8, rate_iops = 2000 }";
     let fio = configured(keys);
-    if !there(&fio) {
+    if !is_installed(&fio) {
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
-    let stage = on_file(scratch.path());
-    run_all(&fio.prepare(&stage).unwrap(), &stage);
+    let context = on_file(scratch.path());
+    run_all(&fio.prepare(&context).unwrap(), &context);
     assert_eq!(std::fs::metadata(scratch.path().join("da:ta")).unwrap().len(), 8 << 20);
     let version = fio.tool().unwrap().version;
     for point in points(&fio).iter().step_by(5) {
-        let outcome = run(&fio.command(point, &stage).unwrap(), &stage);
-        let record = fio.parse(point, &stage, &outcome);
+        let outcome = run(&fio.command(point, &context).unwrap(), &context);
+        let record = fio.parse(point, &context, &outcome);
         let stdout = String::from_utf8_lossy(&outcome.stdout);
         if stdout.contains("Operation not permitted") || stdout.contains("Function not implemented") {
-            println!("skipped {point:?}: the kernel does not allow it: {record:?}");
+            println!("skipped {point:?}: not permitted by the kernel: {record:?}");
             continue;
         }
         let record = record.unwrap_or_else(|problem| panic!("{point:?}: {problem}"));
         assert_eq!(record.tool.version, version);
         assert_same(&record, &stdout, "lat_ns");
         let (from, to) = record.window_ns.unwrap();
-        // The window begins when the first job counts and ends with the last: at least as long as one of them counted.
+        // From the start of the first job to the end of the last: at least as long as the longest job.
         let longest = record.classes.iter().map(|class| class.runtime_ns).max().unwrap();
         assert!(to - from + 1_000_000 >= longest, "{from} {to} {longest}");
         assert!(from >= 100_000_000 && to <= outcome.span_ns.1 + 1_000_000, "{from} {to}");
@@ -146,7 +148,7 @@ fn what_real_fio_printed_is_read_field_by_field() {
 }
 
 #[test]
-fn recorded_outputs_of_both_debians_are_read_field_by_field() {
+fn recorded_outputs_of_both_versions_are_parsed() {
     for (version, began_ms, window_ms) in [("3.33", BEGAN_33, WINDOW_33), ("3.39", BEGAN_39, WINDOW_39)] {
         let text = fixture(&format!("fio/{version}.txt"));
         let record = output::record(&outcome(&text, began_ms), Kind::Total).unwrap();
@@ -160,13 +162,13 @@ fn recorded_outputs_of_both_debians_are_read_field_by_field() {
 }
 
 #[test]
-fn completion_latency_where_it_is_asked_for() {
+fn completion_latency_is_selected() {
     let fio = configured("rw = 'randread'\nlatency = 'completion'\nfill = false\noptions = { number_ios = 500 }");
-    if there(&fio) {
+    if is_installed(&fio) {
         let scratch = tempfile::tempdir().unwrap();
-        let (stage, [point]) = (on_file(scratch.path()), points(&fio).try_into().unwrap());
-        let outcome = run(&fio.command(&point, &stage).unwrap(), &stage);
-        let record = fio.parse(&point, &stage, &outcome).unwrap();
+        let (context, [point]) = (on_file(scratch.path()), points(&fio).try_into().unwrap());
+        let outcome = run(&fio.command(&point, &context).unwrap(), &context);
+        let record = fio.parse(&point, &context, &outcome).unwrap();
         assert_same(&record, &String::from_utf8_lossy(&outcome.stdout), "clat_ns");
     }
     let record = output::record(&outcome(&fixture("fio/3.33.txt"), BEGAN_33), Kind::Completion).unwrap();
@@ -174,29 +176,29 @@ fn completion_latency_where_it_is_asked_for() {
 }
 
 #[test]
-fn arguments_are_fio_s_own() {
+fn command_line() {
     let keys = "ioengine = 'io_uring hipri=1 fixedbufs=1'\nrw = 'randrw 70/30'\nbs = '16k'\niodepth = 32\nnumjobs = 4
         options = { direct = true, rate_process = 'poisson' }";
     let (fio, scratch) = (configured(keys), Path::new("/scratch"));
-    let stage = stage(scratch, Place::Device("/dev/nvme0n1".into()), 1.5, 10.0);
+    let context = run_context(scratch, Target::Device("/dev/nvme0n1".into()), 1.5, 10.0);
     let [point] = points(&fio).try_into().unwrap();
-    let step = fio.command(&point, &stage).unwrap();
+    let step = fio.command(&point, &context).unwrap();
     let expected = "fio --output-format=json+ --eta=never --name=job --ioengine=io_uring --hipri=1 --fixedbufs=1 \
         --filename=/dev/nvme0n1 --rw=randrw --rwmixread=70 --bs=16384 --iodepth=32 --numjobs=4 --time_based=1 \
         --runtime=10000000us --ramp_time=1500000us --randseed=7 --lat_percentiles=1 --clat_percentiles=0 --direct=1 \
         --rate_process=poisson";
     assert_eq!(words(&step).join(" "), expected);
-    assert!(fio.prepare(&stage).unwrap().is_empty(), "a device is not filled unasked");
+    assert!(fio.prepare(&context).unwrap().is_empty(), "a device is never filled");
 }
 
 #[test]
 fn a_size_with_a_standard_unit_is_passed_in_bytes() {
     let sizes = ["4KiB", "4kB", "4kb", "64KIB", "4k", "4k-16k", "50%"];
     let fio = configured(&format!("bs = {sizes:?}\nsize = '1GiB'"));
-    let stage = stage(Path::new("/s"), Place::Device("/d".into()), 0.0, 1.0);
+    let context = run_context(Path::new("/s"), Target::Device("/d".into()), 0.0, 1.0);
     let bytes = ["4096", "4000", "4000", "65536", "4096", "4k-16k", "50%"].map(|size| format!("--bs={size}"));
     for (point, bs) in points(&fio).iter().zip(&bytes) {
-        let words = words(&fio.command(point, &stage).unwrap());
+        let words = words(&fio.command(point, &context).unwrap());
         assert!(
             words.iter().any(|word| word == bs) && words.iter().any(|word| word == "--size=1073741824"),
             "{words:?}"
@@ -205,22 +207,26 @@ fn a_size_with_a_standard_unit_is_passed_in_bytes() {
 }
 
 #[test]
-fn a_place_says_what_is_worked_on() {
+fn target_arguments() {
     let fio = configured("ioengine = 'psync'");
-    let of =
-        |fio: &Fio, place| fio.place(&stage(Path::new("/s"), place, 0.0, 1.0), "psync").map(|words| words.join(" "));
-    assert_eq!(of(&fio, Place::File("/a:b".into(), 4096)).unwrap(), "--filename=/a\\:b --size=4096");
-    assert_eq!(of(&fio, Place::Folder("/f".into())).unwrap_err().at, "workload.size");
-    assert_eq!(of(&fio, Place::Nothing).unwrap_err().at, "target");
+    let of = |fio: &Fio, target| {
+        fio.target_arguments(&run_context(Path::new("/s"), target, 0.0, 1.0), "psync").map(|words| words.join(" "))
+    };
+    assert_eq!(of(&fio, Target::File("/a:b".into(), 4096)).unwrap(), "--filename=/a\\:b --size=4096");
+    assert_eq!(of(&fio, Target::Folder("/f".into())).unwrap_err().at, "workload.size");
+    assert_eq!(of(&fio, Target::None).unwrap_err().at, "target");
     let sized = configured("size = '1g'");
-    assert_eq!(of(&sized, Place::Folder("/f".into())).unwrap(), "--filename=/f/fio.data --size=1073741824");
-    assert_eq!(of(&sized, Place::File("/a".into(), 4096)).unwrap(), "--filename=/a --size=1073741824");
+    assert_eq!(of(&sized, Target::Folder("/f".into())).unwrap(), "--filename=/f/fio.data --size=1073741824");
+    assert_eq!(of(&sized, Target::File("/a".into(), 4096)).unwrap(), "--filename=/a --size=1073741824");
     let null = configured("ioengine = 'null'\nsize = '1g'");
-    assert_eq!(null.place(&stage(Path::new("/s"), Place::Nothing, 0.0, 1.0), "null").unwrap(), ["--size=1073741824"]);
+    assert_eq!(
+        null.target_arguments(&run_context(Path::new("/s"), Target::None, 0.0, 1.0), "null").unwrap(),
+        ["--size=1073741824"]
+    );
 }
 
 #[test]
-fn keys_that_cannot_be_are_refused_by_name() {
+fn invalid_keys_are_refused_by_name() {
     for (keys, at) in [
         ("options = { runtime = 5 }", "workload.options.runtime"),
         ("options = { rwmixread = 70 }", "workload.options.rwmixread"),
@@ -236,37 +242,37 @@ fn keys_that_cannot_be_are_refused_by_name() {
 }
 
 #[test]
-fn engines_and_versions_are_asked_for() {
+fn unknown_engines_and_programs_are_refused() {
     let fio = configured("ioengine = ['psync', 'nosuch']");
-    if there(&configured("ioengine = 'psync'")) {
+    if is_installed(&configured("ioengine = 'psync'")) {
         let missing = fio.tool().unwrap_err();
         assert!(missing.why.contains("nosuch") && missing.help.contains("io_uring"), "{missing}");
     }
     let missing = configured("program = '/nowhere/fio'").tool().unwrap_err();
     assert!(missing.help.contains("apt install fio"), "{missing}");
     let missing = configured("program = 'true'").tool().unwrap_err();
-    assert!(missing.why.contains("which is no fio"), "{missing}");
+    assert!(missing.why.contains("it is not fio"), "{missing}");
 }
 
 #[test]
-fn failures_say_what_fio_said() {
+fn errors_have_fio_s_output() {
     let read = |outcome: &Outcome| output::record(outcome, Kind::Total).unwrap_err();
     let text = fixture("fio/3.33.txt");
     let mut ended = outcome("fio: unrecognized option '--x=1'\n", BEGAN_33);
     ended.status = Some(1);
-    assert!(read(&ended).why.contains("exit status is 1; it said: fio: unrecognized option"));
+    assert!(read(&ended).why.contains("exit status 1; output: fio: unrecognized option"));
     let mut ended = outcome(&text.replacen("\"error\" : 0", "\"error\" : 28", 1), BEGAN_33);
     ended.stderr = b"fio: io_u error on file /dev/full: No space left on device\n".to_vec();
     let why = read(&ended).why;
     assert!(why.contains("ended with error 28") && why.contains("No space left"), "{why}");
     let mut ended = outcome(&text, BEGAN_33);
     ended.status = None;
-    assert!(read(&ended).why.contains("a signal ended it"));
+    assert!(read(&ended).why.contains("killed by a signal"));
     assert!(read(&outcome(&text[..text.len() / 2], BEGAN_33)).at.starts_with("fio's output"));
 }
 
 #[test]
-fn a_field_that_is_not_there_is_named() {
+fn a_missing_field_is_named() {
     let text = fixture("fio/3.33.txt");
     for (field, at) in [("total_ios", "jobs[0].read"), ("usr_cpu", "jobs[0]"), ("timestamp_ms", ".")] {
         let without = text.replacen(&format!("\"{field}\""), "\"renamed\"", 1);
@@ -276,21 +282,21 @@ fn a_field_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_version_never_seen_and_a_clock_that_was_set_are_said() {
+fn an_unknown_version_and_a_clock_step_are_warnings() {
     let text = fixture("fio/3.33.txt").replace("fio-3.33", "fio-4.0");
     let fio = configured("options = { direct = true }");
     let at = point([("rw", Value::Word("read".into())), ("direct", Value::Switch(true))]);
-    let stage = stage(Path::new("/s"), Place::File("/a".into(), 4096), 0.0, 1.0);
-    let record = fio.parse(&at, &stage, &outcome(&text, BEGAN_33 + 3_600_000)).unwrap();
+    let context = run_context(Path::new("/s"), Target::File("/a".into(), 4096), 0.0, 1.0);
+    let record = fio.parse(&at, &context, &outcome(&text, BEGAN_33 + 3_600_000)).unwrap();
     assert!(!record.tool.known && record.window_ns.is_none());
-    for said in ["fio 4.0", "clock"] {
-        assert!(record.warnings.iter().any(|warning| warning.contains(said)), "{:?}", record.warnings);
+    for text in ["fio 4.0", "clock"] {
+        assert!(record.warnings.iter().any(|warning| warning.contains(text)), "{:?}", record.warnings);
     }
 }
 
 proptest! {
     #[test]
-    fn whatever_fio_prints_is_a_record_or_a_problem(cut in 0usize..60_000, with in "[ -~]{0,12}") {
+    fn corrupted_output_does_not_panic(cut in 0usize..60_000, with in "[ -~]{0,12}") {
         let text = fixture("fio/3.39.txt");
         let cut = cut % text.len();
         let changed = format!("{}{with}{}", &text[..cut], &text[(cut + with.len()).min(text.len())..]);
@@ -298,17 +304,17 @@ proptest! {
     }
 
     #[test]
-    fn times_are_said_to_the_microsecond(us in 0u64..1_000_000_000_000) {
+    fn times_are_exact_to_the_microsecond(us in 0u64..1_000_000_000_000) {
         prop_assert_eq!(time(us as f64 / 1e6, "ramp").unwrap(), format!("{us}us"));
     }
 }
 
 #[test]
-fn times_that_are_none_are_refused() {
+fn invalid_times_are_refused() {
     for seconds in [-1.0, f64::NAN, f64::INFINITY] {
         assert_eq!(time(seconds, "ramp").unwrap_err().at, "ramp");
     }
     let fio = configured("");
-    let stage = stage(Path::new("/s"), Place::File("/a".into(), 4096), 0.0, 0.0);
-    assert_eq!(fio.command(&points(&fio)[0], &stage).unwrap_err().at, "duration");
+    let context = run_context(Path::new("/s"), Target::File("/a".into(), 4096), 0.0, 0.0);
+    assert_eq!(fio.command(&points(&fio)[0], &context).unwrap_err().at, "duration");
 }

@@ -1,11 +1,11 @@
-//! Pilotlight's own `load` over NVMe/TCP: against a target that is there, or against one that is started for each point, with
-//! its policy as a knob ([`serve`]).
+//! `pilotlight load` over NVMe/TCP, against a running target or a target that is started for each point with its policy as a knob
+//! ([`serve`]).
 //!
-//! **Which latency.** From when a command is submitted, or was due with a rate or schedule, to its completion. `load` prints
-//! quantiles of a histogram with three significant digits; there are no buckets in a record.
+//! **Latency.** From submission of a command, or from its due time with a rate or schedule, to its completion. `load` prints quantiles
+//! of a histogram with three significant digits; the record has no buckets.
 //!
-//! **When it was measured.** `load` says for how long it counted, and ends at once after the last completion (not with
-//! `verify`, which reads everything back): the window ends with the program.
+//! **Window.** `load` prints its measured time and exits after the last completion: the window ends with the program. With `verify`,
+//! which reads all data back, the window is unknown.
 
 mod output;
 mod serve;
@@ -20,13 +20,13 @@ use serde::{Deserialize, Serialize};
 use serve::Serve;
 
 use super::knob::{self, Knob, Pattern};
-use super::{Missing, Outcome, Point, Problem, Stage, Step, Value, Workload, own, problem, program};
+use super::{Missing, Outcome, Point, Problem, RunContext, Step, Value, Workload, own, problem, program};
 use crate::record::{Record, Tool};
 
-/// The program that has the command.
+/// The program.
 const PROGRAM: &str = "pilotlight";
-/// What the adapter says itself.
-const OWN: [&str; 15] = [
+/// Options that the adapter sets.
+const RESERVED: [&str; 15] = [
     "target",
     "nqn",
     "rw",
@@ -44,36 +44,36 @@ const OWN: [&str; 15] = [
     "json",
 ];
 
-/// What is asked of `pilotlight load`. In TOML: `kind = "load"`, and these keys. A key that says "one or several" is a knob.
+/// Keys of `[workload]` with `kind = "load"`. A key that takes one or more values is a knob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The program `pilotlight`; the one beside this program where it is not given.
+    /// The program `pilotlight`; default: the one in the folder of this program.
     #[serde(default)]
     pub program: Option<PathBuf>,
-    /// A target that is there, `ADDR:PORT`. Either this or `serve`.
+    /// Address of a running target, `ADDR:PORT`. Either this or `serve`.
     #[serde(default)]
     pub target: Option<String>,
-    /// Its subsystem; where it is not given the only one that it has.
+    /// NQN of its subsystem; default: its only subsystem.
     #[serde(default)]
     pub nqn: Option<String>,
-    /// A target of one's own for each point. Either this or `target`.
+    /// A target that is started for each point. Either this or `target`.
     #[serde(default)]
     pub serve: Option<serve::Options>,
-    /// One or several patterns, for mixed ones perhaps with reads and writes in percent, as in `"randrw 70/30"`; `randread`
-    /// where it is not given.
+    /// One or more access patterns, for mixed ones optionally with reads and writes in percent, as in `"randrw 70/30"`; default:
+    /// `randread`.
     #[serde(default = "default_pattern")]
     pub rw: Knob,
-    /// One or several block sizes; `4k` where it is not given.
+    /// One or more block sizes; default: `4k`.
     #[serde(default = "Knob::block_4k")]
     pub bs: Knob,
-    /// One or several numbers of commands in flight per connection; where it is not given 1, or 128 with a rate or schedule.
+    /// One or more queue depths: outstanding commands per connection; default: 1, or 128 with a rate or schedule.
     #[serde(default)]
     pub iodepth: Option<Knob>,
-    /// One or several numbers of connections; 1 where it is not given.
+    /// One or more numbers of connections; default: 1.
     #[serde(default = "Knob::one")]
     pub numjobs: Knob,
-    /// Any other option of `load`, one value or several, per connection as there:
+    /// Any other option of `load`, one value or more, per connection:
     /// `options = { rate_iops = ["50k", "100k"], schedule = "5%:1s,100%:100ms", rate_process = "poisson", cpu = "3" }`.
     #[serde(default)]
     pub options: BTreeMap<String, Knob>,
@@ -89,24 +89,24 @@ pub struct Load {
     options: Options,
     program: PathBuf,
     serve: Option<Serve>,
-    /// As the program says it, once it was asked.
+    /// The version that the program printed.
     version: OnceLock<String>,
 }
 
 impl Load {
-    /// With these options.
+    /// Checks the options.
     ///
     /// # Errors
-    /// A key that says nothing, or no target or two.
+    /// A key without values, or not exactly one of `target` and `serve`.
     pub fn new(options: Options) -> Result<Self, Problem> {
         if options.serve.is_some() == options.target.is_some() {
-            let why = "give either workload.target, where a target listens, or [workload.serve], to have one started";
+            let why = "set either workload.target, the address of a running target, or [workload.serve], to start one";
             return Err(problem("workload.target", why));
         }
         options.rw.values().iter().try_for_each(|value| Pattern::read(value, "workload.rw").map(drop))?;
-        if let Some(key) = options.options.keys().find(|key| OWN.contains(&key.as_str())) {
+        if let Some(key) = options.options.keys().find(|key| RESERVED.contains(&key.as_str())) {
             let at = format!("workload.options.{key}");
-            return Err(problem(at, "this is set for every run; is there a key of its own for it?"));
+            return Err(problem(at, "is set by the adapter; use the key of [workload] for it, if there is one"));
         }
         let program = options.program.clone().unwrap_or_else(|| own::beside(PROGRAM));
         let serve = options.serve.clone().map(|serve| Serve::new(serve, &program)).transpose()?;
@@ -123,10 +123,10 @@ impl Load {
         knobs
     }
 
-    /// The program, and where it finds its target.
-    fn words(&self) -> Vec<String> {
+    /// The subcommand and its target.
+    fn target_words(&self) -> Vec<String> {
         let target = self.options.target.as_deref();
-        let target = target.or_else(|| self.serve.as_ref().map(Serve::listens)).unwrap_or_default();
+        let target = target.or_else(|| self.serve.as_ref().map(Serve::listen_address)).unwrap_or_default();
         let mut words = vec!["load".to_owned(), format!("--target={target}")];
         words.extend(self.options.nqn.iter().map(|nqn| format!("--nqn={nqn}")));
         words
@@ -137,13 +137,13 @@ impl Load {
     }
 }
 
-/// Seconds as `load` takes them, in whole microseconds.
+/// Seconds in whole microseconds, for `load`.
 fn time(seconds: f64, key: &str) -> Result<String, Problem> {
     let us = (seconds * 1e6).round();
     (0.0..1e15)
         .contains(&us)
         .then(|| format!("{us:.0}us"))
-        .ok_or_else(|| problem(key, format!("{seconds} s is no time")))
+        .ok_or_else(|| problem(key, format!("{seconds} s is not a valid time")))
 }
 
 impl Workload for Load {
@@ -161,42 +161,42 @@ impl Workload for Load {
         Ok(Tool { name: "pilotlight load".into(), version, known: true })
     }
 
-    fn before(&self, point: &Point, stage: &Stage) -> Result<Vec<Step>, Problem> {
+    fn before(&self, point: &Point, context: &RunContext) -> Result<Vec<Step>, Problem> {
         let Some(serve) = &self.serve else { return Ok(Vec::new()) };
-        let mut steps = serve.start(point, stage)?;
+        let mut steps = serve.start(point, context)?;
         if serve.fills() {
-            let mut words = self.words();
+            let mut words = self.target_words();
             words.extend(["--rw=write", "--bs=128k", "--iodepth=16"].map(str::to_owned));
             steps.push(self.step(words, 0.0, "filling the namespace"));
         }
-        steps.push(serve.watch());
+        steps.push(serve.monitor());
         Ok(steps)
     }
 
-    fn command(&self, point: &Point, stage: &Stage) -> Result<Step, Problem> {
-        let mut words = self.words();
+    fn command(&self, point: &Point, context: &RunContext) -> Result<Step, Problem> {
+        let mut words = self.target_words();
         words.push("--json".into());
         words.extend(Pattern::read(knob::at(point, "rw")?, "rw")?.arguments());
         for key in ["bs", "iodepth", "numjobs"].into_iter().filter(|key| point.contains_key(*key)) {
             words.push(format!("--{key}={}", knob::argument(point, key)?));
         }
-        words.push(format!("--runtime={}", time(stage.duration_s, "duration")?));
-        words.push(format!("--ramp_time={}", time(stage.ramp_s, "ramp")?));
-        words.push(format!("--randseed={}", stage.seed));
+        words.push(format!("--runtime={}", time(context.duration_s, "duration")?));
+        words.push(format!("--ramp_time={}", time(context.ramp_s, "ramp")?));
+        words.push(format!("--randseed={}", context.seed));
         for key in self.options.options.keys() {
             words.extend(match knob::at(point, key)? {
                 Value::Switch(on) => on.then(|| format!("--{key}")),
                 value => Some(format!("--{key}={value}")),
             });
         }
-        Ok(self.step(words, stage.ramp_s + stage.duration_s + 300.0, "pilotlight load"))
+        Ok(self.step(words, context.ramp_s + context.duration_s + 300.0, "pilotlight load"))
     }
 
-    fn parse(&self, _: &Point, stage: &Stage, outcome: &Outcome) -> Result<Record, Problem> {
+    fn parse(&self, _: &Point, context: &RunContext, outcome: &Outcome) -> Result<Record, Problem> {
         let version = self.version.get().cloned().unwrap_or_default();
         let mut record = output::record(outcome, version)?;
         if let Some(window) = record.window_ns.filter(|_| self.serve.is_some()) {
-            match serve::counters(&stage.scratch.join(serve::STATUS), outcome.began_wall_ns, window) {
+            match serve::counters(&context.scratch.join(serve::STATUS), outcome.began_wall_ns, window) {
                 Ok(counters) => record.extra.extend(counters),
                 Err(problem) => record.warnings.push(format!("the target's counters: {problem}")),
             }
@@ -205,8 +205,8 @@ impl Workload for Load {
     }
 }
 
-/// Where a name leads that is given to a step: steps are started in the scratch folder.
-fn scratch(stage: &Stage, name: &str) -> PathBuf {
+/// Resolves a path of a step, whose working directory is the scratch folder.
+fn in_scratch(context: &RunContext, name: &str) -> PathBuf {
     let path = Path::new(name);
-    if path.is_absolute() { path.to_owned() } else { stage.scratch.join(path) }
+    if path.is_absolute() { path.to_owned() } else { context.scratch.join(path) }
 }

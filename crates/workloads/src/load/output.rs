@@ -1,13 +1,13 @@
-//! What `pilotlight load --json` printed as a record.
+//! Parser of the output of `pilotlight load --json`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::record::{Class, Latency, Record, Tool, What};
+use crate::record::{Class, Latency, OperationKind, Record, Tool};
 use crate::{Outcome, Problem, problem};
 
-/// The form of the output that this reads.
+/// Supported format of the output.
 const FORMAT: u32 = 1;
 
 #[derive(Deserialize)]
@@ -83,39 +83,39 @@ impl From<&Times> for Latency {
     }
 }
 
-/// What came of a run.
+/// Builds the record of one run.
 pub(super) fn record(outcome: &Outcome, version: String) -> Result<Record, Problem> {
     let stderr = String::from_utf8_lossy(&outcome.stderr);
-    let said = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    let messages = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     if outcome.status != Some(0) && outcome.stdout.trim_ascii().is_empty() {
-        let status = outcome.status.map_or("a signal ended it".into(), |status| format!("its exit status is {status}"));
-        return Err(problem("pilotlight load", format!("{status}; it said: {said}")));
+        let status = outcome.status_text();
+        return Err(problem("pilotlight load", format!("{status}; output: {messages}")));
     }
     let mut reader = serde_json::Deserializer::from_slice(&outcome.stdout);
     let report: Report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        problem(format!("pilotlight load's output, {}", error.path()), format!("cannot be read: {}", error.inner()))
+        problem(format!("pilotlight load's output, {}", error.path()), format!("cannot be parsed: {}", error.inner()))
     })?;
     if outcome.status != Some(0) || report.total.errors > 0 {
-        let why = format!("{} commands failed: {}; {said}", report.total.errors, report.faults.join("; "));
+        let why = format!("{} commands failed: {}; {messages}", report.total.errors, report.faults.join("; "));
         return Err(problem("pilotlight load", why));
     }
     let tool = Tool { name: "pilotlight load".into(), version, known: report.format == FORMAT };
-    let warnings = doubts(&report);
+    let warnings = warnings(&report);
     Ok(Record { tool, classes: classes(&report), window_ns: window(&report, outcome), extra: extra(&report), warnings })
 }
 
 fn classes(report: &Report) -> Vec<Class> {
-    let zeroes = What::Operation("write-zeroes".into());
+    let zeroes = OperationKind::Operation("write-zeroes".into());
     let kinds = [
-        (What::Read, &report.read),
-        (What::Write, &report.write),
-        (What::Trim, &report.deallocate),
+        (OperationKind::Read, &report.read),
+        (OperationKind::Write, &report.write),
+        (OperationKind::Trim, &report.deallocate),
         (zeroes, &report.write_zeroes),
     ];
-    let class = |(what, operation): (What, &Option<Operation>)| {
+    let class = |(kind, operation): (OperationKind, &Option<Operation>)| {
         let operation = operation.as_ref().filter(|operation| operation.ios > 0)?;
         Some(Class {
-            what,
+            kind,
             operations: Some(operation.ios),
             bytes: Some(operation.data_bytes),
             runtime_ns: report.elapsed_ns,
@@ -133,41 +133,38 @@ fn window(report: &Report, outcome: &Outcome) -> Option<(u64, u64)> {
 
 fn extra(report: &Report) -> BTreeMap<String, f64> {
     let mut extra = BTreeMap::from([("host_cpu_with_ramp_ns".to_owned(), report.host_cpu_ns as f64)]);
-    let mut say = |column: String, value: f64| extra.insert(column, value);
+    let mut add = |column: String, value: f64| extra.insert(column, value);
     if let Some(flush) = &report.flush {
-        say("flushes_count".into(), flush.ios as f64);
-        say("flush_mean_ns".into(), flush.latency.mean_ns);
+        add("flushes_count".into(), flush.ios as f64);
+        add("flush_mean_ns".into(), flush.latency.mean_ns);
     }
     if let Some(open) = &report.open_loop {
-        say("wanted_iops".into(), open.wanted_iops);
-        say("unstarted_requests_count".into(), open.unstarted as f64);
-        say("late_requests_count".into(), open.late as f64);
-        say("start_delay_p99_ns".into(), open.start_delay_p99_ns as f64);
+        add("wanted_iops".into(), open.wanted_iops);
+        add("unstarted_requests_count".into(), open.unstarted as f64);
+        add("late_requests_count".into(), open.late as f64);
+        add("start_delay_p99_ns".into(), open.start_delay_p99_ns as f64);
     }
     if report.phases.len() > 1 {
         for (i, phase) in report.phases.iter().enumerate() {
-            say(format!("phase{i}_wanted_iops"), phase.rate_iops);
-            say(format!("phase{i}_length_ns"), phase.duration_ns as f64);
-            say(format!("phase{i}_requests_count"), phase.ios as f64);
-            say(format!("phase{i}_mean_ns"), phase.latency.mean_ns);
-            say(format!("phase{i}_p99_ns"), phase.latency.p99_ns as f64);
+            add(format!("phase{i}_wanted_iops"), phase.rate_iops);
+            add(format!("phase{i}_length_ns"), phase.duration_ns as f64);
+            add(format!("phase{i}_requests_count"), phase.ios as f64);
+            add(format!("phase{i}_mean_ns"), phase.latency.mean_ns);
+            add(format!("phase{i}_p99_ns"), phase.latency.p99_ns as f64);
         }
     }
     extra
 }
 
-fn doubts(report: &Report) -> Vec<String> {
-    let mut doubts = Vec::new();
+fn warnings(report: &Report) -> Vec<String> {
+    let mut warnings = Vec::new();
     if report.format != FORMAT {
-        doubts.push(format!("load's output has format {}; this reads {FORMAT}", report.format));
+        warnings.push(format!("load's output has format {}; supported: {FORMAT}", report.format));
     }
-    match &report.open_loop {
-        Some(open) if open.unstarted > 0 => {
-            let unstarted = open.unstarted;
-            doubts
-                .push(format!("{unstarted} requests that were due never found a free slot: latencies lack the worst"));
-        }
-        _ => {}
+    if let Some(unstarted) = report.open_loop.as_ref().map(|open| open.unstarted).filter(|unstarted| *unstarted > 0) {
+        warnings.push(format!(
+            "{unstarted} due requests were not submitted for lack of a free slot; latencies do not include them"
+        ));
     }
-    doubts
+    warnings
 }

@@ -1,9 +1,8 @@
-//! A target for each point: started before it, watched while it is measured, ended with it.
+//! A target that runs for one point, and its counters in the measured window.
 //!
-//! `pilotlight status --watch --json` writes what the target did in every quarter of a second into a file. A line says the
-//! target's age at its end and how long its time was; the file was last changed when its last line was written; so every line has
-//! a time on the wall clock, and what lies in the window is known to some milliseconds at its edges. A line that lies in the window in part
-//! counts for that part.
+//! `pilotlight status --watch --json` writes a line with the target's counters to a file every 0.25 s. A line has the target's uptime at
+//! its end and its duration. The modification time of the file is that of its last line, so every line has a time on the wall clock,
+//! accurate to some milliseconds. A line that is partly within the window counts in proportion.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,32 +13,30 @@ use pilotlight_sensors::target::{Shares, Status};
 use serde::{Deserialize, Serialize};
 
 use super::super::knob::{self, Knob, Named};
-use super::super::{Place, Point, Problem, Stage, Step, problem, program};
+use super::super::{Point, Problem, RunContext, Step, Target, problem, program};
 
-/// Where the target's counters are written, in the scratch folder.
+/// File of the target's counters in the scratch folder.
 pub(super) const STATUS: &str = "pilotlight-status.jsonl";
 const DEFAULT_SOCKET: &str = "pilotlight.sock";
-/// How often, in seconds.
-const EVERY: &str = "0.25";
+/// Interval of the counters, in seconds.
+const INTERVAL: &str = "0.25";
 
-/// A target of one's own. In TOML: `[workload.serve]`.
+/// Keys of `[workload.serve]`: the target that is started for each point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// One or several policies, each perhaps with parameters, as in `"sandman guards=recommended window=64"`.
+    /// One or more policies, each optionally with parameters, as in `"sandman guards=recommended window=64"`.
     pub policy: Knob,
-    /// What is exported, as in `pilotlight serve --namespace`; where it is not given the experiment's file or device, or 1 GiB
-    /// of memory.
+    /// The namespace, as in `pilotlight serve --namespace`; default: the experiment's file or device, else 1 GiB of memory.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Where it listens; `127.0.0.1:14420` where it is not given.
+    /// Address to listen on; default: `127.0.0.1:14420`.
     #[serde(default = "default_listen")]
     pub listen: String,
-    /// Its control socket; one in the scratch folder where it is not given. Name one to read the target's counters with a
-    /// sensor too.
+    /// Control socket; default: one in the scratch folder. Set it to read the target's counters with the sensor `target` too.
     #[serde(default)]
     pub socket: Option<String>,
-    /// Whether the namespace is written whole before each point, so that reads find data; `true` where it is not given.
+    /// Whether the namespace is written completely before each point, so that reads return data; default: `true`.
     #[serde(default = "yes")]
     pub fill: bool,
     /// Any other option of `pilotlight serve`, such as `options = { cores = "0-3", sleep-after = "5ms" }`.
@@ -55,7 +52,7 @@ fn yes() -> bool {
     true
 }
 
-/// What starts and watches targets.
+/// Starts and monitors targets.
 #[derive(Clone, Debug)]
 pub(super) struct Serve {
     options: Options,
@@ -73,7 +70,7 @@ impl Serve {
         vec![("policy", &self.options.policy)]
     }
 
-    pub(super) fn listens(&self) -> &str {
+    pub(super) fn listen_address(&self) -> &str {
         &self.options.listen
     }
 
@@ -85,20 +82,20 @@ impl Serve {
         self.options.socket.as_deref().unwrap_or(DEFAULT_SOCKET)
     }
 
-    fn namespace(&self, stage: &Stage) -> String {
-        let of_place = match &stage.place {
-            Place::File(path, bytes) => format!("file:{}?size={bytes}", path.display()),
-            Place::Device(path) => format!("file:{}", path.display()),
-            Place::Folder(_) | Place::Nothing => "mem:1GiB".into(),
+    fn namespace(&self, context: &RunContext) -> String {
+        let of_target = match &context.target {
+            Target::File(path, bytes) => format!("file:{}?size={bytes}", path.display()),
+            Target::Device(path) => format!("file:{}", path.display()),
+            Target::Folder(_) | Target::None => "mem:1GiB".into(),
         };
-        self.options.namespace.clone().unwrap_or(of_place)
+        self.options.namespace.clone().unwrap_or(of_target)
     }
 
-    /// A server with this point's policy.
-    pub(super) fn start(&self, point: &Point, stage: &Stage) -> Result<Vec<Step>, Problem> {
+    /// Starts a server with the point's policy.
+    pub(super) fn start(&self, point: &Point, context: &RunContext) -> Result<Vec<Step>, Problem> {
         let policy = Named::read(knob::at(point, "policy")?, "policy")?;
         let mut words = vec!["serve".to_owned(), format!("--listen={}", self.options.listen)];
-        words.push(format!("--namespace={}", self.namespace(stage)));
+        words.push(format!("--namespace={}", self.namespace(context)));
         words.push(format!("--admin-socket={}", self.socket()));
         words.push(format!("--policy={}", policy.name));
         words.extend(policy.options.iter().map(|(key, value)| format!("--policy-set={key}={value}")));
@@ -107,11 +104,11 @@ impl Serve {
         let remove = program::argv(Path::new("rm"), old);
         let why = format!("pilotlight serve, {}", policy.name);
         Ok(vec![
-            Step { argv: remove, why: "removing what a server may have left".into(), ..Step::default() },
+            Step { argv: remove, why: "removing files of an earlier server".into(), ..Step::default() },
             Step {
                 argv: program::argv(&self.program, words),
                 background: true,
-                ready: Some(super::scratch(stage, self.socket())),
+                ready: Some(super::in_scratch(context, self.socket())),
                 why,
                 ..Step::default()
             },
@@ -119,7 +116,7 @@ impl Serve {
         ])
     }
 
-    /// Waits for an answer: the socket is there before the server listens for hosts, and is answered once it does.
+    /// Waits for a response on the control socket: the server creates the socket first and responds once it listens for hosts.
     fn wait(&self) -> Step {
         let script = "until \"$0\" namespace list --socket \"$1\" >&2; do test -S \"$1\" && sleep 0.1 || exit 1; done"
             .to_owned();
@@ -128,17 +125,17 @@ impl Serve {
         Step { argv, limit_s: 120.0, why: "waiting for the server".into(), ..Step::default() }
     }
 
-    /// Writes down what the server does.
-    pub(super) fn watch(&self) -> Step {
-        let script = format!("exec \"$0\" status --watch {EVERY} --json --socket \"$1\" > {STATUS}");
+    /// Records the server's counters.
+    pub(super) fn monitor(&self) -> Step {
+        let script = format!("exec \"$0\" status --watch {INTERVAL} --json --socket \"$1\" > {STATUS}");
         let program = self.program.display().to_string();
         let words = ["-c".to_owned(), script, program, self.socket().into()];
         let argv = program::argv(Path::new("sh"), words);
-        Step { argv, background: true, why: "watching the server".into(), ..Step::default() }
+        Step { argv, background: true, why: "recording the server's counters".into(), ..Step::default() }
     }
 }
 
-/// Columns: shares of time as percent of one CPU, added up over the reactors; counts.
+/// Columns: times as percent of one CPU, summed over the reactors, and counts.
 fn columns(status: &Status) -> Vec<(String, f64, Kind)> {
     let Shares { busy, in_vain, asleep, scheduled } = status.shares();
     let shares = [("busy", busy), ("polling_idle", in_vain), ("active", busy + in_vain), ("asleep", asleep)];
@@ -154,11 +151,11 @@ enum Kind {
     Count,
 }
 
-/// What the target did in a window, given in nanoseconds after `began_wall_ns`.
+/// The target's counters in a window, in nanoseconds after `began_wall_ns`.
 pub(super) fn counters(file: &Path, began_wall_ns: u64, window: (u64, u64)) -> Result<BTreeMap<String, f64>, Problem> {
     let unread = |error: std::io::Error| problem(file.display().to_string(), error.to_string());
     let changed = || fs::metadata(file).and_then(|meta| meta.modified());
-    // A line more may come between the two: then its time is not that of the last line read.
+    // Repeated if a line was written between the two: the modification time would not be that of the last line read.
     let (mut before, mut text) = (changed().map_err(unread)?, fs::read_to_string(file).map_err(unread)?);
     while changed().map_err(unread)? != before {
         before = changed().map_err(unread)?;
@@ -168,14 +165,14 @@ pub(super) fn counters(file: &Path, began_wall_ns: u64, window: (u64, u64)) -> R
     of_lines(&text, changed_ns, (began_wall_ns + window.0, began_wall_ns + window.1))
 }
 
-/// The same of lines, the last of which was written at `changed_ns`; all times are on the wall clock.
+/// The counters of these lines, the last of which was written at `changed_ns`; all times are on the wall clock.
 pub(super) fn of_lines(text: &str, changed_ns: u64, (from, to): (u64, u64)) -> Result<BTreeMap<String, f64>, Problem> {
     let read = |line: &str| Status::read(line).map_err(|why| problem(STATUS, why));
-    // What stands behind the last line break is being written.
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let lines: Vec<Status> = whole.lines().map(read).collect::<Result<_, _>>()?;
+    // Text after the last line break is incomplete.
+    let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+    let lines: Vec<Status> = complete.lines().map(read).collect::<Result<_, _>>()?;
     let last_ns = lines.last().map_or(0, Status::uptime_ns);
-    let (mut shares, mut counts, mut covered_ns) = (BTreeMap::new(), BTreeMap::new(), 0.0);
+    let (mut shares, mut counts, mut counted_ns) = (BTreeMap::new(), BTreeMap::new(), 0.0);
     for line in &lines {
         let end = changed_ns.saturating_sub(last_ns.saturating_sub(line.uptime_ns()));
         let begin = end.saturating_sub(line.window_ns);
@@ -183,7 +180,7 @@ pub(super) fn of_lines(text: &str, changed_ns: u64, (from, to): (u64, u64)) -> R
         if inside_ns <= 0.0 || line.window_ns == 0 {
             continue;
         }
-        covered_ns += inside_ns;
+        counted_ns += inside_ns;
         for (name, value, kind) in columns(line) {
             let (into, weight) = match kind {
                 Kind::Share => (&mut shares, inside_ns),
@@ -192,10 +189,10 @@ pub(super) fn of_lines(text: &str, changed_ns: u64, (from, to): (u64, u64)) -> R
             *into.entry(name).or_insert(0.0) += value * weight;
         }
     }
-    if covered_ns < 0.5 * (to - from) as f64 {
-        return Err(problem(STATUS, "tells of less than half of the measured time"));
+    if counted_ns < 0.5 * (to - from) as f64 {
+        return Err(problem(STATUS, "has less than half of the measured window"));
     }
-    shares.values_mut().for_each(|sum| *sum /= covered_ns);
+    shares.values_mut().for_each(|sum| *sum /= counted_ns);
     shares.extend(counts);
     Ok(shares)
 }

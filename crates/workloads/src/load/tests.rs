@@ -1,32 +1,32 @@
-//! The adapter against the program itself where it was built, and against recorded outputs.
+//! Runs the program where it was built, and parses recorded outputs.
 
 use std::net::TcpListener;
 
 use super::*;
-use crate::Place;
-use crate::record::What;
-use crate::testing::{fixture, outcome, points, run, run_all, stage, words};
+use crate::Target;
+use crate::record::OperationKind;
+use crate::testing::{fixture, outcome, points, run, run_all, run_context, words};
 
 fn configured(keys: &str) -> Load {
     Load::new(toml::from_str(keys).unwrap()).unwrap()
 }
 
-/// The program as it was built last, or as `PILOTLIGHT` names it.
+/// The built program, or the one in `PILOTLIGHT`.
 fn built() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let named = std::env::var_os("PILOTLIGHT").map(PathBuf::from);
-    let found = named.into_iter().chain([target.join("debug/pilotlight"), target.join("release/pilotlight")]);
+    let configured = std::env::var_os("PILOTLIGHT").map(PathBuf::from);
+    let found = configured.into_iter().chain([target.join("debug/pilotlight"), target.join("release/pilotlight")]);
     let found = found.into_iter().find(|program| program.is_file());
     if found.is_none() {
-        println!("skipped: the program pilotlight was not built, and PILOTLIGHT names none");
+        println!("skipped: pilotlight is not built, and PILOTLIGHT is not set");
     }
     found
 }
 
 #[test]
-fn real_targets_with_two_policies_are_served_driven_and_watched() {
+fn targets_with_two_policies_are_started_and_measured() {
     let Some(program) = built() else { return };
-    // Below the ports that the kernel gives to others between two servers.
+    // Below the ephemeral ports, which the kernel may assign between two servers.
     let ports = (0..10_000).map(|i| 20_000 + ((std::process::id() + i) % 10_000) as u16);
     let port = { ports }.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap();
     let load = configured(&format!(
@@ -37,36 +37,36 @@ fn real_targets_with_two_policies_are_served_driven_and_watched() {
         program.display()
     ));
     let scratch = tempfile::tempdir().unwrap();
-    let stage = stage(scratch.path(), Place::Nothing, 0.5, 1.2);
+    let context = run_context(scratch.path(), Target::None, 0.5, 1.2);
     assert!(load.tool().unwrap().known);
     for point in points(&load) {
-        let server = run_all(&load.before(&point, &stage).unwrap(), &stage);
-        let outcome = run(&load.command(&point, &stage).unwrap(), &stage);
-        // The next line of the status.
+        let server = run_all(&load.before(&point, &context).unwrap(), &context);
+        let outcome = run(&load.command(&point, &context).unwrap(), &context);
+        // Wait for the next line of the status.
         std::thread::sleep(std::time::Duration::from_millis(300));
-        let record = load.parse(&point, &stage, &outcome).unwrap_or_else(|problem| panic!("{point:?}: {problem}"));
+        let record = load.parse(&point, &context, &outcome).unwrap_or_else(|problem| panic!("{point:?}: {problem}"));
         drop(server);
         let json: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
         assert_same(&record, &json);
         let (from, to) = record.window_ns.unwrap();
-        // The ramp, and however long a busy machine takes to start it.
+        // The ramp and the start of the program, which may be slow on a busy machine.
         assert!((400_000_000..20_000_000_000).contains(&from) && to == outcome.span_ns.1, "{from} {to}");
         let (active, asleep) = (record.extra["target_active_percent"], record.extra["target_asleep_percent"]);
-        assert!((100.0..=220.0).contains(&(active + asleep)), "two reactors: {active} {asleep}");
+        assert!((100.0..=220.0).contains(&(active + asleep)), "{active} {asleep}");
         let polls = point["policy"] == Value::Word("static".into());
         assert!(!polls || record.extra["target_sleeps_count"] == 0.0);
         assert_eq!(record.tool.version, load.tool().unwrap().version);
     }
 }
 
-/// Every field against the JSON, by hand.
+/// Compares every field with the JSON.
 fn assert_same(record: &Record, json: &serde_json::Value) {
-    let kinds = [(What::Read, "read"), (What::Write, "write"), (What::Trim, "deallocate")];
+    let kinds = [(OperationKind::Read, "read"), (OperationKind::Write, "write"), (OperationKind::Trim, "deallocate")];
     let present = kinds.iter().filter(|(_, key)| !json[key].is_null());
     assert_eq!(record.classes.len(), present.clone().count());
-    for (class, (what, key)) in record.classes.iter().zip(present) {
+    for (class, (kind, key)) in record.classes.iter().zip(present) {
         let (ios, of) = (&json[key]["ios"], &json[key]["latency"]);
-        assert_eq!((&class.what, class.counted()), (what, ios.as_u64().unwrap()));
+        assert_eq!((&class.kind, class.counted()), (kind, ios.as_u64().unwrap()));
         assert_eq!(class.bytes, json[key]["data_bytes"].as_u64());
         assert_eq!(class.runtime_ns, json["elapsed_ns"].as_u64().unwrap());
         assert_eq!(
@@ -89,7 +89,7 @@ fn assert_same(record: &Record, json: &serde_json::Value) {
 }
 
 #[test]
-fn a_recorded_output_is_read() {
+fn a_recorded_output_is_parsed() {
     let text = fixture("load/0.1.0.json");
     let record = output::record(&outcome(&text, 0), "0.1.0".into()).unwrap();
     assert_same(&record, &serde_json::from_str(&text).unwrap());
@@ -98,31 +98,32 @@ fn a_recorded_output_is_read() {
 }
 
 #[test]
-fn commands_are_load_s_own() {
+fn command_lines() {
     let keys = "program = 'pilotlight'\nrw = 'randrw 70/30'\nbs = '16k'\niodepth = 32\nnumjobs = 4
         options = { rate_iops = '50k', schedule = '5%:1s,100%:100ms', yield = true, verify = false }
         [serve]\npolicy = 'sandman guards=recommended window=64'\noptions = { cores = '0-3' }";
     let load = configured(keys);
-    let stage = stage(Path::new("/s"), Place::File("/d/f".into(), 4096), 0.5, 10.0);
+    let context = run_context(Path::new("/s"), Target::File("/d/f".into(), 4096), 0.5, 10.0);
     let [point] = points(&load).try_into().unwrap();
     let expected = "pilotlight load --target=127.0.0.1:14420 --json --rw=randrw --rwmixread=70 --bs=16k --iodepth=32 --numjobs=4 \
         --runtime=10000000us --ramp_time=500000us --randseed=7 --rate_iops=50k --schedule=5%:1s,100%:100ms --yield";
-    assert_eq!(words(&load.command(&point, &stage).unwrap()).join(" "), expected);
-    let before = load.before(&point, &stage).unwrap();
+    assert_eq!(words(&load.command(&point, &context).unwrap()).join(" "), expected);
+    let before = load.before(&point, &context).unwrap();
     let expected = "pilotlight serve --listen=127.0.0.1:14420 --namespace=file:/d/f?size=4096 --admin-socket=pilotlight.sock \
         --policy=sandman --policy-set=guards=recommended --policy-set=window=64 --cores=0-3";
     assert_eq!(words(&before[1]).join(" "), expected);
     assert!(before[1].background && before[1].ready == Some("/s/pilotlight.sock".into()));
     assert_eq!(before.iter().map(|step| step.background).collect::<Vec<_>>(), [false, true, false, false, true]);
-    let there = configured("target = 'host:4420'\nnqn = 'nqn.x'\noptions = { number_ios = 5 }");
-    let [point] = points(&there).try_into().unwrap();
-    assert!(there.before(&point, &stage).unwrap().is_empty());
-    let said = words(&there.command(&point, &stage).unwrap()).join(" ");
-    assert!(said.contains("load --target=host:4420 --nqn=nqn.x --json") && !said.contains("iodepth"), "{said}");
+    let running = configured("target = 'host:4420'\nnqn = 'nqn.x'\noptions = { number_ios = 5 }");
+    let [point] = points(&running).try_into().unwrap();
+    assert!(running.before(&point, &context).unwrap().is_empty());
+    let arguments = words(&running.command(&point, &context).unwrap()).join(" ");
+    assert!(arguments.contains("load --target=host:4420 --nqn=nqn.x --json"), "{arguments}");
+    assert!(!arguments.contains("iodepth"), "{arguments}");
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_keys_are_refused_by_name() {
     for (keys, at) in [
         ("bs = '4k'", "workload.target"),
         ("target = 'a:1'\n[serve]\npolicy = 'static'", "workload.target"),
@@ -154,7 +155,7 @@ fn failures_and_missing_fields_are_named() {
     assert!(!newer.tool.known && newer.warnings.iter().any(|warning| warning.contains("format 2")));
 }
 
-/// A status line of two reactors, whose time ends at `end` and was `window` long.
+/// A status line of two reactors that ends at `end` and covers `window`.
 fn status(end: u64, window: u64, busy: f64, wakes: u64) -> String {
     let reactor = format!(
         "{{\"state\":\"awake\",\"busy_percent\":{busy},\"idle_percent\":10.0,\"asleep_percent\":{{\"a\":1.0,\"b\":2.0}},\"scheduled_percent\":50.0}}"
@@ -168,7 +169,7 @@ fn status(end: u64, window: u64, busy: f64, wakes: u64) -> String {
 }
 
 #[test]
-fn counters_are_those_of_the_window_and_lines_in_part_count_in_part() {
+fn counters_are_those_of_the_window_and_partial_lines_count_in_proportion() {
     let text = status(100, 100, 1.0, 8) + &status(200, 100, 3.0, 4) + &status(300, 100, 7.0, 2) + "{\"half";
     // The last line was written at 1,300: the lines are 1,000 to 1,100, to 1,200 and to 1,300.
     let of = |from, to| serve::of_lines(&text, 1_300, (from, to));

@@ -1,45 +1,45 @@
-//! What pgbench printed and logged as a record.
+//! Parser of pgbench's output and log.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use crate::moments::Moments;
-use crate::record::{Class, Latency, Record, Tool, What};
+use crate::record::{Class, Latency, OperationKind, Record, Tool};
 use crate::{Outcome, Problem, problem, program, wall};
 
-/// Whether the adapter was tried on the output of this version.
+/// Whether the adapter was tested with this version.
 pub(super) fn is_known(version: &str) -> bool {
-    super::TRIED.contains(&version.split('.').next().unwrap_or_default())
+    super::TESTED.contains(&version.split('.').next().unwrap_or_default())
 }
 
-/// The log of transactions: a line each, with client, number, microseconds that it took, script, and when it ended in seconds
-/// and microseconds since 1970.
+/// The log of transactions. A line has client, number, duration in microseconds, script, and end in seconds and microseconds since
+/// 1970.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     /// By script.
     latencies: BTreeMap<usize, Moments>,
-    /// First begin and last end, in microseconds since 1970.
+    /// First start and last end, in microseconds since 1970.
     span_us: Option<(u64, u64)>,
-    /// Lines of transactions that took no time because they failed or were skipped.
-    without: u64,
+    /// Lines without a duration: failed or skipped transactions.
+    without_duration: u64,
 }
 
 impl Log {
-    /// Reads one of pgbench's files.
+    /// Adds the lines of a log file.
     pub(super) fn read(&mut self, lines: impl BufRead) -> Result<(), Problem> {
         for line in lines.lines() {
             let line = line.map_err(|error| problem("pgbench's log", error.to_string()))?;
-            self.take(&line).ok_or_else(|| problem("pgbench's log", format!("this line cannot be read: {line}")))?;
+            self.add_line(&line).ok_or_else(|| problem("pgbench's log", format!("invalid line: {line}")))?;
         }
         Ok(())
     }
 
-    fn take(&mut self, line: &str) -> Option<()> {
+    fn add_line(&mut self, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, _, took, script, seconds, us, ..] = words[..] else { return None };
         let Ok(took_us) = took.parse::<u64>() else {
-            self.without += u64::from(["failed", "skipped", "serialization", "deadlock"].contains(&took));
-            return (self.without > 0).then_some(());
+            self.without_duration += u64::from(["failed", "skipped", "serialization", "deadlock"].contains(&took));
+            return (self.without_duration > 0).then_some(());
         };
         let ended = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(us.parse().ok()?)?;
         let began = ended.checked_sub(took_us)?;
@@ -53,7 +53,7 @@ impl Log {
         self.latencies.values().map(Moments::count).sum()
     }
 
-    /// Of all scripts.
+    /// The latencies of all scripts.
     fn merged(self) -> Moments {
         self.latencies.into_values().fold(Moments::default(), |mut all, one| {
             all.merge(one);
@@ -62,38 +62,38 @@ impl Log {
     }
 }
 
-/// Transactions of one kind: a script each.
+/// A kind of transaction, which is a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
-    /// What it is called in a record.
+    /// Its name in the record.
     pub(super) name: String,
     /// The script's file, as pgbench prints it.
     pub(super) script: String,
 }
 
-/// What came of a run; of a `sample` of the transactions there is a log. With `kinds` there is a class for each.
+/// Builds the record of one run. With `sample` the log has only some of the transactions. With `kinds` each has a class.
 pub(super) fn record(outcome: &Outcome, log: Log, sample: bool, kinds: &[Kind]) -> Result<Record, Problem> {
     let (stdout, stderr) = (String::from_utf8_lossy(&outcome.stdout), String::from_utf8_lossy(&outcome.stderr));
     if outcome.status != Some(0) {
-        let status = outcome.status.map_or("a signal ended it".into(), |status| format!("its exit status is {status}"));
-        return Err(problem("pgbench", format!("{status}; it said: {}", said(&stderr).join("; "))));
+        let status = outcome.status_text();
+        return Err(problem("pgbench", format!("{status}; output: {}", messages(&stderr).join("; "))));
     }
     let report = Report::read(&stdout)?;
     let version = stdout.lines().next().and_then(program::version_in).unwrap_or_default().to_owned();
     let window_ns = log.span_us.and_then(|(from, to)| wall::window(outcome, from * 1_000, to * 1_000, 1_000_000));
-    let mut warnings = said(&stderr);
+    let mut warnings = messages(&stderr);
     let logged = log.count();
     if !sample && logged != report.transactions {
-        warnings.push(format!("pgbench says {} transactions and logged {logged}", report.transactions));
+        warnings.push(format!("pgbench reports {} transactions but logged {logged}", report.transactions));
     }
     warnings.extend(window_ns.is_none().then(|| wall::CLOCK.into()));
     if report.failed > 0 {
         warnings.push(format!("{} transactions failed and are not counted", report.failed));
     }
     let mut classes = if kinds.is_empty() {
-        vec![report.class(What::Transaction, log.merged(), sample, report.runtime_ns())]
+        vec![report.class(OperationKind::Transaction, log.merged(), sample, report.runtime_ns())]
     } else {
-        of_kinds(&stdout, &report, log, sample, kinds)?
+        classes_by_kind(&stdout, &report, log, sample, kinds)?
     };
     let in_classes: u64 = classes.iter().map(|class| class.counted()).sum();
     if sample && in_classes != report.transactions {
@@ -108,13 +108,18 @@ pub(super) fn record(outcome: &Outcome, log: Log, sample: bool, kinds: &[Kind]) 
     Ok(Record { tool, classes, window_ns, extra: report.extra(&stdout, logged), warnings })
 }
 
-/// A class for each script. pgbench's threads update the counters of a script without a lock (processXactStats in its source), so that
-/// updates get lost, without a bound; the counters of all scripts together are each thread's own. With a whole log the operations
-/// are therefore its lines.
-fn of_kinds(stdout: &str, whole: &Report, mut log: Log, sample: bool, kinds: &[Kind]) -> Result<Vec<Class>, Problem> {
+/// A class for each script. pgbench's threads update the counters of a script without a lock (processXactStats in its source) and lose
+/// updates; only the totals are per thread. With a complete log the operations are therefore its lines.
+fn classes_by_kind(
+    stdout: &str,
+    total: &Report,
+    mut log: Log,
+    sample: bool,
+    kinds: &[Kind],
+) -> Result<Vec<Class>, Problem> {
     let class = |(at, kind): (usize, &Kind)| {
         let script = format!("SQL script {}: {}", at + 1, kind.script);
-        let missing = || problem(format!("pgbench's report, {script}"), "is not there");
+        let missing = || problem(format!("pgbench's report, {script}"), "is missing");
         let (_, rest) = stdout.split_once(&script).ok_or_else(missing)?;
         let own = rest.split_once("SQL script").map_or(rest, |(own, _)| own);
         let logged = log.latencies.remove(&at).unwrap_or_default();
@@ -122,19 +127,19 @@ fn of_kinds(stdout: &str, whole: &Report, mut log: Log, sample: bool, kinds: &[K
         if !sample {
             report.transactions = logged.count();
         }
-        Ok(report.class(What::TransactionKind(kind.name.clone()), logged, sample, whole.runtime_ns()))
+        Ok(report.class(OperationKind::TransactionKind(kind.name.clone()), logged, sample, total.runtime_ns()))
     };
     kinds.iter().enumerate().map(class).collect()
 }
 
-/// What it complained, without its progress.
-fn said(stderr: &str) -> Vec<String> {
+/// Messages on standard error without progress reports.
+fn messages(stderr: &str) -> Vec<String> {
     let progress = ["starting vacuum...", "setting random seed"];
     let quiet = |line: &&str| !line.is_empty() && !progress.iter().any(|words| line.contains(words));
     stderr.lines().map(str::trim).filter(quiet).map(str::to_owned).collect()
 }
 
-/// What pgbench printed at its end.
+/// The report at the end of pgbench's output.
 #[derive(Debug, PartialEq)]
 struct Report {
     transactions: u64,
@@ -144,7 +149,7 @@ struct Report {
     per_s: f64,
 }
 
-/// The number behind `key`; with `=` or `:` between.
+/// The number after `key` and `=` or `:`.
 fn number(text: &str, key: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     let rest = line.trim_start_matches([' ', '=', ':']);
@@ -154,7 +159,7 @@ fn number(text: &str, key: &str) -> Option<f64> {
 impl Report {
     fn read(text: &str) -> Result<Self, Problem> {
         let needed = |key: &str| {
-            number(text, key).ok_or_else(|| problem(format!("pgbench's report, {key}"), "is not there or no number"))
+            number(text, key).ok_or_else(|| problem(format!("pgbench's report, {key}"), "is missing or not a number"))
         };
         Ok(Self {
             transactions: needed("number of transactions actually processed")? as u64,
@@ -165,9 +170,9 @@ impl Report {
         })
     }
 
-    /// The part about one of several scripts, whose lines begin with a dash. A script that never ran has no latency.
+    /// The report of one of several scripts, whose lines begin with a dash. A script that never ran has no latency.
     fn of_script(text: &str, script: &str) -> Result<Self, Problem> {
-        let missing = |key: &str| problem(format!("pgbench's report, {script}, {key}"), "is not there or no number");
+        let missing = |key: &str| problem(format!("pgbench's report, {script}, {key}"), "is missing or not a number");
         let line = text.lines().find(|line| line.contains(" transactions ("));
         let transactions = line.and_then(|line| line.trim_start_matches(" - ").split(' ').next()?.parse().ok());
         let transactions: u64 = transactions.ok_or_else(|| missing("transactions"))?;
@@ -179,23 +184,23 @@ impl Report {
         Ok(Self { transactions, failed, mean_ms, deviation_ms: number(text, " - latency stddev"), per_s: 0.0 })
     }
 
-    fn class(&self, what: What, logged: Moments, sample: bool, runtime_ns: u64) -> Class {
+    fn class(&self, kind: OperationKind, logged: Moments, sample: bool, runtime_ns: u64) -> Class {
         let latency = self.latency(logged.into_latency(), sample);
-        Class { what, operations: Some(self.transactions), bytes: None, runtime_ns, latency }
+        Class { kind, operations: Some(self.transactions), bytes: None, runtime_ns, latency }
     }
 
-    /// pgbench's time without that for connecting.
+    /// Runtime without the time to connect.
     fn runtime_ns(&self) -> u64 {
         if self.per_s > 0.0 { (self.transactions as f64 / self.per_s * 1e9).round() as u64 } else { 0 }
     }
 
-    /// What was logged; of a sample mean and deviation are those that pgbench printed of all.
+    /// The logged latency; with `sample`, mean and deviation are those that pgbench prints of all transactions.
     fn latency(&self, logged: Latency, sample: bool) -> Latency {
         if !sample {
             return logged;
         }
         let deviation_ns = self.deviation_ms.map(|ms| ms * 1e6);
-        // Extremes of a sample are none of all.
+        // Extremes of a sample are not those of all transactions.
         Latency { mean_ns: Some(self.mean_ms * 1e6), deviation_ns, least_ns: None, greatest_ns: None, ..logged }
     }
 
@@ -204,12 +209,12 @@ impl Report {
             ("failed_transactions_count".into(), self.failed as f64),
             ("logged_transactions_count".into(), logged as f64),
         ]);
-        let mut also =
+        let mut add_if_printed =
             |column: &str, key: &str| extra.extend(number(text, key).map(|value| (column.to_owned(), value)));
-        also("connecting_ms", "initial connection time");
-        also("schedule_lag_mean_ms", "rate limit schedule lag: avg");
-        also("skipped_transactions_count", "number of transactions skipped");
-        also("retried_transactions_count", "number of transactions retried");
+        add_if_printed("connecting_ms", "initial connection time");
+        add_if_printed("schedule_lag_mean_ms", "rate limit schedule lag: avg");
+        add_if_printed("skipped_transactions_count", "number of transactions skipped");
+        add_if_printed("retried_transactions_count", "number of transactions retried");
         extra
     }
 }

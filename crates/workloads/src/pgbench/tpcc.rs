@@ -1,9 +1,9 @@
-//! Transactions like those of TPC-C (TPC Benchmark C, revision 5.11) as scripts of pgbench: our own tables, loader and functions in SQL
-//! (`tpcc/*.sql`), written after the specification's description.
+//! Transactions similar to TPC-C (TPC Benchmark C, revision 5.11) as scripts of pgbench. Tables, loader and functions (`tpcc/*.sql`)
+//! follow the specification's description.
 //!
-//! **Not a TPC result.** Terminals, keying and think times, the deferred queue of deliveries, checkpoints, ACID tests and the audit are left
-//! out; a client takes a warehouse by chance for each transaction; the mix is drawn by weight. Figures cannot be compared with tpmC.
-//! `new_orders_per_minute` counts New-Order transactions, with the one in a hundred that is undone as the specification wants.
+//! **Not a TPC result.** There are no terminals, keying and think times, deferred deliveries, checkpoints, ACID tests and audit. A
+//! client uses a random warehouse for each transaction, and the mix is random by weight. Results cannot be compared with tpmC.
+//! `new_orders_per_minute` counts New-Order transactions, including the one in a hundred that is rolled back as specified.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::output::Kind;
 use crate::{Problem, problem};
 
-/// As `script` has it.
+/// Value of `script`.
 pub(super) const NAME: &str = "tpcc";
 /// Tables, loader, transactions, consistency conditions.
 const SQL: [&str; 4] = [
@@ -21,18 +21,18 @@ const SQL: [&str; 4] = [
     include_str!("tpcc/transactions.sql"),
     include_str!("tpcc/check.sql"),
 ];
-/// The kinds of transaction with their weight in percent (clause 5.2.3 asks for at least 43, 4, 4 and 4 of the last four), in the
-/// order of the scripts.
+/// Kinds of transaction and their weight in percent, in the order of the scripts. Clause 5.2.3 requires at least 43, 4, 4 and 4 of the
+/// last four.
 const MIX: [(&str, u32); 5] =
     [("new-order", 45), ("payment", 43), ("order-status", 4), ("delivery", 4), ("stock-level", 4)];
 
-/// How large a warehouse is. In TOML: `tpcc = { customers = 3000, items = 100000 }`.
+/// Size of a warehouse. In TOML: `tpcc = { customers = 3000, items = 100000 }`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Size {
-    /// Customers of each of a warehouse's ten districts, and orders at the start; 3,000 in the specification.
+    /// Customers and initial orders of each of a warehouse's ten districts; default: 3,000, as specified.
     pub customers: u32,
-    /// Items, and stocks of a warehouse; 100,000 in the specification.
+    /// Items, and stocks of a warehouse; default: 100,000, as specified.
     pub items: u32,
 }
 
@@ -44,20 +44,20 @@ impl Default for Size {
 
 impl Size {
     /// # Errors
-    /// Sizes with which there would be nothing to order.
+    /// A size out of range.
     pub(super) fn check(&self) -> Result<(), Problem> {
         let key = |key: &str| format!("workload.tpcc.{key}");
         if !(10..=1_000_000).contains(&self.customers) {
-            return Err(problem(key("customers"), "is from 10 to 1,000,000; the specification has 3,000"));
+            return Err(problem(key("customers"), "must be from 10 to 1,000,000; the specification has 3,000"));
         }
         if !(20..=10_000_000).contains(&self.items) {
-            return Err(problem(key("items"), "is from 20 to 10,000,000; the specification has 100,000"));
+            return Err(problem(key("items"), "must be from 20 to 10,000,000; the specification has 100,000"));
         }
         Ok(())
     }
 
-    /// What a reader must know about such sizes.
-    pub(super) fn doubt(&self) -> Option<String> {
+    /// A warning about sizes other than the specification's.
+    pub(super) fn warning(&self) -> Option<String> {
         (*self != Self::default()).then(|| {
             format!(
                 "TPC-C-like with {} customers a district and {} items, not 3,000 and 100,000",
@@ -67,7 +67,7 @@ impl Size {
     }
 }
 
-/// The file with everything that makes the database, and psql's words that do it.
+/// The SQL file that creates and fills the database, and psql's arguments.
 pub(super) fn load(scratch: &Path, warehouses: u64, size: &Size) -> (Vec<(PathBuf, String)>, Vec<String>) {
     const FILE: &str = "tpcc.sql";
     let words = [
@@ -84,7 +84,7 @@ fn file(kind: &str) -> String {
     format!("tpcc-{kind}.sql")
 }
 
-/// The scripts: a call each.
+/// The script files, one call each.
 pub(super) fn scripts(scratch: &Path) -> Vec<(PathBuf, String)> {
     let script = |(kind, _): (&str, u32)| {
         let call = format!("SELECT tpcc_{}(:w, :seed);", kind.replace('-', "_"));
@@ -94,10 +94,10 @@ pub(super) fn scripts(scratch: &Path) -> Vec<(PathBuf, String)> {
     MIX.map(script).to_vec()
 }
 
-/// pgbench's words for the scripts; it is started in the scratch folder.
+/// pgbench's arguments for the scripts, relative to the scratch folder.
 pub(super) fn words(warehouses: u64) -> Vec<String> {
     let scripts = MIX.map(|(kind, weight)| format!("--file={}@{weight}", file(kind)));
-    // There are no tables of pgbench's own that it could vacuum.
+    // --no-vacuum: pgbench's tables do not exist.
     scripts.into_iter().chain([format!("--define=warehouses={warehouses}"), "--no-vacuum".into()]).collect()
 }
 
@@ -106,7 +106,7 @@ pub(super) fn kinds() -> Vec<Kind> {
     MIX.iter().map(|(kind, _)| Kind { name: (*kind).to_owned(), script: file(kind) }).collect()
 }
 
-/// New-Order transactions in a minute of so many in a time.
+/// Operations per minute.
 pub(super) fn per_minute(operations: u64, runtime_ns: u64) -> f64 {
     operations as f64 * 60e9 / runtime_ns.max(1) as f64
 }

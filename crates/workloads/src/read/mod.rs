@@ -1,13 +1,12 @@
-//! Pilotlight's own `read`: random reads, one at a time for each job, by any mechanism of completion, io_uring's hybrid polling
-//! included, which no release of fio has. An experiment that compares mechanisms with it runs all of them through one tool.
+//! `pilotlab read`: random reads with one outstanding read per job and any completion mechanism, including io_uring's hybrid polling,
+//! which no release of fio supports. An experiment can thus compare all mechanisms with one tool.
 //!
-//! **Which latency.** From just before the call to just after it, of each read of the window; a histogram of three significant digits.
+//! **Latency.** Of each read in the window, from just before the call to just after it; a histogram of three significant digits.
 //!
-//! **When it was measured.** Each job's window begins with the end of its ramp's last read and ends with its last read, so that all that is
-//! counted, context switches too, lies within. `read` tells the begin by the wall clock.
+//! **Window.** From the end of the last read of a job's ramp to the end of its last read; context switches are counted in the same
+//! window. `read` reports its start on the wall clock.
 //!
-//! `rw = "randread"` and `options = { direct = true }` are taken, as nothing else is done: an experiment for fio's mechanisms runs
-//! with another `kind`.
+//! `rw = "randread"` and `options = { direct = true }` are accepted, so that an experiment for fio's mechanisms runs with this `kind`.
 
 mod output;
 #[cfg(test)]
@@ -20,42 +19,42 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use super::knob::{self, Knob};
-use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, own, problem, program};
+use super::{Missing, Outcome, Point, Problem, RunContext, Step, Target, Value, Workload, own, problem, program};
 use crate::Mechanism;
 use crate::record::{Record, Tool};
 
-/// The program that has the command.
+/// The program.
 const PROGRAM: &str = "pilotlab";
 
-/// What is asked of `pilotlab read`. In TOML: `kind = "read"`, and these keys. A key that says "one or several" is a knob.
+/// Keys of `[workload]` with `kind = "read"`. A key that takes one or more values is a knob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The program `pilotlab`; the one beside this program where it is not given.
+    /// The program `pilotlab`; default: the one in the folder of this program.
     #[serde(default)]
     pub program: Option<PathBuf>,
-    /// One or several mechanisms of completion, as in docs/completion.md; `interrupt` where it is not given.
+    /// One or more completion mechanisms; default: `interrupt`.
     #[serde(default = "interrupt")]
     pub mechanism: Knob,
-    /// One or several sizes of a read; `4k` where it is not given.
+    /// One or more sizes of a read; default: `4k`.
     #[serde(default = "Knob::block_4k")]
     pub bs: Knob,
-    /// One or several numbers of jobs, each with one read in flight; 1 where it is not given.
+    /// One or more numbers of jobs, each with one outstanding read; default: 1.
     #[serde(default = "Knob::one")]
     pub numjobs: Knob,
-    /// Where reading begins; at the start where it is not given.
+    /// Start of the region that is read; default: 0.
     #[serde(default)]
     pub offset: Option<Value>,
-    /// How much from there on is read from; all of it where it is not given.
+    /// Size of the region; default: up to the end.
     #[serde(default)]
     pub size: Option<Value>,
-    /// Whether a file is written whole before the first point; it is where it is not given. A device never is.
+    /// Whether a file is written completely before the first point; default: `true`. A device is never written.
     #[serde(default = "yes")]
     pub fill: bool,
-    /// What `read` always does, for experiments that say it: `"randread"`.
+    /// Accepted for compatibility with fio: `"randread"`.
     #[serde(default)]
     pub rw: Option<String>,
-    /// The same: `direct = true`, `thread = true`.
+    /// Accepted for compatibility with fio: `direct = true`, `thread = true`.
     #[serde(default)]
     pub options: BTreeMap<String, Knob>,
 }
@@ -73,22 +72,22 @@ fn yes() -> bool {
 pub struct Read {
     options: Options,
     program: PathBuf,
-    /// As the program says it, once it was asked.
+    /// The version that the program printed.
     version: OnceLock<String>,
 }
 
 impl Read {
-    /// With these options.
+    /// Checks the options.
     ///
     /// # Errors
-    /// A key that says nothing, or that asks for what `read` does not do.
+    /// A key without values, or an option that `read` does not support.
     pub fn new(options: Options) -> Result<Self, Problem> {
         options.mechanism.values().iter().try_for_each(|value| mechanism(value).map(drop))?;
         if let Some(other) = options.rw.as_ref().filter(|rw| *rw != "randread") {
-            let why = format!("{other}: read does random reads only; kind = \"fio\" does others");
+            let why = format!("{other}: only randread is supported; use kind = \"fio\" for others");
             return Err(problem("workload.rw", why));
         }
-        options.options.iter().try_for_each(|(key, knob)| always(key, knob))?;
+        options.options.iter().try_for_each(|(key, knob)| check_compatible(key, knob))?;
         let program = options.program.clone().unwrap_or_else(|| own::beside(PROGRAM));
         let read = Self { options, program, version: OnceLock::new() };
         knob::check_main(read.all())?;
@@ -104,31 +103,31 @@ fn mechanism(value: &Value) -> Result<Mechanism, Problem> {
     Mechanism::read(&value.to_string()).map_err(|why| problem("workload.mechanism", why))
 }
 
-/// Options of fio that say what is done anyway.
-fn always(key: &str, knob: &Knob) -> Result<(), Problem> {
+/// Accepts options of fio that `read` always implements.
+fn check_compatible(key: &str, knob: &Knob) -> Result<(), Problem> {
     let at = || format!("workload.options.{key}");
     if !matches!(key, "direct" | "thread") {
-        return Err(problem(at(), "read has no such option; its keys stand under [workload] itself"));
+        return Err(problem(at(), "unknown option of read; its keys belong under [workload]"));
     }
     let is_on = knob.values().iter().all(|value| matches!(value, Value::Switch(true) | Value::Integer(1)));
-    if is_on { Ok(()) } else { Err(problem(at(), "read always does that: leave it out, or set it to true")) }
+    if is_on { Ok(()) } else { Err(problem(at(), "cannot be disabled; omit it or set it to true")) }
 }
 
-/// What is read.
-fn target(stage: &Stage) -> Result<&Path, Problem> {
-    match &stage.place {
-        Place::File(path, _) | Place::Device(path) => Ok(path),
-        Place::Folder(_) | Place::Nothing => {
-            Err(problem("target", "read works on a file or a device: name one, target.file or target.device"))
+/// The file or device to read.
+fn target(context: &RunContext) -> Result<&Path, Problem> {
+    match &context.target {
+        Target::File(path, _) | Target::Device(path) => Ok(path),
+        Target::Folder(_) | Target::None => {
+            Err(problem("target", "read needs a file or a device; set target.file or target.device"))
         }
     }
 }
 
-/// Seconds as `read` takes them, in whole microseconds.
+/// Seconds in whole microseconds, for `read`.
 fn time(seconds: f64, key: &str) -> Result<String, Problem> {
     let us = (seconds * 1e6).round();
     let is_time = (0.0..1e15).contains(&us);
-    if is_time { Ok(format!("{us:.0}us")) } else { Err(problem(key, format!("{seconds} s is no time"))) }
+    if is_time { Ok(format!("{us:.0}us")) } else { Err(problem(key, format!("{seconds} s is not a valid time"))) }
 }
 
 impl Workload for Read {
@@ -146,9 +145,9 @@ impl Workload for Read {
         Ok(Tool { name: output::NAME.into(), version, known: true })
     }
 
-    /// `read` itself writes nothing, so `dd` does: random bytes, as drives may take zeroes for nothing.
-    fn prepare(&self, stage: &Stage) -> Result<Vec<Step>, Problem> {
-        let Place::File(path, bytes) = &stage.place else { return target(stage).map(|_| Vec::new()) };
+    /// Fills the file with `dd`, as `read` never writes. The bytes are random because drives may optimize zeroes.
+    fn prepare(&self, context: &RunContext) -> Result<Vec<Step>, Problem> {
+        let Target::File(path, bytes) = &context.target else { return target(context).map(|_| Vec::new()) };
         if !self.options.fill {
             return Ok(Vec::new());
         }
@@ -159,23 +158,23 @@ impl Workload for Read {
         Ok(vec![Step { argv: argv.collect(), why: "filling the file".into(), ..Step::default() }])
     }
 
-    fn command(&self, point: &Point, stage: &Stage) -> Result<Step, Problem> {
-        if stage.duration_s <= 0.0 {
-            return Err(problem("duration", "it needs a time above 0"));
+    fn command(&self, point: &Point, context: &RunContext) -> Result<Step, Problem> {
+        if context.duration_s <= 0.0 {
+            return Err(problem("duration", "must be above 0"));
         }
         let mut words = vec!["--json".to_owned(), format!("--mechanism={}", knob::at(point, "mechanism")?)];
         for key in ["bs", "numjobs"] {
             words.push(format!("--{key}={}", knob::argument(point, key)?));
         }
-        words.push(format!("--runtime={}", time(stage.duration_s, "duration")?));
-        words.push(format!("--ramp_time={}", time(stage.ramp_s, "ramp")?));
-        words.push(format!("--randseed={}", stage.seed));
+        words.push(format!("--runtime={}", time(context.duration_s, "duration")?));
+        words.push(format!("--ramp_time={}", time(context.ramp_s, "ramp")?));
+        words.push(format!("--randseed={}", context.seed));
         let range = [("offset", &self.options.offset), ("size", &self.options.size)];
         words.extend(range.into_iter().filter_map(|(key, value)| Some(format!("--{key}={}", value.as_ref()?))));
         let mut argv = program::argv(&self.program, std::iter::once("read".to_owned()));
-        argv.push(target(stage)?.into());
+        argv.push(target(context)?.into());
         argv.extend(words.into_iter().map(Into::into));
-        let limit_s = stage.ramp_s + stage.duration_s + 300.0;
+        let limit_s = context.ramp_s + context.duration_s + 300.0;
         Ok(Step { argv, limit_s, why: output::NAME.into(), ..Step::default() })
     }
 
@@ -183,7 +182,7 @@ impl Workload for Read {
         mechanism(point.get("mechanism")?).ok()
     }
 
-    fn parse(&self, _: &Point, _: &Stage, outcome: &Outcome) -> Result<Record, Problem> {
+    fn parse(&self, _: &Point, _: &RunContext, outcome: &Outcome) -> Result<Record, Problem> {
         output::record(outcome, self.version.get().cloned().unwrap_or_default())
     }
 }

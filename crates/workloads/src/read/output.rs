@@ -1,17 +1,17 @@
-//! What `pilotlab read --json` printed as a record.
+//! Parser of the output of `pilotlab read --json`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::record::{Class, Latency, Record, Tool, What};
+use crate::record::{Class, Latency, OperationKind, Record, Tool};
 use crate::{Outcome, Problem, problem, wall};
 
-/// What the tool is called.
+/// Name of the tool.
 pub(super) const NAME: &str = "pilotlab read";
-/// The form of the output that this reads.
+/// Supported format of the output.
 const FORMAT: u32 = 1;
-/// How far the wall clock at its own start may seem to lie before the runner's.
+/// Tolerance for the difference between the tool's and the runner's wall-clock times.
 const SLACK_NS: u64 = 1_000_000;
 
 #[derive(Deserialize)]
@@ -48,17 +48,17 @@ struct Switches {
     involuntary_count: u64,
 }
 
-/// What came of a run.
+/// Builds the record of one run.
 pub(super) fn record(outcome: &Outcome, version: String) -> Result<Record, Problem> {
     if outcome.status != Some(0) {
         let stderr = String::from_utf8_lossy(&outcome.stderr);
-        let said = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
-        let status = outcome.status.map_or("a signal ended it".into(), |status| format!("its exit status is {status}"));
-        return Err(problem(NAME, format!("{status}; it said: {said}")));
+        let messages = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+        let status = outcome.status_text();
+        return Err(problem(NAME, format!("{status}; output: {messages}")));
     }
     let mut reader = serde_json::Deserializer::from_slice(&outcome.stdout);
     let report: Report = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        problem(format!("{NAME}'s output, {}", error.path()), format!("cannot be read: {}", error.inner()))
+        problem(format!("{NAME}'s output, {}", error.path()), format!("cannot be parsed: {}", error.inner()))
     })?;
     let window_ns = wall::window(outcome, report.began_wall_ns, report.began_wall_ns + report.elapsed_ns, SLACK_NS);
     Ok(Record {
@@ -66,29 +66,29 @@ pub(super) fn record(outcome: &Outcome, version: String) -> Result<Record, Probl
         classes: class(&report).into_iter().collect(),
         window_ns,
         extra: extra(&report),
-        warnings: doubts(&report, window_ns.is_some()),
+        warnings: warnings(&report, window_ns.is_some()),
     })
 }
 
 fn class(report: &Report) -> Option<Class> {
-    let (read, of) = (&report.read, &report.read.latency);
+    let (read, latency) = (&report.read, &report.read.latency);
     (read.ios > 0).then(|| Class {
-        what: What::Read,
+        kind: OperationKind::Read,
         operations: Some(read.ios),
         bytes: Some(read.data_bytes),
         runtime_ns: report.elapsed_ns,
         latency: Latency {
-            mean_ns: Some(of.mean_ns),
-            deviation_ns: Some(of.stddev_ns),
-            least_ns: Some(of.min_ns),
-            greatest_ns: Some(of.max_ns),
+            mean_ns: Some(latency.mean_ns),
+            deviation_ns: Some(latency.stddev_ns),
+            least_ns: Some(latency.min_ns),
+            greatest_ns: Some(latency.max_ns),
             histogram: read.histogram_ns.clone(),
             printed: Vec::new(),
         },
     })
 }
 
-/// Of the reading threads, as fio's adapter names those of its jobs.
+/// Columns of the reading threads, with the names of fio's adapter.
 fn extra(report: &Report) -> BTreeMap<String, f64> {
     let switches = &report.context_switches;
     let percent = |ns: u64| ns as f64 / report.elapsed_ns.max(1) as f64 * 100.0;
@@ -100,16 +100,16 @@ fn extra(report: &Report) -> BTreeMap<String, f64> {
     ])
 }
 
-fn doubts(report: &Report, has_window: bool) -> Vec<String> {
-    let mut doubts = report.warnings.clone();
+fn warnings(report: &Report, has_window: bool) -> Vec<String> {
+    let mut warnings = report.warnings.clone();
     if report.format != FORMAT {
-        doubts.push(format!("read's output has format {}; this reads {FORMAT}", report.format));
+        warnings.push(format!("read's output has format {}; supported: {FORMAT}", report.format));
     }
     if report.read.ios == 0 {
-        doubts.push("no operation ended within the measured time".into());
+        warnings.push("no operation completed within the measured time".into());
     }
     if !has_window {
-        doubts.push(wall::CLOCK.into());
+        warnings.push(wall::CLOCK.into());
     }
-    doubts
+    warnings
 }

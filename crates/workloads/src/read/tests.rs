@@ -1,26 +1,26 @@
-//! The adapter against the program itself where it was built, and against a recorded output.
+//! Runs the program where it was built, and parses a recorded output.
 
 use serde_json::Value as Json;
 
 use super::*;
-use crate::record::What;
-use crate::testing::{fixture, outcome, points, run, run_all, stage, words};
+use crate::record::OperationKind;
+use crate::testing::{fixture, outcome, points, run, run_all, run_context, words};
 
 fn configured(keys: &str) -> Read {
     Read::new(toml::from_str(keys).unwrap()).unwrap()
 }
 
-/// The program as it was built last, or as `PILOTLAB` names it, if it can read.
+/// The built program, or the one in `PILOTLAB`, if it has the command `read`.
 fn built() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let named = std::env::var_os("PILOTLAB").map(PathBuf::from);
-    let found = named.into_iter().chain([target.join("debug/pilotlab"), target.join("release/pilotlab")]);
+    let configured = std::env::var_os("PILOTLAB").map(PathBuf::from);
+    let found = configured.into_iter().chain([target.join("debug/pilotlab"), target.join("release/pilotlab")]);
     let found = found.into_iter().find(|program| program.is_file());
     let Some(program) = found else {
-        println!("skipped: the program pilotlab was not built, and PILOTLAB names none");
+        println!("skipped: pilotlab is not built, and PILOTLAB is not set");
         return None;
     };
-    let can = program::ask(&program, &["read", "--help"], "").is_ok_and(|help| help.contains("--mechanism"));
+    let can = program::output(&program, &["read", "--help"], "").is_ok_and(|help| help.contains("--mechanism"));
     if !can {
         println!("skipped: {} is older than its command read", program.display());
     }
@@ -28,23 +28,23 @@ fn built() -> Option<PathBuf> {
 }
 
 #[test]
-fn a_real_file_is_filled_read_and_told() {
+fn a_file_is_filled_and_read() {
     let Some(program) = built() else { return };
     let read = configured(&format!(
         "program = '{}'\nmechanism = ['interrupt', 'uring interrupt']\nbs = ['4k', '64k']\nnumjobs = 2",
         program.display()
     ));
-    let beside = std::env::current_exe().unwrap(); // on a disk: /tmp may be memory
+    let beside = std::env::current_exe().unwrap(); // on a disk: /tmp may be a tmpfs
     let scratch = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
-    let place = Place::File(scratch.path().join("data"), 3 << 19);
-    let stage = stage(scratch.path(), place, 0.1, 0.3);
+    let target = Target::File(scratch.path().join("data"), 3 << 19);
+    let context = run_context(scratch.path(), target, 0.1, 0.3);
     assert!(read.tool().unwrap().known);
-    drop(run_all(&read.prepare(&stage).unwrap(), &stage));
+    drop(run_all(&read.prepare(&context).unwrap(), &context));
     let data = std::fs::read(scratch.path().join("data")).unwrap();
     assert_eq!((data.len(), data.iter().filter(|byte| **byte == 0).count() < 10_000), (3 << 19, true));
     for point in points(&read) {
-        let outcome = run(&read.command(&point, &stage).unwrap(), &stage);
-        let record = match read.parse(&point, &stage, &outcome) {
+        let outcome = run(&read.command(&point, &context).unwrap(), &context);
+        let record = match read.parse(&point, &context, &outcome) {
             Err(problem) if problem.why.contains("no direct I/O") || problem.why.contains("forbidden here") => {
                 println!("skipped: {problem}");
                 continue;
@@ -61,17 +61,17 @@ fn a_real_file_is_filled_read_and_told() {
         assert!(record.warnings.is_empty(), "{:?}", record.warnings);
         assert_eq!(read.mechanism(&point).unwrap().to_string(), point["mechanism"].to_string());
     }
-    assert_eq!(std::fs::read(scratch.path().join("data")).unwrap(), data, "it was only read");
+    assert_eq!(std::fs::read(scratch.path().join("data")).unwrap(), data, "the file is unchanged");
 }
 
-/// Of the wall clock against the monotonic one.
+/// Tolerance of the wall clock against the monotonic clock.
 const SLACK: u64 = 5_000_000;
 
-/// Every field against the JSON, by hand.
+/// Compares every field with the JSON.
 fn assert_same(record: &Record, json: &Json) {
     let [class] = record.classes.as_slice() else { panic!("one class: {record:?}") };
     let (read, of) = (&json["read"], &json["read"]["latency"]);
-    assert_eq!((&class.what, class.counted()), (&What::Read, read["ios"].as_u64().unwrap()));
+    assert_eq!((&class.kind, class.counted()), (&OperationKind::Read, read["ios"].as_u64().unwrap()));
     assert_eq!((class.bytes, class.runtime_ns), (read["data_bytes"].as_u64(), json["elapsed_ns"].as_u64().unwrap()));
     let latency = &class.latency;
     assert_eq!((latency.mean_ns, latency.deviation_ns), (of["mean_ns"].as_f64(), of["stddev_ns"].as_f64()));
@@ -81,7 +81,7 @@ fn assert_same(record: &Record, json: &Json) {
     for ((ns, count), bucket) in latency.histogram.iter().zip(buckets) {
         assert_eq!((Some(*ns), Some(*count)), (bucket[0].as_u64(), bucket[1].as_u64()));
     }
-    // What it prints as quantiles is what its histogram says.
+    // The printed quantiles are those of the histogram.
     for (ppm, key) in [(500_000, "p50_ns"), (990_000, "p99_ns"), (999_900, "p99_99_ns")] {
         assert_eq!(crate::latency::quantile(&latency.histogram, ppm), of[key].as_u64(), "{key}");
     }
@@ -98,7 +98,7 @@ fn assert_same(record: &Record, json: &Json) {
 }
 
 #[test]
-fn a_recorded_output_is_read() {
+fn a_recorded_output_is_parsed() {
     let text = fixture("read/0.1.0.json");
     let json: Json = serde_json::from_str(&text).unwrap();
     let began_ms = json["began_wall_ns"].as_u64().unwrap() / 1_000_000 - 250;
@@ -111,32 +111,32 @@ fn a_recorded_output_is_read() {
 }
 
 #[test]
-fn commands_are_read_s_own() {
+fn command_lines() {
     let keys =
         "program = 'pilotlab'\nmechanism = 'uring hybrid'\nbs = '16k'\nnumjobs = 4\noffset = '1m'\nsize = 1048576
         rw = 'randread'\noptions = { direct = true, thread = true }";
     let read = configured(keys);
-    let at = |place| stage(Path::new("/s"), place, 0.5, 10.0);
+    let at = |target| run_context(Path::new("/s"), target, 0.5, 10.0);
     let [point] = points(&read).try_into().unwrap();
-    let device = at(Place::Device("/dev/nvme0n1".into()));
+    let device = at(Target::Device("/dev/nvme0n1".into()));
     let expected = "pilotlab read /dev/nvme0n1 --json --mechanism=uring hybrid --bs=16k --numjobs=4 --runtime=10000000us \
         --ramp_time=500000us --randseed=7 --offset=1m --size=1048576";
     assert_eq!(words(&read.command(&point, &device).unwrap()).join(" "), expected);
     assert!(read.prepare(&device).unwrap().is_empty(), "a device is never written");
-    let file = at(Place::File("/d/a file".into(), 4096));
+    let file = at(Target::File("/d/a file".into(), 4096));
     let fill = "dd|if=/dev/urandom|of=/d/a file|bs=1M|count=4096|iflag=count_bytes,fullblock|conv=fsync";
     assert_eq!(words(&read.prepare(&file).unwrap()[0]).join("|"), fill);
     assert!(configured("fill = false").prepare(&file).unwrap().is_empty());
     assert_eq!(read.mechanism(&point), Mechanism::read("uring hybrid").ok());
-    for nowhere in [Place::Nothing, Place::Folder("/d".into())] {
+    for nowhere in [Target::None, Target::Folder("/d".into())] {
         assert_eq!(read.prepare(&at(nowhere.clone())).unwrap_err().at, "target");
         assert_eq!(read.command(&point, &at(nowhere)).unwrap_err().at, "target");
     }
-    assert_eq!(read.command(&point, &Stage { duration_s: 0.0, ..device }).unwrap_err().at, "duration");
+    assert_eq!(read.command(&point, &RunContext { duration_s: 0.0, ..device }).unwrap_err().at, "duration");
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_keys_are_refused_by_name() {
     for (keys, at) in [
         ("mechanism = ['interrupt', 'poll']", "workload.mechanism"),
         ("mechanism = []", "workload.mechanism"),
@@ -161,7 +161,7 @@ fn failures_and_missing_fields_are_named() {
     let mut ended = outcome("", 0);
     ended.status = Some(1);
     ended.stderr = b"error: io_uring: this kernel does not have it\n".to_vec();
-    assert!(read(&ended).why.contains("its exit status is 1; it said: error: io_uring: this kernel does not"));
+    assert!(read(&ended).why.contains("exit status 1; output: error: io_uring: this kernel does not"));
     let newer = output::record(&outcome(&text.replacen("\"format\":1", "\"format\":2", 1), 0), String::new()).unwrap();
     assert!(!newer.tool.known && newer.warnings.iter().any(|warning| warning.contains("format 2")));
 }

@@ -79,7 +79,8 @@ impl Sketch<'_> {
     }
 
     fn y(&self, from_zero: bool) -> Axis {
-        let label = if self.wanted.label.is_empty() { self.wanted.metric.clone() } else { self.wanted.label.clone() };
+        let label =
+            if self.wanted.y_label.is_empty() { self.wanted.metric.clone() } else { self.wanted.y_label.clone() };
         Axis { label, scale: if self.wanted.log_y { Scale::Log10 } else { Scale::Linear }, from_zero }
     }
 

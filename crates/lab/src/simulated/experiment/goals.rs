@@ -1,33 +1,10 @@
-//! What an experiment asks of policies: a tolerance, a power budget, from the start or over time, and priorities and minimums of bandwidth.
+//! The goals of an experiment: tolerance, power budgets over time, priorities and minimum bandwidth.
 
 use pilotlight_plant::{Goals, Scope, Tolerance};
-use serde::{Deserialize, Serialize};
 
 use super::schema::Experiment;
-use crate::simulated::quantity::{Size, Time};
 
-/// A budget from some time on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BudgetStep {
-    /// From when on.
-    pub at: Time,
-    /// In watts; without it there is no budget.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub watts: Option<u32>,
-}
-
-/// Bandwidth that each namespace and each host of a priority keeps under a budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Minimum {
-    /// The priority.
-    pub priority: u8,
-    /// Each second.
-    pub bytes_per_s: Size,
-}
-
-/// The goals that hold from when on, in the order of time; none where nothing is asked.
+/// The goals with their start times in ascending order; empty if the experiment has none.
 #[must_use]
 pub fn goals(experiment: &Experiment) -> Vec<(u64, Goals)> {
     let tolerance_ppm = experiment.tolerance.map(|share| (share.max(0.0) * 1e6).round() as u32);
@@ -47,7 +24,7 @@ pub fn goals(experiment: &Experiment) -> Vec<(u64, Goals)> {
     goals
 }
 
-/// Budgets in microwatts, each with the time from which it holds, in the order of time.
+/// Budgets in microwatts with their start times, in ascending order.
 #[must_use]
 pub fn budgets(experiment: &Experiment) -> Vec<(u64, Option<u64>)> {
     let uw = |watts: u32| u64::from(watts) * 1_000_000;
@@ -55,14 +32,14 @@ pub fn budgets(experiment: &Experiment) -> Vec<(u64, Option<u64>)> {
     let steps = experiment.budget_steps.iter().map(|step| (step.at.0, step.watts.map(uw)));
     let mut all: Vec<_> = first.into_iter().chain(steps).collect();
     all.sort_by_key(|(at_ns, _)| *at_ns);
-    // Of two at one time the later named holds.
+    // Of two at the same time the later in the file applies.
     all.reverse();
     all.dedup_by_key(|(at_ns, _)| *at_ns);
     all.reverse();
     all
 }
 
-/// Drives are namespaces and connections are hosts, each by its number.
+/// Drives are namespaces and connections are hosts, by number.
 fn priorities(experiment: &Experiment) -> Vec<(Scope, u8)> {
     let mut all = Vec::new();
     let mut first = 0_u32;

@@ -161,7 +161,7 @@ fn below(path: &Path, home: &Path) -> String {
 pub type Files<'f> = dyn Fn(&str) -> Result<String, LoadError> + 'f;
 
 /// Keys of an experiment that say what it shows, and are no part of its runs.
-pub const ABOUT: [&str; 4] = ["figure", "title", "about", "given"];
+pub const ABOUT: [&str; 4] = ["figure", "title", "about", "printed"];
 
 /// The folder that holds profiles and calibration.
 ///

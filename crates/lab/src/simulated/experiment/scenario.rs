@@ -113,7 +113,7 @@ fn meter(meter: Meter) -> SensorModel {
         quantum_uw: uw(meter.step_mw),
         noise_uw: uw(meter.noise_mw),
         gain_ppm: u64::from(meter.gain_percent) * 10_000,
-        fails_ppm: meter.fails_ppm.into(),
+        fails_ppm: meter.missing_ppm.into(),
     }
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn workload(experiment: &Experiment, threads: u16, drives: usize) -> 
             },
             spacing: spacing(group.spacing),
             phases: phases.clone(),
-            think_ns: group.think.0,
+            think_ns: group.think_time.0,
         };
         connections.extend((0..group.connections).map(one));
     }
@@ -161,7 +161,7 @@ pub(crate) fn workload(experiment: &Experiment, threads: u16, drives: usize) -> 
         drives: (0, number),
         backlog_bytes: class.backlog_bytes,
         bytes_per_s: class.bytes_per_s,
-        most_bytes_per_s: class.most_bytes_per_s,
+        most_bytes_per_s: class.max_bytes_per_s,
         rate_ppm: class.rate_percent.saturating_mul(10_000),
         io_bytes: class.size.0,
         write: class.writes,
@@ -283,8 +283,7 @@ mod tests {
         let read = |text: &str| toml::from_str::<SensorTimes>(text);
         let exact = read("window = '20ms'").unwrap();
         assert_eq!((exact.window.0, exact.lag.0, exact.server), (20_000_000, 10_000_000, None));
-        let ipmi =
-            "server = { window = '3s', lag = '1300ms', update = '1s', step_mw = 1000, noise_mw = 500, fails_ppm = 7 }";
+        let ipmi = "server = { window = '3s', lag = '1300ms', update = '1s', step_mw = 1000, noise_mw = 500, missing_ppm = 7 }";
         let expected = SensorModel {
             window_ns: 3_000_000_000,
             lag_ns: 1_300_000_000,

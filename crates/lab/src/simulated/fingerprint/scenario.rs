@@ -1,17 +1,17 @@
 //! The values of an experiment at a point under a policy: cores, drives, workload, trace, times, seed, the policy's parameters, and
 //! which metrics are kept.
 
-use pilotlight_policy::registry;
+use pilotlight_policy::{Setting, registry};
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Spacing, Step};
 use pilotlight_sim::ssd::SsdModel;
 
 use super::contents::Contents;
 use super::{Encode, Fingerprint, Values, values};
-use crate::simulated::experiment::goals::{BudgetStep, Minimum};
 use crate::simulated::experiment::scenario::{self, ScenarioError};
 use crate::simulated::experiment::schema::{
     Background, Cores, Detect, Experiment, MeanRate, Meter, PolicySpec, Sample, Trace, WarmUp,
 };
+use crate::simulated::experiment::schema::{BudgetStep, Minimum};
 use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
@@ -27,6 +27,10 @@ pub const ADDED: [(u8, &str, &str, &str); 5] = [
 
 /// Parameters that name a set of others: what they set is in the others.
 const DERIVED: [(&str, &str); 2] = [("sandman", "guards"), ("sandman", "variant")];
+
+/// Values of parameters that are encoded under an earlier name: policy, key, value, what is encoded.
+const RENAMED: [(&str, &str, &str, &str); 2] =
+    [("sandman", "after_sleep", "empty", "anew"), ("sandman", "after_sleep", "zeros", "quiet")];
 
 /// What does not depend on the machine, at a point under a policy.
 ///
@@ -60,7 +64,10 @@ impl Encode for Asked<'_> {
         cores.encode(out);
         drives.encode(out);
         connections.encode(out);
-        trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(&experiment.policies)))).encode(out);
+        trace
+            .as_ref()
+            .map(|trace| (trace, trace.sample.map(|sample| sample.with_policies(&experiment.policies))))
+            .encode(out);
         policy.duration(experiment).encode(out);
         policy.warm_up(experiment).encode(out);
         experiment.series.encode(out);
@@ -115,19 +122,25 @@ fn of_policy(policy: &PolicySpec, out: &mut Values) {
     for parameter in parameters.iter().filter(|parameter| !DERIVED.contains(&(policy.name.as_str(), parameter.key))) {
         let added = ADDED.iter().find(|(_, name, key, _)| (*name, *key) == (policy.name.as_str(), parameter.key));
         match added {
-            None => parameter.value.encode(out),
+            None => encoded(&policy.name, parameter).encode(out),
             Some((_, _, _, neutral)) if parameter.value == *neutral => {}
             Some((number, ..)) => out.added(*number, &parameter.value),
         }
     }
 }
 
+fn encoded<'a>(policy: &str, parameter: &'a Setting) -> &'a str {
+    let is_same =
+        |known: &&(&str, &str, &str, &str)| (known.0, known.1, known.2) == (policy, parameter.key, &*parameter.value);
+    RENAMED.iter().find(is_same).map_or(&parameter.value, |(.., encoded)| encoded)
+}
+
 values!(Cores: cores, siblings, threads);
-values!(Background: backlog_bytes, bytes_per_s, most_bytes_per_s, rate_percent, size, writes, ns_per_kib; but name);
+values!(Background: backlog_bytes, bytes_per_s, max_bytes_per_s, rate_percent, size, writes, ns_per_kib; but name);
 values!(Detect: label, within);
 values!(BudgetStep: at, watts);
 values!(Minimum: priority, bytes_per_s);
-values!(Meter: window, lag, update, step_mw, noise_mw, gain_percent, fails_ppm);
+values!(Meter: window, lag, update, step_mw, noise_mw, gain_percent, missing_ppm);
 values!(Connection: thread, drives, request, depth, spacing, phases, think_ns);
 values!(Phase: label, length_ns, rate);
 values!(Step: reads, writes, bytes, parity_kib);
@@ -166,9 +179,9 @@ impl Encode for WarmUp {
                 out.choice(0);
                 time.encode(out);
             }
-            Self::Mser5 { least, most } => {
+            Self::Mser5 { min, max } => {
                 out.choice(1);
-                (least, most).encode(out);
+                (min, max).encode(out);
             }
         }
     }
@@ -177,7 +190,7 @@ impl Encode for WarmUp {
 impl Encode for MeanRate {
     fn encode(&self, out: &mut Values) {
         match self {
-            Self::Given(rate) => {
+            Self::Fixed(rate) => {
                 out.choice(0);
                 rate.encode(out);
             }

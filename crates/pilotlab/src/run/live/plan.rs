@@ -6,10 +6,10 @@ use pilotlight_input::Time;
 use pilotlight_lab::experiment::schema::{OnFailure, Stop};
 use pilotlight_lab::plan::Key;
 use pilotlight_lab::results::summary::words;
-use pilotlight_lab::run::place::drive_of;
 use pilotlight_lab::run::preview::{Preview, preview};
 use pilotlight_lab::run::taken;
-use pilotlight_workloads::Place;
+use pilotlight_lab::run::target::drive_of;
+use pilotlight_workloads::Target;
 use serde_json::json;
 
 use super::Prepared;
@@ -45,13 +45,13 @@ fn order(prepared: &Prepared) -> Vec<Vec<usize>> {
 
 /// The drive that the place is on; nothing is made to find it.
 fn drive(prepared: &Prepared) -> Option<String> {
-    let spec = &prepared.loaded.experiment.place;
+    let spec = &prepared.loaded.experiment.target;
     let folder = std::env::current_dir().unwrap_or_default().join(prepared.settings.folder.root());
     let place = match (&spec.device, spec.file.as_ref().or(spec.folder.as_ref())) {
-        _ if spec.nothing => Place::Nothing,
-        (Some(device), _) => Place::Device(device.clone()),
+        _ if spec.nothing => Target::None,
+        (Some(device), _) => Target::Device(device.clone()),
         (None, path) => {
-            Place::Folder(path.map_or(folder, |path| std::env::current_dir().unwrap_or_default().join(path)))
+            Target::Folder(path.map_or(folder, |path| std::env::current_dir().unwrap_or_default().join(path)))
         }
     };
     drive_of(&place, &prepared.settings.roots.sys)
@@ -66,8 +66,8 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
         Ok(tool) => line("workload", format!("{} {}", loaded.workload.name(), tool.version).trim_end()),
         Err(missing) => line("workload", &format!("{} cannot run: {missing}", loaded.workload.name())),
     }
-    line("target", &preview.place);
-    if let (Some(device), None) = (&experiment.place.device, &settings.may_overwrite) {
+    line("target", &preview.target);
+    if let (Some(device), None) = (&experiment.target.device, &settings.may_overwrite) {
         line("", &format!("the run itself wants --i-may-overwrite {}", device.display()));
     }
     line("results", &settings.folder.root().display().to_string());
@@ -143,7 +143,7 @@ fn how_often(prepared: &Prepared) -> String {
     let experiment = &prepared.loaded.experiment;
     let failure = match experiment.on_failure {
         OnFailure::Stop => "ends the run",
-        OnFailure::GoOn => "leaves its reason, and the run goes on",
+        OnFailure::Continue => "leaves its reason, and the run goes on",
     };
     let often = match &experiment.stop {
         None => format!("measured {} times", experiment.repeats),

@@ -1,6 +1,7 @@
-//! Every kind of mistake, with the exact words that the user reads. `UPDATE_EXPECT=1 cargo test` writes them anew.
+//! All kinds of errors, with their exact text. `UPDATE_EXPECT=1 cargo test` updates it.
 
 mod policy;
+mod reference;
 mod server;
 mod storage;
 mod text;
@@ -29,11 +30,11 @@ fn machine() -> Machine {
 }
 
 /// A directory with a file for the configuration and one for data.
-struct Bench {
+struct ConfigDir {
     dir: tempfile::TempDir,
 }
 
-impl Bench {
+impl ConfigDir {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
@@ -43,11 +44,11 @@ impl Bench {
         Self { dir }
     }
 
-    fn load(&self, text: &str) -> Result<Loaded, Refused> {
+    fn load(&self, text: &str) -> Result<Loaded, ConfigError> {
         self.load_on(text, &machine())
     }
 
-    fn load_on(&self, text: &str, machine: &Machine) -> Result<Loaded, Refused> {
+    fn load_on(&self, text: &str, machine: &Machine) -> Result<Loaded, ConfigError> {
         let path = self.dir.path().join("server.toml");
         fs::write(&path, text).unwrap();
         load(&ServeArgs { config: Some(path), ..ServeArgs::default() }, machine)
@@ -57,8 +58,8 @@ impl Bench {
         self.dir.path()
     }
 
-    /// What the user reads, with the directory's name, which differs from run to run, cut.
-    fn told(&self, text: &str) -> String {
+    /// The output for a file, without the name of the temporary directory.
+    fn output(&self, text: &str) -> String {
         self.cut(&match self.load(text) {
             Ok(loaded) => loaded.warnings(false),
             Err(refused) => refused.render(false),
@@ -76,15 +77,15 @@ fn args(line: &[&str]) -> ServeArgs {
     *args
 }
 
-fn flags(line: &[&str]) -> Result<Loaded, Refused> {
+fn flags(line: &[&str]) -> Result<Loaded, ConfigError> {
     load(&args(line), &machine())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
 fn refused(text: &str, words: Expect) {
-    let bench = Bench::new();
-    assert!(bench.load(text).is_err(), "not refused: {text}");
-    words.assert_eq(&bench.told(text));
+    let config_dir = ConfigDir::new();
+    assert!(config_dir.load(text).is_err(), "not refused: {text}");
+    words.assert_eq(&config_dir.output(text));
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]

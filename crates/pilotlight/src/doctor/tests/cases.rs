@@ -1,4 +1,4 @@
-//! What a section says when one thing about a machine is different.
+//! The output of a section when one property of a machine differs.
 
 use super::super::facts::{Architecture, Chosen, Facts, Ring};
 use super::super::report::{Lack, Mark, Row, Section};
@@ -67,8 +67,8 @@ fn figures_of_a_busy_cpu_are_told_as_such() {
 }
 
 #[test]
-fn who_hides_a_wait_instruction_decides_what_brings_it() {
-    let told = |hypervisor: Option<&str>, vendor: &str| {
+fn the_remedy_for_a_hidden_wait_instruction_depends_on_who_hides_it() {
+    let wait_row = |hypervisor: Option<&str>, vendor: &str| {
         let mut recorded = vm();
         recorded.facts.cpu.hypervisor = hypervisor.map(str::to_owned);
         recorded.facts.cpu.vendor = vendor.to_owned();
@@ -76,13 +76,13 @@ fn who_hides_a_wait_instruction_decides_what_brings_it() {
         let lack = &section.lacks[0];
         (lack.what.clone(), lack.why.clone(), lack.remedy.join(" "))
     };
-    let (what, _, remedy) = told(Some("KVM"), "GenuineIntel");
+    let (what, _, remedy) = wait_row(Some("KVM"), "GenuineIntel");
     assert!(what == "umwait" && remedy.contains("-overcommit cpu-pm=on") && remedy.contains("+waitpkg"), "{remedy}");
-    let (what, why, remedy) = told(Some("KVM"), "AuthenticAMD");
+    let (what, why, remedy) = wait_row(Some("KVM"), "AuthenticAMD");
     assert!(what == "mwaitx" && why.contains("KVM shows no guest monitorx") && !remedy.contains("cpu-pm"), "{why}");
-    let (_, why, remedy) = told(None, "GenuineIntel");
+    let (_, why, remedy) = wait_row(None, "GenuineIntel");
     assert!(why.contains("older than Tremont") && remedy.contains("newer processor"), "{why}");
-    let (_, why, _) = told(Some("VMware"), "GenuineIntel");
+    let (_, why, _) = wait_row(Some("VMware"), "GenuineIntel");
     assert!(why.starts_with("VMware hides it"), "{why}");
 }
 
@@ -100,7 +100,7 @@ fn a_umwait_without_limit_and_with_c02_is_good() {
     assert_eq!(section("0", "1").lacks.len(), 0);
     let shallow = section("0", "0");
     assert_eq!(row(&shallow, "umwait depth").mark, Mark::Limited);
-    // without the counter's frequency the limit is told in cycles
+    // without the counter's frequency the limit is in cycles
     assert_eq!(row(&section("100000", "1"), "longest umwait").found, "100000 TSC cycles");
 }
 
@@ -167,7 +167,7 @@ fn a_disabled_state_is_not_chosen() {
 fn the_kernels_command_line_explains_missing_idle_states() {
     let recorded = only(Fixture::default().fixed("/proc/cmdline", "quiet idle=poll panic=1"));
     let section = idle::examine(&recorded.facts, &recorded.chosen);
-    assert_eq!(lack(&section, "idle states").why, "`idle=poll` stands on the kernel's command line");
+    assert_eq!(lack(&section, "idle states").why, "`idle=poll` is on the kernel's command line");
 }
 
 #[test]

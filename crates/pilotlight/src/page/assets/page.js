@@ -243,7 +243,7 @@ function showHistory(history) {
   const select = byId('policies');
   if (!select.options.length) {
     select.replaceChildren(...history.policies.map((name) => new Option(name, name)));
-    select.selectedIndex = -1; // the first sample says which is in charge
+    select.selectedIndex = -1; // the first sample says which is active
   }
   draw();
 }
@@ -306,9 +306,9 @@ function told({ field, message, help }) {
 }
 
 function doneText(answer) {
-  const around = answer.around ? [`held by ${answer.policy} around ${answer.around}`] : [];
+  const holder = answer.inner_policy ? [`held by ${answer.policy}, inner policy ${answer.inner_policy}`] : [];
   const unused = answer.unused?.length ? [`not used by the policy: ${answer.unused.join(', ')}`] : [];
-  return ['Done', ...around, ...unused, ...(answer.help ? [answer.help] : [])].join('\n');
+  return ['Done', ...holder, ...unused, ...(answer.help ? [answer.help] : [])].join('\n');
 }
 
 for (const form of document.querySelectorAll('form')) {

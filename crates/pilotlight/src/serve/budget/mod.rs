@@ -2,20 +2,20 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `layers.rs` | a budget set by hand, the schedule and the configuration: which of them is in force |
-//! | `store.rs` | what was set by hand, kept over a restart |
-//! | `judge.rs` | whether power stays within the budget, by readings alone, for any policy |
+//! | `overrides.rs` | which goals are in force: set manually, of the schedule or of the configuration |
+//! | `store.rs` | the state file, which keeps goals set manually over a restart |
+//! | `monitor.rs` | whether power stays within the budget, by readings, for any policy |
 
-mod judge;
-mod layers;
+mod monitor;
+mod overrides;
 mod store;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pilotlight_plant::{Quantity, Scope, Source};
 
-pub(super) use judge::{Judge, Seen, Verdict};
-pub(super) use layers::{ByHand, Configured, HandBudget, Named, Origin};
+pub(super) use monitor::{BudgetMonitor, Observation, Verdict};
+pub(super) use overrides::{BudgetOverride, Configured, GoalOverrides, Named, Origin};
 pub(super) use store::Store;
 
 use crate::config::BudgetDomain;
@@ -25,7 +25,7 @@ pub(super) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What a budget is of: what was asked for, else the whole server where that is measured, else its CPU packages.
+/// The domain of a budget: as requested, else the server if it is measured, else its CPU packages.
 pub(crate) fn domain(wanted: Option<BudgetDomain>, sources: &[Source]) -> BudgetDomain {
     let is_measured = |domain| sources.iter().any(|source| belongs(source, domain));
     let measured = || [BudgetDomain::Server, BudgetDomain::Cpu].into_iter().find(|&domain| is_measured(domain));

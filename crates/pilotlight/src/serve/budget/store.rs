@@ -1,6 +1,6 @@
-//! The state file: goals that were set by hand, kept over a restart, also one by `kill -9`.
+//! The state file: goals that were set manually, kept over a restart, also one by `kill -9`.
 //!
-//! One JSON object, replaced as a whole. It holds what the configuration said at that time too: once that says something else, the
+//! One JSON object, replaced as a whole. It also holds the configuration at that time: once that has changed, the
 //! configuration is in force again, as it is at SIGHUP.
 
 use std::fs;
@@ -11,7 +11,7 @@ use pilotlight_plant::Scope;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::{ByHand, Configured, Named};
+use super::{Configured, GoalOverrides, Named};
 use crate::config::{BudgetDomain, LatencyBound};
 use crate::replace::replace;
 
@@ -27,11 +27,11 @@ pub(in crate::serve) struct Store {
 #[serde(deny_unknown_fields)]
 struct Contents {
     version: u32,
-    by_hand: ByHand,
+    overrides: GoalOverrides,
     configured: Digest,
 }
 
-/// What the configuration said.
+/// Goals of the configuration.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Digest {
@@ -69,20 +69,20 @@ impl Store {
         Self { path }
     }
 
-    /// Where it is, for people.
+    /// The path, as text.
     pub(in crate::serve) fn place(&self) -> Option<String> {
         self.path.as_ref().map(|path| path.display().to_string())
     }
 
-    /// What was set by hand before this start, if it still counts. A file that cannot be read is left, and logged.
-    pub(in crate::serve) fn load(&self, configured: &Configured, now_s: u64) -> ByHand {
-        let Some(path) = &self.path else { return ByHand::default() };
+    /// Overrides from before this start, if they are still valid. A file that cannot be read is kept, and logged.
+    pub(in crate::serve) fn load(&self, configured: &Configured, now_s: u64) -> GoalOverrides {
+        let Some(path) = &self.path else { return GoalOverrides::default() };
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return ByHand::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return GoalOverrides::default(),
             Err(error) => {
                 warn!("goals that were set before are not known: cannot read {}: {error}", path.display());
-                return ByHand::default();
+                return GoalOverrides::default();
             }
         };
         let contents = serde_json::from_str::<Contents>(&text);
@@ -90,35 +90,33 @@ impl Store {
             Ok(contents) if contents.version == VERSION => contents,
             Ok(Contents { version, .. }) => {
                 warn!("goals that were set before are not known: {} has version {version}", path.display());
-                return ByHand::default();
+                return GoalOverrides::default();
             }
             Err(error) => {
                 warn!("goals that were set before are not known: {}: {error}", path.display());
-                return ByHand::default();
+                return GoalOverrides::default();
             }
         };
         if contents.configured != Digest::of(configured) {
-            info!(
-                "the configuration says something else of goals than when they were set by hand: it is in force again"
-            );
-            return ByHand::default();
+            info!("the goals of the configuration have changed since goals were set manually: it is in force again");
+            return GoalOverrides::default();
         }
-        if contents.by_hand.expire(now_s) {
-            info!("the budget that was set by hand has ended while no server ran");
+        if contents.overrides.expire(now_s) {
+            info!("the budget that was set manually has ended while no server ran");
         }
-        if contents.by_hand != ByHand::default() {
-            info!("goals that were set by hand before are in force again ({})", path.display());
+        if contents.overrides != GoalOverrides::default() {
+            info!("goals that were set manually before are in force again ({})", path.display());
         }
-        contents.by_hand
+        contents.overrides
     }
 
-    /// Keeps what was set by hand.
+    /// Keeps what was set manually.
     ///
     /// # Errors
     /// If it cannot be written; what was kept before is still there.
-    pub(in crate::serve) fn save(&self, by_hand: &ByHand, configured: &Configured) -> Result<(), String> {
+    pub(in crate::serve) fn save(&self, overrides: &GoalOverrides, configured: &Configured) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
-        let contents = Contents { version: VERSION, by_hand: by_hand.clone(), configured: Digest::of(configured) };
+        let contents = Contents { version: VERSION, overrides: overrides.clone(), configured: Digest::of(configured) };
         let text = serde_json::to_string(&contents).map_err(io::Error::from);
         text.and_then(|text| replace(path, (text + "\n").as_bytes()))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))
@@ -129,17 +127,17 @@ impl Store {
 mod tests {
     use pilotlight_plant::Goals;
 
-    use super::super::HandBudget;
+    use super::super::BudgetOverride;
     use super::*;
     use crate::config::parse_tolerance;
 
-    fn by_hand(until_s: Option<u64>) -> ByHand {
-        let budget = Some(HandBudget { budget_uw: Some(300_000_000), until_s });
+    fn overrides(until_s: Option<u64>) -> GoalOverrides {
+        let budget = Some(BudgetOverride { budget_uw: Some(300_000_000), until_s });
         let namespace = Named::Namespace { nqn: "a".to_owned(), nsid: 7 };
         let priorities = vec![(namespace.clone(), Some(5)), (Named::Host { host: "b".to_owned() }, None)];
         let minimums = vec![(5, Some(100_000_000)), (6, None)];
         let tolerances = vec![(None, None), (Some(namespace), parse_tolerance("500us p99").unwrap())];
-        ByHand { budget, domain: Some(BudgetDomain::Cpu), tolerances, priorities, minimums }
+        GoalOverrides { budget, domain: Some(BudgetDomain::Cpu), tolerances, priorities, minimums }
     }
 
     fn configured(watts: u64) -> Configured {
@@ -150,31 +148,31 @@ mod tests {
     fn goals_come_back_until_they_end_or_the_configuration_changes() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(Some(folder.path().join("goals.json")));
-        assert_eq!(store.load(&configured(400), 0), ByHand::default(), "there is no file");
-        store.save(&by_hand(Some(100)), &configured(400)).unwrap();
-        assert_eq!(store.load(&configured(400), 99), by_hand(Some(100)));
+        assert_eq!(store.load(&configured(400), 0), GoalOverrides::default(), "there is no file");
+        store.save(&overrides(Some(100)), &configured(400)).unwrap();
+        assert_eq!(store.load(&configured(400), 99), overrides(Some(100)));
         assert_eq!(
             store.load(&configured(400), 100),
-            ByHand { budget: None, domain: None, ..by_hand(None) },
+            GoalOverrides { budget: None, domain: None, ..overrides(None) },
             "it has ended"
         );
-        assert_eq!(store.load(&configured(350), 99), ByHand::default(), "the configuration has changed");
-        store.save(&by_hand(None), &configured(400)).unwrap();
-        assert_eq!(store.load(&configured(400), u64::MAX), by_hand(None));
-        store.save(&ByHand::default(), &configured(400)).unwrap();
-        assert_eq!(store.load(&configured(400), 0), ByHand::default());
+        assert_eq!(store.load(&configured(350), 99), GoalOverrides::default(), "the configuration has changed");
+        store.save(&overrides(None), &configured(400)).unwrap();
+        assert_eq!(store.load(&configured(400), u64::MAX), overrides(None));
+        store.save(&GoalOverrides::default(), &configured(400)).unwrap();
+        assert_eq!(store.load(&configured(400), 0), GoalOverrides::default());
     }
 
     #[test]
-    fn what_cannot_be_read_is_nothing_and_what_cannot_be_written_is_an_error() {
+    fn an_unreadable_file_is_ignored_and_a_failed_write_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("goals.json");
         for text in ["", "{}", "{\"version\":2}", "[]"] {
             fs::write(&path, text).unwrap();
-            assert_eq!(Store::at(Some(path.clone())).load(&configured(1), 0), ByHand::default(), "{text}");
+            assert_eq!(Store::at(Some(path.clone())).load(&configured(1), 0), GoalOverrides::default(), "{text}");
         }
         let nowhere = Store::at(Some(folder.path().join("none/goals.json")));
-        assert!(nowhere.save(&by_hand(None), &configured(1)).unwrap_err().contains("none/goals.json"));
-        assert_eq!(Store::default().save(&by_hand(None), &configured(1)), Ok(()));
+        assert!(nowhere.save(&overrides(None), &configured(1)).unwrap_err().contains("none/goals.json"));
+        assert_eq!(Store::default().save(&overrides(None), &configured(1)), Ok(()));
     }
 }

@@ -6,11 +6,12 @@ use std::path::Path;
 use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::config::{ServerConfig, SubsystemConfig};
 
-use super::{Change, Plan, describe, plan, settled, settled_operation};
+use super::change::{Change, describe};
+use super::plan::{Plan, plan, settled, settled_operation};
 use crate::config::{Cap, Operation, PageAddress, Priority, SensorChoice, TokenFile, format_cap, name_of};
-use crate::serve::station::exists;
+use crate::serve::admin::exists;
 
-/// What a reload would change, or a restart: subsystems and namespaces, the policy, caps, priorities and tolerances; not that files may have
+/// Changes of a reload or a restart: subsystems and namespaces, the policy, caps, priorities and tolerances; not that files may have
 /// grown, and not what only a start settles ([`settled_differences`]).
 pub(in crate::serve) fn differences(
     (config, operation): (&ServerConfig, &Operation),
@@ -32,7 +33,7 @@ pub(in crate::serve) fn differences(
     differences
 }
 
-/// What only a start settles.
+/// Differences that need a restart.
 pub(in crate::serve) fn settled_differences(
     (config, operation): (&ServerConfig, &Operation),
     wanted: &ServerConfig,
@@ -78,7 +79,7 @@ fn of_tolerances(running: &Operation, wanted: &Operation, is_there: impl Fn(&Cap
     unlike(&named(running), &named(wanted), is_there, |of, ()| format!("a tolerance of {}", name_of(of)))
 }
 
-/// What one of two lists has alone.
+/// Elements that only one of two lists has.
 fn unlike<T: PartialEq>(
     running: &[(Capped, T)],
     wanted: &[(Capped, T)],
@@ -94,7 +95,7 @@ fn unlike<T: PartialEq>(
     missing.chain(added).collect()
 }
 
-/// What runs by flags, with paths that start at the directory `here`, as `config save` writes them.
+/// The configuration of the flags, with paths relative to `here` made absolute, as `config save` writes them.
 pub(in crate::serve) fn in_full(config: &mut ServerConfig, operation: &mut Operation, here: &Path) {
     for namespace in config.subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces) {
         namespace.backend = namespace.backend.clone().relative_to(here);
@@ -105,7 +106,7 @@ pub(in crate::serve) fn in_full(config: &mut ServerConfig, operation: &mut Opera
         PageAddress::Unix(path) => Some(path),
         PageAddress::Tcp(_) => None,
     });
-    let token = token.map(|(TokenFile::Made(path) | TokenFile::Given(path))| path);
+    let token = token.map(|(TokenFile::Generated(path) | TokenFile::Configured(path))| path);
     let profile = match &mut operation.sensor {
         SensorChoice::Modelled(profile) => profile.as_mut(),
         _ => None,

@@ -6,7 +6,7 @@
 //!
 //! # The rule
 //! Storage that runs as one namespace and is configured as another is moved, open as it is. What cannot be moved stays, and
-//! is named: it is never removed alone. A number that runs with other storage is never given to this one
+//! is logged: it is never removed alone. A number that runs with other storage is never given to this one
 //! (hosts cache blocks under the number): so two namespaces do not swap their numbers.
 
 use std::path::Path;
@@ -33,21 +33,21 @@ impl Place<'_> {
 /// Storage that runs at one place and is configured at another.
 #[derive(Debug)]
 pub(super) struct Move<'a> {
-    /// What runs.
+    /// The running namespace.
     pub(super) from: Place<'a>,
-    /// What is configured.
+    /// The configured namespace.
     pub(super) to: Place<'a>,
     /// Why it cannot be moved now.
     pub(super) obstacle: Option<String>,
 }
 
 impl Move<'_> {
-    /// What to say where it cannot be moved.
+    /// The message if it cannot be moved.
     pub(super) fn refusal(&self) -> Option<String> {
         let (from, to) = (&self.from, &self.to);
         let obstacle = self.obstacle.as_ref()?;
         Some(format!(
-            "namespace {} of {} stays: its storage is configured as namespace {} of {}, but {obstacle}; a restart brings it about",
+            "namespace {} of {} stays: its storage is configured as namespace {} of {}, but {obstacle}; it takes effect at a restart",
             from.namespace.nsid, from.nqn, to.namespace.nsid, to.nqn
         ))
     }
@@ -74,7 +74,7 @@ fn shares_medium(a: &Place, b: &Place) -> bool {
     path(a).zip(path(b)).is_some_and(|(a, b)| is_same_medium(&a, &b))
 }
 
-/// What keeps storage from being moved.
+/// The reason why storage cannot be moved.
 fn obstacle(from: &Place, to: &Place, running: &ServerConfig, wanted: &ServerConfig) -> Option<String> {
     let has = |config, place: &Place| places(config).any(|other| other.is(place.nqn, place.namespace.nsid));
     if has(running, to) {

@@ -1,4 +1,4 @@
-//! In which order a reload changes who may see what.
+//! The order in which a reload changes access.
 //!
 //! # The problem
 //! The changes of one reload are made one after the other. A host that is admitted to a subsystem before a namespace is hidden from it, or
@@ -7,14 +7,14 @@
 //! # The rule
 //! A list of hosts first loses those that the new list does not name, then namespaces are removed and moved, and a list gets its new hosts
 //! last. A list that loses some hosts and gets others is changed in two steps. Until the last namespace is moved every list is a part of
-//! the old one, from then on a part of the new one: at any time a host sees what the old or the new configuration shows it.
+//! the old one, from then on a part of the new one: at any time a host sees only namespaces of the old or the new configuration.
 //!
-//! An empty list means any host. So where the old and the new list have no host in common, the first step leaves [`NOBODY`].
+//! An empty list means any host. So if the old and the new list have no host in common, the first step sets [`NO_HOST`].
 
-use super::Change;
+use super::change::Change;
 
-/// On a list of hosts this name lets nobody in: the target never takes a host without a name for one that is listed.
-const NOBODY: &str = "";
+/// A host list with this name allows no host: the target does not accept an empty host NQN as listed.
+const NO_HOST: &str = "";
 
 /// The steps from one list of hosts to another; `true` with one that admits a host.
 pub(super) fn steps(running: &[String], wanted: &[String]) -> Vec<(bool, Vec<String>)> {
@@ -29,7 +29,7 @@ pub(super) fn steps(running: &[String], wanted: &[String]) -> Vec<(bool, Vec<Str
     let mut kept = running.to_vec();
     kept.retain(|host| any_after || wanted.contains(host));
     if kept.is_empty() {
-        kept.push(NOBODY.to_owned());
+        kept.push(NO_HOST.to_owned());
     }
     let mut steps = vec![(false, kept), (true, wanted.to_vec())];
     steps.retain(|(_, hosts)| hosts != running); // where nobody loses anything, one step is enough

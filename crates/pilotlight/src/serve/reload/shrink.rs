@@ -1,10 +1,10 @@
 //! Namespaces that would shrink at a reload: what lies behind the new end is lost, so the configuration has to allow it
-//! (`shrink = true` beside the namespace), as `pilotlight namespace resize` insists on `--shrink`.
+//! (`shrink = true` in the namespace), as `pilotlight namespace resize` requires `--shrink`.
 
 use pilotlight_nvmf_target::backend::format_size;
 use pilotlight_nvmf_target::config::NamespaceConfig;
 
-use super::super::station::State;
+use super::super::admin::State;
 
 /// A namespace that would become smaller.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) struct Shrink {
 }
 
 impl Shrink {
-    /// What a resize of the namespace to `blocks` blocks, or for `None` to what its file or device has, would take away.
+    /// The shrinkage from a resize of the namespace to `blocks` blocks, or for `None` to the size of its file or device.
     pub(super) fn of(state: &State, nqn: &str, namespace: &NamespaceConfig, blocks: Option<u64>) -> Option<Self> {
         let block_size = u64::from(namespace.block_size);
         let there = || Some(crate::config::size_of(namespace.backend.path()?).ok()? / block_size);
@@ -26,7 +26,7 @@ impl Shrink {
         (to < from).then_some(Self { from: from * block_size, to: to * block_size, in_file: blocks.is_none() })
     }
 
-    /// What to say when it is allowed.
+    /// The message if it is allowed.
     pub(super) fn notice(&self, nqn: &str, nsid: u32) -> String {
         let (from, to) = (format_size(self.from), format_size(self.to));
         format!(
@@ -34,7 +34,7 @@ impl Shrink {
         )
     }
 
-    /// What to say when it is not.
+    /// The message if it is not allowed.
     pub(super) fn refusal(&self, nqn: &str, nsid: u32) -> String {
         let (from, to) = (format_size(self.from), format_size(self.to));
         if self.in_file {

@@ -1,4 +1,4 @@
-//! What a reload decides, and what it does to a server that only notes it.
+//! Tests of the plan of a reload, and of its effect on a recording server.
 
 mod differences;
 mod moves;
@@ -9,37 +9,39 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerStats};
+use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_power::shares::Idle;
 
 use super::*;
 use crate::admin::group::Group;
 use crate::config::{
-    BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, SensorChoice, SleepAfter, TokenFile,
+    AdminSocket, BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter,
+    TokenFile,
 };
-use crate::serve::budget::HandBudget;
-use crate::serve::station::ByHand;
+use crate::serve::admin::NamespaceOverride;
+use crate::serve::budget::BudgetOverride;
 use crate::status::report::PowerReport;
 
-/// Notes what is asked of it, and refuses what it was told to.
+/// Records calls, and refuses those with this prefix.
 #[derive(Default)]
 pub(in crate::serve) struct Recorder {
-    asked: Mutex<Vec<String>>,
+    calls: Mutex<Vec<String>>,
     refuse: Option<&'static str>,
-    /// How many associations are undrained; without it nobody may wait for them.
+    /// Returns the number of undrained associations; without it, waiting panics.
     undrained: Option<Arc<dyn Fn() -> usize + Send + Sync>>,
 }
 
 impl Recorder {
-    /// With as many undrained associations as this says.
+    /// With this number of undrained associations.
     pub(in crate::serve) fn with_undrained(undrained: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         Self { undrained: Some(Arc::new(undrained)), ..Self::default() }
     }
 
     fn note(&self, what: String) -> Result<(), ServerError> {
         let refused = self.refuse.is_some_and(|refused| what.starts_with(refused));
-        self.asked.lock().unwrap().push(what);
+        self.calls.lock().unwrap().push(what);
         if refused { Err(std::io::Error::other("refused by the test").into()) } else { Ok(()) }
     }
 }
@@ -151,24 +153,24 @@ fn state(config: &ServerConfig) -> State {
     State::new(config, &operation("static"))
 }
 
-/// Reloads; what was asked of the server.
+/// Reloads; returns the recorded calls.
 fn reload_state(state: &mut State, to: &ServerConfig, recorder: Recorder) -> Vec<String> {
     apply(state, Wanted { config: to, operation: &operation("static"), may_shrink: &[] }, &recorder);
-    recorder.asked.into_inner().unwrap()
+    recorder.calls.into_inner().unwrap()
 }
 
-/// Reloads from one configuration to another; what was asked of the server, and what holds afterwards.
+/// Reloads from one configuration to another; returns the recorded calls, and the resulting configuration.
 fn reload(from: &ServerConfig, to: &ServerConfig, recorder: Recorder) -> (Vec<String>, ServerConfig) {
     let mut state = state(from);
-    let asked = reload_state(&mut state, to, recorder);
-    (asked, state.config)
+    let calls = reload_state(&mut state, to, recorder);
+    (calls, state.config)
 }
 
 #[test]
 fn nothing_changed_nothing_done_but_files_are_looked_at() {
     let config = server(vec![namespace(1, "mem:1GiB"), namespace(2, "file:/disk"), namespace(3, "null:1GiB")]);
-    let (asked, running) = reload(&config, &config, Recorder::default());
-    assert_eq!(asked, ["resize a 2 None"]);
+    let (calls, running) = reload(&config, &config, Recorder::default());
+    assert_eq!(calls, ["resize a 2 None"]);
     assert_eq!(running, config);
 }
 
@@ -176,11 +178,11 @@ fn nothing_changed_nothing_done_but_files_are_looked_at() {
 fn namespaces_go_before_others_come() {
     let from = server(vec![namespace(1, "null:1GiB"), namespace(2, "mem:1GiB"), namespace(4, "mem:1MiB,hugepages")]);
     let to = server(vec![namespace(2, "mem:2GiB"), namespace(3, "file:/disk"), namespace(4, "mem:2MiB,hugepages")]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["remove a 1", "resize a 2 Some(524288)", "resize a 4 Some(512)", "add a 3"]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, ["remove a 1", "resize a 2 Some(524288)", "resize a 4 Some(512)", "add a 3"]);
     // what follows is quiet: the same configuration holds, in another order of its namespaces
-    let (asked, _) = reload(&running, &to, Recorder::default());
-    assert_eq!(asked, ["resize a 3 None"]);
+    let (calls, _) = reload(&running, &to, Recorder::default());
+    assert_eq!(calls, ["resize a 3 None"]);
 }
 
 #[test]
@@ -191,8 +193,8 @@ fn a_number_keeps_its_storage() {
     let larger_blocks = NamespaceConfig { block_size: 512, ..namespace(3, "mem:2GiB") };
     let preallocated = namespace(4, "mem:1GiB,hugepages");
     let to = server(vec![namespace(1, "null:1GiB"), namespace(2, "file:/other"), larger_blocks, preallocated]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, [""; 0]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, [""; 0]);
     assert_eq!(running, from);
     assert_eq!(plan(&from, &to).waiting.len(), 4);
 }
@@ -201,22 +203,22 @@ fn a_number_keeps_its_storage() {
 fn a_file_is_as_large_as_it_is() {
     let from = server(vec![namespace(1, "file:/disk?size=1GiB"), namespace(2, "delay:1ms:file:/other")]);
     let to = server(vec![namespace(1, "file:/disk"), namespace(2, "delay:1ms:file:/other?size=1GiB")]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["resize a 1 None", "resize a 2 None"]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, ["resize a 1 None", "resize a 2 None"]);
     assert_eq!(running, to);
     let later = server(vec![namespace(1, "file:/disk"), namespace(2, "delay:2ms:file:/other?size=1GiB")]);
     assert_eq!(plan(&to, &later).waiting.len(), 1, "another delay is another backend");
 }
 
 #[test]
-fn what_was_refused_is_tried_again() {
+fn a_refused_change_is_retried() {
     let from = server(vec![namespace(1, "mem:1GiB")]);
     let to = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB")]);
     let refusing = Recorder { refuse: Some("add a 2"), ..Recorder::default() };
     let (_, running) = reload(&from, &to, refusing);
     assert_eq!(running, from);
-    let (asked, running) = reload(&running, &to, Recorder::default());
-    assert_eq!(asked, ["add a 2"]);
+    let (calls, running) = reload(&running, &to, Recorder::default());
+    assert_eq!(calls, ["add a 2"]);
     assert_eq!(running, to);
 }
 
@@ -232,22 +234,22 @@ fn the_rest_waits_for_a_restart() {
     assert_eq!(
         plan.waiting,
         [
-            "server.listen has changed; a restart brings it about",
-            "server.cores has changed; a restart brings it about",
-            "limits has changed; a restart brings it about",
-            "serial of a has changed; a restart brings it about",
+            "server.listen has changed; it takes effect at a restart",
+            "server.cores has changed; it takes effect at a restart",
+            "limits has changed; it takes effect at a restart",
+            "serial of a has changed; it takes effect at a restart",
         ]
     );
 }
 
 #[test]
 fn a_changed_key_that_waits_for_a_restart_is_named() {
-    let socket = |read_group: Option<Group>| AdminSocket { path: "/a.sock".into(), asked: true, read_group };
+    let socket = |read_group: Option<Group>| AdminSocket { path: "/a.sock".into(), is_explicit: true, read_group };
     let group = Group { name: "readers".to_owned(), gid: 7 };
     let page = Page {
         listen: PageAddress::Tcp(([127, 0, 0, 1], 9809).into()),
         hosts: Vec::new(),
-        token: TokenFile::Given("/token".into()),
+        token: TokenFile::Configured("/token".into()),
         tick: Duration::from_secs(1),
     };
     let from = Operation { admin_socket: Some(socket(None)), ..operation("static") };
@@ -260,7 +262,7 @@ fn a_changed_key_that_waits_for_a_restart_is_named() {
         ("admin.read_group", Operation { admin_socket: Some(socket(Some(group))), ..from.clone() }),
     ];
     for (key, to) in changes {
-        assert_eq!(settled_operation(&from, &to), [format!("{key} has changed; a restart brings it about")]);
+        assert_eq!(settled_operation(&from, &to), [format!("{key} has changed; it takes effect at a restart")]);
     }
 }
 
@@ -272,7 +274,7 @@ fn subsystems_hosts_and_referrals_change_while_the_server_runs() {
     to.subsystems[0].allowed_hosts.push("host".to_owned());
     to.subsystems.push(subsystem("new", vec![namespace(1, "mem:1GiB")]));
     to.referrals.push(("10.0.0.2".to_owned(), 8009));
-    let (asked, running) = reload(&from, &to, Recorder::default());
+    let (calls, running) = reload(&from, &to, Recorder::default());
     let expected = [
         r#"allow a ["host"]"#,
         r#"discovery None [("10.0.0.2", 8009)]"#,
@@ -281,7 +283,7 @@ fn subsystems_hosts_and_referrals_change_while_the_server_runs() {
         "remove subsystem old",
         "add new 1",
     ];
-    assert_eq!(asked, expected);
+    assert_eq!(calls, expected);
     assert_eq!(running, to);
     assert_eq!(reload(&running, &to, Recorder::default()).0, [""; 0]);
 }
@@ -299,40 +301,40 @@ fn a_subsystem_that_cannot_be_added_or_removed_is_tried_again() {
     assert_eq!(reload(&running, &from, Recorder::default()).1, from);
 }
 
-/// What an operator has added to a subsystem goes with it, and does not come back with it.
+/// A namespace added at run time is removed with its subsystem, and does not come back with it.
 #[test]
-fn what_was_added_by_hand_goes_with_its_subsystem() {
+fn namespaces_added_at_run_time_are_removed_with_their_subsystem() {
     let read = server(vec![]);
     let mut state = state(&read);
     state.config = server(vec![namespace(5, "mem:1GiB")]);
-    state.note_by_hand("a", 5);
+    state.note_override("a", 5);
     let none = ServerConfig { subsystems: Vec::new(), ..read.clone() };
     assert_eq!(reload_state(&mut state, &none, Recorder::default()), ["remove subsystem a"]);
-    assert_eq!(state.by_hand, [] as [ByHand; 0]);
+    assert_eq!(state.namespace_overrides, [] as [NamespaceOverride; 0]);
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), ["add subsystem a"]);
     assert_eq!(state.config, read);
 }
 
 #[test]
-fn what_was_changed_by_hand_stays_until_the_configuration_says_otherwise() {
+fn changes_at_run_time_hold_until_the_configuration_changes() {
     let read = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB"), namespace(3, "mem:1GiB")]);
     let mut state = state(&read);
     // 2 was removed, 3 has grown, and 5 was added
     state.config = server(vec![namespace(1, "mem:1GiB"), namespace(3, "mem:2GiB"), namespace(5, "null:1GiB")]);
     for nsid in [2, 3, 5] {
-        state.note_by_hand("a", nsid);
+        state.note_override("a", nsid);
     }
     let quiet = [""; 0];
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), quiet);
     assert_eq!(with_what_stays(&mut state, &read).1.len(), 3);
     let other = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB"), namespace(3, "mem:3GiB")]);
     assert_eq!(reload_state(&mut state, &other, Recorder::default()), ["resize a 3 Some(786432)"]);
-    let hands: Vec<u32> = state.by_hand.iter().map(|hand| hand.nsid).collect();
-    assert_eq!(hands, [2, 5], "3 is the configuration's again");
+    let overridden: Vec<u32> = state.namespace_overrides.iter().map(|entry| entry.nsid).collect();
+    assert_eq!(overridden, [2, 5], "3 is the configuration's again");
     let more = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:4GiB"), namespace(5, "null:2GiB")]);
-    let asked = reload_state(&mut state, &more, Recorder::default());
-    assert_eq!(asked, ["remove a 3", "resize a 5 Some(524288)", "add a 2"]);
-    assert_eq!(state.by_hand, [] as [ByHand; 0]);
+    let calls = reload_state(&mut state, &more, Recorder::default());
+    assert_eq!(calls, ["remove a 3", "resize a 5 Some(524288)", "add a 2"]);
+    assert_eq!(state.namespace_overrides, [] as [NamespaceOverride; 0]);
     assert_eq!(reload_state(&mut state, &more, Recorder::default()), quiet);
 }
 
@@ -340,7 +342,7 @@ fn what_was_changed_by_hand_stays_until_the_configuration_says_otherwise() {
 fn a_configuration_that_takes_up_what_was_done_by_hand_changes_nothing() {
     let mut state = state(&server(vec![]));
     state.config = server(vec![namespace(5, "null:1GiB")]);
-    state.note_by_hand("a", 5);
+    state.note_override("a", 5);
     let read = server(vec![namespace(5, "null:1GiB")]);
     assert_eq!(reload_state(&mut state, &read, Recorder::default()), [""; 0]);
     assert_eq!(reload_state(&mut state, &server(vec![]), Recorder::default()), ["remove a 5"]);
@@ -354,7 +356,7 @@ fn a_policy_is_set_when_another_one_is_read() {
         let recorder = Recorder { refuse, ..Recorder::default() };
         let wanted = Wanted { config: &config, operation: &operation(policy), may_shrink: &[] };
         super::apply(&mut state, wanted, &recorder);
-        (recorder.asked.into_inner().unwrap(), state.operation.policy.name.clone())
+        (recorder.calls.into_inner().unwrap(), state.operation.policy.name.clone())
     };
     let nothing = Vec::<String>::new;
     assert_eq!(apply("static", None), (nothing(), "static".to_owned()));
@@ -365,7 +367,7 @@ fn a_policy_is_set_when_another_one_is_read() {
         let recorder = Recorder::default();
         let wanted = Wanted { config: &config, operation: &operation(policy), may_shrink: &[] };
         super::apply(&mut state, wanted, &recorder);
-        (recorder.asked.into_inner().unwrap(), state.operation.policy.name.clone())
+        (recorder.calls.into_inner().unwrap(), state.operation.policy.name.clone())
     };
     assert_eq!(apply("interrupt"), (nothing(), "sandman".to_owned()));
     assert_eq!(apply("static"), (vec!["policy static".to_owned()], "static".to_owned()));
@@ -380,13 +382,13 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
         let recorder = Recorder::default();
         let operation = Operation { goals: goals.clone(), ..operation("static") };
         super::apply(state, Wanted { config: &config, operation: &operation, may_shrink: &[] }, &recorder);
-        (recorder.asked.into_inner().unwrap(), state.operation.goals.clone())
+        (recorder.calls.into_inner().unwrap(), state.operation.goals.clone())
     };
     let nothing = Vec::<String>::new;
     let held = vec!["goals Some(300000000) []".to_owned(), "policy cpu-bandwidth".to_owned()];
     assert_eq!(apply(&mut state, &goals(300)), (held, goals(300)));
-    let by_hand = Some(HandBudget { budget_uw: goals(200).budget_uw, until_s: None });
-    state.by_hand_goals.budget = by_hand;
+    let budget = Some(BudgetOverride { budget_uw: goals(200).budget_uw, until_s: None });
+    state.goal_overrides.budget = budget;
     state.operation.goals = goals(200);
     assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
     let free = vec!["goals None []".to_owned(), "policy static".to_owned()];
@@ -397,10 +399,10 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
 fn a_domain_that_was_set_by_hand_ends_with_what_was_set_by_hand() {
     let mut state = state(&server(vec![]));
     state.configured.domain = Some(BudgetDomain::Server);
-    state.by_hand_goals.domain = Some(BudgetDomain::Cpu);
-    let set = state.by_hand_goals.clone();
-    for (by_hand, domain) in [(set, BudgetDomain::Cpu), (Default::default(), BudgetDomain::Server)] {
-        state.by_hand_goals = by_hand; // set, and taken back as unreachable (--strict)
+    state.goal_overrides.domain = Some(BudgetDomain::Cpu);
+    let set = state.goal_overrides.clone();
+    for (overrides, domain) in [(set, BudgetDomain::Cpu), (Default::default(), BudgetDomain::Server)] {
+        state.goal_overrides = overrides; // set, and taken back as unreachable (--strict)
         refresh(&mut state, &Recorder::default(), 0).unwrap();
         assert_eq!(state.operation.domain, Some(domain));
     }
@@ -415,10 +417,10 @@ fn caps_that_were_set_by_hand_stay_until_the_configuration_says_something_else_a
         let recorder = Recorder::default();
         let operation = Operation { caps: caps.to_vec(), ..operation("static") };
         super::apply(&mut state, Wanted { config: &config, operation: &operation, may_shrink: &[] }, &recorder);
-        recorder.asked.into_inner().unwrap()
+        recorder.calls.into_inner().unwrap()
     };
     let cap = |nsid: u32, rate: Option<u64>| format!("cap {:?} {rate:?}", of(nsid));
     assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [cap(1, Some(7)), cap(2, Some(8))]);
-    assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [""; 0], "what is set by hand meanwhile stays");
+    assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [""; 0], "what is set manually meanwhile stays");
     assert_eq!(apply(&[(of(2), 9)]), [cap(1, None), cap(2, Some(9))]);
 }

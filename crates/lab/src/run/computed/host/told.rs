@@ -13,8 +13,8 @@ use pilotlight_sensors::{Domain, Origin, Part, Recording};
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{JobStretch, Jobs, Outcome, Stretch};
 use pilotlight_sim::scenario::Scenario;
-use pilotlight_workloads::Stage;
-use pilotlight_workloads::record::{Class, Latency, Record, Tool, What};
+use pilotlight_workloads::RunContext;
+use pilotlight_workloads::record::{Class, Latency, OperationKind, Record, Tool};
 
 use super::asked::is_whole;
 
@@ -39,7 +39,7 @@ pub(super) fn domains(host: &Host) -> Vec<(String, Domain)> {
 }
 
 /// Everything that was said of a run.
-pub(super) fn observed(host: &Host, load: &Load, run: (&Scenario, &Outcome), stage: &Stage) -> Observed {
+pub(super) fn observed(host: &Host, load: &Load, run: (&Scenario, &Outcome), stage: &RunContext) -> Observed {
     let window = Window { from_ns: load.ramp_ns, to_ns: load.ramp_ns + load.duration_ns };
     let mut recording = recording(host, run.0, run.1);
     let phases = [("start", 0), ("measure", window.from_ns), ("measured", window.to_ns), ("end", window.to_ns)];
@@ -73,7 +73,7 @@ fn counter(step_ns: u64, all: impl Iterator<Item = u64>) -> Vec<Point> {
 }
 
 /// What fio or an application would say.
-fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &Stage) -> Record {
+fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &RunContext) -> Record {
     let jobs = &outcome.jobs;
     let classes = classes(load, jobs);
     let measured = load.ramp_ns / step_ns..(load.ramp_ns + load.duration_ns) / step_ns;
@@ -87,7 +87,7 @@ fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &Stage) -> Record
         ));
     }
     if load.jobs > 0 && classes.is_empty() {
-        warnings.push("no operation ended within the measured time".into());
+        warnings.push("no operation completed within the measured time".into());
     }
     let mut extra = BTreeMap::from([("context_switches_count".to_owned(), switches as f64)]);
     if !classes.is_empty() && !is_client(load) {
@@ -98,7 +98,8 @@ fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &Stage) -> Record
         extra.insert("disk_read_bytes".into(), read as f64);
     }
     if load.job.writes_ppm > 0 {
-        let written = classes.iter().filter(|class| class.what == What::Write).filter_map(|class| class.bytes).sum();
+        let written =
+            classes.iter().filter(|class| class.kind == OperationKind::Write).filter_map(|class| class.bytes).sum();
         let by_any: u64 = measured.iter().map(|stretch| stretch.written_bytes).sum();
         extra.insert("written_bytes".into(), if is_client(load) { by_any } else { written } as f64);
         extra.insert("drive_busy_after_s".into(), jobs.to_move_ns as f64 / 1e9);
@@ -117,10 +118,10 @@ fn is_client(load: &Load) -> bool {
 /// fio's I/Os, or an application's operations.
 fn classes(load: &Load, jobs: &Jobs) -> Vec<Class> {
     let all = if is_client(load) {
-        let operation = |word: &str| What::Operation(word.to_owned());
+        let operation = |word: &str| OperationKind::Operation(word.to_owned());
         [(operation("read"), &jobs.client_reads), (operation("write"), &jobs.client_writes)]
     } else {
-        [(What::Read, &jobs.reads), (What::Write, &jobs.writes)]
+        [(OperationKind::Read, &jobs.reads), (OperationKind::Write, &jobs.writes)]
     };
     all.into_iter().filter(|(_, of)| of.count() > 0).map(|(what, of)| class(what, of, load)).collect()
 }
@@ -131,7 +132,7 @@ fn sum_of_jobs_us(jobs: &Jobs) -> f64 {
     means.map(|(operations, ns)| *ns as f64 / *operations as f64 / 1e3).sum()
 }
 
-fn class(what: What, of: &Histogram, load: &Load) -> Class {
+fn class(kind: OperationKind, of: &Histogram, load: &Load) -> Class {
     let latency = Latency {
         mean_ns: Some(of.mean()),
         greatest_ns: Some(of.max()),
@@ -139,7 +140,7 @@ fn class(what: What, of: &Histogram, load: &Load) -> Class {
         ..Latency::default()
     };
     let bytes = (!is_client(load)).then(|| of.count() * u64::from(load.job.bytes));
-    Class { what, operations: Some(of.count()), bytes, runtime_ns: load.duration_ns, latency }
+    Class { kind, operations: Some(of.count()), bytes, runtime_ns: load.duration_ns, latency }
 }
 
 #[cfg(test)]
@@ -147,7 +148,7 @@ mod tests {
     use std::path::PathBuf;
 
     use pilotlight_sim::jobs::{IoMethod, Job};
-    use pilotlight_workloads::Place;
+    use pilotlight_workloads::Target;
 
     use super::super::run;
     use super::*;
@@ -174,8 +175,13 @@ mod tests {
             seed: 1,
         };
         let (scenario, outcome) = run(&host, &load).unwrap();
-        let stage =
-            Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s: 0.001, duration_s: 120.0, seed: load.seed };
+        let stage = RunContext {
+            scratch: "/tmp".into(),
+            target: Target::None,
+            ramp_s: 0.001,
+            duration_s: 120.0,
+            seed: load.seed,
+        };
         let observed = observed(&host, &load, (&scenario, &outcome), &stage);
         Ran { load, scenario, outcome, observed }
     }
@@ -211,7 +217,10 @@ mod tests {
         assert_eq!(record.window_ns, Some((window.from_ns, window.to_ns)));
         let [class] = &record.classes[..] else { panic!("{:?}", record.classes) };
         let reads = outcome.jobs.reads.count();
-        assert_eq!((&class.what, class.operations, class.bytes), (&What::Read, Some(reads), Some(reads * 4_096)));
+        assert_eq!(
+            (&class.kind, class.operations, class.bytes),
+            (&OperationKind::Read, Some(reads), Some(reads * 4_096))
+        );
         assert_eq!(class.runtime_ns, load.duration_ns);
         assert_eq!(class.latency.histogram.iter().map(|(_, count)| count).sum::<u64>(), reads);
         // One switch for each request, of the measured time alone.

@@ -199,7 +199,7 @@ fn prepare(run: &Run<'_>) -> Result<Prepared, String> {
     let requests: u64 = loads.iter().sum();
     let exact = requests <= sample.exact_requests && loads.len() as u64 * window_ns <= sample.exact_time.0;
     let rule =
-        Rule { draws: sample.windows, strata: sample.strata, most_exact: sample.around_bursts, ..Rule::default() };
+        Rule { draws: sample.windows, strata: sample.strata, max_exact: sample.around_bursts, ..Rule::default() };
     let plan = if exact || sample.windows >= loads.len() {
         Plan::whole(loads.len())
     } else {

@@ -160,7 +160,7 @@ fn member(trace: &Trace, name: &str, seed: u64) -> Result<Member, String> {
     let member = family.member(seed);
     let mean_iops = match trace.mean_iops {
         None => member.mean_iops,
-        Some(MeanRate::Given(mean)) => mean,
+        Some(MeanRate::Fixed(mean)) => mean,
         Some(MeanRate::Drawn([low, high])) if low > 0.0 && low <= high => Family::rate(seed, (low, high)),
         Some(MeanRate::Drawn(range)) => return Err(format!("trace: mean_iops: {range:?} is no range above 0")),
     };

@@ -18,7 +18,7 @@ fn trace(source: &str) -> Trace {
         threads_per_client: 2,
         dependent: None,
         depth: 8,
-        mean_iops: Some(MeanRate::Given(20_000.0)),
+        mean_iops: Some(MeanRate::Fixed(20_000.0)),
         format: None,
         sizes: None,
         spread: Time(0),
@@ -215,7 +215,7 @@ fn windows_have_their_run_in_and_stand_for_the_others() {
 #[test]
 fn windows_of_a_surrogate_hold_what_the_whole_holds() {
     let trace = Trace {
-        mean_iops: Some(MeanRate::Given(3000.0)),
+        mean_iops: Some(MeanRate::Fixed(3000.0)),
         sample: Some(Sample { around_bursts: 3, ..sample(20) }),
         ..trace("surrogate:alibaba")
     };

@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Reloads with leave to shrink namespace 1; what was asked of the server.
+/// Reloads with `shrink` allowed for namespace 1; returns the recorded calls.
 fn reload_shrinking(state: &mut State, to: &ServerConfig) -> Vec<String> {
     let recorder = Recorder::default();
     let may_shrink = [("a".to_owned(), 1)];
     apply(state, Wanted { config: to, operation: &operation("static"), may_shrink: &may_shrink }, &recorder);
-    recorder.asked.into_inner().unwrap()
+    recorder.calls.into_inner().unwrap()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_file_that_has_shrunk_takes_its_namespace_along_only_with_leave() {
 }
 
 #[test]
-fn what_would_be_lost_is_named() {
+fn messages_name_both_sizes() {
     let state = state(&server(vec![namespace(1, "mem:2GiB")]));
     let shrink = Shrink::of(&state, "a", &namespace(1, "mem:1GiB"), Some(262_144)).unwrap();
     let refusal = shrink.refusal("a", 1);

@@ -58,7 +58,7 @@ fn threads(plain: Job, background: &Background) -> impl Iterator<Item = Job> {
         sequential: true,
         writes_ppm: millionths(background.writes / all),
         cpu_ns: ns(background.cpu_us),
-        backlog_ppm: millionths(background.each()),
+        backlog_ppm: millionths(background.bytes_per_backlog_byte()),
         ..plain
     };
     std::iter::repeat_n(job, usize::from(background.threads))

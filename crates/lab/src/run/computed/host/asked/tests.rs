@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
-use pilotlight_workloads::Place;
-use pilotlight_workloads::Stage;
+use pilotlight_workloads::RunContext;
+use pilotlight_workloads::Target;
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn point(pairs: &[(&str, &str)]) -> Point {
 }
 
 fn asked(pairs: &[(&str, &str)], set: &str) -> Result<Load, Problem> {
-    let stage = Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
+    let stage = RunContext { scratch: "/tmp".into(), target: Target::None, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
     let (point, set) = (point(pairs), toml::from_str(set).unwrap());
     load(
         &machine(),
@@ -70,7 +70,7 @@ const CLIENT: &str = "threads = 6\nstall_bytes = 2000000\n\
 
 fn client(text: &str, mix: &str) -> Result<Load, Problem> {
     let client = pilotlight_workloads::client::Client::new(toml::from_str(text).unwrap()).unwrap();
-    let stage = Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
+    let stage = RunContext { scratch: "/tmp".into(), target: Target::None, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
     let point = Point::from([("mix".into(), Value::Word(mix.into())), ("threads".into(), Value::Integer(6))]);
     let set = toml::from_str("power_state = 1\nscheduler = 'kyber'").unwrap();
     let ask =
