@@ -121,13 +121,13 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         scope: args.scope.clone(),
     };
     if let Some(wrong) = unknown(&result_set, &args.baseline) {
-        console::say(format_args!("error: {wrong}"));
+        console::eprintln(format_args!("error: {wrong}"));
         return Ok(Exit::Refused.into());
     }
     let advice = advise(&result_set, &question);
     if advice.works.is_empty() {
         let name = args.results.display();
-        console::say(format_args!(
+        console::eprintln(format_args!(
             "error: {name}: no I/Os, transactions or operations were counted, so nothing can be recommended"
         ));
         return Ok(Exit::Refused.into());
@@ -140,7 +140,7 @@ fn map_of(result_set: &ResultSet, question: &MapQuestion, as_json: bool) -> anyh
     match map::render(result_set, question, as_json) {
         Ok(text) => console::print(text).map(|()| Exit::Clean.into()),
         Err(error) => {
-            console::say(format_args!("error: {}: {error}", result_set.name));
+            console::eprintln(format_args!("error: {}: {error}", result_set.name));
             Ok(Exit::Refused.into())
         }
     }

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &SensorsArgs) -> anyhow::Result<ExitCode> {
     std::thread::sleep(FIRST);
     let reading = live.read(clock::now_ns);
     if args.json {
-        console::line(serde_json::to_string_pretty(&as_value(&reading, &missing))?)?;
+        console::println(serde_json::to_string_pretty(&as_value(&reading, &missing))?)?;
     } else {
         console::print(found(&reading, args.all) + &absent(&reading, &missing))?;
     }
@@ -80,11 +80,11 @@ fn watch(args: &SensorsArgs, live: &mut Live, missing: &[Missing]) -> anyhow::Re
         std::thread::sleep((EVERY * second).saturating_sub(began.elapsed()));
         let reading = live.read(clock::now_ns);
         if args.json {
-            console::line(as_value(&reading, missing))?;
+            console::println(as_value(&reading, missing))?;
         } else if terminal {
             console::print(format_args!("{TOP}{}{}", found(&reading, args.all), none(&reading)))?;
         } else {
-            console::line(format_args!("{second} s  {}", one_line(&reading, args.all)))?;
+            console::println(format_args!("{second} s  {}", one_line(&reading, args.all)))?;
         }
     }
     Ok(Exit::Clean.into())

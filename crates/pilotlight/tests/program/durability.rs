@@ -60,7 +60,7 @@ impl Case {
             }
             std::thread::yield_now();
         }
-        panic!("the ledger never said what was waited for");
+        panic!("the ledger never printed what was waited for");
     }
 
     fn verify(&self, server: &Server) -> Output {

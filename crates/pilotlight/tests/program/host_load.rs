@@ -70,9 +70,9 @@ fn usage_errors_end_with_code_2_and_a_remedy() {
         ("--verify-only --ledger /nowhere/ledger --rw read", "--rw"),
     ] {
         let output = load(&server, args);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args}: {told}");
-        assert!(told.contains(says), "{args}: {told}");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {message}");
+        assert!(message.contains(says), "{args}: {message}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Policies of a running server: changed under load, and live on more reactors than the machine has cores.
+//! Policies of a running server: changed under load, and on more reactors than the machine has cores.
 
 use std::process::Child;
 
@@ -79,7 +79,7 @@ fn a_policy_finds_cores_asleep_and_wakes_them() {
 
 #[test]
 fn eight_reactors_consolidate_and_spread() {
-    // where the machine is busy with other things a few requests come at once: that is to be no burst here
+    // on a busy machine a few requests may arrive together, which is not a burst here
     let calm = [
         "--policy-set",
         "min_requests=16",
