@@ -174,7 +174,7 @@ fn serve(contender: &Contender) -> Result<Server, String> {
         ..ServerConfig::default()
     };
     let mut options = RuntimeOptions::new(vec![Some(0)], Idle::Spin);
-    options.quiet = QuietTime::AsPolicySays;
+    options.quiet = QuietTime::FromPolicy;
     let budget = Arc::new(MemoryBudget::unlimited());
     let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
     let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use leave::Leave;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
-use pilotlight_host::{ConnectOptions, Narrow};
+use pilotlight_host::{ConnectOptions, SocketLimits};
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvmf_target::backend::{
     Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
@@ -109,7 +109,7 @@ fn host(server: &Server, nsid: u32) -> ConnectOptions {
 /// Loads a namespace until `stop`, from an OS thread of its own.
 fn load(server: &Server, nsid: u32, stop: &Arc<AtomicBool>) -> JoinHandle<Report> {
     let mut options = host(server, nsid);
-    options.narrow = Narrow {
+    options.socket_limits = SocketLimits {
         send_buffer: Some(8192),
         receive_buffer: Some(8192),
         segment: Some(1400),

@@ -121,7 +121,7 @@ impl SleepAfter {
     /// As reactors take it.
     pub(crate) fn quiet(self) -> QuietTime {
         match self {
-            Self::Policy => QuietTime::AsPolicySays,
+            Self::Policy => QuietTime::FromPolicy,
             Self::Time(time) => QuietTime::Fixed(time.as_nanos() as u64),
             Self::Never => QuietTime::Never,
         }

@@ -132,11 +132,11 @@ impl Drop for Counted {
 fn pieces(request: &Request, space: Space) -> impl Iterator<Item = TraceCommand> + use<> {
     let (offset, bytes) = wrapped(request.offset, request.bytes, space.bytes, space.block_bytes);
     let (at_ns, reads) = (request.at_ns, request.op == Op::Read);
-    (0..bytes).step_by(space.most_bytes as usize).map(move |from| TraceCommand {
+    (0..bytes).step_by(space.max_bytes as usize).map(move |from| TraceCommand {
         at_ns,
         reads,
         offset: offset + u64::from(from),
-        bytes: (bytes - from).min(space.most_bytes),
+        bytes: (bytes - from).min(space.max_bytes),
     })
 }
 
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn large_requests_are_cut_and_all_fit() {
-        let space = Space { bytes: 1 << 20, block_bytes: 4096, most_bytes: 8192 };
+        let space = Space { bytes: 1 << 20, block_bytes: 4096, max_bytes: 8192 };
         let request = |offset, bytes| Request { at_ns: 7, volume: 0, op: Op::Write, offset, bytes };
         let cut = |offset, bytes| -> Vec<(u64, u32)> {
             pieces(&request(offset, bytes), space).map(|piece| (piece.offset, piece.bytes)).collect()

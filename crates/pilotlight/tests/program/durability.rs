@@ -83,7 +83,7 @@ impl Case {
 /// The latest durable generation of a block; 0 for none.
 fn durable(ledger: &Ledger, lba: u64) -> u32 {
     let mut floor = [0];
-    ledger.floors(lba, &mut floor);
+    ledger.min_generations(lba, &mut floor);
     floor[0]
 }
 

@@ -1,5 +1,5 @@
-//! An I/O queue that answers reads as fast as a peer can: the bare peer's loop with the command identifier put in. What a
-//! host reaches against it is what the host can do.
+//! An I/O queue that completes reads with minimal work: the loop of the bare peer with command identifiers. It measures the
+//! maximum rate of a host.
 
 use std::io::IoSlice;
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ const BATCH: usize = 32;
 const CAPSULE: usize = 72;
 const HEADER: usize = 24;
 
-/// Answers reads of 4 KiB until the host leaves.
+/// OutstandingR2ts reads of 4 KiB until the host leaves.
 pub(crate) fn serve(stream: &TcpStream) {
     stream.set_nonblocking(true).expect("nonblocking");
     let payload = [9u8; 4096];
@@ -22,7 +22,7 @@ pub(crate) fn serve(stream: &TcpStream) {
     let none = Digests::default();
     let template = C2HData::new(0, 0, 4096, HEADER as u8, Flags::LAST_PDU | Flags::SUCCESS, none);
     headers.iter_mut().for_each(|h| h.copy_from_slice(template.as_bytes()));
-    // input[start..end] are whole and partial capsules; `sent` bytes of the batch's answers are gone
+    // input[start..end] are whole and partial capsules; `sent` bytes of the batch's PDUs are sent
     let (mut start, mut end, mut sent) = (0, 0, 0);
     loop {
         match rustix::net::recv(stream, &mut input[end..], RecvFlags::DONTWAIT) {

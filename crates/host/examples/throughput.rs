@@ -1,9 +1,9 @@
-//! How fast the host is against a peer that does next to nothing, beside the bare peer, in turn:
-//! `cargo run --release -p pilotlight-host --example flat_out -- [SERVER_CPU CLIENT_CPU [ROUNDS]]`.
+//! Rate of the host with a minimal target and of the bare peer, in turn:
+//! `cargo run --release -p pilotlight-host --example throughput -- [SERVER_CPU CLIENT_CPU [ROUNDS]]`.
 
-#[path = "../tests/toy/mod.rs"]
+#[path = "../tests/support/mod.rs"]
 #[allow(dead_code)]
-mod toy;
+mod support;
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,6 +12,7 @@ use pilotlight_host::ConnectOptions;
 use pilotlight_host::bare::{BareReport, BareSpec, drive, serve};
 use pilotlight_host::clock::pin_to_cpu;
 use pilotlight_host::load::{LoadSpec, Report, run};
+use support::{Config, TestTarget};
 
 const RUN_NS: u64 = 500_000_000;
 
@@ -30,9 +31,9 @@ fn bare(server_cpu: usize, client_cpu: usize, depth: usize) -> std::io::Result<B
 }
 
 fn host(server_cpu: usize, client_cpu: usize, depth: u16) -> Report {
-    let toy = toy::Toy::start(toy::Config { fast: Some(server_cpu), ..toy::Config::default() });
+    let target = TestTarget::start(Config { fast: Some(server_cpu), ..Config::default() });
     let spec = LoadSpec { depth, cpus: vec![client_cpu], runtime_ns: Some(RUN_NS), ..LoadSpec::default() };
-    let options = ConnectOptions::new(toy.addr, "nqn.2026-01.test:toy");
+    let options = ConnectOptions::new(target.addr, "nqn.2026-01.test:toy");
     run(&options, &spec, &AtomicBool::new(false), &mut |_| {}).expect("the run ends well")
 }
 

@@ -1,4 +1,4 @@
-//! A policy that says what a test tells it to, and an I/O thread whose requests a test makes up.
+//! A policy and an I/O thread that are controlled by a test.
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
@@ -14,17 +14,17 @@ use pilotlight_plant::{
 use pilotlight_reactor::{Idle, IoThread, Polled, Runtime, RuntimeOptions};
 use rustix::event::{EventfdFlags, eventfd};
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about");
+        assert!(Instant::now() < until, "timeout: {what}");
         std::thread::yield_now();
     }
 }
 
-/// A knob with these values, found at the highest.
+/// A knob with these values, initially at the highest.
 pub fn knob(scope: Scope, kind: Kind, values: Values) -> Knob {
     let found = values.highest().expect("a value");
     Knob { scope, kind, values, initial: found, caller: Cost::Assumed(0), effect: Cost::Assumed(0) }
@@ -37,15 +37,15 @@ pub fn frequencies(cores: u16, min: u64, max: u64, step: u64) -> Vec<Knob> {
         .collect()
 }
 
-/// Passes on what a test says, at the next interval.
-pub struct Puppet {
+/// Sends a test's commands at the next interval.
+pub struct ScriptedPolicy {
     commands: mpsc::Receiver<Command>,
     wants: Wants,
     sleeps: bool,
     refused: mpsc::Sender<(Command, Refusal)>,
 }
 
-pub struct Strings {
+pub struct Control {
     pub commands: mpsc::Sender<Command>,
     pub refused: mpsc::Receiver<(Command, Refusal)>,
 }
@@ -53,32 +53,32 @@ pub struct Strings {
 pub const EVERY_MS: Wants =
     Wants { tick_ns: None, tick_busy: false, interval_ns: Some(1_000_000), service: false, readings: Vec::new() };
 
-pub fn puppet(wants: Wants) -> (Strings, Box<Puppet>) {
-    puppet_that_sleeps(wants, false)
+pub fn scripted_policy(wants: Wants) -> (Control, Box<ScriptedPolicy>) {
+    sleeping_policy(wants, false)
 }
 
-/// One that lets the server sleep at once, or not at all.
-pub fn puppet_that_sleeps(wants: Wants, sleeps: bool) -> (Strings, Box<Puppet>) {
+/// A scripted policy that lets the server sleep at once (`sleeps`), or never.
+pub fn sleeping_policy(wants: Wants, sleeps: bool) -> (Control, Box<ScriptedPolicy>) {
     let (send, commands) = mpsc::channel();
     let (refuse, refused) = mpsc::channel();
-    (Strings { commands: send, refused }, Box::new(Puppet { commands, wants, sleeps, refused: refuse }))
+    (Control { commands: send, refused }, Box::new(ScriptedPolicy { commands, wants, sleeps, refused: refuse }))
 }
 
-impl Strings {
-    pub fn say(&self, command: Command) {
-        self.commands.send(command).expect("the policy lives");
+impl Control {
+    pub fn command(&self, command: Command) {
+        self.commands.send(command).expect("a policy");
     }
     pub fn sleep(&self, core: u16) {
-        self.say(Command::Sleep { core: CoreId(core), goal: SleepGoal::SHALLOWEST });
+        self.command(Command::Sleep { core: CoreId(core), goal: SleepGoal::SHALLOWEST });
     }
-    pub fn go(&self, thread: u16, to: u16) {
-        self.say(Command::Move { thread: ThreadId(thread), to: CoreId(to) });
+    pub fn move_thread(&self, thread: u16, to: u16) {
+        self.command(Command::Move { thread: ThreadId(thread), to: CoreId(to) });
     }
 }
 
-impl Policy for Puppet {
+impl Policy for ScriptedPolicy {
     fn name(&self) -> &'static str {
-        "puppet"
+        "scripted"
     }
     fn wants(&self) -> Wants {
         self.wants.clone()
@@ -98,37 +98,37 @@ impl Policy for Puppet {
         let _ = self.refused.send((*command, refusal));
     }
     fn view(&self) -> View {
-        vec![("strings", "2".into())]
+        vec![("test", "1".into())]
     }
 }
 
-/// What the test sees of an I/O thread.
+/// State of a [`Probe`], shared with the test.
 #[derive(Default)]
-pub struct Shown {
+pub struct ProbeState {
     pub polls: AtomicU64,
     pub polled_now: AtomicBool,
     pub dropped: AtomicBool,
     pub finish: AtomicBool,
-    /// Requests that have "arrived" and were not polled.
+    /// Requests that arrived and were not polled.
     pub waiting: AtomicU32,
     pub can_wait: AtomicBool,
-    /// Wakes whoever waits for the I/O thread.
+    /// Wakes a reactor that waits for the I/O thread.
     pub bell: OnceLock<OwnedFd>,
 }
 
-/// An I/O thread whose requests a test makes up.
+/// An I/O thread whose requests are set by a test.
 pub struct Probe {
     id: u32,
-    shown: Arc<Shown>,
+    probe_state: Arc<ProbeState>,
     bell: OwnedFd,
     completions: CompletionMode,
 }
 
-pub fn probe(id: u32) -> (Arc<Shown>, Box<Probe>) {
-    let shown = Arc::new(Shown::default());
+pub fn probe(id: u32) -> (Arc<ProbeState>, Box<Probe>) {
+    let probe_state = Arc::new(ProbeState::default());
     let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
-    shown.bell.set(bell.try_clone().expect("a descriptor")).expect("once");
-    (Arc::clone(&shown), Box::new(Probe { id, shown, bell, completions: CompletionMode::Poll }))
+    probe_state.bell.set(bell.try_clone().expect("a descriptor")).expect("once");
+    (Arc::clone(&probe_state), Box::new(Probe { id, probe_state, bell, completions: CompletionMode::Poll }))
 }
 
 impl IoThread for Probe {
@@ -136,19 +136,19 @@ impl IoThread for Probe {
         self.id
     }
     fn poll(&mut self, _now_ns: u64) -> Polled {
-        assert!(!self.shown.polled_now.swap(true, SeqCst), "two reactors poll one I/O thread");
-        self.shown.polls.fetch_add(1, SeqCst);
-        let requests = self.shown.waiting.swap(0, SeqCst);
+        assert!(!self.probe_state.polled_now.swap(true, SeqCst), "two reactors poll one I/O thread");
+        self.probe_state.polls.fetch_add(1, SeqCst);
+        let requests = self.probe_state.waiting.swap(0, SeqCst);
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
-        self.shown.polled_now.store(false, SeqCst);
-        Polled { requests, in_progress: 0, busy: requests > 0, finished: self.shown.finish.load(SeqCst) }
+        self.probe_state.polled_now.store(false, SeqCst);
+        Polled { requests, in_progress: 0, busy: requests > 0, finished: self.probe_state.finish.load(SeqCst) }
     }
     fn set_completions(&mut self, mode: CompletionMode) {
         self.completions = mode;
     }
     fn prepare_wait(&mut self, _now_ns: u64) -> Option<u64> {
-        let nothing = self.shown.waiting.load(SeqCst) == 0 && !self.shown.finish.load(SeqCst);
-        (nothing && self.shown.can_wait.load(SeqCst)).then_some(u64::MAX)
+        let nothing = self.probe_state.waiting.load(SeqCst) == 0 && !self.probe_state.finish.load(SeqCst);
+        (nothing && self.probe_state.can_wait.load(SeqCst)).then_some(u64::MAX)
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.bell.as_fd())
@@ -157,15 +157,15 @@ impl IoThread for Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        self.shown.dropped.store(true, SeqCst);
+        self.probe_state.dropped.store(true, SeqCst);
     }
 }
 
-impl Shown {
+impl ProbeState {
     pub fn polls(&self) -> u64 {
         self.polls.load(SeqCst)
     }
-    pub fn is_polled_again(&self) {
+    pub fn assert_polled(&self) {
         let before = self.polls();
         eventually("a poll", || self.polls() > before + 10);
     }

@@ -1,4 +1,4 @@
-//! A bad way to the target: small socket buffers, and PDUs that come in pieces. For tests of how a target copes.
+//! Small socket buffers and segments, and PDUs sent in pieces, for tests of a target.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -8,21 +8,21 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::rng::Rng;
 
-/// What is narrow about a connection; by default nothing.
+/// Limits of a connection's socket; by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Narrow {
-    /// Bytes of the socket's send buffer (`SO_SNDBUF`); `None` leaves it to the system, which has a least.
+pub struct SocketLimits {
+    /// Bytes of the socket's send buffer (`SO_SNDBUF`); `None` for the system's default.
     pub send_buffer: Option<u32>,
-    /// Bytes of the socket's receive buffer (`SO_RCVBUF`): how much the target can send ahead.
+    /// Bytes of the socket's receive buffer (`SO_RCVBUF`).
     pub receive_buffer: Option<u32>,
-    /// Most bytes of a TCP segment (`TCP_MAXSEG`). Over loopback segments are 64 KiB long, and a receive buffer that holds
-    /// less than one is filled by timers only.
+    /// Most bytes of a TCP segment (`TCP_MAXSEG`). Loopback segments have 64 KiB; a smaller receive buffer is filled by
+    /// timers only.
     pub segment: Option<u32>,
-    /// Most bytes handed to the socket at once, each time a number at random up to this; `None` for all there is.
+    /// Most bytes of a `sendmsg`, each time a random number up to this; `None` for no limit.
     pub piece: Option<u32>,
 }
 
-impl Narrow {
+impl SocketLimits {
     /// Connects to `addr`.
     pub(crate) fn connect(&self, addr: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
@@ -34,20 +34,19 @@ impl Narrow {
     }
 }
 
-/// Lengths of the pieces that are sent.
+/// Random lengths of pieces.
 #[derive(Debug)]
 pub(crate) struct Pieces {
-    most: u64,
+    max_len: u64,
     rng: Rng,
 }
 
 impl Pieces {
-    pub(crate) fn new(most: u32, seed: u64) -> Self {
-        Self { most: u64::from(most.max(1)), rng: Rng::new(seed) }
+    pub(crate) fn new(max_len: u32, seed: u64) -> Self {
+        Self { max_len: u64::from(max_len.max(1)), rng: Rng::new(seed) }
     }
 
-    /// Bytes of the next piece.
     pub(crate) fn next_len(&mut self) -> usize {
-        1 + self.rng.below(self.most) as usize
+        1 + self.rng.below(self.max_len) as usize
     }
 }

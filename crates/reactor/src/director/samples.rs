@@ -1,4 +1,4 @@
-//! What the director reads from the cells of reactors and I/O threads: what a tick and an interval are made of.
+//! Samples: ticks and intervals from the cells of reactors and I/O threads.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,16 +7,16 @@ use pilotlight_plant::{CoreId, CoreSample, ThreadCount, ThreadId, ThreadSample};
 use super::Director;
 use crate::cells::ThreadCell;
 
-/// What was read last, to tell what has come since.
+/// The last values of an I/O thread's counters.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct Counters {
     requests: u64,
     busy_ns: u64,
     answered: u64,
     in_progress_ns: u64,
 }
 
-impl Seen {
+impl Counters {
     pub(super) fn of(cell: &ThreadCell) -> Self {
         Self {
             requests: cell.requests.load(Relaxed),
@@ -28,8 +28,8 @@ impl Seen {
 }
 
 impl Director {
-    /// What every I/O thread has polled since the last tick: one load from each.
-    pub(super) fn gather(&mut self) {
+    /// Requests of every I/O thread since the last tick: one load from each.
+    pub(super) fn collect_counts(&mut self) {
         self.counts.clear();
         let busy = self.wants.tick_busy;
         for (thread, (cell, seen)) in self.cells.iter().zip(&mut self.on_tick).enumerate() {
@@ -38,9 +38,9 @@ impl Director {
                 continue;
             }
             let busy_ns = if busy { cell.busy_ns.load(Relaxed) } else { 0 };
-            let before = std::mem::replace(seen, Seen { requests, busy_ns, ..*seen });
+            let before = std::mem::replace(seen, Counters { requests, busy_ns, ..*seen });
             if requests == before.requests {
-                continue; // what it did all the same is no part of the next tick in which something comes
+                continue; // its busy time is not part of the next tick with requests
             }
             self.counts.push(ThreadCount {
                 thread: ThreadId(thread as u16),
@@ -54,21 +54,21 @@ impl Director {
         self.topology.cores().map(|core| self.core_total(core)).collect()
     }
 
-    /// What a core has done since it started.
+    /// Counters of a core since its start.
     fn core_total(&self, core: CoreId) -> CoreSample {
         let cell = &self.peers[core.index()].cell;
         let busy_ns = cell.busy_ns.load(Relaxed);
         CoreSample { state: self.state(core), busy_ns, awake_ns: busy_ns + cell.idle_ns.load(Relaxed) }
     }
 
-    /// What every I/O thread did since the last interval; whether all of it was quiet.
+    /// Samples of I/O threads since the last interval; whether all were quiet.
     pub(super) fn fill_threads(&mut self) -> bool {
         self.threads.clear();
         let mut quiet = true;
-        let cells = self.cells.iter().zip(&mut self.on_interval).zip(&self.orders).enumerate();
-        for (thread, ((cell, before), order)) in cells {
-            let now = Seen::of(cell);
-            let home = order.to.unwrap_or_else(|| cell.home());
+        let cells = self.cells.iter().zip(&mut self.on_interval).zip(&self.pending_moves).enumerate();
+        for (thread, ((cell, before), pending)) in cells {
+            let now = Counters::of(cell);
+            let home = pending.to.unwrap_or_else(|| cell.home());
             let sample = ThreadSample {
                 home,
                 requests: now.requests - before.requests,
@@ -88,7 +88,7 @@ impl Director {
         quiet
     }
 
-    /// What is known of the sources that the policy wants.
+    /// The readings that the policy wants.
     pub(super) fn fill_readings(&mut self, now_ns: u64) {
         self.read.clear();
         for &id in &self.wants.readings {

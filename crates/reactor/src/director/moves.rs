@@ -1,4 +1,4 @@
-//! Moving I/O threads along, waking their new homes first, and sending what found a ring full.
+//! Moves of I/O threads, wake-ups of their new cores, and events that found a ring full.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -8,46 +8,46 @@ use super::Director;
 use crate::cells::add;
 use crate::reactor::Event;
 
-/// Where an I/O thread is to live.
+/// Pending move of an I/O thread.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Order {
+pub(super) struct PendingMove {
     pub(super) to: Option<CoreId>,
-    /// The new home that it has been sent to, until it is there.
+    /// The core that it has been sent to, until it arrives.
     pub(super) sent: Option<CoreId>,
 }
 
 impl Director {
-    /// Whether an I/O thread is on its way to a core, or about to be; not where it lives there and nobody has sent it away.
-    pub(super) fn comes(&self, thread: ThreadId, core: CoreId) -> bool {
-        let Order { to, sent } = self.orders[thread.index()];
+    /// Whether an I/O thread is moving to a core, or will be; false if it is there and not leaving.
+    pub(super) fn is_arriving(&self, thread: ThreadId, core: CoreId) -> bool {
+        let PendingMove { to, sent } = self.pending_moves[thread.index()];
         let stays = self.cells[thread.index()].home() == core && sent.is_none_or(|sent| sent == core);
         to == Some(core) && !stays
     }
 
     pub(super) fn wake(&mut self, core: CoreId, now_ns: u64) {
-        self.asleep_by_order[core.index()] = false;
+        self.commanded_asleep[core.index()] = false;
         self.deepened.retain(|&other| other != core);
         self.send(core, Event::Wake { sent_ns: now_ns });
     }
 
-    pub(super) fn order(&mut self, thread: ThreadId, to: CoreId, now_ns: u64) -> Result<(), Refusal> {
+    pub(super) fn start_move(&mut self, thread: ThreadId, to: CoreId, now_ns: u64) -> Result<(), Refusal> {
         let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
         if cell.finished.load(Acquire) || self.peers.get(to.index()).is_none() {
             return Err(Refusal::Unknown);
         }
-        if self.asleep_by_order[to.index()] {
+        if self.commanded_asleep[to.index()] {
             self.wake(to, now_ns);
         }
         add(&self.cell.moves, 1);
-        let order = &mut self.orders[thread.index()];
-        if order.to.replace(to).is_none() {
-            self.ordered.push(thread);
+        let pending = &mut self.pending_moves[thread.index()];
+        if pending.to.replace(to).is_none() {
+            self.moving.push(thread);
         }
         Ok(())
     }
 
-    /// Sends what waits for room, and moves I/O threads along.
-    pub(super) fn pursue(&mut self) {
+    /// Sends waiting events and advances all pending moves.
+    pub(super) fn advance_moves(&mut self) {
         while let Some((core, event)) = self.unsent.pop_front() {
             if let Err(event) = self.peers[core.index()].events.send(event) {
                 self.unsent.push_front((core, event));
@@ -55,34 +55,34 @@ impl Director {
             }
         }
         let mut at = 0;
-        while at < self.ordered.len() {
-            if self.is_settled(self.ordered[at]) {
-                self.ordered.swap_remove(at);
+        while at < self.moving.len() {
+            if self.advance_move(self.moving[at]) {
+                self.moving.swap_remove(at);
             } else {
                 at += 1;
             }
         }
     }
 
-    /// Moves one I/O thread along; whether its order is done.
-    pub(super) fn is_settled(&mut self, thread: ThreadId) -> bool {
+    /// Advances a pending move; whether it is done.
+    pub(super) fn advance_move(&mut self, thread: ThreadId) -> bool {
         let cell = &self.cells[thread.index()];
-        let order = &mut self.orders[thread.index()];
-        let Some(to) = order.to.filter(|_| !cell.finished.load(Acquire)) else {
-            *order = Order::default();
+        let pending = &mut self.pending_moves[thread.index()];
+        let Some(to) = pending.to.filter(|_| !cell.finished.load(Acquire)) else {
+            *pending = PendingMove::default();
             return true;
         };
         let home = cell.home();
-        if order.sent.is_some_and(|sent| sent != home) {
-            return false; // on its way
+        if pending.sent.is_some_and(|sent| sent != home) {
+            return false; // between two cores
         }
-        order.sent = None;
+        pending.sent = None;
         if home == to {
-            order.to = None;
+            pending.to = None;
             return true;
         }
         if self.peers[to.index()].is_ready() {
-            order.sent = Some(to);
+            pending.sent = Some(to);
             self.send(home, Event::Hand { thread, to });
         }
         false
