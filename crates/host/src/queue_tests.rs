@@ -1,4 +1,4 @@
-//! The queue pair against bytes written by hand and a target that breaks the rules.
+//! The queue pair with PDUs of a correct and of a faulty target.
 
 use std::io::IoSlice;
 
@@ -88,7 +88,7 @@ fn a_write_in_the_capsule_with_digests_and_padding() {
 }
 
 #[test]
-fn data_comes_in_pieces_and_is_kept() {
+fn data_arrives_in_pieces_and_is_kept() {
     let mut q = queue(terms());
     let a = issue(&mut q, Sqe::new(io::READ, 1), Transfer::In(6));
     let b = issue(&mut q, Sqe::new(io::READ, 1), Transfer::In(3));
@@ -104,7 +104,7 @@ fn data_comes_in_pieces_and_is_kept() {
 }
 
 #[test]
-fn r2ts_are_answered_in_pieces_the_target_takes() {
+fn r2ts_are_served_in_pieces_of_max_h2c_data() {
     let mut q = queue(terms());
     let cid = q.reserve().expect("a slot");
     q.buffer_mut(cid).iter_mut().enumerate().for_each(|(i, b)| *b = (i / 256) as u8);
@@ -125,7 +125,7 @@ fn r2ts_are_answered_in_pieces_the_target_takes() {
 }
 
 #[test]
-fn slots_run_out_and_come_back() {
+fn slots_are_exhausted_and_reused() {
     let mut q = queue(terms());
     let cids: Vec<u16> = (0..4).map(|_| issue(&mut q, Sqe::new(io::FLUSH, 1), Transfer::None)).collect();
     assert_eq!((cids.as_slice(), q.reserve()), (&[0, 1, 2, 3][..], None));
@@ -136,7 +136,7 @@ fn slots_run_out_and_come_back() {
 }
 
 #[test]
-fn what_a_shared_buffer_reads_is_dropped() {
+fn data_read_into_a_shared_buffer_is_dropped() {
     let mut q = Queue::new(terms(), 2, 64, Buffers::Shared);
     let cid = issue(&mut q, Sqe::new(io::READ, 1), Transfer::In(5));
     let done = receive(&mut q, &c2h(cid, 0, &[1, 2, 3, 4, 5], END)).unwrap();
@@ -158,10 +158,10 @@ fn a_bad_data_digest_marks_the_completion() {
 }
 
 #[test]
-fn breaches_are_seen() {
+fn violations_are_detected() {
     type Answer = fn(u16) -> Vec<u8>;
     let reads: [(&str, Answer); 9] = [
-        ("an answer to a command that is not in flight", |_| response(3, Status::SUCCESS)),
+        ("a response to a command that is not in flight", |_| response(3, Status::SUCCESS)),
         ("an identifier beyond the queue", |_| response(999, Status::SUCCESS)),
         ("data out of order", |cid| c2h(cid, 1, &[1], Flags::empty())),
         ("too much data", |cid| c2h(cid, 0, &[0; 9], Flags::empty())),
@@ -180,9 +180,9 @@ fn breaches_are_seen() {
         ("data for a write", |cid| c2h(cid, 0, &[1], Flags::empty())),
         ("an R2T beyond the data", |cid| r2t(cid, 1, 4096, 4097)),
         ("an R2T that overflows", |cid| r2t(cid, 1, 4096, u32::MAX)),
-        ("an R2T for nothing", |cid| r2t(cid, 1, 0, 0)),
-        ("more asked for than there is", |cid| [r2t(cid, 1, 0, 8192), r2t(cid, 2, 0, 1)].concat()),
-        ("an R2T for nobody", |_| r2t(3, 1, 0, 1)),
+        ("an empty R2T", |cid| r2t(cid, 1, 0, 0)),
+        ("R2Ts for more than the data", |cid| [r2t(cid, 1, 0, 8192), r2t(cid, 2, 0, 1)].concat()),
+        ("an R2T without a command", |_| r2t(3, 1, 0, 1)),
     ];
     for (what, answer) in writes {
         let mut q = queue(terms());
@@ -195,7 +195,7 @@ fn breaches_are_seen() {
 }
 
 #[test]
-fn more_r2ts_than_agreed_are_a_breach_while_none_is_answered() {
+fn more_outstanding_r2ts_than_maxr2t_are_a_violation() {
     let mut q = queue(terms());
     q.set_r2t_order(R2tOrder::Shuffled { seed: 1, piece: 100 });
     let cid = issue(&mut q, Sqe::new(io::WRITE, 1), Transfer::Out(8192));
@@ -206,7 +206,7 @@ fn more_r2ts_than_agreed_are_a_breach_while_none_is_answered() {
 }
 
 #[test]
-fn a_failed_read_needs_no_data_and_a_termination_says_why() {
+fn a_failed_read_needs_no_data_and_a_termination_has_its_reason() {
     let mut q = queue(terms());
     let cid = issue(&mut q, Sqe::new(io::READ, 1), Transfer::In(8));
     let done = receive(&mut q, &response(cid, Status::LBA_OUT_OF_RANGE)).unwrap();
@@ -217,7 +217,7 @@ fn a_failed_read_needs_no_data_and_a_termination_says_why() {
 }
 
 #[test]
-fn sqhd_is_told() {
+fn sqhd_is_reported() {
     let mut q = queue(terms());
     let cid = issue(&mut q, Sqe::new(io::FLUSH, 1), Transfer::None);
     let mut cqe = Cqe::new(cid, Status::SUCCESS, 77);

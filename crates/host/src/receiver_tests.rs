@@ -1,4 +1,4 @@
-//! The receiver against bytes written by hand, however the stream is cut.
+//! The receiver with hand-written PDUs, in inputs of any length.
 
 use super::*;
 use pilotlight_nvme::Status;
@@ -7,9 +7,9 @@ use proptest::prelude::*;
 const NONE: Digests = Digests { header: false, data: false };
 const BOTH: Digests = Digests { header: true, data: true };
 
-/// What came out, owned, data pieces of one PDU joined.
+/// An owned event; data pieces of a PDU are joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum OwnedEvent {
     Response { cid: u16, status: Status, sqhd: u16, result: u64 },
     Data { cid: u16, offset: u32, bytes: Vec<u8>, end: DataEnd },
     TransferRequest(TransferRequest),
@@ -17,7 +17,7 @@ enum Seen {
 }
 
 /// Feeds `stream` in inputs that end at `cuts`.
-fn feed(digests: Digests, hpda: u8, stream: &[u8], cuts: &[usize]) -> Result<Vec<Seen>, Violation> {
+fn feed(digests: Digests, hpda: u8, stream: &[u8], cuts: &[usize]) -> Result<Vec<OwnedEvent>, Violation> {
     let mut receiver = Receiver::new(digests, hpda);
     let (mut seen, mut joined, mut first_offset) = (Vec::new(), Vec::new(), 0);
     let mut bounds: Vec<usize> = cuts.iter().map(|c| c % (stream.len() + 1)).chain([0, stream.len()]).collect();
@@ -26,14 +26,14 @@ fn feed(digests: Digests, hpda: u8, stream: &[u8], cuts: &[usize]) -> Result<Vec
         let mut input = &stream[pair[0]..pair[1]];
         while let Some(event) = receiver.next(&mut input)? {
             match event {
-                Event::Response(c) => seen.push(Seen::Response {
+                Event::Response(c) => seen.push(OwnedEvent::Response {
                     cid: c.cid.get(),
                     status: c.status(),
                     sqhd: c.sqhd.get(),
                     result: c.result.get(),
                 }),
-                Event::ReadyToTransfer(g) => seen.push(Seen::TransferRequest(g)),
-                Event::Terminate { fes, fei } => seen.push(Seen::Terminate(fes, fei)),
+                Event::ReadyToTransfer(g) => seen.push(OwnedEvent::TransferRequest(g)),
+                Event::Terminate { fes, fei } => seen.push(OwnedEvent::Terminate(fes, fei)),
                 Event::Data(piece) => {
                     if joined.is_empty() {
                         first_offset = piece.offset;
@@ -42,7 +42,7 @@ fn feed(digests: Digests, hpda: u8, stream: &[u8], cuts: &[usize]) -> Result<Vec
                     joined.extend_from_slice(piece.bytes);
                     if let Some(end) = piece.end {
                         let bytes = std::mem::take(&mut joined);
-                        seen.push(Seen::Data { cid: piece.cid, offset: first_offset, bytes, end });
+                        seen.push(OwnedEvent::Data { cid: piece.cid, offset: first_offset, bytes, end });
                     }
                 }
             }
@@ -96,38 +96,37 @@ fn terminate() -> Vec<u8> {
     pdu
 }
 
-fn response_seen() -> Seen {
-    Seen::Response { cid: 0x0102, status: Status::LBA_OUT_OF_RANGE.dnr(), sqhd: 3, result: 0x55 }
+fn response_seen() -> OwnedEvent {
+    OwnedEvent::Response { cid: 0x0102, status: Status::LBA_OUT_OF_RANGE.dnr(), sqhd: 3, result: 0x55 }
 }
 
-fn data_seen() -> Seen {
+fn data_seen() -> OwnedEvent {
     let end = DataEnd { last: true, success: true, digest_ok: true };
-    Seen::Data { cid: 2, offset: 16, bytes: vec![1, 2, 3, 4, 5], end }
+    OwnedEvent::Data { cid: 2, offset: 16, bytes: vec![1, 2, 3, 4, 5], end }
 }
 
 proptest! {
     #[test]
-    fn however_the_stream_is_cut(order in proptest::collection::vec(0usize..3, 0..30), cuts: Vec<usize>) {
-        let grant = Seen::TransferRequest(TransferRequest { cid: 7, ttag: 9, offset: 0x1000, len: 0x2000 });
-        let pdus: [(&[u8], Seen); 3] = [(&RESPONSE, response_seen()), (&R2T_PDU, grant), (&DATA, data_seen())];
+    fn events_do_not_depend_on_the_inputs(order in proptest::collection::vec(0usize..3, 0..30), cuts: Vec<usize>) {
+        let grant = OwnedEvent::TransferRequest(TransferRequest { cid: 7, ttag: 9, offset: 0x1000, len: 0x2000 });
+        let pdus: [(&[u8], OwnedEvent); 3] = [(&RESPONSE, response_seen()), (&R2T_PDU, grant), (&DATA, data_seen())];
         let mut stream: Vec<u8> = order.iter().flat_map(|&i| pdus[i].0.iter().copied()).collect();
         stream.extend_from_slice(&terminate());
-        let mut expected: Vec<Seen> = order.iter().map(|&i| pdus[i].1.clone()).collect();
-        expected.push(Seen::Terminate(5, 11));
+        let mut expected: Vec<OwnedEvent> = order.iter().map(|&i| pdus[i].1.clone()).collect();
+        expected.push(OwnedEvent::Terminate(5, 11));
         prop_assert_eq!(feed(NONE, 0, &stream, &cuts).unwrap(), expected);
     }
 
     #[test]
-    fn digests_and_padding_however_cut(n in 1usize..8, cuts: Vec<usize>) {
+    fn digests_and_padding_in_inputs_of_any_length(n in 1usize..8, cuts: Vec<usize>) {
         let stream = digest_data().repeat(n);
         let seen = feed(BOTH, 3, &stream, &cuts).unwrap();
         let end = DataEnd { last: true, success: false, digest_ok: true };
-        prop_assert_eq!(seen, vec![Seen::Data { cid: 2, offset: 0, bytes: b"123456789".to_vec(), end }; n]);
+        prop_assert_eq!(seen, vec![OwnedEvent::Data { cid: 2, offset: 0, bytes: b"123456789".to_vec(), end }; n]);
     }
 
-    /// No input makes it panic, and one with a fault never reads past it.
     #[test]
-    fn any_bytes_are_survived(mut stream: Vec<u8>, at in 0usize..200, byte: u8, header: bool, data: bool) {
+    fn any_bytes_cause_no_panic(mut stream: Vec<u8>, at in 0usize..200, byte: u8, header: bool, data: bool) {
         let mut base = [&RESPONSE[..], &DATA, &R2T_PDU, &digest_data()].concat();
         let len = base.len();
         base[at % len] = byte;
@@ -139,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn a_flipped_bit_is_a_digest_error_of_the_right_kind() {
+fn a_flipped_bit_is_the_matching_digest_error() {
     let good = digest_data();
     for at in 0..good.len() * 8 {
         let mut bad = good.clone();
@@ -167,7 +166,7 @@ fn a_flipped_bit_is_a_digest_error_of_the_right_kind() {
 }
 
 #[test]
-fn each_bad_header_field_is_named() {
+fn the_error_locates_each_bad_header_field() {
     let change = |pdu: &[u8], at: usize, to: u8| {
         let mut p = pdu.to_vec();
         p[at] = to;

@@ -1,4 +1,4 @@
-//! Load and verification against a target target that shares no code with the real one.
+//! Load and verification with a test target that shares no code with the real one.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn load(target: &TestTarget, spec: &LoadSpec) -> Report {
     try_load(target, |_| {}, spec).expect("the run ends well")
 }
 
-/// A closed loop of reads that leaves the CPU to others while it waits.
+/// A closed loop of reads that yields while it waits.
 fn base() -> LoadSpec {
     LoadSpec { yield_when_idle: true, ..LoadSpec::default() }
 }
@@ -51,7 +51,7 @@ fn reads_are_counted_and_timed() {
 }
 
 #[test]
-fn a_narrow_way_to_the_target_changes_nothing_but_time() {
+fn small_socket_buffers_change_only_the_timing() {
     let target = TestTarget::start(Config::default());
     let socket_limits =
         SocketLimits { send_buffer: Some(4096), receive_buffer: Some(4096), segment: Some(600), piece: Some(1000) };
@@ -70,7 +70,7 @@ fn without_a_limit_each_byte_is_moved_once() {
 }
 
 #[test]
-fn an_honest_target_passes_verification() {
+fn a_correct_target_passes_verification() {
     for (digests, flow_off, block_bytes, hpda) in
         [(false, true, 4096, 0), (true, false, 4096, 3), (true, true, 65536, 31), (false, false, 65536, 0)]
     {
@@ -107,13 +107,13 @@ fn several_threads_verify_their_own_parts() {
     target.finish();
 }
 
-/// A tampered run must be blamed, with the word `says`.
-fn assert_caught(tamper: Tamper, says: &str) {
+/// A tampered run must have a mismatch whose description contains `text`.
+fn assert_caught(tamper: Tamper, text: &str) {
     let target = TestTarget::start(Config { blocks: 64, tamper, ..Config::default() });
     let report = load(&target, &verify_spec());
     assert!(!report.is_clean(), "not caught: {report}");
     assert!(report.verify.expect("verified").mismatches > 0);
-    assert!(report.faults.iter().any(|f| f.contains(says)), "{:?}", report.faults);
+    assert!(report.faults.iter().any(|f| f.contains(text)), "{:?}", report.faults);
     target.finish();
 }
 
@@ -173,7 +173,7 @@ fn one_flipped_bit_is_caught() {
 }
 
 #[test]
-fn failed_commands_are_counted_and_told() {
+fn failed_commands_are_counted_and_described() {
     let target = TestTarget::start(Config { fail_from: Some(2048), ..Config::default() });
     let spec = LoadSpec { depth: 4, ios: Some(400), continue_on_error: true, ..base() };
     let report = load(&target, &spec);
@@ -186,7 +186,7 @@ fn failed_commands_are_counted_and_told() {
 }
 
 #[test]
-fn an_open_loop_sends_what_is_due_and_counts_from_there() {
+fn an_open_loop_sends_due_requests() {
     let target = TestTarget::start(Config::default());
     for process in [Process::Linear, Process::Poisson] {
         let schedule = Schedule::constant(4000.0).expect("a rate");
@@ -208,7 +208,7 @@ fn an_open_loop_sends_what_is_due_and_counts_from_there() {
 }
 
 #[test]
-fn a_stalled_target_does_not_stop_the_open_loops_clock() {
+fn latency_of_an_open_loop_includes_a_stall() {
     // one read takes 200 ms: with one slot at 1,000 a second, some 200 requests fall due meanwhile and wait
     let stalled = AtomicBool::new(false);
     let on_read = move |_: u64, _: &mut [u8]| {
@@ -273,7 +273,7 @@ fn a_trace_is_replayed_at_its_times() {
 }
 
 #[test]
-fn a_replay_may_end_before_its_trace() {
+fn a_runtime_ends_a_replay_before_its_trace() {
     let target = TestTarget::start(Config { blocks: 64, ..Config::default() });
     let spec = LoadSpec { depth: 4, runtime_ns: Some(100 * MS), ..base() };
     let report = replay_of(&target, &spec, Box::new(trace(u64::MAX >> 24))).expect("the run ends well");
@@ -283,7 +283,7 @@ fn a_replay_may_end_before_its_trace() {
 }
 
 #[test]
-fn writes_of_a_trace_land_where_it_says() {
+fn writes_of_a_trace_have_its_addresses() {
     let target = TestTarget::start(Config { blocks: 64, ..Config::default() });
     let write = |n: u64| TraceCommand { at_ns: 0, reads: false, offset: n * 2 * 4096, bytes: 4096 };
     let spec = LoadSpec { depth: 4, block_bytes: 4096, ..base() };
@@ -297,7 +297,7 @@ fn writes_of_a_trace_land_where_it_says() {
 }
 
 #[test]
-fn what_a_trace_cannot_ask_for_is_refused() {
+fn invalid_replays_are_rejected() {
     let target = TestTarget::start(Config { blocks: 64, ..Config::default() });
     let beyond = TraceCommand { at_ns: 0, reads: true, offset: 64 * 4096, bytes: 4096 };
     let refused = replay_of(&target, &base(), Box::new(std::iter::once(beyond)));
@@ -318,7 +318,7 @@ fn a_ramp_is_not_counted_and_keep_alives_are_sent() {
 }
 
 #[test]
-fn r2ts_are_answered_in_any_order_and_any_size() {
+fn r2ts_are_served_in_random_order_and_pieces() {
     use pilotlight_host::{Buffers, Controller, QueueSpec, R2tOrder};
     use pilotlight_nvme::Sqe;
     use pilotlight_nvme::command::opcode::io::{READ, WRITE};
@@ -353,7 +353,7 @@ fn r2ts_are_answered_in_any_order_and_any_size() {
 }
 
 #[test]
-fn a_raw_peer_sees_what_comes_back() {
+fn a_raw_peer_reads_responses() {
     use pilotlight_host::Handshake;
     use pilotlight_host::raw::{RawPeer, Reply};
     use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData};

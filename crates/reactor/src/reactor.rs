@@ -247,7 +247,7 @@ impl Reactor {
 
     /// Adds an I/O thread, polled in each round until a poll finds no work.
     fn insert(&mut self, mut slot: Slot) {
-        slot.watched = self.watch.lives_at(slot.id, self.slots.len());
+        slot.watched = self.watch.insert(slot.id, self.slots.len());
         (slot.active, slot.empty_polls) = (true, 0);
         self.slots.push(slot);
         self.due.reserve(self.slots.len()); // a round allocates nothing
@@ -257,10 +257,10 @@ impl Reactor {
     /// Removes the I/O thread at this index; the last one takes its index.
     fn remove(&mut self, at: usize) -> Slot {
         let slot = self.slots.swap_remove(at);
-        self.watch.leaves(slot.id);
+        self.watch.remove(slot.id);
         self.quiet -= usize::from(!slot.active);
         if let Some(moved) = self.slots.get(at) {
-            self.watch.lives_at(moved.id, at);
+            self.watch.insert(moved.id, at);
         }
         self.count();
         slot

@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn time_asleep_never_goes_back_so_no_sleep_counts_twice() {
         const COUNT: u64 = 2_000_000;
-        const LONG_NS: u64 = 10_000_000_000; // made up, so that a sleep too many shows
+        const LONG_NS: u64 = 10_000_000_000; // long, so that an extra sleep is detected
         let sleeper = SleepClock::default();
         std::thread::scope(|scope| {
             let sleeps = scope.spawn(|| {

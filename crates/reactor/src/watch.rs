@@ -56,8 +56,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// An I/O thread lives here, at index `at`. Whether it is registered.
-    pub(crate) fn lives_at(&mut self, thread: u32, at: usize) -> bool {
+    /// Adds an I/O thread at index `at`; whether it is registered.
+    pub(crate) fn insert(&mut self, thread: u32, at: usize) -> bool {
         let index = thread as usize;
         if self.entries.len() <= index {
             self.entries.resize(index + 1, Entry { registered: None, at: ELSEWHERE, has_left: false });
@@ -68,8 +68,8 @@ impl Watch {
         entry.registered.is_some()
     }
 
-    /// An I/O thread lives here no more.
-    pub(crate) fn leaves(&mut self, thread: u32) {
+    /// Removes an I/O thread.
+    pub(crate) fn remove(&mut self, thread: u32) {
         let entry = &mut self.entries[thread as usize];
         entry.at = ELSEWHERE;
         if entry.registered.is_some() && !std::mem::replace(&mut entry.has_left, true) {
@@ -77,7 +77,7 @@ impl Watch {
         }
     }
 
-    /// Registers the descriptor of an I/O thread that lives here. Whether it is registered now. What it has ready already is
+    /// Registers the descriptor of an I/O thread; whether it is registered now. What it has ready already is
     /// an event.
     pub(crate) fn register(&mut self, thread: u32, fd: BorrowedFd<'_>) -> bool {
         if self.refused > 0 {
@@ -162,15 +162,15 @@ mod tests {
     fn an_io_thread_that_comes_and_goes_is_removed_once() {
         let fd = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
         let mut watch = Watch::default();
-        watch.lives_at(0, 0);
+        watch.insert(0, 0);
         assert!(watch.register(0, fd.as_fd()));
         for _ in 0..100 {
-            watch.leaves(0);
-            assert!(watch.lives_at(0, 0), "it is registered still");
+            watch.remove(0);
+            assert!(watch.insert(0, 0), "it is registered still");
         }
-        watch.leaves(0);
+        watch.remove(0);
         watch.forget_one();
         assert!(watch.is_settled());
-        assert!(!watch.lives_at(0, 0));
+        assert!(!watch.insert(0, 0));
     }
 }

@@ -27,7 +27,7 @@ impl Machine for SteppedMachine {
     fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Refusal> {
         self.asked.send((knob.0, value)).expect("somebody listens");
         let _ = self.let_on.recv();
-        self.settings.lock().expect("nobody panics").push((knob.0, value));
+        self.settings.lock().expect("no panic").push((knob.0, value));
         if value == Some(13) { Err(Refusal::Failed) } else { Ok(()) }
     }
 }
@@ -64,10 +64,10 @@ impl Fixture {
     /// Ends it, and says what was carried out in all.
     fn end(self) -> Vec<(u16, Option<u64>)> {
         let Self { settings, asked, let_on, actuation } = self;
-        drop(let_on); // whatever is still to be carried out goes on
+        drop(let_on); // applies the remaining settings
         drop(actuation);
         drop(asked);
-        Arc::into_inner(settings).expect("the thread has ended").into_inner().expect("nobody panics")
+        Arc::into_inner(settings).expect("the thread has ended").into_inner().expect("no panic")
     }
 }
 

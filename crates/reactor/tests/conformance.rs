@@ -89,7 +89,7 @@ fn meter() -> ReadingBoard {
     ReadingBoard::new(vec![Source { scope, quantity, window_ns: 5_000_000, lag: Cost::Assumed(1_000_000) }])
 }
 
-/// Requests for those that get any, until the script wants no more or is done, or patience ends; and what else goes on meanwhile.
+/// Sends requests until the script is done or the timeout; calls `meanwhile` in between.
 fn feed(setup: &Setup, probe_state: &[Arc<ProbeState>], board: &Board, mut meanwhile: impl FnMut()) -> Vec<u64> {
     let mut fed = vec![0; probe_state.len()];
     let until = Instant::now() + TIMEOUT;

@@ -70,7 +70,7 @@ fn a_message_or_the_stop_ends_a_rest() {
     eventually("a rest", || polls_in(&probe_state[0], Duration::from_millis(5)) == 0);
     control.move_thread(1, 1);
     eventually("a move into the rest", || runtime.stats().threads[1].home == CoreId(1));
-    probe_state[1].assert_polled(); // it polls all the time, so nobody rests beside it
+    probe_state[1].assert_polled(); // it polls all the time, so its core does not rest
     probe_state[0].assert_polled();
     control.command(hybrid(1, FOR_EVER_NS));
     eventually("both rest", || polls_in(&probe_state[1], Duration::from_millis(5)) == 0);
@@ -165,7 +165,7 @@ fn three_slow_requests(service: bool) -> Vec<(u64, u64, u64)> {
     runtime.adopt(CoreId(0), Box::new(Slow { orders, answered_at: Vec::new(), takes_ns: 30_000_000 }));
     let (heard, policy) = listener(Wants { service, ..EVERY_MS });
     runtime.set_policy(policy).expect("supported");
-    order.send(3).expect("it lives");
+    order.send(3).expect("received");
     let (mut all, until) = (Vec::new(), Instant::now() + TIMEOUT);
     let answered = |all: &[(u64, u64, u64)]| !service || all.iter().map(|one| one.1).sum::<u64>() == 3;
     while Instant::now() < until && (all.is_empty() || !answered(&all)) {
@@ -203,13 +203,13 @@ const RESTORED: (u16, u64) = (u16::MAX, 0);
 
 impl RecordedKnobs {
     fn lines(&self) -> Vec<(u16, u64)> {
-        self.lines.lock().expect("nobody panics").clone()
+        self.lines.lock().expect("no panic").clone()
     }
     fn add(&self, line: (u16, u64)) {
-        self.lines.lock().expect("nobody panics").push(line);
+        self.lines.lock().expect("no panic").push(line);
     }
     fn report(&self, knob: u16, value: u64) {
-        let refusals = self.refusals.lock().expect("nobody panics");
+        let refusals = self.refusals.lock().expect("no panic");
         let refusals = refusals.as_ref().expect("connected at the start");
         assert!(refusals.report(KnobId(knob), value, Refusal::Failed));
     }
@@ -220,7 +220,7 @@ impl Knobs for RecordedKnobs {
         frequencies(3, 400, 3_600, 100)
     }
     fn connect(&self, refusals: Refusals, _workers: &[u32]) {
-        *self.refusals.lock().expect("nobody panics") = Some(refusals);
+        *self.refusals.lock().expect("no panic") = Some(refusals);
     }
     fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
         if knob == KnobId(1) {

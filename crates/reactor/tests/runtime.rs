@@ -183,7 +183,7 @@ fn a_quiet_server_sleeps_and_a_request_wakes_it() {
     eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
     let before = probe_state[2].polls();
     probe_state[2].waiting.store(5, SeqCst);
-    assert_eq!(probe_state[2].polls(), before, "nobody has rung yet");
+    assert_eq!(probe_state[2].polls(), before, "no ring yet");
     rustix::io::write(probe_state[2].bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
     eventually("a poll", || probe_state[2].waiting.load(SeqCst) == 0);
 }
@@ -229,7 +229,7 @@ fn cores_wait_with_interrupt_threads_which_can_still_move() {
         control.move_thread(0, to);
         eventually("the move", || runtime.stats().threads[0].home == CoreId(to));
         eventually("a wait", || state(&runtime, usize::from(to)) == CoreState::Asleep(Depth::SoftwareWait));
-        assert_eq!(state(&runtime, other), CoreState::Awake, "nobody received it to sleep");
+        assert_eq!(state(&runtime, other), CoreState::Awake, "no sleep command");
     }
     let (_strings, policy) = scripted_policy(EVERY_MS);
     runtime.set_policy(policy).expect("supported");

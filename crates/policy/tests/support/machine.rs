@@ -35,11 +35,6 @@ pub(crate) fn capabilities() -> Capabilities {
         values: Values::Range { min: 1_000_000, max: 100_000_000_000, step: 1 },
         ..Knob { initial: 100_000_000_000, ..limit(0) }
     };
-    let items = [Scope::Namespace(0), Scope::Namespace(1), Scope::Namespace(2), Scope::Host(0), Scope::Host(1)];
-    let rates = |scope| {
-        let rate = |quantity| Source { scope, quantity, window_ns: 20_000, lag: Cost::Measured(0) };
-        [rate(Quantity::ReadBytesPerS), rate(Quantity::WrittenBytesPerS)]
-    };
     let background = Knob {
         scope: Scope::Background(0),
         kind: Kind::RatePpm,
@@ -52,27 +47,38 @@ pub(crate) fn capabilities() -> Capabilities {
         values: Values::List(vec![0, 1_000, 200_000]),
         ..Knob { initial: 0, ..limit(0) }
     };
-    let more = [(Scope::Background(0), Quantity::BacklogBytes), (Scope::Server, Quantity::LatencyNs(Stat::Mean))];
-    let power = |scope| Source { scope, quantity: Quantity::PowerUw, window_ns: 200_000, lag: Cost::Measured(50_000) };
     Capabilities {
         moves: Some(Cost::Measured(100)),
         interrupts: true,
         sleeps: vec![sleep(Depth::MonitorWait, 3_000), sleep(Depth::SoftwareWait, 27_000)],
         rests: Some(RestCost { cpu: Cost::Measured(2_000), late: Cost::Measured(1_000) }),
         server_sleep: Some(Cost::Measured(14_000)),
-        sources: [Scope::Server, Scope::Package(0), Scope::Package(1)]
-            .map(power)
-            .into_iter()
-            .chain(items.into_iter().flat_map(rates))
-            .chain(more.map(|(scope, quantity)| Source { scope, quantity, window_ns: 10_000, lag: Cost::Measured(0) }))
-            .collect(),
+        sources: sources(),
         knobs: (0..64)
             .map(frequency)
             .chain([limit(0), limit(1), quota])
-            .chain(items.map(bandwidth))
+            .chain(ITEMS.map(bandwidth))
             .chain([background, drive])
             .collect(),
         drives: vec![(0, 0), (1, 0), (2, 1)],
         groups: Vec::new(),
     }
+}
+
+const ITEMS: [Scope; 5] =
+    [Scope::Namespace(0), Scope::Namespace(1), Scope::Namespace(2), Scope::Host(0), Scope::Host(1)];
+
+fn sources() -> Vec<Source> {
+    let rates = |scope| {
+        let rate = |quantity| Source { scope, quantity, window_ns: 20_000, lag: Cost::Measured(0) };
+        [rate(Quantity::ReadBytesPerS), rate(Quantity::WrittenBytesPerS)]
+    };
+    let more = [(Scope::Background(0), Quantity::BacklogBytes), (Scope::Server, Quantity::LatencyNs(Stat::Mean))];
+    let power = |scope| Source { scope, quantity: Quantity::PowerUw, window_ns: 200_000, lag: Cost::Measured(50_000) };
+    [Scope::Server, Scope::Package(0), Scope::Package(1)]
+        .map(power)
+        .into_iter()
+        .chain(ITEMS.into_iter().flat_map(rates))
+        .chain(more.map(|(scope, quantity)| Source { scope, quantity, window_ns: 10_000, lag: Cost::Measured(0) }))
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! Waiting for a store: the core rests until somebody writes to a cache line, with no system call on either side.
+//! Waiting for a store: the core rests until a write to a cache line, without a system call on either side.
 //!
 //! | machine | arm | wait | ends at the latest |
 //! |---|---|---|---|
@@ -7,8 +7,8 @@
 //! | Arm, `HWCAP2_WFXT` | `ldaxr` | `wfet` | deadline |
 //! | Arm, `HWCAP_EVTSTRM` | `ldaxr` | `wfe` | the kernel's event stream, about 0.1 ms |
 //!
-//! Every wait may end early: an interrupt, a neighbour in the line, the system's limit. The caller looks and waits again.
-//! The kernel counts the time as user time.
+//! Every wait may end early: an interrupt, a write to another word of the line, the system's limit. The caller checks and waits again.
+//! The kernel accounts the time as user time.
 
 use crate::sync::AtomicU64;
 
@@ -38,7 +38,7 @@ pub enum Monitor {
     Wfet,
 }
 
-/// What this machine can do, if anything. Asks the CPU each time (slow under a hypervisor): ask once.
+/// The instruction of this machine, if any. Reads CPUID each time, which is slow under a hypervisor: call it once.
 #[must_use]
 pub fn available() -> Option<Monitor> {
     machine::available()

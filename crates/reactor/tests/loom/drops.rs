@@ -1,4 +1,4 @@
-//! Each message is dropped once, whoever goes first. `loom` reports an `Arc` that is left over.
+//! Each message is dropped once, in any order of drops. `loom` reports a leaked `Arc`.
 
 use loom::sync::Arc;
 use loom::thread;

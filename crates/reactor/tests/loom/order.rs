@@ -60,7 +60,7 @@ fn messages_beyond_the_capacity_are_returned() {
         let other = thread::spawn(move || sender.send(1).is_ok());
         let mine = inbox.sender().send(2).is_ok();
         let other = other.join().expect("sends");
-        assert!(mine != other, "one place, two messages, nobody takes: one is in");
+        assert!(mine != other, "capacity 1: one of two messages is accepted");
         assert_eq!(inbox.take(), Some(if mine { 2 } else { 1 }));
         assert_eq!(inbox.take(), None);
     });

@@ -31,11 +31,11 @@ impl IoThread for Emulated {
 }
 
 /// Says what the test says.
-struct Puppet(Receiver<Command>);
+struct ScriptedPolicy(Receiver<Command>);
 
-impl Policy for Puppet {
+impl Policy for ScriptedPolicy {
     fn name(&self) -> &'static str {
-        "puppet"
+        "scripted"
     }
     fn wants(&self) -> Wants {
         Wants { interval_ns: Some(100_000), ..Wants::default() }
@@ -77,23 +77,23 @@ fn a_move_wakes(how: Monitor, emulator: &'static Emulator) {
     // A reactor that never polled it would execute the instructions unemulated.
     eventually("the worker's first poll", || is_polled.load(SeqCst));
     let (commands, script) = channel();
-    let say = |command| commands.send(command).expect("the policy lives");
-    runtime.set_policy(Box::new(Puppet(script))).expect("it needs nothing");
+    let send = |command| commands.send(command).expect("a policy");
+    runtime.set_policy(Box::new(ScriptedPolicy(script))).expect("supported");
     let (main, worker, thread) = (CoreId(0), CoreId(1), ThreadId(0));
     for _ in 0..ROUNDS {
-        say(Command::Move { thread, to: main });
-        say(Command::Sleep { core: worker, goal: SleepGoal::SHALLOWEST });
+        send(Command::Move { thread, to: main });
+        send(Command::Sleep { core: worker, goal: SleepGoal::SHALLOWEST });
         eventually("sleep", || runtime.stats().reactors[1].state == CoreState::Asleep(Depth::MonitorWait));
         eventually("the arrival", || runtime.stats().threads[0].home == main); // on its way it still names its old home
-        say(Command::Wake { core: worker });
-        say(Command::Move { thread, to: worker });
+        send(Command::Wake { core: worker });
+        send(Command::Move { thread, to: worker });
         eventually("the move", || runtime.stats().threads[0].home == worker);
     }
     // Between two polls it rests in the instruction too, and a message ends the rest long before its time.
-    say(Command::Completions { thread, mode: CompletionMode::Hybrid { idle_ns: u32::MAX, rest_ns: 0 } });
+    send(Command::Completions { thread, mode: CompletionMode::Hybrid { idle_ns: u32::MAX, rest_ns: 0 } });
     eventually("a rest", || runtime.stats().reactors[1].state == CoreState::Asleep(Depth::MonitorWait));
     let began = Instant::now();
-    say(Command::Move { thread, to: main });
+    send(Command::Move { thread, to: main });
     eventually("the move out of a rest", || runtime.stats().threads[0].home == main);
     assert!(began.elapsed() < Duration::from_secs(2), "it came after {:?}", began.elapsed());
     let asleep = &runtime.stats().reactors[1].asleep[0];

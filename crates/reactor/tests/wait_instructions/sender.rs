@@ -78,7 +78,7 @@ fn send_all(sender: &Sender<u64>, rounds: u64, taken: &AtomicU64, asleep: impl F
 
 fn futex_wake() {
     let word = 0u32;
-    // SAFETY: wakes nobody on a live word.
+    // SAFETY: a wake-up of a valid word without waiters.
     unsafe { libc::syscall(libc::SYS_futex, &raw const word, libc::FUTEX_WAKE, 1) };
 }
 

@@ -109,13 +109,13 @@ impl Cores {
         self.threads.iter().map(|controls| controls.polls()).collect()
     }
 
-    fn lives_on(&self, core: usize, thread: usize) -> bool {
+    fn is_on(&self, core: usize, thread: usize) -> bool {
         self.reactors[core].slots.iter().any(|slot| slot.id as usize == thread)
     }
 }
 
 #[test]
-fn without_anything_to_do_nobody_is_polled() {
+fn idle_threads_are_not_polled() {
     let mut cores = Cores::new(8);
     cores.settle(0);
     let before = cores.polls();
@@ -133,7 +133,7 @@ fn a_readable_descriptor_is_polled_for_until_a_poll_finds_no_work() {
         cores.round(0);
         let mut expected = before.clone();
         expected[thread].0 += 1;
-        assert_eq!(cores.polls(), expected, "in the same round, and nobody else");
+        assert_eq!(cores.polls(), expected, "only these, in the same round");
         (0..10).for_each(|_| cores.round(0));
         expected[thread].0 += 1;
         assert_eq!(cores.polls(), expected, "once more, and then it is quiet again");
@@ -152,7 +152,7 @@ fn one_that_needs_a_poll_gets_one_without_a_look_at_its_descriptor() {
 }
 
 #[test]
-fn a_quiet_one_that_moves_is_polled_where_it_lives() {
+fn a_quiet_thread_that_moves_is_polled_on_its_new_core() {
     let mut cores = Cores::new(8);
     cores.settle(0);
     for (from, to) in [(0, 1), (1, 0), (0, 1)] {
@@ -218,7 +218,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Rounds { core, count } => for _ in 0..count {
-                    let here: Vec<usize> = (0..cores.threads.len()).filter(|&thread| cores.lives_on(core, thread)).collect();
+                    let here: Vec<usize> = (0..cores.threads.len()).filter(|&thread| cores.is_on(core, thread)).collect();
                     cores.round(core);
                     for thread in here {
                         let controls = &cores.threads[thread];
