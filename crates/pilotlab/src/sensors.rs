@@ -9,7 +9,7 @@ use clap::Args;
 use pilotlight_lab::measure::text;
 use pilotlight_lab::run::sense::is_power as is_power_sensor;
 use pilotlight_sensors::catalogue::open_live;
-use pilotlight_sensors::live::{Live, Said, Value};
+use pilotlight_sensors::live::{Live, LiveReading, Value};
 use pilotlight_sensors::{Domain, Missing, Part, Roots, Timing, Unit, clock};
 use serde_json::json;
 
@@ -94,7 +94,7 @@ fn is_power(domain: &Domain) -> bool {
     domain.part != Part::None
 }
 
-fn has_power(said: &[Said]) -> bool {
+fn has_power(said: &[LiveReading]) -> bool {
     said.iter().any(|said| said.values.as_ref().is_ok_and(|values| values.iter().any(|(domain, _)| is_power(domain))))
 }
 
@@ -110,7 +110,7 @@ fn timing(domain: &Domain, every: &str) -> String {
 }
 
 /// Name, value, how often it is new, and what it is of: each value of power, and one figure of every other sensor, or all of them.
-fn rows(said: &Said, all: bool) -> Vec<[String; 4]> {
+fn rows(said: &LiveReading, all: bool) -> Vec<[String; 4]> {
     let every = text::seconds(said.interval_ns);
     let values = match &said.values {
         Ok(values) => values,
@@ -127,7 +127,7 @@ fn rows(said: &Said, all: bool) -> Vec<[String; 4]> {
     rows
 }
 
-fn found(said: &[Said], all: bool) -> String {
+fn found(said: &[LiveReading], all: bool) -> String {
     let mut table = Table::new(&["<sensor", "value", "<of", "<new value every"]);
     for said in said {
         for [name, value, of, timing] in rows(said, all) {
@@ -137,17 +137,17 @@ fn found(said: &[Said], all: bool) -> String {
     table.to_string()
 }
 
-fn one_line(said: &[Said], all: bool) -> String {
+fn one_line(said: &[LiveReading], all: bool) -> String {
     let rows = said.iter().flat_map(|said| rows(said, all));
     rows.map(|[name, value, ..]| format!("{name} {value}")).collect::<Vec<_>>().join("  ")
 }
 
-fn none(said: &[Said]) -> &'static str {
+fn none(said: &[LiveReading]) -> &'static str {
     if has_power(said) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` says what would help.\n" }
 }
 
 /// Sensors that cannot be read, with the reason and what would help: those of power first where none can be read.
-fn absent(said: &[Said], missing: &[Missing]) -> String {
+fn absent(said: &[LiveReading], missing: &[Missing]) -> String {
     const NO_POWER: &str = "No power sensor can be read on this machine, so no watts are measured. What would help:";
     if has_power(said) {
         return listed("not found:", missing.iter());
@@ -182,7 +182,7 @@ fn wrapped(words: &str) -> Vec<String> {
 }
 
 /// One figure of a sensor that has no power.
-fn figure(said: &Said, values: &[(Domain, Option<Value>)]) -> String {
+fn figure(said: &LiveReading, values: &[(Domain, Option<Value>)]) -> String {
     const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
     let numbers = |fits: &dyn Fn(&str) -> bool| -> Vec<f64> {
         let fitting = values.iter().filter(|(domain, _)| fits(&domain.name));
@@ -229,7 +229,7 @@ fn shown(domain: &Domain, value: Option<Value>) -> String {
     }
 }
 
-fn as_value(said: &[Said], missing: &[Missing]) -> serde_json::Value {
+fn as_value(said: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
     let value = |(domain, value): &(Domain, Option<Value>)| {
         let (number, unit) = match value {
             None => (None, String::new()),
@@ -239,7 +239,7 @@ fn as_value(said: &[Said], missing: &[Missing]) -> serde_json::Value {
         };
         json!({ "name": domain.name, "part": domain.part, "origin": domain.origin, "timing": domain.timing, "value": number, "unit": unit })
     };
-    let sensor = |said: &Said| {
+    let sensor = |said: &LiveReading| {
         let values = said.values.as_ref().map(|values| values.iter().map(value).collect::<Vec<_>>());
         json!({
             "sensor": said.sensor, "interval_ns": said.interval_ns,
@@ -255,16 +255,16 @@ mod tests {
 
     use super::*;
 
-    fn said(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> Said {
-        Said { sensor: sensor.into(), interval_ns: 1_000_000, values: Ok(values) }
+    fn said(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> LiveReading {
+        LiveReading { sensor: sensor.into(), interval_ns: 1_000_000, values: Ok(values) }
     }
 
-    fn machine() -> Vec<Said> {
+    fn machine() -> Vec<LiveReading> {
         let busy = |name: &str, ns| (Domain::counter(name, Unit::NanoSecond), Some(Value::PerSecond(ns)));
         vec![
             said("rapl", vec![(Domain::power("package-0", Part::Package(0)), Some(Value::Watts(20.6)))]),
             said("cputime", vec![busy("cpu0/user", 0.25e9), busy("cpu1/system", 0.5e9), busy("cpu0/idle", 9e8)]),
-            Said { values: Err("no answer within 5 s".into()), ..said("ipmi", Vec::new()) },
+            LiveReading { values: Err("no answer within 5 s".into()), ..said("ipmi", Vec::new()) },
         ]
     }
 

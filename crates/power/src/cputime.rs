@@ -11,7 +11,7 @@ use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Un
 
 const NAME: &str = "cputime";
 const INTERVAL_NS: u64 = 10_000_000;
-const HELP: &str = "is /proc mounted?";
+const HELP: &str = "check that /proc is mounted";
 /// What the first eight columns are.
 const COLUMNS: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
 

@@ -177,7 +177,7 @@ impl Hwmon {
                 ("amd_energy", None) => continue,
                 _ => chip.part(&name),
             };
-            let kind = Kind::EnergyCounter(Counts { always_moves: socket.is_some(), ..Counts::endless() });
+            let kind = Kind::EnergyCounter(Counts { always_advances: socket.is_some(), ..Counts::endless() });
             let domain = Domain::new(name, kind, Unit::MicroJoule, part);
             self.add(domain, Channel::Micro(chip.file(&format!("{channel}_input"))), options);
         }

@@ -1,5 +1,5 @@
-//! How fast each core runs: `scaling_cur_freq` of cpufreq, in kilohertz. With some drivers this is what was asked for last,
-//! not what was measured.
+//! Frequency of each core: `scaling_cur_freq` of cpufreq, in kilohertz. With some drivers this is the last requested frequency, not a
+//! measured one.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Un
 
 const NAME: &str = "frequency";
 const INTERVAL_NS: u64 = 10_000_000;
-const HELP: &str = "the kernel needs cpufreq with a driver for this CPU, which most virtual machines lack";
+const HELP: &str = "cpufreq needs a driver for this CPU, which most virtual machines lack";
 
 /// Frequencies of all CPUs.
 #[derive(Debug)]

@@ -48,15 +48,15 @@ fn rapl_of_an_intel_client_nests_as_it_does() {
     let Kind::EnergyCounter(counts) = rapl.domains()[0].kind else { panic!("a counter") };
     assert_eq!(counts.modulus_uj, Some(262_143_328_851));
     // What is said of packages does not bound all the rest of the platform.
-    let options = rapl::Options { greatest_package_uw: Some(400_000_000), ..rapl::Options::default() };
+    let options = rapl::Options { max_package_uw: Some(400_000_000), ..rapl::Options::default() };
     let bounded = Config::Rapl(options).open(&tree("intel-client")).unwrap();
     let greatest = |index: usize| match bounded.domains()[index].kind {
-        Kind::EnergyCounter(counts) => counts.greatest_uw,
+        Kind::EnergyCounter(counts) => counts.max_uw,
         _ => 0,
     };
     assert_eq!((greatest(0), greatest(4)), (400_000_000, 8_000_000_000));
     // The graphics may stand still, the package may not.
-    let moves = |index: usize| matches!(rapl.domains()[index].kind, Kind::EnergyCounter(c) if c.always_moves);
+    let moves = |index: usize| matches!(rapl.domains()[index].kind, Kind::EnergyCounter(c) if c.always_advances);
     assert_eq!([moves(0), moves(1), moves(2)], [true, true, false]);
 }
 
@@ -381,10 +381,10 @@ fn each_package_can_have_a_psys_of_its_own() {
 #[test]
 fn dies_of_a_package_are_apart() {
     let folder = zones(&[("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")]);
-    let options = rapl::Options { least_package_uw: 20_000_000, ..rapl::Options::default() };
+    let options = rapl::Options { min_package_uw: 20_000_000, ..rapl::Options::default() };
     let rapl = Config::Rapl(options).open(&Roots::below(folder.path())).unwrap();
     // What a package has at least, a die of it need not have.
-    assert!(rapl.domains().iter().all(|die| matches!(die.kind, Kind::EnergyCounter(counts) if counts.least_uw == 0)));
+    assert!(rapl.domains().iter().all(|die| matches!(die.kind, Kind::EnergyCounter(counts) if counts.min_uw == 0)));
     let expected = [("package-0-die-0", Part::Die(0, 0), None), ("package-0-die-1", Part::Die(0, 1), None)];
     assert_eq!(shape(&*rapl), expected);
 }
@@ -392,7 +392,7 @@ fn dies_of_a_package_are_apart() {
 #[test]
 fn configurations_are_refused_where_they_say_what_is_unknown() {
     let parse = |text: &str| serde_json::from_str::<Config>(text);
-    let rapl = parse(r#"{"sensor": "rapl", "greatest_package_uw": 400000000}"#).unwrap();
+    let rapl = parse(r#"{"sensor": "rapl", "max_package_uw": 400000000}"#).unwrap();
     assert_eq!(rapl.name(), "rapl");
     assert!(parse(r#"{"sensor": "rapl", "greatest": 1}"#).is_err());
     assert!(parse(r#"{"sensor": "ripple"}"#).is_err());
