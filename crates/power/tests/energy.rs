@@ -262,8 +262,7 @@ fn a_counter_that_stands_still_is_no_zero_watts() {
 #[test]
 fn a_step_may_be_off_by_one_update_of_the_counter_at_either_end() {
     let (window, shown) = (Window { from_ns: 0, to_ns: MS }, |uj| points(&[(0, 0), (MS, uj)]));
-    let law =
-        |min_uw, max_uw| Law::Counter(Counts { update_ns: MS, ..counts(1_000_000_000, min_uw, max_uw) });
+    let law = |min_uw, max_uw| Law::Counter(Counts { update_ns: MS, ..counts(1_000_000_000, min_uw, max_uw) });
     // 100 W are 100 mJ in a millisecond; what was brought up to date late adds as much again.
     assert_eq!(energy(&shown(200_000), window, law(0, 100_000_000)).unwrap().uj, 200_000);
     assert!(energy(&shown(200_001), window, law(0, 100_000_000)).is_err());

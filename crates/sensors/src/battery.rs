@@ -64,7 +64,10 @@ impl Sensor for Battery {
                 // One of two batteries may be idle while the other discharges.
                 "Not charging" | "Full" | "Unknown" => {}
                 other => {
-                    return Err(ReadError::Content(format!("{} is {other}, which is not the system's power", folder.display())));
+                    return Err(ReadError::Content(format!(
+                        "{} is {other}, which is not the system's power",
+                        folder.display()
+                    )));
                 }
             }
         }

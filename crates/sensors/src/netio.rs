@@ -117,7 +117,9 @@ impl Sensor for Netio {
         let total: i64 = all_uw.iter().sum();
         if total == 0 {
             // A machine that runs this program has a load above the unit's resolution.
-            return Err(ReadError::Content("the outputs have a load of 0 W: this machine is not connected to them".into()));
+            return Err(ReadError::Content(
+                "the outputs have a load of 0 W: this machine is not connected to them".into(),
+            ));
         }
         if all_uw.len() > 1 {
             all_uw.insert(0, total);

@@ -46,8 +46,7 @@ impl Open for Redfish {
     fn open(_: &Roots, options: &Options) -> Result<Self, Missing> {
         let client = Client::new(NAME, &options.endpoint)?;
         let unreachable = |error: ReadError| {
-            let help =
-                "check the BMC's address, user, password_file and ca_file, and enable Redfish on it";
+            let help = "check the BMC's address, user, password_file and ca_file, and enable Redfish on it";
             Missing::new(NAME, Why::Unreachable, error.to_string(), help)
         };
         let all = client.get("/redfish/v1/Chassis").map_err(unreachable)?;

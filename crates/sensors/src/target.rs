@@ -175,9 +175,7 @@ impl Target {
 
     fn status(&mut self) -> Result<(Status, bool), ReadError> {
         let response = self.request().map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                std::io::Error::new(ErrorKind::TimedOut, "timed out")
-            }
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => std::io::Error::new(ErrorKind::TimedOut, "timed out"),
             _ => error,
         });
         let socket = self.options.socket.display();

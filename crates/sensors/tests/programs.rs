@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use pilotlight_sensors::command::{ValueUnit, Options, Pick, Source};
+use pilotlight_sensors::command::{Options, Pick, Source, ValueUnit};
 use pilotlight_sensors::{Config, Kind, Missing, Part, Reading, Roots, Unit, Why, ipmi};
 
 fn options(from: Source, pick: Pick, unit: ValueUnit) -> Options {

@@ -496,7 +496,7 @@ impl<'a> Runner<'a> {
             let _ = std::fs::remove_file(self.settings.folder.root().join(target::DEFAULT_FILE));
         }
         let _ = std::fs::remove_dir_all(&self.scratch);
-        self.changes.put_back()?;
+        self.changes.restore()?;
         Ok(())
     }
 

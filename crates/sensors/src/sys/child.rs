@@ -49,8 +49,9 @@ pub(crate) struct Ended {
 /// # Errors
 /// It cannot be started, times out, or prints too much.
 pub(crate) fn run(arguments: &[String], timeout: Duration) -> io::Result<Ended> {
-    let (program, rest) =
-        arguments.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no program is configured"))?;
+    let (program, rest) = arguments
+        .split_first()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no program is configured"))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn()?;
