@@ -12,11 +12,13 @@ use crate::cputime;
 use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit};
 
 const NAME: &str = "modelled";
-const INTERVAL_NS: u64 = 10_000_000;
+/// Update interval in nanoseconds.
+pub const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "check that /proc is mounted";
 
 /// The constants of the model.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Options {
     /// Name of the profile, which is part of the domain's name.

@@ -40,11 +40,12 @@ pub const NOT_COUNTING: &str = "virtual machines often show counters that stay a
 
 /// What is known beforehand about the power of a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// The least power of a package, in microwatts: decides between numbers of wraps.
+    /// Least power of a package, in microwatts; determines the number of wraps of the counter.
     pub min_package_uw: u64,
-    /// The greatest power of a package, in microwatts; 2 kW where it is not given.
+    /// Greatest power of a package, in microwatts; default: 2 kW.
     pub max_package_uw: Option<u64>,
 }
 

@@ -249,6 +249,7 @@ impl Unit {
 
 /// A part of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// The whole machine, as measured at the wall socket, by the BMC or at the battery.

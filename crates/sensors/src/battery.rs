@@ -11,7 +11,7 @@ use crate::files;
 use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "battery";
-const INTERVAL_NS: u64 = 1_000_000_000;
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
 
 /// All batteries of this machine.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A sensor in a configuration. In TOML: `sensor = "rapl"` with the options of that sensor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "sensor", rename_all = "kebab-case")]
 pub enum Config {
     /// [`rapl`].

@@ -17,7 +17,7 @@ use crate::sys::child;
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Options of the sensor.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
     /// Name of the sensor and of its domain.
@@ -34,6 +34,7 @@ pub struct Options {
     pub part: Option<Part>,
     /// The smallest step of the number, in `unit`; default: unknown.
     #[serde(default)]
+    #[schemars(with = "Option<f64>")]
     pub step: Option<serde_json::Number>,
     /// Update interval, in milliseconds; default: 1,000.
     #[serde(default)]
@@ -44,7 +45,7 @@ pub struct Options {
 }
 
 /// Source of a text.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The standard output of a program with its arguments, without a shell.
@@ -54,7 +55,7 @@ pub enum Source {
 }
 
 /// Location of a number in a text.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pick {
     /// The whole text.
@@ -67,7 +68,7 @@ pub enum Pick {
 }
 
 /// Unit of a number in the text.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueUnit {
     /// Power in kilowatts.

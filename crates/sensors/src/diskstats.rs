@@ -8,14 +8,14 @@ use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Un
 use crate::wide::Wide;
 
 const NAME: &str = "diskstats";
-const INTERVAL_NS: u64 = 10_000_000;
+pub(crate) const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "check that /proc is mounted";
 /// Unit of sectors here, independent of the device.
 const SECTOR: i64 = 512;
 const NS_PER_MS: i64 = 1_000_000;
 
 /// Options of the sensor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Names such as `nvme0n1`; default: all devices except partitions, loop, ram and zram.

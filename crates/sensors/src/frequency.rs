@@ -9,7 +9,7 @@ use crate::files;
 use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "frequency";
-const INTERVAL_NS: u64 = 10_000_000;
+pub(crate) const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "cpufreq needs a driver for this CPU, which most virtual machines lack";
 
 /// Frequencies of all CPUs.

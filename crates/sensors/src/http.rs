@@ -11,7 +11,7 @@ use crate::decimal;
 use crate::sensor::{Missing, ReadError, Why};
 
 /// Access to a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Endpoint {
     /// Base URL, such as `https://bmc.example`, without a path.

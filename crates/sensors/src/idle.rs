@@ -10,7 +10,7 @@ use crate::frequency::cpus;
 use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "idle";
-const INTERVAL_NS: u64 = 100_000_000;
+pub(crate) const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str = "cpuidle needs a driver for this CPU (intel_idle, acpi_idle, haltpoll)";
 
 /// Idle-state counters of all CPUs.

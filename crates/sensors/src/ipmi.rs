@@ -12,7 +12,7 @@ use crate::sys::{child, ipmi::Bmc};
 use crate::timing::Timing;
 
 const NAME: &str = "ipmi";
-const INTERVAL_NS: u64 = 1_000_000_000;
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
 /// Whole watts; the averaging time is not reported, and the lag is an assumption.
 const TIMING: Timing =
     Timing { update_ns: INTERVAL_NS, averaging_ns: None, lag_ns: Some(1_000_000_000), quantum: Some(1_000_000) };
@@ -30,7 +30,7 @@ const NO_WATTS: u32 = 0xffff;
 const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or it may be disabled; try redfish";
 
 /// Access to the BMC.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Options {
     /// The kernel's device with this number: 0 for `/dev/ipmi0`.

@@ -11,7 +11,7 @@ use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Un
 use crate::wide::Wide;
 
 const NAME: &str = "kernel";
-const INTERVAL_NS: u64 = 100_000_000;
+pub(crate) const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str = "check that /proc is mounted";
 
 /// Load, context switches and interrupts.

@@ -25,6 +25,8 @@ pub mod powersensor3;
 pub mod rapl_perf;
 pub mod recording;
 pub mod redfish;
+#[cfg(test)]
+mod reference;
 pub mod sampler;
 mod sys;
 pub mod target;

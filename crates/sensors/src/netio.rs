@@ -10,13 +10,13 @@ use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sens
 use crate::timing::Timing;
 
 const NAME: &str = "netio";
-const INTERVAL_NS: u64 = 500_000_000;
+pub(crate) const INTERVAL_NS: u64 = 500_000_000;
 /// Whole watts.
 const TIMING: Timing = Timing { update_ns: INTERVAL_NS, averaging_ns: None, lag_ns: None, quantum: Some(1_000_000) };
 const PATH: &str = "/netio.json";
 
 /// Options of the sensor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// The unit.

@@ -14,7 +14,7 @@ use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sens
 use crate::timing::Timing;
 
 const NAME: &str = "nvme";
-const INTERVAL_NS: u64 = 1_000_000_000;
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
 const SMART_LOG: u8 = 0x02;
 const POWER_MEASUREMENT_LOG: u8 = 0x25;
 const POWER_MANAGEMENT: u8 = 0x02;
@@ -26,7 +26,7 @@ const DENIED: &str = "run as root, or give the program cap_sys_admin (required f
     the device with a udev rule: KERNEL==\"nvme[0-9]*\", GROUP=\"power\", MODE=\"0660\"";
 
 /// Options of the sensor.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// The controller, such as `nvme0`.

@@ -26,7 +26,7 @@ use crate::files;
 use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "powersensor3";
-const INTERVAL_NS: u64 = 1_000_000;
+pub(crate) const INTERVAL_NS: u64 = 1_000_000;
 const SENSORS: usize = 8;
 const PAIRS: usize = SENSORS / 2;
 const CONFIGURATION_BYTES: usize = 41;
@@ -46,7 +46,7 @@ const DENIED: &str = "run as root, join the group dialout, or use a udev rule: S
     GROUP=\"power\", MODE=\"0660\"";
 
 /// Options of the sensor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// The port below `/dev`, such as `ttyACM0`. No other port is accessed.

@@ -10,13 +10,13 @@ use crate::http::{Client, Endpoint, number_at};
 use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "redfish";
-const INTERVAL_NS: u64 = 1_000_000_000;
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
 /// Pointers to the power in `EnvironmentMetrics` and `Power`.
 const METRICS: &str = "/PowerWatts/Reading";
 const CONTROL: &str = "/PowerControl/0/PowerConsumedWatts";
 
 /// Options of the sensor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// The BMC.

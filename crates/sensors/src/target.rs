@@ -22,7 +22,7 @@ use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Un
 mod status;
 
 const NAME: &str = "target";
-const INTERVAL_NS: u64 = 100_000_000;
+pub(crate) const INTERVAL_NS: u64 = 100_000_000;
 const REQUEST: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";
 /// Supported version of the protocol.
 const VERSION: u64 = 1;
@@ -49,7 +49,7 @@ const SCHEDULED: usize = 6;
 const GAUGES: [&str; 3] = ["reactors", "reactors-awake", "connections"];
 
 /// Options of the sensor.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Its control socket, such as `/run/pilotlight/pilotlight.sock`.

@@ -79,7 +79,7 @@ fn a_table_says_what_a_read_costs() {
     let table = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
     for says in
-        ["4096 bytes at a time by preadv2, 1 thread", "latency ", "p99.9 ", "context switches ", "us a read", "io_poll"]
+        ["4096 bytes at a time by preadv2, 1 thread", "latency ", "p99.9 ", "context switches ", "us per read", "io_poll"]
     {
         assert!(table.contains(says), "{says}: {table}");
     }
@@ -91,8 +91,8 @@ fn what_cannot_be_read_ends_with_a_code_and_says_what_can() {
     for (path, args, code, says) in [
         (file.path(), "--mechanism poll", 2, "uring hybrid"),
         (file.path(), "--bs 1000", 2, "logical block size"),
-        (file.path(), "--bs 2m", 2, "are no read of 2097152"),
-        (file.path(), "--runtime 0", 2, "measures nothing"),
+        (file.path(), "--bs 2m", 2, "are less than one read of 2097152"),
+        (file.path(), "--runtime 0", 2, "must be above 0"),
         (Path::new("/dev/null"), "", 1, "neither a block device nor a file"),
         (Path::new("/no/such"), "", 1, "No such file"),
     ] {
