@@ -370,7 +370,7 @@ impl Scene {
         let steps = (0..STEPS).find(|_| gone(&self.bench) || (self.bench.step(10 * STEP_NS), false).1);
         let usage = self.bench.usage();
         assert!(steps.is_some(), "every peer is gone, these are not: {usage:?}");
-        assert_eq!((usage.buffers, usage.booked, usage.in_backends), (0, 0, 0), "{usage:?}");
+        assert_eq!((usage.buffers, usage.charged, usage.in_backends), (0, 0, 0), "{usage:?}");
         assert_eq!(self.bench.associations(), 0, "associations are left");
         let mut touched = [false; BLOCKS as usize];
         for line in &self.past {

@@ -10,7 +10,7 @@
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pilotlight_nvmf_target::background::sums::file::{Found, Storage, SumsFile};
+use pilotlight_nvmf_target::background::sums::file::{OpenState, Storage, SumsFile};
 use pilotlight_nvmf_target::background::sums::format::{BAD_AT, HEADER, Header, Layout, PLACE, Pass, encode_bad};
 use pilotlight_nvmf_target::background::sums::{BLOCK, RANGE};
 
@@ -93,7 +93,7 @@ pub fn check(bytes: &[u8]) {
     let (marked, bad, pass) = (file.marked(), file.bad(), file.pass());
     assert!(marked.iter().all(|&range| range < layout.ranges), "{marked:?}");
     assert!(bad.iter().flatten().all(|&lba| lba / (RANGE / BLOCK) < layout.ranges), "{bad:?}");
-    if matches!(found, Found::New | Found::Reset(_)) {
+    if matches!(found, OpenState::New | OpenState::Reset(_)) {
         assert_eq!((marked.len() as u64, bad.len()), (layout.ranges, 0), "{found:?}");
     }
     for range in 0..layout.ranges {
@@ -102,7 +102,7 @@ pub fn check(bytes: &[u8]) {
     let is_unclean = |lba: u64| marked.contains(&(lba / (RANGE / BLOCK)));
     drop(file);
     let (again, found) = open();
-    assert_eq!((again.marked(), again.pass(), found), (marked.clone(), pass, Found::Unclean));
+    assert_eq!((again.marked(), again.pass(), found), (marked.clone(), pass, OpenState::Unclean));
     let mut left: Vec<_> = bad.into_iter().map(|place| place.filter(|&lba| !is_unclean(lba))).collect();
     while left.last() == Some(&None) {
         left.pop();

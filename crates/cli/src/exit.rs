@@ -1,4 +1,4 @@
-//! How the program ends: exit codes with a meaning, and the last words on an error.
+//! Exit codes, and the report of an error at the end of the program.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -48,9 +48,9 @@ impl From<Exit> for ExitCode {
 }
 
 /// The exit code for an error. If the reader of standard output has closed it, SIGPIPE ends the program without a message.
-pub fn ended(error: &anyhow::Error) -> ExitCode {
+pub fn end_with(error: &anyhow::Error) -> ExitCode {
     if !error.is::<Closed>() {
-        return failed(error).into();
+        return report_error(error).into();
     }
     crate::log::flush();
     let _ = emulate_default_handler(SIGPIPE);
@@ -58,18 +58,18 @@ pub fn ended(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Prints what `clap` answers: a help text or the version to standard output, what is wrong to standard error.
-pub fn parsed(answer: &clap::Error) -> ExitCode {
+pub fn print_clap(answer: &clap::Error) -> ExitCode {
     let printed = answer.print().and_then(|()| std::io::stdout().flush());
     match printed {
-        Err(error) if !answer.use_stderr() => ended(&console::failed(error)),
+        Err(error) if !answer.use_stderr() => end_with(&console::write_error(error)),
         _ => ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(1)),
     }
 }
 
 /// Tells an error with its causes.
-pub fn failed(error: &anyhow::Error) -> Exit {
+pub fn report_error(error: &anyhow::Error) -> Exit {
     crate::log::flush(); // what was logged comes first
     let label = if crate::log::colour() { "\x1b[1;31merror\x1b[0m" } else { "error" };
-    console::say(format_args!("{label}: {error:#}"));
+    console::eprintln(format_args!("{label}: {error:#}"));
     Exit::Failed
 }

@@ -18,7 +18,7 @@ pub struct Hints {
 impl Hints {
     /// The answer with the hint that fits it; as it was where none does.
     #[must_use]
-    pub fn added_to(self, mut answer: clap::Error) -> clap::Error {
+    pub fn add_to(self, mut answer: clap::Error) -> clap::Error {
         if let Some(hint) = self.of(&answer) {
             answer.remove(ContextKind::SuggestedSubcommand);
             answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));

@@ -5,13 +5,13 @@
 //! | [`program`] | from the command line to the exit code |
 //! | [`console`] | standard output and standard error |
 //! | [`exit`] | exit codes |
-//! | [`hint`] | hints beside a refused command line |
+//! | [`hint`] | hints added to errors of the command line |
 //! | [`log`] | the log on standard error |
-//! | [`table`] | tables for people |
+//! | [`table`] | tables on a terminal |
 //! | [`restore`] | the command `restore`, which both programs have |
 //! | [`trace`] | options for reading a block trace |
 
-// A macro that panics where the reader has gone, or the disk is full: `console` prints.
+// These macros panic when the reader has closed the pipe or the disk is full; `console` returns an error.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 

@@ -63,7 +63,7 @@ pub fn set_format(format: Format) {
     }
 }
 
-/// Whether a person reads the log, and no program: text of more than a line is then welcome beside it.
+/// Whether the log is text on a terminal or in a file: then output of several lines may be mixed with it.
 pub fn is_for_people() -> bool {
     LOG.get().is_none_or(|log| log.layout.is_for_people())
 }
@@ -218,7 +218,7 @@ mod tests {
         let (time, rest) = line.split_once(' ').unwrap();
         assert!(time.starts_with("20") && time.ends_with('Z'), "{line}");
         assert!(rest.starts_with(" WARN pilotlight_cli::log::tests: too many peer=\"p\" ("), "{line}");
-        assert!(rest.ends_with("(5 more lines like this left out)\n"), "{line}");
+        assert!(rest.ends_with("(5 more lines like this suppressed)\n"), "{line}");
     }
 
     #[test]

@@ -24,12 +24,12 @@ pub fn main<C: Parser>(
 ) -> ExitCode {
     let cli = match C::try_parse() {
         Ok(cli) => cli,
-        Err(answer) => return exit::parsed(&hints.added_to(answer)),
+        Err(answer) => return exit::print_clap(&hints.add_to(answer)),
     };
     if let Err(error) = log::start(verbose(&cli)) {
-        return exit::failed(&anyhow::Error::new(error).context("cannot start the log")).into();
+        return exit::report_error(&anyhow::Error::new(error).context("cannot start the log")).into();
     }
-    let code = command(&cli).unwrap_or_else(|error| exit::ended(&error));
+    let code = command(&cli).unwrap_or_else(|error| exit::end_with(&error));
     log::flush();
     code
 }

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 
 /// The long help.
 pub const ABOUT: &str = "\
-Put back what a run that was killed has changed on the machine.
+Restore the settings that a killed run has changed on the machine.
 
 Before a run changes a scheduler, a frequency, a power limit or a drive's power state it writes down what that was. When it \
 ends, in whatever way, it puts it back; only `kill -9` and a crash leave that to this command.";
@@ -21,13 +21,13 @@ ends, in whatever way, it puts it back; only `kill -9` and a crash leave that to
 const EXAMPLES: &str = "\
 Examples:
   PROGRAM restore                       everything that killed runs left behind
-  PROGRAM restore --dry-run             only say what would be put back
-  PROGRAM restore --force               also what someone else has set meanwhile
+  PROGRAM restore --dry-run             only print what would be restored
+  PROGRAM restore --force               also settings changed by another process
   PROGRAM restore /run/pilotlight/changes/4711-98765.jsonl
 
 Journals are in /run/pilotlight/changes for root, in $XDG_RUNTIME_DIR/pilotlight/changes for others. Runs that
 still go on are left alone. What someone else has set meanwhile is left and told, unless --force is given; to
-leave it for good, remove the journal. A file that does not begin as a journal, and a link, is refused and left as it is.
+keep the present settings, remove the journal. A file that is not a journal, or a link, is refused.
 
 Exit codes:
   0  everything is back, or there was nothing to put back
@@ -54,7 +54,7 @@ pub struct RestoreArgs {
     #[arg(long)]
     force: bool,
 
-    /// Only say what would be put back, and whether the journal would be removed
+    /// Only print what would be restored, and whether the journal would be removed
     #[arg(long)]
     dry_run: bool,
 
@@ -74,7 +74,7 @@ struct Report {
     /// Its process still runs: nothing was done.
     running: bool,
     changes: Vec<RestoreReport>,
-    /// Nothing was done, only looked.
+    /// Dry run.
     dry_run: bool,
     /// The journal is removed; in a dry run: it would be.
     removed: bool,
@@ -92,11 +92,11 @@ pub fn run(args: &RestoreArgs, program: &str) -> anyhow::Result<Exit> {
     let folder = args.roots.as_ref().map_or_else(folder, folder_below);
     let journals = match &args.journal {
         Some(journal) => vec![journal.clone()],
-        None => find(&folder).context("cannot look for journals")?,
+        None => find(&folder).context("cannot find journals")?,
     };
     let reports: Vec<Report> = journals.iter().map(|journal| one(journal, &roots, options, program)).collect();
     if args.json {
-        console::line(serde_json::to_string(&reports)?)?;
+        console::println(serde_json::to_string(&reports)?)?;
     } else {
         let unseen = of_root(&folder, Path::new(ROOTS_FOLDER), program);
         let unseen = unseen.filter(|_| args.journal.is_none() && args.roots.is_none());
@@ -124,13 +124,13 @@ fn of_root(own: &Path, of_root: &Path, program: &str) -> Option<String> {
     if own == of_root || nothing() {
         return None;
     }
-    Some(format!("what runs of root have left, if anything, is in {}: `sudo {program} restore`", of_root.display()))
+    Some(format!("journals of root, if any, are in {}: `sudo {program} restore`", of_root.display()))
 }
 
 fn remains(journal: &Path, program: &str) -> String {
     let journal = journal.display();
     format!(
-        "not everything is back; {journal} stays: `{program} restore --force` sets what others have set meanwhile, too"
+        "not all settings are restored; {journal} is kept: `{program} restore --force` also restores settings changed by another process"
     )
 }
 
@@ -182,7 +182,7 @@ mod tests {
         std::fs::write(roots.join("1.jsonl"), "").unwrap();
         assert!(of_root(&own, &roots, "p").is_some_and(|note| note.contains("sudo p restore")));
         assert_eq!(of_root(&roots, &roots, "p"), None, "root sees them");
-        // One that cannot be looked into, as root's cannot.
+        // no permission, as for a journal of root
         assert!(of_root(&own, &roots.join("1.jsonl"), "p").is_some());
     }
 }

@@ -19,7 +19,7 @@ pub struct ReadingArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1024, help_heading = "Reading a trace")]
     pub reorder_window: usize,
 
-    /// Which line of blkparse stands for a request: queued (Q) or issued (D)
+    /// The event of blkparse that counts as a request: queued (Q) or issued (D)
     #[arg(long, value_enum, default_value = "queued", help_heading = "Reading a trace")]
     pub blkparse_action: Action,
 }

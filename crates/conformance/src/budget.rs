@@ -86,10 +86,10 @@ impl Policy for Observed {
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         let [interval, blind] = [1, 1_000].map(|many| format!("{}ns", many * self.interval_ns));
-        let mut settings = vec![("interval", &interval[..]), ("blind_after", &blind), ("inner", "static")];
+        let mut settings = vec![("interval", &interval[..]), ("stale_after", &blind), ("inner", "static")];
         let profile = profile(start.capabilities, start.cores.len(), self.budget_uw);
         if self.name == "pass" {
-            settings.extend([("sample", &interval[..]), ("start", "full"), ("profile", &profile)]);
+            settings.extend([("sample_interval", &interval[..]), ("start", "full"), ("profile", &profile)]);
         }
         self.inner = build(self.name, &settings).expect("a policy");
         self.inner.start(start, out)

@@ -1,26 +1,23 @@
-//! The bare peer: client and server with the same system calls as host and target, but no NVMe.
+//! The bare peer: client and server with the system calls of host and target, but without NVMe.
 //!
-//! The problem: a figure in I/Os a second says as much about the machine, its kernel and its neighbours as about the
-//! code. The ratio to a peer that does nothing but the system calls, measured in the same minute on the same cores, says
-//! how much of what is possible the code reaches.
+//! The rate of a target depends on machine, kernel and neighbours. Its ratio to the rate of the bare peer, measured in the same
+//! minute on the same cores, is the part of the possible rate that the target reaches.
 //!
-//! The server: `epoll_wait(0)`, one receive call, one message back for each whole message in it, sent with `sendmsg` in
-//! batches of at most [`BareSpec::batch`]. The client: the loop of the load generator, one `recv` into the scratch buffer,
-//! freed slots filled again, one `sendmsg`; latency from the clock read of the batch that a request was sent in to that of
-//! the batch that its answer came in.
+//! The server: `epoll_wait(0)`, one receive call, one response for each whole request in it, `sendmsg` in batches of at most
+//! [`BareSpec::batch`]. The client: the loop of the load generator, with one `recv` into the scratch buffer and one `sendmsg`.
+//! Latency is the time between the clock reads of the batches that sent the request and received the response.
 //!
-//! Messages have the lengths of NVMe/TCP's PDUs without digests. The first byte is the type, the rest of a header has no
-//! meaning:
+//! Messages have the lengths of NVMe/TCP PDUs without digests. The first byte is the kind; the rest of a header is unused:
 //!
-//! | message | bytes | stands for |
+//! | message | bytes | corresponds to |
 //! |---|---|---|
-//! | read request | 72 | a read's command capsule |
-//! | write request | 72 and the data | a write's command capsule with in-capsule data |
-//! | large write request | 72 | a write's command capsule, data not included |
-//! | ask | 24 | R2T for all data of the request |
+//! | read request | 72 | command capsule of a read |
+//! | write request | 72 and the data | command capsule of a write with in-capsule data |
+//! | large write request | 72 | command capsule of a write, without data |
+//! | data request | 24 | R2T for all data of the request |
 //! | data | 24 and the data | H2CData |
-//! | read answer | 24 and the data | C2HData with the SUCCESS flag |
-//! | write answer | 24 | the response capsule |
+//! | read response | 24 and the data | C2HData with the SUCCESS flag |
+//! | write response | 24 | response capsule |
 
 mod client;
 mod message;
@@ -31,32 +28,31 @@ pub use server::serve;
 
 use crate::load::report::Latency;
 
-/// Which requests a client sends.
+/// Requests that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requests {
-    /// Reads and writes in random order, the data of writes in the request.
+    /// Reads and writes in random order; write requests contain the data.
     Mixed {
         /// Reads, in percent.
         read_percent: u8,
     },
-    /// Writes whose data the server asks for, one ask a request.
+    /// Writes whose data the server requests.
     LargeWrites,
 }
 
-/// What requests and answers look like.
+/// Parameters of a bare peer.
 #[derive(Clone, Copy, Debug)]
 pub struct BareSpec {
-    /// Which requests.
+    /// Kinds of requests.
     pub requests: Requests,
     /// Bytes of data per request; at least 1.
     pub block: usize,
     /// Requests in flight; at least 1.
     pub depth: usize,
-    /// Most answers per `sendmsg`, up to 64.
+    /// Most responses per `sendmsg`, up to 64.
     pub batch: usize,
-    /// Memory in bytes that data is sent from and received into at random places; less than `block` counts as `block`.
-    /// Small: data comes from the cache and in-capsule data stays where it was received, which is less than any target can
-    /// do. As large as a namespace: data comes from memory and goes to memory, as in a target.
+    /// Bytes of the server's memory for data at random offsets, at least `block`. With one block, data stays in the cache and
+    /// in-capsule data is not copied; with the size of a namespace, it moves from and to memory as in a target.
     pub pool: usize,
 }
 
@@ -79,23 +75,23 @@ impl BareSpec {
         Self { requests: Requests::Mixed { read_percent }, block, depth, batch: 32, pool: block }
     }
 
-    /// Writes of `block` bytes that the server asks for.
+    /// Writes of `block` bytes whose data the server requests.
     #[must_use]
     pub fn large_writes(block: usize, depth: usize) -> Self {
         Self { requests: Requests::LargeWrites, ..Self::writes(block, depth) }
     }
 }
 
-/// What a bare client measured.
+/// Result of a bare client.
 #[derive(Clone, Copy, Debug)]
 pub struct BareReport {
-    /// Answers received.
-    pub answers: u64,
-    /// From the start to the last answer.
+    /// Responses received.
+    pub responses: u64,
+    /// From the start to the last response.
     pub elapsed_ns: u64,
-    /// Answers a second.
+    /// Responses a second.
     pub rate_iops: f64,
-    /// How long answers took.
+    /// Latency of requests.
     pub latency: Latency,
 }
 
@@ -107,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_is_answered_once() {
-        let cold = |spec| BareSpec { pool: 1 << 20, ..spec };
+    fn every_request_has_one_response() {
+        let large_pool = |spec| BareSpec { pool: 1 << 20, ..spec };
         for spec in [
-            cold(BareSpec::reads(4096, 8)),
+            large_pool(BareSpec::reads(4096, 8)),
             BareSpec::writes(4096, 8),
-            cold(BareSpec::mixed(70, 4096, 32)),
+            large_pool(BareSpec::mixed(70, 4096, 32)),
             BareSpec::large_writes(131_072, 4),
-            cold(BareSpec::large_writes(131_072, 16)),
+            large_pool(BareSpec::large_writes(131_072, 16)),
         ] {
             exchange(&spec);
         }
@@ -127,14 +123,14 @@ mod tests {
         std::thread::scope(|scope| {
             let server = scope.spawn(|| serve(&listener, spec, &stop));
             // latencies are counted from the second batch on
-            let enough = |report: &BareReport| report.answers > 2 * spec.depth as u64;
+            let enough = |report: &BareReport| report.responses > 2 * spec.depth as u64;
             let runtimes_ns = (0..10).map(|doublings| 20_000_000 << doublings);
             let mut reports =
                 runtimes_ns.map(|runtime_ns| TcpStream::connect(addr).and_then(|host| drive(&host, spec, runtime_ns)));
             let report = reports.find(|report| report.as_ref().map_or(true, enough));
             stop.store(true, Relaxed);
             server.join().unwrap().unwrap();
-            let report = report.expect("answers come").unwrap();
+            let report = report.expect("responses").unwrap();
             // the histogram rounds up by less than a thousandth
             assert!(report.latency.min_ns > 0 && report.latency.max_ns <= report.elapsed_ns + report.elapsed_ns / 1000);
         });

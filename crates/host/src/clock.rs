@@ -1,7 +1,6 @@
-//! Time, CPU time and core pinning: the only place of this crate that asks the machine what time it is.
+//! Time, CPU time and core pinning.
 //!
-//! Everything else is handed `now_ns`. One call of [`now_ns`] costs a vDSO read (tens of nanoseconds), so the hot loop
-//! reads it once a batch.
+//! A call of [`now_ns`] costs a vDSO read (tens of nanoseconds), so the hot loop calls it once a batch and passes the time on.
 
 use std::io;
 
@@ -53,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_cannot_exist_is_refused() {
+    fn an_impossible_cpu_is_rejected() {
         assert!(pin_to_cpu(1 << 20).is_err());
     }
 }

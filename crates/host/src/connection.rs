@@ -1,9 +1,8 @@
-//! A queue pair on a socket: the handshake, polling, and commands that one waits for.
+//! A queue pair on a socket: handshake, polling, and synchronous commands.
 //!
-//! Everything is non-blocking and single-threaded. [`Connection::poll`] is the hot path: one `recv` into a scratch
-//! buffer that the caller owns (one for all connections of a thread), events parsed in place, then
-//! [`Connection::flush`] sends everything that has gathered in one `sendmsg`. [`Connection::execute`] and
-//! [`Connection::wait`] are for the rest: they poll until one command is done.
+//! Non-blocking and single-threaded. [`Connection::poll`] is the hot path: one `recv` into a scratch buffer of the caller (one
+//! for all connections of a thread), events parsed in place; [`Connection::flush`] then sends all pending PDUs in one
+//! `sendmsg`. [`Connection::execute`] and [`Connection::wait`] poll until one command has completed.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -21,20 +20,20 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::clock;
 use crate::error::{HostError, Violation};
-use crate::narrow::{Narrow, Pieces};
 use crate::queue::{Buffers, Completed, Queue, Terms, Transfer};
+use crate::socket_limits::{Pieces, SocketLimits};
 use crate::transmit::MAX_SLICES;
 
-/// A good size for the scratch buffer of [`Connection::poll`], in bytes: large enough for a whole batch of a deep queue,
-/// small enough to stay in a core's second-level cache.
+/// Recommended bytes of the scratch buffer of [`Connection::poll`]: holds a batch of a deep queue and fits a core's
+/// second-level cache.
 pub const SCRATCH_LEN: usize = 512 * 1024;
 
-/// What a host asks for in its ICReq.
+/// Parameters of ICReq.
 #[derive(Clone, Copy, Debug)]
 pub struct Handshake {
-    /// Digests wanted.
+    /// Requested digests.
     pub digests: Digests,
-    /// Alignment of data from the target, in dwords less one; at most 31.
+    /// HPDA: alignment of data from the target, in dwords less one; at most 31.
     pub hpda: u8,
     /// Most R2Ts outstanding per command; at least 1 (MAXR2T is this less one).
     pub max_r2t: u32,
@@ -60,10 +59,10 @@ impl Handshake {
         }
     }
 
-    /// What holds on the connection, from the target's answer.
+    /// The terms of the connection, from the target's ICResp.
     ///
     /// # Errors
-    /// A [`Violation`] where the answer is not an ICResp that the specification allows.
+    /// A [`Violation`] if the response is not a valid ICResp.
     pub fn accept(&self, response: &[u8; 128]) -> Result<Terms, Violation> {
         let r = IcResp::read_from_bytes(response).map_err(|_| Violation::sequence("short ICResp"))?;
         if r.ch.pdu_type != PduType::ICResp as u8 {
@@ -73,17 +72,17 @@ impl Handshake {
             return Err(Violation::field(2, "ICResp is not 128 bytes long"));
         }
         if r.pfv.get() != 0 {
-            return Err(Violation::field(8, "ICResp states an unknown PDU format version"));
+            return Err(Violation::field(8, "unknown PDU format version in ICResp"));
         }
         if r.cpda > MAX_PDA {
             return Err(Violation::field(10, "CPDA is above 31"));
         }
         let granted = Digests::from_u8(r.dgst).ok_or(Violation::field(11, "reserved bits of DGST are set"))?;
         if granted.header && !self.digests.header || granted.data && !self.digests.data {
-            return Err(Violation::field(11, "a digest was granted that nobody asked for"));
+            return Err(Violation::field(11, "a digest was enabled that was not requested"));
         }
         if r.maxh2cdata.get() < 4096 || r.maxh2cdata.get() % 4 != 0 {
-            return Err(Violation::field(12, "MAXH2CDATA is below 4096 or no multiple of 4"));
+            return Err(Violation::field(12, "MAXH2CDATA is below 4096 or not a multiple of 4"));
         }
         Ok(Terms {
             digests: granted,
@@ -91,13 +90,13 @@ impl Handshake {
             cpda: r.cpda,
             max_r2t: self.max_r2t.max(1),
             max_h2c_data: r.maxh2cdata.get(),
-            in_capsule: 8192, // every queue takes that much with Connect; I/O queues learn theirs from IOCCSZ
+            in_capsule: 8192, // enough for Connect; I/O queues use IOCCSZ
             success_flag: false,
         })
     }
 }
 
-/// How large a connection is made, and how patient it is.
+/// Sizes and timeout of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Most commands at once.
@@ -106,7 +105,7 @@ pub struct Sizes {
     pub max_io: u32,
     /// Whether each command has a buffer of its own.
     pub buffers: Buffers,
-    /// How long [`Connection::wait`] waits, in milliseconds; also for the TCP connection and the handshake.
+    /// Timeout of [`Connection::wait`], the TCP connection and the handshake, in milliseconds.
     pub timeout_ms: u64,
 }
 
@@ -116,42 +115,42 @@ pub struct Connection {
     fd: OwnedFd,
     queue: Queue,
     timeout_ms: u64,
-    /// Completions that came while another command was waited for, with what they read.
+    /// Completions received while waiting for another command, with their data.
     stash: VecDeque<(Completed, Vec<u8>)>,
     scratch: Vec<u8>,
-    /// What is sent is cut into pieces.
+    /// Lengths of pieces, if PDUs are sent in pieces.
     pieces: Option<Pieces>,
 }
 
 impl Connection {
-    /// Connects to `addr` and agrees on the terms.
+    /// Connects to `addr` and exchanges ICReq and ICResp.
     ///
     /// # Errors
-    /// Where the target cannot be reached, refuses, or answers with what no target may answer.
+    /// The target is unreachable, refuses, or violates the protocol.
     pub fn open(addr: SocketAddr, handshake: &Handshake, sizes: &Sizes) -> Result<Self, HostError> {
         let timeout = Duration::from_millis(sizes.timeout_ms);
         let stream = TcpStream::connect_timeout(&addr, timeout).map_err(|e| unreachable_target(addr, e))?;
         Self::over(stream, handshake, sizes)
     }
 
-    /// Connects to `addr` in a narrow way and agrees on the terms. What is random about it follows from `seed`.
+    /// Like [`Connection::open`], with limits of the socket; `seed` is for the random lengths of pieces.
     ///
     /// # Errors
-    /// As [`Connection::open`], and where the system refuses the size of a buffer.
-    pub fn open_narrow(
+    /// As [`Connection::open`], and if the system refuses the size of a buffer.
+    pub fn open_limited(
         addr: SocketAddr,
-        narrow: &Narrow,
+        socket_limits: &SocketLimits,
         seed: u64,
         handshake: &Handshake,
         sizes: &Sizes,
     ) -> Result<Self, HostError> {
         let timeout = Duration::from_millis(sizes.timeout_ms);
-        let stream = narrow.connect(addr, timeout).map_err(|e| unreachable_target(addr, e))?;
-        let pieces = narrow.piece.map(|most| Pieces::new(most, seed));
+        let stream = socket_limits.connect(addr, timeout).map_err(|e| unreachable_target(addr, e))?;
+        let pieces = socket_limits.piece.map(|most| Pieces::new(most, seed));
         Ok(Self { pieces, ..Self::over(stream, handshake, sizes)? })
     }
 
-    /// Agrees on the terms over a TCP connection that exists already.
+    /// Exchanges ICReq and ICResp on an open TCP connection.
     ///
     /// # Errors
     /// As [`Connection::open`].
@@ -182,15 +181,15 @@ impl Connection {
         &mut self.queue
     }
 
-    /// One `recv` into `scratch` (at most its length); `done` is called for each command that ends, with what it read.
-    /// Returns the number of bytes received, 0 if there was nothing.
+    /// One `recv` into `scratch`; `done` is called for each completed command, with the data it read. Returns the number of
+    /// bytes received.
     ///
     /// # Errors
-    /// Where the connection is at an end. On a breach of the protocol the target is told why (H2CTermReq).
+    /// The connection is closed. After a violation an H2CTermReq is sent.
     #[inline]
     pub fn poll(&mut self, scratch: &mut [u8], done: impl FnMut(Completed, &[u8])) -> Result<usize, HostError> {
         let received = match rustix::net::recv(&self.fd, &mut *scratch, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return Err(HostError::Closed("waiting for answers")),
+            Ok((0, _)) => return Err(HostError::Closed("waiting for responses")),
             Ok((n, _)) => n,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(e) => return Err(HostError::io("receiving failed", e)),
@@ -198,17 +197,17 @@ impl Connection {
         if received > 0
             && let Err(e) = self.queue.receive(&scratch[..received], done)
         {
-            self.say_why(&e);
+            self.send_term_req(&e);
             return Err(e);
         }
         self.queue.pump(received == 0);
         Ok(received)
     }
 
-    /// Sends what is waiting, as far as the socket takes it; on a [`Narrow`] connection the next piece of it.
+    /// Sends pending PDUs until the socket's buffer is full; with [`SocketLimits::piece`] the next piece.
     ///
     /// # Errors
-    /// Where the connection is at an end.
+    /// The connection is closed.
     #[inline]
     pub fn flush(&mut self) -> Result<(), HostError> {
         while !self.queue.transmit.is_empty() {
@@ -227,20 +226,20 @@ impl Connection {
                 Err(e) => return Err(HostError::io("sending failed", e)),
             }
             if self.pieces.is_some() {
-                return Ok(()); // the next piece with the next call
+                return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Starts a command with `out` as its data, or for a `read_len` bytes long answer.
+    /// Starts a command that writes `out` or reads `read_len` bytes.
     ///
     /// # Errors
-    /// [`HostError::Unsupported`] if all command identifiers are in use, or the data does not fit.
+    /// [`HostError::Unsupported`] if all command identifiers are in use, or the data is too long.
     pub fn submit(&mut self, sqe: Sqe, out: &[u8], read_len: u32) -> Result<u16, HostError> {
-        let most = self.queue.max_io() as usize;
-        if out.len().max(read_len as usize) > most {
-            return Err(HostError::Unsupported(format!("this connection was made for {most} bytes a command")));
+        let max_len = self.queue.max_io() as usize;
+        if out.len().max(read_len as usize) > max_len {
+            return Err(HostError::Unsupported(format!("at most {max_len} bytes a command on this connection")));
         }
         let Some(cid) = self.queue.reserve() else {
             return Err(HostError::Unsupported(format!("all {} commands are in flight", self.queue.depth())));
@@ -256,11 +255,11 @@ impl Connection {
         Ok(cid)
     }
 
-    /// Waits for command `cid`; what it read is copied to `into`. Other commands that end meanwhile are kept for
+    /// Waits for command `cid` and copies the data it read to `into`. Other completions are kept for
     /// [`Connection::take_completion`].
     ///
     /// # Errors
-    /// [`HostError::Timeout`], or where the connection is at an end. A bad status is not an error here.
+    /// [`HostError::Timeout`], or the connection is closed. A bad status is no error here.
     pub fn wait(&mut self, cid: u16, what: &'static str, into: &mut [u8]) -> Result<Completed, HostError> {
         let deadline_ns = clock::now_ns() + self.timeout_ms * 1_000_000;
         loop {
@@ -274,30 +273,29 @@ impl Connection {
             if clock::now_ns() >= deadline_ns {
                 return Err(HostError::Timeout { what, after_ms: self.timeout_ms });
             }
-            self.gather(10)?;
+            self.poll_into_stash(10)?;
         }
     }
 
-    /// A completion of a command that nobody waited for, if one has come, with what it read. Waits for up to
-    /// `patience_ms`.
+    /// The next stashed or received completion, with its data. Waits for up to `timeout_ms`.
     ///
     /// # Errors
-    /// Where the connection is at an end.
-    pub fn take_completion(&mut self, patience_ms: u64) -> Result<Option<(Completed, Vec<u8>)>, HostError> {
-        let deadline_ns = clock::now_ns() + patience_ms * 1_000_000;
+    /// The connection is closed.
+    pub fn take_completion(&mut self, timeout_ms: u64) -> Result<Option<(Completed, Vec<u8>)>, HostError> {
+        let deadline_ns = clock::now_ns() + timeout_ms * 1_000_000;
         loop {
             if let Some(first) = self.stash.pop_front() {
                 return Ok(Some(first));
             }
             let left_ns = deadline_ns.saturating_sub(clock::now_ns());
-            self.gather((left_ns / 1_000_000).min(10))?;
+            self.poll_into_stash((left_ns / 1_000_000).min(10))?;
             if left_ns == 0 {
                 return Ok(self.stash.pop_front());
             }
         }
     }
 
-    /// Runs one command to its end; `what` names it in errors. Returns dwords 0 and 1 of the completion.
+    /// Sends a command and waits for it; `what` names it in errors. Returns dwords 0 and 1 of the completion.
     ///
     /// # Errors
     /// As [`Connection::wait`], and [`HostError::Status`] for a bad status.
@@ -313,8 +311,8 @@ impl Connection {
         Ok(completed.result)
     }
 
-    /// Polls once into the stash, sleeping in the kernel for up to `ms` if there is nothing yet.
-    fn gather(&mut self, ms: u64) -> Result<(), HostError> {
+    /// Polls once into the stash; waits in the kernel for up to `ms` if nothing has arrived.
+    fn poll_into_stash(&mut self, ms: u64) -> Result<(), HostError> {
         self.flush()?;
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(64 * 1024, 0);
@@ -323,7 +321,7 @@ impl Connection {
         self.scratch = scratch;
         self.stash = stash;
         if polled? == 0 && ms > 0 && self.queue.transmit.is_empty() {
-            let held = self.queue.has_held_answers();
+            let held = self.queue.has_held_r2ts();
             let timeout = Timespec { tv_sec: 0, tv_nsec: if held { 0 } else { ms.min(999) as i64 * 1_000_000 } };
             let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
             match rustix::event::poll(&mut fds, Some(&timeout)) {
@@ -334,9 +332,9 @@ impl Connection {
         self.flush()
     }
 
-    /// Tells the target what it did wrong (TCP 3.6.2.4); the connection closes either way.
+    /// Reports a violation to the target (TCP 3.6.2.4); the connection closes either way.
     #[cold]
-    fn say_why(&mut self, error: &HostError) {
+    fn send_term_req(&mut self, error: &HostError) {
         let HostError::Violation(v) = error else { return };
         let term = TermReq {
             ch: CommonHeader::new(PduType::H2CTermReq, Flags::empty(), 0, TermReq::LEN as u32),
@@ -344,7 +342,7 @@ impl Connection {
             fei: U32::new(v.fei),
             reserved: [0; 10],
         };
-        // where even this cannot be sent, closing says it all
+        // best effort: the connection closes anyway
         let _ = rustix::net::send(&self.fd, term.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
@@ -363,7 +361,7 @@ fn unreachable_target(addr: SocketAddr, error: io::Error) -> HostError {
 fn read_icresp(stream: &mut TcpStream, timeout_ms: u64) -> Result<[u8; 128], HostError> {
     let mut response = [0u8; 128];
     let failed = |e: io::Error| match e.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => HostError::Closed("agreeing on the terms"),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => HostError::Closed("waiting for ICResp"),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             HostError::Timeout { what: "ICReq", after_ms: timeout_ms }
         }

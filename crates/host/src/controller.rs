@@ -1,4 +1,4 @@
-//! An association with a controller: its admin queue, its properties, what it says about itself, and its I/O queues.
+//! An association with a controller: admin queue, properties, Identify data and I/O queues.
 
 use std::net::SocketAddr;
 
@@ -7,51 +7,49 @@ use pilotlight_nvme::command::opcode::admin;
 use pilotlight_nvme::fabrics::{
     CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, PropertyCmd, cc, csts, property,
 };
+use pilotlight_nvme::feature::fid;
+use pilotlight_nvme::log::lid;
 use zerocopy::IntoBytes;
 
 use crate::clock;
 use crate::connection::{Connection, Handshake, Sizes};
 use crate::error::HostError;
 use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, u64_at};
-use crate::narrow::Narrow;
 use crate::queue::Buffers;
+use crate::socket_limits::SocketLimits;
 
-/// Entries of the admin queue, as Linux has it.
+/// Entries of the admin queue, as in Linux.
 const ADMIN_ENTRIES: u16 = 32;
-/// Most bytes of an admin command's data here: discovery logs are read in pieces.
+/// Most bytes of an admin command's data; discovery logs are read in pieces.
 const ADMIN_MAX_IO: u32 = 8192;
-/// Feature identifier of Number of Queues (Base 5.27.1.5).
-const FEATURE_QUEUES: u32 = 0x07;
-/// Log identifier of the discovery log.
-const LOG_DISCOVERY: u32 = 0x70;
 
-/// Whom to connect to, as whom, and how.
+/// Address, identity and parameters of an association.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Where the target listens.
+    /// Address of the target.
     pub addr: SocketAddr,
-    /// The subsystem.
+    /// NQN of the subsystem.
     pub subnqn: String,
-    /// Who the host says it is; may be empty.
+    /// NQN of the host; may be empty.
     pub hostnqn: String,
     /// The host's identifier, a UUID.
     pub hostid: [u8; 16],
-    /// What to ask for in ICReq, on every queue.
+    /// Parameters of ICReq, on every queue.
     pub handshake: Handshake,
-    /// Entries of the admin queue, at least 2; one command less can be in flight.
+    /// Entries of the admin queue, at least 2; one is unused.
     pub admin_entries: u16,
-    /// Keep-alive timeout in milliseconds; 0 for none. Whoever states one calls [`Controller::keep_alive`] in time.
+    /// Keep-alive timeout in milliseconds; 0 for none. The caller calls [`Controller::keep_alive`] in time.
     pub kato_ms: u32,
-    /// Ask for SQ flow control to be off (CATTR bit 2), so that reads may end without a response capsule.
+    /// Request that SQ flow control is disabled (CATTR bit 2), so that reads may end without a response capsule.
     pub disable_sq_flow: bool,
-    /// How long to wait for anything that is waited for, in milliseconds.
+    /// Timeout of every wait, in milliseconds.
     pub timeout_ms: u64,
-    /// What is narrow about the connections of I/O queues.
-    pub narrow: Narrow,
+    /// Limits of the sockets of I/O queues.
+    pub socket_limits: SocketLimits,
 }
 
 impl ConnectOptions {
-    /// The usual: no digests, no keep-alive, SQ flow control off, 10 s of patience.
+    /// Defaults: no digests, no keep-alive, SQ flow control disabled, 10 s timeout.
     #[must_use]
     pub fn new(addr: SocketAddr, subnqn: &str) -> Self {
         Self {
@@ -64,14 +62,13 @@ impl ConnectOptions {
             kato_ms: 0,
             disable_sq_flow: true,
             timeout_ms: 10_000,
-            narrow: Narrow::default(),
+            socket_limits: SocketLimits::default(),
         }
     }
 }
 
 impl ConnectOptions {
-    /// The options of host number `number` of a run: number 0 is as written, others have a name and an identifier of their
-    /// own.
+    /// The options of host `number` of a run; hosts other than 0 have their own NQN and identifier.
     pub(crate) fn for_host(&self, number: u16) -> Self {
         let mut this = self.clone();
         if number > 0 {
@@ -83,12 +80,12 @@ impl ConnectOptions {
     }
 }
 
-/// An I/O queue to be made.
+/// Parameters of an I/O queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueSpec {
     /// Queue identifier, from 1.
     pub qid: u16,
-    /// Most commands at once; the queue has one entry more.
+    /// Most commands in flight; the queue has one entry more.
     pub depth: u16,
     /// Most bytes of data per command.
     pub max_io: u32,
@@ -110,7 +107,7 @@ impl Controller {
     /// Connects the admin queue, enables the controller and identifies it.
     ///
     /// # Errors
-    /// Where any step fails, naming it.
+    /// The first failed step.
     pub fn connect(options: ConnectOptions) -> Result<Self, HostError> {
         let mut this = Self::attach(options)?;
         this.enable()?;
@@ -121,7 +118,7 @@ impl Controller {
     /// Connects the admin queue and reads CAP. [`Controller::enable`] and [`Controller::identify_controller`] come next.
     ///
     /// # Errors
-    /// Where any step fails, naming it.
+    /// The first failed step.
     pub fn attach(options: ConnectOptions) -> Result<Self, HostError> {
         let entries = options.admin_entries;
         let sizes = Sizes {
@@ -136,7 +133,7 @@ impl Controller {
         Ok(Self { options, admin, cntlid, cap, info: ControllerInfo::decode(&[0; 4096]) })
     }
 
-    /// Learns what the controller says about itself.
+    /// Reads Identify Controller.
     ///
     /// # Errors
     /// The target's refusal.
@@ -163,7 +160,7 @@ impl Controller {
         (self.cap as u32 & 0xffff) + 1
     }
 
-    /// What the controller says about itself.
+    /// Identify Controller.
     #[must_use]
     pub fn info(&self) -> &ControllerInfo {
         &self.info
@@ -177,7 +174,7 @@ impl Controller {
     /// Sets CC.EN and waits for CSTS.RDY.
     ///
     /// # Errors
-    /// Where the target does not become ready in time, or reports a fatal status.
+    /// The target does not become ready in time, or reports a fatal status.
     pub fn enable(&mut self) -> Result<(), HostError> {
         self.set_property(property::CC, cc::EN | cc::IOSQES_IOCQES)?;
         self.await_csts("CSTS.RDY after CC.EN", |csts| csts & csts::RDY != 0)
@@ -186,7 +183,7 @@ impl Controller {
     /// Clears CC.EN (a controller reset, Base 3.7.2) and waits for CSTS.RDY to clear; I/O queues are gone afterwards.
     ///
     /// # Errors
-    /// Where the target does not answer in time.
+    /// The target does not respond in time.
     pub fn disable(&mut self) -> Result<(), HostError> {
         self.set_property(property::CC, cc::IOSQES_IOCQES)?;
         self.await_csts("CSTS.RDY to clear", |csts| csts & csts::RDY == 0)
@@ -236,16 +233,16 @@ impl Controller {
         Ok(data)
     }
 
-    /// What the controller says about a namespace.
+    /// Identify Namespace.
     ///
     /// # Errors
-    /// Where there is no such namespace or its format is not one that this host can use.
+    /// The namespace does not exist or its format is unsupported.
     pub fn namespace(&mut self, nsid: u32) -> Result<NamespaceInfo, HostError> {
         let data = self.identify(0, nsid)?;
         NamespaceInfo::decode(nsid, &data).ok_or_else(|| {
-            let there = self.active_namespaces().unwrap_or_default();
+            let active = self.active_namespaces().unwrap_or_default();
             HostError::Unsupported(format!(
-                "namespace {nsid} is not there or has metadata; active namespaces: {there:?}"
+                "namespace {nsid} does not exist or has metadata; active namespaces: {active:?}"
             ))
         })
     }
@@ -292,24 +289,24 @@ impl Controller {
         Ok(self.admin.execute("Get Features", sqe, &[], &mut [])? as u32)
     }
 
-    /// Sends a Keep Alive and waits for its answer.
+    /// Sends a Keep Alive and waits for its completion.
     ///
     /// # Errors
-    /// Where none comes.
+    /// As [`Connection::execute`].
     pub fn keep_alive(&mut self) -> Result<(), HostError> {
         self.admin.execute("Keep Alive", Sqe::new(admin::KEEP_ALIVE, 0), &[], &mut []).map(drop)
     }
 
-    /// Asks for `count` I/O queues; to be done before the first is opened.
+    /// Requests `count` I/O queues, before the first is opened.
     ///
     /// # Errors
-    /// Where the target grants fewer.
+    /// The target allows fewer.
     pub fn set_queue_count(&mut self, count: u16) -> Result<(), HostError> {
         let n = u32::from(count.max(1)) - 1;
-        let granted = self.set_feature(FEATURE_QUEUES, 0, n << 16 | n)?;
+        let granted = self.set_feature(u32::from(fid::NUMBER_OF_QUEUES), 0, n << 16 | n)?;
         let queues = (granted & 0xffff).min(granted >> 16) + 1;
         if queues < u32::from(count) {
-            let text = format!("the target allows {queues} I/O queues, {count} were asked for; use fewer connections");
+            let text = format!("the target allows {queues} I/O queues of the {count} requested; use fewer connections");
             return Err(HostError::Unsupported(text));
         }
         Ok(())
@@ -318,7 +315,7 @@ impl Controller {
     /// Opens an I/O queue.
     ///
     /// # Errors
-    /// Where depth or size are beyond the controller's limits, or the target refuses.
+    /// Depth or size exceed the controller's limits, or the target refuses.
     pub fn open_queue(&self, spec: &QueueSpec) -> Result<Connection, HostError> {
         self.check_limits(spec)?;
         let timeout_ms = self.options.timeout_ms;
@@ -331,51 +328,50 @@ impl Controller {
     }
 
     fn open(&self, sizes: &Sizes, qid: u16) -> Result<Connection, HostError> {
-        let ConnectOptions { addr, handshake, narrow, .. } = &self.options;
-        if *narrow == Narrow::default() {
+        let ConnectOptions { addr, handshake, socket_limits, .. } = &self.options;
+        if *socket_limits == SocketLimits::default() {
             return Connection::open(*addr, handshake, sizes);
         }
-        Connection::open_narrow(*addr, narrow, u64::from(self.cntlid) << 16 | u64::from(qid), handshake, sizes)
+        Connection::open_limited(*addr, socket_limits, u64::from(self.cntlid) << 16 | u64::from(qid), handshake, sizes)
     }
 
     fn check_limits(&self, spec: &QueueSpec) -> Result<(), HostError> {
         let deepest = self.max_entries() - 1;
         if spec.depth == 0 || u32::from(spec.depth) > deepest {
-            let text = format!("queue depth {} is not possible: this controller allows 1 to {deepest}", spec.depth);
+            let text = format!("queue depth {} is invalid: the controller allows 1 to {deepest}", spec.depth);
             return Err(HostError::Unsupported(text));
         }
         match self.info.max_transfer {
-            Some(most) if spec.max_io > most => {
-                Err(HostError::Unsupported(format!("{} bytes a command: this controller takes {most}", spec.max_io)))
+            Some(max_len) if spec.max_io > max_len => {
+                Err(HostError::Unsupported(format!("{} bytes a command: the controller allows {max_len}", spec.max_io)))
             }
             _ => Ok(()),
         }
     }
 
-    /// Normal shutdown (CC.SHN = 1): waits for CSTS.SHST to say complete, then closes the admin queue.
+    /// Normal shutdown (CC.SHN = 1): waits for CSTS.SHST, then closes the admin queue.
     ///
     /// # Errors
-    /// Where the target does not finish in time.
+    /// The target does not finish in time.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.set_property(property::CC, cc::EN | cc::IOSQES_IOCQES | 1 << 14)?;
         self.await_csts("CSTS.SHST complete", |csts| csts & 0xc == csts::SHST_COMPLETE)
     }
 }
 
-/// What the discovery service at `options.addr` knows; `options.subnqn` is not looked at.
+/// Reads the discovery log at `options.addr`; `options.subnqn` is ignored.
 ///
 /// # Errors
-/// Where there is no discovery service, or it breaks the protocol.
+/// There is no discovery service, or it violates the protocol.
 pub fn discover(options: &ConnectOptions) -> Result<Vec<DiscoveryEntry>, HostError> {
     let mut controller = Controller::connect(ConnectOptions { subnqn: DISCOVERY_NQN.to_owned(), ..options.clone() })?;
-    let lid = LOG_DISCOVERY as u8;
     let mut header = [0u8; 1024];
-    controller.log_page(lid, 0, 0, &mut header)?;
+    controller.log_page(lid::DISCOVERY, 0, 0, &mut header)?;
     let count = u64_at(&header, 8);
     let mut entries = Vec::new();
     for i in 0..count {
         let mut entry = [0u8; 1024];
-        controller.log_page(lid, 0, 1024 * (i + 1), &mut entry)?;
+        controller.log_page(lid::DISCOVERY, 0, 1024 * (i + 1), &mut entry)?;
         entries.push(DiscoveryEntry::decode(&entry));
     }
     Ok(entries)
@@ -403,7 +399,7 @@ fn connect_queue(
     if !completed.status.is_success() {
         return Err(HostError::Status { what: "Connect", status: completed.status });
     }
-    // FFFFh in SQHD is the target's word that flow control is off
+    // SQHD FFFFh: flow control is disabled
     let off = options.disable_sq_flow && completed.sqhd == Some(0xffff);
     connection.queue().amend(|terms| terms.success_flag = off);
     Ok(completed.result as u16)

@@ -1,4 +1,4 @@
-//! What can go wrong between a host and its target, and which side is to blame.
+//! Errors of a host and protocol violations of a target.
 
 use std::io;
 
@@ -9,19 +9,19 @@ use pilotlight_nvme::pdu::FatalError;
 /// A failed operation of the host.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}: {cause}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         cause: io::Error,
     },
-    /// The target closed the connection without saying why.
-    #[error("the target closed the connection while {0}; its log says why")]
+    /// The target closed the connection without a C2HTermReq.
+    #[error("the target closed the connection while {0}; see its log")]
     Closed(&'static str),
-    /// The target sent something that the specification forbids.
-    #[error("the target broke the protocol: {0}")]
+    /// The target violated the protocol.
+    #[error("the target violated the protocol: {0}")]
     Violation(Violation),
     /// The target ended the connection with a C2HTermReq (TCP 3.6.2.5).
     #[error("the target ended the connection: {} (FES {fes:#x}, FEI {fei:#x})", fatal_name(*fes))]
@@ -31,32 +31,32 @@ pub enum HostError {
         /// Fatal error information.
         fei: u32,
     },
-    /// A command was answered with an error.
+    /// A command failed.
     #[error("{what}: {status}")]
     Status {
         /// The command.
         what: &'static str,
-        /// The target's answer.
+        /// Its status.
         status: Status,
     },
-    /// A command's data arrived with a bad data digest.
+    /// Data digest mismatch of a command's data.
     #[error("{0}: data digest mismatch")]
     DataDigest(&'static str),
-    /// Nothing came back in time.
-    #[error("no answer to {what} within {after_ms} ms")]
+    /// No response in time.
+    #[error("no response to {what} within {after_ms} ms")]
     Timeout {
-        /// What was awaited.
+        /// The request.
         what: &'static str,
-        /// How long, in milliseconds.
+        /// The timeout in milliseconds.
         after_ms: u64,
     },
-    /// The controller has given up.
-    #[error("the controller reports a fatal status (CSTS.CFS); it needs a reset")]
+    /// Fatal status of the controller.
+    #[error("fatal controller status (CSTS.CFS): reset the controller")]
     ControllerFatal,
     /// The ledger's file cannot be written.
-    #[error("{0}: the run ends, for what it would write could not be checked")]
+    #[error("{0}: the run was stopped, because further writes could not be verified")]
     Ledger(LedgerError),
-    /// The target or the request cannot do what was asked for; the text says what would be possible.
+    /// Unsupported by the target or invalid; the text names a valid choice.
     #[error("{0}")]
     Unsupported(String),
 }
@@ -74,10 +74,10 @@ impl HostError {
 }
 
 fn fatal_name(fes: u16) -> String {
-    FatalError::from_u16(fes).map_or_else(|| "an error that the specification does not name".into(), |e| e.to_string())
+    FatalError::from_u16(fes).map_or_else(|| "a reserved error status".into(), |e| e.to_string())
 }
 
-/// A breach of the protocol by the target, and how a host names it in its H2CTermReq (TCP 3.6.2.4).
+/// A protocol violation by the target, as reported in H2CTermReq (TCP 3.6.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} ({fes})")]
 pub struct Violation {
@@ -85,7 +85,7 @@ pub struct Violation {
     pub fes: FatalError,
     /// Fatal error information: the byte offset of the field, or the digest received.
     pub fei: u32,
-    /// The breach in words.
+    /// Description.
     pub what: &'static str,
 }
 

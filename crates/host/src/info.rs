@@ -1,8 +1,8 @@
-//! The few fields of Identify data that a host needs to do I/O, read by offset.
+//! Fields of Identify data that a host needs, read by offset.
 
 use std::ops::Range;
 
-/// What a host reads from Identify Controller (Base 5.17.2.1).
+/// Fields of Identify Controller (Base 5.17.2.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerInfo {
     /// Serial number.
@@ -53,7 +53,7 @@ impl ControllerInfo {
     }
 }
 
-/// What a host reads from Identify Namespace (NVM 4.1.5.1).
+/// Fields of Identify Namespace (NVM 4.1.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
     /// Namespace identifier.
@@ -67,8 +67,8 @@ pub struct NamespaceInfo {
 }
 
 impl NamespaceInfo {
-    /// Reads 4,096 bytes of Identify data; `None` where there is no such namespace, or its block size is no power of
-    /// two of at least 512 bytes, or it carries metadata.
+    /// Reads 4,096 bytes of Identify data; `None` if the namespace does not exist, its block size is not a power of two of
+    /// at least 512 bytes, or it has metadata.
     #[must_use]
     pub fn decode(nsid: u32, d: &[u8; 4096]) -> Option<Self> {
         let blocks = u64_at(d, 0);
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn controller_fields_are_read_where_the_specification_puts_them() {
+    fn controller_fields_are_read_at_the_specified_offsets() {
         let mut d = [0u8; 4096];
         d[4..8].copy_from_slice(b"PL01");
         d[77] = 5;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_takes_the_formatted_block_size() {
+    fn the_block_size_is_that_of_the_current_format() {
         let mut d = [0u8; 4096];
         d[0..8].copy_from_slice(&1000u64.to_le_bytes());
         d[26] = 1;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discovery_entry_is_read_where_the_specification_puts_its_fields() {
+    fn discovery_fields_are_read_at_the_specified_offsets() {
         let mut d = [0u8; 1024];
         d[..4].copy_from_slice(&[3, 1, 1, 0]);
         d[32..36].copy_from_slice(b"8009");

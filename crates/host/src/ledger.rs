@@ -1,18 +1,18 @@
-//! What each block may hold: the verifier's book.
+//! The ledger: generations that each block may hold.
 //!
-//! The problem: with many commands in flight, a read that overlaps a write of the same block may see the old or the new
-//! content, and a write that failed may have happened or not. Neither is a fault; everything else is.
+//! A read that overlaps a write of the same block may return the old or the new content, and a failed write may have happened or
+//! not. Everything else is a fault.
 //!
-//! Words: a block's *generation* counts the changes made to it, from 1; 0 is what was there before. Generation `issued`
-//! is the latest that was sent, `settled` the latest that was acknowledged. A change is a write or a zeroing.
+//! A block's *generation* is the number of changes (writes or zeroings) made to it; 0 is the content before the run. `issued` is
+//! the last generation sent, `settled` the last one acknowledged.
 //!
-//! The algorithm: a read notes the *floor*, `settled` at the moment it is sent. When its answer comes, the block may be
-//! of any generation from the floor to what is `issued` by then. Writes of one block do not overlap each other (the
-//! [`Ledger`]'s user sees to it, with [`Ledger::begin`] refusing a second one), so generations become visible in order.
+//! A read notes the *minimum generation*, `settled` at the time it is sent. Its data may have any generation from there to
+//! `issued` at the time it completes. Changes of one block do not overlap ([`Ledger::begin`] refuses a second one), so
+//! generations become visible in order.
 //!
-//! Properties (tested against a naive store): no sequence of reads and writes on a correct store is ever blamed; a block
-//! of another address, an older generation than the floor, a mixture of two generations, one that was never written and
-//! zeroes that nobody asked for are each named as what they are.
+//! Properties (tested with a reference store): a correct store has no mismatch; a block of another address, a generation
+//! below the minimum, a mixture of two generations, a generation that was never written, and unexpected zeroes are each
+//! reported as such.
 
 mod journal;
 
@@ -20,78 +20,78 @@ pub use journal::{Journal, LedgerError, LedgerFile};
 
 use crate::pattern::{Content, Stamp, fill, inspect};
 
-/// Most blocks that a ledger keeps book of: three words each, 3 GiB.
+/// Most blocks of a ledger: three words each, 3 GiB.
 pub const MAX_BLOCKS: u64 = 1 << 28;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     issued: u32,
     settled: u32,
-    /// The latest generation that set the block to zero; 0 for none.
+    /// The last generation that zeroed the block; 0 for none.
     zeroed: u32,
     busy: bool,
 }
 
-/// A block that holds what it must not.
+/// A block with wrong content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// Whole, but another block's content.
+    /// Content of another block.
     #[error("block {lba} holds block {found} (generation {generation}): swapped or misdirected")]
     Swapped {
-        /// The block read.
+        /// Address.
         lba: u64,
-        /// The block whose content came.
+        /// Address in the content.
         found: u64,
-        /// The generation of what came.
+        /// Generation of the content.
         generation: u32,
     },
-    /// Whole, but older than what had been acknowledged when the read was sent; after a crash: than what was durable.
-    #[error("block {lba} is stale: it holds generation {generation}; generation {floor} or a newer one must be there")]
+    /// Older than the generation acknowledged when the read was sent; after a crash: than the durable one.
+    #[error("block {lba} is stale: it holds generation {generation}, expected {min_generation} or newer")]
     Stale {
-        /// The block read.
+        /// Address.
         lba: u64,
-        /// The generation of what came.
+        /// Generation of the content.
         generation: u32,
-        /// The least that it had to be.
-        floor: u32,
+        /// The minimum.
+        min_generation: u32,
     },
-    /// Whole, but of a generation that was never written, or that was a zeroing.
-    #[error("block {lba} says generation {generation}, but the latest ever sent is {issued}")]
+    /// A generation that was never written, or was a zeroing.
+    #[error("block {lba} holds generation {generation}, but the last one sent is {issued}")]
     Unwritten {
-        /// The block read.
+        /// Address.
         lba: u64,
-        /// The generation of what came.
+        /// Generation of the content.
         generation: u32,
-        /// The latest sent.
+        /// The last generation sent.
         issued: u32,
     },
-    /// Parts of different content.
-    #[error("block {lba} is torn: generation {generation} up to byte {differs_at}, something else from there")]
+    /// Parts of different generations.
+    #[error("block {lba} is torn: generation {generation} up to byte {differs_at}, different content from there")]
     Torn {
-        /// The block read.
+        /// Address.
         lba: u64,
-        /// The generation that its first bytes state.
+        /// Generation of the header.
         generation: u32,
-        /// Where that ends, a byte offset.
+        /// Byte offset of the first difference.
         differs_at: usize,
     },
-    /// Zeroes although nobody zeroed it since.
-    #[error("block {lba} is zeroes: lost; generation {floor} or a newer one must be there")]
+    /// Zeroes, but the block was not zeroed since.
+    #[error("block {lba} is lost: it holds zeroes, expected generation {min_generation} or newer")]
     Lost {
-        /// The block read.
+        /// Address.
         lba: u64,
-        /// The least that it had to be.
-        floor: u32,
+        /// The minimum.
+        min_generation: u32,
     },
-    /// Content of another run, or of nobody known.
-    #[error("block {lba} holds something that the run never wrote")]
+    /// Content of another run, or unknown.
+    #[error("block {lba} holds content that the run never wrote")]
     Foreign {
-        /// The block read.
+        /// Address.
         lba: u64,
     },
 }
 
-/// The book of a range of blocks.
+/// Generations of a range of blocks.
 #[derive(Debug)]
 pub struct Ledger {
     first: u64,
@@ -101,7 +101,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A book of `blocks` blocks from `first`; `run` marks this run's blocks.
+    /// A ledger of `blocks` blocks from `first`; `run` identifies this run's blocks.
     ///
     /// # Panics
     /// If there are more than [`MAX_BLOCKS`].
@@ -117,7 +117,7 @@ impl Ledger {
         start..start + blocks as usize
     }
 
-    /// Starts a change of `blocks` blocks; false (and nothing done) if one of them is being changed already.
+    /// Starts a change of `blocks` blocks; false, without effect, if one of them is already being changed.
     pub fn begin(&mut self, lba: u64, blocks: u32, zeroing: bool) -> bool {
         let range = self.range(lba, blocks);
         let entries = &mut self.entries[range];
@@ -134,7 +134,7 @@ impl Ledger {
         true
     }
 
-    /// Writes the content of a change that has begun into `data`.
+    /// Writes the content of a started change into `data`.
     pub fn fill(&self, lba: u64, data: &mut [u8]) {
         let first = (lba - self.first) as usize;
         for (i, block) in data.chunks_exact_mut(self.block_size).enumerate() {
@@ -143,7 +143,7 @@ impl Ledger {
         }
     }
 
-    /// Ends a change; a failed one may have happened or not.
+    /// Ends a change. A failed one may have happened or not.
     pub fn end(&mut self, lba: u64, blocks: u32, succeeded: bool) {
         let range = self.range(lba, blocks);
         for e in &mut self.entries[range] {
@@ -154,64 +154,63 @@ impl Ledger {
         }
     }
 
-    /// Notes the floors for a read that is about to be sent.
-    pub fn floors(&self, lba: u64, into: &mut [u32]) {
+    /// Minimum generations for a read that is about to be sent.
+    pub fn min_generations(&self, lba: u64, into: &mut [u32]) {
         let range = self.range(lba, into.len() as u32);
-        for (floor, e) in into.iter_mut().zip(&self.entries[range]) {
-            *floor = e.settled;
+        for (min_generation, e) in into.iter_mut().zip(&self.entries[range]) {
+            *min_generation = e.settled;
         }
     }
 
-    /// Judges what a read returned, block by block; returns the number of blocks in order, and hands each other one to
-    /// `blame`.
-    pub fn judge(&self, lba: u64, floors: &[u32], data: &[u8], mut blame: impl FnMut(Mismatch)) -> u32 {
+    /// Checks the data of a read; returns the number of correct blocks and calls `report` for each other one.
+    pub fn check(&self, lba: u64, min_generations: &[u32], data: &[u8], mut report: impl FnMut(Mismatch)) -> u32 {
         let mut good = 0;
-        for (i, (block, &floor)) in data.chunks_exact(self.block_size).zip(floors).enumerate() {
-            match self.judge_block(lba + i as u64, floor, inspect(block)) {
+        for (i, (block, &min_generation)) in data.chunks_exact(self.block_size).zip(min_generations).enumerate() {
+            match self.check_block(lba + i as u64, min_generation, inspect(block)) {
                 Ok(()) => good += 1,
-                Err(mismatch) => blame(mismatch),
+                Err(mismatch) => report(mismatch),
             }
         }
         good
     }
 
-    fn judge_block(&self, lba: u64, floor: u32, content: Content) -> Result<(), Mismatch> {
+    fn check_block(&self, lba: u64, min_generation: u32, content: Content) -> Result<(), Mismatch> {
         let e = self.entries[(lba - self.first) as usize];
-        if floor == 0 && self.never_ours(content) {
-            return Ok(()); // what was there before this run may be anything
+        if min_generation == 0 && self.is_foreign(content) {
+            return Ok(()); // any content is possible before this run
         }
         match content {
-            Content::Zeroes if e.zeroed > 0 && e.zeroed >= floor => Ok(()),
-            Content::Zeroes => Err(Mismatch::Lost { lba, floor }),
+            Content::Zeroes if e.zeroed > 0 && e.zeroed >= min_generation => Ok(()),
+            Content::Zeroes => Err(Mismatch::Lost { lba, min_generation }),
             Content::Foreign => Err(Mismatch::Foreign { lba }),
             Content::Torn { stamp, differs_at } => {
                 Err(Mismatch::Torn { lba, generation: stamp.generation, differs_at })
             }
-            Content::Whole(stamp) => judge_stamp(&e, lba, floor, stamp, self.run),
+            Content::Whole(stamp) => check_stamp(&e, lba, min_generation, stamp, self.run),
         }
     }
 
-    /// Whether this run cannot have written it.
-    fn never_ours(&self, content: Content) -> bool {
+    /// Whether this run cannot have written it as a block.
+    fn is_foreign(&self, content: Content) -> bool {
         match content {
             Content::Zeroes | Content::Foreign => true,
             Content::Torn { stamp, .. } | Content::Whole(stamp) => stamp.run != self.run,
         }
     }
 
-    /// Ranges (first block, number of blocks, at most `most`) that were changed at least once, in order.
-    pub fn touched(&self, most: u32) -> impl Iterator<Item = (u64, u32)> + '_ {
+    /// Changed ranges (first block, number of blocks, at most `max_blocks`), in order.
+    pub fn changed_ranges(&self, max_blocks: u32) -> impl Iterator<Item = (u64, u32)> + '_ {
         let mut at = 0;
         std::iter::from_fn(move || {
             let start = at + self.entries[at..].iter().position(|e| e.issued > 0)?;
-            let run = self.entries[start..].iter().take(most as usize).take_while(|e| e.issued > 0).count();
+            let run = self.entries[start..].iter().take(max_blocks as usize).take_while(|e| e.issued > 0).count();
             at = start + run;
             Some((self.first + start as u64, run as u32))
         })
     }
 }
 
-fn judge_stamp(e: &Entry, lba: u64, floor: u32, stamp: Stamp, run: u64) -> Result<(), Mismatch> {
+fn check_stamp(e: &Entry, lba: u64, min_generation: u32, stamp: Stamp, run: u64) -> Result<(), Mismatch> {
     let generation = stamp.generation;
     if stamp.run != run {
         return Err(Mismatch::Foreign { lba });
@@ -219,8 +218,8 @@ fn judge_stamp(e: &Entry, lba: u64, floor: u32, stamp: Stamp, run: u64) -> Resul
     if stamp.lba != lba {
         return Err(Mismatch::Swapped { lba, found: stamp.lba, generation });
     }
-    if generation < floor {
-        return Err(Mismatch::Stale { lba, generation, floor });
+    if generation < min_generation {
+        return Err(Mismatch::Stale { lba, generation, min_generation });
     }
     if generation > e.issued || generation == e.zeroed {
         return Err(Mismatch::Unwritten { lba, generation, issued: e.issued });
@@ -243,16 +242,16 @@ mod tests {
             blocks: u32,
             zero: bool,
         },
-        /// The oldest change reaches the store.
+        /// Apply the oldest change to the store.
         Apply,
-        /// The oldest applied change is acknowledged.
+        /// Acknowledge the oldest applied change.
         Settle,
         Fail,
         SendRead {
             lba: u64,
             blocks: u32,
         },
-        /// The store answers the oldest read.
+        /// Complete the oldest read.
         ServeRead,
     }
 
@@ -270,9 +269,9 @@ mod tests {
     }
 
     proptest! {
-        /// A store that does everything right is never blamed, whatever overlaps.
+        /// Overlapping commands on a correct store cause no mismatch.
         #[test]
-        fn a_correct_store_is_never_blamed(steps in proptest::collection::vec(step(), 1..300)) {
+        fn a_correct_store_has_no_mismatch(steps in proptest::collection::vec(step(), 1..300)) {
             let mut ledger = Ledger::new(100, N, BS as u32, 1);
             let mut store = vec![0u8; N as usize * BS];
             let mut changes: Vec<(u64, u32, Vec<u8>, bool)> = Vec::new();
@@ -303,17 +302,17 @@ mod tests {
                         ledger.end(100 + c.0, c.1, false);
                     }
                     Step::SendRead { lba, blocks } => {
-                        let mut floors = vec![0; blocks as usize];
-                        ledger.floors(100 + lba, &mut floors);
-                        reads.push((lba, floors));
+                        let mut min_generations = vec![0; blocks as usize];
+                        ledger.min_generations(100 + lba, &mut min_generations);
+                        reads.push((lba, min_generations));
                     }
                     Step::ServeRead if !reads.is_empty() => {
-                        let (lba, floors) = reads.remove(0);
-                        let data = &store[lba as usize * BS..][..floors.len() * BS];
-                        let mut blamed = Vec::new();
-                        let good = ledger.judge(100 + lba, &floors, data, |m| blamed.push(m));
-                        prop_assert!(blamed.is_empty(), "{:?}", blamed);
-                        prop_assert_eq!(good as usize, floors.len());
+                        let (lba, min_generations) = reads.remove(0);
+                        let data = &store[lba as usize * BS..][..min_generations.len() * BS];
+                        let mut mismatches = Vec::new();
+                        let good = ledger.check(100 + lba, &min_generations, data, |m| mismatches.push(m));
+                        prop_assert!(mismatches.is_empty(), "{:?}", mismatches);
+                        prop_assert_eq!(good as usize, min_generations.len());
                     }
                     _ => {}
                 }
@@ -335,76 +334,76 @@ mod tests {
         (ledger, images)
     }
 
-    fn blame(ledger: &Ledger, data: &[u8]) -> Vec<Mismatch> {
-        let mut floors = vec![0; data.len() / BS];
-        ledger.floors(0, &mut floors);
-        let mut blamed = Vec::new();
-        ledger.judge(0, &floors, data, |m| blamed.push(m));
-        blamed
+    fn mismatches(ledger: &Ledger, data: &[u8]) -> Vec<Mismatch> {
+        let mut min_generations = vec![0; data.len() / BS];
+        ledger.min_generations(0, &mut min_generations);
+        let mut mismatches = Vec::new();
+        ledger.check(0, &min_generations, data, |m| mismatches.push(m));
+        mismatches
     }
 
     #[test]
-    fn each_fault_is_named() {
+    fn each_fault_has_its_mismatch() {
         let (ledger, images) = written(2);
         let good = &images[1];
-        assert_eq!(blame(&ledger, good), []);
+        assert_eq!(mismatches(&ledger, good), []);
 
         let mut swapped = good.clone();
         let (a, b) = swapped.split_at_mut(BS);
         a.swap_with_slice(&mut b[..BS]);
         let expected = [(0, 1), (1, 0)].map(|(lba, found)| Mismatch::Swapped { lba, found, generation: 2 });
-        assert_eq!(blame(&ledger, &swapped), expected);
+        assert_eq!(mismatches(&ledger, &swapped), expected);
 
         let stale = [&images[0][..BS], &good[BS..]].concat();
-        assert_eq!(blame(&ledger, &stale), [Mismatch::Stale { lba: 0, generation: 1, floor: 2 }]);
+        assert_eq!(mismatches(&ledger, &stale), [Mismatch::Stale { lba: 0, generation: 1, min_generation: 2 }]);
 
         let torn = [&good[..256], &images[0][256..BS], &good[BS..]].concat();
-        assert_eq!(blame(&ledger, &torn), [Mismatch::Torn { lba: 0, generation: 2, differs_at: 256 }]);
+        assert_eq!(mismatches(&ledger, &torn), [Mismatch::Torn { lba: 0, generation: 2, differs_at: 256 }]);
 
         let lost = [&[0; BS][..], &good[BS..]].concat();
-        assert_eq!(blame(&ledger, &lost), [Mismatch::Lost { lba: 0, floor: 2 }]);
+        assert_eq!(mismatches(&ledger, &lost), [Mismatch::Lost { lba: 0, min_generation: 2 }]);
 
         let foreign = [&[7; BS][..], &good[BS..]].concat();
-        assert_eq!(blame(&ledger, &foreign), [Mismatch::Foreign { lba: 0 }]);
+        assert_eq!(mismatches(&ledger, &foreign), [Mismatch::Foreign { lba: 0 }]);
 
         let (_, future) = written(3);
         let expected = [0, 1, 2, 3].map(|lba| Mismatch::Unwritten { lba, generation: 3, issued: 2 });
-        assert_eq!(blame(&ledger, &future[2]), expected);
+        assert_eq!(mismatches(&ledger, &future[2]), expected);
     }
 
     #[test]
-    fn what_another_run_left_is_no_fault_until_we_wrote() {
+    fn blocks_of_another_run_are_allowed_until_the_first_write() {
         let (mut ledger, _) = written(0);
         let mut other = vec![0; BS];
         fill(&mut other, Stamp { lba: 77, run: 2, generation: 9 });
-        assert_eq!(blame(&ledger, &other), []);
+        assert_eq!(mismatches(&ledger, &other), []);
         assert!(ledger.begin(0, 1, false));
         ledger.end(0, 1, true);
-        assert_eq!(blame(&ledger, &other), [Mismatch::Foreign { lba: 0 }]);
+        assert_eq!(mismatches(&ledger, &other), [Mismatch::Foreign { lba: 0 }]);
     }
 
     #[test]
-    fn zeroes_are_right_only_where_zeroed() {
+    fn zeroes_are_allowed_in_zeroed_blocks_only() {
         let (mut ledger, images) = written(1);
         assert!(ledger.begin(1, 2, true));
         ledger.end(1, 2, true);
         let zeroed = [&images[0][..BS], &[0; 2 * BS], &images[0][3 * BS..]].concat();
-        assert_eq!(blame(&ledger, &zeroed), []);
-        assert_eq!(blame(&ledger, &images[0]).len(), 2);
+        assert_eq!(mismatches(&ledger, &zeroed), []);
+        assert_eq!(mismatches(&ledger, &images[0]).len(), 2);
     }
 
     #[test]
-    fn touched_ranges_are_cut_to_size() {
+    fn changed_ranges_have_a_maximum_length() {
         let mut ledger = Ledger::new(10, 8, BS as u32, 1);
         for (lba, n) in [(11, 3), (16, 1)] {
             assert!(ledger.begin(lba, n, false));
             ledger.end(lba, n, true);
         }
-        assert!(ledger.touched(2).eq([(11, 2), (13, 1), (16, 1)]));
+        assert!(ledger.changed_ranges(2).eq([(11, 2), (13, 1), (16, 1)]));
     }
 
     #[test]
-    fn a_block_under_change_takes_no_second_one() {
+    fn a_block_has_one_change_at_a_time() {
         let mut ledger = Ledger::new(0, 4, BS as u32, 1);
         assert!(ledger.begin(1, 2, false));
         assert!(!ledger.begin(2, 2, false));

@@ -1,20 +1,18 @@
 //! An NVMe/TCP host: load generation and verification.
 //!
-//! Polling, single-threaded, non-blocking: a connection belongs to the thread that polls it, and there is no runtime
-//! underneath. What can be a pure function of bytes, times and seeds is one.
+//! Polling, single-threaded and non-blocking, without an asynchronous runtime: one thread polls each connection.
 //!
-//! | layer | modules | what it does |
+//! | layer | modules | purpose |
 //! |---|---|---|
-//! | bytes | [`receiver`], `transmit`, `answer` | PDUs out of a stream, headers and data into one; how R2Ts are answered |
-//! | queue pair | [`Queue`] | commands and their slots; checks all that a target answers; no socket, no clock |
-//! | socket | [`Connection`] | handshake, one `recv` and one `sendmsg` a batch; commands that one waits for |
+//! | bytes | [`receiver`], `transmit`, `outstanding` | PDUs from and to a byte stream; outstanding R2Ts |
+//! | queue pair | [`Queue`] | commands and their slots; checks every PDU of a target; no socket, no clock |
+//! | socket | [`Connection`] | handshake, one `recv` and one `sendmsg` a batch; synchronous commands |
 //! | association | [`Controller`] | Connect, properties, Identify, features, logs, keep-alive, shutdown, discovery |
-//! | verification | [`pattern`], [`ledger`] | blocks that say what they are; what each block may hold |
-//! | load | [`load`], [`schedule`] | what to send and when, what came of it |
-//! | tests and yardsticks | [`raw`], [`bare`], [`Narrow`] | a peer without manners; a peer without NVMe; a bad way to the target |
+//! | verification | [`pattern`], [`ledger`] | self-describing blocks; the generations that each block may hold |
+//! | load | [`load`], [`schedule`] | the load generator |
+//! | tests and references | [`raw`], [`bare`], [`SocketLimits`] | a peer that sends any bytes; a peer without NVMe; small socket buffers and segments |
 #![forbid(unsafe_code)]
 
-mod answer;
 pub mod bare;
 pub mod clock;
 mod connection;
@@ -23,20 +21,21 @@ mod error;
 mod info;
 pub mod ledger;
 pub mod load;
-mod narrow;
+mod outstanding;
 pub mod pattern;
 mod queue;
 pub mod raw;
 pub mod receiver;
 pub mod rng;
 pub mod schedule;
+mod socket_limits;
 mod transmit;
 pub mod units;
 
-pub use answer::AnswerOrder;
 pub use connection::{Connection, Handshake, SCRATCH_LEN, Sizes};
 pub use controller::{ConnectOptions, Controller, QueueSpec, discover};
 pub use error::{HostError, Violation};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
-pub use narrow::Narrow;
+pub use outstanding::R2tOrder;
 pub use queue::{Buffers, Completed, Queue, Terms, Transfer};
+pub use socket_limits::SocketLimits;

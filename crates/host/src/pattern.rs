@@ -1,16 +1,16 @@
-//! The content of a verified block: it says of itself which block it is, in which generation, of which run, and proves
-//! that it is whole.
+//! Content of a verified block: address, run, generation and a checksum.
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 0..8 | a magic number |
+//! | 0..8 | magic number |
 //! | 8..16 | logical block address |
-//! | 16..24 | run: tells this run's blocks from those that an earlier one left behind |
-//! | 24..28 | generation: counts the writes of this block, from 1 |
-//! | 28..32 | CRC32C of all the rest of the block |
-//! | 32.. | words that follow from address, run and generation |
+//! | 16..24 | run: distinguishes blocks of this run from those of earlier runs |
+//! | 24..28 | generation: number of writes of this block, from 1 |
+//! | 28..32 | CRC32C of the rest of the block |
+//! | 32.. | words computed from address, run and generation |
 //!
-//! The checksum finds a torn block; the words of the body then tell how far it is of which generation.
+//! The checksum finds a torn block; the words locate the tear. They are a counter with a SplitMix64 step: two instructions a
+//! word, where a generator of `rand_xoshiro` would slow down the loop that fills blocks and change the content of old runs.
 
 use pilotlight_nvme::digest;
 
@@ -21,7 +21,7 @@ const CRC: std::ops::Range<usize> = 28..32;
 const BODY: usize = 32;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What a block says about itself.
+/// Address, run and generation of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Logical block address.
@@ -32,22 +32,21 @@ pub struct Stamp {
     pub generation: u32,
 }
 
-/// What a block turned out to hold.
+/// Content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A whole block with this stamp.
     Whole(Stamp),
     /// Zeroes throughout.
     Zeroes,
-    /// It starts like a block with this stamp but its checksum does not match; from `differs_at` (a byte offset) on,
-    /// the body is not what that stamp stands for.
+    /// The header has this stamp but the checksum does not match.
     Torn {
-        /// What the first bytes say.
+        /// Stamp of the header.
         stamp: Stamp,
-        /// Where the difference begins, a byte offset; the block's length if only the checksum is wrong.
+        /// Byte offset of the first difference; the block's length if only the checksum is wrong.
         differs_at: usize,
     },
-    /// Not a block of any run.
+    /// Not written by any run.
     Foreign,
 }
 
@@ -66,7 +65,7 @@ pub fn fill(block: &mut [u8], stamp: Stamp) {
     block[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Finds out what `block` holds.
+/// Content of `block`.
 #[must_use]
 pub fn inspect(block: &[u8]) -> Content {
     if u64_at(block, 0) != MAGIC {
@@ -119,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_filled_block_says_what_it_is(lba: u64, run: u64, generation in 1u32.., large: bool) {
+        fn a_filled_block_is_whole(lba: u64, run: u64, generation in 1u32.., large: bool) {
             let stamp = Stamp { lba, run, generation };
             let mut b = vec![0xaa; if large { 4096 } else { 512 }];
             fill(&mut b, stamp);
@@ -127,7 +126,7 @@ mod tests {
         }
 
         #[test]
-        fn one_flipped_bit_is_seen(at in 0usize..4096, bit in 0u8..8) {
+        fn one_flipped_bit_is_detected(at in 0usize..4096, bit in 0u8..8) {
             let mut b = block(4096, 5, 3);
             b[at] ^= 1 << bit;
             prop_assert_ne!(inspect(&b), Content::Whole(Stamp { lba: 5, run: 9, generation: 3 }));
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_two_generations_says_where_it_tears() {
+    fn a_torn_block_reports_the_offset() {
         let (new, old) = (block(4096, 5, 4), block(4096, 5, 3));
         let torn = [&new[..1024], &old[1024..]].concat();
         let stamp = Stamp { lba: 5, run: 9, generation: 4 };
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn zeroes_and_strangers_are_told_apart() {
+    fn zeroes_and_foreign_blocks_are_distinguished() {
         assert_eq!(inspect(&[0; 512]), Content::Zeroes);
         let mut b = [0; 512];
         b[511] = 1;

@@ -1,12 +1,12 @@
-//! One queue pair as a host sees it: commands in, bytes out; bytes in, completions out. No socket, no clock.
+//! The host side of a queue pair, without socket and clock.
 //!
-//! Words: a *slot* is a command identifier with its state; the *arena* is the memory that data is sent from and received
-//! into, `max_io` bytes a slot ([`Buffers::PerCommand`]) or the same bytes for all ([`Buffers::Shared`], where what is
-//! read is not kept and what is written is the same each time: for load that nobody verifies, payload is not touched).
+//! A *slot* is a command identifier with its state. The *arena* is the memory of data: `max_io` bytes a slot
+//! ([`Buffers::PerCommand`]) or the same bytes for all ([`Buffers::Shared`], for load without verification: read data is
+//! dropped, all writes send the same bytes).
 //!
-//! Properties: a slot completes exactly once; a completion for a slot that is not in flight, data that does not follow
-//! what came before, an R2T outside of the command or beyond the agreed number, SUCCESS where SQ flow control is on, and
-//! a read that ends short are [`Violation`]s; nothing is allocated between [`Queue::new`] and the end.
+//! Properties: a slot completes exactly once. A completion of a slot that is not in flight, data out of order, an R2T outside of
+//! the command or beyond MAXR2T, SUCCESS with SQ flow control, and a short read are [`Violation`]s. Nothing is allocated after
+//! [`Queue::new`].
 
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::digest::digest;
@@ -14,12 +14,12 @@ use pilotlight_nvme::pdu::{CapsuleCmd, Digests, FatalError, PduType, data_offset
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::IntoBytes;
 
-use crate::answer::{AnswerOrder, Answers, H2CFrame};
 use crate::error::{HostError, Violation};
-use crate::receiver::{DataPiece, Event, Grant, Receiver};
+use crate::outstanding::{H2CFrame, OutstandingR2ts, R2tOrder};
+use crate::receiver::{DataPiece, Event, Receiver, TransferRequest};
 use crate::transmit::Transmit;
 
-/// What both sides agreed on for a queue.
+/// Negotiated parameters of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// Digests in use.
@@ -38,38 +38,38 @@ pub struct Terms {
     pub success_flag: bool,
 }
 
-/// Where data of commands lies.
+/// Buffers of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffers {
     /// Each command has its own buffer.
     PerCommand,
-    /// All writes send the same bytes; data read is dropped.
+    /// All writes send the same bytes; read data is dropped.
     Shared,
 }
 
-/// Which way a command's data goes, and how much.
+/// Direction and length of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// No data.
     None,
-    /// That many bytes from the target.
+    /// Bytes from the target.
     In(u32),
-    /// That many bytes to the target, from [`Queue::buffer_mut`].
+    /// Bytes to the target, from [`Queue::buffer_mut`].
     Out(u32),
 }
 
-/// The end of a command.
+/// A completed command.
 #[derive(Clone, Copy, Debug)]
 pub struct Completed {
     /// The command.
     pub cid: u16,
-    /// The target's status; success where the SUCCESS flag stood for it.
+    /// Status; success if the SUCCESS flag replaced the response.
     pub status: Status,
-    /// Dwords 0 and 1 of the completion queue entry; 0 where the SUCCESS flag stood for it.
+    /// Dwords 0 and 1 of the completion queue entry; 0 if the SUCCESS flag replaced it.
     pub result: u64,
-    /// Submission queue head; `None` where the SUCCESS flag stood for the response.
+    /// Submission queue head; `None` if the SUCCESS flag replaced the response.
     pub sqhd: Option<u16>,
-    /// The data digest of a part of the data did not match: the data is not to be used.
+    /// Data digest mismatch: the data is invalid.
     pub digest_error: bool,
 }
 
@@ -84,7 +84,7 @@ enum State {
 struct Slot {
     state: State,
     transfer: Transfer,
-    /// In: bytes received. Out: bytes asked for by R2Ts.
+    /// In: bytes received. Out: bytes requested by R2Ts.
     moved: u32,
     digest_error: bool,
 }
@@ -96,14 +96,14 @@ const FREE: Slot = Slot { state: State::Free, transfer: Transfer::None, moved: 0
 pub struct Queue {
     terms: Terms,
     receiver: Receiver,
-    /// What is waiting to be sent.
+    /// Pending PDUs.
     pub(crate) transmit: Transmit,
-    answers: Answers,
+    outstanding: OutstandingR2ts,
     slots: Vec<Slot>,
     free: Vec<u16>,
     pub(crate) arena: Vec<u8>,
     max_io: usize,
-    /// Distance between two slots' buffers: `max_io`, or 0 where all share one.
+    /// Distance between two slots' buffers: `max_io`, or 0 if shared.
     stride: usize,
     in_flight: u32,
 }
@@ -121,7 +121,7 @@ impl Queue {
             terms,
             receiver: Receiver::new(terms.digests, terms.hpda),
             transmit: Transmit::with_capacity(depth_n * 256, depth_n * 8),
-            answers: Answers::new(depth_n * terms.max_r2t.min(16) as usize),
+            outstanding: OutstandingR2ts::new(depth_n * terms.max_r2t.min(16) as usize),
             slots: vec![FREE; depth_n],
             free: (0..depth).rev().collect(),
             arena: vec![0; len],
@@ -144,36 +144,36 @@ impl Queue {
         self.slots.len()
     }
 
-    /// What was agreed on.
+    /// The negotiated parameters.
     #[must_use]
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Most bytes that one command may move.
+    /// Most bytes of data per command.
     #[must_use]
     pub fn max_io(&self) -> u32 {
         self.max_io as u32
     }
 
-    /// Changes the in-capsule capacity, which the host learns from Identify Controller (IOCCSZ), and whether the target
-    /// granted that SQ flow control is disabled, which it learns from Connect.
+    /// Changes terms that are known after the handshake: in-capsule capacity (IOCCSZ of Identify Controller), SQ flow control
+    /// (Connect).
     pub(crate) fn amend(&mut self, change: impl FnOnce(&mut Terms)) {
         change(&mut self.terms);
     }
 
-    /// How R2Ts are answered from now on; a hook for tests.
-    pub fn set_answer_order(&mut self, order: AnswerOrder) {
-        self.answers.set_order(order);
+    /// Sets the order of H2CData PDUs, for tests.
+    pub fn set_r2t_order(&mut self, order: R2tOrder) {
+        self.outstanding.set_order(order);
     }
 
-    /// The most R2Ts that one command had outstanding at once while answers were held back ([`AnswerOrder::Shuffled`]).
+    /// The most R2Ts that one command has had outstanding with [`R2tOrder::Shuffled`].
     #[must_use]
-    pub fn most_r2ts(&self) -> u32 {
-        self.answers.most()
+    pub fn max_outstanding_r2ts(&self) -> u32 {
+        self.outstanding.max_outstanding()
     }
 
-    /// Takes a command identifier, to fill its buffer before [`Queue::issue`]; `None` if all are in use.
+    /// Takes a free command identifier for [`Queue::issue`]; `None` if all are in use.
     #[inline]
     pub fn reserve(&mut self) -> Option<u16> {
         let cid = self.free.pop()?;
@@ -181,7 +181,7 @@ impl Queue {
         Some(cid)
     }
 
-    /// Gives a reserved identifier back unused.
+    /// Releases a reserved identifier.
     ///
     /// # Panics
     /// If `cid` is not reserved.
@@ -204,8 +204,8 @@ impl Queue {
         self.arena.as_chunks_mut::<8>().0.iter_mut().for_each(set);
     }
 
-    /// Queues command `cid` for sending. The command identifier and the data pointer are filled in here: data goes into
-    /// the capsule where it fits, otherwise the target asks for it.
+    /// Queues command `cid` for sending. Fills in command identifier and data pointer: data goes into the capsule if it fits,
+    /// otherwise the target requests it.
     ///
     /// # Panics
     /// If `cid` is not reserved, or the transfer is longer than `max_io`.
@@ -223,8 +223,8 @@ impl Queue {
         self.issue_as_is(cid, sqe, transfer, in_capsule);
     }
 
-    /// Like [`Queue::issue`], with the data pointer as it stands in `sqe` and the first `in_capsule` bytes of the buffer
-    /// in the capsule, whatever the target makes of it.
+    /// Like [`Queue::issue`], with the data pointer of `sqe` and the first `in_capsule` bytes of the buffer in the capsule,
+    /// valid or not.
     ///
     /// # Panics
     /// As [`Queue::issue`].
@@ -233,7 +233,11 @@ impl Queue {
         let slot = &mut self.slots[usize::from(cid)];
         assert!(slot.state == State::Reserved, "command {cid} is not reserved");
         if let Transfer::In(len) | Transfer::Out(len) = transfer {
-            assert!(len as usize <= self.max_io, "a transfer of {len} bytes on a queue made for {}", self.max_io);
+            assert!(
+                len as usize <= self.max_io,
+                "a transfer of {len} bytes on a queue with a maximum of {}",
+                self.max_io
+            );
         }
         *slot = Slot { state: State::InFlight, transfer, moved: 0, digest_error: false };
         self.in_flight += 1;
@@ -259,19 +263,19 @@ impl Queue {
         push_with_data(&mut self.transmit, &self.arena, capsule.as_bytes(), pdo, data, digests);
     }
 
-    /// Takes in what the socket gave. `done` is called for each command that ends, with what it read (empty unless
+    /// Processes received bytes. `done` is called for each completed command, with the data it read (empty unless
     /// [`Buffers::PerCommand`]).
     ///
     /// # Errors
-    /// [`HostError::Violation`] or [`HostError::Terminated`]; the connection is of no use any more.
+    /// [`HostError::Violation`] or [`HostError::Terminated`]; the connection is then unusable.
     #[inline]
     pub fn receive(&mut self, mut input: &[u8], mut done: impl FnMut(Completed, &[u8])) -> Result<(), HostError> {
         while let Some(event) = self.receiver.next(&mut input)? {
             let completed = match event {
                 Event::Data(piece) => self.data(piece)?,
                 Event::Response(cqe) => Some(self.response(cqe)?),
-                Event::ReadyToTransfer(grant) => {
-                    self.grant(grant)?;
+                Event::ReadyToTransfer(request) => {
+                    self.ready_to_transfer(request)?;
                     None
                 }
                 Event::Terminate { fes, fei } => return Err(HostError::Terminated { fes, fei }),
@@ -284,27 +288,27 @@ impl Queue {
         Ok(())
     }
 
-    /// Sends what was held back by [`AnswerOrder::Shuffled`]; to be called once per poll, `idle` if nothing arrived.
+    /// Queues data for R2Ts held by [`R2tOrder::Shuffled`]; called once per poll, `idle` if nothing arrived.
     #[inline]
     pub fn pump(&mut self, idle: bool) {
-        if self.answers.is_empty() {
+        if self.outstanding.is_empty() {
             return;
         }
-        while let Some(frame) = self.answers.next_shuffled(idle, self.terms.max_h2c_data) {
+        while let Some(frame) = self.outstanding.next_shuffled(idle, self.terms.max_h2c_data) {
             self.push_h2c(&frame);
         }
     }
 
-    /// Whether answers are held back, so that polling must go on although nothing arrives.
-    pub(crate) fn has_held_answers(&self) -> bool {
-        !self.answers.is_empty()
+    /// Whether R2Ts are held, so that polling must continue although nothing arrives.
+    pub(crate) fn has_held_r2ts(&self) -> bool {
+        !self.outstanding.is_empty()
     }
 
     #[inline]
     fn in_flight_slot(&mut self, cid: u16) -> Result<&mut Slot, Violation> {
         match self.slots.get_mut(usize::from(cid)) {
             Some(slot) if slot.state == State::InFlight => Ok(slot),
-            _ => Err(Violation::field(8, "an answer to a command that is not in flight")),
+            _ => Err(Violation::field(8, "a response to a command that is not in flight")),
         }
     }
 
@@ -351,33 +355,33 @@ impl Queue {
             && status.is_success()
             && slot.moved != len
         {
-            return Err(Violation::sequence("a read succeeded before all of its data came"));
+            return Err(Violation::sequence("a read succeeded before all of its data arrived"));
         }
         let digest_error = slot.digest_error;
         Ok(Completed { cid, status, result: cqe.result.get(), sqhd: Some(cqe.sqhd.get()), digest_error })
     }
 
-    fn grant(&mut self, grant: Grant) -> Result<(), Violation> {
+    fn ready_to_transfer(&mut self, request: TransferRequest) -> Result<(), Violation> {
         let max_r2t = self.terms.max_r2t;
-        let slot = self.in_flight_slot(grant.cid)?;
+        let slot = self.in_flight_slot(request.cid)?;
         let Transfer::Out(len) = slot.transfer else {
             return Err(Violation::sequence("R2T for a command that writes nothing"));
         };
-        if grant.len == 0 || u64::from(grant.offset) + u64::from(grant.len) > u64::from(len) {
-            return Err(Violation::range("R2T outside of the command's data"));
+        if request.len == 0 || u64::from(request.offset) + u64::from(request.len) > u64::from(len) {
+            return Err(Violation::range("R2T beyond the command's data"));
         }
-        if u64::from(slot.moved) + u64::from(grant.len) > u64::from(len) {
+        if u64::from(slot.moved) + u64::from(request.len) > u64::from(len) {
             return Err(Violation::range("R2Ts for more than the command's data"));
         }
-        slot.moved += grant.len;
-        let all_asked = slot.moved == len;
-        if self.answers.outstanding(grant.cid) >= max_r2t {
+        slot.moved += request.len;
+        let all_requested = slot.moved == len;
+        if self.outstanding.outstanding(request.cid) >= max_r2t {
             return Err(Violation { fes: FatalError::LimitExceeded, fei: 0, what: "more R2Ts than MAXR2T allows" });
         }
-        if self.answers.hold(grant, all_asked, max_r2t) {
+        if self.outstanding.hold(request, all_requested, max_r2t) {
             return Ok(());
         }
-        let mut rest = grant;
+        let mut rest = request;
         while let Some(frame) = H2CFrame::take(&mut rest, self.terms.max_h2c_data) {
             self.push_h2c(&frame);
         }
@@ -393,7 +397,7 @@ impl Queue {
         push_with_data(&mut self.transmit, &self.arena, header.as_bytes(), pdo, data, digests);
     }
 
-    /// Frees the slot and returns what it read.
+    /// Frees the slot and returns the data it read.
     #[inline]
     fn finish(&mut self, cid: u16) -> &[u8] {
         let slot = &mut self.slots[usize::from(cid)];
@@ -404,7 +408,7 @@ impl Queue {
         *slot = FREE;
         self.free.push(cid);
         self.in_flight -= 1;
-        self.answers.forget(cid);
+        self.outstanding.remove(cid);
         let start = usize::from(cid) * self.stride;
         &self.arena[start..start + read]
     }

@@ -197,7 +197,7 @@ fn breaches_are_seen() {
 #[test]
 fn more_r2ts_than_agreed_are_a_breach_while_none_is_answered() {
     let mut q = queue(terms());
-    q.set_answer_order(AnswerOrder::Shuffled { seed: 1, piece: 100 });
+    q.set_r2t_order(R2tOrder::Shuffled { seed: 1, piece: 100 });
     let cid = issue(&mut q, Sqe::new(io::WRITE, 1), Transfer::Out(8192));
     let two = [r2t(cid, 1, 0, 1000), r2t(cid, 2, 1000, 1000)].concat();
     assert!(receive(&mut q, &two).is_ok());

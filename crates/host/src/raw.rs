@@ -1,7 +1,7 @@
-//! A peer without manners: sends any bytes, reads whatever comes back. For tests of how a target treats hostile hosts.
+//! A peer that sends any bytes and reads the responses, for tests with hostile hosts.
 //!
-//! Blocking, with a timeout on everything. Helpers that behave ([`RawPeer::shake_hands`], [`RawPeer::connect_queue`])
-//! bring a connection to the state in which the misbehaviour is to begin.
+//! Blocking, with a timeout on every call. [`RawPeer::shake_hands`] and [`RawPeer::connect_queue`] follow the protocol, to reach
+//! the state in which a violation is tested.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,18 +14,18 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::connection::Handshake;
 
-/// Longest PDU that is read: more than any that a target sends here.
+/// Longest PDU that is read.
 const MAX_PDU: usize = 4 << 20;
 
-/// What came back.
+/// Result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A whole PDU, all of its bytes.
+    /// A whole PDU.
     Pdu(Vec<u8>),
     /// The target closed the connection.
     Closed,
-    /// Nothing came in time.
-    Silence,
+    /// No PDU in time.
+    Timeout,
 }
 
 impl Reply {
@@ -50,14 +50,14 @@ impl Reply {
 #[derive(Debug)]
 pub struct RawPeer {
     stream: TcpStream,
-    /// Digests that [`RawPeer::capsule`] puts in, as [`RawPeer::shake_hands`] agreed.
+    /// Digests of [`RawPeer::capsule`], from [`RawPeer::shake_hands`].
     pub digests: Digests,
-    /// Alignment of data to the target, in dwords less one, as agreed.
+    /// CPDA: alignment of data to the target, in dwords less one.
     pub cpda: u8,
 }
 
 impl RawPeer {
-    /// Connects; everything afterwards takes at most `timeout`.
+    /// Connects; every later call takes at most `timeout`.
     ///
     /// # Errors
     /// The system's error.
@@ -69,7 +69,7 @@ impl RawPeer {
         Ok(Self { stream, digests: Digests::default(), cpda: 0 })
     }
 
-    /// The socket, to shut it down or set options on it.
+    /// The socket.
     #[must_use]
     pub fn stream(&self) -> &TcpStream {
         &self.stream
@@ -78,15 +78,15 @@ impl RawPeer {
     /// Sends bytes as they are.
     ///
     /// # Errors
-    /// The system's error; a target that has closed already gives a broken pipe.
+    /// The system's error; a broken pipe if the target has closed the connection.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Reads the next PDU, as its PLEN delimits it.
+    /// Reads the next PDU.
     ///
     /// # Errors
-    /// The system's error, or `InvalidData` for a PLEN that no target would send.
+    /// The system's error, or `InvalidData` for an impossible PLEN.
     pub fn read_pdu(&mut self) -> io::Result<Reply> {
         let mut pdu = vec![0; CommonHeader::LEN];
         if let Err(e) = self.stream.read_exact(&mut pdu) {
@@ -103,7 +103,7 @@ impl RawPeer {
         }
     }
 
-    /// Reads PDUs until the target closes or falls silent; returns them and that end.
+    /// Reads PDUs until the target closes or the timeout; returns PDUs and end.
     ///
     /// # Errors
     /// As [`RawPeer::read_pdu`].
@@ -117,10 +117,10 @@ impl RawPeer {
         }
     }
 
-    /// ICReq and ICResp as they should be.
+    /// Exchanges valid ICReq and ICResp.
     ///
     /// # Errors
-    /// The system's error, or `InvalidData` where the answer is no ICResp.
+    /// The system's error, or `InvalidData` if the response is not an ICResp.
     pub fn shake_hands(&mut self, handshake: &Handshake) -> io::Result<IcResp> {
         self.send(handshake.request().as_bytes())?;
         let reply = self.read_pdu()?;
@@ -132,7 +132,7 @@ impl RawPeer {
         Ok(resp)
     }
 
-    /// A command capsule as it should be, data in the capsule, digests as agreed.
+    /// A valid command capsule with in-capsule data and the negotiated digests.
     #[must_use]
     pub fn capsule(&self, sqe: Sqe, data: &[u8]) -> Vec<u8> {
         let pdo = data_offset(PduType::CapsuleCmd, self.digests, self.cpda);
@@ -143,7 +143,7 @@ impl RawPeer {
     /// Connects a queue (Base 6.3); returns the completion.
     ///
     /// # Errors
-    /// The system's error, or `InvalidData` where the answer is no response capsule.
+    /// The system's error, or `InvalidData` if the response is not a response capsule.
     pub fn connect_queue(&mut self, command: &ConnectCmd, data: &ConnectData) -> io::Result<Cqe> {
         let capsule = self.capsule(command.encode(), data.as_bytes());
         self.send(&capsule)?;
@@ -154,7 +154,7 @@ impl RawPeer {
     }
 }
 
-/// A PDU of `header`, header digest, padding up to `pdo` (0 without data), `data` and data digest, as `digests` says.
+/// A PDU of `header`, padding up to `pdo` (0 without data), `data` and `digests`.
 #[must_use]
 pub fn framed(header: &[u8], pdo: u8, data: &[u8], digests: Digests) -> Vec<u8> {
     let mut pdu = header.to_vec();
@@ -174,7 +174,7 @@ pub fn framed(header: &[u8], pdo: u8, data: &[u8], digests: Digests) -> Vec<u8> 
 fn no_pdu(error: io::Error) -> io::Result<Reply> {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Ok(Reply::Closed),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(Reply::Silence),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(Reply::Timeout),
         _ => Err(error),
     }
 }

@@ -1,15 +1,12 @@
-//! Cuts the byte stream that a target sends into protocol events, without a socket and without copying payload.
+//! Parses the byte stream of a target into protocol events, without a socket and without copying data.
 //!
-//! The problem: a `recv` of some 256 KiB ends anywhere, also inside a header or a digest, and at a million PDUs a
-//! second there is no time to gather each PDU in a buffer of its own first.
+//! A `recv` of some 256 KiB may end inside a header or a digest, and copying each PDU would be too slow at a million PDUs a
+//! second. A PDU has up to three stages. *Header*: the bytes before the data (up to PDO), parsed in place, or gathered in a small
+//! store if they are spread over several inputs. *Data*: slices of the input; the digest is updated with each. *Digest*: the four
+//! bytes after the data.
 //!
-//! The algorithm: a PDU is walked in up to three stages. *Header*: the bytes up to where data starts (PDO), taken in
-//! place where the input holds all of them, gathered in a small store where it does not. *Data*: handed out as pieces,
-//! as many as the input happens to hold, each a slice of the input; the digest is carried along where negotiated.
-//! *Digest*: the four bytes behind the data.
-//!
-//! Properties (tested): however the stream is cut into inputs, the same events come out, data pieces concatenated;
-//! nothing is allocated; every header field that has one right value is checked against it.
+//! Properties (tested): the events do not depend on how the stream is divided into inputs; nothing is allocated; every header
+//! field with a single valid value is checked.
 
 use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{C2HData, CapsuleResp, CommonHeader, Digests, Flags, PduType, R2T, TermReq};
@@ -18,16 +15,16 @@ use zerocopy::FromBytes;
 
 use crate::error::Violation;
 
-/// One thing that the target said.
+/// An event of the protocol.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A response capsule.
     Response(Cqe),
     /// A piece of a C2HData PDU.
     Data(DataPiece<'a>),
-    /// The target asks for data of a write.
-    ReadyToTransfer(Grant),
-    /// The target ends the connection.
+    /// The target requests data of a write.
+    ReadyToTransfer(TransferRequest),
+    /// The target terminates the connection.
     Terminate {
         /// Fatal error status.
         fes: u16,
@@ -49,7 +46,7 @@ pub struct DataPiece<'a> {
     pub end: Option<DataEnd>,
 }
 
-/// How a C2HData PDU ended.
+/// The end of a C2HData PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataEnd {
     /// The last PDU of the command's data.
@@ -60,16 +57,16 @@ pub struct DataEnd {
     pub digest_ok: bool,
 }
 
-/// An R2T: what the target asks for.
+/// An R2T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct TransferRequest {
     /// The command.
     pub cid: u16,
-    /// The tag to answer with.
+    /// Transfer tag.
     pub ttag: u16,
     /// Offset in bytes from the start of the command's data.
     pub offset: u32,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub len: u32,
 }
 
@@ -80,7 +77,7 @@ enum Stage {
     Digest,
 }
 
-/// The C2HData PDU under way.
+/// The current C2HData PDU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transfer {
     cid: u16,
@@ -90,7 +87,7 @@ struct Transfer {
     crc: u32,
 }
 
-/// PDO is one byte and a termination request is at most 152 bytes long: no header outgrows this.
+/// The longest header: PDO is one byte, a termination request has at most 152 bytes.
 const STORE: usize = 256;
 
 /// The state between two inputs.
@@ -106,8 +103,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver for a connection on which `digests` were agreed and the host asked for alignment `hpda`
-    /// (in dwords, less one).
+    /// A receiver for a connection with `digests` and alignment `hpda` (in dwords, less one).
     #[must_use]
     pub fn new(digests: Digests, hpda: u8) -> Self {
         Self {
@@ -120,10 +116,10 @@ impl Receiver {
         }
     }
 
-    /// Takes the next event off the front of `input`; `None` when the input is used up.
+    /// Takes the next event from the front of `input`; `None` when the input is used up.
     ///
     /// # Errors
-    /// The first breach of the protocol; the stream cannot be read on from there.
+    /// The first violation; the rest of the stream cannot be parsed.
     #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Violation> {
         loop {
@@ -145,7 +141,7 @@ impl Receiver {
         }
     }
 
-    /// Whether the stream stands between two PDUs.
+    /// Whether the stream is between two PDUs.
     #[must_use]
     pub fn at_boundary(&self) -> bool {
         matches!(self.stage, Stage::Header) && self.stored == 0
@@ -163,7 +159,7 @@ impl Receiver {
         self.gather(input)
     }
 
-    /// The slow way: the header is spread over several inputs.
+    /// The slow path: the header is spread over several inputs.
     #[cold]
     fn gather<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Violation> {
         let need = loop {
@@ -188,13 +184,13 @@ impl Receiver {
         self.parse(&header[..need])
     }
 
-    /// Reads a complete header (with digest and padding); data moves the stage on, anything else is an event.
+    /// Parses a complete header (with digest and padding).
     #[inline]
     fn parse<'a>(&mut self, header: &[u8]) -> Result<Option<Event<'a>>, Violation> {
         if self.digests.header && header[0] != PduType::C2HTermReq as u8 {
             check_header_digest(header)?;
         }
-        // header_need() has let through these types alone
+        // header_need() accepts these types only
         match PduType::from_u8(header[0]) {
             Some(PduType::C2HData) => self.start_data(header).map(|()| None),
             Some(PduType::CapsuleResp) => {
@@ -205,7 +201,12 @@ impl Receiver {
             Some(PduType::R2T) => {
                 let (r2t, _) = R2T::read_from_prefix(header).map_err(|_| Violation::sequence("short header"))?;
                 let (cid, ttag) = (r2t.cccid.get(), r2t.ttag.get());
-                Ok(Some(Event::ReadyToTransfer(Grant { cid, ttag, offset: r2t.r2to.get(), len: r2t.r2tl.get() })))
+                Ok(Some(Event::ReadyToTransfer(TransferRequest {
+                    cid,
+                    ttag,
+                    offset: r2t.r2to.get(),
+                    len: r2t.r2tl.get(),
+                })))
             }
             _ => {
                 let (term, _) = TermReq::read_from_prefix(header).map_err(|_| Violation::sequence("short header"))?;
@@ -223,10 +224,10 @@ impl Receiver {
             return Err(Violation::field(4, "PLEN of a C2HData PDU is not the sum of its parts"));
         }
         if data.ch.pdo % self.align != 0 {
-            return Err(Violation::field(3, "C2HData does not start at the alignment asked for by HPDA"));
+            return Err(Violation::field(3, "C2HData is not aligned to HPDA"));
         }
         if data.ch.flags().contains(Flags::DDGST) != self.digests.data {
-            return Err(Violation::field(1, "DDGST flag against what was agreed"));
+            return Err(Violation::field(1, "DDGST flag differs from the negotiated digests"));
         }
         self.transfer =
             Transfer { cid: data.cccid.get(), flags: data.ch.flags, offset: data.datao.get(), remaining, crc: 0 };
@@ -285,7 +286,7 @@ impl Transfer {
     }
 }
 
-/// How many bytes stand in front of the data (or make up the whole PDU), from its first eight bytes; checks those.
+/// Bytes before the data (without data: of the whole PDU), from its first eight bytes, which are checked.
 #[inline]
 fn header_need(first: &[u8], digests: Digests) -> Result<usize, Violation> {
     let (ch, _) = CommonHeader::read_from_prefix(first).map_err(|_| Violation::sequence("short header"))?;
@@ -299,7 +300,7 @@ fn header_need(first: &[u8], digests: Digests) -> Result<usize, Violation> {
         return Err(Violation::field(2, "HLEN is not 24"));
     }
     if ch.flags().contains(Flags::HDGST) != digests.header {
-        return Err(Violation::field(1, "HDGST flag against what was agreed"));
+        return Err(Violation::field(1, "HDGST flag differs from the negotiated digests"));
     }
     let head = usize::from(ch.hlen) + if digests.header { digest::DIGEST_LEN } else { 0 };
     if is_plain {
@@ -316,7 +317,7 @@ fn term_need(ch: &CommonHeader, plen: usize) -> Result<usize, Violation> {
     match PduType::from_u8(ch.pdu_type) {
         Some(PduType::C2HTermReq) if (TermReq::LEN..=TermReq::LEN + TermReq::MAX_DATA).contains(&plen) => Ok(plen),
         Some(PduType::C2HTermReq) => Err(Violation::field(4, "PLEN of a C2HTermReq is not 24 to 152")),
-        Some(_) => Err(Violation::sequence("a PDU that a target does not send here")),
+        Some(_) => Err(Violation::sequence("unexpected PDU type")),
         None => Err(Violation::field(0, "unknown PDU type")),
     }
 }

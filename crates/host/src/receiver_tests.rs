@@ -12,7 +12,7 @@ const BOTH: Digests = Digests { header: true, data: true };
 enum Seen {
     Response { cid: u16, status: Status, sqhd: u16, result: u64 },
     Data { cid: u16, offset: u32, bytes: Vec<u8>, end: DataEnd },
-    Grant(Grant),
+    TransferRequest(TransferRequest),
     Terminate(u16, u32),
 }
 
@@ -32,7 +32,7 @@ fn feed(digests: Digests, hpda: u8, stream: &[u8], cuts: &[usize]) -> Result<Vec
                     sqhd: c.sqhd.get(),
                     result: c.result.get(),
                 }),
-                Event::ReadyToTransfer(g) => seen.push(Seen::Grant(g)),
+                Event::ReadyToTransfer(g) => seen.push(Seen::TransferRequest(g)),
                 Event::Terminate { fes, fei } => seen.push(Seen::Terminate(fes, fei)),
                 Event::Data(piece) => {
                     if joined.is_empty() {
@@ -108,7 +108,7 @@ fn data_seen() -> Seen {
 proptest! {
     #[test]
     fn however_the_stream_is_cut(order in proptest::collection::vec(0usize..3, 0..30), cuts: Vec<usize>) {
-        let grant = Seen::Grant(Grant { cid: 7, ttag: 9, offset: 0x1000, len: 0x2000 });
+        let grant = Seen::TransferRequest(TransferRequest { cid: 7, ttag: 9, offset: 0x1000, len: 0x2000 });
         let pdus: [(&[u8], Seen); 3] = [(&RESPONSE, response_seen()), (&R2T_PDU, grant), (&DATA, data_seen())];
         let mut stream: Vec<u8> = order.iter().flat_map(|&i| pdus[i].0.iter().copied()).collect();
         stream.extend_from_slice(&terminate());

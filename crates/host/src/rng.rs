@@ -1,6 +1,6 @@
 //! A seeded random source: xoshiro256++ (Blackman and Vigna), seeded by SplitMix64.
 //!
-//! One seed gives one sequence on every machine; each connection gets a stream of its own through [`Rng::fork`].
+//! A seed gives the same sequence on every machine; each connection has its own, from [`Rng::fork`].
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -10,13 +10,13 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 pub struct Rng(Xoshiro256PlusPlus);
 
 impl Rng {
-    /// A source whose whole sequence follows from `seed`.
+    /// A source with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// A source of its own for part number `part` of the work that `seed` stands for.
+    /// An independent source for part number `part`.
     #[must_use]
     pub fn fork(seed: u64, part: u64) -> Self {
         Self::new(mix(seed ^ mix(part.wrapping_add(1))))
@@ -41,7 +41,7 @@ impl Rng {
     }
 }
 
-/// A bijection of 64-bit words that spreads every input bit over the output (the finaliser of SplitMix64).
+/// The finaliser of SplitMix64: a bijection that spreads every input bit over the output.
 #[inline]
 #[must_use]
 pub const fn mix(mut z: u64) -> u64 {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_seed_one_sequence_and_forks_differ() {
+    fn sequences_depend_on_seed_and_part_alone() {
         let take = |mut r: Rng| (0..64).map(|_| r.next_u64()).collect::<Vec<_>>();
         assert_eq!(take(Rng::new(7)), take(Rng::new(7)));
         assert_eq!(
@@ -74,13 +74,13 @@ mod tests {
         for _ in 0..100_000 {
             seen[rng.below(10) as usize] += 1;
         }
-        // standard deviation of each count is 95; six of them
+        // six standard deviations of 95
         assert!(seen.iter().all(|&n| n.abs_diff(10_000) < 570), "{seen:?}");
         assert_eq!(rng.below(0), 0);
     }
 
     #[test]
-    fn unit_stays_inside_and_averages_to_a_half() {
+    fn unit_is_above_0_and_has_a_mean_of_one_half() {
         let mut rng = Rng::new(2);
         let draws: Vec<f64> = (0..100_000).map(|_| rng.unit()).collect();
         assert!(draws.iter().all(|&u| u > 0.0 && u <= 1.0));

@@ -1,21 +1,20 @@
-//! When requests are due in an open loop: arrivals at a rate that may change over time.
+//! Arrival times of requests in an open loop, at a rate that may change over time.
 //!
-//! The problem: a closed loop waits for answers, so a slow target makes its own load lighter and its latency look better
-//! than what a client would see. In an open loop requests are due at times that do not depend on the target, and latency
-//! counts from there.
+//! A closed loop waits for responses, so a slow target reduces its own load and its measured latency. In an open loop arrivals
+//! do not depend on the target, and latency counts from the arrival.
 //!
-//! Words: a *schedule* is a cycle of *phases*, each a rate and a duration. A *process* says how arrivals are spread:
-//! evenly, or at random (Poisson) with the same mean.
+//! A *schedule* is a cycle of *phases*, each a rate and a duration. A *process* distributes arrivals evenly, or at random
+//! (Poisson) with the same mean.
 //!
-//! The algorithm: arrivals of rate 1 are drawn first (gaps of exactly 1, or exponential with mean 1), then time is
-//! stretched so that one unit passes in `1 / rate`. A gap may so span several phases; that is exact for both processes.
+//! Arrivals of rate 1 are drawn first (gaps of 1, or exponential with mean 1), then a unit of time is stretched to `1 / rate`.
+//! A gap may span several phases; that is exact for both processes.
 //!
-//! Properties (tested): the number of arrivals in a phase is its rate times its duration (evenly: to within one);
-//! times never go back; the same seed gives the same times.
+//! Properties (tested): the number of arrivals in a phase is its rate times its duration (evenly: to within one); times never
+//! decrease; the same seed gives the same times.
 
 use crate::rng::Rng;
 
-/// How arrivals are spread.
+/// Distribution of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
     /// Evenly: fixed gaps.
@@ -24,12 +23,12 @@ pub enum Process {
     Poisson,
 }
 
-/// A stretch of time with one rate.
+/// A period with a constant rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phase {
     /// Arrivals per second; may be 0.
     pub rate_iops: f64,
-    /// How long, in nanoseconds.
+    /// Duration in nanoseconds.
     pub duration_ns: u64,
 }
 
@@ -39,28 +38,28 @@ pub struct Schedule {
     phases: Vec<Phase>,
 }
 
-/// Why a schedule is refused.
+/// An invalid schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// There must be a phase.
+    /// No phase.
     #[error("a schedule needs at least one phase, such as 100%:1s")]
     Empty,
-    /// At least one phase must have a rate above 0, and none below.
-    #[error("a schedule needs a phase with a rate above 0 and none below 0")]
+    /// No phase with a rate above 0, or one below.
+    #[error("a schedule needs a phase with a rate above 0, and no negative rate")]
     NoRate,
-    /// A phase lasts no time.
-    #[error("phase {0} lasts no time")]
+    /// A phase without duration.
+    #[error("phase {0} has no duration")]
     NoTime(usize),
-    /// More phases than are told apart in results.
+    /// Too many phases.
     #[error("a schedule has at most 255 phases")]
     TooMany,
 }
 
 impl Schedule {
-    /// A schedule that goes through `phases` again and again.
+    /// A schedule that repeats `phases`.
     ///
     /// # Errors
-    /// [`ScheduleError`] where no arrival would ever come of it.
+    /// [`ScheduleError`] for an invalid schedule.
     pub fn new(phases: Vec<Phase>) -> Result<Self, ScheduleError> {
         if phases.is_empty() {
             return Err(ScheduleError::Empty);
@@ -78,7 +77,7 @@ impl Schedule {
         Ok(Self { phases })
     }
 
-    /// One rate for ever.
+    /// A constant rate.
     ///
     /// # Errors
     /// [`ScheduleError::NoRate`] if it is not above 0.
@@ -106,7 +105,7 @@ impl Schedule {
         self.phases.iter().map(|p| p.rate_iops * p.duration_ns as f64).sum::<f64>() / total_ns
     }
 
-    /// Arrivals that are due within the first `elapsed_ns`, on average.
+    /// Mean number of arrivals in the first `elapsed_ns`.
     #[must_use]
     pub fn expected(&self, elapsed_ns: u64) -> f64 {
         let cycle_ns: u64 = self.phases.iter().map(|p| p.duration_ns).sum();
@@ -121,7 +120,7 @@ impl Schedule {
     }
 }
 
-/// The times of arrivals, one after the other.
+/// Iterates over arrival times.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     schedule: Schedule,
@@ -134,8 +133,8 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Arrivals from `start_ns` on. The first comes after `first_gap` of a mean gap where the process is linear (1 for a
-    /// lone source; parts of 1 spread several sources evenly).
+    /// Arrivals from `start_ns` on. With a linear process the first is `first_gap` mean gaps later: 1 for a single source,
+    /// fractions of 1 to interleave several.
     #[must_use]
     pub fn new(schedule: Schedule, process: Process, rng: Rng, start_ns: u64, first_gap: f64) -> Self {
         let mut this = Self { schedule, process, rng, phase: 0, phase_start_ns: start_ns, within_ns: 0.0 };
@@ -143,29 +142,29 @@ impl Arrivals {
             Process::Linear => first_gap,
             Process::Poisson => this.gap(),
         };
-        this.walk(gap);
+        this.advance_by(gap);
         this
     }
 
-    /// When the next request is due, in nanoseconds.
+    /// Time of the next arrival in nanoseconds.
     #[inline]
     #[must_use]
     pub fn due_ns(&self) -> u64 {
         self.phase_start_ns + self.within_ns as u64
     }
 
-    /// The phase that the next request belongs to.
+    /// Phase of the next arrival.
     #[inline]
     #[must_use]
     pub fn phase(&self) -> usize {
         self.phase
     }
 
-    /// Moves on to the request after.
+    /// Advances to the following arrival.
     #[inline]
     pub fn advance(&mut self) {
         let gap = self.gap();
-        self.walk(gap);
+        self.advance_by(gap);
     }
 
     #[inline]
@@ -176,9 +175,9 @@ impl Arrivals {
         }
     }
 
-    /// Goes on by `gap` units of rate 1.
+    /// Advances by `gap` units of rate 1.
     #[inline]
-    fn walk(&mut self, mut gap: f64) {
+    fn advance_by(&mut self, mut gap: f64) {
         loop {
             let Phase { rate_iops, duration_ns } = self.schedule.phases[self.phase];
             let per_ns = rate_iops * 1e-9;
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_has_the_mean_and_the_variance_of_a_poisson_process() {
+    fn poisson_arrivals_have_the_mean_and_deviation_of_a_poisson_process() {
         let t = times(&Schedule::constant(100_000.0).unwrap(), Process::Poisson, S);
         assert!((t.len() as f64 - 1e5).abs() < 6.0 * 1e5f64.sqrt(), "{}", t.len());
         let gaps: Vec<f64> = t.windows(2).map(|w| (w[1].0 - w[0].0) as f64).collect();
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_come_when_they_are_due() {
+    fn bursts_arrive_in_their_phase() {
         let phases = vec![
             Phase { rate_iops: 1000.0, duration_ns: S },
             Phase { rate_iops: 20_000.0, duration_ns: S / 5 },
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_without_arrivals_are_refused() {
+    fn schedules_without_arrivals_are_rejected() {
         let phase = |rate_iops, duration_ns| Phase { rate_iops, duration_ns };
         assert_eq!(Schedule::new(vec![]), Err(ScheduleError::Empty));
         assert_eq!(Schedule::new(vec![phase(0.0, 5)]), Err(ScheduleError::NoRate));
@@ -262,7 +261,7 @@ mod tests {
     }
 
     proptest! {
-        /// Times never go back, and the count of each long run follows the schedule.
+        /// Times never decrease, and their number follows the schedule.
         #[test]
         fn arrivals_follow_the_schedule(
             phases in proptest::collection::vec((0u32..50_000, 1u64..400), 1..6), poisson: bool,

@@ -1,12 +1,12 @@
-//! Bytes waiting to be sent: headers stored here, data referred to where it lies.
+//! Pending bytes: headers are stored here, data is referred to in the arena.
 //!
-//! A write's data stays in the queue pair's arena and is never copied; [`Transmit::slices`] gives the system a list of
-//! slices in the order of the stream. Headers that follow each other become one slice, so that a batch of reads is one.
+//! A write's data stays in the queue pair's arena and is never copied; [`Transmit::slices`] returns slices in the order of the
+//! stream. Consecutive headers become one slice, so that a batch of reads is one.
 
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// Most slices handed to the system in one call.
+/// Most slices of a `sendmsg`.
 pub(crate) const MAX_SLICES: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ struct Segment {
     len: usize,
 }
 
-/// What is to be sent, in order.
+/// Pending bytes, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Transmit {
     headers: Vec<u8>,
@@ -33,7 +33,7 @@ pub(crate) struct Transmit {
 }
 
 impl Transmit {
-    /// Room for `headers` bytes and `segments` segments before anything is allocated again.
+    /// Capacity for `headers` bytes and `segments` segments.
     #[must_use]
     pub(crate) fn with_capacity(headers: usize, segments: usize) -> Self {
         Self { headers: Vec::with_capacity(headers), segments: Vec::with_capacity(segments), next: 0 }
@@ -54,7 +54,7 @@ impl Transmit {
         self.segments.push(Segment { source: Source::Headers, start, len: bytes.len() });
     }
 
-    /// Appends `range` of the arena, which must hold its content until it is sent.
+    /// Appends `range` of the arena, which must not change until it is sent.
     #[inline]
     pub(crate) fn push_data(&mut self, range: Range<usize>) {
         self.segments.push(Segment { source: Source::Arena, start: range.start, len: range.len() });
@@ -67,7 +67,7 @@ impl Transmit {
         self.next == self.segments.len()
     }
 
-    /// Fills `out` with the next slices to send; returns how many.
+    /// Fills `out` with the next slices to send; returns their number.
     #[inline]
     pub(crate) fn slices<'a>(&'a self, arena: &'a [u8], out: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
         let waiting = &self.segments[self.next..];
@@ -99,7 +99,7 @@ impl Transmit {
         used
     }
 
-    /// Notes that the first `sent` bytes are gone.
+    /// Removes the first `sent` bytes.
     #[inline]
     pub(crate) fn consume(&mut self, mut sent: usize) {
         while sent > 0 {
@@ -112,12 +112,12 @@ impl Transmit {
             sent -= segment.len;
             self.next += 1;
         }
-        self.tidy();
+        self.free_sent();
     }
 
-    /// Forgets what is sent, once that is everything or the greater part.
+    /// Frees sent segments, once that is all or most of them.
     #[inline]
-    fn tidy(&mut self) {
+    fn free_sent(&mut self) {
         if self.is_empty() {
             self.headers.clear();
             self.segments.clear();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is sent, in whatever portions, is what was appended, in order.
+        /// The appended bytes are sent in order, in portions of any length.
         #[test]
         fn the_stream_is_the_concatenation(steps in proptest::collection::vec(step(), 1..400)) {
             let arena: Vec<u8> = (0..=255).collect();

@@ -1,4 +1,4 @@
-//! Numbers as people write them: `4k`, `1GiB`, `250ms`, `50k` a second, `5%:1s,100%:200ms`.
+//! Parses numbers with units: `4k`, `1GiB`, `250ms`, `50k` a second, `5%:1s,100%:200ms`.
 //!
 //! `4k` is 4,096 bytes, as in fio, and `4kB` is 4,000, as in the SI; rates are powers of 1,000.
 
@@ -6,7 +6,7 @@ use pilotlight_input::quantity;
 
 use crate::schedule::Phase;
 
-/// Why a number is refused; says what would be valid.
+/// An invalid number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not {what}, such as {example}")]
 pub struct UnitError {
@@ -15,7 +15,7 @@ pub struct UnitError {
     example: &'static str,
 }
 
-fn refuse<T>(text: &str, what: &'static str, example: &'static str) -> Result<T, UnitError> {
+fn invalid<T>(text: &str, what: &'static str, example: &'static str) -> Result<T, UnitError> {
     Err(UnitError { text: text.to_owned(), what, example })
 }
 
@@ -25,7 +25,7 @@ fn refuse<T>(text: &str, what: &'static str, example: &'static str) -> Result<T,
 /// [`UnitError`] for anything else.
 pub fn bytes(text: &str) -> Result<u64, UnitError> {
     let bytes = quantity::storage_bytes(text).ok().filter(|bytes| *bytes < 1 << 63);
-    bytes.map_or_else(|| refuse(text, "a size", "4096, 4k or 1GiB"), Ok)
+    bytes.map_or_else(|| invalid(text, "a size", "4096, 4k or 1GiB"), Ok)
 }
 
 /// A number, and its unit in lower case.
@@ -49,7 +49,7 @@ pub fn duration_ns(text: &str) -> Result<u64, UnitError> {
     };
     match split(text).and_then(|(n, unit)| Some(n * factor(&unit)?)) {
         Some(ns) if ns < 1e18 => Ok(ns as u64),
-        _ => refuse(text, "a duration", "10s, 250ms or 2m"),
+        _ => invalid(text, "a duration", "10s, 250ms or 2m"),
     }
 }
 
@@ -66,7 +66,7 @@ pub fn rate(text: &str) -> Result<f64, UnitError> {
     };
     match split(text).and_then(|(n, unit)| Some(n * factor(&unit)?)) {
         Some(rate) => Ok(rate),
-        None => refuse(text, "a rate per second", "500, 50k or 1.2m"),
+        None => invalid(text, "a rate per second", "500, 50k or 1.2m"),
     }
 }
 
@@ -79,17 +79,17 @@ pub fn phases(text: &str, full_rate: Option<f64>) -> Result<Vec<Phase>, UnitErro
 }
 
 fn phase(text: &str, full_rate: Option<f64>) -> Result<Phase, UnitError> {
-    let Some((share, time)) = text.split_once(':') else {
-        return refuse(text, "a phase", "50k:200ms, or 5%:1s of --rate_iops");
+    let Some((text_rate, time)) = text.split_once(':') else {
+        return invalid(text, "a phase", "50k:200ms, or 5%:1s of --rate_iops");
     };
     let duration_ns = duration_ns(time)?;
-    let Some(percent) = share.trim().strip_suffix('%') else {
-        return Ok(Phase { rate_iops: rate(share)?, duration_ns });
+    let Some(percent) = text_rate.trim().strip_suffix('%') else {
+        return Ok(Phase { rate_iops: rate(text_rate)?, duration_ns });
     };
     match (percent.trim().parse::<f64>(), full_rate) {
         (Ok(percent), Some(full)) if percent >= 0.0 => Ok(Phase { rate_iops: full * percent / 100.0, duration_ns }),
-        (Ok(_), None) => refuse(text, "a phase where --rate_iops says what 100% is", "50k:200ms"),
-        _ => refuse(text, "a phase", "50k:200ms, or 5%:1s of --rate_iops"),
+        (Ok(_), None) => invalid(text, "a phase without --rate_iops", "50k:200ms"),
+        _ => invalid(text, "a phase", "50k:200ms, or 5%:1s of --rate_iops"),
     }
 }
 

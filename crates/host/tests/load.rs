@@ -1,27 +1,31 @@
-//! Load and verification against a toy target that shares no code with the real one.
+//! Load and verification against a target target that shares no code with the real one.
 
-mod toy;
+mod support;
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use pilotlight_host::load::{Commands, LoadSpec, OpenLoop, Report, TraceCommand, replay, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
-use pilotlight_host::{ConnectOptions, HostError, Narrow};
+use pilotlight_host::{ConnectOptions, HostError, SocketLimits};
 use pilotlight_nvme::pdu::Digests;
-use toy::{Config, Tamper, Toy};
+use support::{Config, Tamper, TestTarget};
 
 const NQN: &str = "nqn.2026-01.test:toy";
 const MS: u64 = 1_000_000;
 
-fn try_load(toy: &Toy, change: impl FnOnce(&mut ConnectOptions), spec: &LoadSpec) -> Result<Report, HostError> {
-    let mut options = ConnectOptions::new(toy.addr, NQN);
+fn try_load(
+    target: &TestTarget,
+    change: impl FnOnce(&mut ConnectOptions),
+    spec: &LoadSpec,
+) -> Result<Report, HostError> {
+    let mut options = ConnectOptions::new(target.addr, NQN);
     change(&mut options);
     run(&options, spec, &AtomicBool::new(false), &mut |_| {})
 }
 
-fn load(toy: &Toy, spec: &LoadSpec) -> Report {
-    try_load(toy, |_| {}, spec).expect("the run ends well")
+fn load(target: &TestTarget, spec: &LoadSpec) -> Report {
+    try_load(target, |_| {}, spec).expect("the run ends well")
 }
 
 /// A closed loop of reads that leaves the CPU to others while it waits.
@@ -35,33 +39,34 @@ fn verify_spec() -> LoadSpec {
 
 #[test]
 fn reads_are_counted_and_timed() {
-    let toy = Toy::start(Config::default());
+    let target = TestTarget::start(Config::default());
     let spec = LoadSpec { depth: 8, jobs: 3, threads: 2, ios: Some(500), ..base() };
-    let report = load(&toy, &spec);
+    let report = load(&target, &spec);
     let read = report.read.expect("reads");
     assert_eq!((read.ios, read.data_bytes, read.errors), (1500, 1500 * 4096, 0));
     assert!(read.latency.min_ns > 0 && read.latency.p50_ns <= read.latency.p99_ns);
     assert!(read.latency.max_ns <= report.elapsed_ns + 10 * MS && read.rate_iops > 0.0);
     assert!(report.write.is_none() && report.is_clean());
-    toy.finish();
+    target.finish();
 }
 
 #[test]
 fn a_narrow_way_to_the_target_changes_nothing_but_time() {
-    let toy = Toy::start(Config::default());
-    let narrow = Narrow { send_buffer: Some(4096), receive_buffer: Some(4096), segment: Some(600), piece: Some(1000) };
+    let target = TestTarget::start(Config::default());
+    let socket_limits =
+        SocketLimits { send_buffer: Some(4096), receive_buffer: Some(4096), segment: Some(600), piece: Some(1000) };
     let spec = LoadSpec { block_bytes: 16384, ios: Some(200), ..verify_spec() };
-    let report = try_load(&toy, |options| options.narrow = narrow, &spec).expect("the run ends well");
+    let report = try_load(&target, |options| options.socket_limits = socket_limits, &spec).expect("the run ends well");
     assert!(report.is_clean(), "{report}");
-    toy.finish();
+    target.finish();
 }
 
 #[test]
 fn without_a_limit_each_byte_is_moved_once() {
-    let toy = Toy::start(Config { blocks: 256, ..Config::default() });
+    let target = TestTarget::start(Config { blocks: 256, ..Config::default() });
     let spec = LoadSpec { random: false, depth: 4, block_bytes: 16384, ..base() };
-    assert_eq!(load(&toy, &spec).total.data_bytes, 256 * 4096);
-    toy.finish();
+    assert_eq!(load(&target, &spec).total.data_bytes, 256 * 4096);
+    target.finish();
 }
 
 #[test]
@@ -77,7 +82,7 @@ fn an_honest_target_passes_verification() {
             in_capsule: if flow_off { 4096 } else { 0 },
             ..Config::default()
         };
-        let toy = Toy::start(config);
+        let target = TestTarget::start(config);
         let spec = LoadSpec { trim_percent: 20, flush_every: 50, fua: true, block_bytes, ..verify_spec() };
         let connect = |o: &mut ConnectOptions| {
             o.handshake.digests = Digests { header: digests, data: digests };
@@ -85,31 +90,31 @@ fn an_honest_target_passes_verification() {
             o.handshake.max_r2t = 2;
             o.disable_sq_flow = flow_off;
         };
-        let report = try_load(&toy, connect, &spec).expect("the run ends well");
+        let report = try_load(&target, connect, &spec).expect("the run ends well");
         let verify = report.verify.expect("verified");
         assert!(report.is_clean() && verify.blocks_read_back > 100, "{report}");
         assert!(report.write_zeroes.is_some() && report.deallocate.is_some() && report.flush.is_some());
-        toy.finish();
+        target.finish();
     }
 }
 
 #[test]
 fn several_threads_verify_their_own_parts() {
-    let toy = Toy::start(Config { blocks: 512, ..Config::default() });
+    let target = TestTarget::start(Config { blocks: 512, ..Config::default() });
     let spec = LoadSpec { threads: 2, jobs: 4, ..verify_spec() };
-    let report = load(&toy, &spec);
+    let report = load(&target, &spec);
     assert!(report.is_clean(), "{report}");
-    toy.finish();
+    target.finish();
 }
 
 /// A tampered run must be blamed, with the word `says`.
 fn assert_caught(tamper: Tamper, says: &str) {
-    let toy = Toy::start(Config { blocks: 64, tamper, ..Config::default() });
-    let report = load(&toy, &verify_spec());
+    let target = TestTarget::start(Config { blocks: 64, tamper, ..Config::default() });
+    let report = load(&target, &verify_spec());
     assert!(!report.is_clean(), "not caught: {report}");
     assert!(report.verify.expect("verified").mismatches > 0);
     assert!(report.faults.iter().any(|f| f.contains(says)), "{:?}", report.faults);
-    toy.finish();
+    target.finish();
 }
 
 #[test]
@@ -169,20 +174,20 @@ fn one_flipped_bit_is_caught() {
 
 #[test]
 fn failed_commands_are_counted_and_told() {
-    let toy = Toy::start(Config { fail_from: Some(2048), ..Config::default() });
+    let target = TestTarget::start(Config { fail_from: Some(2048), ..Config::default() });
     let spec = LoadSpec { depth: 4, ios: Some(400), continue_on_error: true, ..base() };
-    let report = load(&toy, &spec);
+    let report = load(&target, &spec);
     assert_eq!(report.total.ios + report.total.errors, 400);
     assert!(report.total.errors > 100 && !report.is_clean());
     assert!(report.faults[0].contains("Unrecovered Read Error"), "{:?}", report.faults);
-    let early = load(&toy, &LoadSpec { continue_on_error: false, ..spec });
+    let early = load(&target, &LoadSpec { continue_on_error: false, ..spec });
     assert!(early.total.ios < 400, "it stops at the first error");
-    toy.finish();
+    target.finish();
 }
 
 #[test]
 fn an_open_loop_sends_what_is_due_and_counts_from_there() {
-    let toy = Toy::start(Config::default());
+    let target = TestTarget::start(Config::default());
     for process in [Process::Linear, Process::Poisson] {
         let schedule = Schedule::constant(4000.0).expect("a rate");
         let spec = LoadSpec {
@@ -193,13 +198,13 @@ fn an_open_loop_sends_what_is_due_and_counts_from_there() {
             runtime_ns: Some(500 * MS),
             ..base()
         };
-        let report = load(&toy, &spec);
+        let report = load(&target, &spec);
         let open = report.open_loop.expect("an open loop");
         let slack = if process == Process::Linear { 3.0 } else { 6.0 * 2000f64.sqrt() };
         assert!((open.started as f64 + open.unstarted as f64 - 2000.0).abs() <= slack, "{open:?}");
         assert_eq!(report.total.ios, open.started);
     }
-    toy.finish();
+    target.finish();
 }
 
 #[test]
@@ -211,33 +216,33 @@ fn a_stalled_target_does_not_stop_the_open_loops_clock() {
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
     };
-    let toy = Toy::start(Config {
+    let target = TestTarget::start(Config {
         tamper: Tamper { on_read: Some(Box::new(on_read)), ..Tamper::default() },
         ..Config::default()
     });
     let schedule = Schedule::constant(1000.0).expect("a rate");
     let open = Some(OpenLoop { schedule, process: Process::Linear });
     let spec = LoadSpec { open, runtime_ns: Some(500 * MS), ..base() };
-    let report = load(&toy, &spec);
+    let report = load(&target, &spec);
     let latency = report.total.latency;
     // 40 % of the requests were due during the stall, the median of all waited for little, the 70th percentile a lot
     assert!(latency.max_ns >= 190 * MS && latency.p90_ns >= 100 * MS, "{latency:?}");
     assert!(report.open_loop.expect("open").start_delay_max_ns >= 190 * MS);
-    toy.finish();
+    target.finish();
 }
 
 #[test]
 fn bursts_are_reported_by_phase() {
-    let toy = Toy::start(Config::default());
+    let target = TestTarget::start(Config::default());
     let phase = |rate_iops, ms| Phase { rate_iops, duration_ns: ms * MS };
     let schedule = Schedule::new(vec![phase(500.0, 100), phase(5000.0, 50)]).expect("a schedule");
     let open = Some(OpenLoop { schedule, process: Process::Linear });
     let spec = LoadSpec { depth: 256, open, runtime_ns: Some(300 * MS), ..base() };
-    let report = load(&toy, &spec);
+    let report = load(&target, &spec);
     let ios: Vec<u64> = report.phases.iter().map(|p| p.ios).collect();
     // what a busy machine has not sent by the end is missing, and is never counted twice or elsewhere
     assert!((90..=103).contains(&ios[0]) && (400..=503).contains(&ios[1]), "{ios:?}");
-    toy.finish();
+    target.finish();
 }
 
 /// Commands every 2 ms, alternately a read and a write, over 64 blocks.
@@ -247,16 +252,16 @@ fn trace(count: u64) -> impl Iterator<Item = TraceCommand> + Send {
     (0..count).map(command)
 }
 
-fn replay_of(toy: &Toy, spec: &LoadSpec, commands: Commands<'static>) -> Result<Report, HostError> {
-    let options = ConnectOptions::new(toy.addr, NQN);
+fn replay_of(target: &TestTarget, spec: &LoadSpec, commands: Commands<'static>) -> Result<Report, HostError> {
+    let options = ConnectOptions::new(target.addr, NQN);
     replay(&options, spec, Box::new(|_| commands), &AtomicBool::new(false), &mut |_| {})
 }
 
 #[test]
 fn a_trace_is_replayed_at_its_times() {
-    let toy = Toy::start(Config { blocks: 64, ..Config::default() });
+    let target = TestTarget::start(Config { blocks: 64, ..Config::default() });
     let spec = LoadSpec { depth: 16, jobs: 3, threads: 2, block_bytes: 8192, ..base() };
-    let report = replay_of(&toy, &spec, Box::new(trace(200))).expect("the run ends well");
+    let report = replay_of(&target, &spec, Box::new(trace(200))).expect("the run ends well");
     let open = report.open_loop.expect("open");
     assert_eq!((report.total.ios, report.total.errors, open.started, open.unstarted), (200, 0, 200, 0));
     assert_eq!((report.read.expect("reads").ios, report.write.expect("writes").data_bytes), (100, 100 * 4096));
@@ -264,69 +269,69 @@ fn a_trace_is_replayed_at_its_times() {
     // the last is due after 398 ms
     assert!(report.elapsed_ns >= 398 * MS && report.elapsed_ns < 20_000 * MS, "{}", report.elapsed_ns);
     assert!(open.start_delay_p50_ns <= open.start_delay_p99_ns && open.late <= 200);
-    toy.finish();
+    target.finish();
 }
 
 #[test]
 fn a_replay_may_end_before_its_trace() {
-    let toy = Toy::start(Config { blocks: 64, ..Config::default() });
+    let target = TestTarget::start(Config { blocks: 64, ..Config::default() });
     let spec = LoadSpec { depth: 4, runtime_ns: Some(100 * MS), ..base() };
-    let report = replay_of(&toy, &spec, Box::new(trace(u64::MAX >> 24))).expect("the run ends well");
+    let report = replay_of(&target, &spec, Box::new(trace(u64::MAX >> 24))).expect("the run ends well");
     let open = report.open_loop.expect("open");
     assert!((49..=50).contains(&(open.started + open.unstarted)), "{open:?}");
-    toy.finish();
+    target.finish();
 }
 
 #[test]
 fn writes_of_a_trace_land_where_it_says() {
-    let toy = Toy::start(Config { blocks: 64, ..Config::default() });
+    let target = TestTarget::start(Config { blocks: 64, ..Config::default() });
     let write = |n: u64| TraceCommand { at_ns: 0, reads: false, offset: n * 2 * 4096, bytes: 4096 };
     let spec = LoadSpec { depth: 4, block_bytes: 4096, ..base() };
-    replay_of(&toy, &spec, Box::new((0..32).map(write))).expect("the run ends well");
-    let store = toy.store();
+    replay_of(&target, &spec, Box::new((0..32).map(write))).expect("the run ends well");
+    let store = target.store();
     for (at, block) in store.chunks(4096).take(64).enumerate() {
         assert_eq!(block.iter().any(|&byte| byte != 0), at % 2 == 0, "block {at}");
     }
     drop(store);
-    toy.finish();
+    target.finish();
 }
 
 #[test]
 fn what_a_trace_cannot_ask_for_is_refused() {
-    let toy = Toy::start(Config { blocks: 64, ..Config::default() });
+    let target = TestTarget::start(Config { blocks: 64, ..Config::default() });
     let beyond = TraceCommand { at_ns: 0, reads: true, offset: 64 * 4096, bytes: 4096 };
-    let refused = replay_of(&toy, &base(), Box::new(std::iter::once(beyond)));
+    let refused = replay_of(&target, &base(), Box::new(std::iter::once(beyond)));
     assert!(matches!(refused, Err(HostError::Unsupported(why)) if why.contains("does not fit")));
     let spec = LoadSpec { verify: true, read_percent: 50, ..base() };
-    assert!(matches!(replay_of(&toy, &spec, Box::new(trace(1))), Err(HostError::Unsupported(_))));
-    toy.finish();
+    assert!(matches!(replay_of(&target, &spec, Box::new(trace(1))), Err(HostError::Unsupported(_))));
+    target.finish();
 }
 
 #[test]
 fn a_ramp_is_not_counted_and_keep_alives_are_sent() {
-    let toy = Toy::start(Config::default());
+    let target = TestTarget::start(Config::default());
     let spec = LoadSpec { runtime_ns: Some(1000 * MS), ramp_ns: 500 * MS, ..base() };
-    let report = try_load(&toy, |o| o.kato_ms = 900, &spec).expect("the run ends well");
+    let report = try_load(&target, |o| o.kato_ms = 900, &spec).expect("the run ends well");
     assert!(report.elapsed_ns.abs_diff(1000 * MS) < 200 * MS, "{}", report.elapsed_ns);
-    assert!(toy.keep_alives() >= 2);
-    toy.finish();
+    assert!(target.keep_alives() >= 2);
+    target.finish();
 }
 
 #[test]
 fn r2ts_are_answered_in_any_order_and_any_size() {
-    use pilotlight_host::{AnswerOrder, Buffers, Controller, QueueSpec};
+    use pilotlight_host::{Buffers, Controller, QueueSpec, R2tOrder};
     use pilotlight_nvme::Sqe;
     use pilotlight_nvme::command::opcode::io::{READ, WRITE};
     for max_r2t in [1, 3, 16] {
         for digests in [false, true] {
-            let toy = Toy::start(Config { r2t_len: 9000, in_capsule: 0, cpda: 1, ..Config::default() });
-            let mut options = ConnectOptions::new(toy.addr, NQN);
+            let target = TestTarget::start(Config { r2t_len: 9000, in_capsule: 0, cpda: 1, ..Config::default() });
+            let mut options = ConnectOptions::new(target.addr, NQN);
             options.handshake.max_r2t = max_r2t;
             options.handshake.digests = Digests { header: digests, data: digests };
             let controller = Controller::connect(options).expect("connected");
             let spec = QueueSpec { qid: 1, depth: 4, max_io: 65536, buffers: Buffers::PerCommand };
             let mut queue = controller.open_queue(&spec).expect("a queue");
-            queue.queue().set_answer_order(AnswerOrder::Shuffled { seed: 5, piece: 700 });
+            queue.queue().set_r2t_order(R2tOrder::Shuffled { seed: 5, piece: 700 });
             let data: Vec<u8> = (0..65536u32).map(|i| (i * 7 / 3) as u8).collect();
             let cids: Vec<u16> = (0..4)
                 .map(|i| queue.submit(Sqe::block_io(WRITE, 1, 16 * i, 16), &data, 0).expect("submitted"))
@@ -336,13 +341,13 @@ fn r2ts_are_answered_in_any_order_and_any_size() {
             }
             let mut back = vec![0; 65536];
             queue.execute("a read", Sqe::block_io(READ, 1, 32, 16), &[], &mut back).expect("read");
-            assert!(back == data && toy.store()[..65536] == data);
-            assert_eq!(toy.most_r2ts(), max_r2t.min(8));
-            assert_eq!(toy.saw_reordering(), max_r2t > 1);
+            assert!(back == data && target.store()[..65536] == data);
+            assert_eq!(target.max_outstanding_r2ts(), max_r2t.min(8));
+            assert_eq!(target.has_reordered_data(), max_r2t > 1);
             // 7 R2Ts of 9,000 bytes in 13 PDUs each and one of 2,536 in 4, four times
-            assert_eq!(toy.h2c_pdus(), 4 * (7 * 13 + 4));
+            assert_eq!(target.h2c_pdus(), 4 * (7 * 13 + 4));
             controller.shutdown().expect("shut down");
-            toy.finish();
+            target.finish();
         }
     }
 }
@@ -353,15 +358,15 @@ fn a_raw_peer_sees_what_comes_back() {
     use pilotlight_host::raw::{RawPeer, Reply};
     use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData};
     use std::time::Duration;
-    let toy = Toy::start(Config::default());
-    let mut peer = RawPeer::connect(toy.addr, Duration::from_millis(100)).expect("connected");
+    let target = TestTarget::start(Config::default());
+    let mut peer = RawPeer::connect(target.addr, Duration::from_millis(100)).expect("connected");
     let both = Digests { header: true, data: true };
     peer.shake_hands(&Handshake { digests: both, ..Handshake::default() }).expect("an ICResp");
     let command = ConnectCmd { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
     let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, NQN, NQN);
     let cqe = peer.connect_queue(&command, &data).expect("a completion");
     assert!(cqe.status().is_success());
-    assert_eq!(peer.read_pdu().expect("read"), Reply::Silence);
+    assert_eq!(peer.read_pdu().expect("read"), Reply::Timeout);
     peer.send(&[0xff; 16]).expect("sent");
     assert_eq!(peer.read_to_end().expect("read"), (vec![], Reply::Closed));
 }

@@ -80,7 +80,7 @@ impl Sqe {
     pub fn cdw15(&self) -> u32 {
         self.cdw[5].get()
     }
-    /// Starting LBA of Read, Write and their kin: command dwords 10 and 11.
+    /// Starting LBA of Read, Write, Compare, Verify and Write Zeroes: command dwords 10 and 11.
     #[must_use]
     pub fn slba(&self) -> u64 {
         u64::from(self.cdw10()) | u64::from(self.cdw11()) << 32
@@ -177,12 +177,12 @@ impl Cqe {
     }
 }
 
-/// Opcodes. Admin and I/O queues use the same numbers for different commands.
+/// Opcodes. Admin and I/O commands share numbers.
 pub mod opcode {
     /// Fabrics commands, on both kinds of queue (Base 6).
     pub const FABRICS: u8 = 0x7f;
 
-    /// Admin commands (Base 5). Bits 1:0 of an opcode tell which way data goes: 01b from the host, 10b to it.
+    /// Admin commands (Base 5). Bits 1:0 of an opcode are the direction of data: 01b from the host, 10b to it.
     pub mod admin {
         /// Get Log Page.
         pub const GET_LOG_PAGE: u8 = 0x02;
@@ -233,7 +233,7 @@ pub mod cdw12 {
     pub const LR: u32 = 1 << 31;
 }
 
-/// Dataset Management: what stands in the command itself (NVM 3.2.3).
+/// Dataset Management: fields of the command (NVM 3.2.3).
 pub mod dsm {
     /// Command dword 11: Attribute - Deallocate.
     pub const AD: u32 = 1 << 2;

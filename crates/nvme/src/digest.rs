@@ -9,7 +9,7 @@ pub fn digest(bytes: &[u8]) -> [u8; DIGEST_LEN] {
     crc32c::crc32c(bytes).to_le_bytes()
 }
 
-/// Goes on with a digest over data that arrives in pieces; `crc` starts at 0.
+/// Extends the CRC of data that arrives in pieces; `crc` starts at 0.
 #[must_use]
 pub fn append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)

@@ -11,7 +11,7 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Longest NQN in bytes, without the terminating null (Base 4.5).
 pub const MAX_NQN: usize = 223;
 
-/// CNTLID with which a host asks for any controller (Base 6.3).
+/// CNTLID of a host that requests any controller (Base 6.3).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
 
 /// Fabrics command types (FCTYPE).
@@ -49,7 +49,7 @@ pub struct ConnectCmd {
     pub recfmt: u16,
     /// Queue identifier; 0 is the admin queue.
     pub qid: u16,
-    /// SQSIZE: queue size less one, as it stands in the command.
+    /// SQSIZE: queue size less one.
     pub sqsize: u16,
     /// Connect attributes, see [`ConnectCmd::DISABLE_SQ_FLOW`].
     pub cattr: u8,
@@ -58,7 +58,7 @@ pub struct ConnectCmd {
 }
 
 impl ConnectCmd {
-    /// CATTR bit 2: the host asks to disable SQ flow control.
+    /// CATTR bit 2: the host requests that SQ flow control is disabled.
     pub const DISABLE_SQ_FLOW: u8 = 1 << 2;
 
     /// Reads the fields out of a Fabrics Connect command.
@@ -73,7 +73,7 @@ impl ConnectCmd {
         }
     }
 
-    /// The command, its 1,024 bytes of [`ConnectData`] in the capsule.
+    /// The command, with 1,024 bytes of [`ConnectData`] in the capsule.
     #[must_use]
     pub fn encode(&self) -> Sqe {
         let mut sqe = Sqe::new(opcode::FABRICS, u32::from(fctype::CONNECT))
@@ -106,7 +106,7 @@ pub struct ConnectData {
 const _: () = assert!(size_of::<ConnectData>() == 1024);
 
 impl ConnectData {
-    /// Data for a host that connects to `subnqn`; NQNs longer than [`MAX_NQN`] are cut.
+    /// Data for a host that connects to `subnqn`; NQNs longer than [`MAX_NQN`] are truncated.
     #[must_use]
     pub fn new(hostid: [u8; 16], cntlid: u16, subnqn: &str, hostnqn: &str) -> Self {
         Self {
@@ -200,13 +200,13 @@ pub mod csts {
     pub const SHST_COMPLETE: u32 = 2 << 2;
 }
 
-/// CAP.CRMS bit 0, Controller Ready With Media Support: controllers that state version 2.0 or later have to set it and
-/// to answer [`property::CRTO`] (Base 3.1.3.1).
+/// CAP.CRMS bit 0, Controller Ready With Media Support: required from version 2.0 on, with [`property::CRTO`]
+/// (Base 3.1.3.1).
 pub const CAP_CRWMS: u64 = 1 << 59;
 
 /// Encodes the Controller Capabilities property (Base 3.1.3.1).
 ///
-/// `mqes` is the largest queue in entries; `to_500ms` the time a transition of CSTS.RDY may take, in units of 500 ms.
+/// `mqes` is the largest queue in entries; `to_500ms` the longest transition of CSTS.RDY, in units of 500 ms.
 #[must_use]
 pub const fn cap(mqes: u16, to_500ms: u8) -> u64 {
     const CQR: u64 = 1 << 16; // queues are physically contiguous: required over fabrics

@@ -28,7 +28,7 @@ pub mod fid {
     pub const HOST_IDENTIFIER: u8 = 0x81;
 }
 
-/// SEL of Get Features: which value is asked for (Base 5.15).
+/// SEL of Get Features: the requested value (Base 5.15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
     /// The value in force.
@@ -37,7 +37,7 @@ pub enum Select {
     Default,
     /// The saved value.
     Saved,
-    /// What can be done with the feature, see [`capability`].
+    /// Capabilities of the feature, see [`capability`].
     Supported,
 }
 
@@ -55,7 +55,7 @@ impl Select {
     }
 }
 
-/// What Get Features with [`Select::Supported`] says.
+/// Bits of the result of Get Features with [`Select::Supported`].
 pub mod capability {
     /// The feature can be saved.
     pub const SAVEABLE: u32 = 1;
@@ -78,7 +78,7 @@ pub mod async_event {
     pub const SMART: u32 = 0xff;
 }
 
-/// Dword 0 of a completed Asynchronous Event Request: a notice with `information`, told more by log page `lid`.
+/// Dword 0 of a completed Asynchronous Event Request: a notice with `information`; log page `lid` has the details.
 #[must_use]
 pub const fn notice(information: u8, lid: u8) -> u32 {
     const TYPE_NOTICE: u32 = 2;

@@ -1,7 +1,6 @@
-//! Identify data structures (Base 5.17, NVM 4.1.5): what a controller says of itself and of its namespaces.
+//! Identify data structures (Base 5.17, NVM 4.1.5): images of the 4,096 bytes that Identify returns.
 //!
-//! The structures are images of the 4,096 bytes that Identify returns; what stands between the named fields is reserved
-//! or not used here, and zero.
+//! Fields named `reserved…` are reserved or unused here, and zero.
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,7 +10,7 @@ use crate::power::{MAX_STATES, PowerStateDescriptor};
 /// Length of every Identify data structure in bytes.
 pub const IDENTIFY_LEN: usize = 4096;
 
-/// Controller or Namespace Structure: which structure Identify returns (Base 5.17, Figure 273).
+/// Controller or Namespace Structure: the structure that Identify returns (Base 5.17, Figure 273).
 pub mod cns {
     /// Identify Namespace.
     pub const NAMESPACE: u8 = 0x00;
@@ -227,8 +226,8 @@ pub struct IdentifyNamespace {
     pub vendor: [u8; 3712],
 }
 
-/// I/O Command Set specific Identify Namespace for the NVM command set (CNS 05h; NVM 4.1.5.3): all of it is about
-/// protection information.
+/// I/O Command Set specific Identify Namespace for the NVM command set (CNS 05h; NVM 4.1.5.3): protection
+/// information.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct IdentifyNamespaceNvm {
@@ -342,7 +341,7 @@ pub mod nidt {
     pub const CSI: u8 = 4;
 }
 
-/// Writes a namespace identification descriptor at `at` of the list in `out`; returns where the next one goes.
+/// Writes a namespace identification descriptor at offset `at` of the list in `out`; returns the offset of the next one.
 pub fn put_descriptor(out: &mut [u8], at: usize, nidt: u8, id: &[u8]) -> usize {
     let end = at + 4 + id.len();
     out[at] = nidt;
@@ -366,9 +365,8 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// Offsets as the tables of the specification give them.
     #[test]
-    fn controller_fields_stand_where_the_specification_puts_them() {
+    fn controller_fields_have_the_specified_offsets() {
         let expected = [
             (offset_of!(IdentifyController, mdts), 77),
             (offset_of!(IdentifyController, cntlid), 78),
@@ -406,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_fields_stand_where_the_specification_puts_them() {
+    fn namespace_fields_have_the_specified_offsets() {
         assert_eq!(offset_of!(IdentifyNamespace, nsfeat), 24);
         assert_eq!(offset_of!(IdentifyNamespace, nmic), 30);
         assert_eq!(offset_of!(IdentifyNamespace, dlfeat), 33);
@@ -421,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_the_nvm_command_set_stand_where_the_specification_puts_them() {
+    fn limits_of_the_nvm_command_set_have_the_specified_offsets() {
         assert_eq!(offset_of!(IdentifyControllerNvm, wzsl), 1);
         assert_eq!(offset_of!(IdentifyControllerNvm, dmrl), 3);
         assert_eq!(offset_of!(IdentifyControllerNvm, dmrsl), 4);

@@ -4,7 +4,7 @@
 //! clock, no allocation. The sections cited are those of the *NVM Express Base Specification 2.0* ("Base"), the *NVM
 //! Command Set Specification 1.0* ("NVM") and the *TCP Transport Specification 1.0* ("TCP").
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`pdu`] | NVMe/TCP PDUs and the fatal errors that end a connection |
 //! | [`command`] | submission and completion queue entries, SGL descriptors, opcodes |
@@ -29,7 +29,7 @@ pub mod status;
 pub use command::{Cqe, Sqe};
 pub use status::Status;
 
-/// Little-endian integers of any alignment, as they stand in wire structures.
+/// Little-endian integers of any alignment, for wire structures.
 pub mod le {
     pub use zerocopy::little_endian::{U16, U32, U64, U128};
 }

@@ -1,4 +1,4 @@
-//! Log pages (Base 5.16): what Get Log Page returns.
+//! Log pages (Base 5.16).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -30,7 +30,7 @@ pub struct GetLogPage {
     pub retain_event: bool,
     /// Bytes to transfer.
     pub len: u64,
-    /// Offset in bytes, or if [`GetLogPage::index_offset`] in entries.
+    /// Offset in bytes, or in entries if [`GetLogPage::index_offset`].
     pub offset: u64,
     /// Offset Type: the offset counts entries, for log pages that support it.
     pub index_offset: bool,
@@ -58,7 +58,7 @@ impl GetLogPage {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ErrorEntry {
-    /// Counts errors from 1 on; 0 marks an unused entry.
+    /// Number of the error, from 1; 0 marks an unused entry.
     pub error_count: U64,
     /// Submission queue.
     pub sqid: U16,
@@ -66,7 +66,7 @@ pub struct ErrorEntry {
     pub cid: U16,
     /// Status field of the completion, phase tag 0.
     pub status: U16,
-    /// Where in the command the error is: byte in bits 7:0, bit in bits 10:8; FFFFh for not in the command.
+    /// Location of the error in the command: byte in bits 7:0, bit in bits 10:8; FFFFh if it is not in the command.
     pub location: U16,
     /// First block concerned.
     pub lba: U64,
@@ -152,7 +152,7 @@ pub struct DiscoveryEntry {
     pub trtype: u8,
     /// Address family: 1 for IPv4, 2 for IPv6.
     pub adrfam: u8,
-    /// Subsystem type: 1 for a referral to another discovery service, 2 for an NVM subsystem, 3 for the discovery subsystem that answers.
+    /// Subsystem type: 1 for a referral to another discovery service, 2 for an NVM subsystem, 3 for this discovery subsystem.
     pub subtype: u8,
     /// Transport requirements: 0 for "secure channel not specified".
     pub treq: u8,
@@ -227,7 +227,7 @@ mod tests {
     use std::mem::offset_of;
 
     #[test]
-    fn fields_stand_where_the_specification_puts_them() {
+    fn fields_have_the_specified_offsets() {
         assert_eq!(offset_of!(ErrorEntry, nsid), 24);
         assert_eq!(offset_of!(SmartLog, temperature), 1);
         assert_eq!(offset_of!(SmartLog, data_units_read), 32);

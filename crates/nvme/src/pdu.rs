@@ -24,7 +24,7 @@ pub enum PduType {
     CapsuleCmd = 0x04,
     /// Response capsule.
     CapsuleResp = 0x05,
-    /// Data, host to controller, as asked for by an R2T.
+    /// Data, host to controller, requested by an R2T.
     H2CData = 0x06,
     /// Data, controller to host.
     C2HData = 0x07,
@@ -50,7 +50,7 @@ impl PduType {
         })
     }
 
-    /// The one header length that this type may state in HLEN, in bytes.
+    /// The required HLEN of this type, in bytes.
     #[must_use]
     pub const fn header_len(self) -> usize {
         match self {
@@ -62,7 +62,7 @@ impl PduType {
 }
 
 bitflags::bitflags! {
-    /// FLAGS of the common header (TCP 3.6.2). Which bits mean something depends on the type.
+    /// FLAGS of the common header (TCP 3.6.2). The defined bits depend on the type.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Flags: u8 {
         /// A header digest follows the header.
@@ -115,7 +115,7 @@ impl CommonHeader {
     }
 }
 
-/// Digests that a side asks for in ICReq, or grants in ICResp (DGST).
+/// Digests requested in ICReq or enabled in ICResp (DGST).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     /// HDGST_ENABLE, bit 0.
@@ -151,7 +151,7 @@ pub struct IcReq {
     pub pfv: U16,
     /// Host PDU data alignment: data that the controller sends starts at a multiple of `(hpda + 1) * 4` bytes.
     pub hpda: u8,
-    /// Digests wanted, see [`Digests`].
+    /// Requested digests, see [`Digests`].
     pub dgst: u8,
     /// Most R2Ts outstanding per command, less one.
     pub maxr2t: U32,
@@ -171,14 +171,14 @@ pub struct IcResp {
     pub cpda: u8,
     /// Digests in use, see [`Digests`].
     pub dgst: u8,
-    /// MAXH2CDATA: most bytes that one H2CData PDU may carry; at least 4096, a multiple of 4.
+    /// MAXH2CDATA: most bytes of data in one H2CData PDU; at least 4096, a multiple of 4.
     pub maxh2cdata: U32,
     /// Reserved.
     pub reserved: [u8; 112],
 }
 
 /// Terminate connection request, both directions (TCP 3.6.2.4, 3.6.2.5); up to 128 bytes of the offending header
-/// follow, and no digest, whatever was negotiated.
+/// follow. It never has a digest.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TermReq {
@@ -228,7 +228,7 @@ pub struct H2CData {
     pub ch: CommonHeader,
     /// Identifier of the command that the data belongs to.
     pub cccid: U16,
-    /// Transfer tag of the R2T that asked for it.
+    /// Transfer tag of the R2T.
     pub ttag: U16,
     /// Offset in bytes from the start of the command's data; a multiple of 4.
     pub datao: U32,
@@ -262,13 +262,13 @@ pub struct C2HData {
 pub struct R2T {
     /// Common header.
     pub ch: CommonHeader,
-    /// Identifier of the command whose data is asked for.
+    /// Identifier of the command whose data is requested.
     pub cccid: U16,
     /// Transfer tag, returned by the host with the data.
     pub ttag: U16,
     /// Offset in bytes from the start of the command's data; a multiple of 4.
     pub r2to: U32,
-    /// Bytes asked for; a multiple of 4.
+    /// Requested bytes; a multiple of 4.
     pub r2tl: U32,
     /// Reserved.
     pub reserved: U32,
@@ -287,7 +287,7 @@ const _: () = {
 };
 
 impl IcReq {
-    /// A request of format version 0. `maxr2t` is the field as it stands: R2Ts per command, less one.
+    /// A request of format version 0. `maxr2t` is the value of the field: R2Ts per command, less one.
     #[must_use]
     pub fn new(hpda: u8, digests: Digests, maxr2t: u32) -> Self {
         Self {
@@ -317,7 +317,7 @@ impl IcResp {
 }
 
 impl TermReq {
-    /// A request of type `pdu_type` (H2CTermReq or C2HTermReq) that `quoted` bytes of the offending header follow, at
+    /// A request of type `pdu_type` (H2CTermReq or C2HTermReq), followed by `quoted` bytes of the offending header, at
     /// most [`TermReq::MAX_DATA`].
     #[must_use]
     pub fn new(pdu_type: PduType, error: FatalError, information: u32, quoted: usize) -> Self {
@@ -332,7 +332,7 @@ impl TermReq {
 }
 
 impl C2HData {
-    /// A data PDU of `datal` bytes that carries digests as `digests` says, data at `pdo`.
+    /// A data PDU of `datal` bytes with `digests`, data at `pdo`.
     #[must_use]
     pub fn new(cccid: u16, datao: u32, datal: u32, pdo: u8, flags: Flags, digests: Digests) -> Self {
         let (flags, plen) = data_framing(pdo, datal, flags, digests);
@@ -364,7 +364,7 @@ impl H2CData {
 }
 
 impl R2T {
-    /// Asks for `r2tl` bytes at offset `r2to` of the data of command `cccid`.
+    /// A request for `r2tl` bytes at offset `r2to` of the data of command `cccid`.
     #[must_use]
     pub fn new(cccid: u16, ttag: u16, r2to: u32, r2tl: u32, digests: Digests) -> Self {
         let (flags, plen) = plain_framing(PduType::R2T, digests);
@@ -401,7 +401,7 @@ impl CapsuleCmd {
     }
 }
 
-/// Where data starts in a PDU of type `pdu_type`: behind header and header digest, rounded up to the receiver's data
+/// Offset of data in a PDU of type `pdu_type`: the end of header and header digest, rounded up to the receiver's data
 /// alignment `pda` (HPDA or CPDA, in dwords less one, at most [`MAX_PDA`]; TCP 3.3).
 #[must_use]
 pub const fn data_offset(pdu_type: PduType, digests: Digests, pda: u8) -> u8 {
@@ -425,29 +425,29 @@ fn plain_framing(pdu_type: PduType, digests: Digests) -> (Flags, u32) {
     if digests.header { (Flags::HDGST, len + 4) } else { (Flags::empty(), len) }
 }
 
-/// Largest data alignment that HPDA and CPDA can state: 31, or 128 bytes (TCP 3.6.2.2).
+/// Largest HPDA and CPDA: 31, or 128 bytes (TCP 3.6.2.2).
 pub const MAX_PDA: u8 = 31;
 
 /// Fatal error status (FES) of a termination request (TCP 3.6.2.4, 3.6.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u16)]
 pub enum FatalError {
-    /// A header field holds what it must not; FEI is the field's byte offset.
+    /// Invalid value of a header field; FEI is the field's byte offset.
     #[error("invalid PDU header field")]
     InvalidHeaderField = 0x01,
-    /// A PDU arrived that does not belong there.
+    /// Unexpected PDU.
     #[error("PDU sequence error")]
     Sequence = 0x02,
     /// The header digest does not match; FEI is the digest received.
     #[error("header digest error")]
     HeaderDigest = 0x03,
-    /// Data outside of what was asked for.
+    /// Data outside of the requested range.
     #[error("data transfer out of range")]
     DataOutOfRange = 0x04,
-    /// More than the agreed limit: data in an H2CData PDU (said to a host), or R2Ts (said to a controller).
+    /// Limit exceeded: data in an H2CData PDU (reported to a host), or R2Ts (reported to a controller).
     #[error("data transfer or R2T limit exceeded")]
     LimitExceeded = 0x05,
-    /// A parameter that this side does not support; FEI is the field's byte offset.
+    /// Unsupported parameter; FEI is the field's byte offset.
     #[error("unsupported parameter")]
     UnsupportedParameter = 0x06,
 }

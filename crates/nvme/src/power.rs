@@ -1,17 +1,17 @@
-//! Power states as a controller describes them and as it is told to use them (Base 8.15): descriptors in Identify Controller,
-//! the features Power Management (02h) and Autonomous Power State Transition (0Ch).
+//! Power states (Base 8.15): descriptors in Identify Controller, the features Power Management (02h) and Autonomous Power State
+//! Transition (0Ch).
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Most power states that a controller can have.
 pub const MAX_STATES: usize = 32;
-/// Bytes of the table of autonomous transitions: an entry of eight for each state.
+/// Bytes of the table of autonomous transitions: eight for each state.
 pub const TABLE_LEN: usize = 8 * MAX_STATES;
-/// APSTE, in command dword 11 and in the result: whether autonomous transitions are made.
+/// APSTE, in command dword 11 and in the result: autonomous transitions are enabled.
 pub const TRANSITIONS_ON: u32 = 1;
 
-/// What a power state is (Base 5.17.2.1, Power State Descriptor): 32 bytes.
+/// A power state descriptor (Base 5.17.2.1): 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct PowerStateDescriptor {
@@ -33,7 +33,7 @@ pub struct PowerStateDescriptor {
     pub rwt: u8,
     /// Relative write latency.
     pub rwl: u8,
-    /// Idle and active power, where they are said.
+    /// Idle and active power.
     pub reserved16: [u8; 16],
 }
 
@@ -58,17 +58,17 @@ impl PowerStateDescriptor {
     }
 }
 
-/// The value of Power Management (Base 5.27.1.2): command dword 11 of Set Features, dword 0 of the answer to Get Features.
+/// The value of Power Management (Base 5.27.1.2): command dword 11 of Set Features, dword 0 of the result of Get Features.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PowerManagement {
     /// Power state, 0 to 31.
     pub state: u8,
-    /// Workload hint, 0 to 7: what kind of work is to come; 3 to 7 are reserved.
+    /// Workload hint, 0 to 7; 3 to 7 are reserved.
     pub hint: u8,
 }
 
 impl PowerManagement {
-    /// From the 32 bits; what is reserved is ignored.
+    /// From the 32 bits; reserved bits are ignored.
     #[must_use]
     pub const fn decode(value: u32) -> Self {
         Self { state: (value & 0x1f) as u8, hint: (value >> 5 & 7) as u8 }
@@ -84,14 +84,14 @@ impl PowerManagement {
 /// An entry of the table of autonomous transitions, for one state (Base 5.27.1.9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transition {
-    /// The state to change to: a non-operational one.
+    /// The non-operational state to enter.
     pub to: u8,
-    /// After so long without I/O, in milliseconds; 0 for never.
+    /// Time without I/O before that, in milliseconds; 0 for never.
     pub idle_ms: u32,
 }
 
 impl Transition {
-    /// From the eight bytes of an entry; what is reserved is ignored.
+    /// From the eight bytes of an entry; reserved bits are ignored.
     #[must_use]
     pub const fn decode(entry: [u8; 8]) -> Self {
         let bits = u64::from_le_bytes(entry);
@@ -111,7 +111,7 @@ mod tests {
     use std::mem::offset_of;
 
     #[test]
-    fn fields_stand_where_the_specification_puts_them() {
+    fn descriptor_fields_have_the_specified_offsets() {
         assert_eq!(offset_of!(PowerStateDescriptor, flags), 3);
         assert_eq!(offset_of!(PowerStateDescriptor, enlat), 4);
         assert_eq!(offset_of!(PowerStateDescriptor, exlat), 8);
@@ -120,20 +120,20 @@ mod tests {
     }
 
     #[test]
-    fn power_has_two_units() {
+    fn maximum_power_has_two_units() {
         let state = |mp: u16, flags| PowerStateDescriptor { mp: U16::new(mp), flags, ..Default::default() };
         assert_eq!((state(849, 0).max_uw(), state(849, 0).is_operational()), (8_490_000, true));
         assert_eq!((state(50, 3).max_uw(), state(50, 3).is_operational()), (5_000, false));
     }
 
     #[test]
-    fn values_come_back_as_they_were_encoded() {
+    fn values_round_trip() {
         assert_eq!(PowerManagement::decode(0x43), PowerManagement { state: 3, hint: 2 });
         for value in 0..256 {
             assert_eq!(PowerManagement::decode(value).encode(), value);
         }
         assert_eq!(PowerManagement::decode(0xffff_ff00), PowerManagement::default());
-        // What Linux 6.12 sends for a state from which it goes to state 3 after 100 ms.
+        // As Linux 6.12 sends it: to state 3 after 100 ms.
         assert_eq!(Transition::decode([0x18, 0x64, 0, 0, 0, 0, 0, 0]), Transition { to: 3, idle_ms: 100 });
         for entry in
             [Transition { to: 31, idle_ms: 0xff_ffff }, Transition { to: 0, idle_ms: 1 }, Transition::default()]

@@ -14,8 +14,8 @@ macro_rules! statuses {
         impl Status {
             $($(#[$doc])* pub const $name: Status = Status($value);)*
 
-            /// What the specification calls this status, or `None` for a code that this crate does not name. Command
-            /// specific codes from 80h on are taken for those of Fabrics commands.
+            /// Name of the status in the specification, or `None` for a code without a constant here. Command
+            /// specific codes from 80h on are interpreted as those of Fabrics commands.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 & 0x7ff {
@@ -70,7 +70,7 @@ statuses! {
     WRITE_PROTECTED = 0x020, "Namespace is Write Protected";
     /// Command Interrupted: only for hosts that set ACRE in the Host Behavior Support feature, never with Do Not Retry.
     COMMAND_INTERRUPTED = 0x021, "Command Interrupted";
-    /// Transient Transport Error: a data digest that does not match, for one (TCP 3.5).
+    /// Transient Transport Error, such as a data digest mismatch (TCP 3.5).
     TRANSIENT_TRANSPORT = 0x022, "Transient Transport Error";
     /// LBA Out of Range.
     LBA_OUT_OF_RANGE = 0x080, "LBA Out of Range";
@@ -117,8 +117,8 @@ statuses! {
 }
 
 impl Status {
-    /// Command Size Limit Exceeded, of NVM commands (NVM 3.1). Its number is that of [`Status::CONNECT_RESTART_DISCOVERY`]:
-    /// from 80h on, command specific codes mean one thing for Fabrics commands and another for I/O commands.
+    /// Command Size Limit Exceeded, of NVM commands (NVM 3.1). It shares its number with
+    /// [`Status::CONNECT_RESTART_DISCOVERY`]: from 80h on, command specific codes differ between Fabrics and I/O commands.
     pub const COMMAND_SIZE_LIMIT: Status = Status(0x183);
 
     /// From status code type and status code.
@@ -127,7 +127,7 @@ impl Status {
         Self((sct as u16 & 7) << 8 | sc as u16)
     }
 
-    /// The same status with Do Not Retry: sending the command again unchanged would fail again.
+    /// The same status with Do Not Retry.
     #[must_use]
     pub const fn dnr(self) -> Self {
         Self(self.0 | DNR)
@@ -139,7 +139,7 @@ impl Status {
         self.0 & DNR != 0
     }
 
-    /// The status without Do Not Retry, to compare by.
+    /// The status without Do Not Retry, for comparisons.
     #[must_use]
     pub const fn code(self) -> Self {
         Self(self.0 & 0x7ff)

@@ -1,5 +1,5 @@
-//! What a stock Linux initiator says, decoded by this crate and compared with what was asked of it
-//! (`tests/linux/cases/golden.sh`): the bytes are the kernel's and nvme-cli's, the numbers come from their command lines.
+//! Captures of a Linux initiator (`tests/linux/cases/golden.sh`), decoded by this crate and compared with the command lines
+//! that produced them.
 
 #[path = "golden/parts.rs"]
 #[allow(dead_code, reason = "shared with golden.rs, which uses all of it")]
@@ -14,7 +14,7 @@ use pilotlight_nvme::pdu::{C2HData, CapsuleCmd, CapsuleResp, Flags, H2CData, IcR
 use pilotlight_nvme::status::Status;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-/// The PDUs that one side of a captured connection sent.
+/// PDUs of one direction of a captured connection.
 struct Capture(Vec<u8>);
 
 impl Capture {
@@ -45,7 +45,7 @@ impl Capture {
             .collect()
     }
 
-    /// The last completion with the command's identifier.
+    /// The last completion of the command.
     fn completion(&self, command: &Sqe) -> Cqe {
         let responses = self.all::<CapsuleResp>(PduType::CapsuleResp);
         responses.iter().rev().find(|resp| resp.cqe.cid == command.cid).expect("a completion").cqe
@@ -59,7 +59,7 @@ const SIDES: [(&str, &str, bool); 2] =
 fn connections_are_set_up() {
     for (host, target, digests) in SIDES {
         let icreq = Capture::read(host).all::<IcReq>(PduType::ICReq)[0];
-        assert_eq!((icreq.pfv.get(), icreq.hpda, icreq.maxr2t.get()), (0, 0, 0), "Linux asks for one R2T");
+        assert_eq!((icreq.pfv.get(), icreq.hpda, icreq.maxr2t.get()), (0, 0, 0), "one R2T");
         let icresp = Capture::read(target).all::<IcResp>(PduType::ICResp)[0];
         assert_eq!((icresp.pfv.get(), icresp.cpda, icresp.maxh2cdata.get()), (0, 0, 0x40_0000), "nvmet's 4 MiB");
         assert_eq!((icreq.dgst, icresp.dgst), if digests { (3, 3) } else { (0, 0) });
@@ -67,7 +67,7 @@ fn connections_are_set_up() {
 }
 
 #[test]
-fn connect_names_subsystem_host_and_queue() {
+fn connect_carries_subsystem_host_and_queue() {
     let hostnqn = "nqn.2014-08.org.nvmexpress:uuid:5f1b1a3e-3f5c-4c0a-9c5e-0c2a1d3b4e5f";
     let subnqn = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000042";
     let discovery = "nqn.2014-08.org.nvmexpress.discovery";
@@ -114,9 +114,9 @@ fn the_controller_is_enabled_by_properties() {
     }
 }
 
-/// The namespace was resized: the event that waited is answered, and the next one is asked for.
+/// Resizing the namespace completes the event request; the host then sends another.
 #[test]
-fn an_event_is_reported_and_asked_for_again() {
+fn an_event_is_reported_and_requested_again() {
     let (host, target) = (Capture::read("admin-host"), Capture::read("admin-target"));
     let requests: Vec<Sqe> = host
         .commands()
@@ -125,7 +125,7 @@ fn an_event_is_reported_and_asked_for_again() {
         .filter(|sqe| sqe.opcode == opcode::admin::ASYNC_EVENT_REQUEST)
         .collect();
     assert_eq!(requests.len(), 2);
-    // Both have the identifier that Linux keeps for them; nvmet answers the second when the controller is shut down.
+    // Linux uses one identifier for both; nvmet completes the second when the controller is shut down.
     assert_eq!(requests[0].cid, requests[1].cid);
     let responses = target.all::<CapsuleResp>(PduType::CapsuleResp);
     let event = responses.iter().find(|resp| resp.cqe.cid == requests[0].cid).expect("an event").cqe;
@@ -134,7 +134,7 @@ fn an_event_is_reported_and_asked_for_again() {
 }
 
 #[test]
-fn commands_are_those_of_the_command_lines() {
+fn commands_match_the_command_lines() {
     for (host, target, _) in SIDES {
         let (host, target) = (Capture::read(host), Capture::read(target));
         let commands = host.commands();
@@ -162,7 +162,7 @@ fn commands_are_those_of_the_command_lines() {
     }
 }
 
-/// nvme-cli sends the ranges alone; the kernel sends all 4,096 bytes of its list, whatever it holds.
+/// nvme-cli sends the ranges alone; the kernel always sends 4,096 bytes.
 #[test]
 fn ranges_are_deallocated() {
     let commands = Capture::read("io-host").commands();
@@ -177,7 +177,7 @@ fn ranges_are_deallocated() {
 }
 
 #[test]
-fn data_moves_as_it_was_asked_for() {
+fn data_matches_the_r2t() {
     for (host, target, _) in SIDES {
         let (host, target) = (Capture::read(host), Capture::read(target));
         let r2t = target.all::<R2T>(PduType::R2T)[0];
@@ -192,6 +192,6 @@ fn data_moves_as_it_was_asked_for() {
         assert_eq!((c2hdata.datao.get(), c2hdata.datal.get()), (0, 24576));
         let pdus = target.pdus();
         let data = pdus.iter().filter(|pdu| pdu.header[0] == PduType::C2HData as u8).nth(1).expect("the read");
-        assert!(data.data.iter().all(|&byte| byte == 0o303), "what golden.sh wrote");
+        assert!(data.data.iter().all(|&byte| byte == 0o303), "the pattern of golden.sh");
     }
 }

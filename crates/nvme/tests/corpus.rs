@@ -23,7 +23,7 @@ fn the_corpus_passes() {
 }
 
 #[test]
-fn the_corpus_passes_wherever_it_is_cut() {
+fn every_truncation_of_the_corpus_passes() {
     for input in corpus() {
         for len in 0..input.len().min(200) {
             pdu::check(&input[..len]);

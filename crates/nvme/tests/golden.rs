@@ -1,4 +1,4 @@
-//! What this crate decodes and encodes, against bytes that were not written by it: `golden/README.md`.
+//! Decoding and encoding compared with bytes from other sources: `golden/README.md`.
 
 #[path = "golden/commands.rs"]
 mod commands;
@@ -29,9 +29,9 @@ fn assert_head(ch: CommonHeader, pdu_type: u8, flags: u8, hlen: u8, pdo: u8, ple
     assert_eq!((ch.pdu_type, ch.flags, ch.hlen, ch.pdo, ch.plen.get()), (pdu_type, flags, hlen, pdo, plen));
 }
 
-/// RFC 3720 B.4, and the check value by which CRC32C is known.
+/// RFC 3720 B.4, and the check value of CRC32C.
 #[test]
-fn digests_are_those_of_rfc_3720() {
+fn digests_match_rfc_3720() {
     let ascending: Vec<u8> = (0..32).collect();
     let descending: Vec<u8> = (0..32).rev().collect();
     let mut read_10 = [0u8; 48];
@@ -47,7 +47,7 @@ fn digests_are_those_of_rfc_3720() {
     assert_eq!(digest::digest(&read_10), [0x56, 0x3a, 0x96, 0xd9]);
 }
 
-/// The type's own header: decoded and encoded again.
+/// The header, decoded and encoded again.
 fn reencode(pdu_type: PduType, header: &[u8]) -> Option<Vec<u8>> {
     fn again<T: FromBytes + IntoBytes + KnownLayout + Immutable>(header: &[u8]) -> Option<Vec<u8>> {
         Some(T::read_from_bytes(header).ok()?.as_bytes().to_vec())
@@ -64,7 +64,7 @@ fn reencode(pdu_type: PduType, header: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Walks a stream of PDUs of one direction; how many there were.
+/// Checks a stream of PDUs of one direction; returns their number.
 fn walk(mut stream: &[u8]) -> Result<usize, String> {
     let mut count = 0;
     while !stream.is_empty() {
@@ -101,7 +101,7 @@ fn check(pdu: &parts::Parts<'_>) -> Result<(), String> {
 }
 
 #[test]
-fn every_stream_holds_together() {
+fn every_stream_is_valid() {
     let files = vectors::files(&vectors::directory());
     assert!(files.len() >= 37, "only {} vectors found", files.len());
     for file in files {
@@ -110,9 +110,9 @@ fn every_stream_holds_together() {
     }
 }
 
-/// Streams in captures are read one PDU after the other, and a wrong byte anywhere but in padding is noticed.
+/// Streams are read one PDU after the other, and a wrong byte outside of padding is detected.
 #[test]
-fn the_walk_goes_on_and_notices() {
+fn the_walk_detects_wrong_bytes_in_any_pdu() {
     let mut stream = vectors::vector("icreq");
     for name in ["connect-io-digests", "h2cdata-digests"] {
         stream.extend(vectors::vector(name));
@@ -127,7 +127,7 @@ fn the_walk_goes_on_and_notices() {
 }
 
 #[test]
-fn a_line_that_does_not_fit_is_refused() {
+fn an_invalid_line_is_rejected() {
     let read = |line: &str| {
         let mut bytes = vec![7];
         vectors::read_line(line, &mut bytes).map(|()| bytes)

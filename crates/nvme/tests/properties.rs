@@ -1,4 +1,4 @@
-//! Laws that hold for every value, against oracles that are as simple as can be.
+//! Properties of all values, compared with simple reference implementations.
 
 use pilotlight_nvme::command::{DsmRange, Sgl, opcode};
 use pilotlight_nvme::fabrics::{self, ConnectCmd, ConnectData, PropertyCmd};
@@ -10,7 +10,7 @@ use pilotlight_nvme::{Cqe, Sqe, Status, digest};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Any bytes are a `T` (there is no invalid pattern), and a `T` is those bytes again.
+/// Any bytes decode to a `T`, which encodes to the same bytes.
 fn assert_round_trip<T: FromBytes + IntoBytes + KnownLayout + Immutable>(bytes: &[u8]) {
     let (value, rest) = T::read_from_prefix(bytes).expect("long enough");
     assert_eq!(value.as_bytes(), &bytes[..size_of::<T>()]);
@@ -36,7 +36,7 @@ fn naive_crc32c(bytes: &[u8]) -> u32 {
 
 proptest! {
     #[test]
-    fn structures_are_their_bytes(bytes in proptest::collection::vec(any::<u8>(), 1024..1100)) {
+    fn structures_round_trip(bytes in proptest::collection::vec(any::<u8>(), 1024..1100)) {
         assert_round_trip::<CommonHeader>(&bytes);
         assert_round_trip::<IcReq>(&bytes);
         assert_round_trip::<IcResp>(&bytes);
@@ -54,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn status_keeps_all_but_the_phase(field: u16) {
+    fn status_keeps_all_bits_but_the_phase(field: u16) {
         let status = Status::from_field(field);
         prop_assert_eq!(status.to_field(), field & !1);
         prop_assert_eq!(status.is_dnr(), field & 0x8000 != 0);
@@ -62,19 +62,19 @@ proptest! {
         prop_assert_eq!(status.is_success(), field & 0x0ffe == 0);
         let (sct, sc) = ((field >> 9 & 7) as u8, (field >> 1) as u8);
         prop_assert_eq!(status.code(), Status::new(sct, sc));
-        let said = format!("{status}");
+        let text = format!("{status}");
         let numbers = format!("SCT {sct:x}h SC {sc:02x}h");
-        prop_assert!(said.contains(&numbers), "{said}");
+        prop_assert!(text.contains(&numbers), "{text}");
     }
 
     #[test]
-    fn a_completion_says_what_it_was_given(cid: u16, result: u64, sct in 0u8..8, sc: u8) {
+    fn completion_fields_are_kept(cid: u16, result: u64, sct in 0u8..8, sc: u8) {
         let cqe = Cqe::new(cid, Status::new(sct, sc), result);
         prop_assert_eq!((cqe.cid.get(), cqe.result.get(), cqe.status()), (cid, result, Status::new(sct, sc)));
         prop_assert_eq!((cqe.sqhd.get(), cqe.sqid.get(), cqe.status.get() & 1), (0, 0, 0));
     }
 
-    /// Data starts at the first multiple of the alignment behind header and digest (TCP 3.3).
+    /// Data starts at the first multiple of the alignment after header and digest (TCP 3.3).
     #[test]
     fn data_is_aligned(pdu_type in with_data(), digests in digests(), pda in 0..=MAX_PDA) {
         let align = (usize::from(pda) + 1) * 4;
@@ -83,7 +83,7 @@ proptest! {
         prop_assert_eq!(Some(usize::from(data_offset(pdu_type, digests, pda))), first);
     }
 
-    /// PLEN counts header, header digest, padding, data and data digest, and nothing else (TCP 3.6.2.1).
+    /// PLEN is the sum of header, header digest, padding, data and data digest (TCP 3.6.2.1).
     #[test]
     fn lengths_add_up(digests in digests(), pda in 0..=MAX_PDA, len in 1u32..1 << 24, cid: u16, ttag: u16, offset: u32) {
         let headers = [
@@ -119,9 +119,8 @@ proptest! {
         }
     }
 
-    /// What a constructor is given stands in the PDU, where it belongs.
     #[test]
-    fn fields_are_kept(cid: u16, ttag: u16, offset: u32, len: u32, quoted in 0..=TermReq::MAX_DATA, pda: u8) {
+    fn constructor_arguments_are_the_fields_of_the_pdu(cid: u16, ttag: u16, offset: u32, len: u32, quoted in 0..=TermReq::MAX_DATA, pda: u8) {
         let none = Digests::default();
         let len = len >> 1; // PLEN counts the header too
         let r2t = R2T::new(cid, ttag, offset, len, none);
@@ -139,14 +138,14 @@ proptest! {
     }
 
     #[test]
-    fn block_io_says_where_and_how_much(nsid: u32, slba: u64, blocks in 1u32..=65_536) {
+    fn block_io_encodes_address_and_length(nsid: u32, slba: u64, blocks in 1u32..=65_536) {
         let sqe = Sqe::block_io(opcode::io::READ, nsid, slba, blocks);
         prop_assert_eq!((sqe.nsid.get(), sqe.slba(), sqe.cdw12() + 1), (nsid, slba, blocks));
         prop_assert_eq!((sqe.fuse(), sqe.psdt(), sqe.cdw13(), sqe.cdw14(), sqe.cdw15()), (0, 1, 0, 0, 0));
     }
 
     #[test]
-    fn command_dwords_are_apart(values: [u32; 6]) {
+    fn command_dwords_are_independent(values: [u32; 6]) {
         let sqe = (0..6).fold(Sqe::default(), |sqe, n| sqe.with_cdw(10 + n, values[n]));
         prop_assert_eq!([sqe.cdw10(), sqe.cdw11(), sqe.cdw12(), sqe.cdw13(), sqe.cdw14(), sqe.cdw15()], values);
         for (n, value) in values.iter().enumerate() {
@@ -174,7 +173,7 @@ proptest! {
         prop_assert_eq!(PropertyCmd::decode(&PropertyCmd::set(offset, value)), set);
     }
 
-    /// Reserved sizes are told apart, and the upper half of a value is not lost.
+    /// Reserved sizes are recognized, and values have 64 bits.
     #[test]
     fn property_of_any_command(attrib: u32, low: u32, high: u32) {
         let sqe = Sqe::new(opcode::FABRICS, 0).with_cdw(10, attrib).with_cdw(12, low).with_cdw(13, high);
@@ -183,7 +182,7 @@ proptest! {
         prop_assert_eq!(decoded.value, u64::from(high) << 32 | u64::from(low));
     }
 
-    /// Whatever a host sends, an NQN is read without a panic, and only where it is one.
+    /// An invalid field is rejected without a panic.
     #[test]
     fn nqn_fields_never_panic(bytes: [[u8; 32]; 8], letters: bool, null in 0usize..300) {
         let mut field: [u8; 256] = bytes.concat().try_into().expect("256");
@@ -205,12 +204,12 @@ proptest! {
     }
 
     #[test]
-    fn nqns_too_long_are_cut(nqn in "[a-z]{224,400}") {
+    fn long_nqns_are_truncated(nqn in "[a-z]{224,400}") {
         let field = fabrics::nqn_field(&nqn);
         prop_assert_eq!(fabrics::nqn_from_field(&field), Some(&nqn[..fabrics::MAX_NQN]));
     }
 
-    /// The library's CRC32C is CRC32C, in one piece and in several.
+    /// In one piece and in several.
     #[test]
     fn digests_are_crc32c(bytes in proptest::collection::vec(any::<u8>(), 0..600), cut in any::<prop::sample::Index>()) {
         let expected = naive_crc32c(&bytes);
@@ -221,7 +220,7 @@ proptest! {
 }
 
 #[test]
-fn nqns_end_within_223_bytes() {
+fn nqns_have_at_most_223_bytes() {
     for len in 0..=256 {
         let mut field = [b'n'; 256];
         field[len..].fill(0);
@@ -231,7 +230,7 @@ fn nqns_end_within_223_bytes() {
 }
 
 #[test]
-fn every_pdu_type_byte_is_decoded_or_refused() {
+fn every_pdu_type_byte_is_decoded_or_rejected() {
     let known = [0, 1, 2, 3, 4, 5, 6, 7, 9];
     for byte in 0..=u8::MAX {
         let decoded = PduType::from_u8(byte).map(|pdu_type| pdu_type as u8);
@@ -242,7 +241,7 @@ fn every_pdu_type_byte_is_decoded_or_refused() {
 }
 
 #[test]
-fn every_fatal_error_status_is_decoded_or_refused() {
+fn every_fatal_error_status_is_decoded_or_rejected() {
     for value in 0..=u16::MAX {
         let decoded = FatalError::from_u16(value).map(|error| error as u16);
         assert_eq!(decoded, (1..=6).contains(&value).then_some(value));
@@ -250,15 +249,15 @@ fn every_fatal_error_status_is_decoded_or_refused() {
 }
 
 #[test]
-fn every_digest_byte_is_decoded_or_refused() {
+fn every_digest_byte_is_decoded_or_rejected() {
     for byte in 0..=u8::MAX {
         assert_eq!(Digests::from_u8(byte).map(Digests::to_u8), (byte < 4).then_some(byte));
     }
 }
 
-/// The names and numbers of Base 2.0, Figures 94, 95, 97 and 98, from their tables.
+/// Base 2.0, Figures 94, 95, 97 and 98.
 #[test]
-fn status_codes_have_the_numbers_of_the_tables() {
+fn status_codes_match_the_specification() {
     let table = [
         (0, 0x00, Status::SUCCESS, "Successful Completion"),
         (0, 0x01, Status::INVALID_OPCODE, "Invalid Command Opcode"),

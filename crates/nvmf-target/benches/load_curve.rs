@@ -116,12 +116,12 @@ const fn pacer(label: &'static str, ppm: u32) -> Contender {
 const PACER: &[(&str, &str)] = &[
     ("window", "500ms"),
     ("windows", "2"),
-    ("least_requests", "50"),
-    ("longest_window", "6s"),
-    ("stable", "40%"),
-    ("unstable", "80%"),
-    ("burst", "100%"),
-    ("idle", "2s"),
+    ("min_requests", "50"),
+    ("max_window", "6s"),
+    ("stable_threshold", "40%"),
+    ("unstable_threshold", "80%"),
+    ("burst_threshold", "100%"),
+    ("idle_after", "2s"),
 ];
 const CONTENDERS: [Contender; 11] = [
     plain("static"),
@@ -174,7 +174,7 @@ fn serve(contender: &Contender) -> Result<Server, String> {
         ..ServerConfig::default()
     };
     let mut options = RuntimeOptions::new(vec![Some(0)], Idle::Spin);
-    options.quiet = QuietTime::AsPolicySays;
+    options.quiet = QuietTime::FromPolicy;
     let budget = Arc::new(MemoryBudget::unlimited());
     let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
     let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");

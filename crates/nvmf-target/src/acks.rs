@@ -1,6 +1,6 @@
-//! Acknowledgements: an ordinary OS thread sends a message to every I/O thread and waits until all have acted on it.
+//! Acknowledgements: an ordinary OS thread sends a message to every I/O thread and waits until all have processed it.
 //!
-//! An [`Ack`] travels with each message and is dropped by the I/O thread once it has acted. Dropping it takes no lock; the
+//! An [`Ack`] travels with each message and is dropped by the I/O thread after processing. Dropping it takes no lock; the
 //! last one wakes the waiting thread.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Orderi
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Time between two reports that acknowledgements are missing.
+/// Interval between reports of outstanding acknowledgements.
 const REPORT: Duration = Duration::from_secs(10);
 
 struct Shared {
@@ -16,10 +16,10 @@ struct Shared {
     waiter: Thread,
 }
 
-/// The waiting side. Belongs to the thread that made it.
+/// The waiting side. Only the thread that created it can wait.
 pub struct Acks(Arc<Shared>);
 
-/// One acknowledgement, given when it is dropped.
+/// One pending acknowledgement. Dropping it acknowledges.
 pub struct Ack(Arc<Shared>);
 
 impl Acks {
@@ -29,20 +29,20 @@ impl Acks {
         Self(Arc::new(Shared { missing: AtomicUsize::new(0), waiter: std::thread::current() }))
     }
 
-    /// One more acknowledgement to wait for.
+    /// Adds an acknowledgement to wait for.
     #[must_use]
     pub fn expect(&self) -> Ack {
         self.0.missing.fetch_add(1, Relaxed);
         Ack(Arc::clone(&self.0))
     }
 
-    /// Acknowledgements still missing.
+    /// Number of outstanding acknowledgements.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.0.missing.load(Acquire)
     }
 
-    /// Waits until none is missing. Calls `late` with their number every ten seconds.
+    /// Waits until none is outstanding. Calls `late` with their number every ten seconds.
     pub fn wait(self, mut late: impl FnMut(usize)) {
         let mut reported = Instant::now();
         while self.missing() > 0 {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_ends_with_the_last_acknowledgement_and_not_before() {
+    fn wait_returns_after_the_last_acknowledgement() {
         let acks = Acks::new();
         let (first, last) = (acks.expect(), acks.expect());
         drop(first);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_wait_for_is_no_wait() {
+    fn wait_without_acknowledgements_returns_at_once() {
         Acks::new().wait(|_| unreachable!("nothing is late"));
     }
 }

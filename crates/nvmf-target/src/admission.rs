@@ -1,19 +1,19 @@
-//! What a queue needs before it may connect: a place among the queues of its host, and memory for its state.
+//! Admission control of queues: a limit per host, and a budget of memory for queue state.
 //!
 //! # The problem
-//! The state of a queue (slots, lists, answers to send, the beginning of a PDU) is set aside when it connects, so that the
-//! request path allocates nothing. A queue of 1,024 entries takes about 420 KiB, and thousands may connect: without a bound
-//! that is more than the machine has, and a failed allocation ends the process.
+//! The state of a queue (slots, lists, responses to send, a partial PDU) is allocated when it connects, so that the
+//! request path allocates nothing. A queue of 1,024 entries takes about 420 KiB, and thousands may connect. Without a
+//! bound the machine runs out of memory, and a failed allocation ends the process.
 //!
 //! # The algorithm
-//! Connect asks for an [`Admission`] before anything is allocated. It counts the queue for its host and charges its bytes to
-//! a part of the server's memory that is kept for queues. The queue holds its admission as long as it exists, after the
-//! loss of its connection too; dropped, the admission gives back both.
+//! Connect takes an [`Admission`] before anything is allocated. It counts the queue for its host and charges its bytes to
+//! the server's memory budget for queues. The queue holds its admission as long as it exists, also after its connection is
+//! lost. Dropping the admission returns both.
 //!
 //! # The properties
-//! - The bytes charged are never below those that the queue takes (`tests/queue_memory.rs` counts them).
-//! - When every queue is gone nothing is charged and no host is counted.
-//! - What cannot be admitted leaves nothing behind, and may be tried again.
+//! - The bytes charged are never fewer than the queue allocates (`tests/queue_memory.rs` counts them).
+//! - When no queue exists, nothing is charged and no host is counted.
+//! - A refused admission has no effect and can be retried.
 
 use std::sync::Arc;
 
@@ -21,22 +21,22 @@ use crate::association::{Association, HostKey};
 use crate::message::ConnAddr;
 use crate::server::Shared;
 
-/// Bytes that a queue takes in the tables of the server: its host and its association in the register (keys, values, and
-/// room that a growing table keeps free), its connection in its I/O thread's lists.
+/// Bytes that a queue takes in the server's tables: its host and association in the register (keys, values, spare
+/// capacity) and its connection in the lists of its I/O thread.
 const TABLES: usize = 512;
 /// Copies of a host NQN that a queue holds: the register's, the association's, the controller's, and the admission's own.
 const NQNS: usize = 4 * pilotlight_nvme::fabrics::MAX_NQN;
 
-/// Why a queue may not connect now.
+/// Why a queue is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// Its host has as many queues as it may have.
+    /// Its host has reached its limit of queues.
     Host,
-    /// The memory for queues is used up.
+    /// The memory budget for queues is exhausted.
     Memory,
 }
 
-/// A queue's place and memory.
+/// A queue's entry in its host's count, and its memory.
 pub struct Admission {
     shared: Arc<Shared>,
     host: HostKey,
@@ -45,10 +45,10 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// A place for the connection `queue` among the queues of `host`, and `bytes` of memory beside the entries in tables.
+    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries.
     ///
     /// # Errors
-    /// What is used up.
+    /// The exhausted limit.
     pub fn new(shared: &Arc<Shared>, host: HostKey, queue: ConnAddr, bytes: usize) -> Result<Self, Full> {
         if !shared.register.enter(&host, queue, shared.limits.max_host_queues) {
             return Err(Full::Host);
@@ -56,7 +56,7 @@ impl Admission {
         let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes: 0 };
         let bytes = (bytes + TABLES + NQNS + size_of::<Association>()) as u64;
         if !shared.queue_memory.try_take(bytes) {
-            return Err(Full::Memory); // the place is given back
+            return Err(Full::Memory); // dropping `admission` leaves the host
         }
         admission.bytes = bytes;
         Ok(admission)
@@ -72,7 +72,7 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         self.shared.register.leave(&self.host, self.queue);
-        self.shared.queue_memory.give_back(self.bytes);
+        self.shared.queue_memory.release(self.bytes);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Associations between hosts and controllers.
 //!
 //! An association begins with Connect on an admin queue and ends when that connection is lost, the controller is shut
-//! down or reset, or the host falls silent. Its I/O queues may live on other I/O threads; what they share is this small
-//! object: an identity, a flag that says it is over, and a flag that says something has been heard.
+//! down or reset, or its Keep Alive timer expires. Its I/O queues may be on other I/O threads. They share this object: an
+//! identity, a flag for its end, and a flag for traffic.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::message::ConnAddr;
 use crate::views::ViewId;
 
-/// Who a host is, to a subsystem.
+/// Identity of a host within a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostKey {
     /// Index of the subsystem; [`crate::server::DISCOVERY`] for the discovery service.
@@ -22,16 +22,16 @@ pub struct HostKey {
     pub hostnqn: String,
 }
 
-/// Where an association comes from.
+/// Origin of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The host's address, as the admin queue's connection has it.
+    /// The host's address on the admin queue's connection.
     pub peer: SocketAddr,
     /// When the association began, in nanoseconds of the reactors' clock.
     pub began_ns: u64,
 }
 
-/// One host's tie to one controller.
+/// The association of one host with one controller.
 #[derive(Debug)]
 pub struct Association {
     /// Controller identifier.
@@ -40,11 +40,11 @@ pub struct Association {
     pub host: HostKey,
     /// The admin queue's connection.
     pub admin: ConnAddr,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: Origin,
-    /// The connections of its I/O queues. Locked when a queue comes or goes, and by those who ask from outside.
+    /// The connections of its I/O queues. Locked when a queue is added or removed, and for status.
     io_queues: Mutex<Vec<ConnAddr>>,
-    /// Which namespaces the host sees.
+    /// The namespaces visible to the host.
     view: AtomicUsize,
     dead: AtomicBool,
     traffic: AtomicBool,
@@ -52,7 +52,7 @@ pub struct Association {
     power_state: AtomicU8,
 }
 
-/// The controller shows its host no power states.
+/// The controller reports no power states.
 const NO_POWER_STATES: u8 = u8::MAX;
 
 impl Association {
@@ -71,34 +71,34 @@ impl Association {
         }
     }
 
-    /// Whether it has ended: nothing more may be submitted for it.
+    /// Whether it has ended: nothing may be submitted for it any more.
     #[must_use]
-    pub fn is_dead(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.dead.load(Relaxed)
     }
 
-    /// Ends it; returns whether it was alive. Each queue notices in its next poll; `Detached` messages say when.
-    pub(crate) fn kill(&self) -> bool {
+    /// Ends it; returns whether it was active. Each queue notices in its next poll and sends `Detached`.
+    pub(crate) fn terminate(&self) -> bool {
         !self.dead.swap(true, Relaxed)
     }
 
-    /// Which namespaces the host sees.
+    /// The namespaces visible to the host.
     #[must_use]
     pub fn view(&self) -> ViewId {
         ViewId::from_number(self.view.load(Relaxed))
     }
 
-    /// From now on the host sees these. I/O threads know them already.
+    /// Sets the namespaces visible to the host. The I/O threads must know the view already.
     pub(crate) fn set_view(&self, view: ViewId) {
         self.view.store(view.number(), Relaxed);
     }
 
-    /// Notes a new I/O queue.
+    /// Adds an I/O queue.
     pub(crate) fn note_queue(&self, queue: ConnAddr) {
         self.io_queues().push(queue);
     }
 
-    /// Notes the end of an I/O queue.
+    /// Removes an I/O queue.
     pub(crate) fn forget_queue(&self, queue: ConnAddr) {
         self.io_queues().retain(|other| *other != queue);
     }
@@ -119,26 +119,25 @@ impl Association {
         self.io_queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the controller's power state, for whoever looks from outside.
+    /// Records the controller's power state for status.
     pub fn note_power_state(&self, state: Option<u8>) {
         self.power_state.store(state.unwrap_or(NO_POWER_STATES), Relaxed);
     }
 
-    /// The controller's power state as it was when its host last sent an admin command; `None` where it shows none.
+    /// The controller's power state as of the last admin command; `None` if it has no power states.
     #[must_use]
     pub fn power_state(&self) -> Option<u8> {
         Some(self.power_state.load(Relaxed)).filter(|state| *state != NO_POWER_STATES)
     }
 
-    /// Notes that something was heard from the host. Written only when it changes anything, so that queues on many cores
-    /// share the line.
+    /// Records traffic from the host. Written only on a change, so that queues on many cores share the cache line.
     pub fn note_traffic(&self) {
         if !self.traffic.load(Relaxed) {
             self.traffic.store(true, Relaxed);
         }
     }
 
-    /// Whether something was heard since the last call.
+    /// Whether there was traffic since the last call.
     #[must_use]
     pub fn take_traffic(&self) -> bool {
         self.traffic.load(Relaxed) && self.traffic.swap(false, Relaxed)

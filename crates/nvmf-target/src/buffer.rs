@@ -1,33 +1,33 @@
-//! Data buffers: a bounded pool for each I/O thread.
+//! Data buffers: a bounded pool per I/O thread.
 //!
 //! # The problem
-//! 128 queues of 1,024 commands of 128 KiB each would be 16 GiB, so memory for data cannot be set aside per command. Each
-//! I/O thread owns one arena of fixed size; a command that finds it exhausted waits, and its R2T with it.
+//! 128 queues of 1,024 commands of 128 KiB each would need 16 GiB, so memory for data cannot be reserved per command. Each
+//! I/O thread owns one arena of fixed size; while it is exhausted a command waits, and its R2T with it.
 //!
-//! # The words
+//! # Terms
 //! The arena consists of *pages* of [`MIN_BUFFER`] bytes; 32 pages make a *chunk* of [`MAX_BUFFER`] bytes. A buffer is a
 //! *block* of 2^order pages, order 0 to 5, that starts at a multiple of its size: buddies as in a binary buddy allocator.
 //!
 //! # The algorithm
-//! One 32-bit word per chunk says which of its pages are free. A block of an order is free where all its bits are set, so
-//! splitting and merging need no work at all: taking a block clears its bits, giving it back sets them, and buddies that
-//! are both free *are* a larger free block. Six lists, one per order, hold the chunks by the largest block that they
-//! have free. A request takes the lowest fitting block of the first chunk in the first list that can serve it: the tightest
-//! fit, and within it the chunk used last. So the pages in use stay few and dense, and therefore in the cache, and large
-//! blocks stay whole as long as possible. Every step is a few instructions; there are no loops over pages or chunks.
+//! One 32-bit word per chunk has a bit for each free page. A block is free if all its bits are set, so splitting and
+//! merging are implicit: allocation clears the bits of a block, freeing sets them, and two free buddies are a larger free
+//! block. Six lists, one per order, hold the chunks by their largest free block. An allocation takes the lowest fitting
+//! block of the first chunk of the first list that can serve it: the best fit, and the most recently used chunk. So the
+//! pages in use stay few, dense and cached, and large blocks stay free as long as possible. There are no loops over pages
+//! or chunks.
 //!
 //! # The properties
 //! - No two live buffers overlap; each lies within one chunk, aligned to its size (hence to 4 KiB, as O_DIRECT wants).
-//! - A request is refused only if no chunk has a free block of its order; when all buffers are back the arena is whole.
-//! - After [`BufferPool::new`] nothing is asked of the system's allocator.
-//! - A buffer that is lost (dropped, forgotten, or outliving its pool) is memory lost, never memory used twice: its pages
-//!   stay taken, and a pool that goes while buffers are out leaves its arena mapped.
+//! - An allocation fails only if no chunk has a free block of its order; with all buffers freed the arena is whole.
+//! - After [`BufferPool::new`] the system's allocator is not used.
+//! - A lost buffer (dropped, forgotten, or outliving its pool) leaks memory but is never reused: its pages stay allocated,
+//!   and a pool dropped with outstanding buffers leaves its arena mapped.
 //!
 //! # Stale data
-//! A buffer is handed out as it came back: it holds what another host may have read or written. Nothing clears it, because
-//! a whole clearing per command would cost as much as the copy. Instead whoever fills a buffer fills all of it: a backend
-//! overwrites `blocks * block_size` bytes of a read or reports an error (the conformance suite checks it), after which no
-//! byte of the buffer may be sent; and data from a host covers the whole of a write before it is submitted.
+//! A buffer is not cleared when it is reused and may hold another host's data, because clearing would cost as much as the
+//! copy. Instead a buffer is filled completely: a backend overwrites `blocks * block_size` bytes of a read or reports an
+//! error (the conformance suite checks it), after which no byte of the buffer may be sent; and data from the host covers
+//! all of a write before it is submitted.
 
 use std::fmt;
 use std::io;
@@ -56,37 +56,37 @@ const NONE: u32 = u32::MAX;
 /// The order of a chunk that is in no list, having no page free.
 const FULL: u8 = ORDERS as u8;
 
-/// Buffers lost in this process; see [`lost_buffers`].
+/// Dropped buffers of this process; see [`lost_buffers`].
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// How many buffers of this process were dropped instead of given back: always 0 unless a thread panicked.
+/// Buffers of this process that were dropped instead of freed: 0 unless a thread panicked.
 pub fn lost_buffers() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Memory for one command's data, owned; given back with [`BufferPool::free`].
+/// Memory for one command's data, until [`BufferPool::free`].
 ///
-/// It dereferences to as many bytes as were asked for; they hold stale data until they are filled (see the module's
-/// header). Dropping a buffer is a mistake and panics: its memory would be lost to its pool.
+/// It dereferences to the requested number of bytes; they hold stale data until they are filled (see the module). Dropping
+/// a buffer panics: its memory would be lost.
 pub struct Buffer {
     base: NonNull<u8>,
     len: u32,
     order: u8,
 }
 
-// SAFETY: a buffer has its bytes to itself, from `alloc` to `free`, and they are plain memory of the process.
+// SAFETY: a buffer owns its bytes from `alloc` to `free`, and they are plain memory of the process.
 unsafe impl Send for Buffer {}
 // SAFETY: through a shared reference the bytes can only be read.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Bytes that the buffer takes from its pool: its length rounded up to a power of two from [`MIN_BUFFER`] on.
+    /// Bytes allocated from the pool: the length rounded up to a power of two of at least [`MIN_BUFFER`].
     pub fn capacity(&self) -> usize {
         MIN_BUFFER << self.order
     }
 
-    /// The first byte, for a device that writes to the buffer while nobody holds a reference into it. The address stays
-    /// the same when the buffer is moved, and stays mapped for good if the buffer is lost.
+    /// The first byte, for a device that writes to the buffer while there is no reference into it. The address does not
+    /// change when the buffer is moved, and stays mapped if the buffer is lost.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -96,8 +96,8 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block is mapped as long as the buffer lives, initialised (zeroes at first), at least `len` long, and
-        // nobody else's.
+        // SAFETY: the block is mapped as long as the buffer exists, initialised (zeroes at first), at least `len` long, and
+        // owned by the buffer.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len as usize) }
     }
 }
@@ -120,13 +120,13 @@ impl Drop for Buffer {
         LOST.fetch_add(1, Ordering::Relaxed);
         assert!(
             std::thread::panicking(),
-            "a buffer of {} bytes was dropped: give it back with BufferPool::free, its memory is lost otherwise",
+            "a buffer of {} bytes was dropped, which loses its memory: return it with BufferPool::free",
             self.len
         );
     }
 }
 
-/// Which pages of 32 are free, and the chunk's neighbours in its list.
+/// The free pages of a chunk, and its neighbours in its list.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     /// Bit n: page n is free.
@@ -140,7 +140,7 @@ struct Chunk {
 /// One I/O thread's buffers.
 #[derive(Debug)]
 pub struct BufferPool {
-    /// Taken only when the pool is dropped.
+    /// Taken when the pool is dropped.
     arena: ManuallyDrop<Mapping>,
     chunks: Box<[Chunk]>,
     heads: [u32; ORDERS],
@@ -150,15 +150,15 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// Sets `bytes` of address space aside, rounded down to whole pages of [`MIN_BUFFER`]. Memory is taken when buffers
-    /// are first used. A size that is no multiple of [`MAX_BUFFER`] leaves a last chunk that cannot serve the largest.
+    /// Reserves `bytes` of address space, rounded down to pages of [`MIN_BUFFER`]. Memory is allocated on first use. If the
+    /// size is not a multiple of [`MAX_BUFFER`], the last chunk has no block of the largest order.
     ///
     /// # Errors
     /// Less than one page, more than 16 TiB, or no address space.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let pages = bytes / MIN_BUFFER;
         if pages == 0 || pages >= NONE as usize {
-            let message = format!("a buffer pool of {bytes} bytes: it must have from {MIN_BUFFER} bytes to 16 TiB");
+            let message = format!("invalid buffer pool of {bytes} bytes: use {MIN_BUFFER} bytes to 16 TiB");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let arena = Mapping::anonymous(pages * MIN_BUFFER)?;
@@ -180,7 +180,7 @@ impl BufferPool {
         Ok(pool)
     }
 
-    /// A buffer of `len` bytes, 0 to [`MAX_BUFFER`]; `None` if the pool has none that large left, or ever.
+    /// A buffer of `len` bytes, 0 to [`MAX_BUFFER`]; `None` if the pool has no block of that size.
     /// It holds stale data: fill all of it before any of it leaves the process.
     pub fn alloc(&mut self, len: usize) -> Option<Buffer> {
         if len > MAX_BUFFER {
@@ -194,20 +194,20 @@ impl BufferPool {
         self.free_pages -= 1 << order;
         self.outstanding += 1;
         let offset = (chunk as usize * CHUNK_PAGES + page as usize) * MIN_BUFFER;
-        // SAFETY: the block lies in the arena: only bits of pages that exist are ever set.
+        // SAFETY: the block is in the arena: only bits of existing pages are ever set.
         let base = unsafe { self.arena.base().add(offset) };
         Some(Buffer { base, len: len as u32, order: order as u8 })
     }
 
-    /// Takes a buffer back.
+    /// Frees a buffer.
     ///
     /// # Panics
-    /// If the buffer is of another pool.
+    /// If the buffer belongs to another pool.
     pub fn free(&mut self, buffer: Buffer) {
         let buffer = ManuallyDrop::new(buffer);
-        // The arenas of all pools that have buffers out are mapped, so an address tells its pool.
+        // The arenas of all pools with outstanding buffers are mapped, so an address identifies its pool.
         let offset = (buffer.base.as_ptr().addr()).wrapping_sub(self.arena.base().as_ptr().addr());
-        assert!(offset < self.pages * MIN_BUFFER, "a buffer was given back to a pool that is not its own");
+        assert!(offset < self.pages * MIN_BUFFER, "a buffer was freed to another pool");
         let page = offset / MIN_BUFFER;
         let (chunk, order) = ((page / CHUNK_PAGES) as u32, usize::from(buffer.order));
         let mask = block_mask((page % CHUNK_PAGES) as u32, order);
@@ -218,27 +218,27 @@ impl BufferPool {
         self.outstanding -= 1;
     }
 
-    /// Bytes that a buffer of `len` bytes takes from its pool.
+    /// Bytes that a buffer of `len` bytes allocates from its pool.
     pub fn size_of(len: usize) -> usize {
         MIN_BUFFER << order_for(len)
     }
 
-    /// Bytes free, in whatever pieces.
+    /// Free bytes.
     pub fn available_bytes(&self) -> usize {
         self.free_pages * MIN_BUFFER
     }
 
-    /// Bytes in all.
+    /// Total bytes.
     pub fn capacity_bytes(&self) -> usize {
         self.pages * MIN_BUFFER
     }
 
-    /// Buffers handed out and not yet given back.
+    /// Outstanding buffers.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// Puts a chunk into the list that its free pages now call for.
+    /// Moves a chunk to the list of its largest free block.
     fn relist(&mut self, chunk: u32) {
         let Chunk { free, previous, next, list } = self.chunks[chunk as usize];
         let wanted = largest_order(free);
@@ -258,7 +258,7 @@ impl BufferPool {
         }
     }
 
-    /// Closes the gap between two neighbours in a list.
+    /// Links two neighbours in a list.
     fn unlink(&mut self, previous: u32, next: u32, list: usize) {
         if previous == NONE {
             self.heads[list] = next;

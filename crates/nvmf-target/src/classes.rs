@@ -1,32 +1,32 @@
-//! Classes of priority: of a host's connections to a subsystem, and which I/O threads serve which class.
+//! Priority classes of connections, and their I/O threads.
 //!
-//! **Class.** A request has the lower priority of its host and its namespace; one that the operator has not named says nothing. A connection
-//! reaches every namespace of its subsystem, so that it has the highest class of its requests.
-//! **I/O threads.** Each class that a connection can have gets an equal part of the I/O threads. Where there are more classes than I/O threads
-//! the highest have one each, and the others share the first. So an I/O thread carries one class, and critical ones share no core with
-//! lower classes (PASS, section 5.4), which is the policy's part.
+//! **Class.** A request has the lower priority of its host and its namespace, if both have one. A connection reaches every
+//! namespace of its subsystem, so it has the highest class of its requests.
+//! **I/O threads.** The I/O threads are divided equally among the possible classes. With more classes than I/O threads the
+//! highest classes have one each, and the others share the first. So an I/O thread serves one class, and the policy can
+//! keep critical classes on separate cores (PASS, section 5.4).
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::config::allows;
 
-/// Priorities by name, and what follows from them.
+/// Priorities and the classes derived from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
     hosts: HashMap<String, u8>,
-    /// Of each subsystem the priorities of its namespaces.
+    /// The priorities of the namespaces of each subsystem.
     subsystems: Vec<Vec<Option<u8>>>,
-    /// Those that a connection can have, from low to high.
+    /// The possible classes in ascending order.
     all: Vec<u8>,
     io_threads: usize,
 }
 
-/// The hosts that may use a subsystem, an empty list admitting any; `None`: it is removed.
+/// The hosts that may use a subsystem (any if empty); `None`: it is removed.
 type AllowedHosts<'a> = Option<&'a [String]>;
 
 impl Classes {
-    /// Of these subsystems with the priorities of their namespaces, and of the hosts that have one.
+    /// From the priorities of `hosts` and of the namespaces of `subsystems`.
     #[must_use]
     pub fn new(hosts: HashMap<String, u8>, subsystems: &[(AllowedHosts, Vec<Option<u8>>)], io_threads: usize) -> Self {
         let mut classes = Self { hosts, subsystems: Vec::new(), all: Vec::new(), io_threads: io_threads.max(1) };
@@ -59,7 +59,7 @@ impl Classes {
         Some(namespaces.iter().map(|&namespace| class(namespace)).max().unwrap_or_else(|| class(None)))
     }
 
-    /// The I/O threads that serve a class; all of them where no other class can connect.
+    /// The I/O threads of a class; all of them if it is the only one.
     #[must_use]
     pub fn threads(&self, class: u8) -> Range<usize> {
         let many = self.all.len().max(1);
@@ -88,18 +88,18 @@ mod tests {
         assert_eq!(of(&[], &[Some(3), None]), Some(3));
         assert_eq!(of(&[("h", 2)], &[Some(3), Some(1)]), Some(2));
         assert_eq!(of(&[("h", 9)], &[Some(3), Some(1)]), Some(3));
-        assert_eq!(of(&[("h", 9)], &[Some(3), None]), Some(9), "a namespace that is not named says nothing");
+        assert_eq!(of(&[("h", 9)], &[Some(3), None]), Some(9), "a namespace without a priority");
         assert_eq!(of(&[("h", 9)], &[]), Some(9));
         assert_eq!(classes(&[], &[], 1).of("h", 7), None);
     }
 
     #[test]
-    fn each_class_has_io_threads_of_its_own_where_there_are_enough() {
+    fn io_threads_are_divided_among_classes() {
         let threads = |hosts, io_threads| {
             let classes = classes(hosts, &[None], io_threads);
             [0, 5, 9].map(|class| classes.threads(class))
         };
-        assert_eq!(threads(&[], 4), [0..4, 0..4, 0..4], "there is one class");
+        assert_eq!(threads(&[], 4), [0..4, 0..4, 0..4], "one class");
         assert_eq!(threads(&[("a", 5), ("b", 9)], 7), [0..2, 2..4, 4..7]);
         assert_eq!(threads(&[("a", 5), ("b", 9)], 3), [0..1, 1..2, 2..3]);
         assert_eq!(threads(&[("a", 5), ("b", 9)], 2), [0..1, 0..1, 1..2]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_nobody_can_have_gets_no_io_thread() {
+    fn impossible_classes_get_no_io_thread() {
         let hosts = || [("a".to_owned(), 5)].into();
         let names = ["a".to_owned(), "b".to_owned()];
         let closed = Classes::new(hosts(), &[(Some(&names[..1]), vec![None])], 4);

@@ -1,7 +1,7 @@
-//! From a submission queue entry to work: which namespace, which blocks, how much data and in which direction.
+//! Decodes submission queue entries: namespace, blocks, length and direction of data.
 //!
-//! Everything that the specification lets a controller refuse before it touches data is refused here, with the status
-//! that it names (Base 3.3.3, 4.1; NVM 3.2).
+//! Commands that can be refused before data moves are refused here, with the status from the specification (Base 3.3.3,
+//! 4.1; NVM 3.2).
 
 use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, opcode};
 use pilotlight_nvme::{Sqe, Status};
@@ -11,9 +11,9 @@ use crate::namespaces::Namespaces;
 use crate::usage::Operation;
 use crate::views::ViewId;
 
-/// Most ranges of one Dataset Management command (NVM 3.2.3).
+/// Maximum ranges of a Dataset Management command (NVM 3.2.3).
 pub const MAX_DSM_RANGES: u32 = 256;
-/// Most bytes of one Write Zeroes or Verify command (WZSL, VSL): as many blocks of 512 bytes as a command can count.
+/// Maximum bytes of a Write Zeroes or Verify command (WZSL, VSL): 65,536 blocks of 512 bytes.
 pub const MAX_ZEROES: u32 = 32 << 20;
 
 /// A range of logical blocks of a namespace.
@@ -27,7 +27,7 @@ pub struct Range {
     pub blocks: u32,
 }
 
-/// What a command does.
+/// Work of a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
     /// Nothing.
@@ -36,7 +36,7 @@ pub enum Work {
     Read(Range),
     /// Write; `fua` is Force Unit Access.
     Write {
-        /// Where.
+        /// The blocks.
         range: Range,
         /// Force Unit Access.
         fua: bool,
@@ -45,7 +45,7 @@ pub enum Work {
     Compare(Range),
     /// Verify: read without transfer; `done` blocks have been read.
     Verify {
-        /// Where.
+        /// The blocks.
         range: Range,
         /// Blocks read so far.
         done: u32,
@@ -55,25 +55,25 @@ pub enum Work {
         /// Index of the namespace.
         namespace: u32,
     },
-    /// Flush of every namespace of the subsystem (NSID FFFFFFFFh), whether or not others can be flushed.
+    /// Flush of every namespace of the subsystem (NSID FFFFFFFFh), in spite of failures.
     FlushAll {
         /// Index of the next namespace.
         next: u32,
-        /// The first failure so far; Successful Completion if there was none.
+        /// The first failure; Successful Completion if none.
         failed: Status,
     },
     /// Write Zeroes.
     Zero {
-        /// Where.
+        /// The blocks.
         range: Range,
         /// Force Unit Access.
         fua: bool,
-        /// The space may be given back.
+        /// The space may be freed.
         deallocate: bool,
         /// Blocks done so far.
         done: u32,
     },
-    /// Dataset Management: deallocates `ranges` ranges, of which `done` are.
+    /// Dataset Management: deallocates `ranges` ranges.
     Deallocate {
         /// Index of the namespace.
         namespace: u32,
@@ -81,21 +81,21 @@ pub enum Work {
         ranges: u32,
         /// Ranges done.
         done: u32,
-        /// Blocks done of the range that is next.
+        /// Blocks done of the next range.
         offset: u32,
     },
-    /// A command for the controller, on the admin queue.
+    /// A command of the admin queue for the controller.
     Admin(Sqe),
-    /// Identify waiting for the bytes that a namespace holds, or having got them.
+    /// Identify that needs the allocated bytes of a namespace.
     Utilization(Sqe),
-    /// Abort waiting for another queue's answer.
+    /// Abort waiting for another queue.
     AwaitAbort,
     /// An Async Event Request.
     AwaitEvent,
 }
 
 impl Work {
-    /// What a command of an I/O queue does on one namespace.
+    /// The operation of an I/O command on one namespace.
     #[must_use]
     pub fn operation(&self) -> Option<Operation> {
         match self {
@@ -110,9 +110,9 @@ impl Work {
         }
     }
 
-    /// Index of the namespace that a command of an I/O queue is about, and its first LBA where it has one.
+    /// Index of the namespace of an I/O command, and its first LBA, if any.
     #[must_use]
-    pub fn place(&self) -> Option<(u32, Option<u64>)> {
+    pub fn target(&self) -> Option<(u32, Option<u64>)> {
         match self {
             Self::Read(range)
             | Self::Compare(range)
@@ -125,7 +125,7 @@ impl Work {
     }
 }
 
-/// What a command of an I/O queue is to do, before anything else of it is looked at.
+/// The operation of an I/O command by its opcode.
 #[must_use]
 pub fn operation_of(sqe: &Sqe) -> Option<Operation> {
     use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
@@ -141,7 +141,7 @@ pub fn operation_of(sqe: &Sqe) -> Option<Operation> {
     }
 }
 
-/// Which way a command's data goes.
+/// Direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// No data.
@@ -152,14 +152,14 @@ pub enum Direction {
     FromHost,
 }
 
-/// A command, checked.
+/// A decoded command.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What to do.
+    /// The work.
     pub work: Work,
     /// Bytes of data.
     pub len: u32,
-    /// Which way they go.
+    /// Their direction.
     pub direction: Direction,
 }
 
@@ -191,13 +191,13 @@ fn decode_dsm(sqe: &Sqe, namespace: u32) -> Result<Plan, Status> {
     const DEALLOCATE: u32 = 1 << 2;
     const ENTRY: u32 = size_of::<DsmRange>() as u32;
     let ranges = (sqe.cdw10() & 0xff) + 1;
-    // Linux always sends a whole page, however few ranges it fills.
+    // Linux always sends a whole page.
     let len = sqe.sgl.length.get();
     // Transports move data in units of four bytes.
     if !(ranges * ENTRY..=MAX_DSM_RANGES * ENTRY).contains(&len) || !len.is_multiple_of(4) {
         return Err(Status::SGL_LENGTH_INVALID.dnr());
     }
-    let ranges = if sqe.cdw11() & DEALLOCATE != 0 { ranges } else { 0 }; // hints without deallocation are taken note of
+    let ranges = if sqe.cdw11() & DEALLOCATE != 0 { ranges } else { 0 }; // hints without deallocation have no effect
     let work = Work::Deallocate { namespace, ranges, done: 0, offset: 0 };
     Ok(Plan { work, len, direction: Direction::FromHost })
 }
@@ -233,40 +233,40 @@ fn decode_block_io(sqe: &Sqe, namespace: u32, namespaces: &Namespaces) -> Result
 }
 
 impl Plan {
-    /// A plan that moves no data.
+    /// A plan without data.
     #[must_use]
     pub const fn without_data(work: Work) -> Self {
         Self { work, len: 0, direction: Direction::None }
     }
 }
 
-/// Where a command's data comes from or goes to, as its SGL descriptor says.
+/// Location of a command's data, by its SGL descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DataLocation {
     /// No data moves.
-    Nowhere,
-    /// It came with the capsule.
+    None,
+    /// In the capsule.
     InCapsule,
-    /// The transport moves it.
+    /// Moved by the transport.
     Transport,
 }
 
-/// Checks a command's PSDT and SGL descriptor against the data that it moves; `in_capsule` bytes came with it.
+/// Checks a command's PSDT and SGL descriptor against its data; `in_capsule` bytes came with the capsule.
 ///
 /// # Errors
 /// The status to complete it with.
-pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<Place, Status> {
+pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<DataLocation, Status> {
     const PSDT_SGL: u8 = 1;
     if plan.direction == Direction::None || plan.len == 0 {
-        return Ok(Place::Nowhere);
+        return Ok(DataLocation::None);
     }
     if sqe.psdt() != PSDT_SGL {
         return Err(Status::INVALID_FIELD.dnr());
     }
     let length = sqe.sgl.length.get();
     match (plan.direction, sqe.sgl.identifier) {
-        (Direction::ToHost, Sgl::TRANSPORT) if length >= plan.len => Ok(Place::Transport),
-        (Direction::FromHost, Sgl::TRANSPORT) if length == plan.len => Ok(Place::Transport),
+        (Direction::ToHost, Sgl::TRANSPORT) if length >= plan.len => Ok(DataLocation::Transport),
+        (Direction::FromHost, Sgl::TRANSPORT) if length == plan.len => Ok(DataLocation::Transport),
         (Direction::FromHost, Sgl::IN_CAPSULE) => {
             if sqe.sgl.address.get() != 0 {
                 return Err(Status::SGL_OFFSET_INVALID.dnr()); // ICDOFF is 0
@@ -274,7 +274,7 @@ pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<Place, Sta
             if length != plan.len || in_capsule != plan.len as usize {
                 return Err(Status::SGL_LENGTH_INVALID.dnr());
             }
-            Ok(Place::InCapsule)
+            Ok(DataLocation::InCapsule)
         }
         (_, Sgl::TRANSPORT) => Err(Status::SGL_LENGTH_INVALID.dnr()),
         _ => Err(Status::SGL_TYPE_INVALID.dnr()),
@@ -299,7 +299,7 @@ mod tests {
         namespaces
     }
 
-    /// What WZSL, VSL and MDTS promise is what is accepted, to the block.
+    /// WZSL, VSL and MDTS are exact.
     #[test]
     fn commands_over_the_stated_limits_are_refused() {
         use opcode::io::{COMPARE, READ, VERIFY, WRITE, WRITE_ZEROES};
@@ -311,6 +311,6 @@ mod tests {
             assert_eq!(refused, Status::INVALID_FIELD.dnr());
         }
         let longest = Sqe::block_io(WRITE_ZEROES, 1, 0, 65_536);
-        assert!(decode_io(&longest, ViewId::whole(0), &namespaces(512)).is_ok(), "as many as a command can count");
+        assert!(decode_io(&longest, ViewId::whole(0), &namespaces(512)).is_ok(), "the maximum of a command");
     }
 }

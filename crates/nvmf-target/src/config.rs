@@ -1,8 +1,8 @@
-//! What a server is to be: plain values, checked by whoever wrote them down.
+//! Configuration of a server.
 //!
-//! The program turns flags and files into these (`pilotlight`'s `config`), tests write them by hand. Nothing is parsed
-//! here and nothing is looked up, so that a [`ServerConfig`] says all that decides how a server behaves: the same value
-//! gives the same identifiers after every restart.
+//! Plain values, checked by their creator: the program derives them from flags and files (`pilotlight`'s `config`), tests
+//! write them directly. A [`ServerConfig`] determines the server completely: the same value gives the same identifiers
+//! after every restart.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use crate::backend::BackendSpec;
 use crate::background::control::BackgroundConfig;
 
-/// The highest NSID that a namespace may be given; tables are indexed by it.
+/// The highest NSID; tables are indexed by it.
 pub const MAX_NSID: u32 = 1024;
-/// The most I/O queues that a controller may be allowed.
+/// Maximum I/O queues of a controller.
 pub const MAX_IO_QUEUES: u16 = 128;
-/// The most entries that an I/O queue may be allowed.
+/// Maximum entries of an I/O queue.
 pub const MAX_QUEUE_DEPTH: u16 = 1024;
 /// Longest serial number in bytes (Base 5.1.13.2.1, Identify Controller, SN).
 pub const MAX_SERIAL: usize = 20;
@@ -23,32 +23,31 @@ pub const DEFAULT_PORT: u16 = 4420;
 /// The port that IANA has assigned to the discovery service over TCP.
 pub const DISCOVERY_PORT: u16 = 8009;
 
-/// A server: where it listens, what it exports, which cores it runs on and how far it may go.
+/// Configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Addresses to accept connections on; port 0 takes any free port.
     pub listeners: Vec<SocketAddr>,
-    /// Address (IP or name) and port that the discovery log gives instead of the one a host connected to: for servers
-    /// behind address translation.
+    /// Address (IP or name) and port in the discovery log, instead of the one a host connected to: for servers behind NAT.
     pub advertise: Option<(String, u16)>,
-    /// Other discovery services (address or name, and port) to which the discovery log refers hosts.
+    /// Other discovery services (address or name, and port) that the discovery log refers to.
     pub referrals: Vec<(String, u16)>,
-    /// What hosts can connect to.
+    /// The subsystems.
     pub subsystems: Vec<SubsystemConfig>,
     /// CPUs to run on, one reactor pinned to each.
     pub cores: Vec<u32>,
-    /// Which of `cores` is the main core: it accepts connections and takes decisions.
+    /// The main core, one of `cores`: it accepts connections and runs the policy.
     pub main_core: u32,
     /// Number of I/O threads; they are spread over the cores.
     pub io_threads: u32,
-    /// NQNs of hosts that are counted by themselves from the start on, beside those that may connect ([`crate::usage`]).
+    /// NQNs of hosts with their own counters from the start, in addition to the allowed ones ([`crate::usage`]).
     pub named_hosts: Vec<String>,
-    /// How far the server may go.
+    /// Resource limits.
     pub limits: Limits,
     /// Background work.
     pub background: BackgroundConfig,
-    /// Whether hosts are shown power states that they can set (three that work, two that rest). They save nothing: they are
-    /// there for hosts and tools that set power states to have something to set.
+    /// Whether controllers report power states (three operational, two not). They save no energy: they are for testing hosts
+    /// and tools that set power states.
     pub power_states: bool,
 }
 
@@ -71,22 +70,22 @@ impl Default for ServerConfig {
     }
 }
 
-/// A subsystem: a name that hosts connect to, and the namespaces behind it.
+/// A subsystem and its namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsystemConfig {
     /// NVMe Qualified Name (Base 4.5), at most 223 bytes, unique in the server.
     pub nqn: String,
-    /// Serial number, at most [`MAX_SERIAL`] printable ASCII characters; for `None` one that follows from the NQN.
+    /// Serial number, at most [`MAX_SERIAL`] printable ASCII characters; `None` derives it from the NQN.
     pub serial: Option<String>,
     /// NQNs of the hosts that may connect; empty admits any.
     pub allowed_hosts: Vec<String>,
-    /// The identifiers that its controllers may have; `None`: any that no other subsystem has for itself.
+    /// Range of its controller identifiers; `None`: any identifier not reserved by another subsystem.
     pub controller_ids: Option<ControllerIds>,
-    /// What it exports; may be empty, namespaces can be added later.
+    /// Its namespaces; may be empty, namespaces can be added later.
     pub namespaces: Vec<NamespaceConfig>,
 }
 
-/// The highest identifier that a controller can have: those above are reserved (Base 6.3).
+/// The highest controller identifier: those above are reserved (Base 6.3).
 pub const MAX_CNTLID: u16 = 0xffef;
 
 /// A range of controller identifiers, both ends included.
@@ -99,66 +98,64 @@ pub struct ControllerIds {
 }
 
 impl ControllerIds {
-    /// Every identifier that there is.
+    /// All identifiers.
     pub const ALL: Self = Self { first: 1, last: MAX_CNTLID };
 
-    /// Whether the range has this identifier.
+    /// Whether the range contains this identifier.
     #[must_use]
     pub fn contains(self, id: u16) -> bool {
         (self.first..=self.last).contains(&id)
     }
 }
 
-/// Whether the list `allowed` lets in the host named `hostnqn`. An empty list lets in any host. A list lets in the hosts that
-/// it names and never one without a name, whatever is on it.
+/// Whether the list `allowed` admits the host `hostnqn`. An empty list admits any host; any other list never admits a host
+/// without a name.
 #[must_use]
 pub(crate) fn allows(allowed: &[String], hostnqn: &str) -> bool {
     allowed.is_empty() || !hostnqn.is_empty() && allowed.iter().any(|host| host == hostnqn)
 }
 
-/// A namespace: blocks with a number.
+/// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceConfig {
     /// Namespace identifier, 1 to [`MAX_NSID`], unique in the subsystem.
     pub nsid: u32,
-    /// What holds the blocks.
+    /// Its backend.
     pub backend: BackendSpec,
     /// Logical block size in bytes: 512 or 4096.
     pub block_size: u32,
-    /// UUID that hosts know the namespace by; for `None` one that follows from the NQN and the NSID.
+    /// UUID; `None` derives it from the NQN and the NSID.
     pub uuid: Option<[u8; 16]>,
-    /// NQNs of the hosts to which it is attached; empty: every host that may connect.
+    /// NQNs of the hosts it is attached to; empty: all allowed hosts.
     pub hosts: Vec<String>,
 }
 
-/// Bounds that keep one host, or many, from taking all there is.
+/// Resource limits against excessive use by hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory in bytes, all in all: buffers for data on the way, the state of queues, and blocks of namespaces in memory.
-    /// What does not fit waits (a buffer), is refused (a queue) or fails (a block that cannot be stored).
+    /// Total memory in bytes: data buffers, the state of queues, and namespaces in memory. Beyond it a command waits for a
+    /// buffer, a queue is refused, and a write fails.
     pub max_memory: u64,
-    /// The part of `max_memory` in bytes that is set aside for data on the way, divided among the I/O threads.
+    /// Part of `max_memory` for data buffers in bytes, divided among the I/O threads.
     pub buffer_memory: u64,
-    /// The part of `max_memory` in bytes that is kept for the state of queues: a Connect that finds it used up is answered
-    /// with Controller Busy.
+    /// Part of `max_memory` for the state of queues in bytes. When it is exhausted, Connect returns Controller Busy.
     pub queue_memory: u64,
-    /// Connections at once, over all listeners; more are closed as soon as they come.
+    /// Maximum connections over all listeners; more are closed at once.
     pub max_connections: u32,
-    /// Queues of one host of a subsystem at once, admin queues included; Connect of one more is answered with Controller
-    /// Busy.
+    /// Maximum queues per host and subsystem, including admin queues. Beyond it Connect returns Controller Busy.
     pub max_host_queues: u32,
     /// I/O queues of one controller, 1 to [`MAX_IO_QUEUES`].
     pub max_io_queues: u16,
     /// Entries of one I/O queue, 2 to [`MAX_QUEUE_DEPTH`].
     pub max_queue_depth: u16,
-    /// How long a new connection may take until its ICReq is there.
+    /// Time limit of a new connection for its ICReq.
     pub icreq_timeout: Duration,
-    /// How long requests in flight may take to finish when the server stops.
+    /// Time limit of requests in flight when the server stops.
     pub drain_timeout: Duration,
 }
 
 impl Limits {
-    /// Bytes of `max_memory` that are left for the blocks of namespaces in memory.
+    /// Part of `max_memory` for namespaces in memory in bytes.
     #[must_use]
     pub fn namespace_memory(&self) -> u64 {
         self.max_memory.saturating_sub(self.buffer_memory).saturating_sub(self.queue_memory)
@@ -186,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_never_lets_in_a_host_without_a_name() {
+    fn a_list_does_not_admit_a_host_without_a_name() {
         let list = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert!(allows(&[], "") && allows(&[], "nqn.2024-05.com.example:a"));
         assert!(allows(&list(&["", "a"]), "a") && !allows(&list(&["", "a"]), "b"));

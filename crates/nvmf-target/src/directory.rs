@@ -1,10 +1,10 @@
-//! What hosts can connect to: the subsystems, who may use them, and the discovery log that follows. A value that never changes:
-//! a change makes a new one, and each I/O thread gets it by message, so that neither Connect nor Get Log Page takes a lock.
+//! The subsystems, their allowed hosts, and the discovery log. An immutable value: a change creates a new one, which each
+//! I/O thread gets by message, so that neither Connect nor Get Log Page takes a lock.
 //!
-//! Words: a *place* is the index of a subsystem, which its associations and namespaces are known by.
+//! A *place* is the index of a subsystem in its associations and namespaces.
 //!
-//! Properties: a place belongs to one NQN for the server's life. A subsystem that is removed leaves its place empty, and gets
-//! the same one when it comes back: so that what its hosts still have in the backends is waited for (`register.rs`).
+//! A place belongs to one NQN for the server's lifetime. A subsystem that is removed and added again gets the same place, so
+//! that requests of its hosts that are still in the backends are waited for (`register.rs`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::discovery::DiscoveryLog;
 use crate::server::DISCOVERY;
 use crate::subsystem::Subsystem;
 
-/// NQNs that a server can have had as subsystems: the tables of I/O threads grow with them.
+/// Maximum number of subsystems in the server's lifetime: the tables of I/O threads grow with them.
 pub(crate) const MAX_PLACES: usize = 16_384;
 
-/// What hosts can connect to.
+/// The subsystems.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     places: Vec<Place>,
@@ -25,16 +25,16 @@ pub struct Directory {
     log: DiscoveryLog,
 }
 
-/// A subsystem that exists or has existed.
+/// A subsystem, possibly removed.
 #[derive(Clone, Debug)]
 struct Place {
     subsystem: Arc<Subsystem>,
-    /// NQNs of the hosts that may use it; empty admits any.
+    /// NQNs of the allowed hosts; empty admits any.
     allowed_hosts: Vec<String>,
     is_removed: bool,
 }
 
-/// How hosts reach the server, and where else they are sent.
+/// Addresses and referrals.
 #[derive(Clone, Debug, Default)]
 struct Reach {
     addresses: Vec<SocketAddr>,
@@ -43,7 +43,7 @@ struct Reach {
 }
 
 impl Directory {
-    /// The subsystems of `config`, with these identities, on a server that listens on `addresses`.
+    /// The subsystems of `config` with these identities, on a server listening on `addresses`.
     pub(crate) fn new(config: &ServerConfig, identities: &[Arc<Subsystem>], addresses: &[SocketAddr]) -> Self {
         let place = |(subsystem, config): (&Arc<Subsystem>, &crate::config::SubsystemConfig)| Place {
             subsystem: Arc::clone(subsystem),
@@ -57,7 +57,7 @@ impl Directory {
         };
         let places = identities.iter().zip(&config.subsystems).map(place).collect();
         let mut directory = Self { places, reach, log: DiscoveryLog::default() };
-        directory.follow();
+        directory.update_log();
         directory
     }
 
@@ -67,32 +67,31 @@ impl Directory {
         self.places.iter().position(|place| !place.is_removed && place.subsystem.nqn() == nqn)
     }
 
-    /// The subsystem at this place, which may be removed.
+    /// The subsystem at this place, even if removed.
     #[must_use]
     pub fn subsystem(&self, at: usize) -> Option<&Arc<Subsystem>> {
         Some(&self.places.get(at)?.subsystem)
     }
 
-    /// The hosts that may use the subsystem at this place; `None` where there is none.
+    /// The allowed hosts of the subsystem at this place, if it exists.
     #[must_use]
     pub fn allowed_hosts(&self, at: usize) -> Option<&[String]> {
         Some(&self.place(at)?.allowed_hosts)
     }
 
-    /// Whether the host may use the subsystem. Anyone may ask what there is: the discovery log shows a host only what it
-    /// may use.
+    /// Whether the host may use the subsystem. Any host may use the discovery service, whose log lists only its subsystems.
     #[must_use]
     pub fn allows(&self, at: usize, hostnqn: &str) -> bool {
         at == DISCOVERY || self.allowed_hosts(at).is_some_and(|allowed| allows(allowed, hostnqn))
     }
 
-    /// Whether there is such a subsystem, or it is the discovery service.
+    /// Whether the subsystem exists, or is the discovery service.
     #[must_use]
     pub fn exists(&self, at: usize) -> bool {
         at == DISCOVERY || self.place(at).is_some()
     }
 
-    /// The ranges of controller identifiers that subsystems have for themselves.
+    /// The reserved ranges of controller identifiers.
     pub(crate) fn reserved_ids(&self) -> Vec<ControllerIds> {
         let existing = self.places.iter().filter(|place| !place.is_removed);
         existing.filter_map(|place| place.subsystem.controller_ids()).collect()
@@ -108,46 +107,46 @@ impl Directory {
         self.places.get(at).filter(|place| !place.is_removed)
     }
 
-    /// The place that a subsystem named `nqn` would get; `None` where there is no place left.
+    /// The place for a subsystem named `nqn`; `None` if none is left.
     pub(crate) fn place_for(&self, nqn: &str) -> Option<usize> {
         let before = self.places.iter().position(|place| place.subsystem.nqn() == nqn);
         before.or_else(|| (self.places.len() < MAX_PLACES).then_some(self.places.len()))
     }
 
-    /// With this subsystem at place `at`, which [`Directory::place_for`] has chosen.
+    /// With this subsystem at place `at` from [`Directory::place_for`].
     pub(crate) fn with(mut self, at: usize, subsystem: Arc<Subsystem>, allowed_hosts: Vec<String>) -> Self {
         let place = Place { subsystem, allowed_hosts, is_removed: false };
         match self.places.get_mut(at) {
             Some(known) => *known = place,
             None => self.places.push(place),
         }
-        self.follow();
+        self.update_log();
         self
     }
 
     /// Without the subsystem at this place.
     pub(crate) fn without(mut self, at: usize) -> Self {
         self.places.get_mut(at).into_iter().for_each(|place| place.is_removed = true);
-        self.follow();
+        self.update_log();
         self
     }
 
-    /// With other hosts that may use the subsystem at this place.
+    /// With other allowed hosts of the subsystem at this place.
     pub(crate) fn with_allowed_hosts(mut self, at: usize, allowed_hosts: &[String]) -> Self {
         self.places.get_mut(at).into_iter().for_each(|place| allowed_hosts.clone_into(&mut place.allowed_hosts));
-        self.follow();
+        self.update_log();
         self
     }
 
-    /// With another address that hosts are told, and other discovery services that they are referred to.
+    /// With another advertised address and other referrals.
     pub(crate) fn with_reach(mut self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) -> Self {
         (self.reach.advertise, self.reach.referrals) = (advertise, referrals);
-        self.follow();
+        self.update_log();
         self
     }
 
-    /// Brings the log up to date.
-    fn follow(&mut self) {
+    /// Updates the discovery log.
+    fn update_log(&mut self) {
         let mut log = DiscoveryLog::default();
         for &address in &self.reach.addresses {
             for place in self.places.iter().filter(|place| !place.is_removed) {
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_belongs_to_one_nqn_for_ever() {
+    fn a_place_belongs_to_one_nqn() {
         let removed = directory(&["a", "b"]).without(0);
         assert_eq!((removed.find("a"), removed.find("b")), (None, Some(1)));
         assert!(!removed.allows(0, "h") && !removed.exists(0) && removed.allows(DISCOVERY, "h"));
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_follows_and_its_generation_grows_with_every_change_and_no_other() {
+    fn the_generation_of_the_log_counts_changes() {
         let generation = |directory: &Directory| directory.log().page("h", None)[0];
         let first = directory(&["a"]);
         let same = first.clone().with_reach(None, Vec::new());
@@ -203,14 +202,14 @@ mod tests {
         assert_eq!(referring.log().page("h", None).len(), 3072);
         let closed = referring.clone().with_allowed_hosts(0, &["other".into()]);
         assert_eq!(generation(&closed), generation(&referring) + 1);
-        assert!(closed.log().is_news_to("h"), "it sees one less");
-        assert!(!closed.log().is_news_to("other"), "it sees what it saw");
+        assert!(closed.log().has_changed_for("h"), "one entry less");
+        assert!(!closed.log().has_changed_for("other"), "the same entries");
         let removed = closed.without(0);
-        assert!(!removed.log().is_news_to("h"), "it did not see it before");
-        assert!(removed.log().is_news_to("other"));
+        assert!(!removed.log().has_changed_for("h"), "not listed before");
+        assert!(removed.log().has_changed_for("other"));
         assert!(
-            !removed.with_reach(None, vec![("192.0.2.9".into(), 8009)]).log().is_news_to("other"),
-            "nothing is new"
+            !removed.with_reach(None, vec![("192.0.2.9".into(), 8009)]).log().has_changed_for("other"),
+            "no change"
         );
     }
 }

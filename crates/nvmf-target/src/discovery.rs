@@ -1,4 +1,4 @@
-//! The discovery log: which subsystems a host may connect to, and where (Base 5.16.1.23).
+//! The discovery log: the subsystems of a host and their addresses (Base 5.16.1.23).
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,33 +12,32 @@ const TRTYPE_TCP: u8 = 3;
 /// A referral to another discovery service.
 const SUBTYPE_REFERRAL: u8 = 1;
 const SUBTYPE_NVM: u8 = 2;
-/// "Not required" would be 2; older nvme-cli fails on it, and nothing is said about security here either way.
+/// "Not required" would be 2, but older versions of nvme-cli fail on it.
 const TREQ_NOT_SPECIFIED: u8 = 0;
 const CNTLID_DYNAMIC: u16 = 0xffff;
 /// Largest admin queue that Connect accepts, in entries.
 pub(crate) const ADMIN_QUEUE_ENTRIES: u16 = 128;
 
-/// Every record, and who may see it.
+/// All records with their allowed hosts.
 #[derive(Clone, Debug, Default)]
 pub struct DiscoveryLog {
     generation: u64,
     records: Vec<Record>,
-    /// What the log before had and this one has not, and the other way round. They are found once, as I/O threads look at them for
-    /// each discovery controller.
-    gone: Vec<Record>,
-    new: Vec<Record>,
+    /// Differences from the previous log, computed once for the use of all discovery controllers.
+    removed: Vec<Record>,
+    added: Vec<Record>,
 }
 
 #[derive(Clone, Debug)]
 struct Record {
     entry: DiscoveryEntry,
-    /// The listener takes any address: the host is told the one that it has reached.
+    /// The listener's address is a wildcard: the entry has the address that the host connected to.
     wildcard: bool,
     allowed_hosts: Vec<String>,
 }
 
 impl DiscoveryLog {
-    /// Adds the subsystem `nqn` as reached at `address`, or at the address and port that are advertised instead.
+    /// Adds the subsystem `nqn` at `address`, or at the advertised address and port.
     pub fn add(&mut self, nqn: &str, allowed_hosts: &[String], address: SocketAddr, advertise: Option<&(String, u16)>) {
         let (traddr, family, port) = match advertise {
             Some((host, port)) => (host.clone(), host.parse().unwrap_or(address.ip()), *port),
@@ -53,32 +52,31 @@ impl DiscoveryLog {
         self.records.push(Record { entry, wildcard, allowed_hosts: allowed_hosts.to_vec() });
     }
 
-    /// Adds another discovery service, an address or a name and a port: every host is told of it. The family of a name is not
-    /// known here, and hosts that look names up go by the address that they find.
+    /// Adds another discovery service (address or name, and port) for every host. The address family of a name is unknown;
+    /// hosts that resolve names use that of the resolved address.
     pub fn add_referral(&mut self, (host, port): &(String, u16)) {
         let family = host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let entry = entry(SUBTYPE_REFERRAL, DISCOVERY_NQN, (host, family, *port));
         self.records.push(Record { entry, wildcard: false, allowed_hosts: Vec::new() });
     }
 
-    /// This log as the one that comes after `before`: of the same generation if it says the same in the same
-    /// order, else of the next.
+    /// This log as the successor of `before`: of the same generation if the records are equal, otherwise of the next.
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
-        let (gone, new) = (only_in(&before.records, &self.records), only_in(&self.records, &before.records));
+        let (removed, added) = (only_in(&before.records, &self.records), only_in(&self.records, &before.records));
         let is_changed = !self.records.iter().map(Record::whole).eq(before.records.iter().map(Record::whole));
-        Self { generation: before.generation + u64::from(is_changed), gone, new, ..self }
+        Self { generation: before.generation + u64::from(is_changed), removed, added, ..self }
     }
 
-    /// Whether `hostnqn` sees other records than in the log before.
+    /// Whether the records of `hostnqn` differ from the previous log.
     #[must_use]
-    pub fn is_news_to(&self, hostnqn: &str) -> bool {
-        !seen_by(hostnqn, &self.gone).map(Record::content).eq(seen_by(hostnqn, &self.new).map(Record::content))
+    pub fn has_changed_for(&self, hostnqn: &str) -> bool {
+        !seen_by(hostnqn, &self.removed).map(Record::content).eq(seen_by(hostnqn, &self.added).map(Record::content))
     }
 
-    /// The log page as `hostnqn` may see it, who has reached the server at `reached`.
+    /// The log page of `hostnqn`, connected to the local address `local`.
     #[must_use]
-    pub fn page(&self, hostnqn: &str, reached: Option<IpAddr>) -> Vec<u8> {
+    pub fn page(&self, hostnqn: &str, local: Option<IpAddr>) -> Vec<u8> {
         let records: Vec<&Record> = seen_by(hostnqn, &self.records).collect();
         let header = DiscoveryHeader {
             genctr: U64::new(self.generation),
@@ -87,7 +85,7 @@ impl DiscoveryLog {
         };
         let mut page = header.as_bytes().to_vec();
         for record in records {
-            page.extend_from_slice(record.entry_for(reached).as_bytes());
+            page.extend_from_slice(record.entry_for(local).as_bytes());
         }
         page
     }
@@ -97,13 +95,13 @@ fn seen_by<'a>(hostnqn: &'a str, records: &'a [Record]) -> impl Iterator<Item = 
     records.iter().filter(move |record| crate::config::allows(&record.allowed_hosts, hostnqn))
 }
 
-/// The records of one log that another one has not.
+/// The records of one log that are not in the other.
 fn only_in(one: &[Record], other: &[Record]) -> Vec<Record> {
     let known: HashSet<_> = other.iter().map(Record::whole).collect();
     one.iter().filter(|record| !known.contains(&record.whole())).cloned().collect()
 }
 
-/// A record of what is reached at this address, family and port.
+/// An entry with this address, family and port.
 fn entry(subtype: u8, nqn: &str, (traddr, family, port): (&str, IpAddr, u16)) -> DiscoveryEntry {
     DiscoveryEntry {
         trtype: TRTYPE_TCP,
@@ -121,7 +119,7 @@ fn entry(subtype: u8, nqn: &str, (traddr, family, port): (&str, IpAddr, u16)) ->
 }
 
 impl Record {
-    /// What a host that sees it is told.
+    /// The visible content.
     fn content(&self) -> (&[u8], bool) {
         (self.entry.as_bytes(), self.wildcard)
     }
@@ -130,9 +128,9 @@ impl Record {
         (self.entry.as_bytes(), self.wildcard, &self.allowed_hosts)
     }
 
-    fn entry_for(&self, reached: Option<IpAddr>) -> DiscoveryEntry {
+    fn entry_for(&self, local: Option<IpAddr>) -> DiscoveryEntry {
         let mut entry = self.entry.clone();
-        if let Some(address) = reached.filter(|_| self.wildcard) {
+        if let Some(address) = local.filter(|_| self.wildcard) {
             let address = address.to_canonical();
             entry.traddr = padded(&address.to_string());
             entry.adrfam = adrfam(address);
@@ -164,9 +162,9 @@ mod tests {
         log
     }
 
-    /// Offsets by hand, from the table of the specification.
+    /// Literal offsets from the specification.
     #[test]
-    fn a_record_says_where_and_what() {
+    fn offsets_of_a_subsystem_entry() {
         let page = log().page("nqn.2014-08.org.example:stranger", None);
         assert_eq!(page.len(), 2048);
         assert_eq!(page[8], 1, "one record");
@@ -179,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn a_host_sees_only_what_it_may_use() {
+    fn hosts_see_only_their_subsystems() {
         assert_eq!(log().page("nqn.2014-08.org.example:friend", None).len(), 3072);
     }
 
     #[test]
-    fn a_wildcard_listener_gives_the_address_that_the_host_has_reached() {
+    fn a_wildcard_listener_reports_the_connected_address() {
         let mut log = DiscoveryLog::default();
         log.add("nqn.2014-08.org.example:a", &[], "[::]:4420".parse().expect("an address"), None);
         let page = log.page("h", Some("::ffff:192.0.2.9".parse().expect("an address")));
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advertised_address_has_its_own_family_and_is_listed_once() {
+    fn an_advertised_address_has_its_family_and_is_listed_once() {
         let mut log = DiscoveryLog::default();
         for listener in ["10.0.0.1:4420", "10.0.0.2:4420"] {
             let address = listener.parse().expect("an address");
@@ -215,9 +213,9 @@ mod tests {
         assert_eq!(page[1024 + 1], 2, "IPv6");
     }
 
-    /// Offsets by hand, from the table of the specification (Base 5.1.12.3.1).
+    /// Literal offsets from the specification (Base 5.1.12.3.1).
     #[test]
-    fn a_referral_names_another_discovery_service_to_every_host() {
+    fn offsets_of_a_referral() {
         let mut log = DiscoveryLog::default();
         log.add_referral(&("10.0.0.2".into(), 8009));
         log.add_referral(&("2001:db8::2".into(), 4420));
@@ -227,7 +225,7 @@ mod tests {
         let record = &page[1024..2048];
         assert_eq!(record[..4], [3, 1, 1, 0], "TCP, IPv4, a referral, no requirement");
         assert_eq!(record[4..10], [0x49, 0x1f, 0xff, 0xff, 128, 0], "PORTID, CNTLID, ASQSZ");
-        assert_eq!(record[10..12], [0, 0], "EFLAGS: nothing is known of the other service");
+        assert_eq!(record[10..12], [0, 0], "EFLAGS");
         assert_eq!(&record[32..37], b"8009\0");
         assert_eq!(&record[256..293], b"nqn.2014-08.org.nvmexpress.discovery\0");
         assert_eq!(&record[512..521], b"10.0.0.2\0");

@@ -1,8 +1,7 @@
-//! Failed commands of a namespace, counted by status and by operation: I/O threads count, ordinary OS threads read.
+//! Failed commands of a namespace by status and by operation, counted by I/O threads and read by OS threads.
 //!
-//! The table has a place for each status that a command on a namespace can fail with, so that counting neither allocates nor locks. A
-//! status without a place counts as "another status". Compare Failure and aborted commands are results that the host expects: they
-//! do not count.
+//! A fixed table of statuses, so that counting neither allocates nor locks. Others count as "another status". Compare
+//! Failure and aborted commands are expected results and are not counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use pilotlight_nvme::Status;
 
 use crate::usage::Operation;
 
-/// What has a place of its own.
+/// The statuses with their own counter, and their cause.
 const CAUSES: [(Status, &str); 11] = [
     (Status::LBA_OUT_OF_RANGE, ""),
     (Status::LBA_OUT_OF_RANGE, SHORT),
@@ -26,56 +25,56 @@ const CAUSES: [(Status, &str); 11] = [
     (Status::INVALID_NAMESPACE, ""),
     (Status::TRANSIENT_TRANSPORT, ""),
 ];
-/// What LBA Out of Range means where the command was within the namespace.
+/// Cause of LBA Out of Range for a command within the namespace.
 const SHORT: &str = "the file or device is shorter than the namespace";
-/// What counts in the last place.
+/// Name of the last counter.
 const OTHERS: &str = "another status";
-/// What stands for no LBA.
+/// No LBA.
 const NONE: u64 = u64::MAX;
 
-/// Failed commands of one namespace. Clones count together.
+/// Failed commands of one namespace. Clones share the counters.
 #[derive(Clone, Default)]
 pub struct Failures(Arc<Tables>);
 
 #[derive(Default)]
 struct Tables {
-    places: [Place; CAUSES.len() + 1],
-    /// By [`Operation`]; those whose operation is not known are in none.
+    counters: [Counter; CAUSES.len() + 1],
+    /// By [`Operation`]; commands with an unknown operation are not included.
     operations: [AtomicU64; Operation::ALL.len()],
 }
 
 #[derive(Default)]
-struct Place {
+struct Counter {
     commands: AtomicU64,
-    /// Of them, those that [`Failures::take_new`] has returned.
+    /// Commands already returned by [`Failures::take_new`].
     taken: AtomicU64,
-    /// 1 + LBA of the first that it has not, 0 for none: an LBA is below 2^63.
+    /// 1 + LBA of the first new one, 0 for none: an LBA is below 2^63.
     first: AtomicU64,
 }
 
-/// How often commands failed with one status.
+/// Commands that failed with one status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureCount {
-    /// What the specification calls the status.
+    /// The status's name in the specification.
     pub status: &'static str,
-    /// What else is known of the cause; may be empty.
+    /// The cause, if known; may be empty.
     pub cause: &'static str,
     /// Commands.
     pub commands: u64,
 }
 
-/// Commands that have failed with one status since the last look.
+/// Commands that failed with one status since the last call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFailures {
     /// The commands, by status and cause.
     pub count: FailureCount,
-    /// LBA of the first, where it had one.
+    /// LBA of the first, if any.
     pub first_lba: Option<u64>,
 }
 
 impl Failures {
-    /// Notes a command with this operation that failed with `status`, at `lba` where it has one.
-    /// `is_short`: the command was within the namespace and not within its medium. Returns whether it counts.
+    /// Counts a command that failed with `status`, at `lba` if it has one. `is_short`: it was within the namespace but beyond
+    /// the end of its medium. Returns whether the status is counted.
     pub(crate) fn note(&self, operation: Option<Operation>, status: Status, is_short: bool, lba: Option<u64>) -> bool {
         let status = status.code();
         if matches!(status, Status::COMPARE_FAILURE | Status::ABORT_REQUESTED | Status::ABORTED_SQ_DELETION) {
@@ -85,45 +84,48 @@ impl Failures {
         if let Some(operation) = operation {
             self.0.operations[operation as usize].fetch_add(1, Relaxed);
         }
-        let place = &self.0.places[CAUSES.iter().position(same).unwrap_or(CAUSES.len())];
+        let counter = &self.0.counters[CAUSES.iter().position(same).unwrap_or(CAUSES.len())];
         let first = lba.filter(|&lba| lba < NONE).map_or(0, |lba| lba + 1);
-        let _ = place.first.compare_exchange(0, first, Relaxed, Relaxed);
-        place.commands.fetch_add(1, Relaxed);
+        let _ = counter.first.compare_exchange(0, first, Relaxed, Relaxed);
+        counter.commands.fetch_add(1, Relaxed);
         true
     }
 
-    /// Every status that commands have failed with.
+    /// The statuses with failed commands.
     #[must_use]
     pub fn counts(&self) -> Vec<FailureCount> {
-        self.places().map(|(at, place)| count(at, place.commands.load(Relaxed))).filter(|it| it.commands > 0).collect()
+        self.counters()
+            .map(|(at, counter)| count(at, counter.commands.load(Relaxed)))
+            .filter(|it| it.commands > 0)
+            .collect()
     }
 
-    /// Failed commands by operation, as [`Operation::ALL`] has them.
+    /// Failed commands by operation, in the order of [`Operation::ALL`].
     #[must_use]
     pub fn by_operation(&self) -> [u64; Operation::ALL.len()] {
         self.0.operations.each_ref().map(|count| count.load(Relaxed))
     }
 
-    /// What has failed since the last call. For one thread at a time.
+    /// Failures since the last call. One thread at a time.
     #[must_use]
     pub fn take_new(&self) -> Vec<NewFailures> {
-        let new = |(at, place): (usize, &Place)| {
-            let commands = place.commands.load(Relaxed);
-            let new = commands - place.taken.swap(commands, Relaxed);
-            // one that fails between the two is counted next time, and may show its LBA now
-            let first_lba = if new > 0 { place.first.swap(0, Relaxed).checked_sub(1) } else { None };
+        let new = |(at, counter): (usize, &Counter)| {
+            let commands = counter.commands.load(Relaxed);
+            let new = commands - counter.taken.swap(commands, Relaxed);
+            // a failure between the two loads counts next time, but its LBA may be reported now
+            let first_lba = if new > 0 { counter.first.swap(0, Relaxed).checked_sub(1) } else { None };
             NewFailures { count: count(at, new), first_lba }
         };
-        self.places().map(new).filter(|new| new.count.commands > 0).collect()
+        self.counters().map(new).filter(|new| new.count.commands > 0).collect()
     }
 
-    /// Every status that is counted by itself, and what stands for all others; none has failed with any.
+    /// All counters with value 0.
     pub fn none() -> impl Iterator<Item = FailureCount> {
         (0..=CAUSES.len()).map(|at| count(at, 0))
     }
 
-    fn places(&self) -> impl Iterator<Item = (usize, &Place)> {
-        self.0.places.iter().enumerate()
+    fn counters(&self) -> impl Iterator<Item = (usize, &Counter)> {
+        self.0.counters.iter().enumerate()
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map: counts since the start and since the last look, and the first LBA of each.
+        /// Totals, new failures, and the first LBA of each.
         #[test]
         fn failures_are_counted_as_in_a_map(
             events in prop::collection::vec(prop_oneof![
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compare_that_found_a_difference_and_an_aborted_command_are_no_failures() {
+    fn compare_failures_and_aborted_commands_are_not_counted() {
         let failures = Failures::default();
         for status in [Status::COMPARE_FAILURE, Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION] {
             assert!(!failures.note(Some(Operation::Compare), status.dnr(), false, Some(0)));
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_counted_by_operation_too() {
+    fn failures_are_counted_by_operation() {
         let failures = Failures::default();
         for operation in [Some(Operation::Write), Some(Operation::Write), Some(Operation::Flush), None] {
             assert!(failures.note(operation, Status::WRITE_FAULT, false, None));

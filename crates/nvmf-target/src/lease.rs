@@ -1,7 +1,7 @@
-//! When the storage of a namespace is closed: not before the last channel to it is.
+//! Tracks when the storage of a removed namespace is closed.
 //!
-//! A namespace that has been removed still has its file, its device or its memory until the reaper has closed the channels of
-//! every I/O thread. Whatever keeps the storage open has a [`Lease`] and drops it last; [`Closed`] says when all are gone.
+//! A removed namespace keeps its file, device or memory open until the reaper has closed the channels of every I/O thread.
+//! Each user of the storage has a [`Lease`] and drops it last; [`Closed`] is signalled when all are dropped.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -16,7 +16,7 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// Waits until the storage is closed, but not longer than until then; returns whether it is.
+    /// Waits until the storage is closed, at most until `until`; returns whether it is.
     pub fn wait(&self, until: Instant) -> bool {
         let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
         let left = until.saturating_duration_since(Instant::now());
@@ -35,12 +35,12 @@ impl Drop for Last {
     }
 }
 
-/// Goes with something that keeps the storage of one namespace open, and is dropped after it.
+/// Accompanies a user of a namespace's storage, and is dropped after it.
 #[derive(Clone, Debug, Default)]
 pub struct Lease(Arc<Last>);
 
 impl Lease {
-    /// What says when this lease and its clones are gone.
+    /// Signalled when this lease and its clones are dropped.
     #[must_use]
     pub fn closed(&self) -> Arc<Closed> {
         Arc::clone(&self.0.0)
@@ -51,6 +51,6 @@ impl Lease {
 pub struct Leased {
     /// The channel.
     pub channel: Box<dyn Channel>,
-    /// Of the namespace that it leads to.
+    /// The lease of its namespace.
     pub lease: Lease,
 }

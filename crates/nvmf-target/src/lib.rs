@@ -1,8 +1,8 @@
 //! The NVMe/TCP target: queue pairs, controllers, namespaces, backends.
 //!
-//! A request walks one way: socket ([`thread`]) → PDU ([`tcp`]) → command ([`queue_pair`], [`command`]) → namespace
-//! ([`namespaces`]) → [`backend`] → completion ([`queue_pair`]) → answer ([`tcp`]) → socket. What is rare walks beside it:
-//! associations ([`association`]), messages between I/O threads ([`message`]), the start and the end ([`server`]).
+//! Path of a request: socket ([`thread`]) → PDU ([`tcp`]) → command ([`queue_pair`], [`command`]) → namespace
+//! ([`namespaces`]) → [`backend`] → completion ([`queue_pair`]) → response ([`tcp`]) → socket. Outside of it: associations
+//! ([`association`]), messages between I/O threads ([`message`]), start and stop ([`server`]).
 
 pub mod acks;
 pub mod admission;
@@ -15,7 +15,6 @@ pub mod classes;
 pub mod command;
 pub mod config;
 pub mod controller;
-pub mod departures;
 pub mod directory;
 pub mod discovery;
 pub mod failures;

@@ -1,7 +1,7 @@
-//! Accepting connections and dealing them round robin over the I/O threads.
+//! Accepts connections and distributes them round robin over the I/O threads.
 //!
-//! One OS thread waits in the kernel for all listeners, so that an idle server spends nothing on it and the reactors
-//! never look at a listening socket.
+//! One OS thread waits in the kernel for all listeners, so that an idle server uses no CPU for it and reactors do not poll
+//! listening sockets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,17 +16,17 @@ use crate::message::Message;
 use crate::refusals::RefusalReason;
 use crate::server::Shared;
 
-/// A running acceptor; dropped, it stops accepting.
+/// A running acceptor. Dropping it stops accepting.
 pub struct Acceptor {
     stop: Arc<OwnedFd>,
     join: Option<JoinHandle<()>>,
 }
 
 impl Acceptor {
-    /// Accepts on `listeners` and deals to `threads`.
+    /// Accepts on `listeners` and distributes to `threads`.
     ///
     /// # Errors
-    /// If the system has no thread or descriptor left.
+    /// If no thread or descriptor is available.
     pub fn start(
         listeners: Vec<TcpListener>,
         threads: Arc<[Sender<Message>]>,
@@ -39,7 +39,7 @@ impl Acceptor {
         let stopped = Arc::clone(&stop);
         let join = std::thread::Builder::new()
             .name("acceptor".into())
-            .spawn(move || Dealer { threads, shared, next: 0 }.run(&listeners, &stopped))?;
+            .spawn(move || Distributor { threads, shared, next: 0 }.run(&listeners, &stopped))?;
         Ok(Self { stop, join: Some(join) })
     }
 
@@ -58,20 +58,22 @@ impl Drop for Acceptor {
     }
 }
 
-struct Dealer {
+struct Distributor {
     threads: Arc<[Sender<Message>]>,
     shared: Arc<Shared>,
     next: usize,
 }
 
-impl Dealer {
+impl Distributor {
     fn run(&mut self, listeners: &[TcpListener], stop: &OwnedFd) {
         loop {
             let mut fds: Vec<PollFd> = listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)).collect();
             fds.push(PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN));
             match poll(&mut fds, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return tracing::error!(%error, "cannot wait for connections any more"),
+                Err(error) => {
+                    return tracing::error!(%error, "poll failed; no more connections are accepted: restart the server");
+                }
             }
             if fds.last().is_some_and(|fd| !fd.revents().is_empty()) {
                 return;
@@ -88,15 +90,15 @@ impl Dealer {
                 Ok((socket, peer)) => {
                     let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
                     if let Err(error) = ready {
-                        let reason = "its socket cannot be set up";
+                        let reason = "cannot configure its socket";
                         tracing::warn!(%peer, reason, %error, "connection refused");
                         continue;
                     }
-                    self.deal(socket.into(), peer);
+                    self.distribute(socket.into(), peer);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Out of descriptors, most likely: what waits in the backlog is tried again in a moment.
+                    // Probably out of descriptors: retry the backlog after a moment.
                     tracing::warn!(%error, "cannot accept a connection; raise the limit on open files (ulimit -n)");
                     std::thread::sleep(std::time::Duration::from_millis(10));
                     return;
@@ -105,7 +107,7 @@ impl Dealer {
         }
     }
 
-    fn deal(&mut self, socket: OwnedFd, peer: SocketAddr) {
+    fn distribute(&mut self, socket: OwnedFd, peer: SocketAddr) {
         if !self.shared.connection_opened() {
             self.shared.refusals.note(RefusalReason::TooManyConnections);
             tracing::warn!(%peer, reason = "too many connections (limits.max_connections)", "connection refused");
@@ -117,11 +119,11 @@ impl Dealer {
             self.next += 1;
             match self.threads[thread].send(message) {
                 Ok(()) => return,
-                Err(back) => message = back,
+                Err(returned) => message = returned,
             }
         }
         self.shared.connection_closed();
         self.shared.refusals.note(RefusalReason::TooManyConnections);
-        tracing::warn!(%peer, reason = "every I/O thread is behind", "connection refused");
+        tracing::warn!(%peer, reason = "the inbox of every I/O thread is full", "connection refused");
     }
 }

@@ -1,7 +1,7 @@
-//! Subsystems and namespaces as hosts are told of them, in the discovery log and in Identify: a list that never changes. A change makes a new list, and each
-//! I/O thread gets it by message, so that admin commands take no lock.
+//! The subsystems and namespaces in the discovery log and in Identify: an immutable list. A change creates a new list, which
+//! each I/O thread gets by message, so that admin commands take no lock.
 //!
-//! One number in it does change, the bytes that hold data: an ordinary thread writes it (`server/utilization.rs`).
+//! Only the allocated bytes change, written by an OS thread (`server/utilization.rs`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use crate::views::{ViewId, Views};
 pub struct NamespaceList {
     directory: Arc<Directory>,
     subsystems: Vec<Vec<(u32, NamespaceInfo)>>,
-    /// What each view shows.
+    /// The namespaces of each view.
     views: Vec<Vec<(u32, NamespaceInfo)>>,
 }
 
 impl NamespaceList {
-    /// The list of the namespaces of each subsystem of `directory`, by ascending NSID, and what of them hosts see.
+    /// The list of the namespaces of each subsystem of `directory`, by ascending NSID, and their visibility.
     #[must_use]
     pub fn new(directory: Arc<Directory>, subsystems: Vec<Vec<(u32, NamespaceInfo)>>, views: &Views) -> Self {
         let seen = |(view, subsystem): (ViewId, usize)| {
             let all = subsystems.get(subsystem).into_iter().flatten();
-            all.filter(|(nsid, _)| views.shows(view, *nsid)).cloned().collect()
+            all.filter(|(nsid, _)| views.contains(view, *nsid)).cloned().collect()
         };
         let views = views.subsystems().map(seen).collect();
         Self { directory, subsystems, views }
     }
 
-    /// The number of subsystems, those that are removed included.
+    /// The number of subsystems, including removed ones.
     #[must_use]
     pub fn subsystems(&self) -> usize {
         self.subsystems.len()
     }
 
-    /// What hosts can connect to.
+    /// The subsystems.
     #[must_use]
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
-    /// The namespaces that hosts with this view see, by ascending NSID; none if there is no such subsystem.
+    /// The namespaces of this view by ascending NSID; empty without such a subsystem.
     #[must_use]
     pub fn of(&self, view: ViewId) -> &[(u32, NamespaceInfo)] {
         let found = match view.index() {
@@ -55,27 +55,27 @@ impl NamespaceList {
     }
 }
 
-/// What stands for "the medium does not say".
+/// Not reported by the medium.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Bytes of a namespace that hold data, as of the last look. Clones are one number.
+/// Allocated bytes of a namespace, as last read. Clones share the value.
 #[derive(Clone)]
 pub struct AllocatedBytes(Arc<AtomicU64>);
 
 impl AllocatedBytes {
-    /// A number of bytes; `None` where the medium does not say.
+    /// A number of bytes; `None` if unknown.
     #[must_use]
     pub fn new(bytes: Option<u64>) -> Self {
         Self(Arc::new(AtomicU64::new(bytes.unwrap_or(UNKNOWN))))
     }
 
-    /// The number as it was last seen; `None` where the medium does not say.
+    /// The last value; `None` if unknown.
     #[must_use]
     pub fn get(&self) -> Option<u64> {
         Some(self.0.load(Relaxed)).filter(|&bytes| bytes != UNKNOWN)
     }
 
-    /// Notes the number as it is now.
+    /// Sets the value.
     pub fn set(&self, bytes: Option<u64>) {
         self.0.store(bytes.unwrap_or(UNKNOWN), Relaxed);
     }

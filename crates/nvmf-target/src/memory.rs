@@ -1,164 +1,162 @@
-//! Who may hold how much of an I/O thread's buffers.
+//! Quotas of queues for an I/O thread's buffers.
 //!
 //! # The problem
-//! Some buffers wait for a peer: data that an R2T has asked for, answers that a socket does not take. A peer that never
-//! moves holds them for good, and memory for all that every queue could ask for cannot be set aside. Yet a host that does
-//! move must get on, whatever the others hold, and data that has been asked for must always be read: it is what frees
-//! buffers.
+//! Some buffers wait for a peer: data requested by R2T, responses that a socket does not accept. A stalled peer holds them
+//! indefinitely, and there is not enough memory to reserve the maximum for every queue. Yet a host that makes progress must
+//! not starve, and requested data must always be received, because that frees buffers.
 //!
-//! # The words
-//! A *share* is what one queue holds. Its *own* part, up to [`OWN`] bytes, comes out of a part of the memory that is kept
-//! for such parts; the rest comes out of what all have in *common*. Data that comes with a command is taken *at once*: it
-//! is on loan to a backend, waits for no peer, and comes back by itself. A part of the memory is kept for that alone.
+//! # Terms
+//! A *quota* counts the memory of one queue. Its *reserved* part, up to [`RESERVED`] bytes, comes from memory reserved for
+//! queues; the rest comes from *shared* memory. *In-capsule* data goes directly to a backend and does not wait for a peer.
+//! A part of the memory is kept for it.
 //!
 //! # The algorithm
-//! The memory is divided: an eighth for data that comes with commands, half of the rest for own parts, the other half in
-//! common. A queue takes from its own part first. Of the common part nobody takes more than is left for others, so that
-//! the first of many queues leaves half, the second a quarter. What comes back is taken off the common part first.
-//! Data with commands may use whatever of the common part is free, never what is kept for own parts: when the rest is
-//! used up, nothing more is read that could bring any, until some comes back.
+//! An eighth of the memory is for in-capsule data, half of the rest is reserved for queues, the other half is shared. A
+//! queue uses its reserved part first. It may not take more of the shared memory than it leaves free, so that the first of
+//! many queues leaves half, the second a quarter. Freed memory is returned to the shared part first. In-capsule data may
+//! use free shared memory, but never the reserved parts: when the rest is exhausted, receiving pauses until memory is freed.
 //!
 //! # The properties
-//! - As long as there are not more queues than own parts ([`Memory::own_parts`]), every queue can hold [`OWN`] bytes,
-//!   whatever others hold: one command of any size, or 32 of one page.
-//! - Where there are more, a queue that holds nothing and gets nothing is noticed ([`Memory::take_refusal`]): the I/O thread then
-//!   ends connections whose peers have not moved for long.
-//! - Room for data with commands comes back without the help of any peer.
-//! - When every share is empty, so are the books.
+//! - With at most [`Memory::reserved_parts`] queues, every queue can hold [`RESERVED`] bytes at any time: one command of any
+//!   size, or 32 of one page.
+//! - With more, the refusal of a queue that holds nothing is recorded ([`Memory::take_refusal`]): the I/O thread then ends
+//!   connections of stalled peers.
+//! - Memory for in-capsule data is freed without a peer.
+//! - When every quota is empty, nothing is charged.
 
 use crate::buffer::{Buffer, BufferPool, MAX_BUFFER};
 
-/// Bytes that a queue can always hold.
-pub const OWN: usize = MAX_BUFFER;
-/// The part kept for data that comes with commands: one of so many.
-const KEPT_ONE_IN: usize = 8;
+/// Bytes reserved for a queue.
+pub const RESERVED: usize = MAX_BUFFER;
+/// Fraction (divisor) kept for in-capsule data.
+const IN_CAPSULE_DIVISOR: usize = 8;
 
-/// What one queue holds.
+/// Memory charged to one queue.
 #[derive(Debug, Default)]
-pub struct Share {
-    own: usize,
-    common: usize,
+pub struct QueueQuota {
+    reserved: usize,
+    shared: usize,
 }
 
-impl Share {
-    /// Bytes.
+impl QueueQuota {
+    /// Bytes held.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.own + self.common
+        self.reserved + self.shared
     }
 }
 
-/// An I/O thread's buffers and the books about them.
+/// An I/O thread's buffers and their accounting.
 #[derive(Debug)]
 pub struct Memory {
     /// The buffers.
     pub pool: BufferPool,
-    own_limit: usize,
-    own_used: usize,
-    common_limit: usize,
-    common_used: usize,
+    reserved_limit: usize,
+    reserved_used: usize,
+    shared_limit: usize,
+    shared_used: usize,
     refused: bool,
 }
 
 impl Memory {
-    /// Divides what `pool` has.
+    /// Divides the memory of `pool`.
     #[must_use]
     pub fn new(pool: BufferPool) -> Self {
         let bytes = pool.capacity_bytes();
-        let kept = (bytes / KEPT_ONE_IN).max(2 * MAX_BUFFER).min(bytes / 2);
-        let own_limit = (bytes - kept) / 2 / OWN * OWN;
-        let common_limit = bytes - kept - own_limit;
-        Self { pool, own_limit, own_used: 0, common_limit, common_used: 0, refused: false }
+        let in_capsule = (bytes / IN_CAPSULE_DIVISOR).max(2 * MAX_BUFFER).min(bytes / 2);
+        let reserved_limit = (bytes - in_capsule) / 2 / RESERVED * RESERVED;
+        let shared_limit = bytes - in_capsule - reserved_limit;
+        Self { pool, reserved_limit, reserved_used: 0, shared_limit, shared_used: 0, refused: false }
     }
 
-    /// Queues that can hold [`OWN`] bytes each at the same time.
+    /// Number of queues that can hold [`RESERVED`] bytes each.
     #[must_use]
-    pub fn own_parts(&self) -> usize {
-        self.own_limit / OWN
+    pub fn reserved_parts(&self) -> usize {
+        self.reserved_limit / RESERVED
     }
 
-    /// A buffer that may wait for a peer; `None` if `share` may not hold more now.
+    /// A buffer that may wait for a peer; `None` if the quota is exhausted.
     #[must_use]
-    pub fn take(&mut self, share: &mut Share, len: usize) -> Option<Buffer> {
+    pub fn take(&mut self, quota: &mut QueueQuota, len: usize) -> Option<Buffer> {
         let size = BufferPool::size_of(len);
-        let common_free = self.common_limit.saturating_sub(self.common_used);
-        let own = share.own + size <= OWN && self.own_used + size <= self.own_limit;
-        let common = size <= common_free && (share.common == 0 || share.common + size <= common_free);
-        let buffer = if own || common { self.pool.alloc(len) } else { None };
+        let shared_free = self.shared_limit.saturating_sub(self.shared_used);
+        let reserved = quota.reserved + size <= RESERVED && self.reserved_used + size <= self.reserved_limit;
+        let shared = size <= shared_free && (quota.shared == 0 || quota.shared + size <= shared_free);
+        let buffer = if reserved || shared { self.pool.alloc(len) } else { None };
         let Some(buffer) = buffer else {
-            self.refused |= share.held() == 0;
+            self.refused |= quota.held() == 0;
             return None;
         };
-        if own {
-            share.own += size;
-            self.own_used += size;
+        if reserved {
+            quota.reserved += size;
+            self.reserved_used += size;
         } else {
-            self.charge(share, size);
+            self.charge(quota, size);
         }
         Some(buffer)
     }
 
-    /// A buffer for data that has come with a command.
+    /// A buffer for in-capsule data.
     #[must_use]
-    pub fn take_at_once(&mut self, share: &mut Share, len: usize) -> Option<Buffer> {
+    pub fn take_in_capsule(&mut self, quota: &mut QueueQuota, len: usize) -> Option<Buffer> {
         let size = BufferPool::size_of(len);
-        if size > self.room_at_once() {
+        if size > self.in_capsule_room() {
             return None;
         }
         let buffer = self.pool.alloc(len)?;
-        self.charge(share, size);
+        self.charge(quota, size);
         Some(buffer)
     }
 
-    /// Bytes that data with commands may take now.
+    /// Bytes available for in-capsule data.
     #[must_use]
-    pub fn room_at_once(&self) -> usize {
-        self.pool.available_bytes().saturating_sub(self.own_limit - self.own_used)
+    pub fn in_capsule_room(&self) -> usize {
+        self.pool.available_bytes().saturating_sub(self.reserved_limit - self.reserved_used)
     }
 
-    fn charge(&mut self, share: &mut Share, size: usize) {
-        share.common += size;
-        self.common_used += size;
+    fn charge(&mut self, quota: &mut QueueQuota, size: usize) {
+        quota.shared += size;
+        self.shared_used += size;
     }
 
-    /// Takes a buffer of `share` back.
+    /// Frees a buffer of `quota`.
     #[inline]
-    pub fn give_back(&mut self, share: &mut Share, buffer: Buffer) {
-        self.release(share, buffer.capacity());
+    pub fn free(&mut self, quota: &mut QueueQuota, buffer: Buffer) {
+        self.release(quota, buffer.capacity());
         self.pool.free(buffer);
     }
 
-    /// Notes that `size` bytes of `share` are back in the pool.
-    pub fn release(&mut self, share: &mut Share, size: usize) {
-        let common = size.min(share.common);
-        let own = (size - common).min(share.own);
-        share.common -= common;
-        share.own -= own;
-        self.common_used -= common;
-        self.own_used -= own;
+    /// Subtracts `size` bytes that have been freed from `quota`.
+    pub fn release(&mut self, quota: &mut QueueQuota, size: usize) {
+        let shared = size.min(quota.shared);
+        let reserved = (size - shared).min(quota.reserved);
+        quota.shared -= shared;
+        quota.reserved -= reserved;
+        self.shared_used -= shared;
+        self.reserved_used -= reserved;
     }
 
-    /// Closes the books about a queue whose buffers are all back in the pool.
-    pub fn close(&mut self, share: &mut Share) {
-        self.release(share, share.held());
+    /// Closes the quota of a queue whose buffers are all freed.
+    pub fn close(&mut self, quota: &mut QueueQuota) {
+        self.release(quota, quota.held());
     }
 
-    /// Whether, since the last call, a queue that held nothing was refused.
+    /// Whether a queue that held nothing was refused since the last call.
     #[must_use]
     pub fn take_refusal(&mut self) -> bool {
         std::mem::take(&mut self.refused)
     }
 
-    /// Whether [`Memory::take_refusal`] would say so.
+    /// As [`Memory::take_refusal`], without clearing it.
     #[must_use]
     pub fn has_refused(&self) -> bool {
         self.refused
     }
 
-    /// Bytes in the books: for tests.
+    /// Charged bytes: for tests.
     #[must_use]
-    pub fn booked(&self) -> usize {
-        self.own_used + self.common_used
+    pub fn charged(&self) -> usize {
+        self.reserved_used + self.shared_used
     }
 }
 
@@ -173,99 +171,100 @@ mod tests {
         Memory::new(BufferPool::new(bytes).expect("memory"))
     }
 
-    /// Takes as much as there is; the buffers stay out.
-    fn hog(memory: &mut Memory, share: &mut Share, len: usize) -> Vec<Buffer> {
-        std::iter::from_fn(|| memory.take(share, len)).collect()
+    /// Takes all available buffers.
+    fn take_all(memory: &mut Memory, quota: &mut QueueQuota, len: usize) -> Vec<Buffer> {
+        std::iter::from_fn(|| memory.take(quota, len)).collect()
     }
 
-    fn give_all_back(memory: &mut Memory, share: &mut Share, buffers: Vec<Buffer>) {
-        buffers.into_iter().for_each(|buffer| memory.give_back(share, buffer));
+    fn free_all(memory: &mut Memory, quota: &mut QueueQuota, buffers: Vec<Buffer>) {
+        buffers.into_iter().for_each(|buffer| memory.free(quota, buffer));
     }
 
     #[test]
-    fn every_queue_has_its_own_part_whatever_others_hold() {
+    fn every_queue_has_its_reserved_part() {
         let mut memory = memory(4 << 20);
-        let queues = memory.own_parts();
+        let queues = memory.reserved_parts();
         assert_eq!(queues, 14);
-        let mut hogs: Vec<(Share, Vec<Buffer>)> = Vec::new();
+        let mut queues_held: Vec<(QueueQuota, Vec<Buffer>)> = Vec::new();
         for _ in 1..queues {
-            let mut share = Share::default();
-            let buffers = hog(&mut memory, &mut share, MAX_BUFFER);
-            hogs.push((share, buffers));
+            let mut quota = QueueQuota::default();
+            let buffers = take_all(&mut memory, &mut quota, MAX_BUFFER);
+            queues_held.push((quota, buffers));
         }
         assert!(
-            hogs[0].1.len() > hogs[1].1.len() && hogs[5].1.len() == 1,
-            "the first takes most, the last its own part"
+            queues_held[0].1.len() > queues_held[1].1.len() && queues_held[5].1.len() == 1,
+            "the first takes most, the last its reserved part"
         );
         for len in [PAGE, MAX_BUFFER / 2, MAX_BUFFER] {
-            let mut share = Share::default();
-            let mine = hog(&mut memory, &mut share, len);
-            assert!(mine.len() * len >= OWN);
-            let waiting = memory.take_at_once(&mut share, PAGE).expect("data with commands has room of its own");
-            memory.give_back(&mut share, waiting);
-            give_all_back(&mut memory, &mut share, mine);
+            let mut quota = QueueQuota::default();
+            let mine = take_all(&mut memory, &mut quota, len);
+            assert!(mine.len() * len >= RESERVED);
+            let waiting = memory.take_in_capsule(&mut quota, PAGE).expect("memory kept for in-capsule data");
+            memory.free(&mut quota, waiting);
+            free_all(&mut memory, &mut quota, mine);
         }
-        assert!(!memory.take_refusal(), "nobody went away with nothing");
-        for (mut share, buffers) in hogs {
-            give_all_back(&mut memory, &mut share, buffers);
+        assert!(!memory.take_refusal(), "no refusal");
+        for (mut quota, buffers) in queues_held {
+            free_all(&mut memory, &mut quota, buffers);
         }
-        assert_eq!((memory.booked(), memory.pool.outstanding()), (0, 0));
+        assert_eq!((memory.charged(), memory.pool.outstanding()), (0, 0));
     }
 
     #[test]
-    fn more_queues_than_own_parts_are_noticed() {
+    fn more_queues_than_reserved_parts_are_noticed() {
         let mut memory = memory(1 << 20);
-        let mut shares: Vec<Share> = (0..20).map(|_| Share::default()).collect();
-        let buffers: Vec<Vec<Buffer>> = shares.iter_mut().map(|share| hog(&mut memory, share, MAX_BUFFER)).collect();
+        let mut quotas: Vec<QueueQuota> = (0..20).map(|_| QueueQuota::default()).collect();
+        let buffers: Vec<Vec<Buffer>> =
+            quotas.iter_mut().map(|quota| take_all(&mut memory, quota, MAX_BUFFER)).collect();
         assert!(buffers.last().is_some_and(Vec::is_empty) && memory.take_refusal() && !memory.take_refusal());
-        for (share, buffers) in shares.iter_mut().zip(buffers) {
-            give_all_back(&mut memory, share, buffers);
+        for (quota, buffers) in quotas.iter_mut().zip(buffers) {
+            free_all(&mut memory, quota, buffers);
         }
-        assert_eq!(memory.booked(), 0);
+        assert_eq!(memory.charged(), 0);
     }
 
     #[test]
-    fn data_with_commands_never_takes_what_is_kept_for_own_parts() {
+    fn data_with_commands_never_takes_what_is_kept_for_reserved_parts() {
         let mut memory = memory(4 << 20);
-        let mut share = Share::default();
-        let flood: Vec<Buffer> = std::iter::from_fn(|| memory.take_at_once(&mut share, PAGE)).collect();
-        assert!(memory.room_at_once() < PAGE);
-        let mut other = Share::default();
-        let large = memory.take(&mut other, MAX_BUFFER).expect("its own part");
-        memory.give_back(&mut other, large);
-        give_all_back(&mut memory, &mut share, flood);
-        assert_eq!(memory.booked(), 0);
+        let mut quota = QueueQuota::default();
+        let in_capsule: Vec<Buffer> = std::iter::from_fn(|| memory.take_in_capsule(&mut quota, PAGE)).collect();
+        assert!(memory.in_capsule_room() < PAGE);
+        let mut other = QueueQuota::default();
+        let large = memory.take(&mut other, MAX_BUFFER).expect("its reserved part");
+        memory.free(&mut other, large);
+        free_all(&mut memory, &mut quota, in_capsule);
+        assert_eq!(memory.charged(), 0);
     }
 
     proptest! {
-        /// Whatever is taken and given back in whatever order, the books agree with what is out, and end empty.
+        /// The accounting agrees with the outstanding buffers in any order of operations.
         #[test]
-        fn the_books_agree(ops in prop::collection::vec((0usize..4, 0usize..3, 1usize..MAX_BUFFER), 0..300)) {
+        fn the_accounting_agrees(ops in prop::collection::vec((0usize..4, 0usize..3, 1usize..MAX_BUFFER), 0..300)) {
             let mut memory = memory(2 << 20);
-            let mut shares: [Share; 4] = Default::default();
+            let mut quotas: [QueueQuota; 4] = Default::default();
             let mut out: [Vec<Buffer>; 4] = Default::default();
-            for (who, what, len) in ops {
-                let share = &mut shares[who];
-                match what {
-                    0 => out[who].extend(memory.take(share, len)),
-                    1 => out[who].extend(memory.take_at_once(share, len % 8192)),
+            for (queue, operation, len) in ops {
+                let quota = &mut quotas[queue];
+                match operation {
+                    0 => out[queue].extend(memory.take(quota, len)),
+                    1 => out[queue].extend(memory.take_in_capsule(quota, len % 8192)),
                     _ => {
-                        if let Some(buffer) = out[who].pop() {
-                            memory.give_back(share, buffer);
+                        if let Some(buffer) = out[queue].pop() {
+                            memory.free(quota, buffer);
                         }
                     }
                 }
                 let held: usize = out.iter().flatten().map(Buffer::capacity).sum();
-                prop_assert_eq!(memory.booked(), held);
-                for (share, out) in shares.iter().zip(&out) {
-                    prop_assert!(share.own <= OWN);
-                    prop_assert_eq!(share.held(), out.iter().map(Buffer::capacity).sum::<usize>());
+                prop_assert_eq!(memory.charged(), held);
+                for (quota, out) in quotas.iter().zip(&out) {
+                    prop_assert!(quota.reserved <= RESERVED);
+                    prop_assert_eq!(quota.held(), out.iter().map(Buffer::capacity).sum::<usize>());
                 }
             }
-            for (share, out) in shares.iter_mut().zip(out) {
-                give_all_back(&mut memory, share, out);
+            for (quota, out) in quotas.iter_mut().zip(out) {
+                free_all(&mut memory, quota, out);
             }
-            prop_assert_eq!(memory.booked(), 0);
+            prop_assert_eq!(memory.charged(), 0);
         }
     }
 }

@@ -1,8 +1,7 @@
-//! What I/O threads tell each other: connections to serve, queues that join or leave a controller, commands to abort,
-//! namespaces that change.
+//! Messages between I/O threads: connections, queues of controllers, aborts, changes of namespaces.
 //!
-//! Each I/O thread has one bounded inbox. What does not fit waits in the sender's [`Outbox`] and is tried again in its
-//! next poll, in order, so that nothing is lost and nobody blocks.
+//! Each I/O thread has one bounded inbox. When it is full, messages wait in the sender's [`Outbox`] and are retried in order
+//! in its next poll, so that nothing is lost and nothing blocks.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,37 +20,37 @@ use crate::refusals::RefusalReason;
 use crate::tcp::Connection;
 use crate::views::{ViewId, Views};
 
-/// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
+/// Address of a connection. The serial number distinguishes it from a later one at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnAddr {
-    /// Which I/O thread.
+    /// The I/O thread.
     pub thread: u16,
-    /// Place in that thread's table.
+    /// Index in that thread's table.
     pub index: u32,
-    /// Counts the connections of that thread.
+    /// Serial number within that thread.
     pub serial: u32,
 }
 
-/// Why a Connect command fails: the status, which parameter was wrong (Base 6.3), and the reason in words for the log.
+/// Refusal of a Connect command: status, invalid parameter (Base 6.3), and a reason for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRefusal {
     /// The status.
     pub status: Status,
     /// The completion's result: offset of the invalid parameter, bit 16 set if it is in the data.
     pub parameter: u32,
-    /// What the operator is told: the name of the parameter first, where it is one.
+    /// Reason for the log, starting with the name of the invalid parameter, if any.
     pub reason: &'static str,
-    /// What it counts as.
-    pub counts_as: RefusalReason,
+    /// Its counter.
+    pub counter: RefusalReason,
 }
 
 /// A change of a namespace.
 pub enum NamespaceChange {
-    /// It exists from now on; this is the I/O thread's own way to its blocks.
+    /// Added, with the I/O thread's channel.
     Added(Geometry, Leased),
-    /// Its size is different now.
+    /// Resized.
     Resized(Geometry),
-    /// It is gone.
+    /// Removed.
     Removed,
 }
 
@@ -59,9 +58,9 @@ pub enum NamespaceChange {
 pub enum Message {
     /// Serve this connection.
     Accept(OwnedFd, SocketAddr),
-    /// Serve this connection, which another I/O thread has accepted and which carries a class that is not its own.
+    /// Serve this connection, accepted by another I/O thread that serves a different class.
     HandOver(OwnedFd, Box<Connection>),
-    /// An I/O queue asks the controller at `admin` to be let in.
+    /// An I/O queue requests to join the controller at `admin`.
     Attach {
         /// The admin queue's connection.
         admin: ConnAddr,
@@ -70,7 +69,7 @@ pub enum Message {
         /// The I/O queue's connection.
         queue: ConnAddr,
     },
-    /// The controller's answer to the queue at `queue`, with what it had asked for.
+    /// The controller's reply to the queue at `queue`.
     Attached {
         /// The admin queue's connection.
         admin: ConnAddr,
@@ -78,10 +77,10 @@ pub enum Message {
         qid: u16,
         /// The I/O queue's connection.
         queue: ConnAddr,
-        /// Whether it may go on.
+        /// Whether it has joined.
         result: Result<(), ConnectRefusal>,
     },
-    /// The I/O queue at `queue` is gone and nothing of it is in flight.
+    /// The I/O queue at `queue` has ended with nothing in flight.
     Detached {
         /// The admin queue's connection.
         admin: ConnAddr,
@@ -90,16 +89,16 @@ pub enum Message {
         /// The I/O queue's connection.
         queue: ConnAddr,
     },
-    /// The connection at `queue` is to end: its association has.
+    /// End the connection at `queue`: its association has ended.
     Terminate(ConnAddr),
     /// End every connection of these associations.
     End {
         /// The associations.
         associations: Arc<[Arc<Association>]>,
-        /// Dropped once this I/O thread submits nothing more for them.
+        /// Dropped when this I/O thread submits nothing more for them.
         applied: Ack,
     },
-    /// Abort command `cid` of the queue at `queue`; the answer goes to `admin`, for the command in `slot`.
+    /// Abort command `cid` of the queue at `queue`; reply to `admin`, for the command in `slot`.
     Abort {
         /// The queue's connection.
         queue: ConnAddr,
@@ -116,47 +115,46 @@ pub enum Message {
         admin: ConnAddr,
         /// Slot of the Abort command.
         slot: u16,
-        /// Whether the command was found and stopped.
+        /// Whether it was found and aborted.
         stopped: bool,
     },
-    /// Look whether connections of this host have been closed by it, then answer `asker`.
+    /// Check for connections closed by this host, then reply to `requester`.
     Barrier {
         /// The host.
         host: HostKey,
         /// The connection that waits.
-        asker: ConnAddr,
+        requester: ConnAddr,
     },
-    /// This I/O thread has looked.
+    /// Reply to `Barrier`.
     BarrierPassed(ConnAddr),
-    /// A namespace changes: apply it. Hosts are not told yet, and are not to see it in Identify.
+    /// Apply a change of a namespace. It is not visible in Identify yet, and hosts are not notified yet.
     Namespace {
         /// Index of the subsystem.
         subsystem: usize,
         /// The namespace.
         nsid: u32,
-        /// What happens to it.
+        /// The change.
         change: NamespaceChange,
         /// Dropped once it is applied.
         applied: Ack,
     },
     /// Hosts see other namespaces: apply it. They are not told yet, and are not to see it in Identify.
     Views {
-        /// Which namespaces each host sees.
+        /// The namespaces visible to each host.
         views: Arc<Views>,
         /// Dropped once it is applied.
         applied: Ack,
     },
-    /// Every I/O thread has applied what was changed: Connect, Identify and the discovery log go by this list from now on, and
-    /// hosts are told.
+    /// Every I/O thread has applied the change: use this list for Connect, Identify and the discovery log, and notify hosts.
     Listed {
         /// The subsystems and their namespaces.
         list: Arc<NamespaceList>,
-        /// NSID of each that has changed, and to whom.
+        /// The changed NSIDs and their views.
         changed: Arc<[(ViewId, u32)]>,
         /// Dropped once that is done.
         applied: Ack,
     },
-    /// The bytes that a namespace holds have been looked at: the Identify command that asked for them can go on.
+    /// The allocated bytes of a namespace have been read: resume the Identify command.
     Utilization {
         /// The admin queue's connection.
         admin: ConnAddr,
@@ -165,11 +163,11 @@ pub enum Message {
         /// The slot's generation.
         generation: u8,
     },
-    /// Finish what is in progress, take nothing new, and end.
+    /// Finish commands in progress, accept no new ones, and end.
     Drain,
 }
 
-/// Messages on their way to other I/O threads.
+/// Messages to other I/O threads.
 pub struct Outbox {
     threads: Arc<[Sender<Message>]>,
     waiting: VecDeque<(u16, Message)>,
@@ -188,7 +186,7 @@ impl Outbox {
         self.threads.len() as u16
     }
 
-    /// Sends `message` to I/O thread `thread`, now or in a later poll.
+    /// Sends a message, now or in a later poll.
     pub fn send(&mut self, thread: u16, message: Message) {
         if self.waiting.is_empty() {
             if let Err(message) = self.threads[usize::from(thread)].send(message) {
@@ -199,13 +197,13 @@ impl Outbox {
         self.waiting.push_back((thread, message));
     }
 
-    /// Whether everything is on its way.
+    /// Whether all messages have been sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Tries again to send what waits.
+    /// Retries waiting messages.
     pub fn flush(&mut self) {
         while let Some((thread, message)) = self.waiting.pop_front() {
             if let Err(message) = self.threads[usize::from(thread)].send(message) {

@@ -1,34 +1,33 @@
-//! Moves, as the I/O thread sees them that is moved.
+//! Moves of an I/O thread, as detected by itself.
 //!
-//! A thread finds out by itself that it is on another OS thread than in its last poll; nobody has to tell it. Tests want to
-//! know what was in progress at that moment ([`InProgress`]); looking costs a pass over all commands, so it is done only
-//! where it was asked for.
+//! An I/O thread detects that its OS thread has changed since its last poll. For tests it also records the work in progress
+//! ([`InProgress`]), which takes a pass over all commands and is therefore optional.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pilotlight_reactor::cells::add;
 
-/// Names the calling OS thread, among those that live. It costs no more than an addition.
+/// Identifies the calling OS thread among the running ones, at the cost of an addition.
 #[must_use]
-pub fn here() -> usize {
+pub fn os_thread_id() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
     HERE.with(|here| &raw const *here as usize)
 }
 
-/// What an I/O thread has in progress.
+/// Work in progress of an I/O thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InProgress {
     /// Requests in the backends.
     pub in_backends: u64,
-    /// Connections of which a PDU has come in part.
+    /// Connections with a partially received PDU.
     pub partial_pdus: u64,
-    /// R2Ts that have not been answered in full.
+    /// R2Ts with outstanding data.
     pub open_r2ts: u64,
-    /// Connections whose socket takes no more of what is to be sent.
+    /// Connections with unsent data that the socket does not accept.
     pub unfinished_sends: u64,
 }
 
-/// What an I/O thread counts of its moves. It is the only writer.
+/// Move counters of an I/O thread, the only writer.
 #[derive(Debug, Default)]
 pub struct MoveCounters {
     moves: AtomicU64,
@@ -44,27 +43,26 @@ pub struct MoveCounters {
 pub struct Moves {
     /// Moves from one OS thread to another.
     pub moves: u64,
-    /// The longest time from the last poll in the old place to the first in the new one, in nanoseconds, of threads that did
-    /// not wait in the kernel meanwhile.
+    /// The longest time from the last poll before a move to the first one after it, in nanoseconds, of threads that did not
+    /// wait in the kernel meanwhile.
     pub longest_gap_ns: u64,
-    /// Of the moves that were looked at, those with something of each kind in progress.
+    /// Moves with work of each kind in progress, if recorded.
     pub with: InProgress,
 }
 
 impl MoveCounters {
-    /// Counts a move after which the thread was polled `gap_ns` nanoseconds later than before; `found` is what was in
-    /// progress, if anyone has looked.
-    pub fn moved(&self, gap_ns: u64, found: Option<InProgress>) {
+    /// Counts a move with `gap_ns` between the polls, and the work in progress, if recorded.
+    pub fn moved(&self, gap_ns: u64, in_progress: Option<InProgress>) {
         add(&self.moves, 1);
         self.longest_gap_ns.store(self.longest_gap_ns.load(Relaxed).max(gap_ns), Relaxed);
-        let found = found.unwrap_or_default();
-        add(&self.in_backends, found.in_backends.min(1));
-        add(&self.partial_pdus, found.partial_pdus.min(1));
-        add(&self.open_r2ts, found.open_r2ts.min(1));
-        add(&self.unfinished_sends, found.unfinished_sends.min(1));
+        let in_progress = in_progress.unwrap_or_default();
+        add(&self.in_backends, in_progress.in_backends.min(1));
+        add(&self.partial_pdus, in_progress.partial_pdus.min(1));
+        add(&self.open_r2ts, in_progress.open_r2ts.min(1));
+        add(&self.unfinished_sends, in_progress.unfinished_sends.min(1));
     }
 
-    /// The values as of now.
+    /// A copy.
     #[must_use]
     pub fn snapshot(&self) -> Moves {
         Moves {

@@ -1,8 +1,8 @@
-//! An I/O thread's own view of the namespaces: which exist, their geometry, and its channels to their storage.
+//! An I/O thread's table of namespaces: geometry and channels.
 //!
-//! Changes arrive as messages, so that a look-up on the request path is two array accesses. An index names one namespace
-//! for ever: one that has been removed keeps its entry (some 60 bytes), and its channel until the last request is back,
-//! so that a waiting command never finds another namespace in its place. Channels are closed by the [`Reaper`].
+//! Changes arrive as messages, so that a look-up on the request path is two array accesses. An index is never reused: a
+//! removed namespace keeps its entry (some 60 bytes), and its channel until the last request completes, so that a waiting
+//! command does not reach another namespace. The [`Reaper`] closes channels.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::subsystem::NamespaceInfo;
 use crate::views::{ViewId, Views};
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
-/// A namespace as this I/O thread uses it.
+/// A namespace.
 struct Entry {
     subsystem: usize,
     nsid: u32,
@@ -32,7 +32,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Hands the channel over unless requests are in flight or there is no room: then it stays.
+    /// Passes the channel to the reaper unless requests are in flight or the reaper's queue is full.
     fn retire(&mut self, reaper: &Reaper) {
         let Some(leased) = self.leased.take_if(|leased| leased.channel.in_flight() == 0) else { return };
         self.leased = reaper.retire(leased).err();
@@ -47,95 +47,95 @@ impl Entry {
     }
 }
 
-/// The namespaces of every subsystem, as one I/O thread sees them.
+/// The namespaces of every subsystem on one I/O thread.
 pub struct Namespaces {
-    mode: CompletionMode,
+    completions: CompletionMode,
     bell: Arc<Bell>,
     entries: Vec<Entry>,
-    /// For each subsystem and each view, by NSID less one, the index of the entry plus one; 0 for none.
+    /// For each subsystem and each view, indexed by NSID minus one: the index of the entry plus one; 0 for none.
     by_nsid: Vec<Vec<u32>>,
-    /// Which namespaces each host sees.
+    /// The namespaces visible to each host.
     views: Arc<Views>,
-    /// What hosts are told. Changes after the entries of every I/O thread have.
+    /// The list for Identify. Replaced after the entries of every I/O thread have changed.
     list: Arc<NamespaceList>,
     loans: Loans,
-    /// A channel may have requests in flight, or is to be handed over.
-    unsettled: bool,
+    /// A channel may have requests in flight, or has to be passed to the reaper.
+    needs_poll: bool,
 }
 
 impl Namespaces {
-    /// No namespaces yet. Completions are polled for.
+    /// An empty table in polling mode.
     ///
     /// # Errors
-    /// If the system has no descriptor left.
+    /// If no descriptor is available.
     pub fn new() -> io::Result<Self> {
         let bell = Arc::new(Bell::new()?);
         Ok(Self {
-            mode: CompletionMode::default(),
+            completions: CompletionMode::default(),
             bell,
             entries: Vec::new(),
             by_nsid: Vec::new(),
             views: Arc::default(),
             list: Arc::default(),
             loans: Loans::default(),
-            unsettled: false,
+            needs_poll: false,
         })
     }
 
-    /// What rings when a request completes, where that was asked for.
+    /// Rung for completions in interrupt mode.
     #[must_use]
     pub fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
 
-    /// How completions of what is submitted from now on are learnt of.
-    pub fn set_completions(&mut self, mode: CompletionMode) {
-        self.mode = mode;
+    /// Sets how completions of later requests are signalled.
+    pub fn set_completions(&mut self, completions: CompletionMode) {
+        self.completions = completions;
         for channel in self.entries.iter_mut().filter_map(Entry::channel_mut) {
-            channel.set_completions(mode, &self.bell);
+            channel.set_completions(completions, &self.bell);
         }
     }
 
-    /// What has to happen before [`Namespaces::poll`] has anything to do, the bell being armed.
+    /// The event before which [`Namespaces::poll`] has no work, with the bell armed.
     #[must_use]
     pub fn wait(&self, now_ns: u64) -> Wait {
         let one = |entry: &Entry| match entry.channel() {
             None => Wait::Event,
-            Some(channel) if channel.in_flight() > 0 => match self.mode {
+            Some(channel) if channel.in_flight() > 0 => match self.completions {
                 CompletionMode::Poll | CompletionMode::Hybrid { .. } => Wait::Poll,
                 CompletionMode::Interrupt => channel.wait(now_ns),
             },
-            Some(_) if entry.removed => Wait::Until(now_ns + BUSY_RETRY_NS), // the reaper had no room
+            Some(_) if entry.removed => Wait::Until(now_ns + BUSY_RETRY_NS), // the reaper's queue was full
             Some(_) => Wait::Event,
         };
         self.entries.iter().map(one).min().unwrap_or(Wait::Event)
     }
 
-    /// The index of namespace `nsid`, if hosts with this view see it.
+    /// The index of namespace `nsid`, if it is in the view.
     #[must_use]
     pub fn index_of(&self, view: ViewId, nsid: u32) -> Option<u32> {
         let by_nsid = self.by_nsid.get(view.number())?;
         by_nsid.get((nsid as usize).wrapping_sub(1))?.checked_sub(1)
     }
 
-    /// The namespaces as hosts with this view are told of them.
+    /// The listed namespaces of a view.
     #[must_use]
     pub fn listed(&self, view: ViewId) -> &[(u32, NamespaceInfo)] {
         self.list.of(view)
     }
 
-    /// What hosts can connect to.
+    /// The subsystems.
     #[must_use]
     pub fn directory(&self) -> &Arc<Directory> {
         self.list.directory()
     }
 
-    /// From now on hosts are told what `list` says.
+    /// Replaces the list.
     pub fn set_list(&mut self, list: Arc<NamespaceList>) {
         self.list = list;
     }
 
-    /// The first namespace at or after index `from` that hosts with this view see.
+    /// The first namespace of the view at or after index `from`.
     #[must_use]
     pub fn next_of(&self, view: ViewId, from: u32) -> Option<u32> {
         let is_seen = |index: &u32| self.index_of(view, self.entries[*index as usize].nsid) == Some(*index);
@@ -154,23 +154,23 @@ impl Namespaces {
         if entry.removed {
             return None;
         }
-        self.unsettled = true; // who asks may submit
+        self.needs_poll = true; // the caller may submit
         entry.channel_mut().map(|channel| channel as &mut dyn Channel)
     }
 
-    /// Borrows blocks of the namespace at `index`, if they can be read from where they lie.
+    /// Borrows blocks of the namespace at `index` for a zero-copy read, if possible.
     pub fn borrow(&mut self, index: u32, lba: u64, blocks: u32) -> Option<LoanId> {
         let entry = self.entries.get_mut(index as usize).filter(|entry| !entry.removed)?;
         self.loans.borrow(index, entry.channel_mut()?, lba, blocks)
     }
 
-    /// What is on loan.
+    /// The outstanding loans.
     #[must_use]
     pub fn loans(&self) -> &Loans {
         &self.loans
     }
 
-    /// Ends all loans: what has not been sent has been copied.
+    /// Ends all loans; unsent data must have been copied.
     pub fn end_loans(&mut self) {
         while let Some((index, loan)) = self.loans.pop() {
             if let Some(channel) = self.entries[index as usize].channel_mut() {
@@ -179,7 +179,7 @@ impl Namespaces {
         }
     }
 
-    /// Where failed commands of the namespace at `index` are counted; `None` once it has been removed.
+    /// Failure counters of the namespace at `index`; `None` once it has been removed.
     #[must_use]
     pub fn failures(&self, index: u32) -> Option<&Failures> {
         self.info(index).map(|info| &info.failures)
@@ -191,7 +191,7 @@ impl Namespaces {
         self.info(index).map(|info| &info.limit)
     }
 
-    /// The background work of every namespace that hosts are told of, by index.
+    /// The background work of every listed namespace, by index.
     pub fn upkeeps(&self) -> impl Iterator<Item = (u32, &Arc<Upkeep>)> {
         let subsystems = (0..self.list.subsystems()).map(ViewId::whole);
         let all = subsystems.flat_map(|whole| self.listed(whole).iter().map(move |one| (whole, one)));
@@ -207,7 +207,7 @@ impl Namespaces {
 
     /// Adds a namespace.
     pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut leased: Leased) {
-        leased.channel.set_completions(self.mode, &self.bell);
+        leased.channel.set_completions(self.completions, &self.bell);
         self.remove(subsystem, nsid);
         self.entries.push(Entry { subsystem, nsid, geometry, leased: Some(leased), removed: false });
         let entries = self.entries.len() as u32;
@@ -216,10 +216,10 @@ impl Namespaces {
             by_nsid.resize(nsid as usize, 0);
         }
         by_nsid[nsid as usize - 1] = entries;
-        self.follow(subsystem);
+        self.update_views(subsystem);
     }
 
-    /// From now on hosts see the namespaces of these views.
+    /// Replaces the views.
     pub fn set_views(&mut self, views: &Arc<Views>) {
         self.views = Arc::clone(views);
         for (view, subsystem) in views.subsystems() {
@@ -227,17 +227,17 @@ impl Namespaces {
         }
     }
 
-    /// Brings the views of a subsystem up to date.
-    fn follow(&mut self, subsystem: usize) {
+    /// Updates the views of a subsystem.
+    fn update_views(&mut self, subsystem: usize) {
         let views = Arc::clone(&self.views);
         for view in views.of_subsystem(subsystem) {
             self.fill(view, subsystem);
         }
     }
 
-    /// Makes the table of a view from that of its subsystem.
+    /// Derives the table of a view from that of its subsystem.
     fn fill(&mut self, view: ViewId, subsystem: usize) {
-        let shown = |(nsid, &index): (u32, &u32)| if self.views.shows(view, nsid) { index } else { 0 };
+        let shown = |(nsid, &index): (u32, &u32)| if self.views.contains(view, nsid) { index } else { 0 };
         let whole = self.by_nsid.get(ViewId::whole(subsystem).number()).map_or(&[][..], Vec::as_slice);
         let table: Vec<u32> = (1..).zip(whole).map(shown).collect();
         *self.table(view) = table;
@@ -251,54 +251,54 @@ impl Namespaces {
         &mut self.by_nsid[at]
     }
 
-    /// Notes a namespace's new geometry.
+    /// Sets a namespace's geometry.
     pub fn resize(&mut self, subsystem: usize, nsid: u32, geometry: Geometry) {
         if let Some(index) = self.index_of(ViewId::whole(subsystem), nsid) {
             self.entries[index as usize].geometry = geometry;
         }
     }
 
-    /// Removes a namespace: no request is submitted to it any more.
+    /// Removes a namespace: no more requests are submitted to it.
     pub fn remove(&mut self, subsystem: usize, nsid: u32) {
         let Some(index) = self.index_of(ViewId::whole(subsystem), nsid) else { return };
         self.table(ViewId::whole(subsystem))[nsid as usize - 1] = 0;
-        self.follow(subsystem);
+        self.update_views(subsystem);
         self.entries[index as usize].removed = true;
-        self.unsettled = true;
+        self.needs_poll = true;
     }
 
-    /// Lets every channel hand over and collect work. Those of removed namespaces go to `reaper` once nothing is in flight.
+    /// Polls every channel. Idle channels of removed namespaces are passed to `reaper`.
     pub fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>, reaper: &Reaper) {
-        if !self.unsettled {
+        if !self.needs_poll {
             return;
         }
-        self.unsettled = false;
+        self.needs_poll = false;
         for entry in &mut self.entries {
             let Some(channel) = entry.channel_mut() else { continue };
             if channel.in_flight() > 0 {
                 channel.poll(now_ns, done);
-                self.unsettled |= channel.in_flight() > 0 || entry.removed;
+                self.needs_poll |= channel.in_flight() > 0 || entry.removed;
             } else if entry.removed {
                 entry.retire(reaper);
-                self.unsettled |= entry.leased.is_some();
+                self.needs_poll |= entry.leased.is_some();
             }
         }
     }
 
-    /// Whether [`Namespaces::poll`] may have anything to do.
+    /// Whether [`Namespaces::poll`] may have work.
     #[must_use]
     pub fn needs_poll(&self) -> bool {
-        self.unsettled
+        self.needs_poll
     }
 
-    /// At the end of the I/O thread: hands every idle channel to `reaper`. Returns whether no channel is left.
+    /// At the end of the I/O thread: passes every idle channel to `reaper`. Returns whether no channel is left.
     pub fn retire_all(&mut self, reaper: &Reaper) -> bool {
         self.entries.iter_mut().for_each(|entry| entry.retire(reaper));
         self.entries.iter().all(|entry| entry.leased.is_none())
     }
 
-    /// Gives up the channels that are left: they are never closed, as the kernel may still write to buffers of their
-    /// requests. Returns the subsystem, the NSID and the number of requests of each that has any.
+    /// Leaks the remaining channels: the kernel may still write to buffers of their requests. Returns subsystem, NSID and
+    /// number of requests of each.
     pub fn abandon(&mut self) -> Vec<(usize, u32, usize)> {
         let mut abandoned = Vec::new();
         for entry in &mut self.entries {
@@ -312,7 +312,7 @@ impl Namespaces {
         abandoned
     }
 
-    /// Requests that the backends have not returned.
+    /// Requests in the backends.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.entries.iter().filter_map(Entry::channel).map(Channel::in_flight).sum()

@@ -1,24 +1,24 @@
-//! The data of an answer: in a buffer, or on loan from the namespace.
+//! The data of a response: in a buffer, or on loan from the namespace.
 //!
 //! # The problem
-//! Copying blocks from a namespace in memory into a buffer, from which the kernel copies them again, costs a third of a
-//! read. The kernel has copied what it accepts when `sendmsg` returns, so blocks can be sent from where they lie; but they
-//! can be on loan only for a short time, as nobody can write to them meanwhile, and a socket may take nothing for hours.
+//! Copying blocks from a namespace in memory to a buffer, from which the kernel copies them again, costs a third of a read.
+//! When `sendmsg` returns, the kernel has copied the accepted data, so blocks can be sent in place. But loans must be short,
+//! because they block writes, and a socket may accept nothing for hours.
 //!
 //! # The algorithm
-//! A read takes its buffer as if it were copied, and borrows its blocks. The answer is sent from the loan, in the same poll.
-//! What the socket did not take is copied into the buffers that are there for it ([`Payload::keep`]), and then all loans are
-//! ended. So a loan needs no memory that may be missing, and what a queue holds does not depend on loans.
+//! A read allocates its buffer and borrows its blocks. The response is sent from the loan in the same poll. Data that the
+//! socket did not accept is copied to the buffer ([`Payload::keep`]), and then all loans end. So ending a loan needs no new
+//! memory, and a queue's quota does not depend on loans.
 //!
 //! # The properties
-//! - Loans last from a command's start to the end of its connection's turn: only one connection has any at a time.
-//! - There are at most as many as commands are started in one turn; beyond that reads are copied.
+//! - Loans last until the end of their connection's turn in the poll: only one connection has any at a time.
+//! - Their number is limited to the commands of one turn; further reads are copied.
 
 use crate::backend::{Channel, Loan};
 use crate::buffer::Buffer;
 use crate::queue_pair::BUDGET;
 
-/// Names a loan until all loans end.
+/// Identifies a loan until all loans end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoanId(u8);
 
@@ -36,8 +36,8 @@ impl Default for Loans {
 }
 
 impl Loans {
-    /// Borrows blocks of the namespace at index `namespace`, whose channel this is. `None` if it does not lend them, or too
-    /// many are on loan.
+    /// Borrows blocks of the namespace at index `namespace` from its channel. `None` if it does not lend them, or there are
+    /// too many loans.
     pub fn borrow(&mut self, namespace: u32, channel: &mut dyn Channel, lba: u64, blocks: u32) -> Option<LoanId> {
         if self.loans.len() == self.loans.capacity() {
             return None;
@@ -47,13 +47,13 @@ impl Loans {
         Some(id)
     }
 
-    /// Whether nothing is on loan.
+    /// Whether there are no loans.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.loans.is_empty()
     }
 
-    /// A loan that is to be ended, and the index of its namespace.
+    /// Removes a loan, with the index of its namespace.
     pub fn pop(&mut self) -> Option<(u32, Loan)> {
         self.loans.pop()
     }
@@ -63,10 +63,10 @@ impl Loans {
     }
 }
 
-/// An answer's data.
+/// A response's data.
 #[derive(Debug)]
 pub struct Payload {
-    /// Holds the data, or has room for it while it is on loan.
+    /// The data, or space for it while it is on loan.
     buffer: Buffer,
     len: u32,
     loan: Option<LoanId>,
@@ -79,7 +79,7 @@ impl Payload {
         Self { buffer, len, loan: None }
     }
 
-    /// `len` bytes on loan; `buffer` has room for them.
+    /// `len` bytes on loan, with a buffer for them.
     #[must_use]
     pub fn lent(loan: LoanId, buffer: Buffer, len: u32) -> Self {
         Self { buffer, len, loan: Some(loan) }
@@ -103,20 +103,20 @@ impl Payload {
         self.loan.map_or(&self.buffer[..self.len as usize], |id| loans.bytes(id))
     }
 
-    /// Copies what is on loan into the buffer: the loans are about to end.
+    /// Copies loaned data to the buffer before the loans end.
     pub fn keep(&mut self, loans: &Loans) {
         if let Some(id) = self.loan.take() {
             self.buffer[..self.len as usize].copy_from_slice(loans.bytes(id));
         }
     }
 
-    /// The buffer, which is needed no more.
+    /// The buffer.
     #[must_use]
     pub fn into_buffer(self) -> Buffer {
         self.buffer
     }
 
-    /// Bytes that the buffer takes from its pool.
+    /// Bytes allocated from the pool.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()

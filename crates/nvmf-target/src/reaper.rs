@@ -1,8 +1,8 @@
-//! Drops what may block, on an OS thread of its own.
+//! Closes channels, which may block, on a separate OS thread.
 //!
-//! Closing a channel waits for the kernel (`io_destroy`); the last channel of a namespace also unmaps its memory, or joins
-//! its threads. A reactor must do none of that, so it hands retired channels to the reaper: no lock, no allocation, and
-//! no waiting. Where the ring is full the channel comes back, and its owner keeps it and tries again later.
+//! Closing a channel waits for the kernel (`io_destroy`); the last channel of a namespace also unmaps its memory or joins
+//! its threads. Reactors pass retired channels to the reaper without locks, allocation or blocking. When the queue is full
+//! the channel is returned for a later retry.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,10 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::backend::blocking::{BlockingPool, Job};
 use crate::lease::Leased;
 
-/// Channels that may wait for the reaper.
+/// Capacity of the queue.
 const RETIRED: usize = 4096;
 
-/// The thread. Dropping it waits until everything that was handed over is dropped.
+/// The thread. Dropping it waits until all queued channels are closed.
 pub struct Reaper {
     pool: BlockingPool<Retired>,
 }
@@ -23,28 +23,28 @@ struct Retired(Leased);
 impl Job for Retired {
     fn run(self) {
         if catch_unwind(AssertUnwindSafe(|| drop(self.0))).is_err() {
-            tracing::error!("a namespace's channel failed while it was closed (see above); please report it");
+            tracing::error!("panic while closing a namespace's channel (see above); please report it");
         }
     }
 }
 
 impl Reaper {
-    /// Starts the thread. It runs on the cores that the caller may run on.
+    /// Starts the thread with the caller's CPU affinity.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If the thread cannot be started.
     pub fn start() -> io::Result<Self> {
-        Self::with_room_for(RETIRED)
+        Self::with_capacity(RETIRED)
     }
 
-    fn with_room_for(channels: usize) -> io::Result<Self> {
+    fn with_capacity(channels: usize) -> io::Result<Self> {
         Ok(Self { pool: BlockingPool::start_named(|_| "reaper".to_owned(), 1, channels)? })
     }
 
-    /// Hands over a channel without requests in flight.
+    /// Queues a channel without requests in flight.
     ///
     /// # Errors
-    /// Gives the channel back if too many are waiting.
+    /// The channel, if the queue is full.
     pub fn retire(&self, channel: Leased) -> Result<(), Leased> {
         self.pool.submit(Retired(channel)).map_err(|Retired(channel)| channel)
     }
@@ -61,11 +61,11 @@ mod tests {
     use crate::namespaces::Namespaces;
     use crate::wait::Wait;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
     const GEOMETRY: Geometry =
         Geometry { block_size: 4096, blocks: 1, volatile_write_cache: false, deallocated_reads_zero: true };
 
-    /// A channel that is closed only when the test says so, and then tells on which thread.
+    /// A channel that blocks while closing until the test allows it, and reports the thread.
     struct Slow {
         allowed: Receiver<()>,
         closed: Sender<String>,
@@ -84,8 +84,8 @@ mod tests {
 
     impl Drop for Slow {
         fn drop(&mut self) {
-            let _ = self.allowed.recv_timeout(PATIENCE); // fails on another thread instead of hanging it for ever
-            self.closed.send(std::thread::current().name().unwrap_or_default().to_owned()).expect("the test listens");
+            let _ = self.allowed.recv_timeout(TIMEOUT); // bounds the time on a wrong thread
+            self.closed.send(std::thread::current().name().unwrap_or_default().to_owned()).expect("the test receives");
             assert!(!self.panics, "closing fails");
         }
     }
@@ -96,10 +96,10 @@ mod tests {
         (allow, Leased { channel, lease: Lease::default() })
     }
 
-    /// Nothing here would return if anything but the reaper closed a channel before it is allowed.
+    /// The test would hang if another thread closed a channel.
     #[test]
-    fn a_channel_for_which_there_is_no_room_is_kept_and_handed_over_later() {
-        let reaper = Reaper::with_room_for(1).expect("a thread");
+    fn channels_are_kept_while_the_queue_is_full() {
+        let reaper = Reaper::with_capacity(1).expect("a thread");
         let mut namespaces = Namespaces::new().expect("a descriptor");
         let (closed, results) = channel();
         let mut allow = Vec::new();
@@ -110,7 +110,7 @@ mod tests {
         }
         (1..=4).for_each(|nsid| namespaces.remove(0, nsid));
         namespaces.poll(0, &mut Vec::new(), &reaper);
-        // One is being closed, at most one more is in the ring: the rest waits here, and is tried again after a while.
+        // One is being closed, at most one is queued; the rest waits for a retry.
         assert!(matches!(namespaces.wait(0), Wait::Until(1..)), "{:?}", namespaces.wait(0));
         drop(allow);
         let mut seen = 0;
@@ -126,18 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_panics_while_it_is_closed_does_not_end_the_reaper() {
+    fn a_panicking_channel_does_not_end_the_reaper() {
         let reaper = Reaper::start().expect("a thread");
         let (closed, results) = channel();
         for panics in [true, false] {
             let (_, slow) = slow(&closed, panics);
             assert!(reaper.retire(slow).is_ok());
-            assert_eq!(results.recv_timeout(PATIENCE).as_deref(), Ok("reaper"));
+            assert_eq!(results.recv_timeout(TIMEOUT).as_deref(), Ok("reaper"));
         }
     }
 
     #[test]
-    fn dropping_the_reaper_closes_what_was_handed_over() {
+    fn dropping_the_reaper_closes_queued_channels() {
         let reaper = Reaper::start().expect("a thread");
         let (closed, results) = channel();
         for _ in 0..100 {

@@ -1,30 +1,30 @@
-//! Connections and Connect commands that the server refused, counted by reason: a few, so that each can be a series of its own.
+//! Refused connections and Connect commands, counted by reason. There are few reasons, each a metric series.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Why a connection or a Connect command was refused. The log has the details.
+/// Reason of a refusal. The log has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// As many connections as there may be (`limits.max_connections`), or I/O threads that are behind.
+    /// Limit of connections (`limits.max_connections`), or full inboxes of I/O threads.
     TooManyConnections,
-    /// The host is not on the subsystem's list.
+    /// The host is not allowed.
     HostNotAllowed,
-    /// There is no such subsystem.
+    /// No such subsystem.
     NoSuchSubsystem,
-    /// The host has as many queues as it may have (`limits.max_host_queues`).
+    /// The host's limit of queues (`limits.max_host_queues`).
     TooManyQueues,
-    /// The memory for queues is used up (`limits.queue_memory`).
+    /// The memory for queues is exhausted (`limits.queue_memory`).
     NoQueueMemory,
-    /// Requests of the host's earlier queues were in the backends for too long.
+    /// Timeout of the drain of the host's earlier queues.
     NotDrained,
-    /// Another parameter of Connect, or the command itself, is not valid.
+    /// Another invalid parameter of Connect, or an invalid command.
     InvalidConnect,
-    /// Something else that may be better later.
+    /// Another temporary condition.
     Busy,
 }
 
 impl RefusalReason {
-    /// All of them, in the order of their numbers.
+    /// All values in order.
     pub const ALL: [Self; 8] = [
         Self::TooManyConnections,
         Self::HostNotAllowed,
@@ -52,17 +52,17 @@ impl RefusalReason {
     }
 }
 
-/// Refusals so far.
+/// Counters of refusals.
 #[derive(Debug, Default)]
 pub struct Refusals([AtomicU64; RefusalReason::ALL.len()]);
 
 impl Refusals {
-    /// There is another one.
+    /// Counts a refusal.
     pub(crate) fn note(&self, reason: RefusalReason) {
         self.0[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// How many there were, by reason.
+    /// The counters by reason.
     #[must_use]
     pub fn counts(&self) -> [(RefusalReason, u64); RefusalReason::ALL.len()] {
         RefusalReason::ALL.map(|reason| (reason, self.0[reason as usize].load(Relaxed)))
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_is_counted_by_itself() {
+    fn each_reason_has_a_counter() {
         let refusals = Refusals::default();
         for (at, reason) in RefusalReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, at);

@@ -1,23 +1,22 @@
-//! The register of associations, and of the queues that each host has.
+//! The register of associations and of each host's queues.
 //!
 //! # The problem
-//! A host that comes back must not be let in while a write of its earlier association can still land. Its earlier
-//! association may look alive: the packet that ends the admin queue can be lost while those that end the I/O queues arrive.
-//! So it is queues that count, not associations.
+//! A reconnecting host must wait until writes of its earlier association have ended. That association may still seem active:
+//! the packet that closes the admin queue can be lost while those of the I/O queues arrive. So queues count, not
+//! associations.
 //!
 //! # The algorithm
-//! The register is indexed by host. For each host it holds the addresses of its queues, the number of associations that have
-//! ended and are not drained, and the number of queues that are lost and have requests in a backend. A Connect on an admin
-//! queue asks the I/O threads that serve queues of its host to look for closed connections (a barrier), and then waits until
-//! both numbers are 0. Queues that are in use do not count: the second path of a multipath host must not wait for the
-//! commands of the first.
+//! The register is indexed by host. For each host it has the addresses of its queues, the number of ended associations that
+//! are not drained, and the number of lost queues with requests in a backend. A Connect on an admin queue makes the I/O
+//! threads with queues of its host check for closed connections (a barrier), and then waits until both numbers are 0. Queues
+//! in use do not count: the second path of a multipath host must not wait for the commands of the first.
 //!
 //! # The properties
-//! - An association leaves the register only after every one of its queues is gone with nothing in flight.
-//! - A host that is not draining has no request in a backend from a queue whose end has been seen.
-//! - No operation looks at other hosts: many hosts that reconnect at once cost each of them the same.
+//! - An association leaves the register only after all of its queues have ended with nothing in flight.
+//! - A host that is not draining has no requests of closed queues in a backend.
+//! - The cost of an operation does not depend on other hosts.
 //!
-//! The register is behind a lock and is used for Connect and for the end of queues and associations only.
+//! The register has a lock. It is used only for Connect and for the end of queues and associations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,10 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::association::{Association, HostKey, Origin};
 use crate::config::ControllerIds;
 use crate::message::ConnAddr;
-use crate::server::Bell;
+use crate::server::Notifier;
 use crate::views::Views;
 
-/// Every association of the server, and every queue of a host.
+/// All associations, and the queues of all hosts.
 #[derive(Debug, Default)]
 pub struct Register {
     inner: Mutex<Inner>,
@@ -38,30 +37,30 @@ pub struct Register {
 struct Inner {
     associations: HashMap<u16, Arc<Association>>,
     hosts: HashMap<HostKey, Host>,
-    /// Which namespaces each host sees.
+    /// The namespaces visible to each host.
     views: Arc<Views>,
-    /// Ranges that subsystems have for themselves.
+    /// Reserved ranges of subsystems.
     reserved: Vec<ControllerIds>,
-    /// The identifier that was given last, of each range.
+    /// The last assigned identifier of each range.
     last: HashMap<ControllerIds, u16>,
-    /// Rung when queues come and go.
-    on_queue: Option<Bell>,
+    /// Notified of added and removed queues.
+    on_queue: Option<Notifier>,
 }
 
-/// What the register holds for a host.
+/// State of a host.
 #[derive(Debug, Default)]
 struct Host {
-    /// Connections that are queues of this host, or wait in Connect.
+    /// Its queues, including those waiting in Connect.
     queues: Vec<ConnAddr>,
-    /// Associations that have ended and are not drained.
-    dead: u32,
-    /// Queues that are lost and have requests in a backend.
+    /// Ended associations that are not drained.
+    ended: u32,
+    /// Lost queues with requests in a backend.
     undrained: u32,
 }
 
 impl Host {
     fn is_draining(&self) -> bool {
-        self.dead > 0 || self.undrained > 0
+        self.ended > 0 || self.undrained > 0
     }
 
     fn is_unused(&self) -> bool {
@@ -70,7 +69,7 @@ impl Host {
 }
 
 impl Register {
-    /// Notes a queue of `host`; `false`, and nothing is noted, if the host has `most` queues already.
+    /// Adds a queue of `host`. Returns `false`, without effect, if the host already has `most` queues.
     #[must_use]
     pub fn enter(&self, host: &HostKey, queue: ConnAddr, most: u32) -> bool {
         let mut inner = self.lock();
@@ -79,23 +78,23 @@ impl Register {
             return false;
         }
         inner.host(host).queues.push(queue);
-        inner.on_queue.iter().for_each(Bell::ring);
+        inner.on_queue.iter().for_each(Notifier::notify);
         true
     }
 
-    /// Forgets a queue of `host`.
+    /// Removes a queue of `host`.
     pub fn leave(&self, host: &HostKey, queue: ConnAddr) {
         let mut inner = self.lock();
         inner.change(host, |host| host.queues.retain(|other| *other != queue));
-        inner.on_queue.iter().for_each(Bell::ring);
+        inner.on_queue.iter().for_each(Notifier::notify);
     }
 
-    /// From now on `bell` is rung when queues come and go.
-    pub(crate) fn ring_at_queues(&self, bell: Option<Bell>) {
-        self.lock().on_queue = bell;
+    /// Sets the notifier of added and removed queues.
+    pub(crate) fn notify_on_queues(&self, notifier: Option<Notifier>) {
+        self.lock().on_queue = notifier;
     }
 
-    /// The highest class of the queues that each of `threads` I/O threads serves. Looks at every queue.
+    /// The highest class of the queues of each of `threads` I/O threads. Iterates over all queues.
     pub(crate) fn classes(&self, threads: usize, class: impl Fn(&HostKey) -> Option<u8>) -> Vec<Option<u8>> {
         let mut classes = vec![None; threads];
         for (host, held) in &self.lock().hosts {
@@ -108,7 +107,7 @@ impl Register {
         classes
     }
 
-    /// I/O threads that serve queues of `host` other than `queue`, each once.
+    /// The I/O threads with queues of `host` other than `queue`.
     #[must_use]
     pub fn threads_of(&self, host: &HostKey, queue: ConnAddr) -> Vec<u16> {
         let inner = self.lock();
@@ -119,7 +118,7 @@ impl Register {
         threads
     }
 
-    /// The queues of `host` that I/O thread `thread` serves.
+    /// The queues of `host` on I/O thread `thread`.
     #[must_use]
     pub fn queues_on(&self, host: &HostKey, thread: u16) -> Vec<ConnAddr> {
         let inner = self.lock();
@@ -127,15 +126,15 @@ impl Register {
         queues.iter().filter(|queue| queue.thread == thread).copied().collect()
     }
 
-    /// The queues of the hosts that `chosen` names, those included that wait in Connect.
+    /// The queues of the selected hosts, including those waiting in Connect.
     #[must_use]
-    pub fn queues_where(&self, chosen: impl Fn(&HostKey) -> bool) -> Vec<ConnAddr> {
+    pub fn queues_where(&self, selected: impl Fn(&HostKey) -> bool) -> Vec<ConnAddr> {
         let inner = self.lock();
-        let hosts = inner.hosts.iter().filter(|(host, _)| chosen(host));
+        let hosts = inner.hosts.iter().filter(|(host, _)| selected(host));
         hosts.flat_map(|(_, held)| held.queues.iter().copied()).collect()
     }
 
-    /// From now on hosts see the namespaces of these views, which every I/O thread knows already.
+    /// Sets the views of all associations. Every I/O thread must know them already.
     pub(crate) fn set_views(&self, views: Arc<Views>) {
         let mut inner = self.lock();
         for association in inner.associations.values() {
@@ -144,13 +143,12 @@ impl Register {
         inner.views = views;
     }
 
-    /// From now on only the subsystems that have these ranges give identifiers of them.
+    /// Sets the reserved ranges of identifiers.
     pub(crate) fn reserve(&self, ranges: Vec<ControllerIds>) {
         self.lock().reserved = ranges;
     }
 
-    /// Begins an association whose controller has an identifier of `ids`, or for `None` one that nobody has reserved; `None` when every
-    /// one is taken.
+    /// Begins an association with a controller identifier of `ids`, or for `None` an unreserved one; `None` if all are in use.
     #[must_use]
     pub fn begin(
         &self,
@@ -173,60 +171,60 @@ impl Register {
         self.lock().associations.get(&cntlid).cloned()
     }
 
-    /// Ends an association: nothing more is submitted for it. Its host is draining until [`Register::end`].
-    pub fn kill(&self, association: &Association) {
+    /// Ends an association: nothing more is submitted for it. Its host is draining until [`Register::remove`].
+    pub fn terminate(&self, association: &Association) {
         let mut inner = self.lock();
-        if association.kill() {
-            inner.host(&association.host).dead += 1;
+        if association.terminate() {
+            inner.host(&association.host).ended += 1;
         }
     }
 
-    /// Forgets the association of `cntlid`: nothing of it is in flight.
-    pub fn end(&self, cntlid: u16) {
+    /// Removes the association of `cntlid`, which has nothing in flight.
+    pub fn remove(&self, cntlid: u16) {
         let mut inner = self.lock();
         let Some(association) = inner.associations.remove(&cntlid) else { return };
-        if association.is_dead() {
-            inner.change(&association.host, |host| host.dead -= 1);
+        if association.has_ended() {
+            inner.change(&association.host, |host| host.ended -= 1);
         }
     }
 
-    /// A queue of `host` is lost and has requests in a backend.
+    /// Counts a lost queue of `host` with requests in a backend.
     pub fn queue_lost(&self, host: &HostKey) {
         self.lock().host(host).undrained += 1;
     }
 
-    /// The last request of a queue for which [`Register::queue_lost`] was called is back.
+    /// Ends [`Register::queue_lost`]: the last request has completed.
     pub fn queue_drained(&self, host: &HostKey) {
         self.lock().change(host, |host| host.undrained -= 1);
     }
 
-    /// Whether a queue of `host` that is lost, or one of an association that has ended, can have a request in a backend.
+    /// Whether a lost queue or an ended association of `host` may have requests in a backend.
     #[must_use]
     pub fn is_draining(&self, host: &HostKey) -> bool {
         self.lock().hosts.get(host).is_some_and(Host::is_draining)
     }
 
-    /// Controllers that show power states, each with the one that it is in, in the order of their identifiers.
+    /// Controllers with power states, and their states, in the order of their identifiers.
     #[must_use]
     pub fn power_states(&self) -> Vec<(u16, u8)> {
         let inner = self.lock();
-        let living = inner.associations.values().filter(|association| !association.is_dead());
-        let mut states: Vec<(u16, u8)> = living.filter_map(|one| Some((one.cntlid, one.power_state()?))).collect();
+        let active = inner.associations.values().filter(|association| !association.has_ended());
+        let mut states: Vec<(u16, u8)> = active.filter_map(|one| Some((one.cntlid, one.power_state()?))).collect();
         states.sort_unstable();
         states
     }
 
-    /// The associations of the hosts that `chosen` names, in the order of their identifiers.
+    /// The associations of the selected hosts, in the order of their identifiers.
     #[must_use]
-    pub fn associations(&self, chosen: impl Fn(&HostKey) -> bool) -> Vec<Arc<Association>> {
+    pub fn associations(&self, selected: impl Fn(&HostKey) -> bool) -> Vec<Arc<Association>> {
         let inner = self.lock();
-        let found = inner.associations.values().filter(|association| chosen(&association.host));
+        let found = inner.associations.values().filter(|association| selected(&association.host));
         let mut found: Vec<_> = found.cloned().collect();
         found.sort_unstable_by_key(|association| association.cntlid);
         found
     }
 
-    /// Whether an association has not left the register: something of it may be in flight.
+    /// Whether an association is in the register: it may have requests in flight.
     #[must_use]
     pub fn holds(&self, association: &Arc<Association>) -> bool {
         self.get(association.cntlid).is_some_and(|held| Arc::ptr_eq(&held, association))
@@ -238,7 +236,7 @@ impl Register {
         self.lock().associations.len()
     }
 
-    /// Number of hosts that have a queue, or something in flight.
+    /// Number of hosts with a queue or requests in flight.
     #[must_use]
     pub fn hosts(&self) -> usize {
         self.lock().hosts.len()
@@ -256,7 +254,7 @@ impl Register {
 }
 
 impl Inner {
-    /// An identifier that no controller has: the next one, so that none is used again at once.
+    /// The next free identifier, so that none is reused at once.
     fn free_id(&mut self, ids: Option<ControllerIds>) -> Option<u16> {
         let range = ids.unwrap_or(ControllerIds::ALL);
         let last = self.last.get(&range).copied().unwrap_or(range.first - 1);
@@ -271,7 +269,7 @@ impl Inner {
         self.hosts.entry(host.clone()).or_default()
     }
 
-    /// Changes what is held for `host`, and forgets the host if nothing is left.
+    /// Changes the state of `host`, and removes it if it is unused.
     fn change(&mut self, host: &HostKey, change: impl FnOnce(&mut Host)) {
         let Some(found) = self.hosts.get_mut(host) else { return };
         change(found);
@@ -299,18 +297,18 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_draining_until_its_dead_associations_end() {
+    fn a_host_is_draining_until_its_ended_associations_are_removed() {
         let register = Register::default();
         let first = begin(&register, 1, queue(0, 0));
         let second = begin(&register, 1, queue(0, 1));
         assert_ne!(first.cntlid, second.cntlid);
         assert!(!register.is_draining(&host(1)));
-        register.kill(&first);
-        register.kill(&first);
+        register.terminate(&first);
+        register.terminate(&first);
         assert!(register.is_draining(&host(1)) && !register.is_draining(&host(2)));
-        register.end(first.cntlid);
+        register.remove(first.cntlid);
         assert!(!register.is_draining(&host(1)));
-        register.end(second.cntlid);
+        register.remove(second.cntlid);
         assert_eq!((register.len(), register.hosts()), (0, 0));
     }
 
@@ -323,13 +321,13 @@ mod tests {
         register.queue_lost(&host(1));
         register.queue_lost(&host(1));
         register.queue_drained(&host(1));
-        assert!(register.is_draining(&host(1)) && !association.is_dead());
+        assert!(register.is_draining(&host(1)) && !association.has_ended());
         register.queue_drained(&host(1));
         assert!(!register.is_draining(&host(1)));
     }
 
     #[test]
-    fn a_host_has_so_many_queues_and_no_more() {
+    fn the_queues_of_a_host_are_limited() {
         let register = Register::default();
         assert!(register.enter(&host(1), queue(0, 0), 2) && register.enter(&host(1), queue(3, 1), 2));
         assert!(!register.enter(&host(1), queue(0, 2), 2));
@@ -350,20 +348,20 @@ mod tests {
     fn identifiers_are_not_reused_at_once() {
         let register = Register::default();
         let first = begin(&register, 1, queue(0, 0)).cntlid;
-        register.end(first);
+        register.remove(first);
         assert_ne!(begin(&register, 1, queue(0, 0)).cntlid, first);
     }
 
     #[test]
-    fn a_range_of_identifiers_is_one_subsystems_alone_and_ends() {
+    fn reserved_identifiers_are_exclusive_and_limited() {
         let register = Register::default();
         let ids = ControllerIds { first: 1, last: 3 };
         register.reserve(vec![ids]);
         let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), began_ns: 0 };
         let of_range = || register.begin(host(2), queue(0, 0), origin, Some(ids)).map(|association| association.cntlid);
-        assert_eq!(begin(&register, 1, queue(0, 0)).cntlid, 4, "of the others");
+        assert_eq!(begin(&register, 1, queue(0, 0)).cntlid, 4, "not reserved");
         assert_eq!([of_range(), of_range(), of_range(), of_range()], [Some(1), Some(2), Some(3), None]);
-        register.end(2);
+        register.remove(2);
         assert_eq!((of_range(), of_range()), (Some(2), None));
     }
 }

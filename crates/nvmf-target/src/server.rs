@@ -1,4 +1,4 @@
-//! A running target: its start, what its I/O threads share, changes while it runs, and its end.
+//! A running target: start, shared state, changes at run time, stop.
 
 mod assemble;
 mod caps;
@@ -50,79 +50,79 @@ pub use changes::Changes;
 pub use connections::{AssociationStats, Draining, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::{FailureBell, FailureLog};
-pub(crate) use notices::Bell;
 use notices::Notices;
+pub(crate) use notices::Notifier;
 use priorities::Priorities;
 pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
-use stop::Ending;
+use stop::StopState;
 use utilization::UtilizationReader;
 pub use utilization::{UtilizationRequest, UtilizationRequests};
 
-/// The "subsystem" of hosts that use the discovery service.
+/// Index of the discovery service in place of a subsystem.
 pub const DISCOVERY: usize = usize::MAX;
-/// Requests that one I/O thread has in one namespace's backend at most.
+/// Maximum requests of one I/O thread in one namespace's backend.
 pub const CHANNEL_DEPTH: u32 = 1024;
-/// How long a Connect may take in all, in nanoseconds: it waits for what the host's earlier association still writes.
+/// Time limit of a Connect, in nanoseconds: it waits for writes of the host's earlier association.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
 
-/// Limits as the request path uses them.
+/// Limits for I/O threads.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadLimits {
-    /// Most entries of a queue.
+    /// Maximum entries of a queue.
     pub max_queue_depth: u16,
-    /// Most I/O queues of a controller.
+    /// Maximum I/O queues of a controller.
     pub max_io_queues: u16,
-    /// Most queues of a host.
+    /// Maximum queues of a host.
     pub max_host_queues: u32,
-    /// Time until ICReq has to be there, in nanoseconds.
+    /// Time limit of ICReq, in nanoseconds.
     pub icreq_timeout_ns: u64,
-    /// Time until Connect has to be through, in nanoseconds.
+    /// Time limit of Connect, in nanoseconds.
     pub connect_timeout_ns: u64,
 }
 
-/// What all I/O threads share. Nothing here is touched by reads and writes, and I/O threads never touch the state: what
-/// changes of it they get by message.
+/// State shared by all I/O threads, not used by reads and writes. I/O threads do not access [`State`]: they get changes by
+/// message.
 pub struct Shared {
     /// Limits.
     pub limits: ThreadLimits,
     /// Every association.
     pub register: Register,
-    /// Identify commands that wait for the bytes that a namespace holds.
+    /// Identify commands that wait for the allocated bytes of a namespace.
     pub utilization: UtilizationRequests,
     /// Closes channels.
     pub(crate) reaper: Reaper,
-    /// For I/O threads that end.
-    pub(crate) ending: Ending,
+    /// State of the stop.
+    pub(crate) stop_state: StopState,
     /// Memory for the state of queues.
     pub queue_memory: MemoryBudget,
-    /// Says that a command has failed.
+    /// Signals failed commands.
     pub failure_bell: FailureBell,
     /// Bandwidth caps.
     pub caps: Caps,
-    /// Which latencies are sampled.
+    /// Sampling of latencies.
     pub latencies: Latencies,
     /// Background work.
     pub background: Background,
-    /// Connections and Connect commands that were refused.
+    /// Refused connections and Connect commands.
     pub refusals: Refusals,
-    /// The hosts that are counted by themselves.
+    /// The hosts with their own counters.
     pub listed_hosts: ListedHosts,
     priorities: Priorities,
     config: ServerConfig,
     state: Mutex<State>,
     counters: Vec<Arc<Counters>>,
     connections: AtomicU32,
-    looks_at_moves: AtomicBool,
+    records_moves: AtomicBool,
     started: Instant,
 }
 
-/// What exists, and how it looks to hosts. Only ordinary OS threads look here.
+/// The subsystems and namespaces, used only by OS threads that are not reactors.
 struct State {
-    /// What hosts can connect to.
+    /// The subsystems.
     directory: Arc<Directory>,
-    /// Which namespaces each host sees.
+    /// The namespaces visible to each host.
     views: Arc<Views>,
-    /// By their places in the directory. A removed one has no namespaces.
+    /// By directory index. A removed subsystem has no namespaces.
     subsystems: Vec<Entry>,
 }
 
@@ -176,11 +176,11 @@ impl Shared {
             priorities: Priorities::default(),
             state: Mutex::new(State { directory, views, subsystems }),
             reaper: Reaper::start()?,
-            ending: Ending::default(),
+            stop_state: StopState::default(),
             queue_memory: MemoryBudget::new(config.limits.queue_memory),
             counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             connections: AtomicU32::new(0),
-            looks_at_moves: AtomicBool::new(false),
+            records_moves: AtomicBool::new(false),
             started: Instant::now(),
             config,
         };
@@ -193,7 +193,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// What I/O threads share that no server has started.
+    /// Shared state without a server.
     pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
         let subsystems = open_all(&config, opener)?;
         Self::new(config, subsystems, &[])
@@ -204,7 +204,7 @@ impl Shared {
         Arc::clone(&self.counters[thread])
     }
 
-    /// The namespaces as hosts are to be told of them.
+    /// The list of namespaces for hosts.
     fn list(&self) -> Arc<NamespaceList> {
         let state = self.state();
         let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
@@ -219,8 +219,8 @@ impl Shared {
         Some(namespace.storage.clone())
     }
 
-    /// Asks a medium how many bytes of it hold data. May block: not for reactors.
-    fn look_at_utilization(&self, subsystem: usize, nsid: u32) {
+    /// Updates the allocated bytes of a namespace. May block: not for reactors.
+    fn read_utilization(&self, subsystem: usize, nsid: u32) {
         let found = self
             .state()
             .subsystems
@@ -240,7 +240,7 @@ impl Shared {
         index_in(&self.state().directory, nqn)
     }
 
-    /// A controller for `association`, of this subsystem or, for `None`, of the discovery service.
+    /// A controller for `association` and this subsystem, or for `None` the discovery service.
     #[must_use]
     pub fn controller(
         &self,
@@ -267,29 +267,28 @@ impl Shared {
         })
     }
 
-    /// Calls `f` with what an admin command may look at: the namespaces of its subsystem, the discovery log, and the address at which
-    /// the host has reached the server. Takes no lock.
+    /// Calls `f` with the inputs of an admin command. Takes no lock.
     pub fn with_env<R>(
         &self,
         namespaces: &[(u32, NamespaceInfo)],
-        (discovery, reached): (&DiscoveryLog, Option<IpAddr>),
+        (discovery, local): (&DiscoveryLog, Option<IpAddr>),
         f: impl FnOnce(&AdminEnv) -> R,
     ) -> R {
-        f(&AdminEnv { namespaces, counters: &self.totals(), power_on: self.started.elapsed(), discovery, reached })
+        f(&AdminEnv { namespaces, counters: &self.totals(), power_on: self.started.elapsed(), discovery, local })
     }
 
-    /// Whether I/O threads look at what is in progress when they are moved: for tests.
+    /// Whether I/O threads record the work in progress at moves: for tests.
     #[must_use]
-    pub fn looks_at_moves(&self) -> bool {
-        self.looks_at_moves.load(Relaxed)
+    pub fn records_moves(&self) -> bool {
+        self.records_moves.load(Relaxed)
     }
 
-    /// Has I/O threads look at what is in progress when they are moved.
-    pub(crate) fn look_at_moves(&self) {
-        self.looks_at_moves.store(true, Relaxed);
+    /// Enables recording of the work in progress at moves.
+    pub(crate) fn record_moves(&self) {
+        self.records_moves.store(true, Relaxed);
     }
 
-    /// Notes a new connection; `false` if there are too many.
+    /// Counts a new connection; `false` if there are too many.
     #[must_use]
     pub fn connection_opened(&self) -> bool {
         if self.connections.fetch_add(1, Relaxed) < self.config.limits.max_connections {
@@ -299,13 +298,13 @@ impl Shared {
         false
     }
 
-    /// Notes the end of a connection.
+    /// Counts the end of a connection.
     pub fn connection_closed(&self) {
         self.connections.fetch_sub(1, Relaxed);
     }
 }
 
-/// How to open a namespace's backend.
+/// Opens a namespace's backend.
 pub type Opener = dyn Fn(&NamespaceConfig) -> Result<Arc<dyn Backend>, OpenError> + Send + Sync;
 
 /// A running target.
@@ -316,7 +315,7 @@ pub struct Server {
     runtime: Runtime,
     addresses: Vec<SocketAddr>,
     changes: Changes,
-    /// Answers [`Shared::utilization`] until the server ends.
+    /// Serves [`Shared::utilization`].
     _utilization: UtilizationReader,
     _failure_log: FailureLog,
     notices: Notices,
@@ -326,16 +325,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server that spins on its cores.
+    /// Starts a server with polling reactors on its cores.
     ///
     /// # Errors
-    /// If an address, a namespace or a core cannot be had; nothing keeps running then.
+    /// If an address, a namespace or a core is not available; nothing keeps running then.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
         let options = RuntimeOptions::new(config.cores.iter().map(|&core| Some(core)).collect(), Idle::Spin);
         Self::start_on(config, options)
     }
 
-    /// Starts a server on given reactors; [`ServerConfig::cores`] is not looked at.
+    /// Starts a server on given reactors; [`ServerConfig::cores`] is ignored.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -345,7 +344,7 @@ impl Server {
         Self::start_with(config, options, Box::new(opener))
     }
 
-    /// Starts a server on given reactors, with a way to open backends: for tests.
+    /// Starts a server on given reactors with an opener of backends: for tests.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -390,72 +389,71 @@ impl Server {
         })
     }
 
-    /// The addresses that the server listens on.
+    /// The listening addresses.
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Lets `policy` decide over cores and I/O threads from now on. Before the first, every core polls and I/O threads stay
-    /// where they are.
+    /// Sets the policy for cores and I/O threads. Without one, every core polls and I/O threads do not move.
     ///
     /// # Errors
-    /// If the policy needs what this machine cannot do: then the one before goes on.
+    /// If the machine does not support the policy: then the previous one stays in effect.
     pub fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
         self.runtime.set_policy(policy)
     }
 
-    /// The policy in charge and what it sees; `None` before the first.
+    /// The current policy and its view; `None` before the first.
     #[must_use]
     pub fn policy(&self) -> Option<(&'static str, View)> {
         self.runtime.view()
     }
 
-    /// The goal that the policy in charge does not reach, if there is one.
+    /// The goal that the current policy cannot reach, if any.
     #[must_use]
     pub fn unreachable(&self) -> Option<Unreachable> {
         self.runtime.unreachable()
     }
 
-    /// The component that limits throughput, where the policy in charge has found out.
+    /// The component that limits throughput, if determined by the policy.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Component> {
         self.runtime.bottleneck()
     }
 
-    /// From now on I/O threads look at what is in progress when they are moved: for tests, as it takes time.
+    /// Makes I/O threads record the work in progress at moves: for tests, because it takes time.
     #[doc(hidden)]
-    pub fn look_at_moves(&self) {
-        self.shared.look_at_moves();
+    pub fn record_moves(&self) {
+        self.shared.record_moves();
     }
 
-    /// Bytes that hold data in namespace `nsid` of subsystem `nqn`.
+    /// Allocated bytes of namespace `nsid` of subsystem `nqn`.
     ///
     /// # Errors
-    /// If there is no such namespace, or the medium does not say.
+    /// If there is no such namespace, or the medium does not report them.
     pub fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {
         let storage = self.shared.storage(self.shared.index_of(nqn)?, nsid);
         Ok(storage.ok_or_else(|| no_namespace(nqn, nsid))?.backend.allocated_bytes()?)
     }
 
-    /// Pauses a class of background work, its least rate included, or resumes it.
+    /// Pauses or resumes a class of background work.
     pub fn set_paused(&self, class: Class, paused: bool) {
         self.shared.background.set_paused(class, paused);
     }
 
-    /// Adds a namespace; hosts are told once every I/O thread knows it.
+    /// Adds a namespace; hosts are notified when every I/O thread has it.
     ///
     /// # Errors
-    /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened. Nothing has changed then. A
-    /// backend that cannot be opened is tried once more when the storage of namespaces removed before is closed: that may
-    /// be what it needs, and is waited for, up to ten seconds.
+    /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened. Nothing has changed then. Opening
+    /// is retried once after the storage of removed namespaces, which may hold the same resources, has been closed, for up to
+    /// ten seconds.
     pub fn add_namespace(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
         self.changes.add(nqn, config)?;
         self.note_namespaces();
         Ok(())
     }
 
-    /// Removes a namespace; hosts are told once it is gone from every I/O thread. Requests in progress are finished.
+    /// Removes a namespace; hosts are notified when it is removed from every I/O thread. Requests in progress are finished.
     ///
     /// # Errors
     /// If there is no such subsystem or namespace.
@@ -465,31 +463,31 @@ impl Server {
         Ok(())
     }
 
-    /// Gives namespace `from` (NQN and NSID) another NSID, in its own or another subsystem `to`, without closing its
-    /// storage: locks are held and data in memory stays. Block size and storage are those that it has; of `config`, the
-    /// NSID and the UUID count. Requests in progress are finished under the old number.
+    /// Moves namespace `from` (NQN and NSID) to another NSID in subsystem `to` without closing its storage: locks are held and
+    /// data in memory is kept. Block size and storage stay; of `config`, NSID and UUID apply. Requests in progress are finished
+    /// under the old NSID.
     ///
     /// # Errors
-    /// If there is no such subsystem or namespace, the new NSID is in use, `config` has another block size, or the system
-    /// lacks what more channels to the storage need. Nothing has changed then.
+    /// If there is no such subsystem or namespace, the new NSID is in use, `config` has another block size, or no more channels
+    /// can be opened. Nothing has changed then.
     pub fn move_namespace(&self, from: (&str, u32), to: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
         self.changes.move_to(from, to, config)?;
         self.note_namespaces();
         Ok(())
     }
 
-    /// Adds a subsystem without namespaces. Hosts that ask for events of the discovery log are told where they see it.
+    /// Adds a subsystem without namespaces. Affected hosts with discovery log events enabled are notified.
     ///
     /// # Errors
-    /// If there is one of this name, or the server has had too many.
+    /// If it exists, or the server has had too many subsystems.
     pub fn add_subsystem(&self, config: &SubsystemConfig) -> Result<(), ServerError> {
         self.changes.add_subsystem(config)?;
         self.note_namespaces();
         Ok(())
     }
 
-    /// Removes a subsystem: no host gets in any more, the connections of those that are there end, and its namespaces are
-    /// removed. Requests in the backends are finished.
+    /// Removes a subsystem: new connections are refused, existing ones are closed, and its namespaces are removed. Requests in
+    /// the backends are finished.
     ///
     /// # Errors
     /// If there is no such subsystem.
@@ -499,8 +497,8 @@ impl Server {
         Ok(())
     }
 
-    /// From now on these hosts may connect to the subsystem; none named: any. Associations of hosts that are no longer named end, as
-    /// [`Server::disconnect`] ends them. Hosts that ask for events of the discovery log are told where they see a difference.
+    /// Sets the hosts that may connect to the subsystem (any if empty). Associations of other hosts are ended as by
+    /// [`Server::disconnect`]. Affected hosts with discovery log events enabled are notified.
     ///
     /// # Errors
     /// If there is no such subsystem.
@@ -510,14 +508,13 @@ impl Server {
         Ok(ending)
     }
 
-    /// From now on the discovery log gives hosts this address instead of the one that they have reached, and refers them to
-    /// these discovery services.
+    /// Sets the advertised address and the referrals of the discovery log.
     pub fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
         self.changes.set_discovery(advertise, referrals);
     }
 
-    /// Changes a namespace's size to `blocks`, or for `None` to what its medium has become. Hosts are told if it differs,
-    /// once every I/O thread knows. Returns the size in blocks that holds from now on.
+    /// Resizes a namespace to `blocks`, or for `None` to the size of its medium. Hosts are notified of a change when every I/O
+    /// thread has applied it. Returns the new size in blocks.
     ///
     /// # Errors
     /// If there is no such subsystem or namespace, or the backend cannot be resized.
@@ -526,8 +523,8 @@ impl Server {
     }
 }
 
-/// The news of a namespace for one I/O thread. The channel is opened here, where a failure can still be told: an I/O thread
-/// without one would answer Invalid Namespace, which hosts take for a flush that succeeded.
+/// An added namespace for one I/O thread. The channel is opened here, where a failure can be reported: an I/O thread without
+/// one would return Invalid Namespace, which hosts treat as a successful flush.
 fn added(storage: &Storage, nsid: u32) -> Result<NamespaceChange, OpenError> {
     let channel = storage
         .backend
@@ -536,10 +533,10 @@ fn added(storage: &Storage, nsid: u32) -> Result<NamespaceChange, OpenError> {
     Ok(NamespaceChange::Added(storage.backend.geometry(), Leased { channel, lease: storage.lease.clone() }))
 }
 
-/// Sends a message to an I/O thread, waiting for room where its inbox is full.
+/// Sends a message to an I/O thread; waits while its inbox is full.
 fn send(thread: &Sender<Message>, mut message: Message) {
-    while let Err(back) = thread.send(message) {
-        message = back;
+    while let Err(returned) = thread.send(message) {
+        message = returned;
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,4 +1,4 @@
-//! What an I/O thread counts. Written by the thread that owns it with plain loads and stores, read by anyone.
+//! Counters of an I/O thread, written by it with plain loads and stores, readable by all threads.
 
 use crate::latency::SocketLatency;
 use crate::latency::coarse::BySubsystem;
@@ -17,12 +17,12 @@ pub struct Counters {
     written_bytes: AtomicU64,
     connections: AtomicU64,
     faults: AtomicU64,
-    /// Of reads and writes on I/O queues: from the poll that read the command to the end of the one in which the socket took
-    /// the last byte of its answer.
+    /// Latency of reads and writes: from the poll that read the command to the end of the poll that wrote the last byte of its
+    /// response.
     pub latency: Histogram,
-    /// The same of some of them, from the time when their bytes were at the socket.
+    /// Sampled latency from the arrival at the socket.
     pub from_socket: SocketLatency,
-    /// How long commands waited for a bandwidth cap; not part of their latency.
+    /// Wait for bandwidth caps; not part of the latency.
     pub cap_waits: Histogram,
     /// Moves to other reactors.
     pub moves: MoveCounters,
@@ -35,17 +35,17 @@ pub struct Counters {
 /// A copy of [`Counters`], or a sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Reads answered.
+    /// Completed reads.
     pub reads: u64,
-    /// Writes answered.
+    /// Completed writes.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Connections open now.
+    /// Open connections.
     pub connections: u64,
-    /// Connections ended by a fault of the peer.
+    /// Connections ended by a protocol error of the peer.
     pub faults: u64,
 }
 
@@ -68,7 +68,7 @@ impl Counters {
         self.connections.store(open, Relaxed);
     }
 
-    /// The values as of now.
+    /// A copy.
     #[must_use]
     pub fn totals(&self) -> Totals {
         Totals {

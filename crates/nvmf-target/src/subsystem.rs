@@ -1,8 +1,8 @@
-//! What a subsystem and its namespaces are called.
+//! Identity of a subsystem and its namespaces.
 //!
-//! Linux drops a namespace whose identifiers change, so everything that identifies follows from the configuration: the
-//! serial number from the NQN, NGUID and UUID from NQN and NSID, unless the configuration names them. The same
-//! configuration gives the same identity after every restart.
+//! Linux drops a namespace whose identifiers change, so they are derived from the configuration: the serial number from the
+//! NQN, NGUID and UUID from NQN and NSID, unless configured. The same configuration gives the same identity after every
+//! restart.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::config::{ControllerIds, MAX_SERIAL, NamespaceConfig, SubsystemConfig}
 use crate::failures::Failures;
 use crate::listing::AllocatedBytes;
 
-/// The name space of Pilotlight's version 5 UUIDs (a UUID of its own, drawn once).
+/// The name space of Pilotlight's version 5 UUIDs (a random UUID).
 const NAME_SPACE: Uuid = Uuid::from_u128(0x6f0c_3f2e_93a5_4c1b_8d54_1f6a_5f0e_7a21);
 
 /// A subsystem's identity.
@@ -27,7 +27,7 @@ pub struct Subsystem {
 }
 
 impl Subsystem {
-    /// The identity that follows from `config`.
+    /// The identity for `config`.
     #[must_use]
     pub fn new(config: &SubsystemConfig) -> Self {
         let serial = config.serial.clone().unwrap_or_else(|| derived_serial(&config.nqn));
@@ -46,7 +46,7 @@ impl Subsystem {
         &self.serial
     }
 
-    /// The identifiers that its controllers have; `None`: any that no other subsystem has for itself.
+    /// The range of its controller identifiers; `None`: any unreserved one.
     #[must_use]
     pub fn controller_ids(&self) -> Option<ControllerIds> {
         self.controller_ids
@@ -64,7 +64,7 @@ fn named(name: &str) -> Uuid {
     Uuid::new_v5(&NAME_SPACE, name.as_bytes())
 }
 
-/// A namespace as Identify describes it.
+/// A namespace in Identify.
 #[derive(Clone, Debug)]
 pub struct NamespaceInfo {
     /// Size and properties.
@@ -73,9 +73,9 @@ pub struct NamespaceInfo {
     pub uuid: [u8; 16],
     /// Namespace globally unique identifier.
     pub nguid: [u8; 16],
-    /// Bytes that hold data, where the medium says so.
+    /// Allocated bytes, if reported by the medium.
     pub allocated_bytes: AllocatedBytes,
-    /// Commands that failed.
+    /// Failed commands.
     pub failures: Failures,
     /// Its bandwidth cap.
     pub limit: Arc<Limit>,
@@ -122,9 +122,9 @@ mod tests {
         NamespaceInfo::new(&subsystem(nqn), &config, geometry)
     }
 
-    /// These values are promised to hosts: if this test fails, every Linux host drops its namespaces on the next update.
+    /// The values must not change: every Linux host would drop its namespaces after an update.
     #[test]
-    fn identity_follows_from_the_configuration_and_never_changes() {
+    fn the_identity_is_stable() {
         let nqn = "nqn.2014-08.org.example:storage";
         assert_eq!(subsystem(nqn).serial(), "91D9EF1C9EA05D67AF90");
         let one = info(nqn, 1, None);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn every_namespace_has_identifiers_of_its_own() {
+    fn namespaces_have_different_identifiers() {
         let one = info("nqn.2014-08.org.example:a", 1, None);
         for other in [info("nqn.2014-08.org.example:a", 2, None), info("nqn.2014-08.org.example:b", 1, None)] {
             assert_ne!(one.uuid, other.uuid);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_uuid_holds() {
+    fn a_configured_uuid_is_used() {
         assert_eq!(info("nqn.2014-08.org.example:a", 1, Some([7; 16])).uuid, [7; 16]);
     }
 }

@@ -1,11 +1,10 @@
-//! An I/O thread on a bench: no reactor, no clock, no network. For tests and the fuzzer.
+//! An I/O thread without reactor, clock and network, for tests and the fuzzer.
 //!
-//! The thread is the real one, sockets and all; its peers are the other ends of socket pairs, time is what the caller says
-//! it is, and a poll happens when the caller asks for one. So whatever a peer can do can be done here step by step, and
-//! the same steps come to the same end.
+//! The thread is the real one with real sockets; its peers are the other ends of socket pairs, and the caller controls time
+//! and polls. So any behaviour of a peer can be reproduced step by step.
 //!
-//! Every poll is a test of the waiting contract as well ([`Bench::step`]): where the thread would have waited in the
-//! kernel, and where its reactor would have left the poll out, a poll must come to nothing. So its backend must not complete anything by itself, behind the caller's back.
+//! Every poll also tests the waiting contract ([`Bench::step`]): if the thread would have waited in the kernel, or its
+//! reactor would have skipped the poll, the poll must find no work. So the backend must not complete requests by itself.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,22 +18,22 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use crate::backend::Backend;
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::departures::Clock;
+use crate::latency::batch::Clock;
 use crate::message::{ConnAddr, Message, Outbox};
 use crate::server::{Changes, Opener, Shared, announce};
 use crate::thread::{TargetThread, ThreadParts, Usage};
 use pilotlight_reactor::HistogramSnapshot;
 
-/// The subsystem on the bench; its namespace is number 1.
+/// The subsystem, with namespace 1.
 pub const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
 
-/// Time that a poll takes where [`Bench::run`] says how much passes, in nanoseconds.
+/// Duration of a poll in [`Bench::run`], in nanoseconds.
 const POLL_NS: u64 = 1_000;
 
-/// An I/O thread on the bench.
+/// The test bench of an I/O thread.
 pub struct Bench {
     thread: TargetThread,
-    /// Other I/O threads, which get no connections.
+    /// Other I/O threads, without connections.
     others: Vec<TargetThread>,
     others_are_held: bool,
     inboxes: Arc<[Sender<Message>]>,
@@ -42,23 +41,23 @@ pub struct Bench {
     inbox: Sender<Message>,
     shared: Arc<Shared>,
     now_ns: u64,
-    /// Until when the I/O thread waits, if it would.
+    /// End of the I/O thread's wait, if it waits.
     asleep: Option<u64>,
-    /// The last poll may have left something readable.
+    /// The descriptor may be readable since the last poll.
     active: bool,
 }
 
 impl Bench {
-    /// An I/O thread with one namespace and `pool_bytes` of buffers. Time begins at 0.
+    /// An I/O thread with one namespace and `pool_bytes` of buffers, at time 0.
     ///
     /// # Errors
-    /// If the system has no memory or descriptor left.
+    /// If there is no memory or descriptor.
     pub fn new(backend: &Arc<dyn Backend>, limits: Limits, pool_bytes: usize) -> io::Result<Self> {
         Self::with_threads(backend, limits, pool_bytes, 1)
     }
 
-    /// The same with `threads` I/O threads. All connections are the first one's; the others are polled with it, unless they
-    /// are held ([`Bench::hold_others`]).
+    /// As [`Self::new`], with `threads` I/O threads. The first one has all connections; the others are polled with it, unless
+    /// held ([`Bench::hold_others`]).
     ///
     /// # Errors
     /// As [`Bench::new`].
@@ -93,7 +92,7 @@ impl Bench {
                 out: Outbox::new(Arc::clone(&inboxes)),
                 pool_bytes,
                 counters: shared.counters(usize::from(id)),
-                clock: Clock::Handed,
+                clock: Clock::Simulated,
                 shared: Arc::clone(&shared),
             })
         };
@@ -105,7 +104,7 @@ impl Bench {
         Ok(Self { thread, others, others_are_held, inboxes, opener, inbox, shared, now_ns, asleep, active })
     }
 
-    /// Polls the other I/O threads no more, or again.
+    /// Stops or resumes polling the other I/O threads.
     pub fn hold_others(&mut self, held: bool) {
         self.others_are_held = held;
     }
@@ -120,7 +119,7 @@ impl Bench {
         self.others.iter().any(TargetThread::has_messages)
     }
 
-    /// What changes the namespaces here as a server does. Its methods wait for I/O threads: for another OS thread.
+    /// Changes of namespaces as on a server. The methods wait for I/O threads: call them on another OS thread.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let opener = Arc::clone(&self.opener);
@@ -128,10 +127,10 @@ impl Bench {
         Changes::new(Arc::clone(&self.shared), Arc::clone(&self.inboxes), opener)
     }
 
-    /// A new connection, as the acceptor would hand it over. With `narrow` the thread's socket takes few bytes at a time.
+    /// A new connection. With `narrow` the thread's socket accepts few bytes at a time.
     ///
     /// # Errors
-    /// If the system has no descriptor left.
+    /// If there is no descriptor.
     pub fn connect(&mut self, narrow: bool) -> io::Result<Peer> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -151,16 +150,16 @@ impl Bench {
         self.now_ns
     }
 
-    /// Lets `ns` pass and the I/O thread poll once; returns whether it found work.
+    /// Advances time by `ns` and polls the I/O thread once; returns whether it found work.
     ///
     /// # Panics
-    /// If the thread finds work, or a deadline that is due, although it has waited since the last poll, its time is not
-    /// over, and nothing has made its descriptor readable; or although a reactor on which many live would not have polled it.
+    /// If the thread finds work or a due deadline although it should still be waiting (its time has not passed, and its
+    /// descriptor is not readable), or although a reactor with many I/O threads would not have polled it.
     pub fn step(&mut self, ns: u64) -> bool {
         self.poll(ns).busy
     }
 
-    /// As [`Bench::step`]; returns all that the I/O thread says.
+    /// As [`Bench::step`]; returns the whole result.
     ///
     /// # Panics
     /// As [`Bench::step`].
@@ -176,21 +175,15 @@ impl Bench {
         for other in self.others.iter_mut().filter(|_| !self.others_are_held) {
             other.poll(self.now_ns);
         }
-        assert_eq!(polled.in_progress, self.thread.usage().commands, "what is in progress after a poll");
-        assert!(
-            !missed || self.thread.came_to_nothing(),
-            "something was to be done, and a thread that waits misses it"
-        );
-        assert!(
-            !needless || self.thread.came_to_nothing(),
-            "something was to be done, and a reactor would not have polled the thread"
-        );
+        assert_eq!(polled.in_progress, self.thread.usage().commands, "commands in progress after a poll");
+        assert!(!missed || self.thread.was_idle(), "a waiting thread would have missed work");
+        assert!(!needless || self.thread.was_idle(), "a reactor would have skipped a poll with work");
         self.asleep = self.thread.prepare_wait(self.now_ns);
         polled
     }
 
-    /// Lets `ns` pass as for a thread that waits in the kernel: it is polled only when its wait is over. Returns how often
-    /// it was.
+    /// Advances time by `ns` as for a thread that waits in the kernel: polls only at the end of its waits. Returns the number
+    /// of polls.
     pub fn run(&mut self, ns: u64) -> u32 {
         let end_ns = self.now_ns + ns;
         for polls in 0.. {
@@ -209,19 +202,19 @@ impl Bench {
         unreachable!("time passes")
     }
 
-    /// Until when the I/O thread would wait now in the kernel (`u64::MAX`: no timer), in nanoseconds; `None` if it wants to
-    /// be polled on. Between two polls its bells are armed.
+    /// End of the I/O thread's wait (`u64::MAX`: no timer), in nanoseconds; `None` if it needs polling. Between polls its bells
+    /// are armed.
     #[must_use]
     pub fn asleep(&self) -> Option<u64> {
         self.asleep
     }
 
-    /// Whether the I/O thread would need a poll after `ns` even if its descriptor were not readable.
+    /// Whether the I/O thread would need a poll after `ns` without a readable descriptor.
     pub fn needs_poll(&mut self, ns: u64) -> bool {
         self.thread.needs_poll(self.now_ns + ns)
     }
 
-    /// Whether the I/O thread's descriptor would end its wait.
+    /// Whether the I/O thread's descriptor is readable.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         let Some(fd) = self.thread.wait_fd() else { return false };
@@ -237,59 +230,59 @@ impl Bench {
         limit_ns
     }
 
-    /// How the I/O thread learns of completions; at first by interrupts.
+    /// Sets the completion mode, initially interrupts.
     pub fn set_completions(&mut self, mode: CompletionMode) {
         self.wake();
         self.thread.set_completions(mode);
         self.asleep = self.thread.prepare_wait(self.now_ns);
     }
 
-    /// Sends the I/O thread a message that is nothing to it.
+    /// Sends the I/O thread a message without effect.
     pub fn ring(&self) {
         let nobody = ConnAddr { thread: 0, index: u32::MAX, serial: 0 };
         let _ = self.inbox.send(Message::BarrierPassed(nobody));
     }
 
-    /// What the I/O thread holds; panics if that is more than it may be.
+    /// The I/O thread's resource usage; panics if it exceeds its bounds.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.thread.usage()
     }
 
-    /// How long commands have stayed.
+    /// Latencies of commands.
     #[must_use]
     pub fn latency(&self) -> HistogramSnapshot {
         self.shared.counters(0).latency.snapshot()
     }
 
-    /// Samples latencies from the socket on.
+    /// Samples latencies from the socket.
     pub fn sample_latency(&self) {
         self.shared.latencies.watch_until(u64::MAX);
     }
 
-    /// Connections that the barriers of hosts that came back have looked at.
+    /// Connections checked by barriers of reconnecting hosts.
     #[must_use]
     pub fn barrier_looks(&self) -> u64 {
         self.thread.barrier_looks()
     }
 
-    /// Caps the namespace at so many bytes a second; `None` for no cap.
+    /// Sets the namespace's cap in bytes per second; `None` for no cap.
     pub fn set_cap(&self, bytes_per_s: Option<u64>) {
         self.shared.caps.set(&self.limit(), Setter::Operator, bytes_per_s, self.now_ns);
     }
 
-    /// Caps the host named `nqn` over all namespaces; `None` for no cap.
+    /// Sets the cap of host `nqn`; `None` for no cap.
     pub fn set_host_cap(&self, nqn: &str, bytes_per_s: Option<u64>) {
         self.shared.caps.set(&self.shared.host_limit(nqn), Setter::Operator, bytes_per_s, self.now_ns);
     }
 
-    /// What the namespace's cap has done.
+    /// Statistics of the namespace's cap.
     #[must_use]
     pub fn cap(&self) -> LimitStats {
         self.limit().stats()
     }
 
-    /// How long commands have waited for caps.
+    /// Waits of commands for caps.
     #[must_use]
     pub fn cap_waits(&self) -> HistogramSnapshot {
         self.shared.counters(0).cap_waits.snapshot()
@@ -300,36 +293,36 @@ impl Bench {
         namespaces.into_iter().next().map(|(_, limit)| limit).unwrap_or_default()
     }
 
-    /// Bytes charged for queues, and hosts that the register knows.
+    /// Bytes charged for queues, and hosts in the register.
     #[must_use]
     pub fn admitted(&self) -> (u64, usize) {
         (self.shared.queue_memory.used(), self.shared.register.hosts())
     }
 
-    /// Associations that exist.
+    /// Number of associations.
     #[must_use]
     pub fn associations(&self) -> usize {
         self.shared.register.len()
     }
 
-    /// Tells the I/O thread to finish what is in progress and to end.
+    /// Drains and ends the I/O thread.
     pub fn drain(&mut self) {
         let _ = self.inbox.send(Message::Drain);
     }
 }
 
-/// The other end of a connection. Nothing here waits.
+/// The other end of a connection; non-blocking.
 pub struct Peer {
     socket: OwnedFd,
 }
 
 impl Peer {
-    /// Sends what the socket takes; returns how much that was, 0 if the connection is at an end too.
+    /// Sends as much as the socket accepts; returns the number of bytes, 0 also for a closed connection.
     pub fn send(&self, bytes: &[u8]) -> usize {
         rustix::net::send(&self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
     }
 
-    /// Receives what there is; `None` at the end of the connection.
+    /// Receives available bytes; `None` at the end of the connection.
     pub fn receive(&self, into: &mut [u8]) -> Option<usize> {
         match rustix::net::recv(&self.socket, into, RecvFlags::DONTWAIT) {
             Ok((0, _)) => None,
@@ -339,7 +332,7 @@ impl Peer {
         }
     }
 
-    /// Sends nothing more.
+    /// Shuts down the sending side.
     pub fn finish(&self) {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
     }

@@ -1,18 +1,18 @@
-//! Requests and bytes by host, namespace and operation: I/O threads count, ordinary OS threads read.
+//! Requests and bytes by host, namespace and operation, counted by I/O threads and read by OS threads.
 //!
 //! # The problem
-//! The totals of a thread do not say who asks for what. A counter for each host would, but a host chooses its own name: whoever may connect could make as
-//! many as it likes. And the request path may neither allocate nor lock.
+//! Counters per host must be bounded although a host chooses its own name, and the request path may neither allocate nor
+//! lock.
 //!
-//! # The words
-//! A host is *listed* if the operator names it: as one that may connect, or with a cap or a priority. A *row* is what one I/O thread counts for one listed host on one subsystem; all other hosts share a row. In a
-//! row each namespace has a *cell*.
+//! # Terms
+//! A host is *listed* if the operator names it: as allowed, with a cap, or with a priority. A *row* has the counters of one
+//! I/O thread for one listed host and one subsystem; all other hosts share a row. A row has a *cell* per namespace.
 //!
 //! # The properties
 //! - The number of rows is bounded by the configuration: I/O threads, subsystems, listed hosts.
-//! - A host that is listed stays listed for as long as the server runs, and a namespace that is gone keeps its cells: no counter ever falls.
-//! - What a host did before it was listed, or on a connection from before, is counted with all others.
-//! - Rows and cells are set aside at Connect and when a namespace is added, by the thread that counts in them.
+//! - A host stays listed while the server runs, and removed namespaces keep their cells: counters never decrease.
+//! - Commands of a host on connections from before it was listed are counted with all others.
+//! - Rows and cells are allocated at Connect and when a namespace is added, by the I/O thread that uses them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use pilotlight_reactor::cells::add;
 
 use crate::config::MAX_NSID;
 
-/// What a command of an I/O queue does (NVM 3.2).
+/// Operation of an I/O command (NVM 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Read.
@@ -41,7 +41,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them, in the order of their numbers.
+    /// All values in order.
     pub const ALL: [Self; 7] =
         [Self::Read, Self::Write, Self::Flush, Self::Compare, Self::Verify, Self::WriteZeroes, Self::Deallocate];
 
@@ -60,8 +60,8 @@ impl Operation {
     }
 }
 
-/// Operations that move data between the host and the namespace: the first two of [`Operation::ALL`].
-const MOVING: usize = 2;
+/// Operations with data transfer: the first two of [`Operation::ALL`].
+const DATA_OPERATIONS: usize = 2;
 const CHUNK: usize = 32;
 
 /// The counters of a namespace in a row.
@@ -69,20 +69,20 @@ const CHUNK: usize = 32;
 pub(crate) struct Cell {
     /// By [`Operation`].
     requests: [AtomicU64; Operation::ALL.len()],
-    bytes: [AtomicU64; MOVING],
+    bytes: [AtomicU64; DATA_OPERATIONS],
 }
 
-/// The counters of one I/O thread for one host on [`CHUNK`] namespaces of one subsystem that follow each other. One thread writes.
+/// The counters of one I/O thread for one host and [`CHUNK`] consecutive namespaces of one subsystem. One thread writes.
 pub(crate) type Chunk = [Cell; CHUNK];
 
-/// The chunk of a namespace, and its place there.
+/// The chunk of a namespace, and its index there.
 #[inline]
-fn place(nsid: u32) -> (usize, usize) {
+fn locate(nsid: u32) -> (usize, usize) {
     let at = (nsid as usize).wrapping_sub(1);
     (at / CHUNK, at % CHUNK)
 }
 
-/// Where one queue counts: a row, as far as it is used.
+/// The row of a queue, as far as it is used.
 #[derive(Debug, Default)]
 pub struct Row {
     host: u32,
@@ -91,22 +91,22 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of a host on a subsystem, with room for these namespaces.
+    /// For a host and a subsystem, prepared for these namespaces.
     pub(crate) fn new(host: u32, subsystem: usize, nsids: impl Iterator<Item = u32>, rows: &Rows) -> Self {
         let mut row = Self { host, subsystem, chunks: Vec::new() };
         nsids.for_each(|nsid| row.prepare(nsid, rows));
         row
     }
 
-    /// Sets aside what counting on namespace `nsid` needs.
+    /// Allocates the cell of namespace `nsid`.
     pub(crate) fn prepare(&mut self, nsid: u32, rows: &Rows) {
-        let (last, _) = place(nsid.clamp(1, MAX_NSID));
+        let (last, _) = locate(nsid.clamp(1, MAX_NSID));
         for at in self.chunks.len()..=last {
             self.chunks.push(rows.chunk(self.host, self.subsystem, at));
         }
     }
 
-    /// Counts an answered Read or Write of `bytes` bytes on namespace `nsid`.
+    /// Counts a completed Read or Write of `bytes` bytes.
     #[inline]
     pub(crate) fn count_data(&self, nsid: u32, operation: Operation, bytes: u64) {
         let Some(cell) = self.cell(nsid) else { return };
@@ -116,7 +116,7 @@ impl Row {
         }
     }
 
-    /// Counts an answered command that moves no data to or from its host.
+    /// Counts another completed command.
     #[cold]
     pub(crate) fn count_other(&self, nsid: u32, operation: Operation) {
         if let Some(cell) = self.cell(nsid) {
@@ -126,18 +126,18 @@ impl Row {
 
     #[inline]
     fn cell(&self, nsid: u32) -> Option<&Cell> {
-        let (chunk, at) = place(nsid);
+        let (chunk, at) = locate(nsid);
         Some(&self.chunks.get(chunk)?[at])
     }
 }
 
-/// Counters of a host on a namespace, or a sum.
+/// Counters of a host and a namespace, or a sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Commands answered, by [`Operation`].
+    /// Completed commands by [`Operation`].
     pub requests: [u64; Operation::ALL.len()],
-    /// Bytes of reads and of writes answered.
-    pub bytes: [u64; MOVING],
+    /// Bytes of completed reads and of writes.
+    pub bytes: [u64; DATA_OPERATIONS],
 }
 
 impl Counts {
@@ -156,10 +156,10 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What a thread counts for a listed host (by number; 0 for all others) on a namespace of a subsystem.
+/// Counters of a thread for a listed host (or all others) and a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// 1 + the place in the list of [`ListedHosts`]; 0 for hosts that are not listed.
+    /// 1 + the index in [`ListedHosts`]; 0 for hosts that are not listed.
     pub host: u32,
     /// Index of the subsystem.
     pub subsystem: usize,
@@ -183,7 +183,7 @@ struct Part {
 }
 
 impl Rows {
-    /// A part of a row, made where there is none.
+    /// A part of a row, created if missing.
     fn chunk(&self, host: u32, subsystem: usize, at: usize) -> Arc<Chunk> {
         let mut parts = self.lock();
         let same = |part: &&Part| (part.host, part.subsystem, part.at) == (host, subsystem, at);
@@ -195,7 +195,7 @@ impl Rows {
         cells
     }
 
-    /// What has been counted so far.
+    /// All counters that are not zero.
     pub(crate) fn usages(&self) -> Vec<Usage> {
         let parts = self.lock().clone();
         let of_part = |part: &Part| {
@@ -211,12 +211,12 @@ impl Rows {
     }
 }
 
-/// The hosts that the operator has named since the start.
+/// The hosts named by the operator since the start.
 #[derive(Debug, Default)]
 pub struct ListedHosts(Mutex<Vec<String>>);
 
 impl ListedHosts {
-    /// Lists a host, if it is not yet.
+    /// Lists a host.
     pub(crate) fn add(&self, nqn: &str) {
         let mut names = self.lock();
         if !nqn.is_empty() && !names.iter().any(|name| name == nqn) {
@@ -229,7 +229,7 @@ impl ListedHosts {
         self.lock().iter().position(|name| name == nqn).map_or(0, |at| at as u32 + 1)
     }
 
-    /// The names, that of number 1 first.
+    /// The names in the order of their numbers, from 1.
     pub(crate) fn names(&self) -> Vec<String> {
         self.lock().clone()
     }
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a map: requests and bytes by host, subsystem and namespace.
+        /// Requests and bytes by host, subsystem and namespace agree with a map.
         #[test]
         fn requests_are_counted_as_in_a_map(
             events in prop::collection::vec((0..3_u32, 0..2_usize, 1..=MAX_NSID, 0..7_usize, 0..9_u64), 0..60),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_namespace_has_are_left_out() {
+    fn invalid_nsids_are_not_counted() {
         let rows = Rows::default();
         let row = Row::new(0, 0, [0, MAX_NSID, u32::MAX].into_iter(), &rows);
         [0, MAX_NSID + 1, u32::MAX].into_iter().for_each(|nsid| row.count_data(nsid, Operation::Read, 1));

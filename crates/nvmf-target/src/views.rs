@@ -1,23 +1,23 @@
-//! Which namespaces each host sees, where not every host sees all of them. A value that never changes: a change makes a new one, and each
-//! I/O thread gets it by message.
+//! Visibility of namespaces by host. An immutable value: a change creates a new one, which each I/O thread gets by message.
 //!
 //! # The problem
-//! A namespace can be attached to the controllers of some hosts only. For all other controllers it is inactive (Base 3.2.1): they do not
-//! find it in Identify, hear of no change of it, and commands fail with Invalid Namespace or Format. Looking a host up in a list for each
-//! command would cost every host, also where all see everything.
+//! A namespace can be attached to the controllers of some hosts only. For others it is inactive (Base 3.2.1): not listed in
+//! Identify, without change events, and commands fail with Invalid Namespace or Format. A look-up of the host for each
+//! command would be too expensive.
 //!
 //! # The algorithm
-//! Look-ups on the request path go by a number, [`ViewId`], that an association carries. It names the table of the whole subsystem, or of a
-//! view: the same table without what is hidden. A subsystem in which something is hidden has one view for each host that a namespace names,
-//! and one for all others.
+//! The request path uses a number, [`ViewId`], of the association. It identifies the table of the whole subsystem, or of a
+//! view: the same table without hidden namespaces. A subsystem with hidden namespaces has one view per named host, and one
+//! for all others.
 //!
 //! # The properties
-//! - A view keeps its number for the server's life.
-//! - A view that is new shows what its hosts saw before ([`Views::prepared`]), so that associations can change over unnoticed.
+//! - A view keeps its number for the server's lifetime.
+//! - A new view has the previous visibility of its hosts ([`Views::prepared`]), so that associations can switch to it
+//!   without a visible change.
 
 use std::collections::BTreeSet;
 
-/// The namespaces of a subsystem as some hosts see them: whole, or a view.
+/// A view, or a whole subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewId(usize);
 
@@ -25,36 +25,36 @@ impl ViewId {
     /// All of this subsystem.
     #[must_use]
     pub fn whole(subsystem: usize) -> Self {
-        Self(subsystem.wrapping_mul(2)) // of the discovery service, whose number is the highest, there is no table
+        Self(subsystem.wrapping_mul(2)) // there is no table for the discovery service, the highest index
     }
 
     fn view(index: usize) -> Self {
         Self(index * 2 + 1)
     }
 
-    /// From a number that [`ViewId::number`] gave.
+    /// From [`ViewId::number`].
     pub(crate) fn from_number(number: usize) -> Self {
         Self(number)
     }
 
-    /// A small number, different for each.
+    /// A small unique number.
     pub(crate) fn number(self) -> usize {
         self.0
     }
 
-    /// The index of the view; of a whole subsystem the error is its index.
+    /// The index of the view; for a whole subsystem `Err` with its index.
     pub(crate) fn index(self) -> Result<usize, usize> {
         if self.0 % 2 == 1 { Ok(self.0 / 2) } else { Err(self.0 / 2) }
     }
 }
 
-/// What some hosts see of a subsystem.
+/// A view of a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct View {
     subsystem: usize,
-    /// Whose; `None`: that of every host that has no view of its own.
+    /// Its host; `None`: all hosts without their own view.
     host: Option<String>,
-    /// Namespaces that it does not show.
+    /// Hidden namespaces.
     hidden: BTreeSet<u32>,
 }
 
@@ -62,17 +62,17 @@ struct View {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Views(Vec<View>);
 
-/// A namespace that only some hosts see.
+/// A namespace visible to some hosts only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restricted {
     /// The namespace.
     pub nsid: u32,
-    /// Those hosts, of which there is at least one.
+    /// Those hosts; not empty.
     pub hosts: Vec<String>,
 }
 
 impl Views {
-    /// What this host sees of this subsystem.
+    /// The view of a host.
     #[must_use]
     pub fn of(&self, subsystem: usize, hostnqn: &str) -> ViewId {
         let find = |host: Option<&str>| {
@@ -82,7 +82,7 @@ impl Views {
         own.or_else(|| find(None)).map_or(ViewId::whole(subsystem), ViewId::view)
     }
 
-    /// Every view of this subsystem.
+    /// All views of a subsystem.
     pub fn of_subsystem(&self, subsystem: usize) -> impl Iterator<Item = ViewId> + '_ {
         let found = self.0.iter().enumerate().filter(move |(_, view)| view.subsystem == subsystem);
         found.map(|(index, _)| ViewId::view(index))
@@ -93,13 +93,13 @@ impl Views {
         self.0.iter().enumerate().map(|(index, view)| (ViewId::view(index), view.subsystem))
     }
 
-    /// Whether a view shows this namespace, if it exists.
+    /// Whether a namespace is visible in a view, if it exists.
     #[must_use]
-    pub fn shows(&self, view: ViewId, nsid: u32) -> bool {
+    pub fn contains(&self, view: ViewId, nsid: u32) -> bool {
         view.index().ok().and_then(|index| self.0.get(index)).is_none_or(|view| !view.hidden.contains(&nsid))
     }
 
-    /// With every view that `restricted` needs; those that are new show what their hosts have seen so far.
+    /// With all views needed for `restricted`; new ones have the previous visibility of their hosts.
     #[must_use]
     pub fn prepared(&self, subsystem: usize, restricted: &[Restricted]) -> Self {
         let mut views = self.clone();
@@ -107,8 +107,8 @@ impl Views {
         let needed: BTreeSet<Option<&String>> =
             hosts.map(Some).chain((!restricted.is_empty()).then_some(None)).collect();
         for host in needed {
-            let is_there = views.0.iter().any(|view| view.subsystem == subsystem && view.host.as_ref() == host);
-            if is_there {
+            let exists = views.0.iter().any(|view| view.subsystem == subsystem && view.host.as_ref() == host);
+            if exists {
                 continue;
             }
             let seen = self.of(subsystem, "").index().ok().map(|index| self.0[index].hidden.clone());
@@ -117,7 +117,7 @@ impl Views {
         views
     }
 
-    /// With what these views show of this subsystem from now on; for the result of [`Views::prepared`].
+    /// With the new visibility; to be called on the result of [`Views::prepared`].
     #[must_use]
     pub fn restricted_to(&self, subsystem: usize, restricted: &[Restricted]) -> Self {
         let mut views = self.clone();
@@ -128,10 +128,10 @@ impl Views {
         views
     }
 
-    /// Views that show something else of this namespace in `other`.
+    /// Views in which the visibility of a namespace differs from `other`.
     pub(crate) fn changed(&self, other: &Self, nsid: u32) -> Vec<ViewId> {
         let all = (0..self.0.len()).map(ViewId::view);
-        all.filter(|&view| self.shows(view, nsid) != other.shows(view, nsid)).collect()
+        all.filter(|&view| self.contains(view, nsid) != other.contains(view, nsid)).collect()
     }
 }
 
@@ -144,23 +144,23 @@ mod tests {
     }
 
     fn seen(views: &Views, host: &str) -> Vec<u32> {
-        (1..=3).filter(|&nsid| views.shows(views.of(0, host), nsid)).collect()
+        (1..=3).filter(|&nsid| views.contains(views.of(0, host), nsid)).collect()
     }
 
     #[test]
-    fn hosts_see_what_names_them_and_what_names_nobody() {
+    fn restricted_namespaces_are_visible_to_their_hosts() {
         let all = [restricted(2, &["a"]), restricted(3, &["a", "b"])];
         let views = Views::default().prepared(0, &all).restricted_to(0, &all);
         assert_eq!([seen(&views, "a"), seen(&views, "b"), seen(&views, "c")], [vec![1, 2, 3], vec![1, 3], vec![1]]);
-        assert_eq!(seen(&views, ""), [1], "a host without a name is on no list");
+        assert_eq!(seen(&views, ""), [1], "a host without a name");
         assert_eq!(views.of(1, "a"), ViewId::whole(1), "another subsystem is whole");
     }
 
     #[test]
-    fn new_views_show_what_their_hosts_saw_and_old_ones_keep_their_numbers() {
+    fn new_views_keep_the_visibility_and_old_ones_their_numbers() {
         let first = [restricted(2, &["a"])];
         let views = Views::default().prepared(0, &first);
-        assert_eq!(seen(&views, "c"), [1, 2, 3], "nothing has changed yet");
+        assert_eq!(seen(&views, "c"), [1, 2, 3], "unchanged");
         let views = views.restricted_to(0, &first);
         let of_a = views.of(0, "a");
         let then = [restricted(2, &["a", "b"])];

@@ -1,32 +1,30 @@
-//! What has to happen before something goes on: the answer that everything in an I/O thread gives when the thread asks
-//! whether it may wait in the kernel.
+//! The event that each part of an I/O thread waits for, to decide whether the thread may wait in the kernel.
 //!
-//! The parts are combined with `min`: whatever comes first decides.
+//! They are combined with `min`.
 
-/// Time after which a request that a backend was too busy for is tried again by a thread that waits, in nanoseconds: about
-/// what a wake-up by software takes (`design.md`, section 6). What holds it up, mostly an overlapping request of another
-/// thread, rings nothing when it is over.
+/// Retry interval of a waiting thread for a request that was busy, in nanoseconds: about the time of a software wake-up
+/// (`design.md`, section 6). The blocking request, mostly an overlapping one of another thread, does not signal its end.
 pub const BUSY_RETRY_NS: u64 = 50_000;
 
-/// What has to happen before something goes on. In this order: the more pressing is the smaller.
+/// The awaited event, in order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
-    /// Nothing: it has to be polled on.
+    /// None: polling is needed.
     Poll,
-    /// Time, until so many monotonic nanoseconds; something else may happen earlier.
+    /// A time in monotonic nanoseconds, or an earlier event.
     Until(u64),
-    /// An event that makes the thread's descriptor readable, or nothing at all.
+    /// An event that makes the thread's descriptor readable, or no event.
     Event,
 }
 
 impl Wait {
-    /// The time of something that may never be due (`u64::MAX`).
+    /// A time, possibly never (`u64::MAX`).
     #[must_use]
     pub const fn until(ns: u64) -> Self {
         if ns == u64::MAX { Self::Event } else { Self::Until(ns) }
     }
 
-    /// Until when a thread may wait that begins at `now_ns`: `u64::MAX` if no timer ends it; `None` if it may not.
+    /// End of a wait that begins at `now_ns`: `u64::MAX` without a timer; `None` if waiting is not allowed.
     #[must_use]
     pub const fn limit_ns(self, now_ns: u64) -> Option<u64> {
         match self {
@@ -42,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_first_decides() {
+    fn the_most_urgent_event_applies() {
         use Wait::{Event, Poll, Until};
         assert_eq!([Event, Until(7), Until(5), Event].into_iter().min(), Some(Until(5)));
         assert_eq!([Until(5), Poll, Event].into_iter().min(), Some(Poll));

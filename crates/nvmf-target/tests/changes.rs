@@ -83,8 +83,8 @@ impl Backend for SlowToTell {
         self.inner.geometry()
     }
     fn allocated_bytes(&self) -> io::Result<u64> {
-        let asker = std::thread::current().name().unwrap_or("unnamed").to_owned();
-        self.askers.lock().expect("not poisoned").push(asker);
+        let requester = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        self.askers.lock().expect("not poisoned").push(requester);
         wait(&self.go_on);
         self.inner.allocated_bytes()
     }
@@ -142,7 +142,7 @@ fn a_medium_that_does_not_answer_holds_up_no_reactor() {
     (0..10).for_each(|_| controller.keep_alive().expect("alive"));
     let askers = askers.lock().expect("not poisoned").clone();
     assert_eq!(askers.len(), asked, "Keep Alive looks at no medium");
-    assert!(askers.iter().all(|asker| !asker.starts_with("reactor")), "a reactor asked: {askers:?}");
+    assert!(askers.iter().all(|requester| !requester.starts_with("reactor")), "a reactor asked: {askers:?}");
     controller.shutdown().expect("shut down");
     target.stop();
 }

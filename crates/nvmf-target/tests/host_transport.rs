@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use host_support::{NQN, flipping_proxy, honest};
 use pilotlight_host::raw::RawPeer;
-use pilotlight_host::{AnswerOrder, Connection, Handshake, HostError, Sizes, discover};
 use pilotlight_host::{Buffers, Controller};
+use pilotlight_host::{Connection, Handshake, HostError, R2tOrder, Sizes, discover};
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::io::{FLUSH, READ, WRITE};
 use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData};
@@ -29,7 +29,7 @@ fn r2ts_are_answered_in_any_order_and_any_size() {
         options.handshake.max_r2t = max_r2t;
         options.handshake.digests = digests;
         let (controller, mut queue) = target.queue(options, 8, 131_072);
-        queue.queue().set_answer_order(AnswerOrder::Shuffled { seed: u64::from(max_r2t), piece: 1500 });
+        queue.queue().set_r2t_order(R2tOrder::Shuffled { seed: u64::from(max_r2t), piece: 1500 });
         let (len, blocks) = (98_304, 24);
         let cids: Vec<u16> = (0..8)
             .map(|i| {
@@ -46,7 +46,7 @@ fn r2ts_are_answered_in_any_order_and_any_size() {
             queue.execute("a read", sqe, &[], &mut back).expect("read");
             assert!(back == pattern(i, len), "write {i} with {max_r2t} R2Ts");
         }
-        let most = queue.queue().most_r2ts();
+        let most = queue.queue().max_outstanding_r2ts();
         assert!(if max_r2t == 1 { most == 1 } else { (3..=max_r2t).contains(&most) }, "{most} of {max_r2t}");
         controller.shutdown().expect("shut down");
         target.stop();

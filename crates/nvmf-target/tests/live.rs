@@ -70,7 +70,7 @@ fn serve(cores: u16, settings: &[(&str, &str)]) -> Live {
 /// wait for.
 const QUICK: [(&str, &str); 5] = [
     ("spread", "deviation"),
-    ("floor", "3"),
+    ("min_requests", "3"),
     ("exempt_alone", "true"),
     ("fine_interval", "1ms"),
     ("coarse_interval", "100ms"),
@@ -138,7 +138,7 @@ fn shares(before: &RuntimeStats, after: &RuntimeStats, elapsed: Duration) -> Vec
 fn with_little_load_workers_sleep_and_without_any_the_main_core_too() {
     let _alone = MACHINE.lock();
     // Nothing is a surge here: on a busy machine requests come in heaps and ticks in fits, and what looks like one is one.
-    let live = serve(CORES, &[&QUICK[..], &[("floor", "4096")]].concat());
+    let live = serve(CORES, &[&QUICK[..], &[("min_requests", "4096")]].concat());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| live.load(&steady(400.0, 60.0), &stop));

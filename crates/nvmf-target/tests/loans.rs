@@ -62,7 +62,7 @@ fn an_answer_that_the_socket_does_not_take_holds_no_block_and_stays_as_it_was_re
         }
         queue.send(&read(5));
         assert!(data(&mut queue, &mut bench).iter().all(|&byte| byte == NEW));
-        assert_eq!((bench.usage().buffers, bench.usage().booked), (0, 0));
+        assert_eq!((bench.usage().buffers, bench.usage().charged), (0, 0));
     }
 }
 
@@ -78,7 +78,7 @@ fn a_connection_that_ends_with_unsent_answers_leaves_nothing_on_loan() {
     write(&backend, NEW);
     drop((admin, queue));
     bench.run(MS);
-    assert_eq!((bench.usage().connections, bench.usage().buffers, bench.usage().booked), (0, 0, 0));
+    assert_eq!((bench.usage().connections, bench.usage().buffers, bench.usage().charged), (0, 0, 0));
 }
 
 #[test]

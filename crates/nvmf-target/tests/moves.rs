@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use leave::Leave;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
-use pilotlight_host::{ConnectOptions, Narrow};
+use pilotlight_host::{ConnectOptions, SocketLimits};
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvmf_target::backend::{
     Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
@@ -96,7 +96,7 @@ fn start(path: &Path) -> Server {
     let opener = move |ns: &NamespaceConfig| if ns.nsid == FILE { file(&path) } else { Ok(late()) };
     let options = RuntimeOptions::new(vec![None; 3], Idle::Yield);
     let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
-    server.look_at_moves();
+    server.record_moves();
     server
 }
 
@@ -109,7 +109,7 @@ fn host(server: &Server, nsid: u32) -> ConnectOptions {
 /// Loads a namespace until `stop`, from an OS thread of its own.
 fn load(server: &Server, nsid: u32, stop: &Arc<AtomicBool>) -> JoinHandle<Report> {
     let mut options = host(server, nsid);
-    options.narrow = Narrow {
+    options.socket_limits = SocketLimits {
         send_buffer: Some(8192),
         receive_buffer: Some(8192),
         segment: Some(1400),
@@ -249,7 +249,7 @@ fn pg_takes_cores_and_brings_them_back_without_an_error() {
     let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let server = start(&dir.path().join("blocks"));
-    let settings = [("interval", "5ms"), ("window", "5ms"), ("idle", "20ms")];
+    let settings = [("interval", "5ms"), ("window", "5ms"), ("idle_after", "20ms")];
     server.set_policy(pilotlight_policy::build("pg", &settings).expect("settings")).expect("it can move I/O threads");
     for round in 0..20 {
         wait(&server, &format!("round {round}: a core leaves an idle server"), |workers| !is_all_awake(workers));
@@ -280,11 +280,11 @@ fn pacer() -> Box<dyn Policy> {
         ("interval", "5ms"),
         ("window", "5ms"),
         ("windows", "2"),
-        ("least_requests", "1"),
-        ("stable", "99%"),
-        ("unstable", "100%"),
-        ("burst", "100%"),
-        ("busy", "100%"),
+        ("min_requests", "1"),
+        ("stable_threshold", "99%"),
+        ("unstable_threshold", "100%"),
+        ("burst_threshold", "100%"),
+        ("busy_threshold", "100%"),
         ("use_limit", "99%"),
         ("beta", "1"),
         ("forecast", "0"),

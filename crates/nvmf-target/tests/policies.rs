@@ -101,7 +101,7 @@ fn hybrid_polling_rests_for_a_part_of_what_requests_take() {
     const DEVICE_US: f64 = 8_000.0;
     let _alone = MACHINE.lock();
     let live = serve("delay:8ms-8ms:mem:16MiB");
-    live.policy("hybrid-poll", &[("interval", "20ms"), ("most", "100ms")]);
+    live.policy("hybrid-poll", &[("interval", "20ms"), ("max_rest", "100ms")]);
     assert_eq!(live.sees("longest rest, us"), 10.0);
     let before = live.stats();
     let report = live.load(&reads(CORES, 1, 0.5)); // one at a time: with something always in progress a core polls

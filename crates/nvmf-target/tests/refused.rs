@@ -73,11 +73,11 @@ fn the_log_names_the_parameter_of_a_connect_that_is_refused_and_the_host() {
         refused("HOSTNQN", connect_cmd(1, 32), &ConnectData::new([1; 16], cntlid, NQN, "nqn.2026-01.test:other"));
         refused("HOSTID", connect_cmd(1, 32), &ConnectData { hostid: [9; 16], ..io });
         refused("QID", connect_cmd(129, 32), &io);
-        refused("the host has as many queues", connect_cmd(2, 32), &connect_data(3, cntlid + 1));
+        refused("the host has reached its limit of queues", connect_cmd(2, 32), &connect_data(3, cntlid + 1));
         let mut peer = Host::shaken(&mut bench, false);
         peer.send(&capsule(0, connect_cmd(0, 32).encode(), &[0; 1000]));
         assert!(!peer.response(&mut bench).status().is_success());
         let line = lines.lock().expect("not poisoned").pop().unwrap_or_default();
-        assert!(line.contains("reason=\"SGL1: the data of Connect have to be 1,024 bytes"), "{line}");
+        assert!(line.contains("reason=\"SGL1: the data of Connect must be 1,024 bytes"), "{line}");
     });
 }

@@ -130,8 +130,8 @@ fn a_move_that_is_refused_changes_nothing() {
     let changes = bench.changes();
     let small_blocks = NamespaceConfig { block_size: 512, ..namespace(7) };
     let refused = |to: &NamespaceConfig, from| changes.move_to((NQN, from), NQN, to).expect_err("refused").to_string();
-    assert!(refused(&small_blocks, 1).contains("4096 bytes, and 512 are asked for"));
-    assert!(refused(&namespace(1), 1).contains("has a namespace 1 already"));
+    assert!(refused(&small_blocks, 1).contains("4096 bytes, which a move cannot change to 512"));
+    assert!(refused(&namespace(1), 1).contains("already has namespace 1"));
     assert!(refused(&namespace(7), 3).contains("has no namespace 3"));
     assert!(!bench.others_have_messages());
 }

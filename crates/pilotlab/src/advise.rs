@@ -120,13 +120,13 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         scope: args.scope.clone(),
     };
     if let Some(wrong) = unknown(&given, &args.baseline) {
-        console::say(format_args!("error: {wrong}"));
+        console::eprintln(format_args!("error: {wrong}"));
         return Ok(Exit::Refused.into());
     }
     let advice = advise(&given, &question);
     if advice.works.is_empty() {
         let name = args.results.display();
-        console::say(format_args!("error: {name}: no I/Os, transactions or operations were counted"));
+        console::eprintln(format_args!("error: {name}: no I/Os, transactions or operations were counted"));
         return Ok(Exit::Refused.into());
     }
     console::print(if args.json { serde_json::to_string_pretty(&advice)? + "\n" } else { text(&advice) })?;
@@ -137,7 +137,7 @@ fn map_of(given: &Given, question: &MapQuestion, as_json: bool) -> anyhow::Resul
     match map::told(given, question, as_json) {
         Ok(text) => console::print(text).map(|()| Exit::Clean.into()),
         Err(error) => {
-            console::say(format_args!("error: {}: {error}", given.name));
+            console::eprintln(format_args!("error: {}: {error}", given.name));
             Ok(Exit::Refused.into())
         }
     }

@@ -122,12 +122,12 @@ fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     let changed: Vec<&Finding> = findings.iter().filter(|finding| !finding.holds()).collect();
     for Finding { sentinel, now } in &changed {
         let (name, value) = (&sentinel.experiment, sentinel.value);
-        console::line(format_args!(
+        console::println(format_args!(
             "{name} at {}, {}: {} was {value}, is {now}",
             sentinel.point, sentinel.policy, sentinel.metric
         ))?;
     }
-    console::line(format_args!(
+    console::println(format_args!(
         "{} sentinels in {}: {} as pinned",
         findings.len(),
         path.display(),
@@ -135,9 +135,9 @@ fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     ))?;
     if bless {
         sentinel::bless(&path, &findings)?;
-        console::line(format_args!("{} written anew: look at the difference before you commit it", changed.len()))?;
+        console::println(format_args!("{} written anew: look at the difference before you commit it", changed.len()))?;
     } else if !changed.is_empty() {
-        console::line(
+        console::println(
             "if the simulator, a policy or an experiment was meant to change: pilotlab check sentinels --bless",
         )?;
         return Ok(Exit::Failed.into());
@@ -158,13 +158,13 @@ fn recheck(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode
     let (committed, stale) = committed(&args.folder)?;
     let equal = committed.is_empty() || compared(args, workers, &committed)?;
     if committed.is_empty() {
-        console::line(format_args!(
+        console::println(format_args!(
             "{} has no results of today's files: nothing is computed again",
             args.folder.display()
         ))?;
     }
     if stale > 0 {
-        console::line(format_args!("{stale} files contain stale results: run the commands above"))?;
+        console::println(format_args!("{stale} files contain stale results: run the commands above"))?;
     }
     Ok(if equal && stale == 0 { Exit::Clean } else { Exit::Failed }.into())
 }
@@ -190,12 +190,12 @@ fn one(committed: &[Committed], sweeps: &[Sweep<'_>], run: &Candidate) -> anyhow
     let (file, sweep) = (&committed[run.file], &sweeps[run.file]);
     let compared = recheck::compare(sweep, run.job, &file.results, &sweep::simulator)?;
     match &compared {
-        Ok(equal) => console::line(format_args!(
+        Ok(equal) => console::println(format_args!(
             "{} {}: {equal} numbers equal",
             file.results.about.experiment,
             sweep.name(run.job)
         ))?,
-        Err(difference) => console::line(format_args!("{}: DIFFERS: {difference}", file.path.display()))?,
+        Err(difference) => console::println(format_args!("{}: DIFFERS: {difference}", file.path.display()))?,
     }
     Ok(compared.is_ok())
 }
@@ -204,19 +204,21 @@ fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::R
     let same = equal.iter().filter(|&&equal| equal).count();
     let late = sample.chosen.len() - equal.len();
     let (all, drawn) = (sample.of, sample.chosen.len() + sample.left_out);
-    console::line(format_args!(
+    console::println(format_args!(
         "of {all} runs {drawn} were drawn with seed {seed}; {} computed again in {:.0} s, {same} equal",
         equal.len(),
         took.as_secs_f64()
     ))?;
     if sample.left_out + late > 0 {
-        console::line(format_args!(
+        console::println(format_args!(
             "{} of those drawn were left out: they did not fit into --at-most",
             sample.left_out + late
         ))?;
     }
     if same < equal.len() {
-        console::line("results are not of this program: run the experiments again with --fresh, or find what changed")?;
+        console::println(
+            "results are not of this program: run the experiments again with --fresh, or find what changed",
+        )?;
     }
     Ok(())
 }
@@ -234,7 +236,7 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
         let today = stale::today(&results.about, &results.cells, home);
         if let Some(reason) = lab_stale::reason(&results.cells, &today) {
             let remedy = stale::remedy(&results.about, &results.cells, &path, home);
-            console::line(format_args!("stale: {}: {reason}: {remedy}", path.display()))?;
+            console::println(format_args!("stale: {}: {reason}: {remedy}", path.display()))?;
             stale += 1;
         }
         // those of machines with one drive are compared by tests

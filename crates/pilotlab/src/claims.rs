@@ -159,7 +159,7 @@ struct Output {
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
     let files = Files::read(args)?;
     if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &files.claims)) {
-        crate::exit::failed(&refusal);
+        crate::exit::report_error(&refusal);
         return Ok(Exit::Refused);
     }
     let short = Files::short(args, &files.root)?;

@@ -106,12 +106,12 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let comparison = match compare(&a, &b, &question) {
         Ok(comparison) => comparison,
         Err(refused) => {
-            console::say(format_args!("error: {refused}"));
+            console::eprintln(format_args!("error: {refused}"));
             return Ok(Exit::Refused.into());
         }
     };
     if args.json {
-        console::line(serde_json::to_string_pretty(&comparison)?)?;
+        console::println(serde_json::to_string_pretty(&comparison)?)?;
     } else {
         console::print(text(&comparison))?;
     }

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<ExitCode> {
     let prepared = match prepare(args, &roots) {
         Ok(prepared) => prepared,
         Err(error) => {
-            exit::failed(&error);
+            exit::report_error(&error);
             return Ok(Exit::Refused.into());
         }
     };
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<ExitCode> {
     };
     let summary = Summary::of(options, senses, &rounds);
     if args.json {
-        console::line(serde_json::to_string_pretty(&summary)?)?;
+        console::println(serde_json::to_string_pretty(&summary)?)?;
     } else {
         console::print(text::people(&summary, console::colour()))?;
     }
@@ -199,10 +199,10 @@ fn under_settings(prepared: &Prepared, roots: &Roots) -> anyhow::Result<Outcome>
 fn announce(event: Event, options: &Options, gone: Duration) {
     let long = |seconds: f64| seconds >= LONG.as_secs_f64();
     match event {
-        Event::Settling(seconds) if long(seconds) => console::say(format_args!("settling for {seconds} s")),
-        Event::Baseline(seconds) if long(seconds) => console::say(format_args!("the idle machine, {seconds} s")),
-        Event::Warmup(run) if gone >= LONG => console::say(format_args!("warm-up {run} of {}", options.warmup)),
-        Event::Run(run) if gone >= LONG => console::say(format_args!("run {run} of {}", options.repeats)),
+        Event::Settling(seconds) if long(seconds) => console::eprintln(format_args!("settling for {seconds} s")),
+        Event::Baseline(seconds) if long(seconds) => console::eprintln(format_args!("the idle machine, {seconds} s")),
+        Event::Warmup(run) if gone >= LONG => console::eprintln(format_args!("warm-up {run} of {}", options.warmup)),
+        Event::Run(run) if gone >= LONG => console::eprintln(format_args!("run {run} of {}", options.repeats)),
         _ => {}
     }
 }

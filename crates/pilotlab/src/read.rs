@@ -117,14 +117,14 @@ pub(crate) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     }
     let report = match pilotlight_reader::run(&args.spec(), &stop) {
         Err(error) if error.is_asked() => {
-            console::say(format_args!("error: {error}"));
+            console::eprintln(format_args!("error: {error}"));
             return Ok(Exit::Refused.into());
         }
         report => report?,
     };
     let printed = Printed { mechanism: args.mechanism.to_string(), queue: queue(&args.path), report };
     if args.json {
-        console::line(serde_json::to_string(&printed)?)?;
+        console::println(serde_json::to_string(&printed)?)?;
     } else {
         console::print(printed.text())?;
     }

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             pilotlight_report::chart::picture(&charts).context("the page has no chart of lines over a number")?;
         files::write(path, picture)?;
     }
-    console::line(path.display())?;
-    report::inert(&read.results).iter().for_each(console::say);
+    console::println(path.display())?;
+    report::inert(&read.results).iter().for_each(console::eprintln);
     Ok(Exit::Clean.into())
 }

@@ -143,7 +143,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let kind = match args.kind() {
         Ok(kind) => kind,
         Err(error) => {
-            exit::failed(&error);
+            exit::report_error(&error);
             return Ok(Exit::Refused.into());
         }
     };

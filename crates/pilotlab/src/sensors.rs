@@ -64,7 +64,7 @@ pub(crate) fn run(args: &SensorsArgs) -> anyhow::Result<ExitCode> {
     std::thread::sleep(FIRST);
     let said = live.read(clock::now_ns);
     if args.json {
-        console::line(serde_json::to_string_pretty(&as_value(&said, &missing))?)?;
+        console::println(serde_json::to_string_pretty(&as_value(&said, &missing))?)?;
     } else {
         console::print(found(&said, args.all) + &absent(&said, &missing))?;
     }
@@ -80,11 +80,11 @@ fn watch(args: &SensorsArgs, live: &mut Live, missing: &[Missing]) -> anyhow::Re
         std::thread::sleep((EVERY * second).saturating_sub(began.elapsed()));
         let said = live.read(clock::now_ns);
         if args.json {
-            console::line(as_value(&said, missing))?;
+            console::println(as_value(&said, missing))?;
         } else if terminal {
             console::print(format_args!("{TOP}{}{}", found(&said, args.all), none(&said)))?;
         } else {
-            console::line(format_args!("{second} s  {}", one_line(&said, args.all)))?;
+            console::println(format_args!("{second} s  {}", one_line(&said, args.all)))?;
         }
     }
     Ok(Exit::Clean.into())

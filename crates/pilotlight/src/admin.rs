@@ -1,4 +1,4 @@
-//! Administration of a running server: a Unix socket that its owner, and to read a group, may use, and the requests that come through it.
+//! Administration of a running server: a Unix socket for its owner, and for a group with read access, and its requests.
 //!
 //! `socket` makes the file, `listener` answers lines, `request` and `answer` are the protocol (docs/operating.md), `client`
 //! is the other end. What a request does to a server is `serve/admin.rs`.

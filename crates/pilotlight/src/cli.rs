@@ -16,13 +16,13 @@ Examples:
   pilotlight serve                                  1 GiB of memory on 127.0.0.1:4420
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
-  pilotlight status --watch                         what the server does, every second
+  pilotlight status --watch                         the state of the server, every second
   pilotlight top                                    the same live in a terminal, with keys
   pilotlight set policy static                      another policy, under load too
-  pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
+  pilotlight namespace add mem:4GiB                 one more namespace; hosts are notified
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
-  pilotlight doctor                                 what this machine lacks for cores that sleep
-  pilotlight restore                                what a killed run left changed on this machine
+  pilotlight doctor                                 check this machine for sleeping cores
+  pilotlight restore                                restore settings that a killed run has changed
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes. Exit codes of every command:
 141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
@@ -67,9 +67,9 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Show the state of a running server
     Status(crate::status::StatusArgs),
-    /// The same live in a terminal, with keys for policy, budget and tolerance
+    /// Show the state of a running server live in a terminal, with keys for policy, budget and tolerance
     Top(crate::top::TopArgs),
-    /// Where the live page of a running server is, and the token that opens it
+    /// Print the address and the token of the live page of a running server
     Page(crate::page::command::PageArgs),
     /// Change a running server's policy
     Set(crate::set::SetArgs),
@@ -81,7 +81,7 @@ pub(crate) enum Command {
     Config(crate::save::ConfigArgs),
     /// List the hosts that are connected to a running server
     Connections(crate::connections::ConnectionsArgs),
-    /// End the connections of a host, which may come back
+    /// End the connections of a host, which may reconnect
     Disconnect(crate::connections::DisconnectArgs),
 
     /// Serve, connect, write, verify and measure, all in under a minute
@@ -117,10 +117,10 @@ Signals:
   SIGTERM, Ctrl-C   stop accepting, finish what is in flight, flush (at most --drain-timeout in
                     all), leave; a second one leaves at once
   SIGHUP            read the configuration and the files' sizes again; subsystems and namespaces
-                    come, go and grow, allowed hosts and the policy change
+                    are added, removed and resized, allowed hosts and the policy change
 
 Exit codes:
-  0  stopped as asked, everything finished and flushed
+  0  stopped by a signal, everything finished and flushed
   1  the server could not start or failed
   2  the command line or the configuration was refused; nothing was started
   3  stopped, but requests or a flush were still unfinished when --drain-timeout was over
@@ -198,7 +198,7 @@ pub(crate) struct ServeArgs {
     pub(crate) power_states: bool,
 
     #[arg(long, value_name = "NAME", help_heading = "Policy", help = format!(
-        "What decides which cores are awake and where I/O threads live: {} [default: {}]", NAMES.join(", "), policies::DEFAULT
+        "Policy, which wakes cores and places I/O threads: {} [default: {}]", NAMES.join(", "), policies::DEFAULT
     ))]
     pub(crate) policy: Option<String>,
 
@@ -262,11 +262,11 @@ pub(crate) struct ServeArgs {
     /// How the log on standard error is written: text or json, an object a line [default: text]
     #[arg(long, value_name = "FORMAT", help_heading = "Administration")]
     pub(crate) log_format: Option<String>,
-    /// Where a live page for browsers is served: a port of 127.0.0.1, an address, or unix:PATH; or none [default: none]
+    /// Address of the live page for browsers: a port of 127.0.0.1, an address, or unix:PATH; or none [default: none]
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
     pub(crate) page: Option<String>,
 
-    /// A file with the page's token [default: the server makes one beside its control socket]
+    /// A file with the page's token [default: the server writes one next to its control socket]
     #[arg(long, value_name = "FILE", help_heading = "Administration")]
     pub(crate) page_token_file: Option<String>,
 
@@ -274,7 +274,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true, value_name = "MS", help_heading = "Administration")]
     pub(crate) page_tick: Option<u64>,
 
-    /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
+    /// Read the configuration from a regular file (TOML; see docs/configuration.md), which SIGHUP reads again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub(crate) config: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! `pilotlight connections` and `pilotlight disconnect`: who is connected to a running server, and the end of it.
+//! `pilotlight connections` and `pilotlight disconnect`: lists and ends associations of a running server.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -29,8 +29,8 @@ Examples:
   pilotlight disconnect nqn.2024-05.com.example:host
   pilotlight disconnect nqn.2024-05.com.example:host --nqn nqn.2024-05.com.example:disks
 
-When the command returns, nothing that the host had sent can be written any more, unless it says otherwise. The host may come back, and \
-Linux does so by itself; `pilotlight host remove` keeps it away.
+When the command returns, no outstanding write of the host can be carried out, unless a note says otherwise. The host may reconnect, as Linux \
+does; `pilotlight host remove` prevents that.
 
 Exit codes:
   0  done, also where the host was not connected
@@ -56,7 +56,7 @@ pub(crate) struct DisconnectArgs {
     /// The host's NQN
     host: String,
 
-    /// From this subsystem alone [default: from every one]
+    /// From this subsystem only [default: from all]
     #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
 
@@ -102,7 +102,7 @@ pub(crate) struct ConnectionReport {
     pub(crate) since_unix_s: u64,
 }
 
-/// Prints who is connected.
+/// Prints the associations.
 pub(crate) fn list(args: &ConnectionsArgs) -> anyhow::Result<Exit> {
     client::run::<Connections>(&args.socket, &Request::Connections {}, args.json, |report| {
         if report.connections.is_empty() { "no host is connected\n".to_owned() } else { table(&report.connections) }

@@ -1,8 +1,8 @@
 //! `pilotlight doctor`: what this machine offers to a server whose cores sleep; for each missing thing why it is missing,
 //! what that costs, and what would bring it.
 //!
-//! Facts are gathered once ([`facts`], [`live`]), each section looks at them and nothing else, and the report is printed
-//! for people ([`render`]) or programs ([`report`]). Nothing on the machine is changed.
+//! Facts are gathered once ([`facts`], [`live`]); a section depends on them only, and the report is printed
+//! as text ([`render`]) or JSON ([`report`]). Nothing on the machine is changed.
 
 mod actuators;
 mod cgroup;
@@ -35,7 +35,7 @@ use pilotlight_nvmf_target::config::{Limits, ServerConfig};
 use serde_json::json;
 
 use crate::cli::ServeArgs;
-use crate::config::{self, Machine, Refused, format_cores};
+use crate::config::{self, ConfigError, Machine, format_cores};
 use crate::console;
 use crate::exit::Exit;
 use crate::log;
@@ -43,10 +43,10 @@ use facts::{Chosen, Facts};
 use report::Report;
 
 const ABOUT: &str = "\
-Say what this machine offers to a server whose cores sleep.
+Check this machine for a server whose cores sleep.
 
 Looks at cores and siblings, wait instructions, idle states, frequency control, where network packets land, storage, \
-sensors, actuators and limits. For each thing that is missing: why, what it costs, and what would bring it. A wake-up by \
+sensors, actuators and limits. For each missing item: the reason, the cost, and the remedy. A wake-up by \
 futex is measured on the spot, which takes part of a second of two cores; nothing is changed.";
 
 const EXAMPLES: &str = "\
@@ -85,21 +85,21 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let chosen = match choose(args, &machine) {
         Ok(chosen) => chosen,
         Err(refused) => {
-            console::tell(refused.render(log::colour()));
+            console::eprint(refused.render(log::colour()));
             return Ok(Exit::Refused.into());
         }
     };
     let report = examine(&live::facts(&machine.cores, &chosen), &chosen);
     if args.json {
-        console::line(serde_json::to_string_pretty(&report.json())?)?;
+        console::println(serde_json::to_string_pretty(&report.json())?)?;
     } else {
         console::print(render::render(&report, console::colour()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The server to look for: from a file or `--cores`, checked as `serve` checks them, or one on all cores.
-fn choose(args: &DoctorArgs, machine: &Machine) -> Result<Chosen, Refused> {
+/// The server to check for: from a file or `--cores`, checked as by `serve`, or one on all cores.
+fn choose(args: &DoctorArgs, machine: &Machine) -> Result<Chosen, ConfigError> {
     if args.cores.is_none() && args.config.is_none() {
         return Ok(on_all(machine));
     }

@@ -10,13 +10,13 @@ use crate::exit::Exit;
 use crate::table::{Table, printable};
 
 const ABOUT: &str = "\
-Say which hosts may connect to a subsystem of a running server.
+Set which hosts may connect to a subsystem of a running server.
 
-A host that is removed is disconnected at once: when the command returns, nothing of it can be written any more. While no host is named, any \
-host may connect; so the first one is added with --only, and the last one is removed with --allow-any.
+A removed host is disconnected at once: when the command returns, none of its writes can be carried out. Without a list any host may \
+connect; so the first host is added with --only, and the last one is removed with --allow-any.
 
-What is changed so is gone after a restart (`pilotlight config save` keeps it), and stays at a reload (SIGHUP) until the configuration says \
-something else about the allowed hosts of that subsystem.";
+A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until the configuration of the allowed \
+hosts changes.";
 
 const EXAMPLES: &str = "\
 Examples:

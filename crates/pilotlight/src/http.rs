@@ -41,10 +41,10 @@ const BUFFER: usize = 64 * 1024;
 /// Threads for work that waits: one that samples, one that answers.
 const WAITING: usize = 2;
 
-/// Where connections come from.
+/// The source of connections.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    /// Of its owner alone.
+    /// A socket of this user.
     Unix(ControlSocket),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Peer {
     pub(crate) name: Arc<str>,
     /// The same for all connections of one address (without its port; all loopback addresses are one), or of one user.
     pub(crate) source: Arc<str>,
-    /// The server's end is an address of this machine alone.
+    /// The server's end is a loopback address.
     pub(crate) is_local: bool,
     /// Counts requests, and parts of a long answer that were taken.
     pub(crate) progress: Progress,
@@ -66,8 +66,8 @@ pub(crate) struct Peer {
 pub(crate) struct Progress(Arc<AtomicU64>);
 
 impl Progress {
-    /// A request came or was answered, or a part was taken.
-    pub(crate) fn made(&self) {
+    /// A request arrived or was answered, or a part was sent.
+    pub(crate) fn note(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -97,7 +97,7 @@ pub(crate) struct Service<R, B> {
 }
 
 impl Http {
-    /// Serves who connects to `listener`, on other CPUs than these where it may use any.
+    /// Serves connections to `listener`, if possible not on these CPUs.
     ///
     /// # Errors
     /// If the system has no thread or no way to wait left.
@@ -220,11 +220,11 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
     }
 }
 
-/// Counts a request when it comes and when its answer begins: a connection that is kept for many of them is in use.
+/// Counts a request when it arrives and when its response begins: a persistent connection is in use.
 async fn counted(State(progress): State<Progress>, request: Request, next: Next) -> Response {
-    progress.made();
+    progress.note();
     let response = next.run(request).await;
-    progress.made();
+    progress.note();
     response
 }
 

@@ -19,7 +19,7 @@ use pilotlight_host::load::{self, LoadSpec, OpenLoop, Progress, Report};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{HostError, units};
 use pilotlight_trace::read::OpenError;
-use replay::{Replay, ReplayArgs, Told};
+use replay::{Replay, ReplayArgs, TraceStats};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use target::only_subsystem;
@@ -64,7 +64,7 @@ Examples:
   pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one whose clock ticks every second
 
 Exit codes:
-  0  every command succeeded and every block held what it must
+  0  all commands succeeded and all blocks were verified
   1  a command failed, a block was wrong, or the connection was lost
   2  the command line was refused, or asks for what this target cannot do";
 
@@ -112,7 +112,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "ID", default_value_t = 1, help_heading = "Target")]
     nsid: u32,
 
-    /// Who to say this host is
+    /// The host's NQN
     #[arg(long, value_name = "NQN", value_parser = host_nqn, help_heading = "Target")]
     hostnqn: Option<String>,
 
@@ -140,7 +140,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, alias = "readwrite", value_enum, default_value = "randread", help_heading = "Work")]
     rw: Rw,
 
-    /// A published workload; --bs, --iodepth and --rate_iops beside it have precedence
+    /// A published workload; --bs, --iodepth and --rate_iops have precedence
     #[arg(long, value_name = "NAME", value_enum, help_heading = "Work")]
     #[arg(conflicts_with_all = ["rw", "rwmixread", "trace", "verify_only"])]
     pattern: Option<Pattern>,
@@ -190,7 +190,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, help_heading = "Work")]
     fua: bool,
 
-    /// Write zeroes and deallocations in turn, in percent of all that would be writes
+    /// Alternate Write Zeroes and deallocations, in percent of the writes
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent(), help_heading = "Work")]
     trim_mix: u8,
 
@@ -207,7 +207,7 @@ pub(crate) struct LoadArgs {
     #[arg(long = "rate_process", alias = "rate-process", value_enum, default_value = "linear", help_heading = "Rate")]
     rate_process: RateProcess,
 
-    /// Open loop: phases gone through in turn, RATE:TIME each; a rate may be a percentage of --rate_iops
+    /// Open loop: phases in sequence, RATE:TIME each; a rate may be a percentage of --rate_iops
     #[arg(long, value_name = "PHASES", help_heading = "Rate")]
     schedule: Option<String>,
 
@@ -244,7 +244,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "COUNT", help_heading = "This host")]
     threads: Option<u16>,
 
-    /// Give the CPU away while nothing comes: for fewer CPUs than polling threads
+    /// Yield the CPU when idle: for fewer CPUs than polling threads
     #[arg(long, help_heading = "This host")]
     r#yield: bool,
 
@@ -253,7 +253,7 @@ pub(crate) struct LoadArgs {
     json: bool,
 }
 
-/// Runs the load and prints what came of it.
+/// Runs the load and prints the results.
 ///
 /// # Errors
 /// If the connection is lost or the target is not there. Usage errors are printed, with exit code 2.
@@ -282,22 +282,22 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     }
     let bar = progress_bar(spec.runtime_ns.map(|ns| ns + spec.ramp_ns));
     let mut watch = |p| tell(&bar, &p);
-    let told = replay.as_ref().map(Replay::told);
+    let stats = replay.as_ref().map(Replay::stats);
     let result = match replay {
         None => load::run(&options, &spec, &stop, &mut watch),
         Some(replay) => load::replay(&options, &spec, Box::new(|space| replay.commands(space)), &stop, &mut watch),
     };
     bar.finish_and_clear();
-    let told = told.map(|told| told.lock().unwrap_or_else(PoisonError::into_inner).clone());
+    let stats = stats.map(|stats| stats.lock().unwrap_or_else(PoisonError::into_inner).clone());
     match result {
-        Ok(report) => print(&report, told.as_ref(), args.json),
+        Ok(report) => print(&report, stats.as_ref(), args.json),
         Err(e @ HostError::Unsupported(_)) => Ok(refuse(&e.into())),
         Err(e) => Err(e).with_context(|| format!("load on {} at {}", options.subnqn, options.addr)),
     }
 }
 
 fn refuse(error: &anyhow::Error) -> ExitCode {
-    console::say(format_args!("error: {error:#}"));
+    console::eprintln(format_args!("error: {error:#}"));
     ExitCode::from(USAGE)
 }
 
@@ -307,16 +307,20 @@ struct Printed<'a> {
     #[serde(flatten)]
     report: &'a Report,
     #[serde(skip_serializing_if = "Option::is_none")]
-    trace: Option<&'a Told>,
+    trace: Option<&'a TraceStats>,
 }
 
-fn print(report: &Report, trace: Option<&Told>, json: bool) -> anyhow::Result<ExitCode> {
+fn print(report: &Report, trace: Option<&TraceStats>, json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        console::line(serde_json::to_string_pretty(&Printed { report, trace })?)?;
+        console::println(serde_json::to_string_pretty(&Printed { report, trace })?)?;
     } else {
-        console::print(format_args!("{report}{}", trace.map_or(String::new(), Told::text)))?;
+        console::print(format_args!("{report}{}", trace.map_or(String::new(), TraceStats::text)))?;
     }
-    Ok(if report.is_clean() && trace.is_none_or(Told::is_whole) { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    Ok(if report.is_clean() && trace.is_none_or(TraceStats::is_whole) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAILED)
+    })
 }
 
 impl LoadArgs {

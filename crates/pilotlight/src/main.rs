@@ -1,6 +1,6 @@
 //! Pilotlight, the server program: command line, configuration, administration, and the commands.
 
-// A macro that panics where the reader has gone, or the disk is full: `console` prints.
+// These macros panic when the reader has closed the pipe or the disk is full; `console` returns an error.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod admin;

@@ -14,10 +14,9 @@ use crate::exit::Exit;
 use crate::table::Table;
 
 const ABOUT: &str = "\
-Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are told at once.
+Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are notified at once.
 
-What is changed so is gone after a restart, and stays at a reload (SIGHUP) until the configuration says something else \
-about that namespace.";
+A change is lost at a restart, and holds at a reload (SIGHUP) until the configuration of that namespace changes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,10 +64,10 @@ enum NamespaceCommand {
     /// Another size
     #[command(after_long_help = EXAMPLES)]
     Resize(ResizeArgs),
-    /// More hosts that see it; for all others it does not exist
+    /// Show it to more hosts; for all others it does not exist
     #[command(after_long_help = EXAMPLES)]
     Show(ShowArgs),
-    /// Hosts that see it no longer; commands that they have sent are finished
+    /// Hide it from hosts; their outstanding commands are finished
     #[command(after_long_help = EXAMPLES)]
     Hide {
         /// The namespace's number
@@ -150,9 +149,9 @@ pub(crate) struct NamespaceReport {
     pub(crate) block_bytes: u32,
     pub(crate) blocks: u64,
     pub(crate) size_bytes: u64,
-    /// Bytes that hold data; `None` where the storage does not say.
+    /// Bytes of data; `None` if the storage does not report it.
     pub(crate) allocated_bytes: Option<u64>,
-    /// The hosts that see it; none: every one that may connect.
+    /// The hosts that see it; empty: all allowed hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<String>,
     /// Whether the configuration is the same.
@@ -167,7 +166,7 @@ pub(crate) fn run(args: &NamespaceArgs) -> anyhow::Result<Exit> {
 }
 
 fn text(request: &Request, listing: &Listing) -> String {
-    listing.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
+    listing.notes.iter().for_each(|note| console::eprintln(format_args!("note: {note}")));
     let [namespace] = listing.namespaces.as_slice() else { return table(&listing.namespaces) };
     match request {
         Request::NamespaceAdd(_) => changed(namespace, "added"),

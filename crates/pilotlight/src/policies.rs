@@ -75,9 +75,9 @@ impl PartialEq for PolicyChoice {
 
 /// Why a choice is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unfit {
+pub(crate) struct InvalidChoice {
     /// The invalid part.
-    pub(crate) part: Part,
+    pub(crate) part: ChoicePart,
     /// The message.
     pub(crate) what: String,
     /// What the user can do.
@@ -86,7 +86,7 @@ pub(crate) struct Unfit {
 
 /// A part of a choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ChoicePart {
     /// The policy's name.
     Name,
     /// This key: the policy has none of that name.
@@ -99,8 +99,8 @@ pub(crate) enum Part {
 
 impl PolicyChoice {
     /// The policy itself.
-    pub(crate) fn build(&self) -> Result<Box<dyn Policy>, Unfit> {
-        pilotlight_policy::build(&self.name, &self.pairs()).map_err(|error| self.unfit(error))
+    pub(crate) fn build(&self) -> Result<Box<dyn Policy>, InvalidChoice> {
+        pilotlight_policy::build(&self.name, &self.pairs()).map_err(|error| self.invalid(error))
     }
 
     /// Keys and values in the order in which they are set, without those that a later value of the same key replaces.
@@ -143,23 +143,23 @@ impl PolicyChoice {
         self.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
-    fn unfit(&self, error: BuildError) -> Unfit {
+    fn invalid(&self, error: BuildError) -> InvalidChoice {
         let there_are = || format!("policies: {}", NAMES.join(", "));
         match error {
             BuildError::Unknown(name) => {
                 let what = format!("there is no policy `{name}`");
-                Unfit { part: Part::Name, what, help: there_are() }
+                InvalidChoice { part: ChoicePart::Name, what, help: there_are() }
             }
             BuildError::Parameter(ParameterError::Unknown { policy, key, known }) => {
                 let what = format!("policy {policy} has no parameter `{key}`");
-                Unfit { part: Part::Key(key), what, help: known }
+                InvalidChoice { part: ChoicePart::Key(key), what, help: known }
             }
             BuildError::Parameter(ParameterError::Value { key, value, allowed }) => {
                 let what = format!("`{value}` is not a value of {key}");
-                Unfit { part: Part::Value(key.to_owned()), what, help: format!("write {allowed}") }
+                InvalidChoice { part: ChoicePart::Value(key.to_owned()), what, help: format!("write {allowed}") }
             }
-            BuildError::Parameter(ParameterError::Together(what)) => {
-                Unfit { part: Part::Together, what, help: "change one of the two".to_owned() }
+            BuildError::Parameter(ParameterError::Conflict(what)) => {
+                InvalidChoice { part: ChoicePart::Together, what, help: "change one of the two".to_owned() }
             }
         }
     }
@@ -208,20 +208,20 @@ mod tests {
 
     #[test]
     fn the_last_value_of_a_key_counts_and_the_order_of_keys() {
-        let twice = choice("sandman", &[("floor", "3"), ("window", "64"), ("floor", "4")]);
-        assert_eq!(twice, choice("sandman", &[("window", "64"), ("floor", "4")]));
-        assert_ne!(twice, choice("sandman", &[("floor", "4"), ("window", "64")]));
-        assert_ne!(twice, choice("sandman", &[("window", "64"), ("floor", "3")]));
+        let twice = choice("sandman", &[("min_requests", "3"), ("window", "64"), ("min_requests", "4")]);
+        assert_eq!(twice, choice("sandman", &[("window", "64"), ("min_requests", "4")]));
+        assert_ne!(twice, choice("sandman", &[("min_requests", "4"), ("window", "64")]));
+        assert_ne!(twice, choice("sandman", &[("window", "64"), ("min_requests", "3")]));
     }
 
     #[test]
     fn a_mistake_names_its_part() {
         let part = |choice: PolicyChoice| choice.build().err().map(|unfit| unfit.part);
         assert_eq!(part(PolicyChoice::default()), None);
-        assert_eq!(part(choice("sandmen", &[])), Some(Part::Name));
-        assert_eq!(part(choice("static", &[("window", "3")])), Some(Part::Key("window".to_owned())));
-        assert_eq!(part(choice("sandman", &[("window", "x")])), Some(Part::Value("window".to_owned())));
-        assert_eq!(part(choice("sandman", &[("healthy_threshold", "20%")])), Some(Part::Together));
+        assert_eq!(part(choice("sandmen", &[])), Some(ChoicePart::Name));
+        assert_eq!(part(choice("static", &[("window", "3")])), Some(ChoicePart::Key("window".to_owned())));
+        assert_eq!(part(choice("sandman", &[("window", "x")])), Some(ChoicePart::Value("window".to_owned())));
+        assert_eq!(part(choice("sandman", &[("healthy_threshold", "20%")])), Some(ChoicePart::Together));
     }
 
     #[test]

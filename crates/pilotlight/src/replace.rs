@@ -1,7 +1,7 @@
 //! Files that the server replaces as a whole: a reader, also after `kill -9` or a crash, finds the old
 //! contents or the new ones.
 //!
-//! A draft is written beside the file, synchronised, and takes the file's name; then the folder is synchronised. A draft that a killed
+//! A draft is written to the same directory, synchronised, and renamed to the file; then the directory is synchronised. A draft that a killed
 //! process left is replaced by the next one.
 
 use std::fs::{self, File, OpenOptions};
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_written_is_named_with_a_remedy() {
-        let told = |kind: ErrorKind| with_remedy(kind.into(), Path::new("/etc/pilotlight")).to_string();
-        assert!(told(ErrorKind::PermissionDenied).contains("/etc/pilotlight, so the server's user needs"));
-        assert!(told(ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths=/etc/pilotlight"));
-        assert!(!told(ErrorKind::StorageFull).contains("/etc"));
+        let message = |kind: ErrorKind| with_remedy(kind.into(), Path::new("/etc/pilotlight")).to_string();
+        assert!(message(ErrorKind::PermissionDenied).contains("/etc/pilotlight, so the server's user needs"));
+        assert!(message(ErrorKind::ReadOnlyFilesystem).contains("ReadWritePaths=/etc/pilotlight"));
+        assert!(!message(ErrorKind::StorageFull).contains("/etc"));
     }
 }

@@ -15,11 +15,11 @@ use crate::exit::Exit;
 const EXAMPLES: &str = "\
 Examples:
   pilotlight config save
-  pilotlight config save --force                    over what was edited meanwhile
-  pilotlight config save --to /etc/pilotlight.toml  of a server started with flags alone
+  pilotlight config save --force                    replace a file that was edited meanwhile
+  pilotlight config save --to /etc/pilotlight.toml  for a server that was started with flags
 
 The server writes the file, in one step: whatever happens meanwhile, it has the old contents or the new ones. Comments and order stay. \
-A SIGHUP afterwards changes nothing. What ends by itself or has no key is not written, and the answer says so: a budget with an end, a \
+A SIGHUP afterwards changes nothing. Settings with an end or without a key are not written, and reported: a budget with an end, a \
 budget over a schedule, a pause of background work.
 
 Exit codes:
@@ -33,14 +33,14 @@ Exit codes:
 #[command(arg_required_else_help = true)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
-    what: What,
+    command: ConfigCommand,
 
     #[command(flatten)]
     socket: SocketArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Write what was changed over the control socket to the configuration file
     #[command(after_long_help = EXAMPLES)]
     Save {
@@ -70,14 +70,14 @@ pub(crate) struct SaveReport {
     pub(crate) notes: Vec<String>,
 }
 
-/// Asks the server and prints what came of it.
+/// Sends the request and prints the response.
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Exit> {
-    let What::Save { to, force, json } = &args.what;
+    let ConfigCommand::Save { to, force, json } = &args.command;
     let here = env::current_dir().context("the current directory is not known")?;
     let to = to.as_ref().map(|to| here.join(to).display().to_string());
     let request = Request::ConfigSave(SaveRequest { to, force: *force });
     client::run::<SaveReport>(&args.socket, &request, *json, |report| {
-        report.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
+        report.notes.iter().for_each(|note| console::eprintln(format_args!("note: {note}")));
         if report.changes.is_empty() {
             return format!("{}: nothing to save\n", report.file);
         }

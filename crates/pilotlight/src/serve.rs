@@ -54,15 +54,15 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let loaded = match config::load(args, &machine) {
         Ok(loaded) => loaded,
         Err(refused) => {
-            refused.tell();
+            refused.print();
             return Ok(Exit::Refused);
         }
     };
     log::set_format(loaded.operation.log_format);
-    loaded.tell_warnings();
+    loaded.print_warnings();
     if args.check {
         let findings = preflight::look(&loaded.config, &loaded.operation);
-        console::tell(loaded.render(&findings, log::colour()));
+        console::eprint(loaded.render(&findings, log::colour()));
         if findings.iter().any(Problem::is_error) {
             return Ok(Exit::Refused);
         }
@@ -123,7 +123,7 @@ fn serve_metrics(listener: TcpListener, admin: &Arc<Admin>, operation: &Operatio
     Ok(http)
 }
 
-/// Serves the live page until the end of what it returns.
+/// Serves the live page until the result is dropped.
 fn serve_page(page: Prepared, admin: &Arc<Admin>, operation: &Operation) -> anyhow::Result<Page> {
     let report = page.report();
     info!("page: {}, token in {}", report.address, report.token_file);
@@ -137,7 +137,7 @@ fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
     let Some(wanted) = wanted else { return Ok(None) };
     match ControlSocket::bind(&wanted.path, wanted.read_group.as_ref()) {
         Ok(socket) => Listener::new(socket).map(Some).context("cannot serve the control socket"),
-        Err(error @ BindError::System { .. }) if !wanted.asked => {
+        Err(error @ BindError::System { .. }) if !wanted.is_explicit => {
             warn!("{error}; `status`, `set` and `namespace` will not reach this server");
             Ok(None)
         }
@@ -158,7 +158,7 @@ fn run_until_stopped(
         let answering = control.map(|control| {
             let answer = || {
                 if let Err(error) = control.run(admin) {
-                    warn!("the control socket is served no longer: {error}");
+                    warn!("the control socket has failed: {error}");
                 }
             };
             thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, answer)
@@ -208,15 +208,15 @@ fn reload(args: &ServeArgs, machine: &Machine, admin: &Admin, announcer: &Announ
     match config::load(args, machine) {
         Ok(loaded) => {
             log::set_format(loaded.operation.log_format);
-            loaded.tell_warnings();
+            loaded.print_warnings();
             admin.reload(&loaded);
             announcer.follow(loaded.operation.mdns);
             admin.note_reload(true);
         }
         Err(refused) => {
-            refused.tell();
+            refused.print();
             admin.note_reload(false);
-            warn!("the configuration is refused; what was running goes on unchanged");
+            warn!("the configuration is refused; the running one is unchanged");
         }
     }
     notify::ready();
@@ -226,7 +226,7 @@ fn reload(args: &ServeArgs, machine: &Machine, admin: &Admin, announcer: &Announ
 fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
     let within = config.limits.drain_timeout;
     info!(
-        "stopping: requests in flight and the flush have {} to finish; a second signal leaves at once",
+        "stopping: requests in flight and the flush have {} to finish; a second signal ends the server at once",
         format_duration(within)
     );
     match server.stop(within) {
@@ -235,7 +235,7 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
             Exit::Clean
         }
         Err(error) if error.flush_failed() => {
-            warn!("stopped, but what was not flushed before may be lost: {error}");
+            warn!("stopped, but data that was not flushed may be lost: {error}");
             Exit::Unflushed
         }
         Err(error) => {
@@ -251,7 +251,7 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
 /// Prints what is served; that it cannot be printed is no reason to stop serving.
 fn announce(text: &str) {
     if let Err(error) = console::print(text) {
-        warn!("what is served could not be printed: {error:#}");
+        warn!("the summary could not be printed: {error:#}");
     }
 }
 

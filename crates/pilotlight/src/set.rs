@@ -31,7 +31,7 @@ Examples:
   pilotlight set policy sandman --socket /run/pilotlight/disks.sock
 
 Exit codes:
-  0  the policy is in charge, or the goal or cap is set; a budget: power is within it
+  0  the policy is active, or the goal or cap is set; a budget: power is within it
   1  no server answers
   2  the server refused; nothing has been changed
   3  the budget is set, but power is not within it: unreachable, not measured, or not held";
@@ -42,7 +42,7 @@ Examples:
   pilotlight set cap 500MB/s --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
   pilotlight set cap off --namespace 1
 
-A cap that is set like this holds until the server ends, or until its configuration says something else about it
+Such a cap holds until the server ends, or until its configuration changes
 (max_bytes_per_s in [[subsystem.namespace]] and [[host]]).";
 
 const PRIORITY_EXAMPLES: &str = "\
@@ -50,7 +50,7 @@ Examples:
   pilotlight set priority 5 --namespace 1
   pilotlight set priority 9 --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
   pilotlight set priority off --namespace 1         no priority of its own
-  pilotlight set priority default --namespace 1     what the configuration says
+  pilotlight set priority default --namespace 1     that of the configuration
   pilotlight set minimum 100MB/s --priority 5
 
 A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are made.
@@ -70,14 +70,14 @@ A pause lasts until it is resumed or the server ends. While scrubbing is paused,
 #[command(arg_required_else_help = true)]
 pub(crate) struct SetArgs {
     #[command(subcommand)]
-    what: What,
+    command: SetCommand,
 
     #[command(flatten)]
     socket: SocketArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum SetCommand {
     /// Let another policy decide, or the same one with other parameters; under load too
     #[command(after_long_help = policy_help(), after_help = "Run with --help for policies, parameters and examples.")]
     Policy(PolicyArgs),
@@ -212,22 +212,22 @@ fn policy_help() -> String {
 
 /// Sets what is to be set.
 pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
-    match &args.what {
-        What::Policy(policy) => set_policy(args, policy),
-        What::Budget(budget) => goals::set_budget(&args.socket, budget),
-        What::Cap(cap) => set_cap(args, cap),
-        What::Priority(PriorityArgs { priority, of, json }) => {
+    match &args.command {
+        SetCommand::Policy(policy) => set_policy(args, policy),
+        SetCommand::Budget(budget) => goals::set_budget(&args.socket, budget),
+        SetCommand::Cap(cap) => set_cap(args, cap),
+        SetCommand::Priority(PriorityArgs { priority, of, json }) => {
             let TargetArgs { namespace: nsid, nqn, host } = of.clone();
             let request = PriorityRequest { host, nsid, nqn, priority: priority.clone() };
             set_priorities(args, &Request::SetPriority(request), *json)
         }
-        What::Minimum(MinimumArgs { bandwidth, priority, json }) => {
+        SetCommand::Minimum(MinimumArgs { bandwidth, priority, json }) => {
             let request = MinimumRequest { priority: *priority, min_bytes_per_s: bandwidth.clone() };
             set_priorities(args, &Request::SetMinimum(request), *json)
         }
-        What::Scrub(background) => set_background(args, BackgroundClass::Scrub, background),
-        What::Trim(background) => set_background(args, BackgroundClass::Trim, background),
-        What::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
+        SetCommand::Scrub(background) => set_background(args, BackgroundClass::Scrub, background),
+        SetCommand::Trim(background) => set_background(args, BackgroundClass::Trim, background),
+        SetCommand::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
     }
 }
 
@@ -254,9 +254,9 @@ fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {
     client::run(&args.socket, &Request::SetPolicy(choice), policy.json, policy_set)
 }
 
-/// That a policy is in charge, for people.
+/// The message about the active policy.
 pub(crate) fn policy_set(report: &PolicyReport) -> String {
-    format!("policy {} is in charge{}\n", report.name, changed(report))
+    format!("policy {} is active{}\n", report.name, changed(report))
 }
 
 fn changed(report: &PolicyReport) -> String {

@@ -1,4 +1,4 @@
-//! `pilotlight status`: what a running server is and does, once or again and again.
+//! `pilotlight status`: the state of a running server, once or periodically.
 
 pub(crate) mod background;
 pub(crate) mod caps;
@@ -25,7 +25,7 @@ use crate::admin::request::Request;
 use crate::config::parse_duration;
 use crate::console;
 use crate::exit::Exit;
-use health::Question;
+use health::Probe;
 use report::Report;
 
 /// Default time over which rates are taken.
@@ -34,8 +34,8 @@ const WINDOW: Duration = Duration::from_millis(500);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const ABOUT: &str = "\
-What a running server is and does: reactors and how they spend their time, I/O threads and where they live, what hosts get, \
-and what the policy sees and has ordered.
+Show the state of a running server: reactors and their time, I/O threads and their reactors, I/O of hosts, and the view and the commands \
+of the policy.
 
 Rates and percentages are over a window: half a second, or with --watch the time since the lines before.";
 
@@ -45,11 +45,11 @@ Examples:
   pilotlight status --watch                         every second, until Ctrl-C
   pilotlight status --watch 10 --json               a line of JSON every ten seconds
   pilotlight status --socket /run/pilotlight/disks.sock
-  pilotlight status --metrics io_errors             what is served as metrics, by name
+  pilotlight status --metrics io_errors             metrics by name
   pilotlight status --ready                         for a probe: hosts can connect
   pilotlight status --healthy --timeout 3s          for a probe: no reactor hangs
 
-docs/operating.md says what each column means.
+docs/operating.md describes the columns.
 
 Exit codes:
   0  told; with --watch also ended by Ctrl-C
@@ -72,11 +72,11 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "json")]
     metrics: Option<String>,
 
-    /// Only say whether hosts can connect: it listens, and every reactor has started
+    /// Only check whether hosts can connect: the server listens, and every reactor has started
     #[arg(long, conflicts_with_all = ["watch", "json", "healthy"])]
     ready: bool,
 
-    /// Only say whether it works: every reactor that is awake goes around its loop
+    /// Only check whether it works: every reactor that is awake loops
     #[arg(long, conflicts_with_all = ["watch", "json"])]
     healthy: bool,
 
@@ -95,7 +95,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
     Some(within).filter(|within| range.contains(within)).ok_or_else(wrong)
 }
 
-/// Seconds between two looks.
+/// An interval in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "write seconds, from 0.1 to 86400".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
@@ -104,13 +104,13 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Prints the status.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
-    let question = match (args.ready, args.healthy) {
-        (true, _) => Some(Question::Ready),
-        (_, true) => Some(Question::Healthy),
+    let probe = match (args.ready, args.healthy) {
+        (true, _) => Some(Probe::Ready),
+        (_, true) => Some(Probe::Healthy),
         _ => None,
     };
-    if let Some(question) = question {
-        console::line(health::check(question, &args.socket, args.timeout)?)?;
+    if let Some(probe) = probe {
+        console::println(health::check(probe, &args.socket, args.timeout)?)?;
         return Ok(Exit::Clean);
     }
     let mut client = Client::connect(&args.socket)?;

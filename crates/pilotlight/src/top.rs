@@ -32,9 +32,9 @@ use crate::exit::Exit;
 use feed::{Feed, Update};
 use history::History;
 use keys::{Effect, Ui};
-use view::{Link, Screen};
+use view::{Connection, Screen};
 
-/// Between two looks for keys and answers.
+/// Interval of checks for keys and updates.
 const LOOK: Duration = Duration::from_millis(50);
 /// A report that is older than this is shown with its age.
 const OLD: Duration = Duration::from_secs(4);
@@ -55,7 +55,7 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "Run with --help for keys, examples and exit codes.")]
 pub(crate) struct TopArgs {
-    /// Time between two looks at the server, over which rates and percentages are
+    /// Interval of status requests, over which rates and percentages are
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::status::seconds)]
     interval: Duration,
 
@@ -87,16 +87,16 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Exit> {
 /// The loop: handles updates of the server and keys, and draws changes.
 fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interval: Duration) -> anyhow::Result<()> {
     let (mut ui, mut history) = (Ui::default(), History::default());
-    let (mut report, mut link, mut seen) = (None, Link::Asking, Instant::now());
+    let (mut report, mut connection, mut seen) = (None, Connection::Connecting, Instant::now());
     let mut changed = true;
     while !ended.load(Relaxed) {
         loop {
             match feed.updates.try_recv() {
                 Ok(Update::Report(new)) => {
                     history.note(&new);
-                    (report, link, seen) = (Some(new), Link::Up, Instant::now());
+                    (report, connection, seen) = (Some(new), Connection::Up, Instant::now());
                 }
-                Ok(Update::Lost(why)) => link = Link::Lost(why),
+                Ok(Update::Lost(why)) => connection = Connection::Lost(why),
                 Ok(Update::Answer(answer)) => ui.answered(answer),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => anyhow::bail!("the thread that asks the server has ended"),
@@ -105,7 +105,7 @@ fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interva
         }
         let age = Some(seen.elapsed()).filter(|age| *age > OLD + interval);
         if changed || age.is_some() {
-            let screen = Screen { report: report.as_deref(), history: &history, link: &link, age, ui: &ui };
+            let screen = Screen { report: report.as_deref(), history: &history, connection: &connection, age, ui: &ui };
             let mut scroll = 0;
             terminal.draw(|frame| scroll = view::draw(&screen, frame.area(), frame.buffer_mut()))?;
             ui.scroll = scroll; // never beyond the last line

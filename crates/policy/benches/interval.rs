@@ -1,18 +1,18 @@
-//! What an interval of `pacer`, and of `pass` around it, costs the main core (promise: under 50 us): medians, and the longest, over an hour
-//! of loads that change every minute, on 16, 48 and 96 cores.
+//! Cost of an interval of `pacer`, alone and under `pass` (promise: under 50 us): median, p99 and maximum over an hour of loads that change every
+//! minute, on 16, 48 and 96 cores.
 //!
 //! `cargo bench -p pilotlight-policy --bench interval`
 
-#[path = "../tests/support/dice.rs"]
-mod dice;
+#[path = "../tests/support/random.rs"]
+mod random;
 #[path = "../tests/support/server.rs"]
 mod server;
 
-use dice::Dice;
 use pilotlight_plant::{Goals, Tolerance};
+use random::Random;
 use server::{Load, Machine, Server};
 
-/// Half seconds of a load, and how many loads.
+/// Steps of half a second in a load, and number of loads.
 const STEPS: u64 = 120;
 const LOADS: u64 = 60;
 
@@ -28,10 +28,10 @@ fn main() {
             let goals = Goals { budget_uw, tolerances: vec![Tolerance::mean_loss(200_000)], ..Goals::default() };
             let machine = Machine { cores, ..Machine::default() };
             let full = f64::from(cores) * 1e9 / machine.service_ns;
-            let (mut server, mut dice) = (Server::new(name, &settings, machine, goals), Dice(1));
+            let (mut server, mut random) = (Server::new(name, &settings, machine, goals), Random::new(1));
             let mut times = Vec::new();
             for _ in 0..LOADS {
-                let load = Load::of(full * (1 + dice.below(600)) as f64 / 1e3);
+                let load = Load::of(full * (1 + random.below(600)) as f64 / 1e3);
                 for _ in 0..STEPS {
                     server.step(load);
                     times.push(server.decision_ns);

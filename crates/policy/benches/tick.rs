@@ -1,7 +1,7 @@
-//! What the decisions of `sandman` cost the main core: the fine tick (promise: under 0.2 us with 48 threads, all of them active,
-//! and growing no faster than they do), and the coarse interval.
+//! Cost of the decisions of `sandman`: the fine tick (promise: under 0.2 us with 48 active threads, and at most linear growth), and the
+//! coarse interval.
 //!
-//! `cargo bench -p pilotlight-policy`. Gathering the counts from other cores is not in it.
+//! `cargo bench -p pilotlight-policy`. Gathering the counts from other cores is not included.
 
 #[path = "../examples/ticks/load.rs"]
 mod load;

@@ -1,10 +1,10 @@
-//! Idle states that drives enter by themselves: the longest wake-up time that they may have.
+//! Limits the idle states that drives enter autonomously, by their wake-up time.
 //!
-//! Power states in which a drive works, only slower, are left alone: what they cost is not known.
+//! Operational power states are not used: their cost is unknown.
 
 use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Refusal, Values};
 
-use crate::pause::Pause;
+use crate::backoff::Backoff;
 
 /// The drives whose idle states can be limited.
 #[derive(Debug, Default)]
@@ -16,18 +16,18 @@ struct Drive {
     limits: Values,
     /// The limit in force in nanoseconds; `None` if not known.
     limit_ns: Option<u64>,
-    pause: Pause,
+    backoff: Backoff,
 }
 
 impl Drives {
-    /// Those of a plant; what was commanded before still holds.
+    /// Finds the drives of a plant; limits commanded before stay in force.
     pub(crate) fn find(&mut self, capabilities: &Capabilities) {
         let before = std::mem::take(&mut self.0);
         let drive = |(id, knob): (KnobId, &Knob)| {
             let known = before.iter().find(|drive| drive.knob == id);
-            let (limit_ns, pause) =
-                known.map_or((Some(knob.initial), Pause::default()), |known| (known.limit_ns, known.pause));
-            Drive { knob: id, limits: knob.values.clone(), limit_ns, pause }
+            let (limit_ns, backoff) =
+                known.map_or((Some(knob.initial), Backoff::default()), |known| (known.limit_ns, known.backoff));
+            Drive { knob: id, limits: knob.values.clone(), limit_ns, backoff }
         };
         self.0 = capabilities.knobs_of(Kind::WakeLimitNs).map(drive).collect();
     }
@@ -36,22 +36,22 @@ impl Drives {
         self.0.is_empty()
     }
 
-    /// Sets for each drive the highest limit that is not above `most_ns`.
+    /// Sets the highest limit of each drive that is not above `most_ns`.
     pub(crate) fn limit(&mut self, now_ns: u64, most_ns: u64, out: &mut Vec<Command>) {
         for drive in &mut self.0 {
             let limit_ns = drive.limits.down(most_ns.saturating_add(1));
-            if limit_ns <= most_ns && drive.limit_ns != Some(limit_ns) && drive.pause.is_over(now_ns) {
+            if limit_ns <= most_ns && drive.limit_ns != Some(limit_ns) && drive.backoff.is_over(now_ns) {
                 drive.limit_ns = Some(limit_ns);
                 out.push(Command::Set { knob: drive.knob, value: limit_ns });
             }
         }
     }
 
-    /// Whether the knob is one of these; it is left alone for a while.
+    /// Starts a backoff; whether the knob is one of these.
     pub(crate) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
         let Some(drive) = self.0.iter_mut().find(|drive| drive.knob == knob) else { return false };
         drive.limit_ns = None;
-        drive.pause.refused(now_ns, refusal);
+        drive.backoff.on_refused(now_ns, refusal);
         true
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_limit_is_above_what_is_allowed() {
+    fn each_limit_is_the_highest_one_allowed() {
         let values = Values::List(vec![0, 1_000, 200_000]);
         let (caller, effect) = (Cost::Measured(0), Cost::Measured(0));
         let knob = Knob { scope: Scope::Device(0), kind: Kind::WakeLimitNs, values, initial: 200_000, caller, effect };
@@ -82,7 +82,7 @@ mod tests {
         drives.on_refused(0, KnobId(0), Refusal::Failed);
         let mut out = Vec::new();
         drives.limit(0, 0, &mut out);
-        assert!(out.is_empty(), "not yet again");
+        assert!(out.is_empty(), "during the backoff");
         drives.limit(10_000_000_000, 0, &mut out);
         assert_eq!(out, [Command::Set { knob: KnobId(0), value: 0 }]);
     }

@@ -1,63 +1,60 @@
-//! `dynamic`: threads with little load share the main core, the others fill the first cores, and cores without threads sleep
-//! in the kernel (SPDK's `dynamic` scheduler, spdk.io/doc/scheduler.html; SANDMAN sections 3.1 and 3.5).
+//! `dynamic`: threads with little load share the main core, the others fill the first cores, and cores without threads sleep in the kernel
+//! (SPDK's `dynamic` scheduler, spdk.io/doc/scheduler.html; SANDMAN sections 3.1 and 3.5).
 //!
-//! **Words.** A thread's *load* is its busy time over its busy and idle time in the last interval, a core's likewise. A thread
-//! is *active* from `load_limit` on. A core is *at its limit* if it has more than one thread and a load from `core_limit` on.
+//! **Terms.** The *load* of a thread is its busy time over its busy and idle time in the last interval; likewise for a core. A thread is
+//! *active* from `load_limit` on. A core is *at its limit* if it has more than one thread and a load from `core_limit` on.
 //!
-//! **Steps** at the end of each interval, each on what the one before has left, threads in the order of their cores:
+//! **Steps** at the end of each interval, in this order, threads in the order of their cores:
 //!
 //! 1. Threads that are not active go to the main core.
-//! 2. An active thread goes to the first core, in order, that can take it and stay under `core_limit`: to the main core always;
-//!    from a worker to a lower one; from a core at its limit to any. A core without threads can always take one. Where a
-//!    core at its limit finds none, the thread goes to the least busy core.
-//! 3. Workers that had no thread and got none sleep. One that a thread comes to is woken.
+//! 2. An active thread goes to the first core, in order, that can take it and stay below `core_limit`: to the main core always; from a
+//!    worker to a lower one; from a core at its limit to any. A core without threads can always take one. If a core at its limit finds
+//!    none, the thread goes to the least busy core.
+//! 3. Workers that had no thread and got none sleep. A worker that gets a thread is woken.
 //!
-//! A thread that leaves a core with a load from `core_busy` on does not bring it under `core_limit`: those that stay will
-//! take the time.
+//! A thread that leaves a core with a load from `core_busy` on does not bring it below `core_limit`: the remaining threads will use the time.
 //!
-//! Nothing is smoothed: an interval of 10 us holds a few polls, and what they say is acted upon, as in SPDK. That is what
-//! SANDMAN section 3.5 observes of it.
+//! Nothing is smoothed, as in SPDK: an interval of 10 us contains only a few polls. SANDMAN section 3.5 observes the effect.
 //!
-//! **Properties.** The main core is never told to sleep, and no core that gets a thread is. A thread moves at most once in an
-//! interval. Where nothing arrived and nothing was in progress there is no load, so a quiet interval can be left out once
-//! all threads are on the main core, all workers asleep, and nothing is on its way.
+//! **Properties.** The main core and cores that get a thread are never commanded to sleep. A thread moves at most once in an interval. An
+//! interval without requests can be skipped once all threads are on the main core, all workers asleep, and no move is pending.
 
 use pilotlight_plant::{
     Command, CompletionMode, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId,
     Topology, Unsupported, View, Wants,
 };
 
-use crate::grid::Grid;
 use crate::load::{Limits, Load, is_quiet};
 use crate::parameter::{self, PERCENT, Parameter, ParameterError, Setting, TIME, put, text, time};
+use crate::schedule::Schedule;
 use crate::sleep::Sleep;
 
 /// The name by which an operator chooses it.
 pub const NAME: &str = "dynamic";
 
-/// What can be set. Loads are in millionths of a core.
+/// Its parameters. Loads are in millionths of a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Time between two looks, in nanoseconds.
+    /// Length of an interval, in nanoseconds.
     pub interval_ns: u64,
     /// From this load on a thread is active.
     pub load_limit_ppm: u32,
-    /// No core is to reach this load.
+    /// Load that no core should reach.
     pub core_limit_ppm: u32,
-    /// From this load on threads of a core hold each other up.
+    /// Load from which threads of a core delay each other.
     pub core_busy_ppm: u32,
-    /// What the load of a thread is a share of.
+    /// Base of the load of a thread.
     pub thread_load: ThreadLoad,
     /// How cores without threads sleep.
     pub sleep: Sleep,
 }
 
-/// What the load of a thread is a share of.
+/// Base of the load of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadLoad {
-    /// Its own busy time and its even part of the core's idle time.
+    /// Its own busy time and an equal part of the core's idle time.
     Own,
-    /// The whole time that its core was awake.
+    /// The awake time of its core.
     Core,
 }
 
@@ -78,35 +75,35 @@ impl Default for Parameters {
 const TABLE: [Parameter<Parameters>; 6] = [
     Parameter {
         key: "interval",
-        meaning: "time between two looks at load (SANDMAN 3.5: 10us; SPDK: 1s)",
+        meaning: "length of an interval (SANDMAN 3.5: 10us; SPDK: 1s)",
         allowed: TIME,
-        get: |p| text::in_units(p.interval_ns),
+        get: |p| text::format_duration(p.interval_ns),
         set: |p, v| time(&mut p.interval_ns, v),
     },
     Parameter {
         key: "load_limit",
-        meaning: "load from which an I/O thread is active; under it, it goes to the main core (SPDK: 20%)",
+        meaning: "load from which an I/O thread is active; below it goes to the main core (SPDK: 20%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.load_limit_ppm),
+        get: |p| text::format_percent(p.load_limit_ppm),
         set: |p, v| put(&mut p.load_limit_ppm, text::percent(v)),
     },
     Parameter {
         key: "core_limit",
-        meaning: "load that no core is to reach (SPDK: 80%)",
+        meaning: "load that no core should reach (SPDK: 80%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.core_limit_ppm),
+        get: |p| text::format_percent(p.core_limit_ppm),
         set: |p, v| put(&mut p.core_limit_ppm, text::percent(v)),
     },
     Parameter {
         key: "core_busy",
-        meaning: "load from which a core's I/O threads hold each other up, so that one that leaves frees nothing (SPDK: 95%)",
+        meaning: "load from which a core's I/O threads delay each other, so that one that leaves frees no time (SPDK: 95%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.core_busy_ppm),
+        get: |p| text::format_percent(p.core_busy_ppm),
         set: |p, v| put(&mut p.core_busy_ppm, text::percent(v)),
     },
     Parameter {
         key: "thread_load",
-        meaning: "an I/O thread's load is over its own polls (own, SPDK), or over all of its core's time (core)",
+        meaning: "base of an I/O thread's load: its own polls (own, SPDK), or all of its core's time (core)",
         allowed: "own or core",
         get: |p| if p.thread_load == ThreadLoad::Own { "own" } else { "core" }.to_owned(),
         set: |p, v| put(&mut p.thread_load, thread_load(v)),
@@ -130,14 +127,14 @@ fn thread_load(value: &str) -> Option<ThreadLoad> {
 }
 
 impl Parameters {
-    /// With these set, in this order.
+    /// Applies settings in this order.
     ///
     /// # Errors
-    /// If there is no such parameter, a value is not allowed, or the limits are not in order.
+    /// If a parameter does not exist, a value is not allowed, or the limits are not in order.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         let read = parameter::read(NAME, &TABLE, settings)?;
         if read.core_limit_ppm > read.core_busy_ppm {
-            return Err(ParameterError::Together("core_limit must not be above core_busy".to_owned()));
+            return Err(ParameterError::Conflict("core_limit must not be above core_busy".to_owned()));
         }
         Ok(read)
     }
@@ -158,7 +155,7 @@ pub struct Dynamic {
     counters: Counters,
 }
 
-/// What it has done so far.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     moves: u64,
@@ -171,15 +168,15 @@ struct Counters {
 struct Running {
     topology: Topology,
     limits: Limits,
-    grid: Grid,
+    schedule: Schedule,
     goal: SleepGoal,
     due_ns: u64,
-    /// Where each thread was sent and has not been seen since.
-    on_the_way: Vec<Option<CoreId>>,
+    /// Target of each thread's move that no sample has shown yet.
+    pending_moves: Vec<Option<CoreId>>,
     plan: Plan,
 }
 
-/// Where threads should live; room that is kept from interval to interval.
+/// The target placement; buffers are kept between intervals.
 #[derive(Debug, Default)]
 struct Plan {
     loads: Vec<Load>,
@@ -202,8 +199,8 @@ impl Dynamic {
 }
 
 impl Plan {
-    /// What the sample shows.
-    fn see(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
+    /// Reads a sample.
+    fn update(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         self.loads.clear();
         self.loads.extend(sample.cores.iter().map(Load::of_core));
         for thread in sample.threads {
@@ -227,8 +224,8 @@ impl Plan {
         self.order.sort_unstable_by_key(|thread| (threads[thread.index()].0, *thread));
     }
 
-    /// Both passes over all threads.
-    fn make(&mut self, topology: &Topology, limits: &Limits) {
+    /// Assigns threads: those that are not active, then the active ones.
+    fn assign(&mut self, topology: &Topology, limits: &Limits) {
         for active in [false, true] {
             for at in 0..self.order.len() {
                 let thread = self.order[at];
@@ -240,7 +237,7 @@ impl Plan {
         }
     }
 
-    /// The core that an active thread should live on.
+    /// The target core of an active thread.
     fn home_for(&self, thread: ThreadId, topology: &Topology, limits: &Limits) -> CoreId {
         let (home, busy_ns, _) = self.threads[thread.index()];
         let full = self.loads[home.index()].is_at_limit(limits);
@@ -259,15 +256,15 @@ impl Plan {
     fn move_to(&mut self, thread: ThreadId, to: CoreId, limits: &Limits) {
         let (home, busy_ns, _) = &mut self.threads[thread.index()];
         if *home != to {
-            self.loads[home.index()].lose(*busy_ns, limits);
-            self.loads[to.index()].gain(*busy_ns);
+            self.loads[home.index()].remove(*busy_ns, limits);
+            self.loads[to.index()].add(*busy_ns);
             *home = to;
         }
     }
 }
 
 impl Running {
-    /// From what is to what should be: wake-ups, moves, sleep.
+    /// Commands the target placement: wake-ups, moves, sleep.
     fn command(&mut self, sample: &Sample<'_>, counters: &mut Counters, out: &mut Vec<Command>) {
         let asleep = |core: CoreId| sample.cores[core.index()].state != CoreState::Awake;
         let loads = &self.plan.loads;
@@ -279,12 +276,12 @@ impl Running {
             let to = self.plan.threads[at].0;
             if thread.home != to {
                 out.push(Command::Move { thread: ThreadId(at as u16), to });
-                self.on_the_way[at] = Some(to);
+                self.pending_moves[at] = Some(to);
                 counters.moves += 1;
             }
         }
         let owned = |core: CoreId| sample.threads.iter().any(|thread| thread.home == core);
-        let comes = |core: CoreId| self.on_the_way.contains(&Some(core));
+        let comes = |core: CoreId| self.pending_moves.contains(&Some(core));
         let empty =
             |core: &CoreId| loads[core.index()].threads == 0 && !asleep(*core) && !owned(*core) && !comes(*core);
         for core in self.topology.workers().filter(empty) {
@@ -293,18 +290,18 @@ impl Running {
         }
     }
 
-    /// Whether a quiet interval changes nothing, as far as a sample shows.
-    fn rests(&self, sample: &Sample<'_>) -> bool {
+    /// Whether an interval without requests changes nothing, by this sample.
+    fn is_at_rest(&self, sample: &Sample<'_>) -> bool {
         let main = self.topology.main();
         sample.threads.iter().all(|thread| thread.home == main)
             && self.topology.workers().all(|core| sample.cores[core.index()].state != CoreState::Awake)
-            && self.on_the_way.iter().all(Option::is_none)
+            && self.pending_moves.iter().all(Option::is_none)
     }
 
-    fn see_arrivals(&mut self, sample: &Sample<'_>) {
-        for (on_the_way, thread) in self.on_the_way.iter_mut().zip(sample.threads) {
-            if *on_the_way == Some(thread.home) {
-                *on_the_way = None;
+    fn note_arrivals(&mut self, sample: &Sample<'_>) {
+        for (pending_moves, thread) in self.pending_moves.iter_mut().zip(sample.threads) {
+            if *pending_moves == Some(thread.home) {
+                *pending_moves = None;
             }
         }
     }
@@ -319,53 +316,53 @@ impl Policy for Dynamic {
         Wants { interval_ns: Some(self.parameters.interval_ns), service: true, ..Wants::default() }
     }
 
-    /// Threads poll, and stay where they are until there is something to go by; those on a core that sleeps go to the main core.
+    /// Threads poll and stay until the first interval; those on a sleeping core go to the main core.
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         if start.capabilities.moves.is_none() {
             return Err(Self::unsupported("I/O threads that can be moved"));
         }
         let Some(goal) = self.parameters.sleep.goal(start.capabilities, 0) else {
-            return Err(Self::unsupported(self.parameters.sleep.what()));
+            return Err(Self::unsupported(self.parameters.sleep.requirement()));
         };
-        let mut on_the_way = vec![None; start.homes.len()];
+        let mut pending_moves = vec![None; start.homes.len()];
         for (thread, &home) in start.homes.iter().enumerate() {
             let (number, to) = (ThreadId(thread as u16), start.topology.main());
             out.push(Command::Completions { thread: number, mode: CompletionMode::Poll });
             if start.cores[home.index()].state != CoreState::Awake {
                 out.push(Command::Move { thread: number, to });
-                on_the_way[thread] = Some(to);
+                pending_moves[thread] = Some(to);
             }
         }
-        let grid = Grid { start_ns: start.now_ns, every_ns: self.parameters.interval_ns };
-        let due_ns = grid.after(start.now_ns);
+        let schedule = Schedule { start_ns: start.now_ns, period_ns: self.parameters.interval_ns };
+        let due_ns = schedule.after(start.now_ns);
         let limits = Limits {
             core_ppm: u64::from(self.parameters.core_limit_ppm),
             busy_ppm: u64::from(self.parameters.core_busy_ppm),
         };
         let (topology, plan) = (start.topology.clone(), Plan::default());
-        self.running = Some(Running { topology, limits, grid, goal, due_ns, on_the_way, plan });
+        self.running = Some(Running { topology, limits, schedule, goal, due_ns, pending_moves, plan });
         Ok(Next::at(due_ns))
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let Some(running) = &mut self.running else { return Next::NEVER };
-        running.see_arrivals(sample);
-        running.plan.see(sample, &self.parameters);
-        running.plan.make(&running.topology, &running.limits);
+        running.note_arrivals(sample);
+        running.plan.update(sample, &self.parameters);
+        running.plan.assign(&running.topology, &running.limits);
         let before = out.len();
         running.command(sample, &mut self.counters, out);
-        let rests = out.len() == before && running.rests(sample);
-        running.due_ns = if rests { NEVER } else { running.grid.after(sample.now_ns) };
+        let rests = out.len() == before && running.is_at_rest(sample);
+        running.due_ns = if rests { NEVER } else { running.schedule.after(sample.now_ns) };
         Next::at(running.due_ns)
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
         self.counters.refused += 1;
         if let (Some(running), Command::Move { thread, to }) = (&mut self.running, command)
-            && let Some(on_the_way) = running.on_the_way.get_mut(thread.index())
-            && *on_the_way == Some(*to)
+            && let Some(pending_moves) = running.pending_moves.get_mut(thread.index())
+            && *pending_moves == Some(*to)
         {
-            *on_the_way = None;
+            *pending_moves = None;
         }
     }
 

@@ -1,4 +1,4 @@
-//! `static`: every core polls, I/O threads are spread evenly and stay (SPDK's default; SANDMAN section 3.1).
+//! `static`: every core polls; I/O threads are spread evenly and stay (SPDK's default; SANDMAN section 3.1).
 
 use pilotlight_plant::{Command, CompletionMode, Next, Policy, Start, Unsupported, Wants};
 

@@ -1,25 +1,24 @@
-//! `hybrid-poll`: each request is left alone for half the mean service time, then its core polls until it completes (Le Moal 2017, as
-//! SANDMAN section 3.6 builds it into SPDK).
+//! `hybrid-poll`: the core does not poll for a request until half the mean service time has passed, then polls until it completes (Le Moal
+//! 2017, as built into SPDK in SANDMAN section 3.6).
 //!
-//! **Rule.** Each request has a rest of its own: `fraction` (half) of the mean service time of its core's requests, from when it was polled, at
-//! most `most`. A core rests while every request in progress is within its rest, and polls once the oldest is past it
-//! ([`pilotlight_plant::Arrivals`]). Until requests have completed the rest is `initial` (10 us), and so is each rest of a core without a
-//! request in progress: there is no service time to halve. At the end of each interval the mean is computed again, over the requests that
-//! completed since the last: requests in progress, integrated over time, divided by their number (Little's law). What is in
-//! progress at the end of an interval is carried over, so a short interval does not make long requests look short. Where nothing
-//! completed the rest stays: a core does not rest longer because it is idle (3.6 says why).
+//! **Rule.** Each request has its own rest: `fraction` (half) of the mean service time of its core's requests, from when it was polled, at
+//! most `max_rest`. A core rests while every request in progress is within its rest, and polls once the oldest is past it
+//! ([`pilotlight_plant::Arrivals`]). The rest is `initial_rest` (10 us) until requests have completed and on a core without a request in
+//! progress. At the end of each interval the mean is computed over the requests completed since the last one: requests in progress,
+//! integrated over time, divided by their number (Little's law). Requests in progress at the end of an interval carry over, so that a short
+//! interval does not make long requests look short. If none completed the rest stays: an idle core does not rest longer (3.6 says why).
 //!
-//! Service time is the time of a request on the server, from when it was polled until its answer was sent: device and queueing.
-//! Le Moal's is the time from submission to completion, which is the same but for the target's own microsecond. The other
-//! reading, a request's time on the core, is about 1 us: rests of half that would save nothing, so it is no parameter.
+//! Service time is the time of a request on the server, from its poll to its response: device and queueing. Le Moal's is the time from
+//! submission to completion, which differs by about a microsecond of the target. The CPU time of a request is about 1 us; rests of half of that
+//! would save nothing.
 //!
-//! **Readings.** Le Moal's rest is one thread's, between one request and its completion; a core of SPDK has many in progress, which rest
-//! independently. Under load the oldest is nearly always past its rest, so the core polls as if static. To rest for half the service time after
-//! every empty poll, idle or not, is the other reading: in short runs of Figure 3 it saved about as much as
-//! sleeping cores do and made p99 54 us longer at low rates, where 3.6 reports limited savings and the latency of static polling.
+//! **Alternatives.** Le Moal's rest is that of one thread, between one request and its completion; a core of SPDK has many requests in
+//! progress, which rest independently. Under load the oldest is nearly always past its rest, so the core polls as under `static`. A rest of half
+//! the service time after every empty poll, idle or not, saved about as much as sleeping cores in short runs of Figure 3, but made p99 54 us
+//! longer at low rates, where 3.6 reports limited savings and the latency of static polling.
 //!
-//! **Properties.** I/O threads are spread evenly and stay. Only changes are commanded. Without answers there are none, so the
-//! policy never needs a quiet interval.
+//! **Properties.** I/O threads are spread evenly and stay. Only changes are commanded. Without completions nothing is commanded, so the policy
+//! never needs an interval without requests.
 
 use pilotlight_plant::{
     Command, CompletionMode, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View, Wants,
@@ -31,54 +30,53 @@ use crate::spread::spread;
 /// The name by which an operator chooses it.
 pub const NAME: &str = "hybrid-poll";
 
-/// What can be set.
+/// Its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Time between two means, in nanoseconds.
+    /// Length of an interval, in nanoseconds.
     pub interval_ns: u64,
     /// Rest over mean service time, in millionths.
     pub fraction_ppm: u32,
-    /// Rest of a core that has nothing in progress, or no mean yet, in nanoseconds.
-    pub initial_ns: u64,
+    /// Rest of a core without a request in progress or without a mean yet, in nanoseconds.
+    pub initial_rest_ns: u64,
     /// Longest rest, in nanoseconds.
-    pub most_ns: u64,
+    pub max_rest_ns: u64,
 }
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { interval_ns: 100_000_000, fraction_ppm: 500_000, initial_ns: 10_000, most_ns: 1_000_000 }
+        Self { interval_ns: 100_000_000, fraction_ppm: 500_000, initial_rest_ns: 10_000, max_rest_ns: 1_000_000 }
     }
 }
 
 const TABLE: [Parameter<Parameters>; 4] = [
     Parameter {
         key: "interval",
-        meaning: "time between two means of the service time (not printed; 100ms is what Linux takes for its hybrid polling)",
+        meaning: "time between two means of the service time (not printed; Linux's hybrid polling: 100ms)",
         allowed: TIME,
-        get: |p| text::in_units(p.interval_ns),
+        get: |p| text::format_duration(p.interval_ns),
         set: |p, v| time(&mut p.interval_ns, v),
     },
     Parameter {
         key: "fraction",
         meaning: "rest as a share of the mean service time (SANDMAN 3.6: 50%)",
         allowed: "a share from 0% to 100%",
-        get: |p| text::in_percent(p.fraction_ppm),
+        get: |p| text::format_percent(p.fraction_ppm),
         set: |p, v| put(&mut p.fraction_ppm, text::percent(v)),
     },
     Parameter {
-        key: "initial",
-        meaning: "rest of a core that has nothing in progress, or no mean yet (SANDMAN 3.6: 10us)",
+        key: "initial_rest",
+        meaning: "rest of a core without a request in progress, or without a mean yet (SANDMAN 3.6: 10us)",
         allowed: REST,
-        get: |p| text::in_units(p.initial_ns),
-        set: |p, v| put(&mut p.initial_ns, rest(v)),
+        get: |p| text::format_duration(p.initial_rest_ns),
+        set: |p, v| put(&mut p.initial_rest_ns, rest(v)),
     },
     Parameter {
-        key: "most",
-        meaning: "longest rest with a request in progress (an assumption: SANDMAN names none; it keeps a device that stalls from putting a core to \
-                  sleep for long)",
+        key: "max_rest",
+        meaning: "longest rest with a request in progress (an assumption, SANDMAN names none; limits the rest when a device stalls)",
         allowed: REST,
-        get: |p| text::in_units(p.most_ns),
-        set: |p, v| put(&mut p.most_ns, rest(v)),
+        get: |p| text::format_duration(p.max_rest_ns),
+        set: |p, v| put(&mut p.max_rest_ns, rest(v)),
     },
 ];
 
@@ -89,14 +87,14 @@ fn rest(value: &str) -> Option<u64> {
 }
 
 impl Parameters {
-    /// With these set, in this order.
+    /// Applies settings in this order.
     ///
     /// # Errors
-    /// If there is no such parameter, or a value is not allowed.
+    /// If a parameter does not exist or a value is not allowed.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         let read = parameter::read(NAME, &TABLE, settings)?;
-        if read.initial_ns > read.most_ns {
-            return Err(ParameterError::Together("initial must not be above most".to_owned()));
+        if read.initial_rest_ns > read.max_rest_ns {
+            return Err(ParameterError::Conflict("initial_rest must not be above max_rest".to_owned()));
         }
         Ok(read)
     }
@@ -107,15 +105,15 @@ impl Parameters {
         parameter::list(&TABLE, self)
     }
 
-    fn waiting(&self, rest_ns: u32) -> CompletionMode {
-        CompletionMode::Hybrid { idle_ns: self.initial_ns as u32, rest_ns }
+    fn completions(&self, rest_ns: u32) -> CompletionMode {
+        CompletionMode::Hybrid { idle_ns: self.initial_rest_ns as u32, rest_ns }
     }
 
-    /// The rest after requests that took so long.
+    /// The rest that follows from a mean service time.
     fn rest_ns(&self, service: &Service) -> u32 {
         let whole = u128::from(service.answered) * 1_000_000;
         let share_ns = service.in_progress_ns * u128::from(self.fraction_ppm) / whole.max(1);
-        share_ns.min(u128::from(self.most_ns)) as u32
+        share_ns.min(u128::from(self.max_rest_ns)) as u32
     }
 }
 
@@ -124,8 +122,8 @@ impl Parameters {
 pub struct HybridPoll {
     parameters: Parameters,
     cores: Vec<Service>,
-    /// What each thread was told last; `None` if it has to be told again.
-    told: Vec<Option<u32>>,
+    /// The rest last commanded to each thread; `None` after a refusal.
+    commanded: Vec<Option<u32>>,
     changes: u64,
     refused: u64,
 }
@@ -135,7 +133,7 @@ pub struct HybridPoll {
 struct Service {
     answered: u64,
     in_progress_ns: u128,
-    /// What follows from the last mean.
+    /// The rest that follows from the last mean.
     rest_ns: u32,
 }
 
@@ -143,10 +141,10 @@ impl HybridPoll {
     /// With these parameters.
     #[must_use]
     pub fn new(parameters: Parameters) -> Self {
-        Self { parameters, cores: Vec::new(), told: Vec::new(), changes: 0, refused: 0 }
+        Self { parameters, cores: Vec::new(), commanded: Vec::new(), changes: 0, refused: 0 }
     }
 
-    fn see(&mut self, sample: &Sample<'_>) {
+    fn update(&mut self, sample: &Sample<'_>) {
         for thread in sample.threads {
             let core = &mut self.cores[thread.home.index()];
             core.answered += thread.answered;
@@ -171,26 +169,26 @@ impl Policy for HybridPoll {
         if start.capabilities.rests.is_none() {
             return Err(Unsupported {
                 policy: NAME,
-                feature: "cores that can rest between two rounds of polling",
+                feature: "cores that can pause between two polls",
                 remedy: "choose policy static or interrupt",
             });
         }
-        let rest_ns = self.parameters.initial_ns as u32;
-        spread(start, self.parameters.waiting(rest_ns), out);
+        let rest_ns = self.parameters.initial_rest_ns as u32;
+        spread(start, self.parameters.completions(rest_ns), out);
         self.cores = vec![Service { rest_ns, ..Service::default() }; start.topology.len()];
-        self.told = vec![Some(rest_ns); start.homes.len()];
+        self.commanded = vec![Some(rest_ns); start.homes.len()];
         Ok(Next::NEVER)
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         if crate::load::is_quiet(sample) {
-            return Next::NEVER; // what was refused is tried again when there is load
+            return Next::NEVER; // refused commands are retried with the next load
         }
-        self.see(sample);
-        for (number, (thread, told)) in sample.threads.iter().zip(&mut self.told).enumerate() {
+        self.update(sample);
+        for (number, (thread, commanded)) in sample.threads.iter().zip(&mut self.commanded).enumerate() {
             let rest_ns = self.cores[thread.home.index()].rest_ns;
-            if told.replace(rest_ns) != Some(rest_ns) {
-                let how = self.parameters.waiting(rest_ns);
+            if commanded.replace(rest_ns) != Some(rest_ns) {
+                let how = self.parameters.completions(rest_ns);
                 out.push(Command::Completions { thread: ThreadId(number as u16), mode: how });
                 self.changes += 1;
             }
@@ -201,9 +199,9 @@ impl Policy for HybridPoll {
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
         self.refused += 1;
         if let Command::Completions { thread, .. } = command
-            && let Some(told) = self.told.get_mut(thread.index())
+            && let Some(commanded) = self.commanded.get_mut(thread.index())
         {
-            *told = None;
+            *commanded = None;
         }
     }
 

@@ -1,11 +1,11 @@
-//! `interrupt`: every I/O thread waits in the kernel for requests and completions, spread evenly over all cores (what the
-//! kernel's own target does; SANDMAN sections 3.1 and 3.3).
+//! `interrupt`: every I/O thread waits in the kernel for requests and completions; I/O threads are spread evenly over all cores (as in
+//! the Linux kernel's target; SANDMAN sections 3.1 and 3.3).
 
 use pilotlight_plant::{Command, CompletionMode, CoreId, Next, Policy, SleepGoal, Start, Unsupported, Wants};
 
 use crate::spread::spread;
 
-/// Interrupts instead of polling. Workers for which there is no I/O thread sleep.
+/// Interrupts instead of polling. Workers without an I/O thread sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interrupt;
 
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_waits_in_the_kernel_and_they_are_spread() {
+    fn every_thread_waits_in_the_kernel_and_threads_are_spread() {
         let capabilities = Capabilities { interrupts: true, moves: Some(Cost::Measured(1)), ..Capabilities::default() };
         let how = |thread| Command::Completions { thread: ThreadId(thread), mode: CompletionMode::Interrupt };
         let to = |thread, core| Command::Move { thread: ThreadId(thread), to: CoreId(core) };
@@ -79,11 +79,11 @@ mod tests {
         let (core, goal) = (CoreId(2), SleepGoal::DEEPEST);
         let commands = start(&capabilities, 2).unwrap();
         assert_eq!(commands.last(), Some(&Command::Sleep { core, goal }));
-        assert!(!commands.contains(&Command::Wake { core }), "a wake-up that finds no work");
+        assert!(!commands.contains(&Command::Wake { core }), "a core without an I/O thread is woken");
     }
 
     #[test]
-    fn a_plant_that_cannot_wait_is_refused_by_name() {
+    fn a_plant_without_interrupts_is_refused() {
         let refused = start(&Capabilities::default(), 4).unwrap_err();
         assert!(refused.to_string().contains("policy interrupt needs"), "{refused}");
     }

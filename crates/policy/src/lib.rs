@@ -1,19 +1,20 @@
-//! What to do: a policy a file, each a pure decision that knows nothing of the machine.
+//! Policies, one file or folder each: pure decisions without access to the machine.
 //!
-//! [`fixed`] and [`interrupt`] are the two ends between which the others move; [`sandman`] is a folder. [`registry`] finds a
-//! policy by the name that an operator writes, [`parameter`] reads what is set on it. What several share: `load` (as SPDK's
-//! schedulers see it), [`budget`] (power held with one knob), `gap` (between requests), `grid` (when intervals end), [`sleep`] (in what a core sleeps), `spread` (threads over all cores), `clock`, `switches` and `drives` (knobs).
+//! [`fixed`] and [`interrupt`] are the two extremes, always polling and never polling. [`registry`] finds a policy by name, [`parameter`]
+//! parses its parameters. Shared parts: `load` (as SPDK's schedulers define it), [`budget`] (power control with one knob), `request_gap`,
+//! `schedule` (interval ends), [`sleep`] (kinds of core sleep), `spread` (threads over all cores), `core_frequency`, `hotplug` and `drives`
+//! (knobs), `backoff` (retries of refused knobs).
 
+mod backoff;
 pub mod budget;
-mod clock;
+mod core_frequency;
 pub mod cpu_bandwidth;
 pub mod cpu_jailing;
 mod drives;
 pub mod dynamic;
 pub mod fixed;
-mod gap;
 pub mod governor;
-mod grid;
+mod hotplug;
 pub mod hybrid_poll;
 pub mod interrupt;
 mod limit;
@@ -23,14 +24,14 @@ pub mod ondemand;
 pub mod pacer;
 pub mod parameter;
 pub mod pass;
-mod pause;
 pub mod rapl_only;
 pub mod registry;
+mod request_gap;
 pub mod sandman;
+mod schedule;
 pub mod sleep;
 mod spread;
 pub mod ssd_bandwidth;
-mod switches;
 pub mod thunderbolt;
 
 pub use dynamic::Dynamic;

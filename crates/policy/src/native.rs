@@ -1,42 +1,42 @@
 //! `native`: as `static`, and every core at its highest frequency (PACER V: "no power-saving strategies"); and `ssd-apst`: as `native`, but
 //! drives may enter all their idle states (PACER III-B2, Table I).
 //!
-//! **Rule of `ssd-apst`.** From the start on no wake-up of a drive is too long; when to enter an idle state each drive decides by itself
-//! (autonomous power state transitions, APST). `native` leaves idle states as they are found. `static` commands no frequency, so it is not
-//! `native` where something else has lowered it.
+//! **Rule of `ssd-apst`.** The wake-up limit of drives is unlimited from the start on; each drive enters idle states autonomously
+//! (autonomous power state transitions, APST). `native` leaves idle states unchanged. `static` sets no frequency, so it differs from
+//! `native` on a machine whose frequency was lowered before.
 
 use pilotlight_plant::{
     Capabilities, Command, CompletionMode, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
 };
 
-use crate::clock::Clock;
+use crate::core_frequency::CoreFrequency;
 use crate::drives::Drives;
 use crate::spread::spread;
 
-/// The name of the one that saves nothing.
+/// The name of the variant without power saving.
 pub const NATIVE: &str = "native";
-/// The name of the one that saves with drives alone.
+/// The name of the variant with idle states of drives.
 pub const SSD_APST: &str = "ssd-apst";
 
 /// The policy.
 #[derive(Debug, Default)]
 pub struct Native {
     /// Whether it is `ssd-apst`.
-    frees_drives: bool,
-    clocks: Vec<Clock>,
+    allows_idle_states: bool,
+    frequencies: Vec<CoreFrequency>,
     drives: Drives,
     refused: u64,
 }
 
 impl Native {
-    /// One whose drives may enter all their idle states.
+    /// The variant whose drives may enter all their idle states.
     #[must_use]
     pub fn with_drives() -> Self {
-        Self { frees_drives: true, ..Self::default() }
+        Self { allows_idle_states: true, ..Self::default() }
     }
 
-    fn free_drives(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
-        if self.frees_drives {
+    fn allow_idle_states(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        if self.allows_idle_states {
             self.drives.find(capabilities);
             self.drives.limit(now_ns, u64::MAX, out);
         }
@@ -45,7 +45,7 @@ impl Native {
 
 impl Policy for Native {
     fn name(&self) -> &'static str {
-        if self.frees_drives { SSD_APST } else { NATIVE }
+        if self.allows_idle_states { SSD_APST } else { NATIVE }
     }
 
     fn wants(&self) -> Wants {
@@ -54,11 +54,12 @@ impl Policy for Native {
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         spread(start, CompletionMode::Poll, out);
-        self.clocks = start.topology.cores().filter_map(|core| Clock::of(core, start.capabilities)).collect();
-        for clock in &mut self.clocks {
-            clock.set(start.now_ns, clock.highest_khz, out);
+        self.frequencies =
+            start.topology.cores().filter_map(|core| CoreFrequency::find(core, start.capabilities)).collect();
+        for frequency in &mut self.frequencies {
+            frequency.set(start.now_ns, frequency.highest_khz, out);
         }
-        self.free_drives(start.now_ns, start.capabilities, out);
+        self.allow_idle_states(start.now_ns, start.capabilities, out);
         Ok(Next::NEVER)
     }
 
@@ -67,7 +68,7 @@ impl Policy for Native {
     }
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
-        self.free_drives(now_ns, capabilities, out);
+        self.allow_idle_states(now_ns, capabilities, out);
     }
 
     fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {

@@ -1,13 +1,13 @@
 //! `ondemand`: every core polls, at a frequency in proportion to its load (Linux's ondemand governor; PACER sections III-C and V).
 //!
 //! **Rule.** `f = f_max x busy / total` over each sampling period, and the highest frequency at once from `up_threshold` on
-//! (Documentation/admin-guide/pm/cpufreq.rst). PACER prints `T_idle / T_total`; it must be busy time. Between two values of the
-//! knob the nearest is taken; Linux takes the one above.
+//! (Documentation/admin-guide/pm/cpufreq.rst). PACER prints `T_idle / T_total`; busy time is meant. Between two values of the knob the
+//! nearest is used; Linux uses the one above.
 //!
-//! Linux accounts a polling core as busy all the time. Here busy is time in polls that found work, as PACER's server is
+//! Linux accounts a polling core as always busy. Here busy time is time in polls that found work, as PACER's server is
 //! event-based. Everything else is as in [`crate::governor`].
 
-use crate::clock::Clock;
+use crate::core_frequency::CoreFrequency;
 use crate::governor::{Governor, Rule};
 use crate::load::WHOLE_PPM;
 use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
@@ -15,14 +15,14 @@ use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting
 /// The name by which an operator chooses it.
 pub const NAME: &str = "ondemand";
 
-/// What can be set.
+/// Its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The sampling period, in nanoseconds.
     pub interval_ns: u64,
-    /// From this load on a core goes to the highest frequency, in millionths of a core.
+    /// Load from which a core goes to the highest frequency, in millionths of a core.
     pub up_threshold_ppm: u32,
-    /// Whether the load of a core is the higher one of it and its sibling.
+    /// Whether the higher load of two siblings counts for both.
     pub siblings: bool,
 }
 
@@ -37,19 +37,19 @@ const TABLE: [Parameter<Parameters>; 3] = [
         key: "interval",
         meaning: "sampling period (Linux: sampling_rate, by default 10ms on most machines)",
         allowed: TIME,
-        get: |p| text::in_units(p.interval_ns),
+        get: |p| text::format_duration(p.interval_ns),
         set: |p, v| time(&mut p.interval_ns, v),
     },
     Parameter {
         key: "up_threshold",
         meaning: "load from which a core goes to its highest frequency (Linux: 80%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.up_threshold_ppm),
+        get: |p| text::format_percent(p.up_threshold_ppm),
         set: |p, v| put(&mut p.up_threshold_ppm, text::percent(v)),
     },
     Parameter {
         key: "siblings",
-        meaning: "siblings share a clock, so the higher load of the two counts for both (as Linux does for a shared policy)",
+        meaning: "the higher load of two siblings, which share a clock, counts for both (as Linux does for a shared policy)",
         allowed: SWITCH,
         get: |p| p.siblings.to_string(),
         set: |p, v| put(&mut p.siblings, v.parse().ok()),
@@ -57,10 +57,10 @@ const TABLE: [Parameter<Parameters>; 3] = [
 ];
 
 impl Parameters {
-    /// With these set, in this order.
+    /// Applies settings in this order.
     ///
     /// # Errors
-    /// If there is no such parameter, or a value is not allowed.
+    /// If a parameter does not exist or a value is not allowed.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         parameter::read(NAME, &TABLE, settings)
     }
@@ -83,12 +83,12 @@ impl Rule for Parameters {
         self.siblings
     }
 
-    fn next(&self, load_ppm: u64, clock: &Clock) -> u64 {
+    fn next(&self, load_ppm: u64, frequency: &CoreFrequency) -> u64 {
         if load_ppm >= u64::from(self.up_threshold_ppm) {
-            return clock.highest_khz;
+            return frequency.highest_khz;
         }
-        let khz = u128::from(clock.highest_khz) * u128::from(load_ppm) / u128::from(WHOLE_PPM);
-        clock.values.nearest(khz as u64).unwrap_or(clock.highest_khz)
+        let khz = u128::from(frequency.highest_khz) * u128::from(load_ppm) / u128::from(WHOLE_PPM);
+        frequency.values.nearest(khz as u64).unwrap_or(frequency.highest_khz)
     }
 }
 

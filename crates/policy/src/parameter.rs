@@ -1,39 +1,38 @@
-//! What an operator can set on a policy: `key=value` in, a list for people out.
+//! Parameters of policies: parses `key=value` and lists keys, values and descriptions.
 //!
-//! A policy keeps its values in a plain struct and describes each in a table of [`Parameter`]s; reading, writing, listing and
-//! complaining are here, once.
+//! A policy keeps its values in a plain struct and describes each in a table of [`Parameter`]s.
 
 use std::fmt::Write as _;
 
-/// One thing that can be set on a policy whose values are a `P`.
+/// A parameter of a policy whose values are a `P`.
 #[derive(Debug)]
 pub struct Parameter<P> {
-    /// What the operator writes.
+    /// Its key.
     pub key: &'static str,
-    /// What it is for, with the paper's section and value.
+    /// Its purpose, with the paper's section and value.
     pub meaning: &'static str,
-    /// Which values there are, with their unit.
+    /// Allowed values, with their unit.
     pub allowed: &'static str,
-    /// The present value as the operator would write it.
+    /// Formats the value.
     pub get: fn(&P) -> String,
-    /// Reads a value; `None` if it is not allowed.
+    /// Parses a value; `None` if it is not allowed.
     pub set: fn(&mut P, &str) -> Option<()>,
 }
 
 /// A parameter and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// What the operator writes.
+    /// Its key.
     pub key: &'static str,
-    /// Its value, as the operator would write it.
+    /// Its value, in the syntax of the input.
     pub value: String,
-    /// Which values there are, with their unit.
+    /// Allowed values, with their unit.
     pub allowed: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub meaning: &'static str,
 }
 
-/// Why a parameter was not set.
+/// Why a parameter cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// The policy has no such parameter.
@@ -41,9 +40,9 @@ pub enum ParameterError {
     Unknown {
         /// The policy.
         policy: &'static str,
-        /// What was written.
+        /// The input.
         key: String,
-        /// The parameters that there are, as a sentence.
+        /// The parameters of the policy, as a sentence.
         known: String,
     },
     /// The value is not among those allowed.
@@ -51,20 +50,20 @@ pub enum ParameterError {
     Value {
         /// The parameter.
         key: &'static str,
-        /// What was written.
+        /// The input.
         value: String,
-        /// What may be written.
+        /// Allowed values.
         allowed: &'static str,
     },
-    /// Each value is allowed by itself, but not together.
+    /// Values that are not allowed together.
     #[error("{0}")]
-    Together(String),
+    Conflict(String),
 }
 
 /// Sets one parameter.
 ///
 /// # Errors
-/// If there is none of this name, or it cannot have this value.
+/// If the parameter does not exist or the value is not allowed.
 pub fn set<P>(
     policy: &'static str,
     table: &[Parameter<P>],
@@ -82,7 +81,7 @@ pub fn set<P>(
     })
 }
 
-/// Sets one of two sets of parameters.
+/// Sets a parameter of one of two tables.
 ///
 /// # Errors
 /// As [`set`].
@@ -115,10 +114,10 @@ pub fn list<P>(table: &[Parameter<P>], values: &P) -> Vec<Setting> {
     table.iter().map(setting).collect()
 }
 
-/// Values of type `P`, the defaults but for what was set.
+/// The default values, with these settings applied.
 ///
 /// # Errors
-/// If there is no such parameter, or it cannot have this value.
+/// If a parameter does not exist or a value is not allowed.
 pub(crate) fn read<P: Default>(
     policy: &'static str,
     table: &[Parameter<P>],
@@ -131,11 +130,11 @@ pub(crate) fn read<P: Default>(
     Ok(values)
 }
 
-/// What an interval between two looks may be.
+/// Allowed values of an interval.
 pub(crate) const TIME: &str = "a time from 1us to 3600s, for example 10us, 250ms or 1s";
-/// What a share may be.
+/// Allowed values of a share.
 pub(crate) const PERCENT: &str = "a share of a core from 0% to 100%";
-/// What a switch may be.
+/// Allowed values of a switch.
 pub(crate) const SWITCH: &str = "true or false";
 
 /// Stores a value, if there is one.
@@ -152,10 +151,10 @@ pub(crate) fn time(place: &mut u64, value: &str) -> Option<()> {
 /// "did you mean `window`? There are: ...".
 fn known<P>(table: &[Parameter<P>], key: &str) -> String {
     if table.is_empty() {
-        return "it has none".to_owned();
+        return "it has no parameters".to_owned();
     }
     let mut text = String::new();
-    let nearest = table.iter().map(|parameter| (distance(parameter.key, key), parameter.key)).min();
+    let nearest = table.iter().map(|parameter| (strsim::levenshtein(parameter.key, key), parameter.key)).min();
     if let Some((_, nearest)) = nearest.filter(|&(far, nearest)| far * 3 <= nearest.len()) {
         let _ = write!(text, "did you mean {nearest}? ");
     }
@@ -164,26 +163,11 @@ fn known<P>(table: &[Parameter<P>], key: &str) -> String {
     text
 }
 
-/// Letters to change, add or drop to get from one word to the other (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in other.bytes().enumerate() {
-            let changed = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
-}
-
-/// How values are written.
+/// Parses and formats values.
 pub mod text {
     const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-    /// `10us`, `1s`, `250ms`, `1500ns`; in nanoseconds. A number alone has no unit and is none.
+    /// `10us`, `1s`, `250ms`, `1500ns`; in nanoseconds. A number without a unit is invalid.
     #[must_use]
     pub fn duration(text: &str) -> Option<u64> {
         let digits = text.find(|c: char| !c.is_ascii_digit())?;
@@ -194,7 +178,7 @@ pub mod text {
 
     /// Nanoseconds, in the largest unit in which they are a whole number.
     #[must_use]
-    pub fn in_units(ns: u64) -> String {
+    pub fn format_duration(ns: u64) -> String {
         let whole = |&&(_, unit): &&(&str, u64)| ns >= unit && ns.is_multiple_of(unit);
         let (name, unit) = UNITS.iter().find(whole).unwrap_or(&UNITS[3]);
         format!("{}{name}", ns / unit)
@@ -209,7 +193,7 @@ pub mod text {
 
     /// Millionths as a percentage.
     #[must_use]
-    pub fn in_percent(ppm: u32) -> String {
+    pub fn format_percent(ppm: u32) -> String {
         format!("{}%", f64::from(ppm) / 10_000.0)
     }
 
@@ -223,12 +207,12 @@ pub mod text {
         use super::*;
 
         #[test]
-        fn durations_need_a_unit_and_are_read_back() {
+        fn durations_need_a_unit_and_survive_a_round_trip() {
             for (text, ns) in [("10us", 10_000), ("1s", 1_000_000_000), ("250ms", 250_000_000), ("1500ns", 1_500)] {
                 assert_eq!(duration(text), Some(ns));
-                assert_eq!(duration(&in_units(ns)), Some(ns));
+                assert_eq!(duration(&format_duration(ns)), Some(ns));
             }
-            assert_eq!(in_units(0), "0ns");
+            assert_eq!(format_duration(0), "0ns");
             for text in ["", "10", "us", "-1s", "1h", "99999999999999999999s", "18446744073709551615s"] {
                 assert_eq!(duration(text), None, "{text}");
             }
@@ -238,7 +222,7 @@ pub mod text {
         fn percentages_are_read_with_and_without_a_sign() {
             assert_eq!(percent("40%"), Some(400_000));
             assert_eq!(percent("12.5"), Some(125_000));
-            assert_eq!(in_percent(125_000), "12.5%");
+            assert_eq!(format_percent(125_000), "12.5%");
             for text in ["101", "-1", "NaN", ""] {
                 assert_eq!(percent(text), None, "{text}");
             }

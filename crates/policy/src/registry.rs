@@ -1,4 +1,4 @@
-//! Policies by name, for an operator who writes `policy = "sandman"` and `window = 64`.
+//! Policies by name: the registry behind `policy = "sandman"` and `window = 64`.
 
 use pilotlight_plant::Policy;
 
@@ -24,24 +24,24 @@ use crate::{Dynamic, Governor, HybridPoll, Interrupt, Static, dynamic, governor,
 pub struct Entry {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Its behaviour, in one line.
     pub summary: &'static str,
-    /// What can be set, with the values that these settings leave; the defaults where they are no good.
+    /// Its parameters with these settings applied; the defaults if the settings are invalid.
     pub parameters: fn(&[(&str, &str)]) -> Vec<Setting>,
-    /// Makes it, with these parameters set in this order.
+    /// Creates it; settings apply in this order.
     pub build: Builder,
 }
 
-/// Makes a policy from `(key, value)` pairs.
+/// Creates a policy from `(key, value)` pairs.
 pub type Builder = fn(&[(&str, &str)]) -> Result<Box<dyn Policy>, ParameterError>;
 
-/// Why there is no such policy.
+/// Why a policy cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// There is none of this name.
+    /// No policy has this name.
     #[error("there is no policy {0:?}; there are: {names}", names = NAMES.join(", "))]
     Unknown(String),
-    /// A parameter cannot be what was asked for.
+    /// A parameter is invalid.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
 }
@@ -73,7 +73,7 @@ pub const POLICIES: [Entry; 18] = [
     },
     Entry {
         name: governor::NAME,
-        summary: "every core polls, as fast as its load asks for (SPDK's governor)",
+        summary: "every core polls, at a frequency that follows its load (SPDK's governor)",
         parameters: |settings| governor::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(Governor::new(governor::Parameters::read(settings)?))),
     },
@@ -85,19 +85,19 @@ pub const POLICIES: [Entry; 18] = [
     },
     Entry {
         name: hybrid_poll::NAME,
-        summary: "every core polls, and rests half a request's time between two polls (hybrid polling)",
+        summary: "every core polls, and pauses half a request's service time between two polls (hybrid polling)",
         parameters: |settings| hybrid_poll::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(HybridPoll::new(hybrid_poll::Parameters::read(settings)?))),
     },
     Entry {
         name: sandman::NAME,
-        summary: "few cores poll, the others sleep until a burst comes (SANDMAN)",
+        summary: "few cores poll, the others sleep until a burst arrives (SANDMAN)",
         parameters: |settings| Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(sandman(settings)?)),
     },
     Entry {
         name: pass_parameters::NAME,
-        summary: "another policy under a power budget that CPU and drives share as they need it (PASS)",
+        summary: "another policy under a power budget that is divided between CPU and drives by need (PASS)",
         parameters: |settings| pass_parameters::Parameters::read(&of_inner(settings).0).unwrap_or_default().list(),
         build: |settings| {
             let (own, inner) = of_inner(settings);
@@ -108,7 +108,7 @@ pub const POLICIES: [Entry; 18] = [
     },
     Entry {
         name: thunderbolt::NAME,
-        summary: "as dynamic, under a power budget that a quota of CPU time holds by random steps (Google's Thunderbolt)",
+        summary: "as dynamic, under a power budget enforced by a randomized quota of CPU time (Google's Thunderbolt)",
         parameters: |settings| thunderbolt::Parameters::read(&of_inner(settings).0).unwrap_or_default().list(),
         build: |settings| {
             let (own, inner) = of_inner(settings);
@@ -121,31 +121,31 @@ pub const POLICIES: [Entry; 18] = [
     },
     Entry {
         name: RAPL_ONLY.name,
-        summary: "as static, under a power budget that the power limits of the CPU packages hold (PASS's RAPL baseline)",
+        summary: "as static, under a power budget enforced by the power limits of the CPU packages (PASS's RAPL baseline)",
         parameters: |settings| budget_parameters(&RAPL_ONLY, settings),
         build: |settings| single_knob(&RAPL_ONLY, settings),
     },
     Entry {
         name: CPU_BANDWIDTH.name,
-        summary: "as static, under a power budget that a quota of CPU time holds (PASS's CPU bandwidth baseline)",
+        summary: "as static, under a power budget enforced by a quota of CPU time (PASS's CPU bandwidth baseline)",
         parameters: |settings| budget_parameters(&CPU_BANDWIDTH, settings),
         build: |settings| single_knob(&CPU_BANDWIDTH, settings),
     },
     Entry {
         name: CPU_JAILING.name,
-        summary: "as static, under a power budget that the number of polling cores holds (PASS's CPU jailing baseline)",
+        summary: "as static, under a power budget enforced by the number of polling cores (PASS's CPU jailing baseline)",
         parameters: |settings| budget_parameters(&CPU_JAILING, settings),
         build: |settings| single_knob(&CPU_JAILING, settings),
     },
     Entry {
         name: SSD_BANDWIDTH.name,
-        summary: "as static, under a power budget that caps on the bandwidth of namespaces hold (PASS's SSD bandwidth baseline)",
+        summary: "as static, under a power budget enforced by bandwidth caps of namespaces (PASS's SSD bandwidth baseline)",
         parameters: |settings| budget_parameters(&SSD_BANDWIDTH, settings),
         build: |settings| single_knob(&SSD_BANDWIDTH, settings),
     },
     Entry {
         name: pacer::NAME,
-        summary: "few cores at a low frequency while load is steady, within a tolerance of latency (PACER)",
+        summary: "few cores at a low frequency while load is steady, within a latency tolerance (PACER)",
         parameters: |settings| pacer_parameters(&[], settings),
         build: |settings| pacer(pacer::NAME, &[], settings),
     },
@@ -169,7 +169,7 @@ pub const POLICIES: [Entry; 18] = [
     },
     Entry {
         name: NATIVE,
-        summary: "every core polls at its highest frequency (PACER's system without savings)",
+        summary: "every core polls at its highest frequency (PACER's baseline without power saving)",
         parameters: |_| Vec::new(),
         build: |settings| without_parameters(NATIVE, Native::default(), settings),
     },
@@ -181,7 +181,7 @@ pub const POLICIES: [Entry; 18] = [
     },
 ];
 
-/// What `pg` and `dvfs` set of `pacer`, before the operator does.
+/// Settings of `pacer` that `pg` and `dvfs` apply before the operator's.
 const CORES: [(&str, &str); 1] = [("adapt", "cores")];
 const FREQUENCY: [(&str, &str); 1] = [("adapt", "frequency")];
 
@@ -191,13 +191,13 @@ pub fn by_name(name: &str) -> Option<Entry> {
     POLICIES.into_iter().find(|entry| entry.name == name)
 }
 
-/// What can be set on a policy, with the defaults; `None` if there is no such policy.
+/// The parameters of a policy, with their defaults; `None` if it does not exist.
 #[must_use]
 pub fn parameters(name: &str) -> Option<Vec<Setting>> {
     by_name(name).map(|entry| (entry.parameters)(&[]))
 }
 
-/// As [`parameters`], with what the policy's paper prints: of `sandman` the rule without guards, of `pass` a start at full power.
+/// As [`parameters`], with the values printed in the policy's paper: `sandman` without guards, `pass` with a start at full power.
 #[must_use]
 pub fn as_printed(name: &str) -> Option<Vec<Setting>> {
     let printed: &[_] = match name {
@@ -208,10 +208,10 @@ pub fn as_printed(name: &str) -> Option<Vec<Setting>> {
     by_name(name).map(|entry| (entry.parameters)(printed))
 }
 
-/// Makes a policy, with these parameters set in this order.
+/// Creates a policy; settings apply in this order.
 ///
 /// # Errors
-/// If there is no such policy or parameter, or a value is not allowed.
+/// If the policy or a parameter does not exist, or a value is not allowed.
 pub fn build(name: &str, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, BuildError> {
     let entry = by_name(name).ok_or_else(|| BuildError::Unknown(name.to_owned()))?;
     Ok((entry.build)(settings)?)
@@ -220,7 +220,7 @@ pub fn build(name: &str, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, B
 /// `sandman` with these parameters.
 ///
 /// # Errors
-/// If there is no such parameter, or a value is not allowed.
+/// If a parameter does not exist or a value is not allowed.
 pub fn sandman(settings: &[(&str, &str)]) -> Result<Sandman, ParameterError> {
     Parameters::read(settings).map(Sandman::new)
 }
@@ -242,7 +242,7 @@ fn single_knob(mechanism: &'static Mechanism, settings: &[(&str, &str)]) -> Resu
 /// Keys and values.
 type Settings<'a> = Vec<(&'a str, &'a str)>;
 
-/// Settings of a policy, and those of its inner policy: `inner_KEY` sets KEY.
+/// Splits settings into those of a policy and those of its inner policy: `inner_KEY` sets KEY.
 fn of_inner<'a>(settings: &[(&'a str, &'a str)]) -> (Settings<'a>, Settings<'a>) {
     let (inner, own): (Settings<'a>, Settings<'a>) = settings.iter().partition(|(key, _)| key.starts_with("inner_"));
     (own, inner.into_iter().map(|(key, value)| (&key["inner_".len()..], value)).collect())
@@ -257,7 +257,7 @@ fn limited(
     match build(inner, settings) {
         Ok(policy) => Ok(Box::new(Limited::new(limiter, policy))),
         Err(BuildError::Parameter(error)) => Err(error),
-        Err(BuildError::Unknown(name)) => Err(ParameterError::Together(format!("there is no policy {name:?}"))),
+        Err(BuildError::Unknown(name)) => Err(ParameterError::Conflict(format!("there is no policy {name:?}"))),
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_builds_the_policy_of_that_name() {
+    fn every_name_creates_the_policy_of_that_name() {
         for name in NAMES {
             assert_eq!(build(name, &[]).unwrap().name(), name);
         }
@@ -305,13 +305,13 @@ mod tests {
         assert_eq!(value("dynamic", "interval", &[]), "10us");
         assert_eq!(value("dynamic", "interval", &[("interval", "1s")]), "1s");
         assert_eq!(value("dynamic", "interval", &[("interval", "never")]), "10us");
-        assert_eq!(value("governor", "up_from", &[]), "50%");
-        assert_eq!(value("hybrid-poll", "initial", &[]), "10us");
+        assert_eq!(value("governor", "up_threshold", &[]), "50%");
+        assert_eq!(value("hybrid-poll", "initial_rest", &[]), "10us");
         assert!(parameters("sandman").unwrap().iter().any(|setting| setting.key == "window"));
     }
 
     #[test]
-    fn mistakes_say_what_there_is() {
+    fn error_messages_list_valid_names_and_values() {
         let message = |name, settings: &[(&str, &str)]| match build(name, settings) {
             Ok(_) => panic!("{name} {settings:?} was built"),
             Err(error) => error.to_string(),
@@ -320,11 +320,15 @@ mod tests {
             message("sandmen", &[])
                 .contains("static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt")
         );
-        assert!(message("static", &[("window", "4")]).contains("static has no parameter \"window\"; it has none"));
-        assert!(message("governor", &[("min_below", "60")]).contains("min_below must not be above up_from"));
+        assert!(
+            message("static", &[("window", "4")]).contains("static has no parameter \"window\"; it has no parameters")
+        );
+        assert!(
+            message("governor", &[("min_threshold", "60")]).contains("min_threshold must not be above up_threshold")
+        );
         assert!(message("dynamic", &[("core_busy", "70")]).contains("core_limit must not be above core_busy"));
         assert!(message("dynamic", &[("sleep", "goal")]).contains("software or monitor"));
-        assert!(message("hybrid-poll", &[("most", "9us")]).contains("initial must not be above most"));
+        assert!(message("hybrid-poll", &[("max_rest", "9us")]).contains("initial_rest must not be above max_rest"));
         assert!(message("sandman", &[("window", "x")]).contains("window is a whole number"));
         assert!(message("sandman", &[("healthy_threshold", "20%")]).contains("idle_threshold"));
     }

@@ -1,20 +1,20 @@
-//! How an operator says in what a core is to sleep: the wait instruction, the kernel, or whatever serves a goal.
+//! How a core sleeps, as the operator sets it: wait instruction, kernel, or the deepest state within a wake-up goal.
 
 use pilotlight_plant::{Capabilities, Depth, SleepGoal};
 
 /// What wakes a sleeping core (SANDMAN section 4.3, Figure 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// The deepest state that is back in time.
+    /// The deepest state within the wake-up goal.
     Goal,
-    /// A store that a wait instruction watches for (SANDMAN's own way).
+    /// A store to a monitored address (wait instruction; SANDMAN's mechanism).
     Monitor,
     /// The kernel (SPDK's interrupt mode).
     Software,
 }
 
 impl Sleep {
-    /// As an operator writes it.
+    /// The name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -24,13 +24,13 @@ impl Sleep {
         }
     }
 
-    /// From what an operator wrote.
+    /// Parses a name.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         [Self::Goal, Self::Monitor, Self::Software].into_iter().find(|sleep| sleep.name() == text)
     }
 
-    /// The goal that makes this plant take it; `None` if it cannot.
+    /// The sleep goal that selects it on this plant; `None` if the plant cannot sleep like this.
     pub(crate) fn goal(self, capabilities: &Capabilities, wake_within_ns: u64) -> Option<SleepGoal> {
         let of = |depth: Depth| {
             let sleep = capabilities.sleeps.iter().find(|sleep| sleep.depth == depth)?;
@@ -44,8 +44,8 @@ impl Sleep {
         }
     }
 
-    /// What a plant lacks that cannot.
-    pub(crate) fn what(self) -> &'static str {
+    /// The capability that a plant without it lacks.
+    pub(crate) fn requirement(self) -> &'static str {
         match self {
             Self::Goal => "a core that can sleep by command",
             Self::Monitor => "a core that can sleep in a wait instruction (sleep = \"monitor\")",
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_to_sleep_is_a_goal_that_the_plant_serves_with_it() {
+    fn each_kind_of_sleep_maps_to_a_goal_that_selects_it() {
         let cost = |depth, ns| SleepCost { depth, waker: Cost::Measured(0), wake: Cost::Measured(ns) };
         let sleeps = vec![cost(Depth::MonitorWait, 3_000), cost(Depth::SoftwareWait, 27_000)];
         let plant = Capabilities { sleeps, ..Capabilities::default() };

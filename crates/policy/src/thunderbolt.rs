@@ -1,12 +1,15 @@
-//! `thunderbolt`: a power budget held by random unthrottling and multiplicative decrease of CPU time (RUMD of Google's Thunderbolt, OSDI '20;
-//! the baseline of PASS, section 5), around the dynamic scheduler.
+//! `thunderbolt`: a power budget enforced by random unthrottling and multiplicative decrease of CPU time (RUMD of Google's Thunderbolt, OSDI
+//! '20; the baseline of PASS, section 5), around the dynamic scheduler.
 //!
-//! **Rule.** At each new reading: above the hard threshold the quota of CPU time is multiplied by the hard factor, above the soft one by the soft
-//! factor; below both it is raised by a step with some chance, otherwise it stays. Readings are taken as they are, late and averaged.
-//! **Rates** (errata 25). PASS prints steps of 5 points at a chance of 20 % a second and a floor of 0.2 %; its published controller has 2
-//! points at 50 % and a floor of 0.5 %. Thresholds and factors are those of the published controller for both: the paper prints none.
-//! **Chance.** A policy has no random source: numbers follow from the parameter `seed` (SplitMix64).
-//! **Faults** as in [`crate::budget`]: without a reading nothing is raised, after `blind_after` the quota is at its floor.
+//! **Rule.** At each new reading: above the hard threshold the quota of CPU time is multiplied by the hard factor, above the soft one by the
+//! soft factor; below both it rises by a step with some probability. Readings are used uncorrected, late and averaged.
+//! **Rates** (errata 25). PASS prints steps of 5 points at 20 % a second and a minimum of 0.2 %; its published controller has 2 points at
+//! 50 % and 0.5 %. Thresholds and factors are those of the published controller for both: the paper prints none.
+//! **Random numbers** follow from the parameter `seed` (SplitMix64).
+//! **Faults** as in [`crate::budget`]: without a reading nothing is raised; after `stale_after` the quota is at its minimum.
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::budget::control::Range;
 use crate::budget::meter::Estimate;
@@ -19,51 +22,52 @@ use crate::parameter::{self, PERCENT, Parameter, ParameterError, Setting, put, t
 /// The name by which an operator chooses it.
 pub const NAME: &str = "thunderbolt";
 
-/// All that can be set.
+/// Its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// As for every policy with a budget, without the thresholds of PASS's zones.
+    /// Parameters of every policy with a budget, without the thresholds of PASS's zones.
     pub common: Common,
-    /// Its own.
+    /// Its own parameters.
     pub rates: Rates,
 }
 
-/// How it throttles; shares are in millionths.
+/// Parameters of throttling; shares are in millionths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// Of all CPU time, added at a raise.
-    pub step_ppm: u32,
-    /// That a reading raises.
-    pub chance_ppm: u32,
-    /// Of all CPU time, never less.
-    pub floor_ppm: u32,
-    /// Of the budget, and of the quota that is left above it.
+    /// Share of all CPU time that a raise adds.
+    pub raise_step_ppm: u32,
+    /// Probability that a reading leads to a raise.
+    pub probability_ppm: u32,
+    /// The lowest quota, as a share of all CPU time.
+    pub min_quota_ppm: u32,
+    /// Soft threshold as a share of the budget, and the factor above it.
     pub soft_ppm: (u32, u32),
-    /// The same, farther up.
+    /// Hard threshold as a share of the budget, and the factor above it.
     pub hard_ppm: (u32, u32),
-    /// Of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Period of the CPU quota in nanoseconds; `None` as it was found.
+    /// Period of the CPU quota in nanoseconds; `None` for the one found.
     pub period_ns: Option<u64>,
 }
 
 impl Rates {
-    /// As PASS prints them.
+    /// As printed in PASS.
     const PAPER: Self = Self {
-        step_ppm: 50_000,
-        chance_ppm: 200_000,
-        floor_ppm: 2_000,
+        raise_step_ppm: 50_000,
+        probability_ppm: 200_000,
+        min_quota_ppm: 2_000,
         soft_ppm: (960_000, 750_000),
         hard_ppm: (980_000, 10_000),
         seed: 1,
         period_ns: None,
     };
-    /// As its published controller has them.
-    const ARTIFACT: Self = Self { step_ppm: 20_000, chance_ppm: 500_000, floor_ppm: 5_000, ..Self::PAPER };
+    /// As in PASS's published controller.
+    const ARTIFACT: Self =
+        Self { raise_step_ppm: 20_000, probability_ppm: 500_000, min_quota_ppm: 5_000, ..Self::PAPER };
     const NAMED: [(&str, Self); 2] = [("paper", Self::PAPER), ("artifact", Self::ARTIFACT)];
 
-    /// These, with what belongs to neither set as it is in `other`.
-    fn with_own(self, other: &Self) -> Self {
+    /// These, with the seed and period of `other`.
+    fn with_seed_and_period(self, other: &Self) -> Self {
         Self { seed: other.seed, period_ns: other.period_ns, ..self }
     }
 }
@@ -74,64 +78,65 @@ const OF_QUOTA: &str = "a share of the quota from 0% to 100%";
 const RATES: [Parameter<Rates>; 10] = [
     Parameter {
         key: "rates",
-        meaning: "step, chance and floor as PASS prints them, or as its published controller has them",
-        allowed: "paper or artifact; step, chance and floor can be set after it",
+        meaning: "raise_step, raise_probability and min_quota as printed in PASS, or as in its published controller",
+        allowed: "paper or artifact; raise_step, raise_probability and min_quota can be set after it",
         get: |p| {
-            let named = Rates::NAMED.into_iter().find(|(_, rates)| rates.clone().with_own(p) == *p);
+            let named = Rates::NAMED.into_iter().find(|(_, rates)| rates.clone().with_seed_and_period(p) == *p);
             named.map_or("own", |(name, _)| name).to_owned()
         },
         set: |p, v| {
-            let rates = Rates::NAMED.into_iter().find(|(name, _)| *name == v).map(|(_, rates)| rates.with_own(p));
+            let rates =
+                Rates::NAMED.into_iter().find(|(name, _)| *name == v).map(|(_, rates)| rates.with_seed_and_period(p));
             put(p, rates)
         },
     },
     Parameter {
-        key: "step",
-        meaning: "CPU time added at a raise, of all cores (PASS 5: 5%; its controller: 2%)",
+        key: "raise_step",
+        meaning: "share of all CPU time that a raise adds (PASS 5: 5%; its controller: 2%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.step_ppm),
-        set: |p, v| put(&mut p.step_ppm, text::percent(v)),
+        get: |p| text::format_percent(p.raise_step_ppm),
+        set: |p, v| put(&mut p.raise_step_ppm, text::percent(v)),
     },
     Parameter {
-        key: "chance",
-        meaning: "chance that a reading raises (PASS 5: 20%; its controller: 50%)",
-        allowed: "a chance from 0% to 100%",
-        get: |p| text::in_percent(p.chance_ppm),
-        set: |p, v| put(&mut p.chance_ppm, text::percent(v)),
+        key: "raise_probability",
+        meaning: "probability that a reading leads to a raise (PASS 5: 20%; its controller: 50%)",
+        allowed: "a probability from 0% to 100%",
+        get: |p| text::format_percent(p.probability_ppm),
+        set: |p, v| put(&mut p.probability_ppm, text::percent(v)),
     },
     Parameter {
-        key: "floor",
-        meaning: "CPU time that is always left, of all cores (PASS 5.7: 0.2%; its controller: 0.5%)",
+        key: "min_quota",
+        meaning: "lowest quota, as a share of all CPU time (PASS 5.7: 0.2%; its controller: 0.5%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.floor_ppm),
-        set: |p, v| put(&mut p.floor_ppm, text::percent(v)),
+        get: |p| text::format_percent(p.min_quota_ppm),
+        set: |p, v| put(&mut p.min_quota_ppm, text::percent(v)),
     },
     Parameter {
         key: "soft_threshold",
-        meaning: "power from which the quota is multiplied by soft (the published controller: 96%)",
+        meaning: "power from which the quota is multiplied by soft_factor (the published controller: 96%)",
         allowed: OF_BUDGET,
-        get: |p| text::in_percent(p.soft_ppm.0),
+        get: |p| text::format_percent(p.soft_ppm.0),
         set: |p, v| put(&mut p.soft_ppm.0, text::percent(v)),
     },
     Parameter {
-        key: "soft",
-        meaning: "what is left of the quota above soft_threshold (the published controller: 75%)",
+        key: "soft_factor",
+        meaning: "factor of the quota above soft_threshold (the published controller: 75%)",
         allowed: OF_QUOTA,
-        get: |p| text::in_percent(p.soft_ppm.1),
+        get: |p| text::format_percent(p.soft_ppm.1),
         set: |p, v| put(&mut p.soft_ppm.1, text::percent(v)),
     },
     Parameter {
         key: "hard_threshold",
-        meaning: "power from which the quota is multiplied by hard (the published controller: 98%)",
+        meaning: "power from which the quota is multiplied by hard_factor (the published controller: 98%)",
         allowed: OF_BUDGET,
-        get: |p| text::in_percent(p.hard_ppm.0),
+        get: |p| text::format_percent(p.hard_ppm.0),
         set: |p, v| put(&mut p.hard_ppm.0, text::percent(v)),
     },
     Parameter {
-        key: "hard",
-        meaning: "what is left of the quota above hard_threshold (the published controller: 1%)",
+        key: "hard_factor",
+        meaning: "factor of the quota above hard_threshold (the published controller: 1%)",
         allowed: OF_QUOTA,
-        get: |p| text::in_percent(p.hard_ppm.1),
+        get: |p| text::format_percent(p.hard_ppm.1),
         set: |p, v| put(&mut p.hard_ppm.1, text::percent(v)),
     },
     Parameter {
@@ -145,17 +150,17 @@ const RATES: [Parameter<Rates>; 10] = [
 ];
 
 impl Default for Parameters {
-    /// The paper's, around the dynamic scheduler.
+    /// The paper's rates, around the dynamic scheduler.
     fn default() -> Self {
         Self { common: Common { inner: "dynamic", ..Common::default() }, rates: Rates::PAPER }
     }
 }
 
 impl Parameters {
-    /// With these set, in this order.
+    /// Applies settings in this order.
     ///
     /// # Errors
-    /// If there is no such parameter, or a value is not allowed.
+    /// If a parameter does not exist or a value is not allowed.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         let mut values = Self::default();
         for setting in settings {
@@ -181,41 +186,37 @@ pub(crate) const MECHANISM: Mechanism = Mechanism { name: NAME, ..CPU_BANDWIDTH 
 #[derive(Debug)]
 pub(crate) struct Rumd {
     rates: Rates,
-    random: u64,
+    random: SplitMix64,
 }
 
 impl Rumd {
     pub(crate) fn new(rates: Rates) -> Self {
-        Self { random: rates.seed, rates }
+        Self { random: SplitMix64::from_seed(rates.seed.to_le_bytes()), rates }
     }
 
-    /// Whether something of this chance happens.
-    fn happens(&mut self, chance_ppm: u32) -> bool {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % 1_000_000 < u64::from(chance_ppm)
+    /// Draws a random event of this probability.
+    fn draw(&mut self, probability_ppm: u32) -> bool {
+        self.random.next_u64() % 1_000_000 < u64::from(probability_ppm)
     }
 
-    /// The quota that follows a reading, of one of at most `all`.
-    fn follow(&mut self, budget_uw: f64, power_uw: f64, level: u64, all: u64) -> u64 {
-        let is_raised = self.happens(self.rates.chance_ppm);
+    /// The quota after a reading; `all` is the highest quota.
+    fn next_quota(&mut self, budget_uw: f64, power_uw: f64, level: u64, all: u64) -> u64 {
+        let is_raised = self.draw(self.rates.probability_ppm);
         let is_above = |ppm: u32| power_uw > budget_uw * f64::from(ppm) / 1e6;
         let next = if is_above(self.rates.hard_ppm.0) {
             share(level, self.rates.hard_ppm.1)
         } else if is_above(self.rates.soft_ppm.0) {
             share(level, self.rates.soft_ppm.1)
         } else if is_raised {
-            level + share(all, self.rates.step_ppm)
+            level + share(all, self.rates.raise_step_ppm)
         } else {
             level
         };
-        next.max(share(all, self.rates.floor_ppm))
+        next.max(share(all, self.rates.min_quota_ppm))
     }
 }
 
-/// So many millionths of a quota.
+/// Millionths of a quota.
 fn share(of: u64, ppm: u32) -> u64 {
     (u128::from(of) * u128::from(ppm) / 1_000_000) as u64
 }
@@ -223,7 +224,7 @@ fn share(of: u64, ppm: u32) -> u64 {
 impl Rule for Rumd {
     const CORRECTS: bool = false;
 
-    /// Only with a new reading, so another budget counts from the next one on.
+    /// Only a new reading changes the quota, so a new budget takes effect at the next one.
     fn next(
         &mut self,
         budget_uw: u64,
@@ -231,11 +232,11 @@ impl Rule for Rumd {
         (_, estimate): (u64, Estimate),
         is_new: bool,
     ) -> Option<u64> {
-        is_new.then(|| self.follow(budget_uw as f64, estimate.power_uw, level, range.highest))
+        is_new.then(|| self.next_quota(budget_uw as f64, estimate.power_uw, level, range.highest))
     }
 
     fn lowest(&self, range: Range) -> u64 {
-        share(range.highest, self.rates.floor_ppm)
+        share(range.highest, self.rates.min_quota_ppm)
     }
 }
 
@@ -250,9 +251,9 @@ mod tests {
     }
 
     #[test]
-    fn power_near_the_budget_throttles_in_two_steps_down_to_the_floor() {
-        let mut rumd = rumd(&[("chance", "0%")]);
-        let mut next = |level, power_uw| rumd.follow(100.0, power_uw, level, ALL);
+    fn power_near_the_budget_throttles_in_two_steps_down_to_the_minimum() {
+        let mut rumd = rumd(&[("raise_probability", "0%")]);
+        let mut next = |level, power_uw| rumd.next_quota(100.0, power_uw, level, ALL);
         assert_eq!(next(ALL, 97.0), 6_000_000);
         assert_eq!(next(ALL, 99.0), 80_000);
         assert_eq!(next(ALL, 96.0), ALL, "below both nothing is throttled");
@@ -260,10 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn a_raise_comes_by_chance_and_the_same_seed_raises_the_same() {
+    fn raises_are_random_and_reproducible_by_seed() {
         let raises = |settings: &[(&str, &str)]| -> Vec<bool> {
             let mut rumd = rumd(settings);
-            (0..10_000).map(|_| rumd.follow(100.0, 50.0, 1_000_000, ALL) > 1_000_000).collect()
+            (0..10_000).map(|_| rumd.next_quota(100.0, 50.0, 1_000_000, ALL) > 1_000_000).collect()
         };
         let share = |raises: &[bool]| raises.iter().filter(|raised| **raised).count() as f64 / raises.len() as f64;
         assert!((share(&raises(&[])) - 0.2).abs() < 0.02);
@@ -273,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn both_sets_of_rates_are_named() {
+    fn both_sets_of_rates_have_a_name() {
         let rates = |settings: &[(&str, &str)]| {
             let list = Parameters::read(settings).unwrap().list();
             list.into_iter().find(|setting| setting.key == "rates").unwrap().value
         };
         assert_eq!(rates(&[]), "paper");
         assert_eq!(rates(&[("seed", "9"), ("quota_period", "1s"), ("rates", "artifact")]), "artifact");
-        assert_eq!(rates(&[("rates", "artifact"), ("floor", "1%")]), "own");
+        assert_eq!(rates(&[("rates", "artifact"), ("min_quota", "1%")]), "own");
         assert!(Parameters::read(&[("no_action", "1%")]).is_err(), "it has no zones");
     }
 }

@@ -1,31 +1,31 @@
-//! Policies under a power budget, on random machines: gains of 0.4 to 2.35 from the power limit to the server's power, sensors that are
-//! moving averages of 1 to 5 s, 1.3 s late, in steps of 1 W, and fail.
+//! Policies under a power budget, on random machines: gains of 0.4 to 2.35 from the power limit to the server's power, sensors with moving
+//! averages of 1 to 5 s, a lag of 1.3 s, steps of 1 W and failures.
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 
-use dice::Dice;
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Goals, Kind, Knob, KnobId, Policy, Quantity, ReadingId,
     Refusal, Sample, Scope, Source, Start, Topology, Values, Window,
 };
 use pilotlight_policy::build;
 use proptest::prelude::*;
+use random::Random;
 
-/// Time is cut into steps of this length.
+/// Length of a simulated step.
 const STEP_NS: u64 = 100_000_000;
 const S: u64 = 1_000_000_000;
 /// Steps in an interval of the policies.
 const INTERVAL: u64 = 10;
 const LAG_NS: u64 = 1_300_000_000;
 
-/// A machine whose power follows its cap, as far as its load asks for it.
+/// A machine whose power is limited by its cap and its load.
 #[derive(Clone, Debug)]
 struct Machine {
     policy: &'static str,
     /// Power with the cap at 0.
     idle_uw: f64,
-    /// Power that the whole range of the knobs moves.
+    /// Power effect of the whole range of the knobs.
     range_uw: f64,
     knobs: u16,
     window_ns: u64,
@@ -34,16 +34,16 @@ struct Machine {
     seed: u64,
 }
 
-/// What happens to it, from its beginning on.
+/// A period with constant conditions.
 #[derive(Clone, Debug)]
 struct Phase {
     seconds: u64,
     budget_uw: Option<u64>,
-    /// Share of the range that the load asks for.
+    /// Demand of the load, as a share of the range.
     demand: f64,
-    /// The sensor reads nothing.
+    /// The sensor fails.
     is_dead: bool,
-    /// Settings fail.
+    /// Settings are refused.
     refuses: bool,
 }
 
@@ -56,15 +56,15 @@ struct Plant {
     values: Vec<u64>,
     /// True power of each step so far.
     power_uw: Vec<f64>,
-    /// End and value of the last window that was read.
+    /// The last window read.
     known: Option<Window>,
-    /// The window that the policy was told last under a budget, and whether that was its first.
-    told: Option<Window>,
-    has_news: bool,
+    /// The last window reported to the policy under a budget, and whether it was new.
+    reported: Option<Window>,
+    is_reading_new: bool,
     budget_uw: Option<u64>,
     commands: Vec<(u64, Command)>,
-    raised_blindly: Option<Command>,
-    dice: Dice,
+    raised_without_reading: Option<Command>,
+    random: Random,
 }
 
 impl Plant {
@@ -77,12 +77,12 @@ impl Plant {
             capabilities,
             power_uw: Vec::new(),
             known: None,
-            told: None,
-            has_news: false,
+            reported: None,
+            is_reading_new: false,
             budget_uw: None,
             commands: Vec::new(),
-            raised_blindly: None,
-            dice: Dice(machine.seed),
+            raised_without_reading: None,
+            random: Random::new(machine.seed),
             machine: machine.clone(),
         };
         let (topology, cores) = (Topology::flat(1).unwrap(), [CoreSample::new(CoreState::Awake)]);
@@ -98,7 +98,7 @@ impl Plant {
         plant
     }
 
-    /// Share of their ranges that the knobs leave.
+    /// Level of the knobs as a share of their range.
     fn level(&self) -> f64 {
         let (set, all) = self.capabilities.knobs.iter().zip(&self.values).fold((0, 0), |sum, (knob, &value)| {
             let lowest = knob.values.lowest().unwrap();
@@ -109,12 +109,12 @@ impl Plant {
 
     fn run(&mut self, phase: &Phase) {
         if self.budget_uw.is_none() {
-            self.told = None;
+            self.reported = None;
         }
         self.budget_uw = phase.budget_uw;
         let mut out = Vec::new();
         self.policy.on_goals(self.now_ns, &Goals { budget_uw: phase.budget_uw, ..Goals::default() }, &mut out);
-        self.has_news = false;
+        self.is_reading_new = false;
         self.obey(&out, phase);
         for step in 1..=phase.seconds * INTERVAL {
             let draws = self.level().min(phase.demand);
@@ -131,8 +131,8 @@ impl Plant {
             self.known = self.sense().or(self.known);
         }
         let reading = self.capabilities.sources[0].reading(ReadingId(0), self.known, self.now_ns);
-        self.has_news = reading.value.is_some() && self.told != self.known;
-        self.told = self.known;
+        self.is_reading_new = reading.value.is_some() && self.reported != self.known;
+        self.reported = self.known;
         let sample = Sample { now_ns: self.now_ns, elapsed_ns: S, cores: &[], threads: &[], readings: &[reading] };
         let mut out = Vec::new();
         let next = self.policy.on_interval(&sample, &mut out);
@@ -140,12 +140,12 @@ impl Plant {
         self.obey(&out, phase);
     }
 
-    /// The sensor reads its last whole window.
+    /// Reads the last whole window.
     fn sense(&mut self) -> Option<Window> {
         let ended_ns = self.now_ns.checked_sub(LAG_NS)?;
         let (to, steps) = ((ended_ns / STEP_NS) as usize, (self.machine.window_ns / STEP_NS) as usize);
         let mean_uw = self.power_uw[to.checked_sub(steps)?..to].iter().sum::<f64>() / steps as f64;
-        let uniform: f64 = (0..12).map(|_| self.dice.below(1 << 20) as f64 / (1 << 20) as f64).sum();
+        let uniform: f64 = (0..12).map(|_| self.random.below(1 << 20) as f64 / (1 << 20) as f64).sum();
         let noisy_uw = mean_uw + self.machine.noise_uw * (uniform - 6.0);
         let value = (noisy_uw / 1e6).round().max(0.0) as u64 * 1_000_000;
         Some(Window { ended_ns: to as u64 * STEP_NS, value: Some(value) })
@@ -160,8 +160,8 @@ impl Plant {
                 continue;
             }
             let now = &mut self.values[knob.index()];
-            if value > *now && phase.budget_uw.is_some() && !self.has_news {
-                self.raised_blindly = Some(command);
+            if value > *now && phase.budget_uw.is_some() && !self.is_reading_new {
+                self.raised_without_reading = Some(command);
             }
             *now = value;
         }
@@ -171,7 +171,7 @@ impl Plant {
         self.capabilities.knobs.iter().zip(&self.values).all(|(knob, &value)| value == knob.initial)
     }
 
-    /// True power over the last seconds.
+    /// Mean true power over the last seconds.
     fn mean_uw(&self, seconds: u64) -> f64 {
         let last = &self.power_uw[self.power_uw.len() - (seconds * INTERVAL) as usize..];
         last.iter().sum::<f64>() / last.len() as f64
@@ -237,15 +237,15 @@ fn constant(seconds: u64, budget_uw: u64, demand: f64) -> Phase {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever happened: without a new reading no cap is raised, and without a budget none is left.
+    /// After any history: without a new reading no cap is raised, and without a budget none remains.
     #[test]
-    fn no_cap_is_raised_blindly_or_left(machine in machine(), phases in prop::collection::vec(phase(), 1..12)) {
+    fn no_cap_is_raised_without_a_reading_or_remains(machine in machine(), phases in prop::collection::vec(phase(), 1..12)) {
         let mut plant = Plant::new(&machine);
         for phase in &phases {
             plant.run(phase);
         }
-        prop_assert_eq!(plant.raised_blindly, None);
-        // A knob that was refused again and again is tried again after 640 s at the latest.
+        prop_assert_eq!(plant.raised_without_reading, None);
+        // A knob that is refused repeatedly is retried after 640 s at the latest.
         let free = Phase { seconds: 641, budget_uw: None, demand: 1.0, is_dead: true, refuses: false };
         let has_refused = phases.iter().any(|phase| phase.refuses);
         plant.run(&Phase { seconds: if has_refused { free.seconds } else { 0 }, ..free });
@@ -271,9 +271,9 @@ proptest! {
         prop_assert!(over < 0.01 && is_used, "{} of the budget over, level {} of {}", over, plant.level(), demand);
     }
 
-    /// A sensor that says nothing for longer than `blind_after`: the lowest cap, and back when it reads again.
+    /// A sensor failure longer than `stale_after` sets the lowest cap, until readings return.
     #[test]
-    fn a_dead_sensor_ends_in_the_lowest_cap(machine in machine(), budget_w in 150..900_u64) {
+    fn a_failed_sensor_leads_to_the_lowest_cap(machine in machine(), budget_w in 150..900_u64) {
         let mut plant = Plant::new(&machine);
         let budget_uw = budget_w * 1_000_000;
         plant.run(&constant(60, budget_uw, 1.0));
@@ -281,15 +281,15 @@ proptest! {
         let held = plant.level();
         plant.run(&Phase { is_dead: true, ..constant(6, budget_uw, 1.0) });
         prop_assert_eq!(plant.level(), 0.0, "it was {} before", held);
-        prop_assert_eq!(plant.raised_blindly, None);
+        prop_assert_eq!(plant.raised_without_reading, None);
         plant.run(&constant(120, 2_000_000_000, 1.0));
         prop_assert!(plant.is_lifted());
     }
 }
 
-/// Figure 14's steps: how long true power stays above the budget by more than 2 %.
+/// Figure 14's steps: time of true power above the budget by more than 2 %.
 #[test]
-fn a_lower_budget_is_kept_soon() {
+fn a_lower_budget_is_kept_within_10_s() {
     for (policy, gain, window_ns) in [("rapl-only", 1.7, S), ("rapl-only", 0.4, S), ("cpu-bandwidth", 1.0, 2 * S)] {
         let machine =
             Machine { policy, idle_uw: 230e6, range_uw: 220e6 * gain, knobs: 1, window_ns, noise_uw: 0.0, seed: 1 };
@@ -305,7 +305,7 @@ fn a_lower_budget_is_kept_soon() {
     }
 }
 
-/// The first decision with a lower budget cuts; the one at which it is lifted leaves no cap.
+/// The first decision with a lower budget cuts; the one without a budget lifts the cap.
 #[test]
 fn a_changed_budget_takes_effect_at_once() {
     for policy in ["rapl-only", "cpu-bandwidth"] {
@@ -321,11 +321,11 @@ fn a_changed_budget_takes_effect_at_once() {
         plant.run(&Phase { budget_uw: None, ..constant(20, 0, 0.1) });
         let commands = plant.commands.len();
         plant.run(&constant(20, 300_000_000, 0.1));
-        assert_eq!(plant.commands.len(), commands, "what was read under an earlier budget does not count");
+        assert_eq!(plant.commands.len(), commands, "readings under an earlier budget do not count");
     }
 }
 
-/// What is needed is refused by name.
+/// The refusal names the missing capability.
 #[test]
 fn a_plant_without_the_knob_or_the_reading_is_refused() {
     let machine =
@@ -344,9 +344,9 @@ fn a_plant_without_the_knob_or_the_reading_is_refused() {
     assert!(error.contains("policy rapl-only needs a reading of the server's power"), "{error}");
 }
 
-/// A knob that goes is not set any more; one that comes gets the share that the cap has.
+/// A removed knob is no longer set; a new one gets the share of the cap.
 #[test]
-fn knobs_that_come_and_go_are_followed() {
+fn added_and_removed_knobs_are_handled() {
     let machine = Machine {
         policy: "rapl-only",
         idle_uw: 200e6,

@@ -1,5 +1,5 @@
-//! A small edition of the experiment in examples/detection, with loose bounds: what src/sandman/README.md says of the printed rule and
-//! of the recommended guards stays true.
+//! A short version of the experiment in examples/detection, with loose bounds, for the claims of src/sandman/README.md about the printed rule
+//! and the recommended guards.
 
 #[path = "../examples/detection/experiment.rs"]
 #[allow(dead_code)]
@@ -38,7 +38,7 @@ fn steady_load() {
 }
 
 #[test]
-fn the_printed_rule_is_right_two_times_of_three_and_its_deviation_as_often_as_the_paper_says() {
+fn accuracy_of_the_printed_rule_and_of_the_deviation() {
     let load = Steady { shape: Shape::Poisson, iops: 10_240_000.0, lateness: Lateness::Never };
     let results = stable(&load, &settings(), 1, 5_000, 7);
     let [printed, deviation, _] = [0, 1, 2].map(|setting| right_per_thread_tick(&results[setting]));
@@ -57,7 +57,7 @@ const BURSTS: [(Place, usize, bool); 7] = [
 ];
 
 #[test]
-fn the_recommended_guards_find_bursts_and_not_by_chance() {
+fn the_recommended_guards_find_bursts() {
     for shape in [Shape::Poisson, Shape::Paced] {
         for (place, active, from_sleep) in BURSTS {
             let burst = Burst { shape, active, place, from_sleep };

@@ -1,33 +1,33 @@
-//! The detector against the definition of section 4.4.2 written out: mean and variance of a list, a root and a division.
+//! The detector against a direct implementation of section 4.4.2: mean and variance of a list, a root and a division.
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 
 use std::collections::VecDeque;
 
-use dice::Dice;
 use pilotlight_plant::{ThreadCount, ThreadId, Tick};
 use pilotlight_policy::sandman::Parameters;
 use pilotlight_policy::sandman::detector::Detector;
-use pilotlight_policy::sandman::parameters::{Confirm, Resume, Spread};
+use pilotlight_policy::sandman::parameters::{AfterSleep, Confirm, Spread};
 use proptest::prelude::*;
+use random::Random;
 
 const TICK_NS: u64 = 10_000;
 
-/// One thread, by the book.
-struct ByTheBook {
+/// The direct implementation, for one thread.
+struct Reference {
     parameters: Parameters,
-    /// Counts at the length of the fine interval, with the intervals that each is about; the latest are those to be tested.
+    /// Counts scaled to the fine interval, with the number of intervals of each; the latest are tested.
     counts: VecDeque<(f64, f64)>,
     above: VecDeque<bool>,
 }
 
-impl ByTheBook {
+impl Reference {
     fn new(parameters: &Parameters) -> Self {
         Self { parameters: parameters.clone(), counts: VecDeque::new(), above: VecDeque::new() }
     }
 
-    /// How many of the latest counts are tested: as few as are about as many intervals as are averaged.
+    /// Number of tested counts: the fewest of the latest that cover the averaged intervals.
     fn tested(&self) -> usize {
         let mut intervals = 0.0;
         let enough = |&(_, of)| {
@@ -38,7 +38,7 @@ impl ByTheBook {
         last.map_or(self.counts.len(), |last| last + 1)
     }
 
-    /// Whether this count is a surge, and how far it is from the bound.
+    /// Whether this count is a surge, and its distance from the bound.
     fn count(&mut self, count: f64, intervals: f64) -> (bool, f64) {
         let intervals = if self.parameters.average == 1 { 1.0 } else { intervals };
         self.counts.push_back((count, intervals));
@@ -51,12 +51,12 @@ impl ByTheBook {
         let requests: f64 = recent.map(|&(count, of)| count * of).sum();
         let bound = self.bound(window, intervals);
         let far = bound.map_or(f64::INFINITY, |bound| requests / intervals - bound);
-        let enough = count > 0.0 && requests >= f64::from(self.parameters.floor) - 0.5;
+        let enough = count > 0.0 && requests >= f64::from(self.parameters.min_requests) - 0.5;
         let above = bound.is_some() && far > 0.0 && enough;
         (self.confirm(above), far.abs())
     }
 
-    /// The bound for a mean over so many intervals, if there is one.
+    /// The bound for a mean over `intervals`, if there is one.
     fn bound(&self, window: usize, intervals: f64) -> Option<f64> {
         let n = window as f64;
         if window < self.parameters.min_samples {
@@ -91,11 +91,11 @@ fn parameters() -> impl Strategy<Value = Parameters> {
     let confirm = (1..6u32, 0..6u32).prop_map(|(times, more)| Confirm { times, ticks: times + more });
     let average = prop_oneof![Just(1u32), 2..20u32];
     (2..40usize, spread, 0..4u32, confirm, average, 2..6usize, 0.5..3.0f64).prop_map(
-        |(window, spread, floor, confirm, average, min_samples, z)| Parameters {
+        |(window, spread, min_requests, confirm, average, min_samples, z)| Parameters {
             average,
             window: window.max(min_samples),
             spread,
-            floor,
+            min_requests,
             confirm,
             min_samples,
             z,
@@ -104,7 +104,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
     )
 }
 
-/// How much one thread gets: at most `most` requests in one of `one_in` ticks.
+/// Load of a thread: at most `most` requests in one of `one_in` ticks.
 type Load = (u64, u64);
 
 proptest! {
@@ -117,49 +117,49 @@ proptest! {
         loads in prop::collection::vec(prop::collection::vec((1..40u64, 1..30u64), 1..40), 1..5),
     ) {
         let threads = loads.iter().map(Vec::len).max().unwrap();
-        let mut dice = Dice(seed);
+        let mut random = Random::new(seed);
         let mut detector = Detector::new(&parameters, threads, 0);
-        let mut book: Vec<_> = (0..threads).map(|_| ByTheBook::new(&parameters)).collect();
+        let mut reference: Vec<_> = (0..threads).map(|_| Reference::new(&parameters)).collect();
         let mut now_ns = 0;
         for phase in &loads {
             for _ in 0..60 {
-                // Late by whole intervals of which the counts are whole multiples: what is tested is exact in both.
-                let intervals = if dice.below(8) == 0 { 1 << dice.below(5) } else { 1 };
+                // Late by whole intervals, with counts that are multiples of them: both implementations are exact.
+                let intervals = if random.below(8) == 0 { 1 << random.below(5) } else { 1 };
                 now_ns += intervals * TICK_NS;
-                tick(&mut detector, &mut book, (now_ns, intervals), phase, &mut dice)?;
+                tick(&mut detector, &mut reference, (now_ns, intervals), phase, &mut random)?;
             }
         }
     }
 }
 
-/// One tick of both; a thread may differ only where its count is on the bound but for rounding.
+/// One tick of both; a thread may differ only if its count is on the bound within rounding.
 fn tick(
     detector: &mut Detector,
-    book: &mut [ByTheBook],
+    reference: &mut [Reference],
     (now_ns, intervals): (u64, u64),
     loads: &[Load],
-    dice: &mut Dice,
+    random: &mut Random,
 ) -> Result<(), TestCaseError> {
     let mut counts = Vec::new();
     for (thread, &(most, one_in)) in loads.iter().enumerate() {
-        if dice.below(one_in) == 0 {
-            let requests = (1 + dice.below(most)) * intervals;
+        if random.below(one_in) == 0 {
+            let requests = (1 + random.below(most)) * intervals;
             counts.push(ThreadCount { thread: ThreadId(thread as u16), requests: requests as u32, busy_ns: 0 });
         }
     }
-    // Without a request at all the time is made up for by the next tick.
+    // A tick without requests would be covered by the next one.
     if counts.is_empty() && intervals > 1 {
         counts.push(ThreadCount { thread: ThreadId(0), requests: intervals as u32, busy_ns: 0 });
     }
     let mut surged = Vec::new();
     let elapsed_ns = intervals * TICK_NS;
     detector.on_tick(&Tick { now_ns, elapsed_ns, counts: &counts }, &mut surged);
-    for (thread, book) in book.iter_mut().enumerate() {
+    for (thread, reference) in reference.iter_mut().enumerate() {
         let thread = ThreadId(thread as u16);
         let requests = counts.iter().find(|count| count.thread == thread).map_or(0, |count| count.requests);
-        let (expected, far) = book.count(f64::from(requests) / intervals as f64, intervals as f64);
+        let (expected, far) = reference.count(f64::from(requests) / intervals as f64, intervals as f64);
         let found = surged.contains(&thread);
-        prop_assert!(found == expected || far < 1e-9, "{thread:?} at {now_ns}: {found}, by the book {expected}");
+        prop_assert!(found == expected || far < 1e-9, "{thread:?} at {now_ns}: {found}, reference {expected}");
         prop_assume!(found == expected);
     }
     Ok(())
@@ -179,7 +179,7 @@ fn one_thread(parameters: &Parameters, ticks: &[(u64, u32)]) -> Vec<bool> {
 }
 
 #[test]
-fn nothing_fires_while_there_is_no_error() {
+fn no_surge_without_a_standard_error() {
     assert_eq!(one_thread(&Parameters::printed(), &[(TICK_NS, 1), (TICK_NS, 50)]), [false, false]);
     assert_eq!(one_thread(&Parameters::printed(), &[(TICK_NS, 1), (TICK_NS, 1), (TICK_NS, 50)]), [false, false, true]);
 }
@@ -193,7 +193,7 @@ fn a_late_tick_is_no_surge() {
     assert_eq!(one_thread(&Parameters::printed(), &ticks).last(), Some(&true));
 }
 
-/// Four hundred ticks with one request in every fifth, then one tick about `intervals` with `requests`.
+/// Four hundred ticks with one request in every fifth, then one tick of `intervals` with `requests`.
 fn after_a_light_load(parameters: &Parameters, intervals: u64, requests: u32) -> bool {
     let mut ticks: Vec<_> = (0..400).map(|tick| (TICK_NS, u32::from(tick % 5 == 0))).collect();
     ticks.push((intervals * TICK_NS, requests));
@@ -201,33 +201,33 @@ fn after_a_light_load(parameters: &Parameters, intervals: u64, requests: u32) ->
 }
 
 #[test]
-fn a_mean_is_tested_as_one_count_and_is_surer() {
+fn a_mean_of_counts_is_tested_like_one_count() {
     // Mean 0.2 and deviation 0.4 a tick. The mean of 32 ticks has a deviation of 0.07: 19 requests in them are more than
     // 0.2 + 5.4 * 0.07 = 0.58 a tick.
     let spread = Spread::Deviation;
     let parameters = Parameters { window: 256, average: 32, z: 5.4, spread, ..Parameters::printed() };
     assert!(after_a_light_load(&parameters, 32, 19));
     assert!(!after_a_light_load(&parameters, 32, 18));
-    // It makes no difference how they are spread over ticks; the other eight ticks of the 32 hold one request.
+    // The distribution over ticks makes no difference; the other eight ticks of the 32 hold one request.
     assert!(after_a_light_load(&parameters, 24, 18));
     assert!(!after_a_light_load(&parameters, 24, 17));
-    // A floor is about all 32.
-    let floor = Parameters { floor: 20, ..parameters };
-    assert!(!after_a_light_load(&floor, 32, 19));
-    assert!(after_a_light_load(&floor, 32, 20));
+    // min_requests applies to all 32.
+    let min_requests = Parameters { min_requests: 20, ..parameters };
+    assert!(!after_a_light_load(&min_requests, 32, 19));
+    assert!(after_a_light_load(&min_requests, 32, 20));
 }
 
 #[test]
-fn a_floor_is_not_missed_because_a_tick_is_a_little_late() {
-    let parameters = Parameters { floor: 8, ..Parameters::printed() };
+fn a_slightly_late_tick_still_reaches_min_requests() {
+    let parameters = Parameters { min_requests: 8, ..Parameters::printed() };
     let mut ticks = vec![(TICK_NS, 1); 4];
     ticks.extend([(TICK_NS + 400, 7), (TICK_NS + 400, 8)]);
     assert_eq!(one_thread(&parameters, &ticks), [false, false, false, false, false, true]);
 }
 
 #[test]
-fn quiet_time_counts_as_zeros() {
-    // Steady at 10, then 300 us of silence, then 6: under the old mean, far above the window that is now nearly empty.
+fn time_without_requests_counts_as_zeros() {
+    // Steady at 10, then 300 us without requests, then 6: below the old mean, far above the nearly empty window.
     let parameters = Parameters { spread: Spread::Deviation, ..Parameters::printed() };
     let mut detector = Detector::new(&parameters, 1, 0);
     let mut fires = |now_ns, requests| {
@@ -244,33 +244,33 @@ fn quiet_time_counts_as_zeros() {
 }
 
 #[test]
-fn after_a_sleep_of_the_whole_server_the_window_is_empty_or_quiet() {
-    for (resume, expected) in [(Resume::Anew, false), (Resume::Quiet, true)] {
-        let mut detector = Detector::new(&Parameters { resume, ..Parameters::printed() }, 1, 0);
+fn after_a_sleep_of_the_whole_server_the_window_is_empty_or_zero() {
+    for (after_sleep, expected) in [(AfterSleep::Empty, false), (AfterSleep::Zeros, true)] {
+        let mut detector = Detector::new(&Parameters { after_sleep, ..Parameters::printed() }, 1, 0);
         detector.restart(1_000_000_000);
         let counts = [ThreadCount { thread: ThreadId(0), requests: 8, busy_ns: 0 }];
         let mut surged = Vec::new();
         let now_ns = 1_000_000_000 + TICK_NS;
         detector.on_tick(&Tick { now_ns, elapsed_ns: TICK_NS, counts: &counts }, &mut surged);
-        assert_eq!(!surged.is_empty(), expected, "{resume:?}");
+        assert_eq!(!surged.is_empty(), expected, "{after_sleep:?}");
     }
 }
 
-/// The same answers as without it, as long as the window reaches beyond each sleep.
+/// Same surges as without sleeps shorter than the window.
 #[test]
-fn a_sleep_shorter_than_the_window_is_quiet_ticks() {
-    let parameters = Parameters::read(&[("guards", "recommended"), ("resume", "anew")]).unwrap();
-    let mut dice = Dice(3);
+fn a_sleep_shorter_than_the_window_counts_as_ticks_without_requests() {
+    let parameters = Parameters::read(&[("guards", "recommended"), ("after_sleep", "empty")]).unwrap();
+    let mut random = Random::new(3);
     let [mut polls, mut sleeps] = [0, 1].map(|_| Detector::new(&parameters, 4, 0));
     let (mut now_ns, mut fired) = (0, 0);
     for tick in 0..40_000_u64 {
-        if dice.below(3) == 0 {
-            now_ns += TICK_NS * dice.below(40);
+        if random.below(3) == 0 {
+            now_ns += TICK_NS * random.below(40);
             sleeps.resume(now_ns);
         }
         now_ns += TICK_NS;
         let most = if tick % 4_000 > 3_900 { 12 } else { 2 };
-        let count = |thread| ThreadCount { thread: ThreadId(thread), requests: dice.below(most) as u32, busy_ns: 0 };
+        let count = |thread| ThreadCount { thread: ThreadId(thread), requests: random.below(most) as u32, busy_ns: 0 };
         let counts: Vec<_> = (0..4).map(count).filter(|count| count.requests > 0).collect();
         let tick = Tick { now_ns, elapsed_ns: TICK_NS, counts: &counts };
         let [one, other] = [&mut polls, &mut sleeps].map(|detector| {

@@ -1,5 +1,4 @@
-//! Figure 10 of SANDMAN as a golden test, in the reading of src/sandman/consolidate.rs: B and D onto A and C, then A's threads onto
-//! D.
+//! Figure 10 of SANDMAN as a golden test, as interpreted in src/sandman/consolidate.rs: B and D onto A and C, then A's threads onto D.
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Policy, Sample, SleepCost, SleepGoal,
@@ -17,12 +16,12 @@ const D: CoreId = CoreId(4);
 /// Nanoseconds in a millionth of the interval of one second.
 const PPM: u64 = 1_000;
 
-/// A and B are siblings, and C and D; the figure does not show the main core, so it has none.
+/// A and B are siblings, and C and D; the main core, which the figure does not show, has no sibling.
 fn topology() -> Topology {
     Topology::new(MAIN, vec![None, Some(B), Some(A), Some(D), Some(C)]).unwrap()
 }
 
-/// One interval with these threads, each with its home and its load in per cent.
+/// Commands of one interval with these threads: home and load in per cent of each.
 fn commands(topology: &Topology, threads: &[(CoreId, u64)]) -> Vec<Command> {
     commands_with(Parameters::printed(), topology, threads)
 }
@@ -81,7 +80,7 @@ fn without_siblings_the_two_idle_cores_sleep() {
 }
 
 #[test]
-fn the_main_core_s_sibling_is_the_first_place_to_go() {
+fn the_sibling_of_the_main_core_is_filled_first() {
     // The main core's sibling is E; C stays where it is because no further half is left.
     let e = CoreId(5);
     let topology = Topology::new(MAIN, vec![Some(e), Some(B), Some(A), Some(D), Some(C), Some(MAIN)]).unwrap();
@@ -92,7 +91,7 @@ fn the_main_core_s_sibling_is_the_first_place_to_go() {
 #[test]
 fn an_idle_core_whose_threads_do_not_all_fit_keeps_them() {
     let topology = Topology::flat(3).unwrap();
-    // One of A's two threads fits beside 65 %; then the other fits nowhere, the main core (75 %) included.
+    // One of A's two threads fits on the core with 65 %; the other fits on no core, including the main core (75 %).
     let threads = [(A, 15), (A, 15), (B, 65), (MAIN, 75)];
     assert_eq!(commands(&topology, &threads), []);
 }
@@ -106,7 +105,7 @@ fn a_lightly_loaded_server_keeps_one_core_awake() {
 }
 
 #[test]
-fn the_last_worker_stays_awake_if_the_main_core_may_not_take_its_threads() {
+fn without_main_takes_active_the_last_worker_stays_awake() {
     let parameters = Parameters { main_takes_active: false, ..Parameters::printed() };
     let threads = [(A, 5), (B, 10), (D, 20)];
     let moves = [to(0, D), to(1, D)];
@@ -115,17 +114,17 @@ fn the_last_worker_stays_awake_if_the_main_core_may_not_take_its_threads() {
 }
 
 #[test]
-fn a_busy_core_is_relieved_where_that_is_asked_for() {
+fn a_busy_core_is_relieved_with_relieve() {
     let topology = Topology::flat(4).unwrap();
     let threads = [(MAIN, 50), (MAIN, 40), (A, 30), (A, 65), (B, 90)];
     let relieved = Parameters { relieve: true, ..Parameters::printed() };
-    // Nothing fits anywhere; the core without threads sleeps, or takes the main core's largest. B is busy but has one thread.
+    // No thread fits on another core; the empty core sleeps, or takes the main core's largest. B is busy but has one thread.
     assert_eq!(commands(&topology, &threads), [sleep(C)]);
     assert_eq!(commands_with(relieved, &topology, &threads), [to(0, C)]);
 }
 
 #[test]
-fn a_sample_puts_right_what_was_believed() {
+fn a_sample_corrects_the_plant_state() {
     // At the start A slept; then the plant shows that A is awake and owns a thread. A surge goes to B, which does sleep.
     let topology = Topology::flat(4).unwrap();
     let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
@@ -163,11 +162,11 @@ fn a_sample_puts_right_what_was_believed() {
 }
 
 #[test]
-fn the_paper_s_main_core_gives_its_active_threads_to_workers() {
+fn in_the_paper_variant_the_main_core_gives_its_active_threads_to_workers() {
     let paper = || Parameters::read(&[("variant", "paper")]).unwrap();
     let threads = [(MAIN, 20), (A, 60), (MAIN, 0), (MAIN, 30)];
     let rest = [sleep(B), sleep(C), sleep(D)];
-    // The larger does not fit beside A's 60 %, so a core is given to it: the sibling of one in use. The other finds A.
+    // The larger does not fit on A (60 %) and gets a core, the sibling of one in use. The other goes to A.
     let moves = [to(0, A), to(3, B)];
     let plan = commands_with(paper(), &topology(), &threads);
     assert_eq!(plan, [&moves[..], &[sleep(C), sleep(D)]].concat());
@@ -175,7 +174,7 @@ fn the_paper_s_main_core_gives_its_active_threads_to_workers() {
 }
 
 #[test]
-fn in_the_paper_s_variant_a_core_sleeps_once_a_burst_has_taken_its_last_thread() {
+fn in_the_paper_variant_a_core_sleeps_when_its_last_thread_leaves() {
     let surge = |settings: &[(&str, &str)]| {
         let topology = Topology::flat(4).unwrap();
         let sleeps =
@@ -193,7 +192,7 @@ fn in_the_paper_s_variant_a_core_sleeps_once_a_burst_has_taken_its_last_thread()
             goals: &Goals::default(),
         };
         policy.start(&plant, &mut Vec::new()).unwrap();
-        // Two quiet ticks, then requests for the only thread of B; then for a thread of A, whose other one stays.
+        // Two ticks without requests, then requests for the only thread of B; then for one of A's two threads.
         [(3, 2), (4, 0)].map(|(nth, thread)| {
             let mut out = Vec::new();
             let counts = [ThreadCount { thread: ThreadId(thread), requests: 50, busy_ns: 0 }];
@@ -205,5 +204,5 @@ fn in_the_paper_s_variant_a_core_sleeps_once_a_burst_has_taken_its_last_thread()
     let paper = surge(&[("variant", "paper")]);
     assert_eq!(paper, [vec![wake(C), to(2, C), sleep(B)], vec![wake(B), to(0, B)]]);
     let printed = surge(&[("guards", "printed")]);
-    assert_eq!(printed, [vec![wake(C), to(2, C)], vec![]], "no core is left that sleeps");
+    assert_eq!(printed, [vec![wake(C), to(2, C)], vec![]], "no sleeping core is left");
 }

@@ -1,7 +1,7 @@
-//! Cores that a limiter takes away: I/O threads leave them, they sleep, and the inner policy does not get them.
+//! Cores removed by a limiter: I/O threads leave them, they sleep, and the inner policy does not use them.
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 #[path = "support/storage.rs"]
 #[expect(dead_code, reason = "shared with the tests of pass")]
 mod storage;
@@ -9,7 +9,7 @@ mod storage;
 use pilotlight_plant::{Command, CoreId};
 use storage::{Machine, NAMESPACES, Phase, Plant};
 
-/// A machine of which the plant's caps move nothing, so the number of cores goes to its lowest.
+/// A machine whose caps have no effect, so that the number of cores goes to its lowest.
 fn plant(settings: &[(&str, &str)]) -> Plant {
     let machine = Machine {
         gain: 1.0,
@@ -38,7 +38,7 @@ fn phase(seconds: u64, budget_w: Option<u64>) -> Phase {
 }
 
 #[test]
-fn threads_leave_the_cores_that_are_taken_away_and_come_back() {
+fn threads_leave_removed_cores_and_return() {
     for inner in ["static", "dynamic", "sandman", "hybrid-poll"] {
         let mut plant = plant(&[("inner", inner)]);
         plant.run(&phase(10, None));

@@ -1,23 +1,23 @@
-//! What policies do every 10 us allocates nothing: fine ticks with surges, late ones and quiet times included, and the intervals of
-//! those that are asked that often. A counting allocator looks on; it counts for each thread alone, as the test harness allocates too.
+//! Decisions every 10 us allocate nothing: fine ticks of `sandman`, including surges, late ticks and times without requests, and intervals of
+//! the other policies. A counting allocator counts per thread, as the test harness allocates too.
 
-#[path = "support/dice.rs"]
-mod dice;
 #[path = "support/machine.rs"]
 mod machine;
+#[path = "support/random.rs"]
+mod random;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use dice::Dice;
 use machine::capabilities;
 use pilotlight_plant::{
     Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Reading, Refusal, Sample, Start, ThreadCount,
     ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::build;
+use random::Random;
 
-/// Counts what it is asked for.
+/// Counts allocations.
 struct Counting;
 
 thread_local! {
@@ -31,7 +31,7 @@ fn allocations() -> u64 {
 // SAFETY: everything is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1)); // a thread that ends has none
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1)); // fails while a thread exits
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -47,7 +47,7 @@ static COUNTING: Counting = Counting;
 
 const THREADS: u16 = 40;
 
-/// A policy in charge of a plant whose workers sleep.
+/// Starts a policy on a plant whose workers sleep.
 fn start(name: &str, settings: &[(&str, &str)]) -> Box<dyn Policy> {
     let topology = Topology::paired(16).unwrap();
     let state = |core: CoreId| if core.0 == 0 { CoreState::Awake } else { CoreState::Asleep(Depth::MonitorWait) };
@@ -68,32 +68,38 @@ fn start(name: &str, settings: &[(&str, &str)]) -> Box<dyn Policy> {
 }
 
 #[test]
-fn what_is_done_every_10_us_allocates_nothing() {
+fn decisions_every_10_us_allocate_nothing() {
     for settings in [&[("guards", "printed")][..], &[("guards", "recommended")], &[("detect", "load")]] {
         ticks(settings);
     }
     for name in ["governor", "dynamic", "hybrid-poll", "ondemand"] {
         intervals(name, &[("interval", "10us")]);
     }
-    let times = [("interval", "10us"), ("window", "20us"), ("baseline", "2ms"), ("unstable", "90%"), ("stable", "50%")];
+    let times = [
+        ("interval", "10us"),
+        ("window", "20us"),
+        ("baseline_interval", "2ms"),
+        ("unstable_threshold", "90%"),
+        ("stable_threshold", "50%"),
+    ];
     intervals("pacer", &times);
 }
 
 fn ticks(settings: &[(&str, &str)]) {
     let mut policy = start("sandman", settings);
     let mut out = Vec::with_capacity(4 * usize::from(THREADS));
-    let mut dice = Dice(5);
+    let mut random = Random::new(5);
     let mut counts = Vec::with_capacity(THREADS.into());
     let (mut now_ns, mut moves) = (0, 0);
     let before = allocations();
     for _ in 0..20_000 {
-        let quiet_ns = if dice.below(50) == 0 { 10_000 * dice.below(400) } else { 0 };
-        let elapsed_ns = 10_000 * if dice.below(50) == 0 { 1 + dice.below(100) } else { 1 };
+        let quiet_ns = if random.below(50) == 0 { 10_000 * random.below(400) } else { 0 };
+        let elapsed_ns = 10_000 * if random.below(50) == 0 { 1 + random.below(100) } else { 1 };
         now_ns += quiet_ns + elapsed_ns;
-        let most = if dice.below(200) == 0 { 4_000 } else { 4 };
+        let most = if random.below(200) == 0 { 4_000 } else { 4 };
         counts.clear();
         for thread in (0..THREADS).map(ThreadId) {
-            let requests = dice.below(most) as u32;
+            let requests = random.below(most) as u32;
             if requests > 0 {
                 counts.push(ThreadCount { thread, requests, busy_ns: 200 * u64::from(requests) });
             }
@@ -110,7 +116,7 @@ fn ticks(settings: &[(&str, &str)]) {
 fn intervals(name: &str, settings: &[(&str, &str)]) {
     let mut policy = start(name, settings);
     let mut out = Vec::with_capacity(4 * usize::from(THREADS));
-    let mut dice = Dice(5);
+    let mut random = Random::new(5);
     let mut threads = vec![ThreadSample::default(); THREADS.into()];
     let mut cores = vec![CoreSample { state: CoreState::Awake, busy_ns: 0, awake_ns: 10_000 }; 16];
     let known = |&id| Reading { id, value: Some(50_000), age_ns: 0 };
@@ -118,14 +124,14 @@ fn intervals(name: &str, settings: &[(&str, &str)]) {
     let (mut now_ns, mut commands, mut before) = (0, 0, 0);
     for interval in 0..20_000 {
         if interval == 1 {
-            before = allocations(); // the first one makes the room that is kept
+            before = allocations(); // the first interval allocates the buffers
         }
         now_ns += 10_000;
         cores.iter_mut().for_each(|core| core.busy_ns = 0);
         for thread in &mut threads {
-            let requests = dice.below(4);
+            let requests = random.below(4);
             (thread.requests, thread.answered) = (requests, requests);
-            (thread.busy_ns, thread.in_progress_ns) = (requests * 500, requests * dice.below(90_000));
+            (thread.busy_ns, thread.in_progress_ns) = (requests * 500, requests * random.below(90_000));
             let core = &mut cores[thread.home.index()];
             core.busy_ns = (core.busy_ns + thread.busy_ns).min(core.awake_ns);
         }

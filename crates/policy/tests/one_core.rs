@@ -1,15 +1,15 @@
-//! `pacer` on a server of one core (support/one_core.rs): how the core waits follows from the tolerance.
+//! `pacer` on a server of one core (support/one_core.rs): the wait of the core follows from the tolerance.
 
-#[path = "support/dice.rs"]
-mod dice;
 #[path = "support/one_core.rs"]
 mod one_core;
+#[path = "support/random.rs"]
+mod random;
 
 use one_core::{Costs, Machine, OneCore, Sums};
 use pilotlight_plant::CompletionMode;
 use proptest::prelude::*;
 
-/// Sleeping and waking as on the machine of results/load-curve.
+/// Costs on the machine of results/load-curve.
 const COSTS: Costs = Costs { wake: 33_000.0, sleep_cpu: 14_000.0, late: 20_000.0, rest_cpu: 25_000.0 };
 
 fn machine() -> Machine {
@@ -17,7 +17,7 @@ fn machine() -> Machine {
         service_ns: 2_000.0,
         elsewhere_ns: 8_000.0,
         costs: COSTS,
-        said: COSTS,
+        reported: COSTS,
         sleeps: true,
         is_random: true,
         seed: 1,
@@ -31,11 +31,11 @@ fn costs() -> impl Strategy<Value = Costs> {
 
 fn machines() -> impl Strategy<Value = Machine> {
     (costs(), costs(), 1_000.0..20_000.0_f64, 1_000.0..100_000.0_f64, any::<(bool, bool, u64)>()).prop_map(
-        |(costs, said, service_ns, elsewhere_ns, (sleeps, is_random, seed))| Machine {
+        |(costs, reported, service_ns, elsewhere_ns, (sleeps, is_random, seed))| Machine {
             service_ns,
             elsewhere_ns,
             costs,
-            said,
+            reported,
             sleeps,
             is_random,
             seed,
@@ -46,19 +46,19 @@ fn machines() -> impl Strategy<Value = Machine> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever waits really cost, beside what the plant says: once settled the mean loss is within the tolerance.
+    /// For any real and reported costs: once settled the mean loss is within the tolerance.
     #[test]
     fn it_settles_within_the_tolerance(machine in machines(), log_rate in 1.7..4.2_f64, plf in 50_000..5_000_000_u32) {
         let rate = 10_f64.powf(log_rate);
-        let (wake_ns, is_honest) = (machine.costs.wake.max(machine.said.wake), machine.is_random && machine.sleeps && machine.said.rest_cpu >= machine.costs.rest_cpu);
+        let (wake_ns, is_realistic) = (machine.costs.wake.max(machine.reported.wake), machine.is_random && machine.sleeps && machine.reported.rest_cpu >= machine.costs.rest_cpu);
         let room_ns = f64::from(plf) / 1e6 * (machine.service_ns + machine.elsewhere_ns);
         let mut server = OneCore::new(machine, plf);
-        // Windows last until they have enough requests; a baseline takes five, and with fixed gaps, where requests find the core asleep either
-        // all or not at all, it is found again and again how far the quiet time can be shortened.
+        // Windows last until they have enough requests, and a baseline takes five. With fixed gaps either all requests find the core asleep or none,
+        // so the quiet time is searched repeatedly.
         let window_s = (400.0 * (200_000.0 / f64::from(plf)).powi(2).max(1.0) / rate).clamp(1.0, 30.0);
         server.run(60.max((20.0 * window_s) as u64), rate);
         let sums = server.run(120.max((40.0 * window_s) as u64), rate);
-        let can_save = is_honest && room_ns > 0.3 * wake_ns && rate < 1_000.0;
+        let can_save = is_realistic && room_ns > 0.3 * wake_ns && rate < 1_000.0;
         prop_assert!(!can_save || sums.cpu() < 0.99, "it takes {} of the CPU time: {}", sums.cpu(), server.view("wait"));
         prop_assert!(sums.loss() <= f64::from(plf) / 1e6, "loss {} of {}: {}", sums.loss(), f64::from(plf) / 1e6, server.view("wait"));
     }
@@ -77,7 +77,7 @@ fn with_tolerance_0_it_polls_and_with_a_large_one_it_takes_interrupts() {
 }
 
 #[test]
-fn between_them_it_takes_less_cpu_the_more_is_tolerated() {
+fn cpu_time_falls_with_the_tolerance() {
     for rate in [100.0, 1_000.0, 10_000.0] {
         let mut last = 1.0;
         for plf in [200_000, 800_000, 1_600_000, 5_000_000] {
@@ -90,13 +90,13 @@ fn between_them_it_takes_less_cpu_the_more_is_tolerated() {
     }
 }
 
-/// What a server that polls part of the time and takes interrupts for the rest of it needs at the mean latency of `between`.
+/// CPU time of a mix of polling and interrupts with the mean latency of `between`.
 fn mix(polls: &Sums, interrupts: &Sums, between: &Sums) -> f64 {
     let share = between.loss() / interrupts.loss();
     polls.cpu() * (1.0 - share) + interrupts.cpu() * share
 }
 
-/// Mechanisms at their costs on the machine of results/load-curve, where a rest costs more CPU time than a sleep.
+/// On the machine of results/load-curve, where a rest costs more CPU time than a sleep.
 #[test]
 fn it_takes_no_more_than_the_mix_of_polling_and_interrupts() {
     for rate in [30.0, 300.0, 3_000.0, 10_000.0] {
@@ -114,11 +114,11 @@ fn it_takes_no_more_than_the_mix_of_polling_and_interrupts() {
     }
 }
 
-/// Where rests are cheap and a wake-up delays requests by much, rests take less CPU time than a mix of polling and sleeping.
+/// With cheap rests and slow wake-ups, rests take less CPU time than a mix of polling and sleeping.
 #[test]
 fn cheap_rests_beat_the_mix_of_polling_and_interrupts() {
     let costs = Costs { wake: 60_000.0, late: 5_000.0, rest_cpu: 4_000.0, ..COSTS };
-    let machine = Machine { costs, said: costs, ..machine() };
+    let machine = Machine { costs, reported: costs, ..machine() };
     for rate in [100.0, 1_000.0, 10_000.0] {
         let run = |plf| {
             let mut server = OneCore::new(machine.clone(), plf);
@@ -132,9 +132,9 @@ fn cheap_rests_beat_the_mix_of_polling_and_interrupts() {
     }
 }
 
-/// What a wake-up delays requests by is ten times what the plant says.
+/// A wake-up takes ten times the reported time.
 #[test]
-fn a_wake_up_that_takes_longer_than_said_is_found_out() {
+fn an_underestimated_wake_up_time_is_corrected() {
     let costs = Costs { wake: 300_000.0, ..COSTS };
     let mut server = OneCore::new(Machine { costs, ..machine() }, 5_000_000);
     server.run(60, 1_000.0);
@@ -149,7 +149,7 @@ fn a_busy_core_polls_and_another_load_ends_savings() {
     server.run(60, 1_000.0);
     assert_ne!(server.view("wait"), "polls");
     server.step(425_000.0);
-    assert_eq!(server.view("wait"), "polls", "in the first answer");
+    assert_eq!(server.view("wait"), "polls", "at the first interval");
     server.run(30, 425_000.0);
     assert_eq!(server.view("wait"), "polls", "85 % busy");
     server.run(60, 1_000.0);
@@ -157,7 +157,7 @@ fn a_busy_core_polls_and_another_load_ends_savings() {
 }
 
 #[test]
-fn an_idle_server_sleeps_also_where_only_interrupts_let_it() {
+fn an_idle_server_sleeps_even_if_only_interrupts_allow_it() {
     for sleeps in [true, false] {
         let mut server = OneCore::new(Machine { sleeps, ..machine() }, 200_000);
         server.run(60, 1_000.0);
@@ -169,7 +169,7 @@ fn an_idle_server_sleeps_also_where_only_interrupts_let_it() {
 }
 
 #[test]
-fn an_idle_server_polls_once_nothing_is_tolerated() {
+fn an_idle_server_polls_once_the_tolerance_is_0() {
     for sleeps in [true, false] {
         let mut server = OneCore::new(Machine { sleeps, ..machine() }, 200_000);
         server.run(60, 1_000.0);
@@ -177,12 +177,12 @@ fn an_idle_server_polls_once_nothing_is_tolerated() {
         assert!(server.run(10, 0.0).cpu() < 0.01, "{}", server.view("wait"));
         server.set_tolerance(0);
         server.run(10, 0.0);
-        assert_eq!(server.view("wait"), "polls", "before a request comes");
+        assert_eq!(server.view("wait"), "polls", "before a request arrives");
     }
 }
 
 #[test]
-fn how_to_wait_is_commanded_again_if_it_was_refused() {
+fn a_refused_wait_is_commanded_again() {
     let mut server = OneCore::new(machine(), 1_000_000_000);
     server.run(60, 1_000.0);
     let how = *server.commanded.last().unwrap();

@@ -1,7 +1,7 @@
-//! `pacer` on a server whose latency grows as cores and frequency shrink (support/server.rs).
+//! `pacer` on a simulated server (support/server.rs).
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 #[path = "support/server.rs"]
 mod server;
 
@@ -29,14 +29,14 @@ fn loss(steps: &[Step]) -> f64 {
     latency_ns / native_ns - 1.0
 }
 
-/// The standard error that chance gives a baseline of five windows at the lowest of these rates, as a share.
+/// Standard error of a baseline of five windows at the lowest of these rates, as a share.
 fn baseline_error(machine: &Machine, rates: &[f64], plf: u32) -> f64 {
     let least = 400.0 * (200_000.0 / f64::from(plf)).powi(2).max(1.0);
     let rate = rates.iter().copied().fold(f64::INFINITY, f64::min);
     machine.noise / (5.0 * rate.clamp(least.min(rate * 30.0), f64::INFINITY)).sqrt()
 }
 
-/// Equal values one after the other, and how many there are.
+/// Run-length encoding.
 fn runs<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<(T, usize)> {
     values.fold(Vec::new(), |mut runs, value| {
         match runs.last_mut() {
@@ -66,7 +66,7 @@ fn machine() -> impl Strategy<Value = Machine> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// At constant load: within the tolerance once settled (but for chance in the baseline), and cores and frequency vary by one at most while savings last.
+    /// At constant load: within the tolerance once settled (apart from noise in the baseline), and cores and frequency vary by at most one while savings last.
     #[test]
     fn it_settles_within_the_tolerance(machine in machine(), busy in 0.001..0.9_f64, plf in 20_000..600_000_u32) {
         let load = rate(&machine, busy);
@@ -79,7 +79,7 @@ proptest! {
         let steps: Vec<_> = (0..360).map(|_| (server.step(load), server.view("state") == "stable")).collect();
         let all: Vec<_> = steps.iter().map(|(step, _)| *step).collect();
         prop_assert!(loss(&all) <= f64::from(plf) / 1e6 + 2.0 * chance, "loss {}, chance {chance}", loss(&all));
-        // The first step of a state shows what was set before.
+        // The first step of a state still has the previous settings.
         let stable = || steps.windows(3).filter(|steps| steps.iter().all(|(_, is_stable)| *is_stable)).map(|steps| steps[2].0);
         let span = |of: fn(&Step) -> u64| stable().map(|step| of(&step)).max().unwrap_or(0) - stable().map(|step| of(&step)).min().unwrap_or(0);
         let groups = if server.machine.groups.is_empty() { 1 } else { 3 };
@@ -93,8 +93,7 @@ proptest! {
         }
     }
 
-    /// Loads that change at random: mean latency over the whole run is within the tolerance of a run without savings, but for twice the standard
-    /// error that chance gives a baseline.
+    /// Random loads: mean latency over the whole run is within the tolerance of a run without savings, plus twice the standard error of a baseline.
     #[test]
     fn random_loads_stay_within_the_tolerance(
         machine in machine(),
@@ -103,7 +102,7 @@ proptest! {
     ) {
         let mut server = Server::new("pacer", &[], machine.clone(), tolerance(plf));
         let mut steps = Vec::new();
-        // A change of less than `moved` is not noticed, and a baseline across it is not that of either load.
+        // A change below `load_change` is not detected, and a baseline across it belongs to neither load.
         let mut phases = phases;
         for at in 1..phases.len() {
             let (before, now) = (phases[at - 1].0, phases[at].0);
@@ -123,17 +122,16 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Loads and pauses at random: no drive may ever take longer to wake up than the tolerance allows, nor enter an idle state soon after a
-    /// request, which may have written.
+    /// Random loads and pauses: no wake-up limit above the tolerance, and no idle state soon after a request, which may have written.
     #[test]
-    fn no_drive_wakes_up_for_longer_than_is_tolerated_or_soon_after_writes(
+    fn drives_sleep_within_the_tolerance_and_not_soon_after_writes(
         machine in machine(),
         phases in prop::collection::vec((prop_oneof![Just(0.0), 0.001..0.7_f64], 1..90_u64), 1..12),
         plf in 0..800_000_u32,
         (idle_s, after_writes_s) in (1..40_u64, 1..60_u64),
     ) {
         let (idle, after_writes) = (format!("{idle_s}s"), format!("{after_writes_s}s"));
-        let settings = [("idle", idle.as_str()), ("after_writes", after_writes.as_str())];
+        let settings = [("idle_after", idle.as_str()), ("after_writes", after_writes.as_str())];
         let mut server = Server::new("pacer", &settings, machine.clone(), tolerance(plf));
         let mut active_ns = 0;
         for (busy, seconds) in phases {
@@ -159,7 +157,7 @@ fn a_light_load_saves_cores_and_frequency() {
     let mut server = pacer(Machine::default());
     let load = rate(&server.machine, 0.1);
     let before = server.run(4, load);
-    assert!(before.iter().all(|step| (step.cores, step.khz) == (16, MAX_KHZ)), "not before latency is steady");
+    assert!(before.iter().all(|step| (step.cores, step.khz) == (16, MAX_KHZ)), "no savings before latency is steady");
     let after = *server.run(60, load).last().unwrap();
     assert!(after.cores <= 4 && after.power_w < before[0].power_w / 2.0, "{after:?}");
     let dvfs = *Server::new("dvfs", &[], Machine::default(), Goals::default()).run(60, load).last().unwrap();
@@ -169,7 +167,7 @@ fn a_light_load_saves_cores_and_frequency() {
 }
 
 #[test]
-fn an_hour_of_constant_load_changes_one_core_or_step_at_most() {
+fn an_hour_of_constant_load_changes_at_most_one_core_or_step() {
     for busy in [0.02, 0.1, 0.3, 0.5] {
         let mut server = pacer(Machine::default());
         let load = rate(&server.machine, busy);
@@ -187,7 +185,7 @@ fn an_hour_of_constant_load_changes_one_core_or_step_at_most() {
 }
 
 #[test]
-fn a_burst_brings_all_back_in_the_first_answer() {
+fn a_burst_restores_everything_at_the_first_interval() {
     let mut server = pacer(Machine::default());
     let (load, burst) = (rate(&server.machine, 0.05), rate(&server.machine, 0.6));
     let steps = server.run(60, load);
@@ -200,7 +198,7 @@ fn a_burst_brings_all_back_in_the_first_answer() {
 }
 
 #[test]
-fn a_load_that_grows_a_little_ends_savings_once() {
+fn a_slightly_higher_load_ends_savings_once() {
     let mut server = Server::new("pacer", &[], Machine::default(), tolerance(2_000_000));
     let (load, more) = (rate(&server.machine, 0.2), rate(&server.machine, 0.24));
     server.run(120, load);
@@ -212,7 +210,7 @@ fn a_load_that_grows_a_little_ends_savings_once() {
 }
 
 #[test]
-fn a_burst_that_latency_alone_shows_ends_savings_too() {
+fn a_burst_of_latency_alone_ends_savings() {
     let mut server = pacer(Machine::default());
     let load = rate(&server.machine, 0.05);
     server.run(60, load);
@@ -224,7 +222,7 @@ fn a_burst_that_latency_alone_shows_ends_savings_too() {
 }
 
 #[test]
-fn latency_that_keeps_changing_is_never_stable_and_saves_nothing() {
+fn unstable_latency_saves_nothing() {
     let mut server = pacer(Machine { noise: 0.0, ..Machine::default() });
     let load = rate(&server.machine, 0.05);
     for second in 0..60 {
@@ -246,16 +244,16 @@ fn one_request_every_10_s_saves() {
 }
 
 #[test]
-fn idle_it_races_background_work_and_then_needs_nothing() {
+fn an_idle_server_finishes_background_work_and_then_needs_nothing() {
     let mut server = pacer(Machine::default());
     let load = rate(&server.machine, 0.05);
     server.run(60, load);
     server.backlog = 5_000_000_000;
     server.run(29, Load::of(0.0));
-    assert_eq!((server.rate(), server.backlog), (0, 5_000_000_000), "not while a host may come back");
+    assert_eq!((server.rate(), server.backlog), (0, 5_000_000_000), "not before the server is idle");
     server.run(2, Load::of(0.0));
     assert_eq!((server.view("state").as_str(), server.rate()), ("idle", 1_000_000));
-    assert_eq!(server.wake_limit_ns(), 0, "they are at work");
+    assert_eq!(server.wake_limit_ns(), 0, "drives are active");
     assert!(server.awake.iter().any(|awake| !awake));
     server.run(4, Load::of(0.0));
     assert_eq!((server.backlog, server.rate()), (0, 0));
@@ -263,7 +261,7 @@ fn idle_it_races_background_work_and_then_needs_nothing() {
     assert_eq!(server.wake_limit_ns(), 16_000, "20 % of 91 us");
     assert!(server.needed_ns > server.now_ns + 10_000_000_000 && server.awake_ns < NEVER);
     server.step(load);
-    assert!(server.awake.iter().all(|awake| *awake), "the first request brings all back");
+    assert!(server.awake.iter().all(|awake| *awake), "the first request restores everything");
     assert_eq!((server.view("state").as_str(), server.wake_limit_ns()), ("unstable", 0));
 }
 
@@ -278,7 +276,7 @@ fn idle_limit_ns(settings: &[(&str, &str)], goals: Goals) -> u64 {
 }
 
 #[test]
-fn drives_may_wake_up_for_as_long_as_the_tolerance_says() {
+fn the_wake_up_limit_of_drives_follows_from_the_tolerance() {
     for (ppm, limit_ns) in
         [(0, 0), (5_000, 0), (50_000, 1_000), (200_000, 16_000), (500_000, 21_000), (3_000_000, 200_000)]
     {
@@ -287,7 +285,7 @@ fn drives_may_wake_up_for_as_long_as_the_tolerance_says() {
     let bound = |us: u64| Tolerance { scope: Scope::Server, stat: Stat::Mean, bound: Bound::LatencyNs(us * 1_000) };
     let goals = |us| Goals { tolerances: vec![bound(us)], ..Goals::default() };
     assert_eq!([80, 95, 113, 400].map(|us| idle_limit_ns(&[], goals(us))), [0, 1_000, 21_000, 200_000]);
-    assert_eq!(idle_limit_ns(&[("drives", "false")], tolerance(200_000)), WAKE_NS[0], "as they were found");
+    assert_eq!(idle_limit_ns(&[("drives", "false")], tolerance(200_000)), WAKE_NS[0], "initial value");
     let of_namespace = Tolerance { scope: Scope::Namespace(0), ..bound(95) };
     let both = Goals { tolerances: vec![Tolerance::mean_loss(200_000), of_namespace], ..Goals::default() };
     assert_eq!(idle_limit_ns(&[], both), 1_000, "no tolerance is exceeded");
@@ -297,7 +295,7 @@ fn drives_may_wake_up_for_as_long_as_the_tolerance_says() {
 }
 
 #[test]
-fn a_smaller_tolerance_shortens_wake_ups_at_once() {
+fn a_smaller_tolerance_lowers_the_wake_up_limit_at_once() {
     let mut server = pacer(Machine::default());
     let load = rate(&server.machine, 0.05);
     server.run(60, load);
@@ -309,7 +307,7 @@ fn a_smaller_tolerance_shortens_wake_ups_at_once() {
 }
 
 #[test]
-fn work_that_comes_steadily_gathers_while_drives_rest() {
+fn steady_work_accumulates_while_drives_rest() {
     let mut server = pacer(Machine::default());
     let load = rate(&server.machine, 0.05);
     server.run(60, load);
@@ -322,7 +320,7 @@ fn work_that_comes_steadily_gathers_while_drives_rest() {
         most = most.max(server.backlog);
     }
     assert!(low > 500, "drives rest in {low} of 600 intervals");
-    assert!(most < 62 * 25_000_000, "no longer than idle takes: {most} bytes");
+    assert!(most < 62 * 25_000_000, "no longer than the idle time: {most} bytes");
 }
 
 #[test]
@@ -336,7 +334,7 @@ fn the_baseline_is_measured_again_with_savings_off() {
     assert!(again.iter().any(|step| step.cores == 16), "after 300 s");
     assert_eq!(server.view("baselines"), "2");
     let last = again.last().unwrap();
-    assert!(last.cores.abs_diff(settled.cores) <= 1, "it goes back to where it was: {last:?}, {settled:?}");
+    assert!(last.cores.abs_diff(settled.cores) <= 1, "savings resume: {last:?}, {settled:?}");
     for other in [
         rate(&server.machine, 0.13),
         Load { bytes: 16_384.0, ..rate(&server.machine, 0.13) },
@@ -356,7 +354,7 @@ fn tolerance_0_saves_nothing_that_costs_latency() {
     for load in [load, Load::of(0.0)] {
         assert!(server.run(60, load).iter().all(|step| (step.cores, step.khz) == (16, MAX_KHZ)));
     }
-    assert_eq!((server.backlog, server.awake_ns), (0, NEVER), "background work costs none while it is idle");
+    assert_eq!((server.backlog, server.awake_ns), (0, NEVER), "background work costs no latency on an idle server");
     server.set_goals(tolerance(200_000));
     assert!(server.run(60, load).last().unwrap().cores < 16);
     server.set_goals(tolerance(0));
@@ -365,7 +363,7 @@ fn tolerance_0_saves_nothing_that_costs_latency() {
 }
 
 #[test]
-fn baselines_do_what_they_are_named_for() {
+fn native_ssd_apst_and_ondemand_set_their_knobs() {
     let load = rate(&Machine::default(), 0.1);
     let server = |name| Server::new(name, &[], Machine::default(), Goals::default());
     let mut native = server("native");
@@ -376,18 +374,18 @@ fn baselines_do_what_they_are_named_for() {
             .chain(&native.run(60, Load::of(0.0)))
             .all(|step| (step.cores, step.khz) == (16, MAX_KHZ))
     );
-    assert_eq!(native.wake_limit_ns(), WAKE_NS[0], "as it was found");
+    assert_eq!(native.wake_limit_ns(), WAKE_NS[0], "initial value");
     let mut apst = server("ssd-apst");
     assert_eq!((apst.wake_limit_ns(), apst.needed_ns), (WAKE_NS[3], NEVER));
     assert_eq!((apst.step(load).cores, apst.wake_limit_ns()), (16, WAKE_NS[3]));
     let mut ondemand = server("ondemand");
     let khz = |load| move |server: &mut Server| server.run(2, load).last().unwrap().khz;
-    assert_eq!(khz(rate(&Machine::default(), 0.1))(&mut ondemand), 600_000, "the lowest there is");
+    assert_eq!(khz(rate(&Machine::default(), 0.1))(&mut ondemand), 600_000, "the lowest frequency");
     assert_eq!(khz(rate(&Machine::default(), 0.9))(&mut ondemand), MAX_KHZ);
 }
 
 #[test]
-fn groups_are_sized_on_their_own() {
+fn groups_are_sized_separately() {
     // Twelve I/O threads of one kind, four of another that get a quarter of the load.
     let groups = (0..16).map(|thread| u16::from(thread >= 12)).collect();
     let mut server = pacer(Machine { groups, ..Machine::default() });
@@ -400,7 +398,7 @@ fn groups_are_sized_on_their_own() {
 }
 
 #[test]
-fn cores_leave_the_system_where_they_may() {
+fn unused_cores_go_offline_with_hotplug() {
     let mut server =
         Server::new("pacer", &[("gate", "offline")], Machine { offline: true, ..Machine::default() }, Goals::default());
     let load = rate(&server.machine, 0.05);

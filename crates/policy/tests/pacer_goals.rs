@@ -1,7 +1,7 @@
-//! Goals of `pacer`: tolerances of namespaces, of other statistics and in microseconds; a budget besides (support/server.rs).
+//! Goals of `pacer`: tolerances of namespaces, other statistics and absolute bounds; together with a budget (support/server.rs).
 
-#[path = "support/dice.rs"]
-mod dice;
+#[path = "support/random.rs"]
+mod random;
 #[path = "support/server.rs"]
 mod server;
 
@@ -57,7 +57,7 @@ fn the_tolerance_that_is_nearest_to_its_limit_binds() {
     let (server, steps) = settled(&[server_s, bound]);
     assert!(20_000.0 + 5.0 * core_ns(&steps) < 120_000.0 && core_ns(&steps) > 13_000.0, "{}", core_ns(&steps));
     assert_eq!(server.view("loss_of"), "p99 of namespace 0");
-    // Less than requests take without savings.
+    // A bound below latency without savings.
     let (server, steps) = settled(&[of_namespace(0, Stat::P99, Bound::LatencyNs(60_000))]);
     assert!(steps.iter().all(|step| step.cores == 16) && server.view("unreachable").contains("p99 of namespace 0"));
     // A wide one changes nothing.
@@ -76,11 +76,11 @@ fn a_namespace_without_requests_does_not_bind_until_it_has_some() {
     let after = server.run(60, load);
     assert!(after[20..].iter().all(|step| step.cores == 16), "tolerance 0");
     server.machine.namespaces[2].part = 0.0;
-    assert!(server.run(120, load).last().unwrap().cores < 16, "it has none any more");
+    assert!(server.run(120, load).last().unwrap().cores < 16, "it has no requests any more");
 }
 
 #[test]
-fn tolerances_come_and_go() {
+fn tolerances_can_be_added_and_removed() {
     let (mut server, free) = settled(&[]);
     let load = rate(&server.machine, 0.2);
     server.set_goals(goals(&[of_namespace(0, Stat::Mean, Bound::LossPpm(200_000))]));
@@ -89,17 +89,21 @@ fn tolerances_come_and_go() {
     assert!(core_ns(&server.run(60, load)) < 19_000.0);
     let baselines = server.view("baselines");
     server.set_goals(goals(&[]));
-    assert_eq!((server.view("state").as_str(), server.view("baselines")), ("stable", baselines), "what is known holds");
+    assert_eq!(
+        (server.view("state").as_str(), server.view("baselines")),
+        ("stable", baselines),
+        "known baselines are kept"
+    );
     server.run(150, load);
     assert!(core_ns(&server.run(60, load)) > core_ns(&free) * 0.9);
     let unknown = of_namespace(9, Stat::Mean, Bound::LossPpm(0));
     server.set_goals(goals(&[unknown]));
-    assert!(server.run(60, load).last().unwrap().cores < 16, "the plant does not tell its latency");
+    assert!(server.run(60, load).last().unwrap().cores < 16, "its latency is not measured");
 }
 
-/// While the server is idle, too: before a request comes.
+/// Also while the server is idle, before a request arrives.
 #[test]
-fn cores_come_back_once_nothing_is_tolerated() {
+fn cores_return_once_the_tolerance_is_0() {
     let mut server = Server::new("pacer", &[], Machine::default(), Goals::default());
     let load = rate(&server.machine, 0.1);
     server.run(60, load);
@@ -111,7 +115,7 @@ fn cores_come_back_once_nothing_is_tolerated() {
     assert_eq!(server.view("cores"), server.machine.cores.to_string());
 }
 
-/// What `pilotlight status` shows.
+/// The view in `pilotlight status`.
 #[test]
 fn the_view_has_state_loss_and_age_of_the_baseline() {
     let mut server = Server::new("pacer", &[], Machine::default(), Goals::default());
@@ -133,9 +137,9 @@ fn with_budget(budget_w: Option<u64>) -> Goals {
     Goals { budget_uw: budget_w.map(|watts| watts * 1_000_000), ..goals(&[Tolerance::mean_loss(50_000)]) }
 }
 
-/// The budget is a wall, the tolerance a wish.
+/// The budget takes precedence over the tolerance.
 #[test]
-fn a_budget_holds_whatever_the_tolerance_asks_for() {
+fn the_budget_takes_precedence_over_the_tolerance() {
     for name in ["cpu-jailing", "pass"] {
         let mut server = limited(name, Machine { noise: 0.1, ..Machine::default() }, None);
         let load = rate(&server.machine, 0.4);
@@ -154,9 +158,9 @@ fn a_budget_holds_whatever_the_tolerance_asks_for() {
     }
 }
 
-/// A ceiling that binds is none of its doing: it does not go round, and saves again once the ceiling is gone.
+/// Under a binding limit it does not oscillate, and it saves again once the limit is removed.
 #[test]
-fn it_does_not_fight_a_ceiling() {
+fn it_does_not_oscillate_under_a_limit() {
     for name in ["cpu-jailing", "pass"] {
         let mut server = limited(name, Machine { noise: 0.1, ..Machine::default() }, None);
         let load = rate(&server.machine, 0.4);
@@ -180,7 +184,7 @@ fn it_does_not_fight_a_ceiling() {
 }
 
 #[test]
-fn a_namespace_that_takes_too_long_ends_savings_although_the_server_does_not() {
+fn a_slow_namespace_alone_ends_savings() {
     let (mut server, steps) = settled(&[of_namespace(0, Stat::Mean, Bound::LossPpm(200_000))]);
     let before = steps.last().unwrap().cores;
     server.machine.namespaces[0].drive_ns *= 1.25;
@@ -190,7 +194,7 @@ fn a_namespace_that_takes_too_long_ends_savings_although_the_server_does_not() {
 }
 
 #[test]
-fn a_drive_that_becomes_slower_is_no_loss_by_savings() {
+fn a_slower_drive_is_no_loss_by_savings() {
     let mut server = Server::new("pacer", &[], Machine { noise: 0.1, ..Machine::default() }, Goals::default());
     let load = rate(&server.machine, 0.1);
     server.run(60, load);
@@ -200,7 +204,7 @@ fn a_drive_that_becomes_slower_is_no_loss_by_savings() {
 }
 
 #[test]
-fn a_ceiling_for_cores_leaves_the_baseline() {
+fn a_limit_of_cores_keeps_the_baseline() {
     let mut server = limited("cpu-jailing", Machine { noise: 0.1, ..Machine::default() }, None);
     let load = rate(&server.machine, 0.3);
     server.run(60, load);

@@ -1,16 +1,16 @@
-//! A server of eight reactors that sleeps between requests, thousands of times a second: bursts are found as on one that polls.
+//! A server of eight reactors that sleeps between requests, thousands of times a second, finds the same bursts as one that polls.
 
-#[path = "support/dice.rs"]
-mod dice;
 #[path = "support/machine.rs"]
 mod machine;
+#[path = "support/random.rs"]
+mod random;
 
-use dice::Dice;
 use machine::capabilities;
 use pilotlight_plant::{
     Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Start, ThreadCount, ThreadId, Tick, Topology,
 };
 use pilotlight_policy::build;
+use random::Random;
 
 const TICK_NS: u64 = 10_000;
 const CORES: u16 = 8;
@@ -18,19 +18,19 @@ const CORES: u16 = 8;
 const BURST_NS: u64 = 200_000_000;
 const END_NS: u64 = 210_000_000;
 const LIGHT_IOPS: u64 = 20_000;
-/// Of each of the eight I/O threads.
+/// For each of the eight I/O threads.
 const BURST_IOPS: u64 = 90_000;
-/// From a request that finds the server asleep until it is polled.
+/// Wake-up time of the server.
 const WAKE_NS: u64 = 5_000;
-/// What a poll of a request takes.
+/// Duration of a poll.
 const POLL_NS: u64 = 1_000;
 
-/// When requests come, and for which I/O thread.
+/// Arrival time and I/O thread of each request.
 fn arrivals(seed: u64) -> Vec<(u64, u16)> {
-    let mut dice = Dice(seed);
+    let mut random = Random::new(seed);
     let mut gap_ns = move |iops: u64| {
-        let share = (dice.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
-        ((-share.ln() * 1e9 / iops as f64) as u64, dice.below(u64::from(CORES)) as u16)
+        let share = (random.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
+        ((-share.ln() * 1e9 / iops as f64) as u64, random.below(u64::from(CORES)) as u16)
     };
     let (mut at_ns, mut all) = (0, Vec::new());
     while at_ns < END_NS {
@@ -42,7 +42,7 @@ fn arrivals(seed: u64) -> Vec<(u64, u16)> {
     all
 }
 
-/// All I/O threads live on the main core, and the workers sleep.
+/// All I/O threads are on the main core, and the workers sleep.
 fn start(guards: &str) -> (Box<dyn Policy>, u64) {
     start_with(&[("guards", guards)])
 }
@@ -69,12 +69,12 @@ fn start_with(settings: &[(&str, &str)]) -> (Box<dyn Policy>, u64) {
 struct Found {
     /// Moves before the burst.
     early: usize,
-    /// When I/O threads left the main core, after the burst began.
+    /// Times of moves from the main core, from the start of the burst on.
     moved_ns: Vec<u64>,
     sleeps: u64,
 }
 
-/// The main core, one loop after the other; it sleeps when the policy says so, or never.
+/// Simulates the loop of the main core; it sleeps as the policy allows, or never.
 fn run(guards: &str, arrivals: &[(u64, u16)], sleeps: bool) -> Found {
     let (mut policy, mut awake_ns) = start(guards);
     let mut found = Found::default();
@@ -107,7 +107,7 @@ fn run(guards: &str, arrivals: &[(u64, u16)], sleeps: bool) -> Found {
         }
         if sleeps && now_ns - polled_ns >= awake_ns && arrivals.get(next).is_some_and(|(at_ns, _)| *at_ns > now_ns) {
             let woken_ns = arrivals[next].0 + WAKE_NS;
-            tick_ns += woken_ns - now_ns; // ticks go on where they stopped
+            tick_ns += woken_ns - now_ns; // ticks resume
             now_ns = woken_ns;
             policy.on_resume(now_ns);
             found.sleeps += 1;
@@ -132,7 +132,7 @@ fn bursts_are_found_as_on_a_server_that_polls() {
     }
 }
 
-/// Commands of a history of ticks, each with its time; where `sleeps`, the server slept whenever a tick had no request.
+/// Commands of a history of ticks, each with its time; if `sleeps`, the server sleeps through ticks without requests.
 fn commands(settings: &[(&str, &str)], seed: u64, sleeps: bool) -> Vec<(u64, Command)> {
     let (mut policy, _) = start_with(settings);
     let (mut all, mut out) = (Vec::new(), Vec::new());
@@ -160,12 +160,12 @@ fn commands(settings: &[(&str, &str)], seed: u64, sleeps: bool) -> Vec<(u64, Com
     all
 }
 
-/// A sleep that is shorter than the window is quiet ticks: what was before it still counts.
+/// A sleep shorter than the window keeps the counts before it.
 #[test]
-fn a_short_sleep_forgets_nothing() {
+fn a_short_sleep_keeps_the_window() {
     for guards in ["printed", "recommended"] {
-        for resume in ["anew", "quiet"] {
-            let settings = [("guards", guards), ("resume", resume)];
+        for after_sleep in ["empty", "zeros"] {
+            let settings = [("guards", guards), ("after_sleep", after_sleep)];
             for seed in 1..=5 {
                 let polling = commands(&settings, seed, false);
                 assert!(polling.len() >= usize::from(CORES) - 1, "{settings:?}: {polling:?}");

@@ -1,14 +1,13 @@
-//! Setting knobs of the machine on a thread of its own.
+//! Sets knobs of the machine on a separate thread.
 //!
-//! **Problem.** A file of the kernel takes micro- to milliseconds to set, and the first setting of each waits for the journal's medium.
-//! The main core decides what a knob is to have between two rounds in which it serves requests, and must wait for none of that.
+//! Setting a file of the kernel takes micro- to milliseconds, and the first setting of each waits for the journal's medium. The main core
+//! changes knobs between two rounds and must not wait.
 //!
-//! **Algorithm.** The main core writes what a knob is to have (`setpoints.rs`); the thread asks a [`Machine`] for it, and what the machine
-//! refuses goes back through the main core's ring, to the policy that commanded it.
+//! The main core writes values of knobs (`setpoints.rs`); the thread sets them with a [`Machine`]. Refusals go through the main core's ring to
+//! the policy.
 //!
-//! **Properties.** Of values that come faster than the machine takes them only the last is set. A knob that no policy sets any more
-//! is put back; at the end of the [`Actuation`] all are, before the end returns. A machine that refuses is asked at most a hundred
-//! times a second.
+//! **Properties.** Of several values for a knob, only the last is set. A knob that the policy no longer sets is restored; at the end of the
+//! [`Actuation`] all are. After a refusal the thread pauses, so that there are at most a hundred settings a second.
 
 use std::fmt;
 use std::io;
@@ -25,23 +24,23 @@ use crate::setpoints::{Setpoints, Worker, setpoints};
 
 /// Time between two tries to report a refusal to a main core whose ring is full.
 const AGAIN: Duration = Duration::from_millis(1);
-/// After so many tries the main core runs no more.
+/// Tries after which the main core is taken as stopped.
 const TRIES: u32 = 1_000;
 
-/// Time between a refusal and the next setting: a policy that tries again at once would keep the kernel busy.
+/// Time between a refusal and the next setting, so that retries do not keep the kernel busy.
 const PAUSE: Duration = Duration::from_millis(10);
-/// What waking another thread costs, where this machine was too busy to measure it (design section 6).
+/// Cost of waking another thread if it could not be measured (design section 6).
 const CALLER: Cost = Cost::Assumed(14_000);
 
-/// What sets the knobs of a machine, and takes its time.
+/// Sets the knobs of a machine; may block.
 pub trait Machine: Send {
-    /// What can be set, by [`KnobId`].
+    /// All knobs, by [`KnobId`].
     fn knobs(&self) -> Vec<Knob>;
 
-    /// The OS threads (`gettid`) of the worker reactors. Called once, before anything is set.
+    /// The OS threads (`gettid`) of the worker reactors. Called once, before the first setting.
     fn set_workers(&mut self, _workers: &[u32]) {}
 
-    /// Sets a knob to one of its values, or puts it back as it was found. Whoever operates the server is told of a refusal here.
+    /// Sets a knob to one of its values, or restores it. Logs refusals.
     ///
     /// # Errors
     /// If the machine refuses.
@@ -57,15 +56,15 @@ pub struct Actuation {
     reactors: Arc<OnceLock<Reactors>>,
 }
 
-/// What the thread knows of the reactors.
+/// The reactors, for the thread.
 struct Reactors {
     refusals: Refusals,
     workers: Vec<u32>,
 }
 
 impl Actuation {
-    /// Starts the thread, on other CPUs than these where it may use any. A setting costs the main core at most what it costs to wake
-    /// the thread, and takes effect so much later.
+    /// Starts the thread, on other CPUs than `reactors` if possible. A setting costs the main core at most a wake-up of the thread,
+    /// and takes effect after it.
     ///
     /// # Errors
     /// The system has no thread left.

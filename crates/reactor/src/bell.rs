@@ -1,15 +1,15 @@
-//! What wakes an owner that waits in the kernel for results which do not come through an inbox: an event descriptor, rung
-//! by threads that have put a result where the owner looks, or by the kernel itself (Linux AIO).
+//! Wakes an owner that waits in the kernel for results which do not come through an inbox: an event descriptor, rung by threads
+//! that have published a result, or by the kernel (Linux AIO).
 //!
-//! The protocol is that of `doorbell.rs`: who rings publishes its result first; the owner arms the bell first and then
-//! looks for results. A thread makes no system call for an owner that does not wait.
+//! The protocol is that of `doorbell.rs`: a ringer publishes its result first; the owner arms the bell first and then checks for
+//! results. A thread makes no system call if the owner does not wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::doorbell::{self, How};
+use crate::doorbell::{self, WaitKind};
 
-/// An owner's bell. All that it waits for may share it.
+/// An owner's bell, for all sources of its results.
 #[derive(Debug)]
 pub struct Bell(doorbell::Bell);
 
@@ -24,17 +24,17 @@ impl Bell {
         Ok(Self(bell))
     }
 
-    /// The owner is about to wait. What is published from now on rings; what was published before has to be looked for now.
+    /// Called before a wait. Later results ring; the owner must then check for earlier ones.
     pub fn arm(&self) {
-        self.0.arm(How::Event);
+        self.0.arm(WaitKind::Event);
     }
 
-    /// The owner does not wait any more. The descriptor stays readable if it was rung: watch for edges, or [`Bell::clear`].
+    /// Called after a wait. The descriptor stays readable after a ring: use edge triggering, or [`Bell::clear`].
     pub fn disarm(&self) {
         self.0.disarm();
     }
 
-    /// A result has been published: wakes the owner, once for each time that it was armed.
+    /// Called after a result was published: wakes the owner, once per arming.
     pub fn ring(&self) {
         self.0.message_is_in();
     }

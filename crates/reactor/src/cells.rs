@@ -1,9 +1,8 @@
-//! Accounting: what a reactor or an I/O thread writes down about itself, and what anyone may read of it.
+//! Accounting of reactors and I/O threads.
 //!
-//! Each cell has one writer at a time and is written with plain loads and stores. Time is divided completely: a reactor is
-//! busy (a poll step that found work), idle (one that did not) or asleep at some depth. Scheduled CPU time stands beside
-//! it, read from the kernel's books by whoever asks: `umwait` counts as user time there, so a core that sleeps in it is
-//! scheduled all the time and active for little of it.
+//! Each cell has one writer at a time and is written with plain loads and stores. All time is accounted: a reactor is busy (a poll
+//! step with work), idle (one without) or asleep at some depth. Scheduled CPU time is separate, and read from the kernel: it
+//! contains sleep in a wait instruction (`umwait`), during which the core is scheduled.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -15,7 +14,7 @@ use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::io_thread::Polled;
 use crate::sleep_clock::SleepClock;
 
-/// Depths in which a reactor of ours can sleep.
+/// Sleep depths of a reactor.
 pub const SLEEPS: [Depth; 3] = [Depth::MonitorWait, Depth::SoftwareWait, Depth::ServerSleep];
 
 /// The index of a depth in [`SLEEPS`].
@@ -42,11 +41,11 @@ pub(crate) struct ReactorCell {
     sleep: SleepClock,
     wakes: [AtomicU64; 3],
     wake_latency: [Histogram; 3],
-    /// The OS thread's number, for the kernel's books.
+    /// Number of the OS thread, for its CPU time.
     pub(crate) tid: AtomicU32,
 }
 
-/// What a reactor has done since it started.
+/// Statistics of a reactor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReactorStats {
     /// Awake, or asleep and how deep.
@@ -59,26 +58,26 @@ pub struct ReactorStats {
     pub idle_ns: u64,
     /// Time asleep in nanoseconds, and sleeps that ended, by depth as in [`SLEEPS`].
     pub asleep: [SleepStats; 3],
-    /// CPU time of the OS thread as the kernel accounts it, in nanoseconds; 0 where the kernel does not tell.
+    /// CPU time of the OS thread as accounted by the kernel, in nanoseconds; 0 if unknown.
     pub cpu_ns: u64,
     /// Requests that arrived.
     pub requests: u64,
-    /// I/O threads living here now.
+    /// I/O threads on this reactor.
     pub io_threads: u64,
     /// I/O threads handed over to other reactors.
     pub moves_out: u64,
-    /// I/O threads that came here, those it was started with included.
+    /// I/O threads received, with those of the start.
     pub moves_in: u64,
 }
 
 /// Sleeps of a reactor at one depth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SleepStats {
-    /// Time in nanoseconds, the present sleep included.
+    /// Time in nanoseconds, with the current sleep.
     pub ns: u64,
     /// Sleeps that have ended.
     pub wakes: u64,
-    /// From the wake-up's sending to the sleeper's first look at it, where another core sent it.
+    /// Time from a wake-up by another core to its receipt.
     pub latency: HistogramSnapshot,
 }
 
@@ -125,7 +124,7 @@ impl ReactorCell {
     }
 }
 
-/// An I/O thread's cell; written by the reactor that it lives on, but for `completions`, which the director writes.
+/// An I/O thread's cell, written by its reactor, except `completions`, which the director writes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ThreadCell {
@@ -136,11 +135,11 @@ pub(crate) struct ThreadCell {
     pub(crate) moves: AtomicU64,
     pub(crate) home: AtomicU16,
     pub(crate) finished: AtomicBool,
-    /// How it is to wait: `POLL`, `INTERRUPT`, or the length of its rests above them.
+    /// Completion mode: `POLL`, `INTERRUPT`, or `HYBRID` with two rests.
     completions: AtomicU64,
-    /// Whether anybody wants to know about service times.
+    /// Whether the policy wants service times.
     pub(crate) service: AtomicBool,
-    /// Requests that were answered, or given up; only while wanted, as what follows.
+    /// Completed requests; this and the following are only counted while wanted.
     pub(crate) answered: AtomicU64,
     /// Requests in progress, integrated over time, in request-nanoseconds.
     pub(crate) in_progress_ns: AtomicU64,
@@ -148,36 +147,35 @@ pub(crate) struct ThreadCell {
     pub(crate) in_progress: AtomicU32,
 }
 
-/// What [`ThreadCell`] writes for a thread that polls all the time, and for one that waits in the kernel.
+/// Values of `completions` for polling and for waiting in the kernel.
 const POLL: u64 = 0;
 const INTERRUPT: u64 = 1;
-/// Two rests of 31 bits each beside it.
+/// Flag beside two rests of 31 bits each.
 const HYBRID: u64 = 1 << 63;
 /// The longest rest, about 2 s.
 const LONGEST: u32 = u32::MAX >> 1;
 
-/// What an I/O thread has done since it started.
+/// Statistics of an I/O thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoThreadStats {
-    /// Where it lives, or lived when it finished.
+    /// Its core, or its last one.
     pub home: CoreId,
     /// Whether it has ended.
     pub finished: bool,
-    /// Requests that it took from the network.
+    /// Requests from the network.
     pub requests: u64,
     /// Time in poll steps that found work, in nanoseconds.
     pub busy_ns: u64,
     /// Time in poll steps that found none, in nanoseconds.
     pub idle_ns: u64,
-    /// Time that its reactor waited in the kernel for it and others, in nanoseconds, by depth as in [`SLEEPS`]; with the
-    /// present wait.
+    /// Time of its reactor's waits with it, in nanoseconds, by depth as in [`SLEEPS`], with the current wait.
     pub asleep_ns: [u64; 3],
-    /// How often it has moved.
+    /// Number of moves.
     pub moves: u64,
 }
 
 impl ThreadCell {
-    /// Its reactor falls asleep, and it with it.
+    /// Its reactor falls asleep.
     pub(crate) fn fall_asleep(&self, depth: Depth, now_ns: u64) {
         self.sleep.fall_asleep(depth, now_ns);
     }
@@ -208,8 +206,8 @@ impl ThreadCell {
         self.completions.store(word, Relaxed);
     }
 
-    /// A poll from `begin_ns` to `end_ns` after one that ended at `before_ns` with so many requests in progress. A request counts
-    /// from the beginning of the poll that took it to the end of the one that answered it.
+    /// Counts a poll from `begin_ns` to `end_ns`; `before` is the end of the poll before and its requests in progress. A request
+    /// counts from the beginning of the poll that took it to the end of the one that completed it.
     pub(crate) fn served(&self, before: (u64, u32), polled: &Polled, begin_ns: u64, end_ns: u64) {
         let (before_ns, waited) = (before.0, u64::from(before.1));
         let held = waited + u64::from(polled.requests);

@@ -1,6 +1,6 @@
-//! Monotonic time in nanoseconds, read once per poll step and handed down as `now_ns`; and CPU time from the kernel's books.
+//! Monotonic time in nanoseconds, read once per poll step and passed on as `now_ns`; CPU time as accounted by the kernel.
 
-// The C library's clock rather than rustix's: as fast, and valgrind can count instructions of what uses it.
+// The C library's clock, not rustix's: as fast, and valgrind supports it.
 
 /// Nanoseconds since an arbitrary fixed point (`CLOCK_MONOTONIC`).
 #[inline]
@@ -25,7 +25,7 @@ pub fn thread_cpu_ns() -> u64 {
 /// CPU time in nanoseconds that the OS thread `tid` of this process has used; 0 if there is none.
 #[must_use]
 pub fn cpu_ns_of(tid: u32) -> u64 {
-    // The clock of a thread's scheduled time: the number inverted, and 6 for "one thread" and "scheduler's books"
+    // The clock of a thread's scheduled time: the number inverted, and 6 for "thread" and "scheduler"
     // (clock_getcpuclockid(3); the same encoding that the C library uses).
     let clock = (!(tid.cast_signed()) << 3) | 6;
     if tid == 0 { 0 } else { read(clock).unwrap_or(0) }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_thread_s_books_are_read() {
+    fn the_cpu_time_of_another_thread_is_read() {
         let own = rustix::thread::gettid().as_raw_pid() as u32;
         let (before, direct) = (cpu_ns_of(own), thread_cpu_ns());
         assert!(before > 0 && before <= direct);

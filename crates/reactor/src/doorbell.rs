@@ -1,45 +1,45 @@
-//! The software wake-up: how the owner of an inbox says that it is about to wait, and a sender that it need not.
+//! The software wake-up of the owner of an inbox.
 //!
-//! *Problem.* A sender must pay for a system call only if the owner sleeps, and once for each sleep; yet no owner may
-//! fall asleep beside a message.
+//! *Problem.* A sender must make a system call only if the owner sleeps, and once for each sleep; but an owner must not fall asleep
+//! with a message in its inbox.
 //!
-//! *Words.* The owner *arms* the bell, with the way it will wait: in a futex, or in `poll(2)` for an eventfd. It
-//! *re-checks* whether there is a message, *waits*, and *disarms*. A sender *rings*.
+//! *Terms.* The owner *arms* the bell with the kind of its wait: a futex, or `poll(2)` for an eventfd. It *re-checks* for a message,
+//! *waits*, and *disarms*. A sender *rings*.
 //!
-//! *Algorithm.* Each side writes its own word, passes a full fence and looks at the other's:
+//! *Algorithm.* Each side writes its own word, passes a full fence and reads the other's:
 //!
 //! ```text
-//! owner:   armed = how;   fence;  is there a message? if not: wait while armed == how;   armed = awake
-//! sender:  fill the slot; fence;  is it armed? if so: armed = awake, and whoever changed it wakes the owner
+//! owner:   armed = kind;  fence;  is there a message? if not: wait while armed == kind;  armed = awake
+//! sender:  fill the slot; fence;  is it armed? if so: swap armed to awake, and wake the owner if this swap changed it
 //! ```
 //!
 //! *Properties.*
-//! - Of two fences one is first. If the owner's, the sender sees the bell armed and rings; if the sender's, the owner's
-//!   second look finds the message. So no wake-up is lost.
-//! - Of all senders that see the bell armed one rings: that whose swap took the arming away.
-//! - A sender to an owner that is awake, or that watches the ring itself, makes no system call.
-//! - A ring of the eventfd can come after the owner has disarmed (the sender was between swap and write). The owner
-//!   counts the rings it is owed and takes them back as they come, so that none keeps ending its waits.
+//! - One of the two fences is first. If the owner's, the sender reads the armed bell and rings; if the sender's, the owner's
+//!   re-check finds the message. So no wake-up is lost.
+//! - Of all senders that read the armed bell, one rings: the one whose swap disarmed it.
+//! - A sender makes no system call if the owner is awake or watches the ring itself.
+//! - The eventfd can be rung after the owner has disarmed (the sender was between swap and write). The owner counts these pending
+//!   rings and drains them later, so that each ends at most one wait.
 
 use std::io;
 
 use crate::ring::Apart;
 use crate::sync::{EventFd, Futex, OnceLock, Ordering, Step, fence, leaves_out};
 
-/// Nobody has to ring: the owner is awake, or watches the ring itself.
+/// Not armed: the owner is awake, or watches the ring itself.
 const AWAKE: u32 = 0;
 
-/// How an owner is about to wait.
+/// Kind of an owner's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum How {
+pub(crate) enum WaitKind {
     /// In [`Bell::wait`].
     Futex = 1,
     /// In `poll(2)` for [`Bell::event`].
     Event = 2,
 }
 
-/// What senders look at after each message.
+/// Read by senders after each message.
 #[derive(Debug)]
 pub(crate) struct Bell {
     armed: Apart<Futex>,
@@ -65,17 +65,17 @@ impl Bell {
     #[cold]
     fn ring(&self) {
         let how = self.armed.0.swap(AWAKE, Ordering::AcqRel);
-        if how == How::Futex as u32 {
+        if how == WaitKind::Futex as u32 {
             self.armed.0.wake();
-        } else if how == How::Event as u32
+        } else if how == WaitKind::Event as u32
             && let Some(event) = self.event.get()
         {
             event.ring();
         }
     }
 
-    /// Owner: about to wait as `how` says. Returns what the word is while nobody has rung.
-    pub(crate) fn arm(&self, how: How) -> u32 {
+    /// Owner: arms the bell. Returns the word's value until a ring.
+    pub(crate) fn arm(&self, how: WaitKind) -> u32 {
         if leaves_out(Step::Arm) {
             return self.armed.0.load(Ordering::Relaxed);
         }
@@ -89,12 +89,12 @@ impl Bell {
         self.armed.0.wait(armed, until_ns);
     }
 
-    /// Owner: awake. Says whether a sender has rung, or is about to.
+    /// Owner: disarms. Returns whether a sender has rung, or will.
     pub(crate) fn disarm(&self) -> bool {
         self.armed.0.swap(AWAKE, Ordering::AcqRel) == AWAKE
     }
 
-    /// The eventfd, made now if there is none yet.
+    /// The eventfd, created on first use.
     pub(crate) fn event(&self) -> io::Result<&EventFd> {
         if let Some(event) = self.event.get() {
             return Ok(event);
@@ -108,7 +108,7 @@ impl Bell {
         self.event.get().is_some()
     }
 
-    /// Takes back the rings of the eventfd that have come.
+    /// Drains the eventfd; returns the number of rings.
     pub(crate) fn drain(&self) -> u64 {
         self.event.get().map_or(0, EventFd::drain)
     }

@@ -1,11 +1,11 @@
-//! Durations in fixed memory: log-linear buckets with one writer and any number of readers.
+//! Histograms of durations in fixed memory: log-linear buckets with one writer and any number of readers.
 //!
-//! Below 128 ns each value has a bucket of its own; above, each power of two is divided into 64. So a bucket is at most
-//! 1/64 (1.6 %) of its values wide, up to 137 s; whatever is longer counts as that.
+//! Below 128 ns each value has its own bucket; above, each power of two is divided into 64. So a bucket is at most 1/64 (1.6 %)
+//! of its values wide, up to 137 s; longer durations count as that.
 //!
-//! The writer adds with plain loads and stores. A reader copies the buckets one after the other ([`HistogramSnapshot`]);
-//! what is counted meanwhile may be in the copy or not, but no bucket ever falls, so the difference of two copies is what
-//! came between them, give or take what was being counted.
+//! The writer adds with plain loads and stores. A reader copies the buckets one after the other ([`HistogramSnapshot`]). A
+//! concurrent record may be in the copy or not, but buckets never decrease, so the difference of two copies is the records
+//! between them, except for concurrent ones.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

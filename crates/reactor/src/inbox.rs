@@ -1,17 +1,16 @@
 //! Bounded queues of messages: many senders, one receiver.
 //!
-//! An inbox belongs to the I/O thread (or the reactor) that empties it and moves with it; a [`Sender`] stays valid
-//! wherever its owner lives. Sending never blocks: a full inbox hands the message back.
+//! An inbox moves with its owner, an I/O thread or a reactor; a [`Sender`] stays valid. Sending never blocks: a full inbox returns
+//! the message.
 //!
-//! An owner with nothing to do can wait for the next message: watching its slot ([`Inbox::wait_monitor`]), in a futex ([`Inbox::wait_futex`]), or in `poll(2)` or
-//! `epoll(7)` for a [`Inbox::doorbell`] among other descriptors. Each way is the same three steps, arm, re-check, wait;
-//! `doorbell.rs` says why none of them may be left out.
+//! An owner can wait for the next message: by watching its slot ([`Inbox::wait_monitor`]), in a futex ([`Inbox::wait_futex`]), or in
+//! `poll(2)` or `epoll(7)` for the [`Inbox::doorbell`]. Each is arm, re-check, wait; `doorbell.rs` has the reasons.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::doorbell::{Bell, How};
+use crate::doorbell::{Bell, WaitKind};
 use crate::ring::Ring;
 use crate::sync::{Arc, Step, leaves_out};
 use crate::wait::Monitor;
@@ -26,10 +25,10 @@ pub struct Inbox<T> {
     shared: Arc<Shared<T>>,
     /// Messages taken so far.
     head: u64,
-    /// Armed for the doorbell, and not yet back.
+    /// Armed for the doorbell.
     armed: bool,
-    /// Rings of the doorbell that senders have begun and that were not taken back yet.
-    owed_rings: u64,
+    /// Rings of the doorbell that are not drained.
+    pending_rings: u64,
 }
 
 /// A sending end; clone it freely.
@@ -58,7 +57,7 @@ impl<T> Inbox<T> {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let shared = Shared { ring: Ring::new(capacity), bell: Bell::new() };
-        Self { shared: Arc::new(shared), head: 0, armed: false, owed_rings: 0 }
+        Self { shared: Arc::new(shared), head: 0, armed: false, pending_rings: 0 }
     }
 
     /// A sender to this inbox.
@@ -88,15 +87,14 @@ impl<T> Inbox<T> {
     /// Rests until the next message's sender stores it, or until `until_ns` (`CLOCK_MONOTONIC`; `u64::MAX`: no limit);
     /// neither side makes a system call. May return early, without a message, and does so every millisecond or so.
     ///
-    /// `how` must be what [`wait::available`](crate::wait::available) names: a CPU that lacks the instruction ends the
-    /// process with `SIGILL`.
+    /// `monitor` must be from [`wait::available`](crate::wait::available): a CPU without the instruction raises `SIGILL`.
     ///
     /// # Panics
     /// If the instruction is another architecture's.
-    pub fn wait_monitor(&mut self, how: Monitor, until_ns: u64) {
+    pub fn wait_monitor(&mut self, monitor: Monitor, until_ns: u64) {
         self.disarm();
         let (word, unchanged) = self.shared.ring.next(self.head);
-        let armed = how.arm(word);
+        let armed = monitor.arm(word);
         if self.still_empty() {
             armed.wait(unchanged, until_ns);
         }
@@ -106,15 +104,15 @@ impl<T> Inbox<T> {
     /// first sender makes one system call to end it. May return early, without a message.
     pub fn wait_futex(&mut self, until_ns: u64) {
         self.disarm();
-        let armed = self.shared.bell.arm(How::Futex);
+        let armed = self.shared.bell.arm(WaitKind::Futex);
         if self.still_empty() {
             self.shared.bell.wait(armed, until_ns);
         }
         self.shared.bell.disarm();
     }
 
-    /// What becomes readable (`POLLIN`) when a message arrives between [`arm`](Self::arm) and [`disarm`](Self::disarm).
-    /// Made on first use; the same as long as the inbox lives.
+    /// A descriptor that becomes readable (`POLLIN`) when a message arrives between [`arm`](Self::arm) and
+    /// [`disarm`](Self::disarm). Created on first use; it never changes.
     ///
     /// # Errors
     /// If the system has no descriptor left.
@@ -122,16 +120,16 @@ impl<T> Inbox<T> {
         Ok(self.shared.bell.event()?.as_fd())
     }
 
-    /// The owner is about to wait for the [`doorbell`](Self::doorbell): the next sender rings it. `false`: there is a
-    /// message already; do not wait, nothing is armed.
+    /// Called before a wait for the [`doorbell`](Self::doorbell): the next sender rings it. `false`: there is a message, and
+    /// nothing is armed.
     ///
     /// # Panics
-    /// If nobody has asked for the doorbell yet: then nobody can wait for it.
+    /// Without a call of [`doorbell`](Self::doorbell) before.
     #[must_use]
     pub fn arm(&mut self) -> bool {
-        assert!(self.shared.bell.has_event(), "an inbox is armed whose doorbell() nobody holds");
+        assert!(self.shared.bell.has_event(), "arm() requires a doorbell()");
         self.disarm();
-        self.shared.bell.arm(How::Event);
+        self.shared.bell.arm(WaitKind::Event);
         self.armed = true;
         let empty = self.still_empty();
         if !empty {
@@ -140,19 +138,19 @@ impl<T> Inbox<T> {
         empty
     }
 
-    /// The owner is back from waiting for the doorbell: nobody rings any more, and what was rung is taken back. A sender
-    /// that is about to ring at this moment ends the next wait early, once. Does nothing if the inbox is not armed.
+    /// Called after a wait for the doorbell, which is drained. A sender that is just ringing ends the next wait early, once. Does
+    /// nothing if the inbox is not armed.
     pub fn disarm(&mut self) {
         if self.armed {
             self.armed = false;
-            self.owed_rings += u64::from(self.shared.bell.disarm());
+            self.pending_rings += u64::from(self.shared.bell.disarm());
         }
-        if self.owed_rings > 0 {
-            self.owed_rings -= self.shared.bell.drain();
+        if self.pending_rings > 0 {
+            self.pending_rings -= self.shared.bell.drain();
         }
     }
 
-    /// The second look, after arming.
+    /// The re-check after arming.
     fn still_empty(&self) -> bool {
         leaves_out(Step::Recheck) || self.is_empty()
     }
@@ -166,7 +164,7 @@ impl<T> Drop for Inbox<T> {
 }
 
 impl<T> Sender<T> {
-    /// Puts `message` into the inbox, or hands it back if the inbox is full. Never blocks.
+    /// Sends `message`, or returns it if the inbox is full. Never blocks.
     ///
     /// # Errors
     /// The message, if there is no room.

@@ -19,28 +19,25 @@ pub struct Polled {
 
 /// A lightweight thread that a reactor polls. It never blocks.
 ///
-/// One that says in [`IoThread::prepare_wait`] that it can wait lets its reactor wait in the kernel; the default never
-/// can, and is polled.
+/// With [`IoThread::prepare_wait`] it lets its reactor wait in the kernel; by default it is polled.
 pub trait IoThread: Send {
     /// Its number; a runtime numbers its I/O threads from 0 without gaps.
     fn id(&self) -> u32;
 
-    /// One step: take what has arrived, do what can be done now, return. `now_ns` is monotonic time.
+    /// One step: processes what has arrived, without blocking. `now_ns` is monotonic time.
     fn poll(&mut self, now_ns: u64) -> Polled;
 
-    /// Whether there may be something to do although [`IoThread::wait_fd`] has not become readable since the last
-    /// [`IoThread::poll`] that found no work: a message, a request in a backend, a command that waits, a timer that is due. Asked
-    /// in each round of a reactor on which many live, where `false` leaves the poll out. An I/O thread that never says `false`,
-    /// the default, is polled in each round.
+    /// Whether there may be work although [`IoThread::wait_fd`] has not become readable since the last [`IoThread::poll`] without
+    /// work: a message, a request in a backend, a waiting command, a due timer. Called in each round of a reactor with many I/O
+    /// threads; `false` skips the poll. By default it is `true`, and the I/O thread is polled in each round.
     ///
-    /// For an I/O thread that does, a poll that is not busy means that its descriptor is not readable.
+    /// If it can be `false`, the descriptor must not be readable after a poll without work.
     fn needs_poll(&mut self, now_ns: u64) -> bool {
         let _ = now_ns;
         true
     }
 
-    /// As [`IoThread::poll`], where [`IoThread::wait_fd`] is known not to have become readable since the last poll that found no
-    /// work: it need not look there.
+    /// As [`IoThread::poll`], if [`IoThread::wait_fd`] has not become readable since the last poll without work.
     fn poll_unreadable(&mut self, now_ns: u64) -> Polled {
         self.poll(now_ns)
     }
@@ -51,25 +48,25 @@ pub trait IoThread: Send {
         self.wait_fd()
     }
 
-    /// How it learns of completions from now on: by being polled, or so that it can wait in the kernel for them.
+    /// Sets how completions are found: by polling, or so that the I/O thread can wait for them in the kernel.
     fn set_completions(&mut self, mode: CompletionMode) {
         let _ = mode;
     }
 
-    /// Arms every wake-up (its inbox, its sockets, its completions) and then looks once more whether there is something to
-    /// do. `None`: it has to be polled on, and nothing is armed. Else the time in nanoseconds until which nothing happens
-    /// unless [`IoThread::wait_fd`] becomes readable; `u64::MAX` where no timer runs.
+    /// Arms every wake-up (inbox, sockets, completions) and then checks again for work. `None`: it must be polled, and nothing is
+    /// armed. Otherwise the time until which there is no work unless [`IoThread::wait_fd`] becomes readable; `u64::MAX` without a
+    /// timer.
     fn prepare_wait(&mut self, now_ns: u64) -> Option<u64> {
         let _ = now_ns;
         None
     }
 
-    /// Becomes readable when there is something to do, between [`IoThread::prepare_wait`] and [`IoThread::end_wait`]; at any
-    /// time, when there is something to do that [`IoThread::needs_poll`] does not know of. The same for its whole life.
+    /// A descriptor that becomes readable when there is work: between [`IoThread::prepare_wait`] and [`IoThread::end_wait`] for
+    /// any work, otherwise for work that [`IoThread::needs_poll`] does not report. It never changes.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The wait is over; follows every `prepare_wait` that did not say `None`.
+    /// Called after the wait, for every `prepare_wait` that did not return `None`.
     fn end_wait(&mut self) {}
 }

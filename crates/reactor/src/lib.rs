@@ -1,26 +1,26 @@
-//! Reactors: one polling loop a core, and the I/O threads that live on them.
+//! Reactors: one polling loop per core, and their I/O threads.
 //!
-//! A [`Runtime`] starts one OS thread per core, pins it and lets it poll. An *I/O thread* ([`IoThread`]) is an owned box
-//! that holds everything it needs, its sockets, timers, inbox and buffers; it lives on one reactor at a time and is
-//! handed over as a pointer through the new home's event ring, between two poll steps. The reactor knows nothing of NVMe.
+//! A [`Runtime`] starts one OS thread per core, pins it and lets it poll. An *I/O thread* ([`IoThread`]) is an owned box with all
+//! of its sockets, timers, inboxes and buffers. It belongs to one reactor at a time and is handed over as a pointer through the
+//! new core's event ring, between two poll steps. The reactor is independent of NVMe.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`inbox`] | bounded queues of messages: a reactor's event ring, an I/O thread's inbox |
-//! | [`bell`] | how results that come through no inbox wake an owner |
-//! | `doorbell` | how a sleeping owner is woken: futex, eventfd |
-//! | `ring` | the ring under an inbox |
-//! | `sync` | atomics, fences and kernel waits, so that a model checker can take their place |
+//! | [`bell`] | wake-ups for results that come through no inbox |
+//! | `doorbell` | wake-ups of a sleeping owner: futex, eventfd |
+//! | `ring` | the ring of an inbox |
+//! | `sync` | atomics, fences and kernel waits, replaceable by a model checker |
 //! | [`wait`] | instructions that wait for a store: `umwait`, `mwaitx`, `wfet`, `wfe` |
-//! | [`io_thread`] | what a reactor polls |
+//! | [`io_thread`] | interface of I/O threads |
 //! | `reactor` | the loop of one core: poll, rest, hand over |
-//! | `watch` | which I/O threads have something to read: one system call for all |
-//! | [`readings`] | what a policy is told of watts, bytes and latencies, behind a trait |
-//! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
-//! | [`knobs`] | what sets the knobs of a machine, behind a trait |
-//! | [`actuation`] | a thread that does so, and may take its time |
-//! | `setpoints` | the value that each knob is to have, written by the main core and followed by that thread |
-//! | `probe` | what a wake-up costs here |
+//! | `watch` | readiness of I/O threads: one system call for all |
+//! | [`readings`] | readings of power, bytes and latencies |
+//! | `director` | the policy on the main core: samples and commands |
+//! | [`knobs`] | interface to the knobs of a machine |
+//! | [`actuation`] | a thread that sets knobs |
+//! | `setpoints` | values of knobs, written by the main core and read by that thread |
+//! | `probe` | measures the cost of wake-ups |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
 //! | [`cells`], `sleep_clock`, [`histogram`] | accounting |
 //! | [`clock`] | monotonic nanoseconds, CPU time |

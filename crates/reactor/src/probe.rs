@@ -1,7 +1,7 @@
-//! What waking a sleeping core costs on this machine, measured when a runtime starts, before its reactors run.
+//! Cost of waking a sleeping core, measured before the reactors start.
 //!
-//! A thread is pinned where a reactor will run, and sleeps as that reactor will; it is woken again and again for a few milliseconds.
-//! The figures are medians. Where too few came in time, as on a machine that is busy with other things, there are none.
+//! A thread is pinned to a reactor's core, sleeps as the reactor would, and is woken repeatedly for a few milliseconds. Results are
+//! medians; on a busy machine with too few samples there is none.
 
 use std::io::{Read as _, Write as _};
 use std::num::NonZeroU64;
@@ -20,23 +20,23 @@ use crate::kernel_wait::KernelWait;
 use crate::runtime::{keep_off, pin};
 use crate::wait::Monitor;
 
-/// Longest time that one way of sleeping is measured for.
+/// Longest measurement of a kind of sleep.
 const LIMIT: Duration = Duration::from_millis(15);
-/// Time that the sleeper is given to fall asleep, each time.
+/// Time for the sleeper to fall asleep.
 const REST: Duration = Duration::from_micros(300);
-/// Wake-ups that are sampled, and the fewest that give a figure.
+/// Number of samples, and the fewest for a result.
 const WAKES: usize = 31;
 const FEWEST: usize = 9;
 
-/// Length of the rests that are sampled, in nanoseconds: such as a policy chooses.
+/// Length of sampled rests in nanoseconds, typical for a policy.
 const SAMPLE_NS: u64 = 50_000;
 
-/// What a wake-up costs, in nanoseconds.
+/// Cost of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WakeUp {
     /// Time of the core that wakes the other.
     pub(crate) waker_ns: u64,
-    /// Time from then until the other looks at its messages.
+    /// Time from then until the other handles its messages.
     pub(crate) wake_ns: u64,
 }
 

@@ -1,20 +1,17 @@
 //! The loop of one core.
 //!
-//! One round: take what came through the event ring, poll each I/O thread that may have something to do (`reactor/poll.rs`), let the director look (main
-//! core), account the time; and where nothing was found to do, rest as deep as is allowed.
+//! A round: handle the events of the ring, poll each I/O thread that may have work (`reactor/poll.rs`), run the director (main core), account
+//! the time; without work, rest as deep as allowed.
 //!
-//! # The words
-//! To *hand over* an I/O thread is to put its box into the ring of its new home. To *rest* is what a round without work
-//! ends with: polling on, a *pause* of fixed length (hybrid polling; a message ends it too), *sleeping* (a worker without I/O
-//! threads that was told to; a message ends it), or *waiting in the kernel* (for the sockets of its I/O threads too:
-//! interrupts, or the whole server is quiet).
+//! To *hand over* an I/O thread is to put its box into the ring of its new core. A *rest* is what follows a round without work: polling on, a
+//! *pause* of fixed length (hybrid polling), *sleeping* (a worker without I/O threads after a sleep command), or *waiting in the kernel* (also
+//! for the sockets of its I/O threads: interrupts, or a quiet server). An event ends each.
 //!
-//! # The properties
-//! - An I/O thread is in exactly one place: a reactor's slots, or one event ring. Only the reactor that owns the box touches
-//!   it, so nothing in it needs a lock.
-//! - A reactor that owns an I/O thread never sleeps; it waits in the kernel only if every I/O thread has armed its
-//!   wake-ups and found nothing to do after that.
-//! - A full ring of the new home loses nothing: the old home keeps the I/O thread, serves it and tries again.
+//! # Properties
+//! - An I/O thread is in exactly one place: a reactor's slots, or one event ring. Only the owning reactor accesses it, so it needs no lock.
+//! - A reactor that owns an I/O thread never sleeps; it waits in the kernel only if every I/O thread has armed its wake-ups and then found
+//!   no work.
+//! - If the ring of the new core is full, the old core keeps and serves the I/O thread and tries again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -35,21 +32,20 @@ mod rest;
 #[cfg(test)]
 mod tests;
 
-/// What a reactor does with a loop that found no work.
+/// Behaviour after a round without work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
-    /// Polls on at once.
+    /// Polls again at once.
     #[default]
     Spin,
-    /// Yields to the scheduler, and naps when that goes on: for tests with more reactors than CPUs. Figures never come from
-    /// it.
+    /// Yields to the scheduler, and sleeps briefly after many yields: for tests with more reactors than CPUs, not for measurements.
     Yield,
-    /// The main core yields and naps, the others poll on: for a main core that shares its CPU with what loads the server.
+    /// The main core yields, the others poll: for a main core that shares its CPU with the load generator.
     YieldMain,
 }
 
 impl Idle {
-    /// What the main core does, or any other.
+    /// Behaviour of the main core or a worker.
     pub(crate) fn of(self, is_main: bool) -> Self {
         match self {
             Self::YieldMain if is_main => Self::Yield,
@@ -61,7 +57,7 @@ impl Idle {
 
 /// A message to a reactor.
 pub(crate) enum Event {
-    /// An I/O thread comes to live here.
+    /// Take over an I/O thread.
     Adopt {
         /// The I/O thread.
         slot: Slot,
@@ -70,27 +66,27 @@ pub(crate) enum Event {
     },
     /// Hand this I/O thread over.
     Hand {
-        /// The I/O thread; nothing happens if it does not live here.
+        /// The I/O thread; ignored if it is not here.
         thread: ThreadId,
         /// Its new home.
         to: CoreId,
     },
-    /// Sleep as soon as no I/O thread lives here, now and whenever the last one has left, until `Wake` comes.
+    /// Sleep whenever no I/O thread is here, until `Wake`.
     Sleep(Depth),
     /// Poll.
     Wake {
         /// When it was sent.
         sent_ns: u64,
     },
-    /// Look how I/O threads are to wait from now on. Says nothing about sleep.
+    /// End a wait and read the completion modes of I/O threads. Does not cancel `Sleep`.
     Look,
     /// For the director, on the main core.
     Instruct(Box<Instruction>),
-    /// End.
+    /// Stop.
     Stop,
 }
 
-/// An I/O thread and what is written down about it.
+/// An I/O thread and its state on a reactor.
 pub(crate) struct Slot {
     pub(crate) thread: Box<dyn IoThread>,
     /// Its number.
@@ -99,16 +95,16 @@ pub(crate) struct Slot {
     watched: bool,
     /// Its descriptor may be readable: it is polled in each round.
     active: bool,
-    /// Polls that found no work, one after the other; up to when it is watched.
+    /// Consecutive polls without work, until it is watched.
     empty_polls: u8,
-    /// Its last poll was its last one.
+    /// Its last poll has finished it.
     finished: bool,
     pub(crate) cell: Arc<ThreadCell>,
-    /// What the I/O thread has been told last.
+    /// Its current completion mode.
     pub(crate) completions: CompletionMode,
     /// When its last poll ended, and how many requests were in progress then.
     polled: (u64, u32),
-    /// When they came, while the I/O thread waits by hybrid polling: the beginning of the poll that took each.
+    /// Arrivals of requests in progress, for hybrid polling: the beginning of the poll that took each.
     arrivals: Box<Arrivals>,
 }
 
@@ -121,14 +117,14 @@ impl Slot {
     }
 }
 
-/// A reactor as others see it.
+/// A reactor for other threads.
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) events: Sender<Event>,
     pub(crate) cell: Arc<ReactorCell>,
 }
 
-/// What a reactor is made of.
+/// The reactor of a core.
 pub(crate) struct Reactor {
     pub(crate) id: CoreId,
     pub(crate) inbox: Inbox<Event>,
@@ -144,18 +140,18 @@ pub(crate) struct Reactor {
     pub(crate) quiet: usize,
     /// Indices of the I/O threads that this round polls; the room is kept.
     pub(crate) due: Vec<u32>,
-    /// I/O threads whose new home had no room in its ring.
+    /// I/O threads that found the ring of their new core full.
     pub(crate) unsent: Vec<(ThreadId, CoreId)>,
     pub(crate) sleep: Option<Depth>,
-    /// The sleep that has just ended, until the first message after it says who ended it.
+    /// Depth of the sleep that has just ended, until the first event.
     pub(crate) woken: Option<Depth>,
-    /// When an I/O thread here last took a request.
+    /// Time of the last request here.
     pub(crate) last_request_ns: u64,
-    /// Loops that found no work and were not slept through, for ever.
-    pub(crate) fruitless: u32,
+    /// Rounds without work or sleep.
+    pub(crate) empty_rounds: u32,
     pub(crate) kernel_wait: KernelWait,
-    /// Whether the kernel was asked to end waits on time.
-    pub(crate) on_time: bool,
+    /// Whether the timer slack was set.
+    pub(crate) is_slack_set: bool,
 }
 
 impl Reactor {
@@ -177,13 +173,13 @@ impl Reactor {
             sleep: None,
             woken: None,
             last_request_ns: 0,
-            fruitless: 0,
+            empty_rounds: 0,
             kernel_wait: KernelWait::default(),
-            on_time: false,
+            is_slack_set: false,
         }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until [`Event::Stop`].
     pub(crate) fn run(&mut self) {
         self.cell.tid.store(rustix::thread::gettid().as_raw_pid() as u32, Relaxed);
         let mut now = clock::now_ns();
@@ -195,7 +191,7 @@ impl Reactor {
         }
     }
 
-    /// One round, the rest after it apart: whether there was work; `None` if this is the end.
+    /// One round without its rest; whether there was work, `None` after [`Event::Stop`].
     fn round(&mut self, now: &mut u64) -> Option<bool> {
         while let Some(event) = self.inbox.take() {
             if !self.apply(event) {
@@ -203,7 +199,7 @@ impl Reactor {
             }
         }
         self.woken = None;
-        self.try_again();
+        self.retry_unsent();
         self.watch.forget_one();
         let busy = self.poll_all(now);
         if let Some(director) = &mut self.director {
@@ -221,7 +217,7 @@ impl Reactor {
             }
             Event::Hand { thread, to } => self.hand(thread, to),
             Event::Sleep(depth) => self.sleep = Some(depth),
-            Event::Look => {} // a wait has ended, and the next poll looks
+            Event::Look => {} // the wait has ended; the next poll reads the modes
             Event::Wake { sent_ns } => {
                 self.note_wake(sent_ns);
                 self.sleep = None;
@@ -249,7 +245,7 @@ impl Reactor {
         cell.home.store(self.id.0, Release);
     }
 
-    /// An I/O thread lives here: polled in each round until a poll finds no work.
+    /// Adds an I/O thread, polled in each round until a poll finds no work.
     fn insert(&mut self, mut slot: Slot) {
         slot.watched = self.watch.lives_at(slot.id, self.slots.len());
         (slot.active, slot.empty_polls) = (true, 0);
@@ -258,7 +254,7 @@ impl Reactor {
         self.count();
     }
 
-    /// The I/O thread at this index lives here no more; the last one takes its place.
+    /// Removes the I/O thread at this index; the last one takes its index.
     fn remove(&mut self, at: usize) -> Slot {
         let slot = self.slots.swap_remove(at);
         self.watch.leaves(slot.id);
@@ -292,7 +288,7 @@ impl Reactor {
         }
     }
 
-    fn try_again(&mut self) {
+    fn retry_unsent(&mut self) {
         for _ in 0..self.unsent.len() {
             let (thread, to) = self.unsent.remove(0);
             self.hand(thread, to);
@@ -306,7 +302,7 @@ impl Peer {
         if self.cell.io_threads.load(Relaxed) > 0 { CoreState::Awake } else { self.cell.state() }
     }
 
-    /// Whether an I/O thread can be sent there now: it polls, or a store wakes it, or it has others to wake for anyway.
+    /// Whether an I/O thread can be sent now: it polls, a store wakes it, or it has other I/O threads.
     pub(crate) fn is_ready(&self) -> bool {
         matches!(self.state(), CoreState::Awake | CoreState::Asleep(Depth::MonitorWait))
     }

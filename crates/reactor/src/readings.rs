@@ -1,4 +1,4 @@
-//! What a policy is told of watts, bytes and latencies: behind a trait, and a board on which other threads write it.
+//! Readings of power, bytes and latencies for a policy, written by other threads.
 
 use std::fmt::Debug;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -8,13 +8,13 @@ use pilotlight_plant::{NEVER, ReadingId, Source, Window};
 
 /// The sources of this runtime's machine. Called from the main core, between two rounds: nothing here may wait or measure.
 pub trait Readings: Debug + Send + Sync {
-    /// What can be read, by [`ReadingId`].
+    /// All sources, by [`ReadingId`].
     fn sources(&self) -> Vec<Source>;
 
-    /// The policy in charge wants these, and no others need to be measured.
+    /// Requests these readings; others need not be measured.
     fn want(&self, _wanted: &[ReadingId]) {}
 
-    /// The last window of a source that is known, with its end on this runtime's clock ([`crate::clock`]); `None` if there was none.
+    /// The last window of a source, with its end on this runtime's clock ([`crate::clock`]).
     fn last(&self, id: ReadingId) -> Option<Window>;
 }
 
@@ -28,14 +28,14 @@ pub struct ReadingBoard {
 #[derive(Debug)]
 struct Cell {
     wanted: AtomicBool,
-    /// [`NEVER`] while there was no window.
+    /// [`NEVER`] before the first window.
     ended_ns: AtomicU64,
-    /// [`NEVER`] if there was nothing to measure.
+    /// [`NEVER`] without a value.
     value: AtomicU64,
 }
 
 impl ReadingBoard {
-    /// Nothing has been measured yet.
+    /// A board without windows.
     #[must_use]
     pub fn new(sources: Vec<Source>) -> Self {
         let cell = |_: &Source| Cell {
@@ -52,7 +52,7 @@ impl ReadingBoard {
         self.cells.get(id.index()).is_some_and(|cell| cell.wanted.load(Relaxed))
     }
 
-    /// Writes what a source has measured; one thread for each source. A reader in between sees the new value with the age of the old one.
+    /// Writes a window of a source; one thread for each source. A concurrent reader may get the new value with the old end.
     pub fn put(&self, id: ReadingId, window: Window) {
         let Some(cell) = self.cells.get(id.index()) else { return };
         cell.value.store(window.value.unwrap_or(NEVER), Release);

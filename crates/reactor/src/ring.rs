@@ -1,25 +1,24 @@
 //! A bounded ring of messages: many senders, one receiver, no lock.
 //!
-//! *Problem.* Senders on several cores put messages into one ring; its owner takes them in order, and a sleeping owner
-//! must be able to watch one single word that the next message is certain to change.
+//! *Problem.* Senders on several cores put messages into one ring; its owner takes them in order, and a sleeping owner needs a
+//! single word to watch that the next message changes.
 //!
-//! *Words.* A *position* counts messages since the start; its *slot* is the position modulo the capacity, its *lap* the
+//! *Terms.* A *position* counts messages since the start; its *slot* is the position modulo the capacity, its *lap* the
 //! position divided by it. Each slot has a *sequence* word: `2 * lap` while it is free for that lap's message,
 //! `2 * lap + 1` while it holds it. So the word grows by one whenever the slot is filled or emptied, and odd means full.
 //!
-//! *Algorithm.* A sender looks at the slot of the tail position. Free for this lap: it claims the position by moving the
-//! tail on, writes the message, and fills the slot with a store to its sequence. Still full from the lap before: the ring
-//! is full. Neither: another sender was faster, so it looks again. The receiver alone knows the head position; it reads a
-//! slot that is full for its lap and frees it for the next.
+//! *Algorithm.* A sender reads the sequence of the slot at the tail. Free for this lap: it claims the position by advancing the
+//! tail, writes the message, and fills the slot with a store to its sequence. Still full from the lap before: the ring is full.
+//! Otherwise another sender was faster, and it tries again. Only the receiver has the head position; it reads a slot that is full
+//! for its lap and frees it for the next.
 //!
 //! *Properties.*
-//! - Messages of one sender arrive in the order sent; none is lost or doubled.
+//! - Messages of one sender arrive in order; none is lost or duplicated.
 //! - A slot is touched by one side at a time: by the sender that claimed its position, from free to full; by the receiver,
 //!   from full to free.
-//! - Nobody waits. A sender that is interrupted between claim and fill hides what was sent after it until it goes on; it
-//!   is then the one that fills the slot the receiver looks at, so a receiver that waits for that slot is woken.
-//! - Each slot has cache lines of its own: the line that a sleeping owner watches is stored to by the sender of the next
-//!   message and by nobody else.
+//! - No side waits. A sender that is interrupted between claim and fill hides later messages until it continues; it then fills
+//!   the slot that the receiver watches, so a waiting receiver is woken.
+//! - Each slot has its own cache lines: only the sender of the next message stores to the line that a sleeping owner watches.
 
 use std::mem::MaybeUninit;
 
@@ -122,7 +121,7 @@ impl<T> Ring<T> {
         if !is_full(sequence) {
             return None;
         }
-        // SAFETY: the slot is full (Acquire: its sender's write is seen), and by the caller's promise nobody else reads
+        // SAFETY: the slot is full (Acquire: its sender's write is seen), and by the caller's promise no other thread reads
         // it; the store below gives it back to the senders only after the message has been read out.
         let message = slot.message.with_mut(|place| unsafe { (*place).assume_init_read() });
         slot.sequence.store(sequence + 1, Ordering::Release);
@@ -141,7 +140,7 @@ impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         for slot in &self.slots {
             if is_full(slot.sequence.load(Ordering::Acquire)) {
-                // SAFETY: the slot is full, and with `&mut self` nobody else is left.
+                // SAFETY: the slot is full, and `&mut self` is exclusive.
                 slot.message.with_mut(|place| unsafe { (*place).assume_init_drop() });
             }
         }

@@ -1,4 +1,4 @@
-//! Starting reactors, giving them I/O threads and a policy, reading what they did, and stopping them.
+//! Start and stop of reactors, their I/O threads, policy and statistics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -26,10 +26,10 @@ use crate::wait::{self, Monitor};
 
 /// Events that a reactor's ring holds at most.
 const EVENT_RING: usize = 1024;
-/// Time between two looks whether reactors have ended.
-const LOOK: Duration = Duration::from_millis(1);
+/// Interval of checks for ended reactors.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What a wake-up costs by a futex, as measured on another machine (design section 6).
+/// Cost of a wake-up by a futex, measured on another machine (design section 6).
 const SOFTWARE_WAKE: SleepCost =
     SleepCost { depth: Depth::SoftwareWait, waker: Cost::Assumed(14_000), wake: Cost::Assumed(46_000) };
 /// By a store: SANDMAN, Table 2, exit latency of C-1.
@@ -39,38 +39,38 @@ const MONITOR_WAKE: SleepCost =
 const SOFTWARE_REST: RestCost = RestCost { cpu: Cost::Assumed(25_000), late: Cost::Assumed(25_000) };
 /// A rest in a wait instruction with a deadline: as a wake-up by a store.
 const MONITOR_REST: RestCost = RestCost { cpu: Cost::Assumed(3_000), late: Cost::Assumed(3_000) };
-/// What handing over an I/O thread between polling cores costs, as measured on another machine (design section 8).
+/// Cost of handing over an I/O thread between polling cores, measured on another machine (design section 8).
 const MOVE: Cost = Cost::Assumed(100);
 /// CPU time that a sleep of the whole server costs: at 20 k reads a second one that waits in the kernel took 14.5 us of CPU a read, one that
 /// polls without a pause 2.5 us (one core, loopback, on another machine).
 const SERVER_SLEEP: Cost = Cost::Assumed(12_000);
 
-/// How to start a [`Runtime`].
+/// Options of a [`Runtime`].
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
     /// One reactor for each core; `None` leaves that reactor unpinned.
     pub cores: Vec<Option<u32>>,
-    /// Which of them is the main core, and which are siblings.
+    /// Main core and siblings.
     pub topology: Topology,
-    /// What idle loops do.
+    /// Behaviour after rounds without work.
     pub idle: Idle,
-    /// The wait instruction that sleeping cores use; `None`: they are woken by software.
+    /// The wait instruction of sleeping cores; `None` for wake-ups by software.
     pub monitor: Option<Monitor>,
-    /// How long after the last request every core waits in the kernel, if the policy lets it.
+    /// Time after the last request until every core waits in the kernel, if the policy allows it.
     pub quiet: QuietTime,
-    /// What sets the knobs of the machine, if anything can.
+    /// The knobs of the machine.
     pub knobs: Option<Arc<dyn Knobs>>,
-    /// What measures the machine, if anything does.
+    /// The readings of the machine.
     pub readings: Option<Arc<dyn Readings>>,
 }
 
-/// How long a server that may sleep stays awake after the last request.
+/// Time awake after the last request of a server that may sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuietTime {
-    /// As long as the policy says ([`pilotlight_plant::Next::awake_ns`]).
+    /// The policy's ([`pilotlight_plant::Next::awake_ns`]).
     #[default]
-    AsPolicySays,
-    /// So long, in nanoseconds.
+    FromPolicy,
+    /// A time in nanoseconds.
     Fixed(u64),
     /// It does not sleep.
     Never,
@@ -94,21 +94,21 @@ impl RuntimeOptions {
     }
 }
 
-/// Tells a runtime that namespaces, hosts or devices have come or gone, and which classes its I/O threads carry.
+/// Notifies a runtime of changed namespaces, hosts or devices, and of classes of I/O threads.
 pub struct PlantNotice {
     events: Sender<Event>,
     options: RuntimeOptions,
 }
 
 impl PlantNotice {
-    /// As [`Runtime::plant_changed`]. Whether there was room for the notice; if not, try again later, unless the runtime has ended.
+    /// As [`Runtime::plant_changed`]. False if the ring is full: try again later, unless the runtime has ended.
     #[must_use]
     pub fn send(&self) -> bool {
         let instruction = Instruction::Plant(abilities(&self.options));
         self.events.send(Event::Instruct(Box::new(instruction))).is_ok()
     }
 
-    /// As [`Runtime::set_classes`]. Whether there was room, as above.
+    /// As [`Runtime::set_classes`], with the same result.
     #[must_use]
     pub fn send_classes(&self, classes: Vec<Option<u8>>) -> bool {
         self.events.send(Event::Instruct(Box::new(Instruction::Classes(classes)))).is_ok()
@@ -119,18 +119,20 @@ impl PlantNotice {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The system refused to pin to this core.
-    #[error("cannot run on core {core}: {source}; name cores that this process may use (see `taskset -p $$`)")]
+    #[error(
+        "cannot run on core {core}: {source}; use cores that this process is allowed to run on (see `taskset -p $$`)"
+    )]
     Pin {
         /// The core.
         core: u32,
-        /// What the system said.
+        /// The system's error.
         r#source: std::io::Error,
     },
     /// The system refused a new OS thread, or the descriptor that wakes it.
     #[error("cannot start a reactor thread: {0}")]
     Spawn(std::io::Error),
-    /// The topology is about another number of cores.
-    #[error("the topology has {topology} cores, but reactors are to run on {cores}")]
+    /// The topology has another number of cores.
+    #[error("the topology has {topology} cores, but there are {cores} reactors")]
     Topology {
         /// Cores in the topology.
         topology: usize,
@@ -153,14 +155,14 @@ pub struct Runtime {
     joins: Vec<JoinHandle<()>>,
 }
 
-/// Everything that reactors have counted.
+/// Statistics of a runtime.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeStats {
     /// Each reactor, by [`CoreId`].
     pub reactors: Vec<ReactorStats>,
     /// Each I/O thread, by its number.
     pub threads: Vec<IoThreadStats>,
-    /// What the policy was told and has ordered.
+    /// The director.
     pub director: DirectorStats,
 }
 
@@ -168,7 +170,7 @@ impl Runtime {
     /// Starts one reactor per core. Until a policy is set they all poll.
     ///
     /// # Errors
-    /// If a core cannot be used or the system has no thread left; nothing keeps running then.
+    /// If a core cannot be used or the system has no thread left; all reactors are then stopped.
     pub fn start(options: &RuntimeOptions) -> Result<Self, StartError> {
         let (topology, cores) = (options.topology.len(), options.cores.len());
         if topology != cores {
@@ -197,9 +199,9 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Starts a reactor, and gives the number of its OS thread.
+    /// Starts a reactor; returns the number of its OS thread.
     fn spawn(&mut self, id: CoreId, inbox: Inbox<Event>, options: &RuntimeOptions) -> Result<u32, StartError> {
-        inbox.doorbell().map_err(StartError::Spawn)?; // made now, where it can still be said that there is none left
+        inbox.doorbell().map_err(StartError::Spawn)?; // created now, so that an error can be reported
         let core = options.cores[id.index()];
         let mut reactor = self.reactor(id, inbox, options);
         let (started, start) = std::sync::mpsc::channel();
@@ -208,9 +210,7 @@ impl Runtime {
             let failed = pinned.is_err();
             let _ = started.send(pinned.map(|()| gettid().as_raw_nonzero().get().cast_unsigned()));
             if !failed && catch_unwind(AssertUnwindSafe(|| reactor.run())).is_err() {
-                eprintln!(
-                    "pilotlight: a reactor panicked (see above); ending the process so that it can restart clean"
-                );
+                eprintln!("pilotlight: a reactor panicked (see above); the process aborts and can be restarted");
                 std::process::abort();
             }
         };
@@ -227,15 +227,15 @@ impl Runtime {
         let director = (id == self.main).then(|| {
             let (topology, capabilities) = (options.topology.clone(), self.capabilities.clone());
             let (peers, knobs) = (Arc::clone(&self.peers), options.knobs.clone());
-            let given = DirectorOptions { quiet: options.quiet, knobs, readings: options.readings.clone() };
-            Director::new(peers, topology, capabilities, &given, Arc::clone(&self.director))
+            let director_options = DirectorOptions { quiet: options.quiet, knobs, readings: options.readings.clone() };
+            Director::new(peers, topology, capabilities, &director_options, Arc::clone(&self.director))
         });
         let reactor = Reactor::new(id, inbox, &self.peers, options.idle.of(id == self.main));
         Reactor { monitor: options.monitor, director, ..reactor }
     }
 
-    /// Gives an I/O thread its first home. I/O threads are numbered in the order in which they come, from 0. The policy in
-    /// charge does not know it; give them all a home before one is set.
+    /// Adds an I/O thread to a core. I/O threads are numbered from 0 in the order of these calls. The current policy does not get
+    /// it; add all before the first policy.
     ///
     /// # Panics
     /// If the I/O thread has another number.
@@ -243,84 +243,83 @@ impl Runtime {
         let cell = Arc::new(ThreadCell::default());
         cell.home.store(core.0, Relaxed);
         let mut threads = self.threads();
-        assert_eq!(thread.id() as usize, threads.len(), "I/O threads are numbered in the order in which they come");
+        assert_eq!(thread.id() as usize, threads.len(), "I/O threads are numbered in the order of their adoption");
         threads.push(Arc::clone(&cell));
         drop(threads);
         let slot = Slot::new(thread, cell);
         send(&self.peers[core.index()].events, Event::Adopt { slot, sent_ns: clock::now_ns() });
     }
 
-    /// Lets `policy` decide from now on; the one before is dropped. Sleeping cores and I/O threads on their way included.
-    /// A runtime that was stopped drops it.
+    /// Replaces the policy, also while cores sleep and I/O threads move. A stopped runtime drops it.
     ///
     /// # Errors
-    /// If the policy needs what this machine cannot do: then the one before goes on.
+    /// If the policy needs an unsupported feature: the last policy then continues.
     pub fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
         let cells = self.threads().clone();
-        let (reply, answer) = sync_channel(1);
+        let (reply, response) = sync_channel(1);
         self.instruct(Instruction::Policy { policy, cells, reply });
-        answer.recv().unwrap_or(Ok(()))
+        response.recv().unwrap_or(Ok(()))
     }
 
-    /// Asks the policy in charge, and those after it, for this from now on.
+    /// Sets the goals of this policy and the following ones.
     pub fn set_goals(&self, goals: Goals) {
         self.instruct(Instruction::Goals(goals));
     }
 
-    /// The highest class of the requests that each I/O thread may carry, by its number ([`pilotlight_plant::ThreadSample::class`]).
+    /// Sets the highest class of requests of each I/O thread, by its number ([`pilotlight_plant::ThreadSample::class`]).
     pub fn set_classes(&self, classes: Vec<Option<u8>>) {
         self.instruct(Instruction::Classes(classes));
     }
 
-    /// The goal that the policy in charge does not reach, if there is one.
+    /// The goal that the policy does not reach.
     #[must_use]
     pub fn unreachable(&self) -> Option<Unreachable> {
-        let (reply, answer) = sync_channel(1);
+        let (reply, response) = sync_channel(1);
         self.instruct(Instruction::Unreachable(reply));
-        answer.recv().unwrap_or(None)
+        response.recv().unwrap_or(None)
     }
 
-    /// The component that limits throughput, where the policy in charge has found out.
+    /// The component that limits throughput, if the policy knows it.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Component> {
-        let (reply, answer) = sync_channel(1);
+        let (reply, response) = sync_channel(1);
         self.instruct(Instruction::Bottleneck(reply));
-        answer.recv().unwrap_or(None)
+        response.recv().unwrap_or(None)
     }
 
-    /// Namespaces, hosts or devices have come or gone: the policy is told which knobs and sources there are now.
+    /// Notifies the policy of the knobs and sources after a change of namespaces, hosts or devices.
     pub fn plant_changed(&self) {
         self.instruct(Instruction::Plant(abilities(&self.options)));
     }
 
-    /// For a thread that learns of what comes and goes.
+    /// A handle for the thread that notices such changes.
     #[must_use]
     pub fn plant_notice(&self) -> PlantNotice {
         PlantNotice { events: self.peers[self.main.index()].events.clone(), options: self.options.clone() }
     }
 
-    /// The policy in charge and what it sees; `None` if there is none.
+    /// Name and view of the policy; `None` without one.
     #[must_use]
     pub fn view(&self) -> Option<(&'static str, View)> {
-        let (reply, answer) = sync_channel(1);
+        let (reply, response) = sync_channel(1);
         self.instruct(Instruction::View(reply));
-        answer.recv().unwrap_or(None)
+        response.recv().unwrap_or(None)
     }
 
     fn instruct(&self, instruction: Instruction) {
         if self.joins.is_empty() {
-            return; // stopped: nobody would ever answer
+            return; // stopped: there would be no response
         }
         send(&self.peers[self.main.index()].events, Event::Instruct(Box::new(instruction)));
     }
 
-    /// What this machine lets a policy do.
+    /// Capabilities of this machine.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// What has been counted so far.
+    /// Statistics until now.
     #[must_use]
     pub fn stats(&self) -> RuntimeStats {
         RuntimeStats {
@@ -330,7 +329,7 @@ impl Runtime {
         }
     }
 
-    /// Whether an I/O thread has not finished yet, wherever it is.
+    /// Whether any I/O thread has not finished.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.threads().iter().any(|cell| !cell.finished.load(Acquire))
@@ -340,28 +339,28 @@ impl Runtime {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops every reactor, dropping the I/O threads that still live there.
+    /// Stops every reactor and drops its I/O threads.
     pub fn stop(&mut self) {
         self.end(None);
     }
 
-    /// As [`Runtime::stop`], but waits no longer than until then. Returns the reactors that have not ended: their OS threads
-    /// are left behind, and end when the call that holds them up returns.
+    /// As [`Runtime::stop`], but waits until `until` at most. Returns the reactors that have not ended: their OS threads end when
+    /// the call that blocks them returns.
     pub fn stop_until(&mut self, until: Instant) -> Vec<CoreId> {
         self.end(Some(until))
     }
 
     fn end(&mut self, until: Option<Instant>) -> Vec<CoreId> {
-        let mut told = vec![false; self.joins.len()];
+        let mut stopping = vec![false; self.joins.len()];
         loop {
-            for ((peer, join), told) in self.peers.iter().zip(&self.joins).zip(&mut told) {
-                *told = *told || join.is_finished() || peer.events.send(Event::Stop).is_ok();
+            for ((peer, join), stopping) in self.peers.iter().zip(&self.joins).zip(&mut stopping) {
+                *stopping = *stopping || join.is_finished() || peer.events.send(Event::Stop).is_ok();
             }
             let ended = self.joins.iter().all(JoinHandle::is_finished);
             if ended || until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(END_CHECK_INTERVAL);
         }
         let ends = self.joins.drain(..).enumerate();
         ends.filter(|(_, join)| !join.is_finished()).map(|(index, _)| CoreId(index as u16)).collect()
@@ -374,7 +373,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Sends from an ordinary OS thread: waits for room, which a running reactor makes at once.
+/// Sends from an ordinary OS thread; waits while the ring is full.
 fn send(events: &Sender<Event>, mut event: Event) {
     while let Err(back) = events.send(event) {
         event = back;
@@ -382,14 +381,14 @@ fn send(events: &Sender<Event>, mut event: Event) {
     }
 }
 
-/// [`capabilities`], with what sleeping and waking cost where the first worker is to run.
+/// [`capabilities`], with costs of sleep and wake-ups measured on the first worker's core.
 fn measured(options: &RuntimeOptions) -> Capabilities {
     let mut capabilities = capabilities(options);
     if options.idle == Idle::Spin {
         let main = options.cores[options.topology.main().index()];
         if let Some(SocketSleep { cpu_ns, wake_ns }) = probe::socket_sleep(main) {
             capabilities.server_sleep = capabilities.server_sleep.map(|_| Cost::Measured(cpu_ns));
-            let is_alone = options.topology.len() == 1; // nothing but a socket wakes it
+            let is_alone = options.topology.len() == 1; // only a socket wakes it
             let kernel = capabilities.sleeps.iter_mut().find(|sleep| is_alone && sleep.depth == Depth::SoftwareWait);
             kernel.into_iter().for_each(|sleep| sleep.wake = Cost::Measured(wake_ns));
         }
@@ -409,7 +408,7 @@ fn measured(options: &RuntimeOptions) -> Capabilities {
     capabilities
 }
 
-/// What a machine lets a policy do where reactors are started with these options; what it costs is assumed.
+/// Capabilities of a machine with these options, with assumed costs.
 #[must_use]
 pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
     let mut sleeps = Vec::new();
@@ -449,11 +448,11 @@ pub(crate) fn pin(core: u32) -> std::io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Keeps the calling thread off these CPUs, where it may run on any other.
+/// Keeps the calling thread off these CPUs, if it may run on others.
 pub fn keep_off(cpus: &[u32]) {
     let Ok(mut set) = rustix::thread::sched_getaffinity(None) else { return };
     cpus.iter().map(|&cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU).for_each(|cpu| set.unset(cpu));
     if set.count() > 0 {
-        let _ = sched_setaffinity(None, &set); // refused, it runs where it runs
+        let _ = sched_setaffinity(None, &set); // best effort
     }
 }

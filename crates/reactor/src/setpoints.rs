@@ -1,27 +1,25 @@
-//! Setpoints: the value that each knob is to have, written by the main core, followed by a worker thread.
+//! Setpoints: values of knobs, written by the main core and applied by a worker thread.
 //!
-//! *Problem.* Setting a knob of the machine takes the kernel micro- to milliseconds. The main core must wait neither for that nor for
-//! room in a queue, and of several values for one knob only the last matters.
+//! *Problem.* Setting a knob takes the kernel micro- to milliseconds. The main core must not wait for it or for space in a queue, and of
+//! several values for one knob only the last matters.
 //!
-//! *Algorithm.* A word for each knob holds its setpoint, a value or "as found", and a count of writes.
-//! The worker holds the word that it has carried out, compares, and carries out what differs, one knob after the other in turn. With
-//! nothing left to do it waits at a bell (`doorbell.rs`).
+//! *Algorithm.* A word for each knob has its setpoint, a value or "initial", and a count of writes. The worker keeps the last word that it
+//! has applied, compares, and applies the differences, one knob after the other. Without differences it waits at a bell (`doorbell.rs`).
 //!
 //! *Properties.*
-//! - The last setpoint of a knob is carried out, however often it changes meanwhile. A value that is written again is carried out again,
-//!   because it may have been refused.
+//! - The last setpoint of a knob is applied. A value that is written again is applied again, because it may have been refused.
 //! - A write never blocks and allocates nothing; it makes a system call only if the worker sleeps.
-//! - A knob that changes all the time does not keep the others waiting.
-//! - The worker ends when everything that was written before the end is carried out.
+//! - A knob that changes all the time does not delay the others.
+//! - The worker ends when all setpoints written before the end are applied.
 
-use crate::doorbell::{Bell, How};
+use crate::doorbell::{Bell, WaitKind};
 use crate::sync::{Arc, AtomicU64, Ordering, Step, leaves_out};
 
 /// Bits of a word that hold the value; those above count.
 const VALUE_BITS: u32 = 48;
-/// In place of a value: the knob is to be as it was found.
-const PUT_BACK: u64 = (1 << VALUE_BITS) - 1;
-/// No moment.
+/// The knob's initial value.
+const INITIAL: u64 = (1 << VALUE_BITS) - 1;
+/// No time.
 const NEVER: u64 = u64::MAX;
 
 /// What is shared.
@@ -31,37 +29,36 @@ struct Shared {
     bell: Bell,
 }
 
-/// Writes setpoints. Dropped, it has every knob put back and the worker end.
+/// Writes setpoints. When it is dropped, all knobs are restored and the worker ends.
 pub(crate) struct Setpoints(Arc<Shared>);
 
-/// Follows setpoints, one after the other.
+/// Applies setpoints.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
-    /// What was taken last, by knob.
+    /// The last applied word of each knob.
     taken: Box<[u64]>,
-    /// The knob whose turn it is.
+    /// The next knob to compare.
     turn: usize,
 }
 
-/// Both ends, for so many knobs, all of which are as they were found.
+/// Both ends, for `knobs` knobs at their initial values.
 pub(crate) fn setpoints(knobs: usize) -> (Setpoints, Worker) {
-    let values = (0..knobs).map(|_| AtomicU64::new(PUT_BACK)).collect();
+    let values = (0..knobs).map(|_| AtomicU64::new(INITIAL)).collect();
     let shared = Arc::new(Shared { values, stopped: AtomicU64::new(0), bell: Bell::new() });
-    let taken = vec![PUT_BACK; knobs].into();
+    let taken = vec![INITIAL; knobs].into();
     (Setpoints(Arc::clone(&shared)), Worker { shared, taken, turn: 0 })
 }
 
 impl Setpoints {
-    /// The knob is to have this value (at most 2^48 - 2); `None`: the one that was found. Nothing happens if there is no such knob.
-    /// Called by one thread at a time.
+    /// Sets a knob to a value (at most 2^48 - 2), or `None` for its initial one. Unknown knobs are ignored. Called by one thread at a time.
     pub(crate) fn set(&self, knob: usize, value: Option<u64>) {
         let Some(word) = self.0.values.get(knob) else { return };
         let before = word.load(Ordering::Relaxed);
-        if value.is_none() && before & PUT_BACK == PUT_BACK {
+        if value.is_none() && before & INITIAL == INITIAL {
             return; // it is put back, or will be
         }
         let count = (before >> VALUE_BITS).wrapping_add(1);
-        let new = count << VALUE_BITS | value.map_or(PUT_BACK, |value| value.min(PUT_BACK - 1));
+        let new = count << VALUE_BITS | value.map_or(INITIAL, |value| value.min(INITIAL - 1));
         word.store(new, Ordering::Release);
         self.0.bell.message_is_in();
     }
@@ -87,12 +84,12 @@ impl Worker {
         loop {
             let stopped = self.is_stopped(); // before the look at what was written before it
             if let Some((knob, word)) = self.take() {
-                return Some((knob, Some(word & PUT_BACK).filter(|&value| value != PUT_BACK)));
+                return Some((knob, Some(word & INITIAL).filter(|&value| value != INITIAL)));
             }
             if stopped {
                 return None;
             }
-            let armed = self.shared.bell.arm(How::Futex);
+            let armed = self.shared.bell.arm(WaitKind::Futex);
             if leaves_out(Step::Recheck) || (self.differs().is_none() && !self.is_stopped()) {
                 self.shared.bell.wait(armed, NEVER);
             }

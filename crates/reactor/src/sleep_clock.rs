@@ -1,8 +1,8 @@
-//! Time asleep by depth, the present sleep included: written by one thread, read by any.
+//! Time asleep by depth, with the current sleep: written by one thread, read by any.
 //!
-//! A sleep that is added only when it ends shows up in the window in which it ended, however short that window is. So the reader adds
-//! what has passed of the present one. Property: between two readings no more time asleep is added than has passed, to the delay
-//! between the writer's look at the clock and its store.
+//! A sleep that is added when it ends would appear in one window, however short. So the reader adds the time of the current sleep.
+//! Property: between two readings no more time asleep is added than has passed, up to the delay between the writer's clock read and
+//! its store.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
@@ -11,15 +11,15 @@ use pilotlight_plant::{CoreState, Depth};
 
 use crate::cells::{SLEEPS, add, at};
 
-/// How long something has slept at each depth of [`SLEEPS`].
+/// Time asleep at each depth of [`SLEEPS`].
 #[derive(Debug, Default)]
 pub(crate) struct SleepClock {
     asleep_ns: [AtomicU64; 3],
     /// 1 + index of the depth in [`SLEEPS`]; 0 while awake.
     state: AtomicU8,
-    /// When the present sleep began.
+    /// Start of the current sleep.
     since_ns: AtomicU64,
-    /// Grows before and after a change of the others: they are read together between two of the same even value.
+    /// Incremented before and after a change of the others: a reading is consistent between two equal even values.
     version: AtomicU64,
 }
 
@@ -33,7 +33,7 @@ impl SleepClock {
         });
     }
 
-    /// Ends the sleep; the index of the depth that it had.
+    /// Ends the sleep; returns the index of its depth.
     pub(crate) fn wake(&self, now_ns: u64) -> Option<usize> {
         let index = usize::from(self.state.load(Relaxed)).checked_sub(1)?;
         self.change(|| {

@@ -1,30 +1,26 @@
 //! The descriptors of a reactor's I/O threads, watched together: one system call a round for all of them.
 //!
-//! # The problem
-//! An I/O thread has an epoll descriptor of its own, so that it can move with nothing registered again. To ask each of them in
-//! each round costs a system call for each: 48 idle I/O threads made a round of 10 us. A descriptor of the reactor's own that
-//! watches theirs costs two system calls for each move: 1.6 us for a descriptor that watches one other, and more with each
-//! that it watches (Linux 6.18: a round of 9 us with 128, 64 us with 1,024).
+//! An I/O thread has its own epoll descriptor, so that a move registers nothing. One system call for each in each round is expensive: 48
+//! idle I/O threads made a round of 10 us. A descriptor of the reactor that watches theirs costs two system calls for each move: 1.6 us
+//! for a descriptor that watches one other, and more with each that it watches (Linux 6.18: 9 us with 128, 64 us with 1,024).
 //!
-//! # The algorithm
-//! A reactor registers the descriptor of an I/O thread in an epoll descriptor of its own once the I/O thread has been without
-//! work for a while, and leaves it there when the I/O thread moves away: the registration is removed in a later round, one in
-//! each, unless the I/O thread has come back. Events of I/O threads that live elsewhere are ignored.
+//! A reactor registers the descriptor of an I/O thread in its own epoll descriptor after some time without work, and keeps it when the I/O
+//! thread moves away: the registration is removed in a later round, one per round, unless the I/O thread has returned. Events of I/O
+//! threads elsewhere are ignored.
 //!
-//! Registrations are edge-triggered: an event is reported once. So an I/O thread that had one is polled until a poll finds no
-//! work; what becomes readable after that is another event.
+//! Registrations are edge-triggered. So an I/O thread with an event is polled until a poll finds no work; later data is another event.
 //!
-//! # The properties
-//! - What becomes readable after a poll that found no work is reported by the next [`Watch::look`].
-//! - An I/O thread that has just come is polled until a poll finds no work, registered or not.
-//! - Where the system refuses a registration the I/O thread is polled in each round.
+//! # Properties
+//! - Data that arrives after a poll without work is reported by the next [`Watch::look`].
+//! - An I/O thread that has just arrived is polled until a poll finds no work, registered or not.
+//! - If the system refuses a registration, the I/O thread is polled in each round.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{Timespec, epoll};
 
-/// Where an I/O thread is that does not live here.
+/// Index of an I/O thread on another reactor.
 const ELSEWHERE: u32 = u32::MAX;
 
 /// Registrations that are not tried after the system has refused one.
@@ -35,23 +31,23 @@ const EVENTS: usize = 128;
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// What is known of an I/O thread.
+/// State of an I/O thread.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Its descriptor, if it is registered.
     registered: Option<RawFd>,
-    /// Its index among the I/O threads that live here, or [`ELSEWHERE`].
+    /// Its index among the I/O threads of this reactor, or [`ELSEWHERE`].
     at: u32,
-    /// It stands in [`Watch::left`].
+    /// It is in [`Watch::left`].
     has_left: bool,
 }
 
-/// The descriptors of I/O threads that live here, or have lived here until just now.
+/// The descriptors of I/O threads that are here, or have recently left.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// Made with the first registration.
+    /// Created with the first registration.
     epoll: Option<OwnedFd>,
-    /// The system has refused one: how many are not tried before it is asked again.
+    /// Registrations that are still skipped after a refusal.
     refused: u32,
     /// By the I/O threads' numbers.
     entries: Vec<Entry>,
@@ -132,10 +128,10 @@ impl Watch {
     /// Calls `readable` with the index of each I/O thread here that has become readable since the last look.
     pub(crate) fn look(&mut self, mut readable: impl FnMut(usize)) {
         let Some(own) = &self.epoll else { return };
-        // As often as all can be ready once, each being reported once; what becomes readable meanwhile is in the next look.
+        // enough calls for every descriptor once; later events are in the next call
         for _ in 0..=self.entries.len() / EVENTS {
             let mut room = [const { MaybeUninit::uninit() }; EVENTS];
-            // Interrupted by a signal nothing is lost: the next look has it.
+            // after a signal the next call has the events
             let Ok((events, _)) = epoll::wait(own, &mut room, Some(&NO_WAIT)) else { return };
             for event in events.iter() {
                 let at = self.entries[event.data.u64() as usize].at;

@@ -1,13 +1,13 @@
-//! Knobs that are set by a thread: what is wanted last is set, what is refused is told, and all of it is put back.
+//! Knobs that are set by a thread: what is wanted last is set, what is refused is received, and all of it is put back.
 
-mod puppet;
+mod support;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use pilotlight_plant::{Command, CoreId, Cost, Knob, KnobId, Refusal, Topology};
 use pilotlight_reactor::{Actuation, Idle, Knobs as _, Machine, Runtime, RuntimeOptions};
-use puppet::{EVERY_MS, PATIENCE, frequencies, puppet};
+use support::{EVERY_MS, TIMEOUT, frequencies, scripted_policy};
 
 /// What was set, in order; `None`: put back.
 type Settings = Arc<Mutex<Vec<(u16, Option<u64>)>>>;
@@ -32,24 +32,24 @@ impl Machine for SteppedMachine {
     }
 }
 
-struct Stage {
+struct Fixture {
     settings: Settings,
     asked: Receiver<(u16, Option<u64>)>,
     let_on: Sender<()>,
     actuation: Actuation,
 }
 
-fn stage() -> Stage {
+fn fixture() -> Fixture {
     let settings = Settings::default();
-    let ((told, asked), (let_on, wait)) = (channel(), channel());
+    let ((received, asked), (let_on, wait)) = (channel(), channel());
     let actuation = Actuation::start(
-        Box::new(SteppedMachine { settings: Arc::clone(&settings), asked: told, let_on: wait }),
+        Box::new(SteppedMachine { settings: Arc::clone(&settings), asked: received, let_on: wait }),
         &[None],
     );
-    Stage { settings, asked, let_on, actuation: actuation.expect("a thread") }
+    Fixture { settings, asked, let_on, actuation: actuation.expect("a thread") }
 }
 
-impl Stage {
+impl Fixture {
     fn set(&self, knob: u16, value: u64) {
         self.actuation.set(KnobId(knob), value).expect("it is only said");
     }
@@ -72,50 +72,50 @@ impl Stage {
 }
 
 #[test]
-fn of_values_that_come_faster_than_the_machine_takes_them_the_last_is_set() {
-    let stage = stage();
-    stage.set(0, 1);
-    assert_eq!(stage.asked.recv().expect("asked"), (0, Some(1)));
-    (2..=40).for_each(|value| stage.set(0, value)); // while the machine is at it
-    stage.let_on.send(()).expect("runs");
-    assert_eq!(stage.one(), (0, Some(40)));
-    assert_eq!(stage.end(), [(0, Some(1)), (0, Some(40)), (0, None)], "and put back at the end");
+fn only_the_last_of_several_values_is_set() {
+    let fixture = fixture();
+    fixture.set(0, 1);
+    assert_eq!(fixture.asked.recv().expect("asked"), (0, Some(1)));
+    (2..=40).for_each(|value| fixture.set(0, value)); // while the machine is at it
+    fixture.let_on.send(()).expect("runs");
+    assert_eq!(fixture.one(), (0, Some(40)));
+    assert_eq!(fixture.end(), [(0, Some(1)), (0, Some(40)), (0, None)], "and put back at the end");
 }
 
 #[test]
-fn a_knob_that_changes_all_the_time_keeps_no_other_from_its_turn() {
-    let stage = stage();
-    stage.set(0, 1);
-    assert_eq!(stage.asked.recv().expect("asked"), (0, Some(1)));
-    stage.set(1, 7);
-    stage.set(0, 2);
-    stage.let_on.send(()).expect("runs");
-    assert_eq!((stage.one(), stage.one()), ((1, Some(7)), (0, Some(2))));
+fn a_changing_knob_does_not_delay_others() {
+    let fixture = fixture();
+    fixture.set(0, 1);
+    assert_eq!(fixture.asked.recv().expect("asked"), (0, Some(1)));
+    fixture.set(1, 7);
+    fixture.set(0, 2);
+    fixture.let_on.send(()).expect("runs");
+    assert_eq!((fixture.one(), fixture.one()), ((1, Some(7)), (0, Some(2))));
 }
 
 #[test]
-fn what_was_refused_is_tried_again_when_it_is_said_again_and_put_back() {
-    let stage = stage();
+fn a_refused_value_is_retried_when_it_is_set_again() {
+    let fixture = fixture();
     for _ in 0..2 {
-        stage.set(0, 13);
-        assert_eq!(stage.one(), (0, Some(13)));
+        fixture.set(0, 13);
+        assert_eq!(fixture.one(), (0, Some(13)));
         // The refusal is noted by the time that the next setting is asked for.
-        stage.set(1, 5);
-        assert_eq!(stage.one(), (1, Some(5)));
-        stage.actuation.restore();
-        let mut back = [stage.one(), stage.one()];
+        fixture.set(1, 5);
+        assert_eq!(fixture.one(), (1, Some(5)));
+        fixture.actuation.restore();
+        let mut back = [fixture.one(), fixture.one()];
         back.sort_unstable();
         assert_eq!(back, [(0, None), (1, None)]);
     }
-    assert_eq!(stage.end().len(), 8, "nothing is left to put back");
+    assert_eq!(fixture.end().len(), 8, "nothing is left to put back");
 }
 
 #[test]
-fn at_the_end_all_that_was_set_is_put_back() {
-    let stage = stage();
-    stage.set(0, 3);
-    stage.set(1, 4);
-    let mut all = stage.end();
+fn all_knobs_are_restored_at_the_end() {
+    let fixture = fixture();
+    fixture.set(0, 3);
+    fixture.set(1, 4);
+    let mut all = fixture.end();
     all.sort_unstable();
     // Whether it was set before the end came is a matter of time; that it is put back then is not.
     for knob in 0..2 {
@@ -126,9 +126,9 @@ fn at_the_end_all_that_was_set_is_put_back() {
 
 /// The machine says that its effect comes at once; the thread has to be woken first.
 #[test]
-fn costs_are_those_of_the_thread_too() {
-    let stage = stage();
-    let knobs = stage.actuation.knobs();
+fn costs_contain_the_wake_up_of_the_thread() {
+    let fixture = fixture();
+    let knobs = fixture.actuation.knobs();
     match knobs[0].caller {
         Cost::Measured(ns) => assert!(ns > 0 && knobs[0].effect.ns() > 0, "{knobs:?}"),
         Cost::Assumed(_) => println!("skipped: the machine is too busy to measure a wake-up"),
@@ -155,14 +155,14 @@ impl Machine for Workers {
 }
 
 #[test]
-fn before_anything_is_set_the_machine_knows_the_threads_of_all_reactors_but_the_main_cores() {
+fn the_machine_gets_the_worker_threads_before_the_first_setting() {
     let (send, names) = channel();
     let actuation = Actuation::start(Box::new(Workers(send)), &[None; 3]).expect("a thread");
     let topology = Topology::new(CoreId(1), vec![None; 3]).expect("three cores");
     let options = RuntimeOptions { topology, ..RuntimeOptions::new(vec![None; 3], Idle::Yield) };
     let runtime = Runtime::start(&RuntimeOptions { knobs: Some(Arc::new(actuation)), ..options }).expect("starts");
-    let (strings, policy) = puppet(EVERY_MS);
-    strings.say(Command::Set { knob: KnobId(0), value: 7 });
-    runtime.set_policy(policy).expect("it needs nothing");
-    assert_eq!(names.recv_timeout(PATIENCE).expect("it is told"), ["reactor-0", "reactor-2"]);
+    let (control, policy) = scripted_policy(EVERY_MS);
+    control.command(Command::Set { knob: KnobId(0), value: 7 });
+    runtime.set_policy(policy).expect("supported");
+    assert_eq!(names.recv_timeout(TIMEOUT).expect("it is received"), ["reactor-0", "reactor-2"]);
 }

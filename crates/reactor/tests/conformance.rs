@@ -1,6 +1,6 @@
 //! Live reactors understand commands as every plant does.
 
-mod puppet;
+mod support;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,18 +13,18 @@ use pilotlight_plant::{
     CoreId, CoreState, Cost, Kind, Knob, KnobId, Policy, Quantity, ReadingId, Refusal, Scope, Source, Values, Window,
 };
 use pilotlight_reactor::{Idle, Knobs, ReactorStats, ReadingBoard, Refusals, Runtime, RuntimeOptions, clock};
-use puppet::{PATIENCE, Shown, eventually, knob, probe};
+use support::{ProbeState, TIMEOUT, eventually, knob, probe};
 
 const INTERVAL_NS: u64 = 1_000_000;
 
 struct Live;
 
-fn threads(runtime: &Runtime, setup: &Setup) -> Vec<Arc<Shown>> {
+fn threads(runtime: &Runtime, setup: &Setup) -> Vec<Arc<ProbeState>> {
     let adopt = |id: u16| {
-        let (shown, thread) = probe(u32::from(id));
-        shown.can_wait.store(true, SeqCst);
+        let (probe_state, thread) = probe(u32::from(id));
+        probe_state.can_wait.store(true, SeqCst);
         runtime.adopt(CoreId(id % setup.cores), thread);
-        shown
+        probe_state
     };
     (0..setup.threads).map(adopt).collect()
 }
@@ -32,7 +32,7 @@ fn threads(runtime: &Runtime, setup: &Setup) -> Vec<Arc<Shown>> {
 /// A knob that is set by another thread, or refused.
 #[derive(Debug, Default)]
 struct Switch {
-    told: Mutex<Vec<(KnobId, u64)>>,
+    received: Mutex<Vec<(KnobId, u64)>>,
     refusals: OnceLock<Refusals>,
     values: Mutex<BTreeMap<KnobId, u64>>,
 }
@@ -53,7 +53,7 @@ impl Switch {
 
     /// What the other thread does.
     fn work(&self, refuses: bool) {
-        for (knob, value) in self.told.lock().expect("no panic").drain(..) {
+        for (knob, value) in self.received.lock().expect("no panic").drain(..) {
             if !refuses {
                 self.values.lock().expect("no panic").insert(knob, value);
                 continue;
@@ -73,7 +73,7 @@ impl Knobs for Switch {
         self.refusals.set(refusals).expect("once");
     }
     fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
-        self.told.lock().expect("no panic").push((knob, value));
+        self.received.lock().expect("no panic").push((knob, value));
         Ok(())
     }
     fn restore(&self) {
@@ -90,14 +90,14 @@ fn meter() -> ReadingBoard {
 }
 
 /// Requests for those that get any, until the script wants no more or is done, or patience ends; and what else goes on meanwhile.
-fn feed(setup: &Setup, shown: &[Arc<Shown>], board: &Board, mut meanwhile: impl FnMut()) -> Vec<u64> {
-    let mut fed = vec![0; shown.len()];
-    let until = Instant::now() + PATIENCE;
+fn feed(setup: &Setup, probe_state: &[Arc<ProbeState>], board: &Board, mut meanwhile: impl FnMut()) -> Vec<u64> {
+    let mut fed = vec![0; probe_state.len()];
+    let until = Instant::now() + TIMEOUT;
     while !board.is_done() && Instant::now() < until {
         for &thread in setup.fed.iter().filter(|_| board.feeds()) {
-            let shown = &shown[usize::from(thread)];
-            shown.waiting.fetch_add(1, SeqCst);
-            rustix::io::write(shown.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
+            let probe_state = &probe_state[usize::from(thread)];
+            probe_state.waiting.fetch_add(1, SeqCst);
+            rustix::io::write(probe_state.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
             fed[usize::from(thread)] += 1;
         }
         meanwhile();
@@ -145,8 +145,8 @@ fn drive(setup: &Setup, (policy, board): Turn, second: Option<Turn>) -> Vec<u64>
         ..options
     };
     let mut runtime = Runtime::start(&options).expect("starts");
-    let shown = threads(&runtime, setup);
-    runtime.set_policy(policy).expect("it needs nothing");
+    let probe_state = threads(&runtime, setup);
+    runtime.set_policy(policy).expect("supported");
     setup.goals.iter().for_each(|goals| runtime.set_goals(goals.clone()));
     runtime.set_classes(classes(setup));
     let mut windows = 0;
@@ -159,12 +159,12 @@ fn drive(setup: &Setup, (policy, board): Turn, second: Option<Turn>) -> Vec<u64>
             readings.put(POWER, Window { ended_ns: clock::now_ns(), value: Some(knobs.power_uw(asleep)) });
         }
     };
-    let fed = feed(setup, &shown, &board, &mut work);
+    let fed = feed(setup, &probe_state, &board, &mut work);
     if let Some((policy, board)) = second {
-        runtime.set_policy(policy).expect("it needs nothing");
-        feed(setup, &shown, &board, &mut work);
+        runtime.set_policy(policy).expect("supported");
+        feed(setup, &probe_state, &board, &mut work);
     }
-    eventually("the last poll", || shown.iter().all(|shown| shown.waiting.load(SeqCst) == 0));
+    eventually("the last poll", || probe_state.iter().all(|probe_state| probe_state.waiting.load(SeqCst) == 0));
     let intervals = runtime.stats().director.intervals;
     eventually("the last interval", || runtime.stats().director.intervals > intervals + 3);
     runtime.stop();

@@ -1,6 +1,6 @@
 //! Hybrid polling, service times, and knobs: what the director does with the commands of the policies that need them.
 
-mod puppet;
+mod support;
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, mpsc};
@@ -10,23 +10,23 @@ use pilotlight_plant::{
     Command, CompletionMode, CoreId, Knob, KnobId, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Knobs, Polled, Refusals, Runtime, RuntimeOptions, RuntimeStats};
-use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, frequencies, probe, puppet, start};
+use support::{Control, EVERY_MS, ProbeState, TIMEOUT, eventually, frequencies, probe, scripted_policy, start};
 
 /// A rest so long that a test which waited for its end would fail.
 const FOR_EVER_NS: u32 = u32::MAX;
 
 /// A runtime with one I/O thread for each of these cores, which the test's puppet rules.
-fn ruled(cores: usize, homes: &[u16], wants: Wants) -> (Runtime, Vec<Arc<Shown>>, Strings) {
+fn start_with_policy(cores: usize, homes: &[u16], wants: Wants) -> (Runtime, Vec<Arc<ProbeState>>, Control) {
     let runtime = start(cores);
     let adopt = |(id, &home): (u32, &u16)| {
-        let (shown, thread) = probe(id);
+        let (probe_state, thread) = probe(id);
         runtime.adopt(CoreId(home), thread);
-        shown
+        probe_state
     };
-    let shown = (0..).zip(homes).map(adopt).collect();
-    let (strings, policy) = puppet(wants);
-    runtime.set_policy(policy).expect("it needs nothing");
-    (runtime, shown, strings)
+    let probe_state = (0..).zip(homes).map(adopt).collect();
+    let (control, policy) = scripted_policy(wants);
+    runtime.set_policy(policy).expect("supported");
+    (runtime, probe_state, control)
 }
 
 /// Rests of this length, whether anything is in progress or not.
@@ -35,16 +35,16 @@ fn hybrid(thread: u16, rest_ns: u32) -> Command {
 }
 
 /// Polls in a time.
-fn polls_in(shown: &Shown, time: Duration) -> u64 {
-    let before = shown.polls();
+fn polls_in(probe_state: &ProbeState, time: Duration) -> u64 {
+    let before = probe_state.polls();
     std::thread::sleep(time);
-    shown.polls() - before
+    probe_state.polls() - before
 }
 
 /// Most polls in a millisecond, over a tenth of a second or however long it takes to look.
-fn polls_per_ms(shown: &Shown) -> f64 {
+fn polls_per_ms(probe_state: &ProbeState) -> f64 {
     let began = Instant::now();
-    let polls = polls_in(shown, Duration::from_millis(100));
+    let polls = polls_in(probe_state, Duration::from_millis(100));
     polls as f64 / began.elapsed().as_secs_f64() / 1e3
 }
 
@@ -53,31 +53,31 @@ fn rests(stats: &RuntimeStats, core: usize) -> u64 {
 }
 
 #[test]
-fn a_core_rests_between_two_polls_that_find_nothing_and_its_books_say_so() {
-    let (runtime, shown, strings) = ruled(2, &[1], EVERY_MS);
-    strings.say(hybrid(0, 20_000_000));
+fn a_core_rests_between_empty_polls_and_accounts_for_it() {
+    let (runtime, probe_state, control) = start_with_policy(2, &[1], EVERY_MS);
+    control.command(hybrid(0, 20_000_000));
     eventually("rests", || rests(&runtime.stats(), 1) > 2);
-    let polls = polls_per_ms(&shown[0]);
+    let polls = polls_per_ms(&probe_state[0]);
     assert!(polls <= 0.07, "{polls} polls in 1 ms with rests of 20 ms");
     let stats = runtime.stats();
     assert!(stats.threads[0].asleep_ns[1] >= 60_000_000, "{:?}", stats.threads[0].asleep_ns);
 }
 
 #[test]
-fn a_rest_ends_for_a_message_and_for_the_end() {
-    let (mut runtime, shown, strings) = ruled(2, &[1, 0], EVERY_MS);
-    strings.say(hybrid(0, FOR_EVER_NS));
-    eventually("a rest", || polls_in(&shown[0], Duration::from_millis(5)) == 0);
-    strings.go(1, 1);
+fn a_message_or_the_stop_ends_a_rest() {
+    let (mut runtime, probe_state, control) = start_with_policy(2, &[1, 0], EVERY_MS);
+    control.command(hybrid(0, FOR_EVER_NS));
+    eventually("a rest", || polls_in(&probe_state[0], Duration::from_millis(5)) == 0);
+    control.move_thread(1, 1);
     eventually("a move into the rest", || runtime.stats().threads[1].home == CoreId(1));
-    shown[1].is_polled_again(); // it polls all the time, so nobody rests beside it
-    shown[0].is_polled_again();
-    strings.say(hybrid(1, FOR_EVER_NS));
-    eventually("both rest", || polls_in(&shown[1], Duration::from_millis(5)) == 0);
-    strings.say(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Poll });
-    shown[0].is_polled_again();
-    strings.say(hybrid(0, FOR_EVER_NS));
-    eventually("both rest again", || polls_in(&shown[0], Duration::from_millis(5)) == 0);
+    probe_state[1].assert_polled(); // it polls all the time, so nobody rests beside it
+    probe_state[0].assert_polled();
+    control.command(hybrid(1, FOR_EVER_NS));
+    eventually("both rest", || polls_in(&probe_state[1], Duration::from_millis(5)) == 0);
+    control.command(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Poll });
+    probe_state[0].assert_polled();
+    control.command(hybrid(0, FOR_EVER_NS));
+    eventually("both rest again", || polls_in(&probe_state[0], Duration::from_millis(5)) == 0);
     let began = Instant::now();
     runtime.stop();
     assert!(began.elapsed() < Duration::from_secs(2), "the end came after {:?}", began.elapsed());
@@ -85,30 +85,30 @@ fn a_rest_ends_for_a_message_and_for_the_end() {
 
 #[test]
 fn the_shortest_rest_of_a_core_counts() {
-    let (runtime, shown, strings) = ruled(2, &[1, 1], EVERY_MS);
-    strings.say(hybrid(0, FOR_EVER_NS));
-    strings.say(hybrid(1, 1_000_000));
+    let (runtime, probe_state, control) = start_with_policy(2, &[1, 1], EVERY_MS);
+    control.command(hybrid(0, FOR_EVER_NS));
+    control.command(hybrid(1, 1_000_000));
     eventually("rests", || rests(&runtime.stats(), 1) > 2);
-    let polls = polls_per_ms(&shown[0]);
+    let polls = polls_per_ms(&probe_state[0]);
     assert!(polls > 0.0 && polls <= 1.05, "{polls} polls in 1 ms with rests of 1 ms");
 }
 
 #[test]
-fn the_main_core_rests_no_longer_than_until_the_policy_is_due() {
-    let (runtime, shown, strings) = ruled(1, &[0], EVERY_MS);
-    strings.say(hybrid(0, FOR_EVER_NS));
+fn the_main_core_rests_until_the_policy_is_due_at_most() {
+    let (runtime, probe_state, control) = start_with_policy(1, &[0], EVERY_MS);
+    control.command(hybrid(0, FOR_EVER_NS));
     eventually("a rest", || rests(&runtime.stats(), 0) > 2);
     let intervals = runtime.stats().director.intervals;
     eventually("intervals", || runtime.stats().director.intervals > intervals + 10);
-    strings.say(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Poll });
+    control.command(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Poll });
     eventually("polls without a rest between them", || {
-        let (rests_before, polls_before) = (rests(&runtime.stats(), 0), shown[0].polls());
-        eventually("polls", || shown[0].polls() > polls_before + 100);
+        let (rests_before, polls_before) = (rests(&runtime.stats(), 0), probe_state[0].polls());
+        eventually("polls", || probe_state[0].polls() > polls_before + 100);
         rests(&runtime.stats(), 0) == rests_before
     });
 }
 
-/// Takes requests when told to, and answers them so long after.
+/// Takes requests when received to, and answers them so long after.
 struct Slow {
     orders: mpsc::Receiver<u32>,
     answered_at: Vec<u64>,
@@ -130,10 +130,10 @@ impl IoThread for Slow {
     }
 }
 
-/// Passes on what it is told in each interval.
+/// Passes on what it is received in each interval.
 struct Listener {
     wants: Wants,
-    told: mpsc::Sender<(u64, u64, u64)>,
+    received: mpsc::Sender<(u64, u64, u64)>,
 }
 
 impl Policy for Listener {
@@ -148,14 +148,14 @@ impl Policy for Listener {
     }
     fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         let thread = &sample.threads[0];
-        let _ = self.told.send((thread.requests, thread.answered, thread.in_progress_ns));
+        let _ = self.received.send((thread.requests, thread.answered, thread.in_progress_ns));
         Next::NEVER
     }
 }
 
 fn listener(wants: Wants) -> (mpsc::Receiver<(u64, u64, u64)>, Box<Listener>) {
-    let (told, heard) = mpsc::channel();
-    (heard, Box::new(Listener { wants, told }))
+    let (received, heard) = mpsc::channel();
+    (heard, Box::new(Listener { wants, received }))
 }
 
 /// What is heard of three requests that take 30 ms each, with intervals of 1 ms.
@@ -164,9 +164,9 @@ fn three_slow_requests(service: bool) -> Vec<(u64, u64, u64)> {
     let (order, orders) = mpsc::channel();
     runtime.adopt(CoreId(0), Box::new(Slow { orders, answered_at: Vec::new(), takes_ns: 30_000_000 }));
     let (heard, policy) = listener(Wants { service, ..EVERY_MS });
-    runtime.set_policy(policy).expect("it needs nothing");
+    runtime.set_policy(policy).expect("supported");
     order.send(3).expect("it lives");
-    let (mut all, until) = (Vec::new(), Instant::now() + PATIENCE);
+    let (mut all, until) = (Vec::new(), Instant::now() + TIMEOUT);
     let answered = |all: &[(u64, u64, u64)]| !service || all.iter().map(|one| one.1).sum::<u64>() == 3;
     while Instant::now() < until && (all.is_empty() || !answered(&all)) {
         all.extend(heard.recv_timeout(Duration::from_millis(100)));
@@ -177,7 +177,7 @@ fn three_slow_requests(service: bool) -> Vec<(u64, u64, u64)> {
 }
 
 #[test]
-fn service_times_are_told_and_an_interval_with_something_in_progress_is_not_left_out() {
+fn service_times_are_reported_and_intervals_with_requests_in_progress_are_not_quiet() {
     let heard = three_slow_requests(true);
     let sum = heard.iter().fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
     assert_eq!((sum.0, sum.1), (3, 3));
@@ -188,7 +188,7 @@ fn service_times_are_told_and_an_interval_with_something_in_progress_is_not_left
 }
 
 #[test]
-fn who_does_not_ask_is_told_of_requests_alone() {
+fn without_service_times_only_requests_are_reported() {
     assert_eq!(three_slow_requests(false), [(3, 0, 0)]);
 }
 
@@ -234,32 +234,32 @@ impl Knobs for RecordedKnobs {
     }
 }
 
-fn with_knobs(recorded: &Arc<RecordedKnobs>) -> (Runtime, Strings) {
+fn with_knobs(recorded: &Arc<RecordedKnobs>) -> (Runtime, Control) {
     let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
     let knobs: Arc<dyn Knobs> = Arc::clone(recorded) as _;
     let runtime = Runtime::start(&RuntimeOptions { monitor: None, knobs: Some(knobs), ..options }).expect("starts");
-    let (strings, policy) = puppet(EVERY_MS);
-    runtime.set_policy(policy).expect("it needs nothing");
-    (runtime, strings)
+    let (control, policy) = scripted_policy(EVERY_MS);
+    runtime.set_policy(policy).expect("supported");
+    (runtime, control)
 }
 
-fn set(strings: &Strings, knob: u16, value: u64) -> Command {
+fn set(control: &Control, knob: u16, value: u64) -> Command {
     let command = Command::Set { knob: KnobId(knob), value };
-    strings.say(command);
+    control.command(command);
     command
 }
 
 #[test]
-fn knobs_are_set_refused_and_put_back() {
+fn knobs_are_set_refused_and_restored() {
     let recorded = Arc::new(RecordedKnobs::default());
-    let (mut runtime, strings) = with_knobs(&recorded);
+    let (mut runtime, control) = with_knobs(&recorded);
     assert_eq!(runtime.capabilities().knobs, recorded.knobs());
-    set(&strings, 0, 549);
-    set(&strings, 1, 600);
-    set(&strings, 3, 700);
-    let refused = || strings.refused.recv_timeout(PATIENCE).expect("a refusal").1;
+    set(&control, 0, 549);
+    set(&control, 1, 600);
+    set(&control, 3, 700);
+    let refused = || control.refused.recv_timeout(TIMEOUT).expect("a refusal").1;
     assert_eq!((refused(), refused()), (Refusal::Unsupported, Refusal::Unknown));
-    runtime.set_policy(puppet(EVERY_MS).1).expect("it needs nothing");
+    runtime.set_policy(scripted_policy(EVERY_MS).1).expect("supported");
     runtime.stop();
     assert_eq!(
         recorded.lines(),
@@ -269,31 +269,31 @@ fn knobs_are_set_refused_and_put_back() {
 }
 
 #[test]
-fn a_refusal_that_comes_later_reaches_the_policy_that_still_wants_the_value() {
+fn a_late_refusal_reaches_the_policy_if_the_value_is_current() {
     let recorded = Arc::new(RecordedKnobs::default());
-    let (runtime, strings) = with_knobs(&recorded);
-    let first = set(&strings, 2, 1_010);
+    let (runtime, control) = with_knobs(&recorded);
+    let first = set(&control, 2, 1_010);
     eventually("the setting", || recorded.lines().contains(&(2, 1_000)));
     recorded.report(2, 1_000);
-    let refused = |strings: &Strings| strings.refused.recv_timeout(PATIENCE).expect("a refusal");
-    assert_eq!(refused(&strings), (first, Refusal::Failed), "as the policy has said it");
-    set(&strings, 2, 2_000);
+    let refused = |control: &Control| control.refused.recv_timeout(TIMEOUT).expect("a refusal");
+    assert_eq!(refused(&control), (first, Refusal::Failed), "as the policy has said it");
+    set(&control, 2, 2_000);
     eventually("the setting", || recorded.lines().contains(&(2, 2_000)));
-    recorded.report(2, 1_000); // it has been told otherwise since
-    let last = set(&strings, 1, 600);
-    assert_eq!(refused(&strings), (last, Refusal::Unsupported), "nothing between");
-    let (next, policy) = puppet(EVERY_MS);
-    runtime.set_policy(policy).expect("it needs nothing");
+    recorded.report(2, 1_000); // it has been received otherwise since
+    let last = set(&control, 1, 600);
+    assert_eq!(refused(&control), (last, Refusal::Unsupported), "nothing between");
+    let (next, policy) = scripted_policy(EVERY_MS);
+    runtime.set_policy(policy).expect("supported");
     recorded.report(2, 2_000); // the policy before has set it
     let last = set(&next, 1, 700);
     assert_eq!(refused(&next), (last, Refusal::Unsupported), "nothing before");
 }
 
 #[test]
-fn where_nothing_sets_knobs_the_command_is_refused() {
-    let (runtime, shown, strings) = ruled(1, &[0], EVERY_MS);
+fn without_knobs_the_command_is_refused() {
+    let (runtime, probe_state, control) = start_with_policy(1, &[0], EVERY_MS);
     assert_eq!(runtime.capabilities().knobs, []);
-    set(&strings, 0, 1);
-    assert_eq!(strings.refused.recv_timeout(PATIENCE).expect("a refusal").1, Refusal::Unknown);
-    assert!(shown[0].polls.load(SeqCst) > 0);
+    set(&control, 0, 1);
+    assert_eq!(control.refused.recv_timeout(TIMEOUT).expect("a refusal").1, Refusal::Unknown);
+    assert!(probe_state[0].polls.load(SeqCst) > 0);
 }

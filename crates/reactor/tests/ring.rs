@@ -7,7 +7,7 @@ use pilotlight_reactor::{Inbox, Sender};
 use proptest::prelude::*;
 
 #[test]
-fn keeps_order_and_hands_back_what_does_not_fit() {
+fn messages_are_ordered_and_returned_if_the_ring_is_full() {
     let mut inbox = Inbox::new(2);
     let sender = inbox.sender();
     assert_eq!(inbox.take(), None);
@@ -34,24 +34,24 @@ fn a_dropped_inbox_has_dropped_its_messages() {
     drop(inbox.take());
     assert_eq!(Rc::strong_count(&message), 1 + 3);
     drop(inbox);
-    assert_eq!(Rc::strong_count(&message), 1, "no sender has gone yet");
-    sender.send(Rc::clone(&message)).expect("room, though nobody takes it");
+    assert_eq!(Rc::strong_count(&message), 1, "a sender exists");
+    sender.send(Rc::clone(&message)).expect("space");
     drop(sender);
-    assert_eq!(Rc::strong_count(&message), 1, "gone with the last sender");
+    assert_eq!(Rc::strong_count(&message), 1, "dropped with the last sender");
 }
 
-/// A message that knows its number, on the heap so that a message read twice or not at all is noticed.
+/// A numbered message on the heap, so that a double read or a leak is detected.
 type Message = Box<u32>;
 
 #[derive(Clone, Copy, Debug)]
-enum Do {
+enum Step {
     Send,
     Take,
 }
 
-/// Runs of one kind, so that the ring is often full and often empty.
-fn steps() -> impl Strategy<Value = Vec<(Do, usize)>> {
-    prop::collection::vec((prop_oneof![Just(Do::Send), Just(Do::Take)], 1..12usize), 0..60)
+/// Runs of one kind, so that the ring is often full or empty.
+fn steps() -> impl Strategy<Value = Vec<(Step, usize)>> {
+    prop::collection::vec((prop_oneof![Just(Step::Send), Just(Step::Take)], 1..12usize), 0..60)
 }
 
 /// The ring and its oracle.
@@ -81,7 +81,7 @@ impl Pair {
 
 proptest! {
     #[test]
-    fn does_what_a_queue_does(log2 in 0..4u32, steps in steps()) {
+    fn the_ring_matches_a_queue(log2 in 0..4u32, steps in steps()) {
         let room = 1 << log2;
         let inbox = Inbox::new(room);
         let sender = inbox.sender();
@@ -90,8 +90,8 @@ proptest! {
         for (what, times) in steps {
             for _ in 0..times {
                 match what {
-                    Do::Send => pair.send(number),
-                    Do::Take => pair.take(),
+                    Step::Send => pair.send(number),
+                    Step::Take => pair.take(),
                 }
                 number += 1;
             }

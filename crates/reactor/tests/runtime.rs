@@ -1,6 +1,6 @@
-//! Reactors under a policy that says what the test tells it to: moves, sleeps, wake-ups, waiting in the kernel.
+//! Reactors with a scripted policy: moves, sleeps, wake-ups, waits in the kernel.
 
-mod puppet;
+mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -9,53 +9,57 @@ use std::time::{Duration, Instant};
 
 use pilotlight_plant::{Command, CompletionMode, CoreId, CoreState, Cost, Depth, Refusal, ThreadId, Topology, Wants};
 use pilotlight_reactor::{Idle, IoThread, Polled, QuietTime, Runtime, RuntimeOptions, StartError};
-use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, puppet_that_sleeps, start, state};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use support::{
+    Control, EVERY_MS, ProbeState, TIMEOUT, eventually, probe, scripted_policy, sleeping_policy, start, state,
+};
 
 #[test]
-fn a_moved_thread_is_polled_by_its_new_home_only() {
+fn a_moved_thread_is_polled_by_its_new_core_only() {
     let runtime = start(2);
-    let (shown, thread) = probe(0);
+    let (probe_state, thread) = probe(0);
     runtime.adopt(CoreId(0), thread);
-    let (strings, policy) = puppet(EVERY_MS);
-    runtime.set_policy(policy).expect("it needs nothing");
-    strings.go(0, 1);
+    let (control, policy) = scripted_policy(EVERY_MS);
+    runtime.set_policy(policy).expect("supported");
+    control.move_thread(0, 1);
     eventually("the move", || runtime.stats().threads[0].home == CoreId(1));
-    shown.is_polled_again();
+    probe_state.assert_polled();
     let stats = runtime.stats();
     assert_eq!((stats.reactors[0].io_threads, stats.reactors[1].io_threads), (0, 1));
     assert_eq!((stats.reactors[0].moves_out, stats.reactors[1].moves_in), (1, 1));
-    assert_eq!(runtime.view(), Some(("puppet", vec![("strings", "2".to_owned())])));
+    assert_eq!(runtime.view(), Some(("scripted", vec![("test", "1".to_owned())])));
 }
 
 #[test]
 fn a_finished_thread_is_dropped() {
     let runtime = start(2);
-    let (shown, thread) = probe(0);
+    let (probe_state, thread) = probe(0);
     runtime.adopt(CoreId(1), thread);
-    shown.finish.store(true, SeqCst);
-    eventually("the end", || shown.dropped.load(SeqCst));
+    probe_state.finish.store(true, SeqCst);
+    eventually("the end", || probe_state.dropped.load(SeqCst));
     eventually("its note", || !runtime.is_serving());
 }
 
 #[test]
 fn stopping_drops_every_thread() {
     let mut runtime = start(3);
-    let shown: Vec<_> = (0..3)
+    let probe_state: Vec<_> = (0..3)
         .map(|id| {
-            let (shown, thread) = probe(u32::from(id));
+            let (probe_state, thread) = probe(u32::from(id));
             runtime.adopt(CoreId(id), thread);
-            shown
+            probe_state
         })
         .collect();
     runtime.stop();
     drop(runtime);
-    assert!(shown.iter().all(|shown| shown.dropped.load(SeqCst)));
+    assert!(probe_state.iter().all(|probe_state| probe_state.dropped.load(SeqCst)));
 }
 
-/// Never returns from a poll before it is told to.
+/// Blocks in a poll until the test ends it.
 struct Stuck {
     polled: Arc<AtomicBool>,
-    go_on: Receiver<()>,
+    resume: Receiver<()>,
 }
 
 impl IoThread for Stuck {
@@ -64,42 +68,42 @@ impl IoThread for Stuck {
     }
     fn poll(&mut self, _now_ns: u64) -> Polled {
         self.polled.store(true, SeqCst);
-        let _ = self.go_on.recv();
+        let _ = self.resume.recv();
         Polled::default()
     }
 }
 
 #[test]
-fn a_reactor_that_is_stuck_is_named_and_left_behind() {
+fn a_blocked_reactor_is_returned_by_stop() {
     let mut runtime = start(3);
-    let (polled, (go_on, wait)) = (Arc::<AtomicBool>::default(), channel());
-    runtime.adopt(CoreId(1), Box::new(Stuck { polled: Arc::clone(&polled), go_on: wait }));
-    let (shown, thread) = probe(1);
+    let (polled, (resume, wait)) = (Arc::<AtomicBool>::default(), channel());
+    runtime.adopt(CoreId(1), Box::new(Stuck { polled: Arc::clone(&polled), resume: wait }));
+    let (probe_state, thread) = probe(1);
     runtime.adopt(CoreId(2), thread);
     eventually("a poll", || polled.load(SeqCst));
     let left = runtime.stop_until(Instant::now() + Duration::from_millis(100));
     assert!(left.contains(&CoreId(1)), "{left:?}"); // on a busy machine others may need longer
-    eventually("the end of the others", || shown.dropped.load(SeqCst));
-    drop((go_on, runtime));
+    eventually("the end of the others", || probe_state.dropped.load(SeqCst));
+    drop((resume, runtime));
 }
 
 #[test]
-fn a_core_that_does_not_exist_is_named() {
+fn the_error_names_a_missing_core() {
     let options = RuntimeOptions::new(vec![Some(1023)], Idle::Yield);
     let Err(error) = Runtime::start(&options) else { panic!("started on core 1023") };
     assert!(error.to_string().contains("core 1023"), "{error}");
 }
 
 #[test]
-fn a_topology_of_another_size_is_refused() {
+fn a_topology_of_another_size_is_rejected() {
     let options = RuntimeOptions::new(vec![None], Idle::Yield);
     let options = RuntimeOptions { topology: Topology::flat(2).expect("cores"), ..options };
     assert!(matches!(Runtime::start(&options), Err(StartError::Topology { topology: 2, cores: 1 })));
 }
 
-/// A machine that is busy for too long leaves a cost assumed; then it is started again.
+/// Repeated, because a busy machine leaves costs assumed.
 #[test]
-fn what_sleeping_costs_is_measured_at_the_start_where_reactors_have_cores_to_themselves() {
+fn costs_of_sleep_are_measured_if_reactors_have_their_own_cores() {
     let costs = |idle| {
         let options = RuntimeOptions { monitor: None, ..RuntimeOptions::new(vec![None; 2], idle) };
         let mut runtime = Runtime::start(&options).expect("starts");
@@ -120,21 +124,21 @@ fn what_sleeping_costs_is_measured_at_the_start_where_reactors_have_cores_to_the
 }
 
 #[test]
-fn a_core_sleeps_when_its_last_thread_has_left_and_wakes_for_the_next() {
+fn a_core_sleeps_without_threads_and_wakes_for_the_next() {
     let runtime = start(2);
-    let (shown, thread) = probe(0);
+    let (probe_state, thread) = probe(0);
     runtime.adopt(CoreId(1), thread);
-    let (strings, policy) = puppet(EVERY_MS);
-    runtime.set_policy(policy).expect("it needs nothing");
-    strings.sleep(1);
-    shown.is_polled_again(); // it owns a thread: it does not sleep
+    let (control, policy) = scripted_policy(EVERY_MS);
+    runtime.set_policy(policy).expect("supported");
+    control.sleep(1);
+    probe_state.assert_polled(); // it owns a thread: it does not sleep
     assert_eq!(state(&runtime, 1), CoreState::Awake);
-    strings.go(0, 0);
+    control.move_thread(0, 0);
     eventually("sleep", || state(&runtime, 1) == CoreState::Asleep(Depth::SoftwareWait));
-    shown.is_polled_again();
-    strings.go(0, 1);
+    probe_state.assert_polled();
+    control.move_thread(0, 1);
     eventually("the move", || runtime.stats().threads[0].home == CoreId(1));
-    shown.is_polled_again();
+    probe_state.assert_polled();
     let asleep = &runtime.stats().reactors[1].asleep[1];
     assert_eq!(asleep.wakes, 1);
     assert!(asleep.ns > 0);
@@ -144,64 +148,64 @@ fn a_core_sleeps_when_its_last_thread_has_left_and_wakes_for_the_next() {
 #[test]
 fn the_main_core_does_not_sleep_by_command_and_unknown_cores_are_refused() {
     let runtime = start(2);
-    let (strings, policy) = puppet(EVERY_MS);
-    runtime.set_policy(policy).expect("it needs nothing");
-    strings.sleep(0);
-    strings.go(7, 1);
-    let refusals = [(); 2].map(|()| strings.refused.recv_timeout(PATIENCE).expect("a refusal").1);
+    let (control, policy) = scripted_policy(EVERY_MS);
+    runtime.set_policy(policy).expect("supported");
+    control.sleep(0);
+    control.move_thread(7, 1);
+    let refusals = [(); 2].map(|()| control.refused.recv_timeout(TIMEOUT).expect("a refusal").1);
     assert_eq!(refusals, [Refusal::MainCore, Refusal::Unknown]);
     assert_eq!(state(&runtime, 0), CoreState::Awake);
 }
 
 /// A policy that lets the server sleep, at once.
-fn start_sleepy(cores: usize, threads: u16) -> (Runtime, Strings, Vec<Arc<Shown>>) {
+fn start_sleepy(cores: usize, threads: u16) -> (Runtime, Control, Vec<Arc<ProbeState>>) {
     let options = RuntimeOptions::new(vec![None; cores], Idle::Yield);
     let runtime =
         Runtime::start(&RuntimeOptions { quiet: QuietTime::Fixed(0), monitor: None, ..options }).expect("starts");
-    let shown = (0..threads).map(|id| {
-        let (shown, thread) = probe(u32::from(id));
+    let probe_state = (0..threads).map(|id| {
+        let (probe_state, thread) = probe(u32::from(id));
         runtime.adopt(CoreId(0), thread);
-        shown
+        probe_state
     });
-    let shown = shown.collect();
-    let (strings, policy) = puppet_that_sleeps(EVERY_MS, true);
-    (1..cores as u16).for_each(|core| strings.sleep(core));
-    runtime.set_policy(policy).expect("it needs nothing");
-    (runtime, strings, shown)
+    let probe_state = probe_state.collect();
+    let (control, policy) = sleeping_policy(EVERY_MS, true);
+    (1..cores as u16).for_each(|core| control.sleep(core));
+    runtime.set_policy(policy).expect("supported");
+    (runtime, control, probe_state)
 }
 
 #[test]
 fn a_quiet_server_sleeps_and_a_request_wakes_it() {
-    let (runtime, _strings, shown) = start_sleepy(2, 3);
-    shown[1].is_polled_again(); // one that cannot wait keeps the main core awake
+    let (runtime, _strings, probe_state) = start_sleepy(2, 3);
+    probe_state[1].assert_polled(); // one that cannot wait keeps the main core awake
     assert_eq!(state(&runtime, 0), CoreState::Awake);
-    shown.iter().for_each(|shown| shown.can_wait.store(true, SeqCst));
+    probe_state.iter().for_each(|probe_state| probe_state.can_wait.store(true, SeqCst));
     eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
-    let before = shown[2].polls();
-    shown[2].waiting.store(5, SeqCst);
-    assert_eq!(shown[2].polls(), before, "nobody has rung yet");
-    rustix::io::write(shown[2].bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
-    eventually("a poll", || shown[2].waiting.load(SeqCst) == 0);
+    let before = probe_state[2].polls();
+    probe_state[2].waiting.store(5, SeqCst);
+    assert_eq!(probe_state[2].polls(), before, "nobody has rung yet");
+    rustix::io::write(probe_state[2].bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
+    eventually("a poll", || probe_state[2].waiting.load(SeqCst) == 0);
 }
 
 #[test]
 fn messages_wake_a_sleeping_server() {
-    let (runtime, strings, shown) = start_sleepy(2, 1);
-    shown[0].can_wait.store(true, SeqCst);
+    let (runtime, control, probe_state) = start_sleepy(2, 1);
+    probe_state[0].can_wait.store(true, SeqCst);
     for _ in 0..50 {
         eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
         assert!(runtime.view().is_some());
     }
     let asleep = &runtime.stats().reactors[0].asleep[2];
     assert!(asleep.wakes >= 50 && asleep.ns > 0, "{asleep:?}");
-    drop(strings);
+    drop(control);
 }
 
 /// Else the whole of a long wait would count in the moment in which it ends.
 #[test]
-fn an_io_threads_time_asleep_grows_while_its_core_sleeps() {
-    let (runtime, _strings, shown) = start_sleepy(2, 1);
-    shown[0].can_wait.store(true, SeqCst);
+fn time_asleep_of_an_io_thread_grows_during_the_sleep() {
+    let (runtime, _strings, probe_state) = start_sleepy(2, 1);
+    probe_state[0].can_wait.store(true, SeqCst);
     eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
     eventually("more time asleep in the same sleep", || {
         // the third look says that the sleep lasted until the second was complete
@@ -213,68 +217,63 @@ fn an_io_threads_time_asleep_grows_while_its_core_sleeps() {
 }
 
 #[test]
-fn threads_that_wait_for_interrupts_let_their_cores_wait_and_can_still_be_moved() {
+fn cores_wait_with_interrupt_threads_which_can_still_move() {
     let runtime = start(3);
-    let (shown, thread) = probe(0);
-    shown.can_wait.store(true, SeqCst);
+    let (probe_state, thread) = probe(0);
+    probe_state.can_wait.store(true, SeqCst);
     runtime.adopt(CoreId(1), thread);
-    let (strings, policy) = puppet(EVERY_MS);
-    runtime.set_policy(policy).expect("it needs nothing");
-    strings.say(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Interrupt });
+    let (control, policy) = scripted_policy(EVERY_MS);
+    runtime.set_policy(policy).expect("supported");
+    control.command(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Interrupt });
     for (to, other) in [(2, 1), (1, 2), (2, 1)] {
-        strings.go(0, to);
+        control.move_thread(0, to);
         eventually("the move", || runtime.stats().threads[0].home == CoreId(to));
         eventually("a wait", || state(&runtime, usize::from(to)) == CoreState::Asleep(Depth::SoftwareWait));
-        assert_eq!(state(&runtime, other), CoreState::Awake, "nobody told it to sleep");
+        assert_eq!(state(&runtime, other), CoreState::Awake, "nobody received it to sleep");
     }
-    let (_strings, policy) = puppet(EVERY_MS);
-    runtime.set_policy(policy).expect("it needs nothing");
+    let (_strings, policy) = scripted_policy(EVERY_MS);
+    runtime.set_policy(policy).expect("supported");
     let [_, software, server] = runtime.stats().threads[0].asleep_ns;
     assert!(software > 0 && server == 0, "{software} ns, {server} ns");
-    shown.is_polled_again();
+    probe_state.assert_polled();
     assert_eq!(state(&runtime, 2), CoreState::Awake, "a new policy begins with polling");
 }
 
-/// Moves and sleeps at random, as fast as it can: nothing is lost, nothing is polled twice at once, everyone is served.
+/// Random commands at the highest rate: no I/O thread is lost, polled by two cores or left without polls.
 #[test]
-fn random_orders_lose_nothing() {
+fn random_commands_lose_no_thread() {
     const CORES: u16 = 4;
     const THREADS: u16 = 6;
     let options = RuntimeOptions::new(vec![None; CORES.into()], Idle::Yield);
     let options = RuntimeOptions { quiet: QuietTime::Fixed(50_000), monitor: None, ..options };
     let mut runtime = Runtime::start(&options).expect("starts");
-    let shown: Vec<_> = (0..THREADS)
+    let probe_state: Vec<_> = (0..THREADS)
         .map(|id| {
-            let (shown, thread) = probe(u32::from(id));
+            let (probe_state, thread) = probe(u32::from(id));
             runtime.adopt(CoreId(id % CORES), thread);
-            shown.can_wait.store(id % 2 == 0, SeqCst);
-            shown
+            probe_state.can_wait.store(id % 2 == 0, SeqCst);
+            probe_state
         })
         .collect();
-    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move |below: u16| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed % u64::from(below)) as u16
-    };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut random = move |below: u16| (rng.next_u64() % u64::from(below)) as u16;
     for round in 0..200 {
-        // A new policy each round: changes while I/O threads are on their way, and cores asleep.
+        // a new policy each round, while I/O threads move and cores sleep
         let wants = Wants { interval_ns: Some(20_000), ..EVERY_MS };
-        let (strings, policy) = puppet_that_sleeps(wants, round % 3 == 0);
+        let (control, policy) = sleeping_policy(wants, round % 3 == 0);
         for _ in 0..50 {
             match random(3) {
-                0 => strings.sleep(1 + random(CORES - 1)),
-                1 => strings.say(Command::Wake { core: CoreId(random(CORES)) }),
-                _ => strings.go(random(THREADS), random(CORES)),
+                0 => control.sleep(1 + random(CORES - 1)),
+                1 => control.command(Command::Wake { core: CoreId(random(CORES)) }),
+                _ => control.move_thread(random(THREADS), random(CORES)),
             }
         }
-        runtime.set_policy(policy).expect("it needs nothing");
+        runtime.set_policy(policy).expect("supported");
     }
-    let (strings, policy) = puppet(EVERY_MS);
-    (0..THREADS).for_each(|thread| strings.go(thread, thread % CORES));
-    runtime.set_policy(policy).expect("it needs nothing");
-    shown.iter().for_each(|shown| shown.is_polled_again());
+    let (control, policy) = scripted_policy(EVERY_MS);
+    (0..THREADS).for_each(|thread| control.move_thread(thread, thread % CORES));
+    runtime.set_policy(policy).expect("supported");
+    probe_state.iter().for_each(|probe_state| probe_state.assert_polled());
     for thread in 0..THREADS {
         eventually("home", || runtime.stats().threads[usize::from(thread)].home == CoreId(thread % CORES));
     }
@@ -283,5 +282,5 @@ fn random_orders_lose_nothing() {
     println!("{} moves, {} wakes", stats.director.moves, stats.director.wakes);
     runtime.stop();
     drop(runtime);
-    assert!(shown.iter().all(|shown| shown.dropped.load(SeqCst)));
+    assert!(probe_state.iter().all(|probe_state| probe_state.dropped.load(SeqCst)));
 }

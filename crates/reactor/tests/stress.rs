@@ -1,36 +1,37 @@
-//! Real threads, real sleeps: nothing lost, doubled or reordered, and every sleeper is woken.
+//! Inboxes with threads that sleep: no message is lost, duplicated or reordered, and every wait ends.
 
 use std::thread;
 
 use pilotlight_reactor::{Inbox, Sender, clock};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const SENDERS: u64 = 4;
 /// From each sender.
 const MESSAGES: u64 = 20_000;
-/// A wait that takes longer was not ended by a sender.
-const TOO_LONG_S: u64 = 20;
+/// Timeout of a wait.
+const TIMEOUT_S: u64 = 20;
 
 fn by_futex(inbox: &mut Inbox<u64>) {
     let from = clock::now_ns();
-    inbox.wait_futex(from + TOO_LONG_S * 1_000_000_000);
-    assert!(clock::now_ns() - from < TOO_LONG_S * 1_000_000_000, "a lost wake-up");
+    inbox.wait_futex(from + TIMEOUT_S * 1_000_000_000);
+    assert!(clock::now_ns() - from < TIMEOUT_S * 1_000_000_000, "a lost wake-up");
 }
 
 fn by_doorbell(inbox: &mut Inbox<u64>) {
     inbox.doorbell().expect("made");
     if inbox.arm() {
-        let limit = Timespec { tv_sec: TOO_LONG_S as i64, tv_nsec: 0 };
+        let limit = Timespec { tv_sec: TIMEOUT_S as i64, tv_nsec: 0 };
         let rung = poll(&mut [PollFd::new(&inbox.doorbell().expect("made"), PollFlags::IN)], Some(&limit));
         assert_eq!(rung, Ok(1), "a lost wake-up");
         inbox.disarm();
     }
 }
 
-/// Waits in one way or the other or not at all, whatever the numbers so far come to.
-fn by_turns(inbox: &mut Inbox<u64>, state: &mut u64) {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407); // Knuth's MMIX
-    match *state >> 61 {
+/// A random kind of wait, or none.
+fn by_random_wait(inbox: &mut Inbox<u64>, rng: &mut Xoshiro256PlusPlus) {
+    match rng.next_u64() >> 61 {
         0..=2 => by_futex(inbox),
         3..=5 => by_doorbell(inbox),
         6 => std::hint::spin_loop(),
@@ -57,12 +58,12 @@ fn many_to_one(capacity: usize) {
         })
         .collect();
     let mut next = [0; SENDERS as usize];
-    let mut state = capacity as u64;
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(capacity as u64);
     for _ in 0..SENDERS * MESSAGES {
         let message = loop {
             match inbox.take() {
                 Some(message) => break message,
-                None => by_turns(&mut inbox, &mut state),
+                None => by_random_wait(&mut inbox, &mut rng),
             }
         };
         let (n, id) = (message / SENDERS, (message % SENDERS) as usize);
@@ -74,22 +75,22 @@ fn many_to_one(capacity: usize) {
 }
 
 #[test]
-fn four_senders_and_one_place() {
+fn four_senders_with_capacity_1() {
     many_to_one(1);
 }
 
 #[test]
-fn four_senders_and_a_few_places() {
+fn four_senders_with_capacity_8() {
     many_to_one(8);
 }
 
 #[test]
-fn four_senders_and_many_places() {
+fn four_senders_with_capacity_1024() {
     many_to_one(1024);
 }
 
-/// Two threads that sleep until the other has answered: each message is the only one that can wake.
-fn there_and_back(wait: fn(&mut Inbox<u64>)) {
+/// Two threads that wait for each other's message.
+fn ping_pong(wait: fn(&mut Inbox<u64>)) {
     const ROUNDS: u64 = 3_000;
     let (mut here, mut there) = (Inbox::new(1), Inbox::new(1));
     let (to_here, to_there) = (here.sender(), there.sender());
@@ -108,11 +109,11 @@ fn there_and_back(wait: fn(&mut Inbox<u64>)) {
 }
 
 #[test]
-fn there_and_back_by_futex() {
-    there_and_back(by_futex);
+fn ping_pong_by_futex() {
+    ping_pong(by_futex);
 }
 
 #[test]
-fn there_and_back_by_doorbell() {
-    there_and_back(by_doorbell);
+fn ping_pong_by_doorbell() {
+    ping_pong(by_doorbell);
 }

@@ -19,7 +19,7 @@ fn rings(inbox: &Inbox<u32>) -> u64 {
 }
 
 #[test]
-fn the_doorbell_rings_for_an_armed_owner_and_is_quiet_after() {
+fn the_doorbell_rings_for_an_armed_owner_once() {
     let mut inbox = Inbox::new(4);
     let sender = inbox.sender();
     assert!(!is_readable(inbox.doorbell().expect("made")));
@@ -35,7 +35,7 @@ fn the_doorbell_rings_for_an_armed_owner_and_is_quiet_after() {
 }
 
 #[test]
-fn one_ring_for_each_arming_and_none_for_an_owner_that_is_awake() {
+fn each_arming_allows_one_ring() {
     let mut inbox = Inbox::new(8);
     let sender = inbox.sender();
     inbox.doorbell().expect("made");
@@ -64,7 +64,7 @@ fn an_owner_with_a_message_does_not_arm() {
 
 #[test]
 #[should_panic(expected = "doorbell")]
-fn arming_a_doorbell_that_nobody_holds_is_refused() {
+fn arming_without_a_doorbell_panics() {
     let _ = Inbox::<()>::new(1).arm();
 }
 
@@ -79,7 +79,7 @@ fn a_futex_wait_ends_at_its_deadline() {
 }
 
 #[test]
-fn a_sleeper_in_a_futex_is_woken() {
+fn a_message_ends_a_futex_wait() {
     let mut inbox = Inbox::new(1);
     let sender = inbox.sender();
     let sleeper = thread::spawn(move || {
@@ -95,7 +95,7 @@ fn a_sleeper_in_a_futex_is_woken() {
 }
 
 #[test]
-fn an_inbox_takes_its_doorbell_with_it_to_another_thread() {
+fn an_inbox_keeps_its_doorbell_in_another_thread() {
     let mut inbox = Inbox::new(1);
     let sender = inbox.sender();
     inbox.doorbell().expect("made");

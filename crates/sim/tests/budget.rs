@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 /// `sandman` and `pass` decide ten times as often as by default, so that a run of seconds has settled.
 const SANDMAN: [(&str, &str); 1] = [("coarse_interval", "100ms")];
 const PASS: [(&str, &str); 4] =
-    [("inner", "sandman"), ("inner_coarse_interval", "100ms"), ("interval", "100ms"), ("sample", "10ms")];
+    [("inner", "sandman"), ("inner_coarse_interval", "100ms"), ("interval", "100ms"), ("sample_interval", "10ms")];
 
 /// Requests a second.
 const RATE: f64 = 1_200_000.0;

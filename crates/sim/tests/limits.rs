@@ -415,7 +415,7 @@ fn budgeted(duration_ns: u64, seed: u64) -> Scenario {
     scenario
 }
 
-const SETTINGS: [(&str, &str); 2] = [("interval", "2ms"), ("blind_after", "20ms")];
+const SETTINGS: [(&str, &str); 2] = [("interval", "2ms"), ("stale_after", "20ms")];
 
 #[test]
 fn policies_under_a_budget_do_the_same_in_both_engines_and_are_left_out_rightly() {

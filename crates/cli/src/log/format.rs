@@ -1,6 +1,6 @@
 //! The format of log lines: text, JSON, and text for the journal of systemd.
 //!
-//! An event is formatted where it happens, without its time ([`Lines`]); the thread that writes adds time, priority and what was left out
+//! An event is formatted where it occurs, without its time ([`Lines`]); the writing thread adds time, priority and the number of suppressed lines
 //! ([`Layout`]). Whatever an event contains, it is one line.
 
 use std::fmt::{self, Write as _};
@@ -40,7 +40,7 @@ impl Format {
     }
 }
 
-/// How lines are laid out; shared by those who log and the thread that writes.
+/// The layout of lines; shared by logging threads and the writing thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     json: Arc<AtomicBool>,
@@ -83,8 +83,8 @@ impl Layout {
         let text = text.replace('\n', "\\n");
         let left_out = match left_out {
             0 => String::new(),
-            1 => " (1 more line like this left out)".to_owned(),
-            count => format!(" ({count} more lines like this left out)"),
+            1 => " (1 more line like this suppressed)".to_owned(),
+            count => format!(" ({count} more lines like this suppressed)"),
         };
         match self.journal {
             true => format!("{priority}{}{left_out}\n", text.trim_start()),
@@ -105,7 +105,7 @@ fn is_journal(out: impl AsFd, variable: Option<&str>) -> bool {
     file.is_ok_and(|file| variable == Some(&format!("{}:{}", file.dev(), file.ino())))
 }
 
-/// The priority of syslog(3), as sd-daemon(3) wants it before a line.
+/// The priority of syslog(3), as a prefix of a line (sd-daemon(3)).
 const fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -216,7 +216,10 @@ mod tests {
     fn a_line_for_the_journal_has_a_priority_and_no_time() {
         let layout = Layout::new(true);
         assert_eq!(layout.line("T", Level::ERROR, "ERROR a: b", 0), "<3>ERROR a: b\n");
-        assert_eq!(layout.line("T", Level::WARN, " WARN a: b", 2), "<4>WARN a: b (2 more lines like this left out)\n");
+        assert_eq!(
+            layout.line("T", Level::WARN, " WARN a: b", 2),
+            "<4>WARN a: b (2 more lines like this suppressed)\n"
+        );
         assert_eq!(
             layout.line("T", Level::INFO, "{\"level\":\"INFO\"}", 0),
             "<6>{\"time\":\"T\",\"level\":\"INFO\"}\n"

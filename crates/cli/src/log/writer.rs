@@ -90,7 +90,7 @@ fn time() -> String {
 struct Last {
     level: Level,
     text: String,
-    /// When it is looked whether more were left out; the window of the line has ended by then.
+    /// When to check for suppressed lines; the window of the line has ended by then.
     due: Instant,
 }
 
@@ -99,7 +99,7 @@ struct LogThread<W> {
     layout: Layout,
     sites: Arc<Sites>,
     length: Duration,
-    /// Call sites of which lines may have been left out.
+    /// Call sites that may have suppressed lines.
     last: BTreeMap<usize, Last>,
     lost: Arc<AtomicU64>,
 }
@@ -140,7 +140,7 @@ impl<W: Write> LogThread<W> {
         sites.into_iter().for_each(|site| _ = self.tell(site));
     }
 
-    /// Says what was left out at call sites whose window has ended, and looks again later where that was any.
+    /// Reports suppressed lines of call sites whose window has ended, and schedules another check of those that had any.
     fn tell_due(&mut self) {
         let now = Instant::now();
         let due: Vec<usize> = self.last.iter().filter(|(_, last)| last.due <= now).map(|(&site, _)| site).collect();
@@ -153,7 +153,7 @@ impl<W: Write> LogThread<W> {
         }
     }
 
-    /// Says how many lines were left out at a call site; returns whether there were any.
+    /// Reports the suppressed lines of a call site; returns whether there were any.
     fn tell(&mut self, site: usize) -> bool {
         let Some(last) = self.last.get(&site) else { return false };
         let left_out = self.sites.rate(site).take_left_out();

@@ -1,4 +1,4 @@
-//! The bare peer's client.
+//! Client of the bare peer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,10 +17,10 @@ use crate::load::report::Latency;
 use crate::rng::Rng;
 use crate::transmit::MAX_SLICES;
 
-/// Keeps `spec.depth` requests in flight on `stream` for `runtime_ns`, counted from the first answer.
+/// Keeps `spec.depth` requests in flight on `stream` for `runtime_ns`, counted from the first response.
 ///
 /// # Errors
-/// The system's error, or that the server went away.
+/// The system's error, or `UnexpectedEof` if the server closes the connection.
 pub fn drive(stream: &TcpStream, spec: &BareSpec, runtime_ns: u64) -> io::Result<BareReport> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
@@ -51,11 +51,11 @@ pub fn drive(stream: &TcpStream, spec: &BareSpec, runtime_ns: u64) -> io::Result
         }
     }
     let elapsed_ns = last_ns - start_ns;
-    let rate_iops = client.answers as f64 * 1e9 / elapsed_ns.max(1) as f64;
-    Ok(BareReport { answers: client.answers, elapsed_ns, rate_iops, latency: Latency::of(&client.latency) })
+    let rate_iops = client.responses as f64 * 1e9 / elapsed_ns.max(1) as f64;
+    Ok(BareReport { responses: client.responses, elapsed_ns, rate_iops, latency: Latency::of(&client.latency) })
 }
 
-/// Messages of one type that are to be sent, one after the other.
+/// Consecutive messages of one kind.
 struct Run {
     kind: Kind,
     messages: usize,
@@ -64,21 +64,21 @@ struct Run {
 struct Client<'a> {
     spec: &'a BareSpec,
     rng: Rng,
-    /// As many read requests as may be in flight, or large write requests.
+    /// `depth` read requests or large write requests.
     short_requests: Vec<u8>,
-    /// As many write requests as may be in flight.
+    /// `depth` write requests.
     write_requests: Vec<u8>,
-    /// One data message, sent again and again.
+    /// One data message.
     data: Vec<u8>,
     outgoing: VecDeque<Run>,
-    /// Bytes of the first outgoing message that are sent already.
+    /// Bytes already sent of the first outgoing message.
     sent: usize,
     parser: Parser,
-    /// Ring of the times at which requests were started, oldest at `first`.
+    /// Ring of the start times of requests, oldest at `first`.
     started_ns: Vec<u64>,
     first: usize,
     free: usize,
-    answers: u64,
+    responses: u64,
     latency: Histogram<u64>,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Client<'a> {
             started_ns: vec![0; spec.depth],
             first: 0,
             free: spec.depth,
-            answers: 0,
+            responses: 0,
             latency: crate::load::new_histogram(),
         }
     }
@@ -117,7 +117,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Starts as many requests as slots are free.
+    /// Starts a request for each free slot.
     fn request(&mut self, now_ns: u64) {
         let depth = self.spec.depth;
         let mut slot = (self.first + depth - self.free) % depth;
@@ -137,7 +137,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends what is to be sent, as far as the socket takes it.
+    /// Sends outgoing messages until the socket's buffer is full.
     fn send(&mut self, stream: &TcpStream) -> io::Result<()> {
         while !self.outgoing.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
@@ -181,20 +181,20 @@ impl<'a> Client<'a> {
         while let Some(part) = self.parser.next(&mut bytes) {
             match part {
                 Part::Data(_) => {}
-                Part::End(Kind::Ask) => self.push(Kind::Data),
-                Part::End(_) => self.answered(now_ns),
+                Part::End(Kind::DataRequest) => self.push(Kind::Data),
+                Part::End(_) => self.complete_oldest(now_ns),
             }
         }
     }
 
-    /// The oldest request is answered.
-    fn answered(&mut self, now_ns: u64) {
+    /// Completes the oldest request.
+    fn complete_oldest(&mut self, now_ns: u64) {
         // the first batch was sent before the server had accepted the connection
-        if self.answers >= self.spec.depth as u64 {
+        if self.responses >= self.spec.depth as u64 {
             self.latency.saturating_record(now_ns - self.started_ns[self.first]);
         }
         self.first = if self.first + 1 == self.spec.depth { 0 } else { self.first + 1 };
         self.free += 1;
-        self.answers += 1;
+        self.responses += 1;
     }
 }

@@ -1,27 +1,27 @@
-//! The bare peer's messages, and how they are found in a stream of bytes.
+//! Messages of the bare peer, and their parser.
 
 /// Bytes of a request's header.
 pub(super) const REQUEST: usize = 72;
 /// Bytes of every other header.
 pub(super) const HEADER: usize = 24;
 
-/// The type of a message: the first byte of its header.
+/// Kind of a message: the first byte of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Client: send me a block.
+    /// Client: read request.
     Read = 1,
-    /// Client: here is a block.
+    /// Client: write request with the block.
     Write = 2,
-    /// Client: ask me for a block.
+    /// Client: write request without the block.
     LargeWrite = 3,
-    /// Server: send the block of the oldest large write that was not asked for.
-    Ask = 4,
-    /// Client: the block that was asked for.
+    /// Server: request for the block of the oldest large write.
+    DataRequest = 4,
+    /// Client: the requested block.
     Data = 5,
-    /// Server: the block that was to be read.
-    ReadAnswer = 6,
-    /// Server: the block has come.
-    WriteAnswer = 7,
+    /// Server: the block.
+    ReadResponse = 6,
+    /// Server: the block is stored.
+    WriteResponse = 7,
 }
 
 impl Kind {
@@ -30,11 +30,11 @@ impl Kind {
             1 => Self::Read,
             2 => Self::Write,
             3 => Self::LargeWrite,
-            4 => Self::Ask,
+            4 => Self::DataRequest,
             5 => Self::Data,
-            6 => Self::ReadAnswer,
-            7 => Self::WriteAnswer,
-            _ => unreachable!("the peer is this file as well"),
+            6 => Self::ReadResponse,
+            7 => Self::WriteResponse,
+            _ => unreachable!("both peers use these kinds"),
         }
     }
 
@@ -42,15 +42,15 @@ impl Kind {
     pub(super) fn header_len(self) -> usize {
         match self {
             Self::Read | Self::Write | Self::LargeWrite => REQUEST,
-            Self::Ask | Self::Data | Self::ReadAnswer | Self::WriteAnswer => HEADER,
+            Self::DataRequest | Self::Data | Self::ReadResponse | Self::WriteResponse => HEADER,
         }
     }
 
     /// Bytes behind the header, of blocks of `block` bytes.
     pub(super) fn data_len(self, block: usize) -> usize {
         match self {
-            Self::Write | Self::Data | Self::ReadAnswer => block,
-            Self::Read | Self::LargeWrite | Self::Ask | Self::WriteAnswer => 0,
+            Self::Write | Self::Data | Self::ReadResponse => block,
+            Self::Read | Self::LargeWrite | Self::DataRequest | Self::WriteResponse => 0,
         }
     }
 
@@ -69,14 +69,14 @@ pub(super) enum Part<'a> {
     End(Kind),
 }
 
-/// Where a stream is.
+/// Position in a stream.
 #[derive(Clone, Copy, Debug)]
 enum Position {
     /// Between two messages.
     Start,
-    /// So many bytes of a header are to come.
+    /// Remaining bytes of a header.
     Header(Kind, usize),
-    /// So many bytes of data are to come.
+    /// Remaining bytes of data.
     Data(Kind, usize),
 }
 
@@ -92,7 +92,7 @@ impl Parser {
         Self { position: Position::Start, block }
     }
 
-    /// The next part that begins in `bytes`, which is shortened by it; `None` when they are used up.
+    /// Takes the next part from the front of `bytes`; `None` when they are used up.
     #[inline]
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Part<'a>> {
         loop {
@@ -116,12 +116,12 @@ impl Parser {
         }
     }
 
-    /// Bytes of data that come next in the stream.
+    /// Remaining bytes of data of the current message.
     pub(super) fn data_left(&self) -> usize {
         if let Position::Data(_, left) = self.position { left } else { 0 }
     }
 
-    /// So many of them were received elsewhere.
+    /// Skips bytes of data that were received elsewhere.
     pub(super) fn skip(&mut self, bytes: usize) {
         if let Position::Data(_, left) = &mut self.position {
             *left -= bytes;
@@ -141,9 +141,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_found_however_the_stream_is_cut() {
+    fn messages_are_found_in_pieces_of_any_length() {
         let block = 100;
-        let kinds = [Kind::Read, Kind::Write, Kind::LargeWrite, Kind::Data, Kind::Ask, Kind::ReadAnswer];
+        let kinds = [Kind::Read, Kind::Write, Kind::LargeWrite, Kind::Data, Kind::DataRequest, Kind::ReadResponse];
         let mut stream = Vec::new();
         for kind in kinds {
             let start = stream.len();

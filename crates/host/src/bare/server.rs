@@ -1,4 +1,4 @@
-//! The bare peer's server.
+//! Server of the bare peer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -16,7 +16,7 @@ use crate::rng::Rng;
 /// Most messages in one `sendmsg`: two slices each.
 const MAX_BATCH: usize = 64;
 
-/// A header of each type, by its number.
+/// A header of each kind, by its number.
 static HEADERS: [[u8; HEADER]; 8] = {
     let mut all = [[0; HEADER]; 8];
     let mut kind = 0;
@@ -45,7 +45,7 @@ pub fn serve(listener: &TcpListener, spec: &BareSpec, stop: &AtomicBool) -> io::
 }
 
 fn serve_one(stream: &TcpStream, server: &mut Server<'_>, stop: &AtomicBool) -> io::Result<()> {
-    server.begin();
+    server.reset();
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -57,15 +57,15 @@ fn serve_one(stream: &TcpStream, server: &mut Server<'_>, stop: &AtomicBool) -> 
         if !events.is_empty() && !server.receive(stream)? {
             return Ok(());
         }
-        server.answer(stream)?;
+        server.send(stream)?;
     }
     Ok(())
 }
 
-/// A message that is to be sent: its type, and for a block where in the pool it is.
+/// An outgoing message: its kind, and the offset of a block in the pool.
 struct Outgoing {
     kind: Kind,
-    place: usize,
+    offset: usize,
 }
 
 struct Server<'a> {
@@ -74,10 +74,10 @@ struct Server<'a> {
     pool: Vec<u8>,
     rng: Rng,
     parser: Parser,
-    /// Where in the pool the next block that is received goes.
-    place: usize,
+    /// Offset in the pool for the next received block.
+    offset: usize,
     outgoing: VecDeque<Outgoing>,
-    /// Bytes of the first outgoing message that are sent already.
+    /// Bytes already sent of the first outgoing message.
     sent: usize,
 }
 
@@ -89,32 +89,32 @@ impl<'a> Server<'a> {
             pool: vec![1; spec.pool.max(spec.block)],
             rng: Rng::new(1),
             parser: Parser::new(spec.block),
-            place: 0,
+            offset: 0,
             outgoing: VecDeque::with_capacity(spec.depth),
             sent: 0,
         }
     }
 
-    /// A new connection.
-    fn begin(&mut self) {
+    /// Prepares for a new connection.
+    fn reset(&mut self) {
         self.parser = Parser::new(self.spec.block);
         self.outgoing.clear();
         self.sent = 0;
     }
 
-    /// A random place for a block in the pool.
-    fn random_place(&mut self) -> usize {
+    /// A random offset of a block in the pool.
+    fn random_offset(&mut self) -> usize {
         self.rng.below((self.pool.len() / self.spec.block) as u64) as usize * self.spec.block
     }
 
-    /// Receives once: the rest of a block goes to where it belongs, what follows to the scratch buffer. False at the end of
-    /// the connection.
+    /// Receives once: the rest of a large write's block into the pool, everything else into the scratch buffer. False at the
+    /// end of the connection.
     fn receive(&mut self, stream: &TcpStream) -> io::Result<bool> {
         let left = if self.spec.requests == Requests::LargeWrites { self.parser.data_left() } else { 0 };
         let received = if left == 0 {
             rustix::net::recv(stream, &mut self.scratch[..], RecvFlags::DONTWAIT).map(|(_, bytes)| bytes)
         } else {
-            let at = self.place + self.spec.block - left;
+            let at = self.offset + self.spec.block - left;
             let mut parts = [IoSliceMut::new(&mut self.pool[at..at + left]), IoSliceMut::new(&mut self.scratch)];
             rustix::net::recvmsg(stream, &mut parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT)
                 .map(|received| received.bytes)
@@ -132,41 +132,41 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Acts on the first `len` bytes of the scratch buffer.
+    /// Handles the first `len` bytes of the scratch buffer.
     fn received(&mut self, len: usize) {
         let scratch = std::mem::take(&mut self.scratch);
         let mut bytes = &scratch[..len];
         while let Some(part) = self.parser.next(&mut bytes) {
             match part {
                 Part::Data(data) => self.store(data),
-                Part::End(kind) => self.ended(kind),
+                Part::End(kind) => self.respond(kind),
             }
         }
         self.scratch = scratch;
     }
 
-    /// Stores a part of a block that has come to the scratch buffer.
+    /// Stores a part of a block from the scratch buffer.
     fn store(&mut self, data: &[u8]) {
         if self.spec.requests == Requests::LargeWrites || self.pool.len() > self.spec.block {
-            let at = self.place + self.spec.block - self.parser.data_left() - data.len();
+            let at = self.offset + self.spec.block - self.parser.data_left() - data.len();
             self.pool[at..at + data.len()].copy_from_slice(data);
         }
     }
 
-    fn ended(&mut self, kind: Kind) {
+    fn respond(&mut self, kind: Kind) {
         let outgoing = match kind {
-            Kind::Read => Outgoing { kind: Kind::ReadAnswer, place: self.random_place() },
-            Kind::LargeWrite => Outgoing { kind: Kind::Ask, place: 0 },
+            Kind::Read => Outgoing { kind: Kind::ReadResponse, offset: self.random_offset() },
+            Kind::LargeWrite => Outgoing { kind: Kind::DataRequest, offset: 0 },
             _ => {
-                self.place = self.random_place();
-                Outgoing { kind: Kind::WriteAnswer, place: 0 }
+                self.offset = self.random_offset();
+                Outgoing { kind: Kind::WriteResponse, offset: 0 }
             }
         };
         self.outgoing.push_back(outgoing);
     }
 
-    /// Sends one batch, if there is something to be sent.
-    fn answer(&mut self, stream: &TcpStream) -> io::Result<()> {
+    /// Sends one batch of outgoing messages.
+    fn send(&mut self, stream: &TcpStream) -> io::Result<()> {
         if self.outgoing.is_empty() {
             return Ok(());
         }
@@ -176,8 +176,8 @@ impl<'a> Server<'a> {
         for message in self.outgoing.iter().take(self.spec.batch.clamp(1, MAX_BATCH)) {
             slices[used] = IoSlice::new(&HEADERS[message.kind as usize]);
             used += 1;
-            if message.kind == Kind::ReadAnswer {
-                slices[used] = IoSlice::new(&self.pool[message.place..message.place + block]);
+            if message.kind == Kind::ReadResponse {
+                slices[used] = IoSlice::new(&self.pool[message.offset..message.offset + block]);
                 used += 1;
             }
         }

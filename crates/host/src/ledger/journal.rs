@@ -1,31 +1,30 @@
-//! The ledger in a file, so that what a run wrote can be checked after the target or this program died.
+//! The ledger in a file, so that blocks can be verified after a crash of the target or this program.
 //!
-//! The problem: after a crash a block holds the last generation that was durable, or a newer one that was written and not flushed; an
-//! older one has been lost. To tell these apart the file has to say, at any moment, which generations are durable and which
-//! may be on their way.
+//! After a crash a block holds the last durable generation, or a newer one that was written and not flushed; an older one is lost
+//! data. The file records at any time which generations are durable and which may have been sent.
 //!
-//! Words: a generation is *durable* when the target has acknowledged a write of it with FUA, or has acknowledged it before a Flush was
-//! sent that succeeded (NVM 3.2: a Flush covers the commands that completed before it was submitted).
+//! A generation is *durable* when the target has acknowledged a write of it with FUA, or has acknowledged it before a successful
+//! Flush was sent (NVM 3.2: a Flush covers the commands that completed before it was submitted).
 //!
-//! The file: a header of [`HEADER_LEN`] bytes, then an entry of [`ENTRY_LEN`] bytes for each block of the range (zeroes: never
+//! The file has a header of [`HEADER_LEN`] bytes, then an entry of [`ENTRY_LEN`] bytes for each block of the range (zeroes: never
 //! changed). Little endian.
 //!
 //! | bytes of the header | content | | bytes of an entry | content |
 //! |---|---|---|---|---|
-//! | 0..8 | a magic number with the version | | 0..4 | latest generation that was sent |
-//! | 8..16 | run, as in the blocks | | 4..8 | latest generation that is durable; 0 for none |
-//! | 16..24 | first block of the range | | 8..12 | latest generation that set the block to zero; 0 for none |
+//! | 0..8 | magic number with the version | | 0..4 | last generation sent |
+//! | 8..16 | run, as in the blocks | | 4..8 | last durable generation; 0 for none |
+//! | 16..24 | first block of the range | | 8..12 | last generation that zeroed the block; 0 for none |
 //! | 24..32 | blocks in the range | | 12..16 | CRC32C of the other bytes and the entry's number |
 //! | 32..36 | bytes of a block | | | |
 //! | 36..40 | CRC32C of bytes 0..36 | | | |
 //!
-//! The algorithm: an entry is in the file (`pwrite`) before the command that it announces is handed to the connection; that a generation is
-//! durable is written after its acknowledgement or that of the Flush. So the file errs on one side only: it never calls durable what is not,
-//! and never lacks what may be there. Entries do not straddle pages, and a `pwrite` within a page is whole or not there when the
-//! process dies. There is no `fsync`: the file survives the death of this program, not that of the machine it runs on.
+//! An entry is written (`pwrite`) before its command is sent; durability is written after the acknowledgement of the write or the
+//! Flush. So the file may lack a durable generation, but never records one that is not durable, and contains every generation
+//! that may have been written. Entries do not straddle pages, so that a crash of the process cannot tear one. There is no
+//! `fsync`: the file survives a crash of this program, not of its machine.
 //!
-//! Properties (tested against a naive store with a volatile cache): whatever a correct store keeps after a crash at any moment is
-//! accepted; every durable generation is recorded as such.
+//! Properties (tested with a reference store with a volatile cache): every state of a correct store after a crash is accepted;
+//! every durable generation is recorded as such.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -43,42 +42,42 @@ const HEADER_LEN: u64 = 4096;
 /// Bytes of an entry.
 const ENTRY_LEN: usize = 16;
 const MAGIC: [u8; 8] = *b"PLLEDGR1";
-/// Most acknowledged changes that await a Flush. Beyond, the oldest are forgotten: the file then knows less to be durable than is.
+/// Most acknowledged changes that wait for a Flush. The oldest are dropped, and not recorded as durable.
 const MAX_SETTLED: usize = 1 << 24;
 /// Entries read at once.
 const READ_ENTRIES: usize = 1 << 16;
 
-/// Why a ledger's file cannot be used.
+/// Errors of a ledger's file.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// The system refused something.
+    /// A system call failed.
     #[error("ledger {}: {cause}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         cause: io::Error,
     },
-    /// It exists already.
+    /// The file exists.
     #[error(
-        "ledger {} exists: --verify-only checks what it records; a new run needs a new file (name another, or remove it)",
+        "ledger {} exists: a new run needs a new file; --verify-only checks an existing one",
         path.display()
     )]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// It is no ledger, or a damaged one.
+    /// The file is not a ledger, or is damaged.
     #[error("ledger {}: {why}; give the file that load --verify --ledger wrote", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
 
-/// A ledger's file, being written.
+/// A ledger's file for writing.
 #[derive(Debug)]
 pub struct LedgerFile {
     file: File,
@@ -87,10 +86,10 @@ pub struct LedgerFile {
 }
 
 impl LedgerFile {
-    /// Makes a file for `blocks` blocks from `first`.
+    /// Creates a file for `blocks` blocks from `first`.
     ///
     /// # Errors
-    /// There is something of that name already, whatever it is, or it cannot be made.
+    /// The path exists, or the file cannot be created.
     pub fn create(path: &Path, first: u64, blocks: u64, block_size: u32, run: u64) -> Result<Self, LedgerError> {
         let io = |cause: io::Error| match cause.kind() {
             io::ErrorKind::AlreadyExists => LedgerError::Exists { path: path.into() },
@@ -116,16 +115,16 @@ impl LedgerFile {
     }
 }
 
-/// What one thread records: the part of the file that belongs to its [`Ledger`].
+/// Records the changes of one thread's [`Ledger`] in the file.
 #[derive(Debug)]
 pub struct Journal {
     file: Arc<LedgerFile>,
     first: u64,
     durable: Vec<u32>,
-    /// Blocks and generations that were acknowledged, in order, and are not known to be durable.
+    /// Acknowledged blocks and generations that are not durable, in order.
     settled: VecDeque<(u64, u32)>,
-    /// How many were taken out of `settled`, ever.
-    taken: u64,
+    /// Total number removed from `settled`.
+    removed: u64,
     scratch: Vec<u8>,
 }
 
@@ -134,10 +133,10 @@ impl Journal {
     #[must_use]
     pub fn new(file: Arc<LedgerFile>, first: u64, blocks: u64) -> Self {
         let durable = vec![0; blocks as usize];
-        Self { file, first, durable, settled: VecDeque::new(), taken: 0, scratch: Vec::new() }
+        Self { file, first, durable, settled: VecDeque::new(), removed: 0, scratch: Vec::new() }
     }
 
-    /// Records a change that has begun; to be called before the command is sent.
+    /// Records a started change, before the command is sent.
     ///
     /// # Errors
     /// The file cannot be written: the command must not be sent.
@@ -145,7 +144,7 @@ impl Journal {
         self.write(ledger, lba, blocks)
     }
 
-    /// Notes a change that was acknowledged as successful; with `fua` it is durable.
+    /// Records a successful change; with `fua` it is durable.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -158,17 +157,17 @@ impl Journal {
             }
             if self.settled.len() == MAX_SETTLED {
                 self.settled.pop_front();
-                self.taken += 1;
+                self.removed += 1;
             }
             self.settled.push_back((at, generation));
         }
         if fua { self.write(ledger, lba, blocks) } else { Ok(()) }
     }
 
-    /// A mark for a Flush that is about to be sent: what was acknowledged until now is what it covers.
+    /// A mark for a Flush that is about to be sent: it covers everything acknowledged until now.
     #[must_use]
     pub fn mark(&self) -> u64 {
-        self.taken + self.settled.len() as u64
+        self.removed + self.settled.len() as u64
     }
 
     /// Records that everything up to `mark` is durable.
@@ -176,9 +175,9 @@ impl Journal {
     /// # Errors
     /// The file cannot be written.
     pub fn flushed(&mut self, ledger: &Ledger, mark: u64) -> Result<(), LedgerError> {
-        while self.taken < mark {
+        while self.removed < mark {
             let Some((lba, generation)) = self.settled.pop_front() else { break };
-            self.taken += 1;
+            self.removed += 1;
             let durable = &mut self.durable[(lba - self.first) as usize];
             if generation > *durable {
                 *durable = generation;
@@ -209,7 +208,7 @@ fn encode(fields: [u32; 3], number: u64) -> [u8; ENTRY_LEN] {
     entry
 }
 
-/// `None` for a damaged one.
+/// `None` for a damaged entry.
 fn decode(bytes: &[u8; ENTRY_LEN], number: u64) -> Option<Entry> {
     let [issued, durable, zeroed, _] = [0, 4, 8, 12].map(|at| u32_at(bytes, at));
     let is_new = bytes.iter().all(|byte| *byte == 0);
@@ -229,28 +228,28 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Ledger {
-    /// Reads what an earlier run recorded: a block may hold any generation from the durable one to the latest that was sent.
+    /// Reads the ledger of an earlier run: a block may hold any generation from the durable one to the last one sent.
     ///
     /// # Errors
-    /// It is not there, no regular file, no ledger, or damaged.
+    /// The file is missing, not regular, not a ledger, or damaged.
     pub fn read(path: &Path) -> Result<Self, LedgerError> {
         let io = |cause| LedgerError::Io { path: path.into(), cause };
         let damaged = |why: String| LedgerError::Damaged { path: path.into(), why };
-        // without waiting for the other end of a FIFO
+        // a FIFO must not block
         let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let mut file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(io)?;
         if !file.metadata().map_err(io)?.is_file() {
-            return Err(damaged("this is no regular file".into()));
+            return Err(damaged("it is not a regular file".into()));
         }
         let mut header = [0; HEADER_LEN as usize];
         file.read_exact(&mut header).map_err(|_| damaged("it is too short to be a ledger".into()))?;
         if header[..8] != MAGIC || u32_at(&header, 36) != digest::append(0, &header[..36]) {
-            return Err(damaged("this is no ledger".into()));
+            return Err(damaged("it is not a ledger".into()));
         }
         let [run, first, blocks] = [8, 16, 24].map(|at| u64_at(&header, at));
         let block_size = u32_at(&header, 32) as usize;
         if blocks == 0 || blocks > MAX_BLOCKS || first.checked_add(blocks).is_none() {
-            return Err(damaged(format!("it says that it has {blocks} blocks from {first}")));
+            return Err(damaged(format!("it states {blocks} blocks from {first}")));
         }
         let entries = read_entries(&mut file, first, blocks).map_err(damaged)?;
         Ok(Self { first, run, block_size, entries })
@@ -274,13 +273,13 @@ impl Ledger {
         self.block_size as u32
     }
 
-    /// What marks the blocks of this run.
+    /// Identifier of the run in its blocks.
     #[must_use]
     pub fn run(&self) -> u64 {
         self.run
     }
 
-    /// Blocks of which some generation was acknowledged; of one that was read from a file: is durable.
+    /// Blocks with an acknowledged generation; in a ledger read from a file: with a durable one.
     #[must_use]
     pub fn settled_blocks(&self) -> u64 {
         self.entries.iter().filter(|entry| entry.settled > 0).count() as u64
@@ -297,7 +296,7 @@ fn read_entries(file: &mut File, first: u64, blocks: u64) -> Result<Vec<Entry>, 
     while (entries.len() as u64) < blocks {
         let some = (blocks as usize - entries.len()).min(READ_ENTRIES);
         let bytes = &mut bytes[..some * ENTRY_LEN];
-        file.read_exact(bytes).map_err(|error| format!("{error}, though it says that it has {blocks} blocks"))?;
+        file.read_exact(bytes).map_err(|error| format!("{error}, although it states {blocks} blocks"))?;
         for chunk in bytes.as_chunks::<ENTRY_LEN>().0 {
             let number = entries.len() as u64;
             let entry =

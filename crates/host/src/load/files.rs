@@ -1,29 +1,29 @@
-//! The order of a training job's reads: whole files, each from its beginning, in an order that is shuffled anew for each epoch.
+//! The order of a training job's reads: whole files from their beginning, in an order shuffled for each epoch.
 
 use std::ops::Range;
 
 use crate::rng::Rng;
 
-/// Where one connection reads next. All connections of a range share its epochs: together they read each file once in each.
+/// Read order of a connection. The connections of a range share its epochs: together they read each file once in each.
 #[derive(Debug)]
 pub(crate) struct FileOrder {
     /// I/O-sized pieces of a file.
     regions_per_file: u64,
     seed: u64,
-    /// Number of the connection's next file in the sequence that all connections share, and how many there are.
+    /// Position of the connection's next file in the common sequence, and the number of connections.
     next: u64,
     connections: u64,
     /// Numbers of the files in the order of `epoch`.
     order: Vec<u32>,
     epoch: Option<u64>,
-    /// What is left of the files that are read now, and whose turn it is.
+    /// Unread regions of the open files, and the index of the next one to read.
     open: Vec<Range<u64>>,
     turn: usize,
 }
 
 impl FileOrder {
-    /// Files of `regions_per_file` in a range of `regions` (what is left at its end is not read; a range smaller than a file is
-    /// one file), for one of `connections`, which reads `open` of them at a time.
+    /// Files of `regions_per_file` in a range of `regions` (a partial file at its end is not read; a range smaller than a file
+    /// is one file), for one of `connections`, which reads `open` of them at a time.
     pub(crate) fn new(
         regions: u64,
         regions_per_file: u64,
@@ -69,7 +69,7 @@ impl FileOrder {
         self.order[at as usize]
     }
 
-    /// Fisher and Yates, from the same start for every connection.
+    /// Fisher-Yates, the same for every connection.
     fn shuffle(&mut self, epoch: u64) {
         let mut rng = Rng::fork(self.seed, epoch | 3 << 32);
         self.order.iter_mut().enumerate().for_each(|(at, file)| *file = at as u32);
@@ -84,7 +84,7 @@ impl FileOrder {
 mod tests {
     use super::*;
 
-    /// The files that a connection reads, and that each is read from its first region to its last.
+    /// The files that a connection reads; each must be read from its first region to its last.
     fn files(mut order: FileOrder, count: usize, per_file: u64) -> Vec<u64> {
         (0..count)
             .map(|_| {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_read_at_a_time_take_turns() {
+    fn open_files_are_read_in_turn() {
         let mut order = FileOrder::new(100, 10, 1, (0, 1), 3);
         let read: Vec<u64> = (0..30).map(|_| order.region()).collect();
         for of_file in 0..3 {

@@ -1,23 +1,24 @@
-//! Load: what to send, when, and what came of it.
+//! The load generator.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`spec`] | the description of a run, checked against the namespace |
-//! | `picker` | which command comes next |
-//! | `files` | the order of reads of whole files |
-//! | [`replay`] | a trace's commands on their way to the threads |
-//! | `due` | what is due when: arrivals or a trace |
-//! | `worker` | one thread's polling loop over its connections |
-//! | `stats` | counts and histograms of one thread; they are merged, percentiles never averaged |
-//! | [`report`] | the result, as a table and as JSON |
-//! | `run` | connects, starts the threads, keeps the association alive, gathers |
+//! | [`spec`] | description of a run, checked against the namespace |
+//! | `picker` | choice of the next command |
+//! | `files` | order of reads of whole files |
+//! | [`replay`] | commands of a trace, distributed to the threads |
+//! | `due` | source of an open loop: arrivals or a trace |
+//! | `worker` | polling loop of a thread over its connections |
+//! | `executor` | issue and completion of commands |
+//! | `stats` | counters and histograms of a thread; they are merged, percentiles never averaged |
+//! | [`report`] | result, as a table and as JSON |
+//! | `run` | connects, starts the threads, keeps the association alive, collects the results |
 //!
-//! **What a latency is.** From the moment a command was *due* (open loop) or the batch that it belongs to was begun
-//! (closed loop) to the moment the batch with its completion was received. The clock is read once a batch, right after
-//! the first completion in it was found, so the time the host spends on building and parsing batches counts as latency:
-//! the figures err on the large side.
+//! **Latency** is the time from the *arrival* (open loop) or the start of the batch (closed loop) to the receipt of the batch with
+//! the completion. The clock is read once a batch, after its first completion, so the host's time to build and parse batches
+//! counts as latency: the values err on the large side.
 
 mod due;
+mod executor;
 mod files;
 mod picker;
 pub mod replay;

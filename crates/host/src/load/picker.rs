@@ -1,11 +1,11 @@
-//! Which command comes next, and where.
+//! Choice of the next command and its address.
 
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::load::files::FileOrder;
 use crate::load::spec::{Layout, LoadSpec};
 use crate::rng::Rng;
 
-/// What a command does. Doubles as an index into statistics.
+/// Kind of a command; also an index into statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const COUNT: usize = 5;
 
-    /// Whether blocks are changed.
+    /// Whether it changes blocks.
     pub(crate) fn changes(self) -> bool {
         matches!(self, Self::Write | Self::WriteZeroes | Self::Deallocate)
     }
@@ -34,11 +34,11 @@ impl Kind {
     }
 }
 
-/// Where a connection's commands go.
+/// Order of a connection's addresses.
 #[derive(Debug)]
 enum Order {
     Random,
-    /// One after the other; the next region.
+    /// The next region.
     Sequential(u64),
     Files(FileOrder),
 }
@@ -125,7 +125,7 @@ fn order(spec: &LoadSpec, layout: &Layout, job: u64) -> Order {
     }
 }
 
-/// What a trim is, in turn. Verification needs zeroes afterwards: not every target promises them for a deallocation.
+/// Commands of trims, in turn. Verification requires zeroes afterwards, which not every target guarantees for a deallocation.
 fn trims(verify: bool, controller: &ControllerInfo, ns: &NamespaceInfo) -> [Kind; 2] {
     let deallocate = controller.can_deallocate() && (!verify || ns.deallocated_reads_zero);
     match (controller.can_write_zeroes(), deallocate) {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_connections_start_apart_and_wrap() {
+    fn sequential_connections_start_at_different_regions_and_wrap() {
         let spec = LoadSpec { random: false, jobs: 4, ..LoadSpec::default() };
         let mut p = picker(&spec, 3);
         let lbas: Vec<u64> = (0..30).map(|_| (p.pick().1 - 64) / 8).collect();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_whole_and_as_many_at_a_time_as_commands_are_in_flight() {
+    fn a_connection_reads_as_many_files_at_a_time_as_its_depth() {
         let spec = LoadSpec { random: false, file_bytes: Some(10 * 4096 - 100), depth: 2, ..LoadSpec::default() };
         let mut p = picker(&spec, 0);
         let regions: Vec<u64> = (0..20).map(|_| (p.pick().1 - 64) / 8).collect();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mix_is_what_was_asked_for() {
+    fn the_mix_matches_the_spec() {
         let spec = LoadSpec { read_percent: 70, trim_percent: 50, ..LoadSpec::default() };
         let mut p = picker(&spec, 0);
         let mut counts = [0u32; Kind::COUNT];

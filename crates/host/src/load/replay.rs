@@ -1,24 +1,24 @@
-//! Requests of a trace on their way to the threads that send them.
+//! Commands of a trace, distributed to the threads that send them.
 //!
-//! One thread goes through the trace and deals its commands to the workers in turn, in batches and ahead of time: reading and
-//! unpacking a trace is then nobody's latency. A worker takes them from a bounded channel, so memory is bounded too; a
-//! trace that cannot be read fast enough makes submissions late, which is reported.
+//! One thread reads the trace and distributes its commands to the workers in turn, in batches and in advance, so that reading a
+//! trace adds no latency. A worker takes batches from a bounded channel; a trace that is read too slowly makes submissions
+//! late, which is reported.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::load::picker::Kind;
 use crate::load::spec::Layout;
 
-/// Commands of a batch, and batches that a worker has before it.
+/// Commands of a batch, and batches in a worker's channel.
 const BATCH: usize = 256;
 const AHEAD: usize = 64;
 
-/// One command of a trace, fitted to the space it goes to.
+/// A command of a trace that fits its space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceCommand {
-    /// When it is due, in nanoseconds from the start; never before the command before.
+    /// Due time in nanoseconds from the start; never decreases.
     pub at_ns: u64,
-    /// A read rather than a write.
+    /// A read, not a write.
     pub reads: bool,
     /// First byte within the space; a whole number of blocks.
     pub offset: u64,
@@ -26,21 +26,21 @@ pub struct TraceCommand {
     pub bytes: u32,
 }
 
-/// What commands have to fit.
+/// Limits of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes there are.
+    /// Bytes of the range.
     pub bytes: u64,
-    /// Bytes of a block.
+    /// Block size.
     pub block_bytes: u32,
     /// Most bytes of a command.
-    pub most_bytes: u32,
+    pub max_bytes: u32,
 }
 
-/// The commands of a trace, made for a space once that is known.
+/// The commands of a trace.
 pub type Commands<'a> = Box<dyn Iterator<Item = TraceCommand> + Send + 'a>;
 
-/// A command as it is sent.
+/// A command for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) at_ns: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Item {
     pub(crate) blocks: u32,
 }
 
-/// A worker's end.
+/// The receiving end of a worker.
 #[derive(Debug)]
 pub(crate) struct Feed {
     batches: Receiver<Vec<Item>>,
@@ -58,23 +58,24 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// The next command, where there is one by now.
+    /// The next command, if it is available.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<Item> {
         if let Some(item) = self.batch.as_slice().first() {
             return Some(*item);
         }
-        self.take_in(Receiver::try_recv)
+        self.next_batch(Receiver::try_recv)
     }
 
-    /// The next command, waited for; `None` after the last.
+    /// Waits for the next command; `None` after the last.
     pub(crate) fn peek_waiting(&mut self) -> Option<Item> {
-        self.peek()
-            .or_else(|| self.take_in(|batches| batches.recv().map_err(|_| std::sync::mpsc::TryRecvError::Disconnected)))
+        self.peek().or_else(|| {
+            self.next_batch(|batches| batches.recv().map_err(|_| std::sync::mpsc::TryRecvError::Disconnected))
+        })
     }
 
     #[cold]
-    fn take_in(
+    fn next_batch(
         &mut self,
         receive: impl FnOnce(&Receiver<Vec<Item>>) -> Result<Vec<Item>, std::sync::mpsc::TryRecvError>,
     ) -> Option<Item> {
@@ -90,22 +91,22 @@ impl Feed {
         self.batch.next();
     }
 
-    /// Whether the last command has been taken.
+    /// Whether the trace has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 }
 
-/// Where batches go.
+/// The sending end.
 type Batches = SyncSender<Vec<Item>>;
 
-/// A worker, as long as it takes batches, and the batch that it gets next.
-struct Taker {
+/// The sending end of a worker until it ends, and its next batch.
+struct WorkerBatch {
     to: Option<Batches>,
     batch: Vec<Item>,
 }
 
-impl Taker {
+impl WorkerBatch {
     fn push(&mut self, item: Item) {
         self.batch.push(item);
         if self.batch.len() == BATCH {
@@ -113,7 +114,7 @@ impl Taker {
         }
     }
 
-    /// Sends what there is; a worker that has ended takes no more.
+    /// Sends the batch, unless the worker has ended.
     fn send(&mut self) {
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
         if self.to.as_ref().is_some_and(|to| to.send(batch).is_err()) {
@@ -122,7 +123,7 @@ impl Taker {
     }
 }
 
-/// So many feeds, and what fills them.
+/// `count` channels.
 pub(crate) fn feeds(count: usize) -> (Vec<Batches>, Vec<Feed>) {
     let pair = |_| {
         let (sender, batches) = sync_channel(AHEAD);
@@ -131,34 +132,34 @@ pub(crate) fn feeds(count: usize) -> (Vec<Batches>, Vec<Feed>) {
     (0..count).map(pair).unzip()
 }
 
-/// Deals the commands to the workers in turn, until the last or until nobody takes any.
+/// Distributes the commands to the workers in turn, until the last command or until all workers have ended.
 ///
 /// # Errors
-/// The first command that does not fit, in words.
-pub(crate) fn deal(
+/// The first command that does not fit.
+pub(crate) fn distribute(
     commands: impl Iterator<Item = TraceCommand>,
     layout: &Layout,
     space: &Space,
     senders: Vec<Batches>,
 ) -> Result<(), String> {
-    let taker = |to| Taker { to: Some(to), batch: Vec::with_capacity(BATCH) };
-    let mut takers: Vec<Taker> = senders.into_iter().map(taker).collect();
-    let count = takers.len();
+    let worker = |to| WorkerBatch { to: Some(to), batch: Vec::with_capacity(BATCH) };
+    let mut workers: Vec<WorkerBatch> = senders.into_iter().map(worker).collect();
+    let count = workers.len();
     for (number, command) in commands.enumerate() {
-        takers[number % count].push(fitted(&command, layout, space)?);
-        if takers.iter().all(|taker| taker.to.is_none()) {
+        workers[number % count].push(fit(&command, layout, space)?);
+        if workers.iter().all(|worker| worker.to.is_none()) {
             return Ok(());
         }
     }
-    takers.iter_mut().for_each(Taker::send);
+    workers.iter_mut().for_each(WorkerBatch::send);
     Ok(())
 }
 
-fn fitted(command: &TraceCommand, layout: &Layout, space: &Space) -> Result<Item, String> {
+fn fit(command: &TraceCommand, layout: &Layout, space: &Space) -> Result<Item, String> {
     let block = u64::from(space.block_bytes);
     let end = command.offset.checked_add(u64::from(command.bytes)).filter(|&end| end <= space.bytes);
     let whole = command.offset.is_multiple_of(block) && command.bytes.is_multiple_of(space.block_bytes);
-    if end.is_none() || !whole || command.bytes == 0 || command.bytes > space.most_bytes {
+    if end.is_none() || !whole || command.bytes == 0 || command.bytes > space.max_bytes {
         return Err(format!("a command of {} bytes at {} does not fit {space:?}", command.bytes, command.offset));
     }
     let kind = if command.reads { Kind::Read } else { Kind::Write };
@@ -171,18 +172,18 @@ mod tests {
     use super::*;
 
     const LAYOUT: Layout = Layout { first_lba: 100, regions: 10, blocks_per_io: 8, block_size: 512 };
-    const SPACE: Space = Space { bytes: 40_960, block_bytes: 512, most_bytes: 4096 };
+    const SPACE: Space = Space { bytes: 40_960, block_bytes: 512, max_bytes: 4096 };
 
     fn command(at_ns: u64, offset: u64, bytes: u32) -> TraceCommand {
         TraceCommand { at_ns, reads: at_ns.is_multiple_of(2), offset, bytes }
     }
 
     #[test]
-    fn commands_are_dealt_in_turn_and_all_arrive() {
+    fn commands_are_distributed_in_turn() {
         let (senders, mut feeds) = feeds(3);
         let commands = (0..10_000).map(|at| command(at, at % 80 * 512, 512));
         std::thread::scope(|scope| {
-            let dealing = scope.spawn(move || deal(commands, &LAYOUT, &SPACE, senders));
+            let distributing = scope.spawn(move || distribute(commands, &LAYOUT, &SPACE, senders));
             for at in 0..10_000 {
                 let feed = &mut feeds[at as usize % 3];
                 let item = feed.peek_waiting().expect("one more");
@@ -191,22 +192,22 @@ mod tests {
                 feed.advance();
             }
             assert!(feeds.iter_mut().all(|feed| feed.peek_waiting().is_none() && feed.is_over()));
-            assert_eq!(dealing.join().expect("no panic"), Ok(()));
+            assert_eq!(distributing.join().expect("no panic"), Ok(()));
         });
     }
 
     #[test]
-    fn nobody_waits_for_workers_that_have_ended() {
+    fn distribution_ends_with_the_workers() {
         let (senders, feeds) = feeds(2);
         drop(feeds);
-        assert_eq!(deal((0..1_000_000).map(|at| command(at, 0, 512)), &LAYOUT, &SPACE, senders), Ok(()));
+        assert_eq!(distribute((0..1_000_000).map(|at| command(at, 0, 512)), &LAYOUT, &SPACE, senders), Ok(()));
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn commands_beyond_the_space_are_rejected() {
         for (offset, bytes) in [(0, 0), (0, 100), (100, 512), (40_960, 512), (0, 8192), (u64::MAX - 511, 512)] {
-            assert!(fitted(&command(0, offset, bytes), &LAYOUT, &SPACE).is_err(), "{offset} {bytes}");
+            assert!(fit(&command(0, offset, bytes), &LAYOUT, &SPACE).is_err(), "{offset} {bytes}");
         }
-        assert!(fitted(&command(0, 40_448, 512), &LAYOUT, &SPACE).is_ok());
+        assert!(fit(&command(0, 40_448, 512), &LAYOUT, &SPACE).is_ok());
     }
 }

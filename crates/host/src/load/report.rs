@@ -1,6 +1,6 @@
-//! The result of a run: a table for people ([`std::fmt::Display`]) and stable keys for programs ([`serde::Serialize`]).
+//! The result of a run: a table ([`std::fmt::Display`]) and JSON with stable keys ([`serde::Serialize`]).
 //!
-//! Every key that is a quantity ends in its unit: `_ns`, `_bytes`, `_iops`, `_bytes_per_s`. Keys are only ever added.
+//! Keys of quantities end in the unit: `_ns`, `_bytes`, `_iops`, `_bytes_per_s`. Keys are only added.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ impl Latency {
     }
 }
 
-/// What came of one kind of command, or of all.
+/// Results of one kind of command, or of all.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OpReport {
     /// Commands that succeeded.
@@ -65,62 +65,62 @@ pub struct OpReport {
     pub data_bytes_per_s: f64,
     /// Commands that failed.
     pub errors: u64,
-    /// How long they took.
+    /// Their latency.
     pub latency: Latency,
 }
 
 /// One phase of the schedule.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PhaseReport {
-    /// The rate asked for.
+    /// The scheduled rate.
     pub rate_iops: f64,
-    /// How long the phase lasts in each cycle.
+    /// Duration in each cycle.
     pub duration_ns: u64,
     /// Commands that were due in it and succeeded.
     pub ios: u64,
-    /// How long they took.
+    /// Their latency.
     pub latency: Latency,
 }
 
-/// How an open loop went.
+/// Results of an open loop.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OpenReport {
-    /// Mean rate asked for, over all connections.
+    /// Scheduled mean rate of all connections.
     pub wanted_iops: f64,
-    /// Requests that were sent.
+    /// Sent requests.
     pub started: u64,
-    /// Requests that were due before the end and never found a free slot: if not 0, latencies lack the worst.
+    /// Requests due before the end that had no free slot: if not 0, the worst latencies are missing.
     pub unstarted: u64,
     /// Requests sent more than 100 us after they were due.
     pub late: u64,
-    /// How long requests which were due waited for a free slot or for the host: the median.
+    /// Delay from due time to submission: the median.
     pub start_delay_p50_ns: u64,
-    /// 99 in 100 waited no longer.
+    /// The 99th percentile.
     pub start_delay_p99_ns: u64,
-    /// The longest.
+    /// The maximum.
     pub start_delay_max_ns: u64,
 }
 
-/// What verification found.
+/// Results of verification.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct VerifyReport {
-    /// Blocks read that held what they must.
+    /// Correct blocks.
     pub blocks_checked: u64,
-    /// Of those, read in the pass at the end.
+    /// Correct blocks of the final pass.
     pub blocks_read_back: u64,
-    /// Blocks that did not.
+    /// Wrong blocks.
     pub mismatches: u64,
-    /// Where an earlier run is checked: blocks of which its ledger knows a durable generation.
+    /// When an earlier run is checked: blocks with a durable generation in its ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durable_blocks: Option<u64>,
 }
 
-/// What was run.
+/// Settings of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// Access pattern, as fio names it; `trace` for a replay, `verify` where an earlier run is checked.
+    /// Access pattern, named as in fio; `trace` for a replay, `verify` for the check of an earlier run.
     pub rw: &'static str,
-    /// Bytes of each file, where whole files are read in random order.
+    /// Bytes of each file, if whole files are read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes: Option<u64>,
     /// Reads, in percent of reads and writes.
@@ -144,7 +144,7 @@ pub struct Settings {
 pub struct Report {
     /// Version of this structure.
     pub format: u32,
-    /// What was run.
+    /// Settings.
     pub settings: Settings,
     /// From the start (after the ramp) to the last completion.
     pub elapsed_ns: u64,
@@ -160,15 +160,15 @@ pub struct Report {
     pub deallocate: Option<OpReport>,
     /// Flushes.
     pub flush: Option<OpReport>,
-    /// By phase, where the schedule has several.
+    /// By phase, if the schedule has several.
     pub phases: Vec<PhaseReport>,
-    /// How an open loop went.
+    /// Results of an open loop.
     pub open_loop: Option<OpenReport>,
-    /// What verification found.
+    /// Results of verification.
     pub verify: Option<VerifyReport>,
     /// CPU time of this host's threads, ramp included.
     pub host_cpu_ns: u64,
-    /// The first faults in words.
+    /// Descriptions of the first faults.
     pub faults: Vec<String>,
 }
 
@@ -211,14 +211,14 @@ impl Report {
         }
     }
 
-    /// Whether every command succeeded and every block held what it must.
+    /// Whether all commands succeeded and all blocks were correct.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.total.errors == 0 && self.verify.is_none_or(|v| v.mismatches == 0)
     }
 }
 
-/// What an open loop asked for; of a trace, what was due while it lasted.
+/// Scheduled rate of an open loop; for a trace, the mean rate of due requests.
 fn wanted_iops(spec: &LoadSpec, stats: &Stats, elapsed_ns: u64, replay: bool) -> Option<f64> {
     if replay {
         let due = (stats.started + stats.unstarted) as f64;
@@ -336,8 +336,9 @@ impl fmt::Display for Report {
         if present.len() != 1 {
             row(f, "total", &self.total)?;
         }
-        self.tell_phases(f)?;
-        self.tell_the_rest(f)
+        self.write_phases(f)?;
+        self.write_open_loop(f)?;
+        self.write_verify_and_faults(f)
     }
 }
 
@@ -360,7 +361,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, op: &OpReport) -> fmt::Result {
 }
 
 impl Report {
-    fn tell_phases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_phases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, p) in self.phases.iter().enumerate() {
             writeln!(
                 f,
@@ -377,12 +378,12 @@ impl Report {
         Ok(())
     }
 
-    fn tell_the_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_open_loop(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(o) = &self.open_loop {
             writeln!(
                 f,
-                "open loop: {:.0} IOPS wanted, {} sent, {} never sent, {} of them over 100 us late (p99 {:.1} us, at most {:.1} us late); \
-                 latency counts from when due",
+                "open loop: {:.0} IOPS scheduled, {} sent, {} not sent, {} of the sent ones over 100 us late (p99 {:.1} us, max {:.1} us); \
+                 latency counts from the due time",
                 o.wanted_iops,
                 o.started,
                 o.unstarted,
@@ -391,14 +392,18 @@ impl Report {
                 o.start_delay_max_ns as f64 / 1000.0
             )?;
         }
+        Ok(())
+    }
+
+    fn write_verify_and_faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(v) = &self.verify {
             writeln!(
                 f,
-                "verify: {} blocks in order ({} of them in the final pass), {} bad",
+                "verify: {} blocks correct ({} of them in the final pass), {} bad",
                 v.blocks_checked, v.blocks_read_back, v.mismatches
             )?;
             if let Some(durable) = v.durable_blocks {
-                writeln!(f, "verify: {durable} of these blocks had been made durable by the run that wrote them")?;
+                writeln!(f, "verify: the ledger has {durable} durable blocks")?;
             }
         }
         let per_io = if self.total.ios == 0 { 0.0 } else { self.host_cpu_ns as f64 / self.total.ios as f64 };

@@ -1,4 +1,4 @@
-//! The description of a load run, and whether it fits a namespace.
+//! Description of a load run, and its validation.
 
 use std::path::PathBuf;
 
@@ -6,71 +6,70 @@ use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::ledger::{Ledger, MAX_BLOCKS};
 use crate::schedule::{Process, Schedule};
 
-/// Requests that are due at times of their own.
+/// An open loop.
 #[derive(Clone, Debug)]
 pub struct OpenLoop {
-    /// How many a second, over all connections.
+    /// Rates of all connections together.
     pub schedule: Schedule,
-    /// How they are spread.
+    /// Distribution of arrivals.
     pub process: Process,
 }
 
-/// What to do to a namespace, for how long.
+/// A load run.
 #[derive(Clone, Debug)]
 pub struct LoadSpec {
-    /// The namespace.
+    /// Namespace identifier.
     pub nsid: u32,
-    /// Random addresses rather than one after the other.
+    /// Random, not sequential addresses.
     pub random: bool,
-    /// Read whole files of this size instead, in random order, as many at a time for each connection as `depth` says.
+    /// Read whole files of this size in random order, `depth` at a time on each connection.
     pub file_bytes: Option<u64>,
     /// Reads, in percent of reads and writes.
     pub read_percent: u8,
-    /// Write zeroes and deallocations (in turn, as far as the target can), in percent of all that would be writes.
+    /// Write Zeroes and deallocations (in turn, if supported), in percent of writes.
     pub trim_percent: u8,
     /// Bytes per read or write.
     pub block_bytes: u32,
-    /// Commands in flight per connection; in an open loop the most.
+    /// Commands in flight per connection; the maximum in an open loop.
     pub depth: u16,
     /// Connections, each an I/O queue.
     pub jobs: u16,
-    /// Hosts that the connections are dealt to, each with an association of its own: a controller has a limited number of
-    /// I/O queues.
+    /// Hosts, each with its own association and an equal part of the connections: a controller limits its I/O queues.
     pub hosts: u16,
-    /// Threads that the connections are dealt to.
+    /// Threads, each with an equal part of the connections.
     pub threads: u16,
-    /// Logical CPUs to pin the threads to, in turn; empty for no pinning.
+    /// Logical CPUs that threads are pinned to, in turn; empty for no pinning.
     pub cpus: Vec<usize>,
     /// First byte of the namespace to use.
     pub offset_bytes: u64,
-    /// Bytes of the namespace to use; `None` for all behind the offset.
+    /// Bytes of the namespace to use; `None` for all from the offset on.
     pub size_bytes: Option<u64>,
-    /// How long to go on, in nanoseconds; `None` until `ios` are done.
+    /// Duration in nanoseconds; `None` until `ios` are done.
     pub runtime_ns: Option<u64>,
-    /// I/Os per connection after which to stop; `None` for no such limit.
+    /// I/Os per connection; `None` for no limit.
     pub ios: Option<u64>,
-    /// Time at the start that is not counted, in nanoseconds.
+    /// Time at the start without measurement, in nanoseconds.
     pub ramp_ns: u64,
-    /// Due times; `None` for a closed loop.
+    /// `None` for a closed loop.
     pub open: Option<OpenLoop>,
-    /// Write blocks that say what they are, check every block read, and read everything written at the end.
+    /// Write verifiable blocks, check every block read, and read all written blocks at the end.
     pub verify: bool,
-    /// With `verify`: keep the ledger in this file, which must not exist. With `verify_only`: the file of an earlier run.
+    /// With `verify`: a new file for the ledger. With `verify_only`: the file of an earlier run.
     pub ledger: Option<PathBuf>,
-    /// Write nothing: read every block that the ledger's file names and check that it holds the latest durable generation or a newer one.
+    /// Only read the blocks of the ledger's file, and check that each has the last durable generation or a newer one.
     pub verify_only: bool,
     /// Force Unit Access on every write.
     pub fua: bool,
-    /// A flush after that many writes of a connection; 0 for none.
+    /// Writes of a connection between two flushes; 0 for no flushes.
     pub flush_every: u32,
-    /// Seed of all randomness.
+    /// Seed of random choices.
     pub seed: u64,
-    /// Go on after a failed command or a bad block.
+    /// Continue after a failed command or a bad block.
     pub continue_on_error: bool,
-    /// How long a command may take before the run is given up, in milliseconds.
+    /// Timeout of commands in milliseconds; it ends the run.
     pub timeout_ms: u64,
-    /// Give the CPU away in turns without news, for machines with fewer CPUs than polling threads. Latencies then say
-    /// more about the scheduler than about the target.
+    /// Yield the CPU after empty polls, for machines with fewer CPUs than polling threads. Latencies then include the
+    /// scheduler's.
     pub yield_when_idle: bool,
 }
 
@@ -107,22 +106,22 @@ impl Default for LoadSpec {
     }
 }
 
-/// Why a run is refused before it starts.
+/// An invalid run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// A number that makes no sense, with what would.
+    /// An invalid value and a valid one.
     #[error("{0}")]
-    Impossible(String),
+    Invalid(String),
 }
 
-/// Most blocks of one command: its count has 16 bits and begins at 0.
+/// Most blocks of one command: NLB has 16 bits and starts at 0.
 const MAX_BLOCKS_PER_IO: u64 = 1 << 16;
 
-fn impossible<T>(text: impl Into<String>) -> Result<T, SpecError> {
-    Err(SpecError::Impossible(text.into()))
+fn invalid<T>(text: impl Into<String>) -> Result<T, SpecError> {
+    Err(SpecError::Invalid(text.into()))
 }
 
-/// A run's spec in blocks of the namespace.
+/// The range of a run in blocks of the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// First block of the range.
@@ -136,7 +135,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// First block, and how many.
+    /// First block and number of blocks.
     pub(crate) fn blocks(&self) -> (u64, u64) {
         (self.first_lba, self.regions * u64::from(self.blocks_per_io))
     }
@@ -150,93 +149,94 @@ impl Layout {
 }
 
 impl LoadSpec {
-    /// Checks what can be checked without a target.
+    /// Checks the values without a target.
     ///
     /// # Errors
-    /// The first impossible value.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), SpecError> {
         if self.depth == 0 || self.jobs == 0 || self.threads == 0 {
-            return impossible("iodepth, numjobs and threads are at least 1");
+            return invalid("iodepth, numjobs and threads must be at least 1");
         }
         if self.hosts == 0 || self.hosts > self.jobs {
-            return impossible(format!("{} hosts for {} connections: each needs one", self.hosts, self.jobs));
+            return invalid(format!(
+                "{} hosts for {} connections: use 1 to {} hosts",
+                self.hosts, self.jobs, self.jobs
+            ));
         }
         if self.threads > self.jobs {
-            return impossible(format!("{} threads for {} connections: some would idle", self.threads, self.jobs));
+            return invalid(format!(
+                "{} threads for {} connections: use 1 to {} threads",
+                self.threads, self.jobs, self.jobs
+            ));
         }
         if self.read_percent > 100 || self.trim_percent > 100 {
-            return impossible("percentages lie between 0 and 100");
+            return invalid("percentages must be from 0 to 100");
         }
         if self.runtime_ns.is_none() && self.ios == Some(0) {
-            return impossible("number_ios is at least 1");
+            return invalid("number_ios must be at least 1");
         }
         if self.file_bytes.is_some() && self.read_percent < 100 {
-            return impossible("whole files are read, not written");
+            return invalid("whole files can only be read: use --rw read or randread");
         }
         self.check_ledger()?;
         if self.verify && self.trim_percent == 0 && self.read_percent == 100 {
-            return impossible("--verify checks what the run wrote: mix in writes, such as --rw randrw");
+            return invalid("--verify checks blocks written by the run: use writes, such as --rw randrw");
         }
         Ok(())
     }
 
-    /// Why there are fewer I/Os to choose from than threads; in the words of what the user has set.
+    /// The error for a range with fewer I/Os than threads.
     fn too_small(&self, namespace_bytes: u64, regions: u64) -> String {
         let (io, offset, threads) = (self.block_bytes, self.offset_bytes, self.threads);
         let part = match self.size_bytes {
             Some(size) => format!("--size {size} has room for"),
             None if offset == 0 => format!("the namespace has {namespace_bytes} bytes, room for"),
-            None => format!("behind --offset {offset} the namespace of {namespace_bytes} bytes has room for"),
+            None => format!("after --offset {offset} the namespace of {namespace_bytes} bytes has room for"),
         };
         format!(
-            "{part} {regions} I/Os of --bs {io}, and each thread ({threads}) needs one: use a smaller --bs or a larger range"
+            "{part} {regions} I/Os of --bs {io}, fewer than threads ({threads}): use a smaller --bs or a larger range"
         )
     }
 
     fn check_ledger(&self) -> Result<(), SpecError> {
         if self.verify_only {
             return match (self.verify, self.threads, &self.ledger) {
-                (true, ..) => impossible("--verify writes, --verify-only reads what an earlier run wrote: choose one"),
-                (_, 2.., _) => impossible("--verify-only reads with one thread; --numjobs and --iodepth may be more"),
-                (_, _, None) => impossible("--verify-only needs the file of an earlier run: --ledger FILE"),
+                (true, ..) => {
+                    invalid("--verify writes blocks, --verify-only reads those of an earlier run: choose one")
+                }
+                (_, 2.., _) => invalid("--verify-only uses one thread; increase --numjobs and --iodepth instead"),
+                (_, _, None) => invalid("--verify-only needs the file of an earlier run: --ledger FILE"),
                 _ => Ok(()),
             };
         }
         if self.ledger.is_some() && !self.verify {
-            return impossible(
-                "--ledger goes with --verify (which writes it) or with --verify-only (which checks what it says)",
-            );
+            return invalid("--ledger needs --verify (which writes it) or --verify-only (which checks it)");
         }
         if self.ledger.is_some() && !self.fua && self.flush_every == 0 {
-            return impossible(
-                "--ledger records what is durable, and without flushes nothing is: add --fsync COUNT or --fua",
-            );
+            return invalid("--ledger records durable writes: add --fsync COUNT or --fua");
         }
         Ok(())
     }
 
-    /// Checks that the blocks of a ledger are there.
+    /// Checks that the namespace has the blocks of a ledger.
     ///
     /// # Errors
-    /// Where they are not, or none was ever written.
+    /// It has not, or none was written.
     pub(crate) fn fits(&self, ledger: &Ledger, ns: &NamespaceInfo) -> Result<(), SpecError> {
         let (from, to, block_size) = (ledger.first(), ledger.first() + ledger.blocks(), ledger.block_size());
         if block_size != ns.block_size {
             let own = ns.block_size;
-            return impossible(format!(
-                "--ledger: its blocks have {block_size} bytes, those of namespace {} {own}",
+            return invalid(format!(
+                "--ledger: blocks of {block_size} bytes, but namespace {} has blocks of {own}",
                 ns.nsid
             ));
         }
         if to > ns.blocks {
             let blocks = ns.blocks;
-            return impossible(format!(
-                "--ledger: it covers blocks {from} to {to}; namespace {} has {blocks}",
-                ns.nsid
-            ));
+            return invalid(format!("--ledger: it covers blocks {from} to {to}; namespace {} has {blocks}", ns.nsid));
         }
-        if ledger.touched(1).next().is_none() {
-            return impossible("--ledger: it records no write, so there is nothing to check");
+        if ledger.changed_ranges(1).next().is_none() {
+            return invalid("--ledger: it records no write, so there is nothing to check");
         }
         Ok(())
     }
@@ -246,38 +246,38 @@ impl LoadSpec {
         self.verify || self.verify_only || self.trim_percent > 0
     }
 
-    /// Fits the spec to a namespace.
+    /// The range in blocks of a namespace.
     ///
     /// # Errors
-    /// Where it does not fit, saying what would.
+    /// The first value that does not fit.
     pub(crate) fn layout(&self, ns: &NamespaceInfo, controller: &ControllerInfo) -> Result<Layout, SpecError> {
         let (bs, io) = (u64::from(ns.block_size), u64::from(self.block_bytes));
         if io == 0 || io % bs != 0 {
-            return impossible(format!("--bs {io} is no multiple of the namespace's block size, {bs} bytes"));
+            return invalid(format!("--bs {io} is not a multiple of the namespace's block size, {bs} bytes"));
         }
         if io / bs > MAX_BLOCKS_PER_IO {
-            let most = MAX_BLOCKS_PER_IO * bs;
-            return impossible(format!(
-                "--bs {io} is more than a command can name: at most {most} bytes in blocks of {bs}"
+            let max_bytes = MAX_BLOCKS_PER_IO * bs;
+            return invalid(format!(
+                "--bs {io} is too large: a command has at most {max_bytes} bytes in blocks of {bs}"
             ));
         }
         if !self.offset_bytes.is_multiple_of(bs) {
-            return impossible(format!("--offset {} is no multiple of the block size, {bs} bytes", self.offset_bytes));
+            return invalid(format!("--offset {} is not a multiple of the block size, {bs} bytes", self.offset_bytes));
         }
-        let behind = ns.bytes().saturating_sub(self.offset_bytes);
-        let size = self.size_bytes.unwrap_or(behind);
-        if size > behind {
-            return impossible(format!("--size {size}: only {behind} bytes lie behind the offset"));
+        let available = ns.bytes().saturating_sub(self.offset_bytes);
+        let size = self.size_bytes.unwrap_or(available);
+        if size > available {
+            return invalid(format!("--size {size}: the namespace has {available} bytes after the offset"));
         }
         let regions = size / io;
         if regions < u64::from(self.threads) {
-            return impossible(self.too_small(ns.bytes(), regions));
+            return invalid(self.too_small(ns.bytes(), regions));
         }
         if self.verify && size / bs > MAX_BLOCKS {
-            return impossible(format!("--verify keeps book of at most {} bytes; give a --size", MAX_BLOCKS * bs));
+            return invalid(format!("--verify can check at most {} bytes: set --size", MAX_BLOCKS * bs));
         }
         if self.trim_percent > 0 && !controller.can_write_zeroes() && !controller.can_deallocate() {
-            return impossible("--trim-mix: this controller has neither Write Zeroes nor Dataset Management");
+            return invalid("--trim-mix: the controller supports neither Write Zeroes nor Dataset Management");
         }
         let first_lba = self.offset_bytes / bs;
         Ok(Layout { first_lba, regions, blocks_per_io: (io / bs) as u32, block_size: ns.block_size })
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_cut_into_whole_ios() {
+    fn a_range_consists_of_whole_ios() {
         let spec = LoadSpec { block_bytes: 16384, offset_bytes: 8192, ..LoadSpec::default() };
         let layout = spec.layout(&namespace(), &controller()).unwrap();
         assert_eq!(layout, Layout { first_lba: 2, regions: 249, blocks_per_io: 4, block_size: 4096 });
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_specs_are_rejected() {
         let base = LoadSpec::default();
         for spec in [
             LoadSpec { block_bytes: 512, ..base.clone() },
@@ -332,27 +332,27 @@ mod tests {
     }
 
     #[test]
-    fn an_io_that_no_command_can_name_is_told_as_such() {
+    fn an_io_that_exceeds_a_command_is_rejected() {
         let spec = LoadSpec { block_bytes: 512 << 20, ..LoadSpec::default() };
-        let told = spec.layout(&namespace(), &controller()).unwrap_err().to_string();
-        assert!(told.contains("at most 268435456 bytes"), "{told}");
+        let error = spec.layout(&namespace(), &controller()).unwrap_err().to_string();
+        assert!(error.contains("at most 268435456 bytes"), "{error}");
     }
 
     #[test]
-    fn too_little_room_is_told_in_the_words_of_what_was_set() {
-        let told = |spec: LoadSpec| spec.layout(&namespace(), &controller()).unwrap_err().to_string();
+    fn the_error_for_a_small_range_names_its_limit() {
+        let error = |spec: LoadSpec| spec.layout(&namespace(), &controller()).unwrap_err().to_string();
         let (all, spec) = (1000 * 4096, LoadSpec { block_bytes: 1 << 20, threads: 4, ..LoadSpec::default() });
-        let whole = told(spec.clone());
+        let whole = error(spec.clone());
         assert!(
             whole.starts_with("the namespace has 4096000 bytes, room for 3 I/Os") && !whole.contains("--size"),
             "{whole}"
         );
-        let behind = told(LoadSpec { offset_bytes: all, ..spec.clone() });
+        let after = error(LoadSpec { offset_bytes: all, ..spec.clone() });
         assert!(
-            behind.contains("--offset 4096000") && behind.contains("room for 0") && !behind.contains("--size"),
-            "{behind}"
+            after.contains("--offset 4096000") && after.contains("room for 0") && !after.contains("--size"),
+            "{after}"
         );
-        let size = told(LoadSpec { size_bytes: Some(1 << 20), ..spec });
+        let size = error(LoadSpec { size_bytes: Some(1 << 20), ..spec });
         assert!(size.starts_with("--size 1048576 has room for 1 I/Os"), "{size}");
     }
 }

@@ -1,15 +1,15 @@
-//! Counts and histograms of one thread.
+//! Counters and histograms of one thread.
 
 use hdrhistogram::Histogram;
 
 use crate::load::picker::Kind;
 
-/// Latencies above are counted as this: 1,000 s.
+/// The highest recorded latency: 1,000 s.
 const MAX_LATENCY_NS: u64 = 1_000_000_000_000;
-/// Bad blocks and failed commands that are told in words; the rest is counted.
+/// Faults that are described; all are counted.
 const MAX_SAMPLES: usize = 8;
 
-/// A request sent so long after it was due is late, in nanoseconds.
+/// Delay from which a request is late.
 pub(crate) const LATE_NS: u64 = 100_000;
 
 /// Latencies in nanoseconds with three significant digits.
@@ -18,7 +18,7 @@ pub(crate) fn new_histogram() -> Histogram<u64> {
         .unwrap_or_else(|_| unreachable!("the bounds are constants in range"))
 }
 
-/// What came of one kind of command.
+/// Results of one kind of command.
 #[derive(Clone, Debug)]
 pub(crate) struct KindStats {
     pub(crate) ios: u64,
@@ -27,28 +27,28 @@ pub(crate) struct KindStats {
     pub(crate) latency: Histogram<u64>,
 }
 
-/// What came of one thread's work; those of several threads are merged.
+/// Results of one thread; they can be merged.
 #[derive(Clone, Debug)]
 pub(crate) struct Stats {
     pub(crate) kinds: [KindStats; Kind::COUNT],
-    /// By phase of the schedule; empty unless there are several.
+    /// Latency by phase of the schedule; empty for a single phase.
     pub(crate) phases: Vec<Histogram<u64>>,
-    /// When the last counted command ended, monotonic nanoseconds.
+    /// Monotonic time of the last counted completion.
     pub(crate) last_ns: u64,
-    /// Open loop: how long requests that were due waited for a free slot or for the host, in nanoseconds.
+    /// Open loop: delay from due time to submission.
     pub(crate) start_delay: Histogram<u64>,
     pub(crate) start_delay_max_ns: u64,
     /// Open loop: requests sent later than [`LATE_NS`].
     pub(crate) late: u64,
-    /// Open loop: requests due before the end that were never sent.
+    /// Open loop: requests due before the end that were not sent.
     pub(crate) unstarted: u64,
-    /// Open loop: requests that were sent.
+    /// Open loop: sent requests.
     pub(crate) started: u64,
     pub(crate) blocks_checked: u64,
     pub(crate) blocks_read_back: u64,
     pub(crate) mismatches: u64,
     pub(crate) samples: Vec<String>,
-    /// CPU time of the thread, in nanoseconds.
+    /// CPU time of the thread.
     pub(crate) cpu_ns: u64,
 }
 
@@ -72,8 +72,8 @@ impl Stats {
         }
     }
 
-    /// Forgets speed and latency, at the end of a ramp; errors and checks stay.
-    pub(crate) fn forget_timing(&mut self) {
+    /// Resets rates and latencies at the end of a ramp; errors and checks are kept.
+    pub(crate) fn reset_timing(&mut self) {
         for k in &mut self.kinds {
             (k.ios, k.bytes) = (0, 0);
             k.latency.reset();
@@ -83,7 +83,7 @@ impl Stats {
         (self.start_delay_max_ns, self.late, self.started) = (0, 0, 0);
     }
 
-    /// Open loop: counts a request that is sent so long after it was due.
+    /// Open loop: counts a request sent `delay_ns` after its due time.
     #[inline]
     pub(crate) fn start(&mut self, delay_ns: u64) {
         self.started += 1;
@@ -105,7 +105,7 @@ impl Stats {
         self.last_ns = now_ns;
     }
 
-    /// Keeps a fault's words, if there is room.
+    /// Keeps the description of a fault, up to [`MAX_SAMPLES`].
     #[cold]
     pub(crate) fn sample(&mut self, text: impl FnOnce() -> String) {
         if self.samples.len() < MAX_SAMPLES {
@@ -121,7 +121,7 @@ impl Stats {
         self.kinds.iter().map(|k| k.errors).sum()
     }
 
-    /// Adds what another thread did.
+    /// Adds the results of another thread.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (a, b) in self.kinds.iter_mut().zip(&other.kinds) {
             a.ios += b.ios;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merging_is_the_same_as_recording_in_one_place() {
+    fn merged_results_equal_those_of_one_thread() {
         let (mut one, mut two, mut both) = (Stats::new(2), Stats::new(2), Stats::new(2));
         for i in 1..2000u64 {
             let (part, phase) = if i % 10 == 0 { (&mut one, 0) } else { (&mut two, 1) };
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_beyond_the_range_are_not_lost() {
+    fn latencies_beyond_the_range_are_counted() {
         let mut stats = Stats::new(1);
         stats.record(Kind::Read, 1, 0, u64::MAX, 1);
         stats.record(Kind::Read, 1, 0, 0, 1);

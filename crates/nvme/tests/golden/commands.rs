@@ -1,4 +1,4 @@
-//! One decode test for each command, with the numbers of `*.hex` written out, and the way back through the constructors.
+//! One test for each command: decodes `*.hex`, compares every field, and encodes the same bytes with the constructors.
 
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, dsm, opcode};
@@ -15,7 +15,7 @@ const HOST_ID: [u8; 16] =
 const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
 const SUBSYSTEM_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:36ebf5a9-1df9-47b3-a6d0-e9ba32e428a2";
 
-/// What the fields of a command ought to be.
+/// Expected fields of a command.
 struct Expected {
     opcode: u8,
     cid: u16,
@@ -24,7 +24,7 @@ struct Expected {
     cdw: [u32; 6],
 }
 
-/// Decodes the capsule in `name` and compares each field; also its data.
+/// Decodes the capsule in `name` and compares each field; returns command and data.
 fn assert_capsule(name: &str, flags: u8, pdo: u8, expected: &Expected) -> (Sqe, Vec<u8>) {
     let bytes = vector(name);
     let pdu: CapsuleCmd = decode(&bytes);
@@ -39,7 +39,7 @@ fn assert_capsule(name: &str, flags: u8, pdo: u8, expected: &Expected) -> (Sqe, 
     (sqe, split(&bytes).expect("framed").0.data.to_vec())
 }
 
-/// That `sqe`, with `cid`, `sgl` and `data`, makes the capsule in `name`.
+/// Asserts that `sqe`, with `cid`, `sgl` and `data`, encodes to the capsule in `name`.
 fn assert_encodes(name: &str, mut sqe: Sqe, cid: u16, sgl: Sgl, data: &[u8], digests: Digests) {
     (sqe.cid, sqe.sgl) = (cid.into(), sgl);
     let pdo = data_offset(PduType::CapsuleCmd, digests, 0);
@@ -47,7 +47,7 @@ fn assert_encodes(name: &str, mut sqe: Sqe, cid: u16, sgl: Sgl, data: &[u8], dig
     assert_eq!(join(header.as_bytes(), pdo.into(), data, digests), vector(name), "{name}");
 }
 
-/// A command without data in its capsule: all of its fields, and back.
+/// Decodes and encodes a command without in-capsule data.
 fn assert_command(name: &str, expected: &Expected, built: Sqe) {
     assert_capsule(name, 0, 0, expected);
     assert_encodes(name, built, expected.cid, Sgl::transport(expected.sgl.1), &[], NO_DIGESTS);
@@ -224,7 +224,7 @@ fn flush_with_header_digest() {
     let name = "flush-hdgst";
     let expected = Expected { opcode: 0x00, cid: 0x1238, nsid: 1, sgl: (0x5a, 0), cdw: [0; 6] };
     assert_capsule(name, 1, 0, &expected);
-    // there is no data: that data digests are in use changes nothing
+    // without data, data digests have no effect
     for digests in [HEADER_DIGEST, BOTH_DIGESTS] {
         assert_encodes(name, Sqe::new(opcode::io::FLUSH, 1), 0x1238, Sgl::transport(0), &[], digests);
     }
@@ -245,7 +245,7 @@ fn dataset_management() {
     assert_encodes(name, sqe, 0x123a, Sgl::in_capsule(16), built.as_bytes(), NO_DIGESTS);
 }
 
-/// Data may be longer than the ranges that NR counts.
+/// Data may be longer than the number of ranges (NR) needs.
 #[test]
 fn dataset_management_as_linux_sends_it() {
     let name = "dataset-management-long";

@@ -1,4 +1,4 @@
-//! One decode test for each PDU type and variant, with the numbers of `*.hex` written out, and the way back through the
+//! One test for each PDU type and variant: decodes `*.hex`, compares every field, and encodes the same bytes with the
 //! constructors.
 
 use pilotlight_nvme::fabrics;
@@ -76,7 +76,7 @@ fn r2t_with_header_digest() {
     let pdu: R2T = decode(&bytes);
     assert_head(pdu.ch, 0x09, 0x01, 24, 0, 28);
     assert_eq!((pdu.cccid.get(), pdu.ttag.get(), pdu.r2to.get(), pdu.r2tl.get()), (0x1234, 0xabcf, 11_192, 1096));
-    // R2T carries no data: that data digests are in use changes nothing
+    // without data, data digests have no effect
     for digests in [HEADER_DIGEST, BOTH_DIGESTS] {
         let header = R2T::new(0x1234, 0xabcf, 11_192, 1096, digests);
         assert_eq!(join(header.as_bytes(), 0, &[], digests), bytes);
@@ -149,7 +149,7 @@ fn c2hdata_with_digests() {
     assert_eq!(join(header.as_bytes(), pdo.into(), &[0; 32], BOTH_DIGESTS), bytes);
 }
 
-/// Every field of a response capsule, and the capsule built from them.
+/// Decodes and encodes a response capsule.
 fn assert_resp(name: &str, digests: Digests, result: u64, sqhd: u16, cid: u16, status: Status) {
     let bytes = vector(name);
     let pdu: CapsuleResp = decode(&bytes);

@@ -1,10 +1,10 @@
-//! Reads the golden vectors: annotated hexadecimal, see `golden/README.md`. Whatever does not fit is a panic that names
-//! file and line.
+//! Reads the golden vectors: annotated hexadecimal, see `golden/README.md`. An invalid file is a panic that names file and
+//! line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the vectors are.
+/// Directory of the vectors.
 pub(crate) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
@@ -29,7 +29,7 @@ pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The bytes that a file stands for.
+/// The bytes of a file.
 pub(crate) fn read(path: &Path) -> Vec<u8> {
     if path.extension().is_some_and(|extension| extension == "bin") {
         return fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -42,7 +42,7 @@ pub(crate) fn read(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Adds what one line stands for, after checking its offset.
+/// Checks the offset of a line and appends its bytes.
 pub(crate) fn read_line(line: &str, bytes: &mut Vec<u8>) -> Result<(), String> {
     let line = line.split('#').next().unwrap_or_default().trim();
     if line.is_empty() {
@@ -51,7 +51,7 @@ pub(crate) fn read_line(line: &str, bytes: &mut Vec<u8>) -> Result<(), String> {
     let (offset, rest) = line.split_once(':').ok_or("no offset")?;
     let offset = usize::from_str_radix(offset.trim(), 16).map_err(|error| format!("offset: {error}"))?;
     if offset != bytes.len() {
-        return Err(format!("the line says {offset:x}, but {:x} bytes came before it", bytes.len()));
+        return Err(format!("offset {offset:x} after {:x} bytes", bytes.len()));
     }
     let mut rest = rest.trim();
     while !rest.is_empty() {
@@ -77,7 +77,7 @@ fn read_byte<'a>(rest: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> 
     Ok(rest)
 }
 
-/// `"text"`, `"text"*32` or `"text":256`, from behind the first quotation mark.
+/// `"text"`, `"text"*32` or `"text":256`, without the first quotation mark.
 fn read_text<'a>(quoted: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
     let (text, rest) = quoted.split_once('"').ok_or("no second quotation mark")?;
     let (suffix, rest) = rest.split_once(' ').unwrap_or((rest, ""));

@@ -1,24 +1,23 @@
 //! Linux AIO: asynchronous reads and writes of files opened with O_DIRECT.
 //!
-//! # Why this and not io_uring
-//! An I/O thread moves between cores. What AIO has completed does not depend on the OS thread that submitted it, and the
-//! completions lie in a ring in user space that any thread can read without a system call (design section 6).
+//! # Why not io_uring
+//! An I/O thread moves between cores. AIO completions are not tied to the OS thread that submitted the request: any thread
+//! can read them from a ring in user space without a system call (design section 6).
 //!
-//! # The words
+//! # Terms
 //! A *slot* is the caller's number for a request, 0 to depth - 1, each used by one request at a time. Requests are first
-//! *pushed*, then *submitted* to the kernel all at once, and their completions *reaped*.
+//! *pushed*, then *submitted* to the kernel as a batch, and their completions *reaped*.
 //!
 //! # The algorithm
 //! The context that `io_setup` returns is the address of the ring: a header and an array of events. The kernel advances
-//! the tail; we read events and advance the head; the kernel takes that into account when it needs room. Where the header
-//! does not have the layout we know, events are fetched with `io_getevents` instead.
+//! the tail, the reader the head. If the header has an unknown layout, events are fetched with `io_getevents` instead.
 //!
-//! Where a [`Bell`] is set, what is pushed names it (`IOCB_FLAG_RESFD`), and the kernel rings it after the event is in the
-//! ring. What is pushed without is *silent*: its completion is found by looking only.
+//! While a [`Bell`] is set, requests name it (`IOCB_FLAG_RESFD`), and the kernel rings it after it has added the event to
+//! the ring. Requests pushed without a bell are *silent*: their completions are found only by polling.
 //!
 //! # The properties
 //! - Nothing is allocated and no lock is taken after [`Aio::new`]; reaping makes no system call.
-//! - Dropping the context waits until the kernel is done with every buffer.
+//! - Dropping the context waits until the kernel has released every buffer.
 
 use std::ffi::c_long;
 use std::io;
@@ -30,10 +29,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Bell;
 use crate::wait::Wait;
 
-/// What the kernel is to do (`linux/aio_abi.h`).
+/// Operations (`linux/aio_abi.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Read, but fail with EAGAIN instead of waiting for anything but the device.
+    /// Read. Fails with EAGAIN instead of blocking, except for the device.
     Read,
     /// Write, likewise.
     Write {
@@ -105,7 +104,7 @@ const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 3
 /// `IOCB_FLAG_RESFD`: `notify_descriptor` is an event descriptor to signal.
 const NOTIFY: u32 = 1;
 const RING_MAGIC: u32 = 0xa10a_10a1;
-/// Events fetched by one `io_getevents`, where it is needed.
+/// Events fetched by one `io_getevents`.
 const BATCH: usize = 32;
 
 /// An AIO context.
@@ -128,11 +127,11 @@ pub(crate) struct Aio {
     fetched_to: usize,
 }
 
-// SAFETY: the context and its ring belong to the process, not to a thread; the pointers lead into `blocks`.
+// SAFETY: the context and its ring belong to the process, not to a thread; the pointers are into `blocks`.
 unsafe impl Send for Aio {}
 
 impl Aio {
-    /// A context for `depth` requests at once.
+    /// A context for up to `depth` requests in flight.
     ///
     /// # Errors
     /// `WouldBlock` (EAGAIN): the system's limit `fs.aio-max-nr` is reached.
@@ -157,7 +156,7 @@ impl Aio {
         Ok(aio)
     }
 
-    /// Uses the ring in user space if it is as we know it.
+    /// Uses the ring in user space if its layout is known.
     fn find_ring(&mut self) {
         let Some(ring) = NonNull::new(self.context as *mut Ring) else { return };
         // SAFETY: the kernel has mapped the ring at the context's address, for as long as the context exists.
@@ -171,15 +170,15 @@ impl Aio {
         }
     }
 
-    /// What completions of requests pushed from now on ring.
+    /// Sets the bell that completions of requests pushed from now on ring.
     pub(crate) fn set_bell(&mut self, bell: Option<Arc<Bell>>) {
         self.bell = bell;
     }
 
-    /// What has to happen before [`Aio::submit`] or [`Aio::reap`] has anything to do.
+    /// The condition under which [`Aio::submit`] or [`Aio::reap`] has work.
     pub(crate) fn wait(&self) -> Wait {
-        let news = !self.pushed.is_empty() || self.fetched_from < self.fetched_to || self.ring_has_event();
-        if news || self.silent > 0 { Wait::Poll } else { Wait::Event }
+        let ready = !self.pushed.is_empty() || self.fetched_from < self.fetched_to || self.ring_has_event();
+        if ready || self.silent > 0 { Wait::Poll } else { Wait::Event }
     }
 
     fn ring_has_event(&self) -> bool {
@@ -192,8 +191,8 @@ impl Aio {
     /// Queues a request for the next [`Aio::submit`].
     ///
     /// # Safety
-    /// From now until the slot's completion is reaped, or this value has been dropped, the memory is valid, and nobody
-    /// else writes to it (nor, for a read, reads it). The slot is in no other request.
+    /// Until the slot's completion is reaped or this value is dropped, the memory stays valid, and nothing else writes to it
+    /// (nor, for a read, reads it). No other request uses the slot.
     pub(crate) unsafe fn push(
         &mut self,
         slot: u32,
@@ -220,12 +219,12 @@ impl Aio {
         self.pushed.push(&raw mut *block);
     }
 
-    /// Hands what was pushed to the kernel. `Err` names a slot that the kernel refused, with the error number: that
-    /// request is over, and the rest waits for the next call. If the kernel has no room all wait.
+    /// Submits the pushed requests. `Err` names a slot that the kernel refused, with the error number: that request is
+    /// complete, and the rest stays pushed. If the kernel has no resources, all stay pushed.
     pub(crate) fn submit(&mut self) -> Result<(), (u32, i32)> {
         while !self.pushed.is_empty() {
             let count = self.pushed.len() as c_long;
-            // SAFETY: the pointers lead to control blocks of this context; whoever pushed them answers for their memory.
+            // SAFETY: the pointers are to control blocks of this context; the callers of `push` guarantee their memory.
             let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, count, self.pushed.as_ptr()) };
             match check(taken) {
                 Ok(0) => return Ok(()),
@@ -236,9 +235,9 @@ impl Aio {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(()),
                 Err(error) => {
                     let refused = self.pushed.remove(0);
-                    // SAFETY: it leads into `blocks`.
+                    // SAFETY: it points into `blocks`.
                     let slot = unsafe { (*refused).data } as u32;
-                    self.is_over(slot);
+                    self.note_completed(slot);
                     return Err((slot, error.raw_os_error().unwrap_or(libc::EIO)));
                 }
             }
@@ -256,11 +255,11 @@ impl Aio {
             None => self.reap_fetched(),
         }?;
         self.in_kernel -= 1;
-        self.is_over(event.data as u32);
+        self.note_completed(event.data as u32);
         Some((event.data as u32, event.result))
     }
 
-    fn is_over(&mut self, slot: u32) {
+    fn note_completed(&mut self, slot: u32) {
         self.silent -= usize::from(self.blocks[slot as usize].notify_flags == 0);
     }
 
@@ -272,8 +271,8 @@ impl Aio {
         if at == tail.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: the array follows the header, and `at`, being less than its length, is behind the kernel's tail: the
-        // kernel leaves the event alone until the head has passed it.
+        // SAFETY: the array follows the header, and `at` is less than its length and behind the kernel's tail: the kernel
+        // does not overwrite the event until the head has passed it.
         let event = unsafe { ring.add(1).cast::<Event>().add((at % self.ring_events) as usize).read() };
         head.store((at + 1) % self.ring_events, Ordering::Release);
         Some(event)
@@ -294,7 +293,7 @@ impl Aio {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let timeout = if least == 0 { &raw const now } else { std::ptr::null() };
         let room = (BATCH as c_long, self.fetched.as_mut_ptr());
-        // SAFETY: the kernel writes at most so many events to the array.
+        // SAFETY: the kernel writes at most `room.0` events to the array.
         let count =
             check(unsafe { libc::syscall(libc::SYS_io_getevents, self.context, least, room.0, room.1, timeout) })?;
         Ok(count as usize)
@@ -308,11 +307,11 @@ impl Drop for Aio {
             match self.fetch(1) {
                 Ok(count) => self.in_kernel -= count.min(self.in_kernel),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // It cannot fail otherwise; but should it, destroying the context waits as well.
+                // No other error is expected; `io_destroy` waits as well.
                 Err(_) => break,
             }
         }
-        // SAFETY: the context is this value's own. The kernel returns when it is done with all requests.
+        // SAFETY: the context belongs to this value. The call returns when all requests are complete.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

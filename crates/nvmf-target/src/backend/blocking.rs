@@ -1,9 +1,9 @@
-//! A few threads for system calls that may block, so that no reactor ever waits in one.
+//! A thread pool for blocking system calls, so that no reactor blocks in one.
 //!
-//! Reactors hand over jobs without locking, allocating or waiting: jobs go through a bounded queue, and a system call is
-//! made only if a thread sleeps. An idle thread first notes how many jobs were ever queued, says that it is about to
-//! sleep, looks at the queue once more, and then sleeps only if that number is still the same: a job that comes in
-//! between is either seen or changes the number, so no wake-up is lost.
+//! Reactors submit jobs without locks, allocation or blocking: jobs go through a bounded queue, and a system call is made
+//! only if a thread sleeps. An idle thread reads the count of all jobs ever queued, announces that it is about to sleep,
+//! checks the queue again, and sleeps only if the count has not changed. A job queued in between is either found or
+//! changes the count, so no wake-up is lost.
 
 use std::io;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use std::thread::JoinHandle;
 use crossbeam_queue::ArrayQueue;
 use rustix::thread::futex;
 
-/// Something that may block.
+/// A job that may block.
 pub(crate) trait Job: Send + 'static {
-    /// Does it, and tells whoever waits for it. Must not panic.
+    /// Runs the job and delivers its result. Must not panic.
     fn run(self);
 }
 
-/// Jobs that can wait for a thread.
+/// Capacity of the queue of jobs.
 const QUEUED: usize = 4096;
 
-/// The threads. Dropping them finishes every job that was accepted.
+/// The thread pool. Dropping it runs every accepted job to its end.
 pub(crate) struct BlockingPool<J: Job> {
     shared: Arc<Shared<J>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<J: Job> BlockingPool<J> {
-    /// Starts `count` threads, at least one. They run on the cores that the caller may run on.
+    /// Starts `count` threads, at least one. They inherit the caller's CPU affinity.
     pub(crate) fn start(count: usize) -> io::Result<Self> {
         Self::start_named(|number| format!("blocking-{number}"), count, QUEUED)
     }
 
-    /// Likewise, with a name for each thread and room for `queued` jobs that wait for one.
+    /// As [`Self::start`], with names for the threads and a queue of `queued` jobs.
     pub(crate) fn start_named(name: impl Fn(usize) -> String, count: usize, queued: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             jobs: ArrayQueue::new(queued),
@@ -51,28 +51,28 @@ impl<J: Job> BlockingPool<J> {
         Ok(pool)
     }
 
-    /// A way to hand over jobs that does not keep the threads: what comes after the end of the pool is never done.
+    /// A handle to submit jobs that does not keep the pool alive.
     pub(crate) fn handle(&self) -> Handle<J> {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// Jobs handed over so far.
+    /// Jobs submitted so far.
     #[cfg(test)]
     pub(crate) fn jobs(&self) -> u32 {
         self.shared.queued.load(Ordering::SeqCst)
     }
 
-    /// Hands over a job; gives it back if too many are waiting.
+    /// Submits a job; returns it if the queue is full.
     pub(crate) fn submit(&self, job: J) -> Result<(), J> {
         self.shared.submit(job)
     }
 }
 
-/// Hands over jobs to a pool that somebody else keeps.
+/// Submits jobs to a pool owned elsewhere.
 pub(crate) struct Handle<J>(Arc<Shared<J>>);
 
 impl<J: Job> Handle<J> {
-    /// As [`BlockingPool::submit`]; gives the job back once the pool has ended.
+    /// As [`BlockingPool::submit`]; returns the job if the pool has ended.
     pub(crate) fn submit(&self, job: J) -> Result<(), J> {
         if self.0.ends.load(Ordering::SeqCst) { Err(job) } else { self.0.submit(job) }
     }
@@ -91,7 +91,7 @@ impl<J: Job> Drop for BlockingPool<J> {
 
 struct Shared<J> {
     jobs: ArrayQueue<J>,
-    /// Jobs ever queued, modulo 2^32: what sleepers sleep on.
+    /// Jobs ever queued, modulo 2^32: the futex on which idle threads sleep.
     queued: AtomicU32,
     sleeping: AtomicU32,
     ends: AtomicBool,
@@ -117,7 +117,7 @@ impl<J: Job> Shared<J> {
         }
     }
 
-    /// The next job; `None` at the end, when none is left.
+    /// The next job; `None` when the pool ends and the queue is empty.
     fn next(&self) -> Option<J> {
         loop {
             if let Some(job) = self.jobs.pop() {
@@ -128,7 +128,7 @@ impl<J: Job> Shared<J> {
             let late = self.jobs.pop();
             let ends = self.ends.load(Ordering::SeqCst);
             if late.is_none() && !ends {
-                // Returns at once if a job was queued meanwhile; any other reason to return leads around the loop.
+                // Returns at once if a job was queued meanwhile; a spurious return repeats the loop.
                 let _ = futex::wait(&self.queued, futex::Flags::PRIVATE, queued, None);
             }
             self.sleeping.fetch_sub(1, Ordering::SeqCst);
@@ -149,12 +149,12 @@ mod tests {
 
     impl Job for Count {
         fn run(self) {
-            self.1.send(self.0).expect("somebody listens");
+            self.1.send(self.0).expect("the receiver exists");
         }
     }
 
     #[test]
-    fn every_job_is_done_once_and_wake_ups_are_not_lost() {
+    fn each_job_runs_once_and_no_wake_up_is_lost() {
         let pool = BlockingPool::start(3).expect("threads");
         let (done, results) = mpsc::channel();
         // One at a time, so that the threads go to sleep in between as often as possible.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_pool_finishes_what_was_accepted() {
+    fn dropping_the_pool_runs_accepted_jobs() {
         let (done, results) = mpsc::channel();
         let pool = BlockingPool::start(2).expect("threads");
         let accepted =
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_gives_the_job_back() {
+    fn submit_returns_the_job_if_the_queue_is_full() {
         let pool = BlockingPool::start(1).expect("a thread");
         let barrier = Arc::new(std::sync::Barrier::new(2));
         let accepted = (0..QUEUED + 2).filter(|_| pool.submit(Stuck(Arc::clone(&barrier))).is_ok()).count();

@@ -1,8 +1,8 @@
-//! A bound on memory that many take from: the blocks of namespaces in memory, the state of queues (`--max-memory`).
+//! A memory budget shared by namespaces in memory and the state of queues (`--max-memory`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that may be taken, shared by all who take them.
+/// A shared budget of bytes.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: u64,
@@ -15,32 +15,32 @@ impl MemoryBudget {
         Self { limit, used: AtomicU64::new(0) }
     }
 
-    /// A budget that is never exceeded.
+    /// A budget without a limit.
     pub fn unlimited() -> Self {
         Self::new(u64::MAX)
     }
 
-    /// Bytes that may be taken in all.
+    /// The limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes taken now.
+    /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes`, or nothing and returns `false` if that would exceed the limit.
+    /// Takes `bytes`. Returns `false` and takes nothing if that would exceed the limit.
     #[must_use]
     pub fn try_take(&self, bytes: u64) -> bool {
         let more = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Gives back `bytes` that were taken.
-    pub fn give_back(&self, bytes: u64) {
+    /// Returns `bytes` taken before.
+    pub fn release(&self, bytes: u64) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
-        debug_assert!(before >= bytes, "more given back than taken");
+        debug_assert!(before >= bytes, "more bytes released than taken");
     }
 }
 
@@ -49,13 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_up_to_the_limit_and_no_more() {
+    fn takes_up_to_the_limit() {
         let budget = MemoryBudget::new(10);
         assert!(budget.try_take(7));
         assert!(!budget.try_take(4));
         assert_eq!(budget.used(), 7);
         assert!(budget.try_take(3));
-        budget.give_back(10);
+        budget.release(10);
         assert_eq!((budget.used(), budget.limit()), (0, 10));
     }
 

@@ -1,9 +1,8 @@
-//! Answers another backend's requests late and in random order: what fast backends hide from the code above them.
+//! Delays and reorders another backend's requests, to test the code above backends.
 //!
-//! A request is either done at once and its answer held back, or held back itself and done later; which, and for how long,
-//! follows from a seed, and time is what the caller says it is. Now and then a request is [`Submitted::Busy`] for no reason.
-//! So requests take effect, and complete, in an order that has little to do with that in which they came; nothing about
-//! the content or the durability changes.
+//! A request is either executed at once and its completion delayed, or delayed itself and executed later. A seed decides
+//! which and for how long; time is the caller's. Some requests are [`Submitted::Busy`] at random. Content and durability
+//! do not change.
 
 use std::io;
 use std::sync::Arc;
@@ -14,21 +13,21 @@ use pilotlight_reactor::CompletionMode;
 use super::{Backend, Bell, Channel, Completion, Geometry, Random, Request, Submitted};
 use crate::wait::Wait;
 
-/// One request in so many is refused as busy.
+/// One request in this many is busy.
 const BUSY_ONE_IN: u64 = 8;
 
-/// How late requests are.
+/// Range of delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delays {
     /// The shortest delay in nanoseconds.
     pub shortest_ns: u64,
     /// The longest delay in nanoseconds; not below the shortest.
     pub longest_ns: u64,
-    /// What the delays follow from.
+    /// Seed of the delays.
     pub seed: u64,
 }
 
-/// A backend whose requests are late.
+/// A backend with delayed requests.
 pub struct DelayBackend {
     inner: Arc<dyn Backend>,
     delays: Delays,
@@ -53,15 +52,15 @@ impl Backend for DelayBackend {
 
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {
         let number = self.channels.fetch_add(1, Ordering::Relaxed);
-        let depth_of_vectors = depth as usize;
+        let capacity = depth as usize;
         Ok(Box::new(DelayChannel {
             inner: self.inner.open_channel(depth)?,
             delays: self.delays,
             random: Random::new(self.delays.seed.wrapping_add(number)),
-            requests: Vec::with_capacity(depth_of_vectors),
-            answers: Vec::with_capacity(depth_of_vectors),
-            arrived: Vec::with_capacity(depth_of_vectors),
-            depth: depth_of_vectors,
+            requests: Vec::with_capacity(capacity),
+            completions: Vec::with_capacity(capacity),
+            arrived: Vec::with_capacity(capacity),
+            depth: capacity,
         }))
     }
 
@@ -70,21 +69,21 @@ impl Backend for DelayBackend {
     }
 }
 
-/// Something that is held back until its time.
+/// A value held back until its time.
 struct Held<T> {
     due_ns: u64,
-    what: T,
+    value: T,
 }
 
 struct DelayChannel {
     inner: Box<dyn Channel>,
     delays: Delays,
     random: Random,
-    /// Not yet handed to the inner channel.
+    /// Not yet submitted to the inner channel.
     requests: Vec<Held<Request>>,
     /// Not yet returned.
-    answers: Vec<Held<Completion>>,
-    /// Scratch space of `poll`, empty in between.
+    completions: Vec<Held<Completion>>,
+    /// Scratch space of `poll`.
     arrived: Vec<Completion>,
     depth: usize,
 }
@@ -95,7 +94,7 @@ impl DelayChannel {
         now_ns + self.delays.shortest_ns + self.random.below(span.saturating_add(1))
     }
 
-    /// Hands those requests to the inner channel whose time has come.
+    /// Submits due requests to the inner channel.
     fn start_due(&mut self, now_ns: u64) {
         let mut index = 0;
         while index < self.requests.len() {
@@ -104,37 +103,37 @@ impl DelayChannel {
                 continue;
             }
             let held = self.requests.swap_remove(index);
-            match self.inner.submit(held.what, now_ns) {
-                Submitted::Done(completion) => self.answers.push(Held { due_ns: now_ns, what: completion }),
+            match self.inner.submit(held.value, now_ns) {
+                Submitted::Done(completion) => self.completions.push(Held { due_ns: now_ns, value: completion }),
                 Submitted::Pending => {}
                 Submitted::Busy(request) => {
-                    // It swaps places with the one that was moved here, which is looked at next.
-                    self.requests.push(Held { due_ns: now_ns + 1, what: request });
+                    // `swap_remove` moved the last entry to `index`, which comes next.
+                    self.requests.push(Held { due_ns: now_ns + 1, value: request });
                 }
             }
         }
     }
 
-    /// Collects what the inner channel has completed.
+    /// Collects completions of the inner channel.
     fn collect(&mut self, now_ns: u64) {
         self.inner.poll(now_ns, &mut self.arrived);
         while let Some(completion) = self.arrived.pop() {
             let due_ns = self.later(now_ns);
-            self.answers.push(Held { due_ns, what: completion });
+            self.completions.push(Held { due_ns, value: completion });
         }
     }
 
-    /// Returns those answers whose time has come, in no particular order.
+    /// Returns due completions in random order.
     fn return_due(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
-        if self.answers.is_empty() {
+        if self.completions.is_empty() {
             return;
         }
-        let start = self.random.below(self.answers.len() as u64) as usize;
-        self.answers.rotate_left(start);
+        let start = self.random.below(self.completions.len() as u64) as usize;
+        self.completions.rotate_left(start);
         let mut index = 0;
-        while index < self.answers.len() && done.len() < done.capacity() {
-            if self.answers[index].due_ns <= now_ns {
-                done.push(self.answers.swap_remove(index).what);
+        while index < self.completions.len() && done.len() < done.capacity() {
+            if self.completions[index].due_ns <= now_ns {
+                done.push(self.completions.swap_remove(index).value);
             } else {
                 index += 1;
             }
@@ -149,11 +148,11 @@ impl Channel for DelayChannel {
         }
         let due_ns = self.later(now_ns);
         if self.random.one_in(2) {
-            self.requests.push(Held { due_ns, what: request });
+            self.requests.push(Held { due_ns, value: request });
             return Submitted::Pending;
         }
         match self.inner.submit(request, now_ns) {
-            Submitted::Done(completion) => self.answers.push(Held { due_ns, what: completion }),
+            Submitted::Done(completion) => self.completions.push(Held { due_ns, value: completion }),
             Submitted::Pending => {}
             Submitted::Busy(request) => return Submitted::Busy(request),
         }
@@ -167,7 +166,7 @@ impl Channel for DelayChannel {
     }
 
     fn in_flight(&self) -> usize {
-        self.requests.len() + self.inner.in_flight() + self.answers.len()
+        self.requests.len() + self.inner.in_flight() + self.completions.len()
     }
 
     fn set_completions(&mut self, mode: CompletionMode, bell: &Arc<Bell>) {
@@ -176,7 +175,7 @@ impl Channel for DelayChannel {
 
     fn wait(&self, now_ns: u64) -> Wait {
         let requests = self.requests.iter().map(|held| held.due_ns);
-        let due_ns = requests.chain(self.answers.iter().map(|held| held.due_ns)).min();
+        let due_ns = requests.chain(self.completions.iter().map(|held| held.due_ns)).min();
         self.inner.wait(now_ns).min(due_ns.map_or(Wait::Event, Wait::Until))
     }
 }
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn conforms_when_doubled() {
+    fn conforms_with_two_layers() {
         let create = |block_size, blocks| {
             let delays = Delays { shortest_ns: 0, longest_ns: 9_000, seed: 3 };
             Arc::new(DelayBackend::new(delayed(block_size, blocks, 4), delays)) as Arc<dyn Backend>
@@ -232,7 +231,7 @@ mod tests {
         });
     }
 
-    /// Flushes at time 0 and the tags and times at which they complete.
+    /// Submits flushes at time 0; returns the tags and times of their completions.
     fn order(seed: u64) -> Vec<(u64, u64)> {
         let backend = delayed(4096, 100, seed);
         let mut channel = backend.open_channel(32).expect("a channel");
@@ -252,18 +251,18 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_late_out_of_order_and_follow_from_the_seed() {
+    fn completions_are_delayed_reordered_and_reproducible() {
         let first = order(1);
         assert_eq!(first.len(), 32);
         assert!(first.iter().all(|&(_, at_ns)| at_ns >= 2_000));
-        assert!(!first.is_sorted(), "not in the order in which they came");
+        assert!(!first.is_sorted(), "reordered");
         assert_eq!(first, order(1));
         assert_ne!(first, order(2));
     }
 
     #[test]
     #[should_panic(expected = "in flight were lost")]
-    fn losing_requests_is_loud() {
+    fn dropping_a_channel_with_requests_panics() {
         let backend = delayed(4096, 100, 1);
         let mut channel = backend.open_channel(64).expect("a channel");
         for tag in 0..10 {

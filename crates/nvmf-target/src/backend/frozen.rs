@@ -1,18 +1,17 @@
-//! A medium that forgets: for tests of what survives when the power goes.
+//! A simulated medium with a volatile cache, for tests of power failures.
 //!
 //! # The problem
-//! `kill -9` proves nothing about flushes: the page cache survives. Here the medium itself has a cache that is lost.
+//! `kill -9` does not test flushes: the page cache survives. Here the medium itself has a cache that is lost.
 //!
-//! # The words
-//! The *live* image is what reads return. The *durable* image is what survives. A write changes the live image; only a
-//! flush, or force unit access for its own blocks, makes it durable. When the power is *cut*, the medium is frozen: its
-//! image becomes the durable one, plus any subset of what was not flushed, block by block and in any order, chosen by a
-//! seed; every request from then on fails.
+//! # Terms
+//! Reads return the *live* image; the *durable* image survives. A write changes the live image; a flush, or Force Unit
+//! Access for its own blocks, makes it durable. When the power is *cut*, the medium is frozen: its image becomes the
+//! durable one plus a subset of the unflushed versions of each block, chosen by a seed, and every later request fails.
 //!
-//! # The property to test
-//! Each block of the frozen image is what the last flush answered with success left there, or something written later.
-//! A target that answers a flush without passing it on, or too early, fails this sooner or later;
-//! [`FrozenBackend::ignoring_flushes`] shows that a test would notice.
+//! # The tested property
+//! Each block of the frozen image has the content of the last successful flush, or a later one. A target that completes a
+//! flush without passing it on, or too early, violates this. [`FrozenBackend::ignoring_flushes`] proves that a test
+//! detects that.
 //!
 //! It locks and allocates for each request: it is for tests only.
 
@@ -22,26 +21,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Backend, Channel, Completion, Geometry, IoError, Op, Random, Request, Submitted, check_geometry};
 
-/// Versions of a block that are remembered until a flush; the oldest go first, which only narrows the choice.
+/// Versions of a block that are kept until a flush; dropping the oldest only narrows the choice.
 const VERSIONS: usize = 8;
 /// The error of requests after the power was cut: EIO.
 const POWER_IS_OFF: IoError = IoError::Medium(5);
 
-/// When the power goes.
+/// When the power is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Right after the n-th flush or write with force unit access (counted from 1) was answered with success.
+    /// After the n-th successful flush or write with Force Unit Access (counted from 1).
     AfterFlush(u64),
     /// During the n-th request (counted from 1): it fails, and any of its blocks may have been changed.
     DuringRequest(u64),
 }
 
-/// What is on a medium, block by block.
+/// The content of a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     block_size: u32,
     blocks: u64,
-    /// What is not here is zero.
+    /// Missing blocks are zero.
     content: BTreeMap<u64, Arc<[u8]>>,
 }
 
@@ -57,7 +56,7 @@ impl Image {
     }
 }
 
-/// A namespace that forgets what was not flushed.
+/// A namespace that loses unflushed data.
 pub struct FrozenBackend {
     medium: Arc<Mutex<Medium>>,
 }
@@ -72,7 +71,7 @@ impl FrozenBackend {
         Ok(Self::from_image(Image { block_size, blocks, content: BTreeMap::new() }))
     }
 
-    /// The power is back: a medium that holds what survived.
+    /// A medium with the image that survived.
     pub fn from_image(image: Image) -> Self {
         let medium = Medium {
             durable: image,
@@ -86,33 +85,33 @@ impl FrozenBackend {
         Self { medium: Arc::new(Mutex::new(medium)) }
     }
 
-    /// Makes the medium lie: it answers flushes and does nothing. A test of durability must fail with it.
+    /// Makes the medium complete flushes without effect. A test of durability must fail with it.
     pub fn ignoring_flushes(self) -> Self {
         lock(&self.medium).ignores_flushes = true;
         self
     }
 
-    /// Cuts the power at a moment to come; `seed` chooses what survives of what is not flushed.
+    /// Cuts the power at a later moment; `seed` selects the unflushed data that survives.
     pub fn cut_power_at(&self, moment: Moment, seed: u64) {
         lock(&self.medium).cut = Some((moment, Random::new(seed)));
     }
 
-    /// Cuts the power now, and returns what survives.
+    /// Cuts the power now, and returns the image that survives.
     pub fn cut_power(&self, seed: u64) -> Image {
         lock(&self.medium).freeze(&mut Random::new(seed)).clone()
     }
 
-    /// What survived, if the power has gone.
+    /// The image that survived, if the power was cut.
     pub fn frozen(&self) -> Option<Image> {
         lock(&self.medium).frozen.clone()
     }
 
-    /// Flushes and writes with force unit access that were answered with success.
+    /// Successful flushes and writes with Force Unit Access.
     pub fn flushes(&self) -> u64 {
         lock(&self.medium).flushes
     }
 
-    /// Requests that came before the power went.
+    /// Requests before the power was cut.
     pub fn requests(&self) -> u64 {
         lock(&self.medium).requests
     }
@@ -127,7 +126,7 @@ type Version = Option<Arc<[u8]>>;
 
 struct Medium {
     durable: Image,
-    /// For each block the versions since it was last flushed, the newest last; never empty.
+    /// The versions of each block since its last flush, the newest last; never empty.
     cached: BTreeMap<u64, Vec<Version>>,
     ignores_flushes: bool,
     cut: Option<(Moment, Random)>,
@@ -205,7 +204,7 @@ impl Medium {
         if ends { Err(POWER_IS_OFF) } else { Ok(()) }
     }
 
-    /// What a request does to the live image.
+    /// Applies a request to the live image.
     fn apply(&mut self, request: &mut Request) {
         let size = self.durable.block_size as usize;
         let blocks = request.lba..request.lba + u64::from(request.blocks);
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_flushed_must_survive_and_anything_else_may() {
+    fn flushed_data_survives_and_other_data_may() {
         let mut seen = [0; 4];
         for seed in 0..100 {
             let backend = FrozenBackend::new(512, 10).expect("valid");
@@ -336,15 +335,15 @@ mod tests {
             assert_eq!(image.block(1), block(9), "force unit access");
             seen[usize::from(image.block(0)[0])] += 1;
             assert_eq!(driver.read(1, 1).unwrap_err(), POWER_IS_OFF);
-            assert_eq!(backend.cut_power(seed + 1), image, "the power goes once");
+            assert_eq!(backend.cut_power(seed + 1), image, "the power is cut once");
             let again = FrozenBackend::from_image(image);
-            assert_eq!(Driver::open(&again, 4).read(1, 1).expect("the power is back"), block(9));
+            assert_eq!(Driver::open(&again, 4).read(1, 1).expect("the power is on again"), block(9));
         }
         assert!(seen.iter().all(|&count| count > 10), "flushed, two writes, zeroes: {seen:?}");
     }
 
     #[test]
-    fn a_request_during_which_the_power_goes_fails_and_leaves_any_of_its_blocks() {
+    fn a_request_during_the_power_cut_fails_and_may_change_any_of_its_blocks() {
         let mut survivors = [0; 9];
         for seed in 0..50 {
             let backend = FrozenBackend::new(512, 10).expect("valid");
@@ -359,12 +358,12 @@ mod tests {
         assert!(survivors[1..8].iter().sum::<i32>() > 40, "most leave a part: {survivors:?}");
     }
 
-    /// The property that a target must keep, with the backend alone as the target. Returns whether it was kept.
-    fn keeps_promises(backend: &FrozenBackend, seed: u64) -> bool {
+    /// Checks the tested property on the backend itself. Returns whether it holds.
+    fn is_durable(backend: &FrozenBackend, seed: u64) -> bool {
         let mut random = Random::new(seed);
         backend.cut_power_at(Moment::AfterFlush(1 + random.below(6)), seed);
         let mut driver = Driver::open(backend, 4);
-        // For each block: what was flushed last, and everything written since.
+        // For each block: the version of the last flush, and all later ones.
         let mut allowed: HashMap<u64, Vec<u8>> = (0..16).map(|lba| (lba, vec![0])).collect();
         for value in 1..=200 {
             let lba = random.below(16);
@@ -386,18 +385,18 @@ mod tests {
     }
 
     #[test]
-    fn a_medium_that_ignores_flushes_is_found_out() {
+    fn a_medium_that_ignores_flushes_is_detected() {
         let make = || FrozenBackend::new(512, 16).expect("valid");
-        assert!((0..100).all(|seed| keeps_promises(&make(), seed)));
-        let caught = (0..100).filter(|&seed| !keeps_promises(&make().ignoring_flushes(), seed)).count();
-        assert!(caught > 80, "caught {caught} of 100");
+        assert!((0..100).all(|seed| is_durable(&make(), seed)));
+        let detected = (0..100).filter(|&seed| !is_durable(&make().ignoring_flushes(), seed)).count();
+        assert!(detected > 80, "detected {detected} of 100");
     }
 
     #[test]
-    fn the_same_seed_leaves_the_same_image() {
+    fn the_same_seed_gives_the_same_image() {
         let run = |seed| {
             let backend = FrozenBackend::new(512, 16).expect("valid");
-            keeps_promises(&backend, seed);
+            is_durable(&backend, seed);
             backend.frozen().expect("off")
         };
         assert_eq!(run(5), run(5));

@@ -1,30 +1,27 @@
-//! Who may touch a page: one word per 4 KiB page, taken without ever waiting.
+//! Non-blocking reader-writer locks of pages: one word per 4 KiB page.
 //!
 //! # The problem
 //! Several I/O threads read and write one namespace. A logical block must be atomic (a read sees all of a write to it or
-//! nothing), memory that two threads copy at once would be a data race, and a reactor must never wait for another.
+//! nothing), concurrent copies of the same memory would be a data race, and a reactor must never wait for another.
 //!
-//! # The words
-//! A page is *held shared* by any number of readers or *exclusively* by one writer. A hold is only ever *tried*: whoever
-//! fails goes away ([`Submitted::Busy`](super::Submitted::Busy)) and comes again. A word also carries one bit of its
-//! user's: whether the page has *content*.
+//! # Terms
+//! A page is *held shared* by any number of readers or *exclusively* by one writer. A hold is only *tried*: a request that
+//! fails is [`Submitted::Busy`](super::Submitted::Busy) and is retried. A word also has a bit for its user: whether the
+//! page has *content*.
 //!
 //! # The algorithm
-//! One 16-bit word per page: writer, waiting, content, and 13 bits of reader count. A request takes all its pages, or
-//! none, before it touches the first, so a request of several pages is atomic as a whole, and one that is tried again
-//! has had no effect before. A writer that finds readers sets *waiting*, which turns new readers away until the page
-//! is free once; so readers that overlap for ever cannot keep a writer out. *Waiting* binds nobody: the first to come
-//! to a free page takes it and clears the bit, so a writer that has gone for good holds up nothing for long. A
-//! request that finds its pages held whenever it comes is kept out by others that come and go among them; its claim
-//! (`guard/claim.rs`) prevents it.
+//! One 16-bit word per page: writer, waiting, content, and 13 bits of reader count. A request takes all its pages or none
+//! before it accesses the first, so a request of several pages is atomic, and a failed try has no effect. A writer that
+//! finds readers sets *waiting*, which excludes new readers until the page is free; so overlapping readers cannot starve a
+//! writer. The first request on a free page takes it and clears the bit, so a writer that is not retried blocks nothing.
+//! A claim (`guard/claim.rs`) prevents starvation of a request of several pages by smaller ones.
 //!
-//! A table may have fewer words than there are pages; pages that share a word then exclude each other needlessly, which
-//! costs a second try and nothing else.
+//! A table may have fewer words than pages. Pages that share a word exclude each other, which only costs a retry.
 //!
 //! # The properties
-//! - An exclusive hold of a page excludes every other hold of it; what happened under it happens before the next hold.
-//! - Nothing here loops on another thread's progress, except that a failed compare-and-swap means another one succeeded.
-//! - A hold that is lost keeps its pages for good, so losing one panics.
+//! - An exclusive hold of a page excludes every other hold of it, and happens before the next hold.
+//! - The code is lock-free: a compare-and-swap fails only if another one has succeeded.
+//! - A leaked hold would lock its pages permanently, so dropping one panics.
 
 mod claim;
 
@@ -46,7 +43,7 @@ const WAITING: u16 = 1 << 14;
 const CONTENT: u16 = 1 << 13;
 const READERS: u16 = CONTENT - 1;
 
-/// Pages held for one request. Given back with [`PageGuards::release`]; losing it would lock the pages for good.
+/// Pages held for one request, until [`PageGuards::release`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Hold {
@@ -67,19 +64,19 @@ impl Drop for Hold {
     }
 }
 
-/// What an exclusive hold leaves behind.
+/// The state of a page after an exclusive hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leave {
-    /// The page has content from now on.
+pub(crate) enum PageState {
+    /// The page has content.
     Content,
-    /// The page has none.
-    Nothing,
+    /// The page has no content.
+    Empty,
 }
 
-/// The words of all pages, zeroed at first: nobody holds anything, and nothing has content.
+/// The words of all pages, initially zero: free and without content.
 #[derive(Debug)]
 pub(crate) struct PageGuards {
-    /// Untouched parts take no memory.
+    /// Unused parts take no memory.
     words: Mapping,
     mask: u64,
     claim: Claim,
@@ -113,8 +110,8 @@ impl PageGuards {
 
     #[inline]
     fn try_all(&self, pages: Range<u64>, exclusive: bool, now_ns: impl Fn() -> u64) -> Option<Hold> {
-        debug_assert!(pages.end - pages.start <= self.mask + 1, "the range would meet itself");
-        if self.claim.goes_first(&pages, exclusive, &now_ns) {
+        debug_assert!(pages.end - pages.start <= self.mask + 1, "the range is larger than the table");
+        if self.claim.excludes(&pages, exclusive, &now_ns) {
             return None;
         }
         for page in pages.clone() {
@@ -122,15 +119,15 @@ impl PageGuards {
             let taken = if exclusive { take_exclusive(word) } else { take_shared(word) };
             if !taken {
                 self.release(Hold { pages: pages.start..page, exclusive });
-                self.claim.make(&pages, exclusive, now_ns());
+                self.claim.set(&pages, exclusive, now_ns());
                 return None;
             }
         }
-        self.claim.give_up(&pages, exclusive);
+        self.claim.clear(&pages, exclusive);
         Some(Hold { pages, exclusive })
     }
 
-    /// Ends a hold; the pages keep what they have.
+    /// Ends a hold; the pages keep their state.
     pub(crate) fn release(&self, hold: Hold) {
         let hold = ManuallyDrop::new(hold);
         for page in hold.pages.clone() {
@@ -142,18 +139,18 @@ impl PageGuards {
         }
     }
 
-    /// Ends an exclusive hold and says, page by page, what is left behind.
-    pub(crate) fn release_leaving(&self, hold: Hold, leave: impl Fn(u64) -> Leave) {
+    /// Ends an exclusive hold and sets the state of each page.
+    pub(crate) fn release_with(&self, hold: Hold, state: impl Fn(u64) -> PageState) {
         let hold = ManuallyDrop::new(hold);
         debug_assert!(hold.exclusive, "a reader changes nothing");
         for page in hold.pages.clone() {
-            let content = if leave(page) == Leave::Content { CONTENT } else { 0 };
-            // A plain store: while the writer's bit is set nobody else changes the word.
+            let content = if state(page) == PageState::Content { CONTENT } else { 0 };
+            // A plain store: while the writer's bit is set no other thread changes the word.
             self.word(page).store(content, Ordering::Release);
         }
     }
 
-    /// Whether a page has content: settled while it is held, a hint otherwise.
+    /// Whether a page has content: exact while it is held, otherwise a hint.
     pub(crate) fn has_content(&self, page: u64) -> bool {
         self.word(page).load(Ordering::Relaxed) & CONTENT != 0
     }
@@ -198,16 +195,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_that_was_turned_away_goes_before_the_next_read() {
+    fn a_refused_write_precedes_the_next_read() {
         let guards = PageGuards::new(8).expect("memory");
         let now = || 1;
         let reading = guards.try_all(3..4, false, now).expect("free");
         assert!(guards.try_all(3..4, true, now).is_none());
         guards.release(reading);
-        assert!(guards.try_all(3..4, false, now).is_none(), "the write comes first");
-        let writing = guards.try_all(3..4, true, now).expect("nobody reads");
+        assert!(guards.try_all(3..4, false, now).is_none(), "the write is next");
+        let writing = guards.try_all(3..4, true, now).expect("no reader");
         guards.release(writing);
-        let reading = guards.try_all(3..4, false, now).expect("nothing is claimed any more");
+        let reading = guards.try_all(3..4, false, now).expect("no claim");
         guards.release(reading);
     }
 
@@ -217,46 +214,46 @@ mod tests {
         let first = guards.try_shared(0..3).expect("free");
         let second = guards.try_shared(2..4).expect("shared");
         assert!(guards.try_exclusive(3..5).is_none());
-        let later = || 2 * claim::LIFE_NS + clock::now_ns();
-        let elsewhere = guards.try_all(4..6, true, later).expect("a failed try leaves nothing held");
+        let later = || 2 * claim::LIFETIME_NS + clock::now_ns();
+        let elsewhere = guards.try_all(4..6, true, later).expect("a failed try holds nothing");
         assert!(guards.try_shared(5..6).is_none());
         assert!(guards.try_exclusive(5..6).is_none());
         for hold in [first, second, elsewhere] {
             guards.release(hold);
         }
-        let much_later = || 4 * claim::LIFE_NS + clock::now_ns();
+        let much_later = || 4 * claim::LIFETIME_NS + clock::now_ns();
         let all = guards.try_all(0..6, true, much_later).expect("all free again");
         guards.release(all);
     }
 
     #[test]
-    fn a_waiting_writer_turns_new_readers_away_until_the_page_is_free() {
+    fn a_waiting_writer_excludes_new_readers_until_the_page_is_free() {
         let guards = PageGuards::new(1).expect("memory");
         let reader = guards.try_shared(0..1).expect("free");
         assert!(guards.try_exclusive(0..1).is_none());
         assert!(guards.try_shared(0..1).is_none(), "a writer waits");
         guards.release(reader);
-        let writer = guards.try_exclusive(0..1).expect("the readers have gone");
+        let writer = guards.try_exclusive(0..1).expect("no reader");
         guards.release(writer);
-        guards.release(guards.try_shared(0..1).expect("nobody waits any longer"));
+        guards.release(guards.try_shared(0..1).expect("no writer waits"));
     }
 
     #[test]
-    fn a_writer_that_never_returns_holds_up_others_no_longer_than_its_claim_lives() {
+    fn a_claim_without_retries_expires() {
         let guards = PageGuards::new(1).expect("memory");
         let reader = guards.try_shared(0..1).expect("free");
         assert!(guards.try_all(0..1, true, || 1).is_none());
         guards.release(reader);
-        assert!(guards.try_all(0..1, false, || 1).is_none(), "the writer may come");
-        let later = || claim::LIFE_NS + 2;
-        let first = guards.try_all(0..1, false, later).expect("free, whoever waited");
-        let second = guards.try_all(0..1, false, later).expect("and nobody waits any longer");
+        assert!(guards.try_all(0..1, false, || 1).is_none(), "the claim is valid");
+        let later = || claim::LIFETIME_NS + 2;
+        let first = guards.try_all(0..1, false, later).expect("the claim has expired");
+        let second = guards.try_all(0..1, false, later).expect("no writer waits");
         guards.release(first);
         guards.release(second);
     }
 
-    /// How often a request of eight pages gets through among others of one page: each of those is given back only after the
-    /// next one has come.
+    /// How often a request of eight pages succeeds among requests of one page, each of which is released after the next one
+    /// has been granted.
     fn large_requests_among_small_ones(exclusive: bool) -> u32 {
         let guards = PageGuards::new(1).expect("memory");
         let (mut large, mut held) = (0, None);
@@ -276,30 +273,30 @@ mod tests {
     }
 
     #[test]
-    fn small_requests_that_come_and_go_do_not_keep_a_large_one_out() {
+    fn small_requests_do_not_starve_a_large_one() {
         for exclusive in [true, false] {
             let large = large_requests_among_small_ones(exclusive);
-            assert!(large >= 100, "exclusive: {exclusive}: {large} of 1000 tries came through");
+            assert!(large >= 100, "exclusive: {exclusive}: {large} of 1000 tries succeeded");
         }
     }
 
     #[test]
-    fn content_survives_everything_but_being_left() {
+    fn content_changes_only_with_an_exclusive_hold() {
         let guards = PageGuards::new(4).expect("memory");
         assert!(!guards.has_content(1));
-        guards.release_leaving(guards.try_exclusive(0..3).expect("free"), |page| {
-            if page == 1 { Leave::Content } else { Leave::Nothing }
+        guards.release_with(guards.try_exclusive(0..3).expect("free"), |page| {
+            if page == 1 { PageState::Content } else { PageState::Empty }
         });
         assert_eq!([0, 1, 2].map(|page| guards.has_content(page)), [false, true, false]);
         guards.release(guards.try_shared(0..3).expect("free"));
         guards.release(guards.try_exclusive(0..3).expect("free"));
         assert!(guards.has_content(1));
-        guards.release_leaving(guards.try_exclusive(1..2).expect("free"), |_| Leave::Nothing);
+        guards.release_with(guards.try_exclusive(1..2).expect("free"), |_| PageState::Empty);
         assert!(!guards.has_content(1));
     }
 
     #[test]
-    fn readers_are_counted_up_to_the_last() {
+    fn the_reader_count_is_limited() {
         let word = AtomicU16::new(READERS - 1);
         assert!(take_shared(&word));
         assert!(!take_shared(&word));
@@ -317,12 +314,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "they stay locked")]
-    fn losing_a_hold_is_loud() {
+    fn dropping_a_hold_panics() {
         let guards = PageGuards::new(1).expect("memory");
         drop(guards.try_shared(0..1));
     }
 
-    /// A cell that only the guards protect.
+    /// A cell protected by the guards.
     struct Guarded(UnsafeCell<[u64; 8]>);
 
     // SAFETY: the test accesses it under a hold only.
@@ -361,7 +358,7 @@ mod tests {
             }
         });
         assert!(reads.into_inner() > 0);
-        let later = || 2 * claim::LIFE_NS + clock::now_ns();
-        guards.release(guards.try_all(0..4, true, later).expect("nothing is left held"));
+        let later = || 2 * claim::LIFETIME_NS + clock::now_ns();
+        guards.release(guards.try_all(0..4, true, later).expect("nothing is held"));
     }
 }

@@ -1,32 +1,31 @@
-//! A namespace in memory: sparse, shared by all cores, as fast as copying.
+//! A namespace in memory: sparse, and shared by all cores.
 //!
 //! # The problem
-//! Any number of I/O threads read and write the same bytes at once. That must be no data race, one block must be atomic,
-//! a reactor must not wait, and what was never written must take no memory.
+//! Any number of I/O threads access the same bytes. There must be no data race, a block must be atomic, a reactor must not
+//! wait, and unwritten blocks must take no memory.
 //!
-//! # The words
-//! The namespace lies in one private mapping, larger than the namespace so that it can grow. A *page* (4 KiB) with
-//! *content* has been written; one without reads as zeroes, is charged to nobody, and its memory is not even looked at.
+//! # Terms
+//! The namespace is one private mapping, larger than the namespace so that it can grow. A *page* (4 KiB) with *content*
+//! has been written; one without reads as zeroes, is not charged to the budget, and its memory is not accessed.
 //! A namespace is *sparse*, or *preallocated* in huge pages (see `reserve.rs`).
 //!
 //! # The algorithm
-//! A request holds the guards of all its pages (see `guard.rs`), copies, and lets go; if another one is at one of them
-//! it is [`Submitted::Busy`]. A read whose data is sent from where it lies holds them until it is sent (`direct.rs`). A
-//! write charges the pages that had no content to the budget before it touches them.
-//! Deallocating gives whole pages back to the kernel and clears parts of pages; so does writing zeroes with
-//! `deallocate`, while plain writing of zeroes clears pages that have content and keeps them.
-//! Requests without data may be as large as the namespace; what exceeds a *slice* (64 pages) is done slice by slice in `poll`, so
-//! that no request holds up a reactor. (Giving a page back interrupts the cores that may have its translation cached;
-//! a whole slice costs one such interruption for each run of pages, not one for each page.)
+//! A request holds the guards of all its pages (see `guard.rs`), copies, and releases them; if another request holds one
+//! of them it is [`Submitted::Busy`]. A zero-copy read holds them until its data is sent (`direct.rs`). A write charges
+//! pages without content to the budget before it accesses them.
+//! Deallocation returns whole pages to the kernel and clears parts of pages, and so does a write of zeroes with
+//! `deallocate`. A plain write of zeroes clears pages with content and keeps them.
+//! Requests without data may be as large as the namespace. Beyond one *slice* (64 pages) they are executed slice by slice
+//! in `poll`, so that none blocks a reactor. (Returning pages causes a TLB shootdown: with slices one per run of pages.)
 //!
 //! # The properties
-//! - A read or write is atomic as a whole; what carries no data is so slice by slice.
-//! - A preallocated namespace is charged and resident from the start: all its pages have content. Deallocating clears
-//!   them and gives nothing back, so its huge pages are never split. Only resizing takes or gives back memory.
-//! - A page without content holds zeroes, so a write of a part of it leaves zeroes around.
-//! - `allocated_bytes` is exact: pages with content times 4 KiB; the sum over namespaces never exceeds the budget.
-//! - After a shrink nothing beyond the new end has content: whoever holds a page checks the end after taking the hold, and
-//!   the shrinking side sets the end before it takes the holds.
+//! - A read or write is atomic as a whole, a request without data per slice.
+//! - A preallocated namespace is charged and resident from the start: all its pages have content. Deallocation clears them
+//!   and keeps the memory, so its huge pages are never split. Only a resize changes its memory.
+//! - A page without content is zero, so a partial write of it leaves zeroes around.
+//! - `allocated_bytes` is exact: pages with content times 4 KiB. The sum over namespaces never exceeds the budget.
+//! - After a shrink no page beyond the new end has content: a request checks the end after it takes its hold, and the
+//!   shrinking thread sets the end before it takes the holds.
 
 mod direct;
 mod reserve;
@@ -39,20 +38,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use reserve::reserve;
 
-use super::guard::{Leave, PAGE, PageGuards};
+use super::guard::{PAGE, PageGuards, PageState};
 use super::{
     Backend, Channel, Completion, Geometry, IoError, Loan, MemoryBudget, Op, Request, Submitted, check_geometry,
     check_range,
 };
 use crate::mapping::Mapping;
 
-/// Most pages that are held at once: one bit of a word for each.
+/// Pages held at once: one bit of a word each.
 const SLICE: u64 = u64::BITS as u64;
 const SLICE_BYTES: u64 = SLICE * PAGE as u64;
-/// Slices without content that one poll passes over.
+/// Slices without content that one poll skips.
 const SLICES_PER_POLL: usize = 8;
 const CACHE_LINE: usize = 64;
-/// Cache lines that a read is expected with: the processor's own prefetcher fetches the rest of the page.
+/// Cache lines to prefetch: the processor's own prefetcher fetches the rest of the page.
 const PREFETCHED_LINES: usize = 16;
 
 /// A namespace in memory.
@@ -63,7 +62,7 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// A namespace of `blocks` blocks of `block_size` bytes that all read as zeroes. What is written is charged to `budget`.
+    /// A namespace of `blocks` blocks of `block_size` bytes that all read as zeroes. Writes are charged to `budget`.
     ///
     /// # Errors
     /// A block size that is neither 512 nor 4096, no blocks at all, or not enough address space.
@@ -71,8 +70,8 @@ impl MemoryBackend {
         Self::with(block_size, blocks, budget, false)
     }
 
-    /// The same with all of its memory charged to `budget` and resident from the start, in huge pages where the system
-    /// allows them: no access waits for the kernel to find memory, and fewer miss the TLB. Takes 0.1 to 3 s per GiB.
+    /// As [`Self::new`], with all memory charged to `budget` and resident from the start, in huge pages where available: no
+    /// page faults, and fewer TLB misses. Takes 0.1 to 3 s per GiB.
     ///
     /// # Errors
     /// As [`MemoryBackend::new`], or if `budget` or the system does not have the memory.
@@ -118,7 +117,7 @@ impl Backend for MemoryBackend {
         Ok(Box::new(MemoryChannel { store: Arc::clone(&self.store), long, depth: depth as usize, lent: 0 }))
     }
 
-    /// Grows within the address space set aside at the start, or shrinks, giving back what lies beyond the new end.
+    /// Grows within the address space reserved at creation, or shrinks and frees the memory beyond the new end.
     fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
         let Some(blocks) = blocks else { return Ok(self.geometry()) };
         let block_size = self.store.block_size as u64;
@@ -144,16 +143,16 @@ impl Backend for MemoryBackend {
     }
 }
 
-/// Why a request could not be done.
+/// Why a request was refused.
 #[derive(Clone, Copy)]
 enum Refusal {
-    /// Another thread is at one of its pages.
+    /// Another request holds one of its pages.
     Busy,
     /// It failed.
     Failed(IoError),
 }
 
-/// The namespace's memory and its books.
+/// The namespace's memory and its accounting.
 #[derive(Debug)]
 struct Store {
     data: Mapping,
@@ -166,7 +165,7 @@ struct Store {
 }
 
 impl Store {
-    /// Where a byte of the namespace lies. Only to be accessed while its page is held.
+    /// Address of a byte of the namespace. To be accessed only while its page is held.
     fn at(&self, byte: u64) -> *mut u8 {
         let offset = byte as usize;
         assert!(offset < self.data.len(), "beyond the reserve");
@@ -174,9 +173,9 @@ impl Store {
         unsafe { self.data.base().add(offset).as_ptr() }
     }
 
-    /// Has the first page's guard and the beginning of the data fetched into the cache. What is fetched is not looked at,
-    /// so this needs no hold; pages without content are never touched, and the address is translated in good time.
-    fn expect(&self, lba: u64) {
+    /// Prefetches the guard of the first page, the beginning of the data, and its address translation. Needs no hold because
+    /// the data is not used; pages without content are not accessed.
+    fn prefetch_read(&self, lba: u64) {
         let byte = lba * self.block_size as u64;
         let page = byte / PAGE as u64;
         if byte >= self.end() || !self.guards.has_content(page) {
@@ -188,7 +187,7 @@ impl Store {
         }
     }
 
-    /// Where blocks lie that have been checked with [`check_range`].
+    /// The byte range of blocks that [`check_range`] has accepted.
     fn bytes_of(&self, lba: u64, blocks: u32) -> Range<u64> {
         let block_size = self.block_size as u64;
         lba * block_size..(lba + u64::from(blocks)) * block_size
@@ -210,7 +209,7 @@ impl Store {
             let piece = piece_of(page, &bytes);
             let (here, behind) = rest.split_at_mut((piece.end - piece.start) as usize);
             if self.guards.has_content(page) {
-                // SAFETY: the piece lies within its page, which is held, so nobody writes to it; the buffer is our own.
+                // SAFETY: the piece is within its page, which is held, so that it does not change; the buffer is the request's.
                 unsafe { std::ptr::copy_nonoverlapping(self.at(piece.start), here.as_mut_ptr(), here.len()) };
             } else {
                 here.fill(0);
@@ -221,22 +220,22 @@ impl Store {
         Ok(())
     }
 
-    /// Writes `data` to `bytes`, which are as many.
+    /// Writes `data` to `bytes`, of the same length.
     fn write(&self, bytes: Range<u64>, data: &[u8]) -> Result<(), Refusal> {
-        assert_eq!(bytes.end - bytes.start, data.len() as u64, "a write of whole blocks has all of their bytes");
+        assert_eq!(bytes.end - bytes.start, data.len() as u64, "a write has whole blocks");
         let hold = self.guards.try_exclusive(pages_of(&bytes)).ok_or(Refusal::Busy)?;
         let charged = if bytes.end > self.end() { Err(IoError::OutOfRange) } else { self.charge(hold.pages()) };
         if let Err(error) = charged {
             self.guards.release(hold);
             return Err(Refusal::Failed(error));
         }
-        // SAFETY: all pages of the range are held exclusively, and nobody else writes to the data.
+        // SAFETY: all pages of the range are held exclusively, and `data` is borrowed.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.at(bytes.start), data.len()) };
-        self.guards.release_leaving(hold, |_| Leave::Content);
+        self.guards.release_with(hold, |_| PageState::Content);
         Ok(())
     }
 
-    /// Charges those of the held pages that have no content yet.
+    /// Charges the held pages without content.
     fn charge(&self, pages: Range<u64>) -> Result<(), IoError> {
         let new = pages.filter(|&page| !self.guards.has_content(page)).count() as u64;
         if new == 0 {
@@ -249,8 +248,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes at most [`SLICE`] pages' worth of bytes zero; whole pages are given back if `deallocate`.
-    /// Returns whether there was any content. `end` is where the namespace ends as far as the caller may touch it.
+    /// Zeroes at most [`SLICE`] pages; `deallocate` frees whole pages. Returns whether there was any content. `end` is the
+    /// limit of the range.
     fn zero(&self, bytes: Range<u64>, deallocate: bool, end: impl Fn() -> u64) -> Result<bool, Refusal> {
         let hold = self.guards.try_exclusive(pages_of(&bytes)).ok_or(Refusal::Busy)?;
         if bytes.end > end() {
@@ -264,24 +263,24 @@ impl Store {
             if deallocate && piece.end - piece.start == PAGE as u64 {
                 whole |= bit;
             } else {
-                // SAFETY: the piece lies within its page, which is held exclusively.
+                // SAFETY: the piece is within its page, which is held exclusively.
                 unsafe { self.at(piece.start).write_bytes(0, (piece.end - piece.start) as usize) };
             }
         }
-        let given_back = self.discard(first, whole);
-        self.allocated_pages.fetch_sub(u64::from(given_back.count_ones()), Ordering::Relaxed);
-        self.budget.give_back(u64::from(given_back.count_ones()) * PAGE as u64);
-        let left = content & !given_back;
-        self.guards.release_leaving(hold, |page| {
-            if left >> (page - first) & 1 == 1 { Leave::Content } else { Leave::Nothing }
+        let freed = self.discard(first, whole);
+        self.allocated_pages.fetch_sub(u64::from(freed.count_ones()), Ordering::Relaxed);
+        self.budget.release(u64::from(freed.count_ones()) * PAGE as u64);
+        let left = content & !freed;
+        self.guards.release_with(hold, |page| {
+            if left >> (page - first) & 1 == 1 { PageState::Content } else { PageState::Empty }
         });
         Ok(content != 0)
     }
 
-    /// Gives back the pages `first + n` for each bit n, all held exclusively, run by run. Returns those given back; where
-    /// the kernel refuses (the process has locked its memory) a run is cleared and kept instead.
+    /// Frees the pages `first + n` for each bit n, all held exclusively, run by run. Returns the freed ones; a run that the
+    /// kernel refuses to free (memory locked by the process) is cleared instead.
     fn discard(&self, first: u64, pages: u64) -> u64 {
-        let (mut rest, mut given_back) = (pages, 0);
+        let (mut rest, mut freed) = (pages, 0);
         while rest != 0 {
             let start = rest.trailing_zeros();
             let run = (rest >> start).trailing_ones();
@@ -289,18 +288,17 @@ impl Store {
             let (offset, len) = ((first + u64::from(start)) as usize * PAGE, run as usize * PAGE);
             // SAFETY: the pages are held exclusively, so none of them is on loan, and there are no other references into them.
             if unsafe { self.data.discard(offset, len) }.is_ok() {
-                given_back |= bits;
+                freed |= bits;
             } else {
-                // SAFETY: the pages are held exclusively; `discard` has checked that they lie in the mapping.
+                // SAFETY: the pages are held exclusively; `discard` has checked that they are in the mapping.
                 unsafe { self.at(offset as u64).write_bytes(0, len) };
             }
             rest &= !bits;
         }
-        given_back
+        freed
     }
 
-    /// Empties a range that lies beyond the end, and the rest of its last page, waiting for those who are still at its
-    /// pages: they hold them while they copy or send. Not for reactors.
+    /// Frees a range beyond the end, and the rest of its last page. Waits for holders of its pages. Not for reactors.
     fn clear(&self, mut bytes: Range<u64>) {
         bytes.end = bytes.end.next_multiple_of(PAGE as u64);
         while !bytes.is_empty() {
@@ -315,14 +313,14 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.budget.give_back(*self.allocated_pages.get_mut() * PAGE as u64);
+        self.budget.release(*self.allocated_pages.get_mut() * PAGE as u64);
     }
 }
 
-/// Asks the processor to fetch the cache line at `address`, which need not be valid.
+/// Prefetches the cache line at `address`, which need not be valid.
 fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint: it reads nothing that the program sees and never faults.
+    // SAFETY: a prefetch is a hint: it has no visible effect and never faults.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
@@ -330,12 +328,12 @@ fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// The pages that a range of bytes touches.
+/// The pages of a range of bytes.
 fn pages_of(bytes: &Range<u64>) -> Range<u64> {
     bytes.start / PAGE as u64..bytes.end.div_ceil(PAGE as u64)
 }
 
-/// The part of a range that lies on a page.
+/// The part of a range within a page.
 fn piece_of(page: u64, bytes: &Range<u64>) -> Range<u64> {
     let start = page * PAGE as u64;
     bytes.start.max(start)..bytes.end.min(start + PAGE as u64)
@@ -358,7 +356,7 @@ struct MemoryChannel {
     store: Arc<Store>,
     long: VecDeque<Long>,
     depth: usize,
-    /// Loans that are not ended.
+    /// Outstanding loans.
     lent: usize,
 }
 
@@ -367,13 +365,13 @@ impl MemoryChannel {
         check_range(lba, blocks, self.store.blocks.load(Ordering::Acquire))
     }
 
-    /// Zeroes or deallocates at once if it is one slice, or queues it.
+    /// Zeroes or deallocates one slice at once; queues a longer range.
     fn submit_zero(&mut self, request: Request, deallocate: bool) -> Submitted {
         let rest = request.bytes(self.store.block_size);
         let deallocate = deallocate && !self.store.preallocated;
         if first_slice(&rest) == rest {
             let result = self.store.zero(rest, deallocate, || self.store.end());
-            return answer(request, result.map(drop));
+            return submitted(request, result.map(drop));
         }
         if self.long.len() == self.depth {
             return Submitted::Busy(request);
@@ -382,7 +380,7 @@ impl MemoryChannel {
         Submitted::Pending
     }
 
-    /// Does the next slice of the first long request. Returns whether it may go on at once, and the request if it ended.
+    /// Executes the next slice of the first long request. Returns whether to continue, and a completion.
     fn advance(&mut self) -> (bool, Option<Completion>) {
         let Some(long) = self.long.front_mut() else { return (false, None) };
         let keep = self.store.preallocated || matches!(long.request.op, Op::WriteZeroes { deallocate: false, .. });
@@ -400,7 +398,7 @@ impl MemoryChannel {
     }
 }
 
-fn answer(request: Request, result: Result<(), Refusal>) -> Submitted {
+fn submitted(request: Request, result: Result<(), Refusal>) -> Submitted {
     match result {
         Ok(()) => Submitted::Done(request.complete(Ok(()))),
         Err(Refusal::Failed(error)) => Submitted::Done(request.complete(Err(error))),
@@ -409,8 +407,8 @@ fn answer(request: Request, result: Result<(), Refusal>) -> Submitted {
 }
 
 impl Channel for MemoryChannel {
-    fn expect_read(&self, lba: u64, _blocks: u32) {
-        self.store.expect(lba);
+    fn prefetch_read(&self, lba: u64, _blocks: u32) {
+        self.store.prefetch_read(lba);
     }
 
     fn lend(&mut self, lba: u64, blocks: u32) -> Option<Loan> {
@@ -443,14 +441,14 @@ impl Channel for MemoryChannel {
         match request.op {
             Op::Read => {
                 let result = self.store.read(&mut request);
-                answer(request, result)
+                submitted(request, result)
             }
             Op::Write { .. } => {
                 let bytes = request.bytes(self.store.block_size);
                 let result = self.store.write(bytes, request.data(self.store.block_size));
-                answer(request, result)
+                submitted(request, result)
             }
-            Op::Flush => answer(request, Ok(())),
+            Op::Flush => submitted(request, Ok(())),
             Op::WriteZeroes { deallocate, .. } => self.submit_zero(request, deallocate),
             Op::Deallocate => self.submit_zero(request, true),
         }
@@ -479,7 +477,7 @@ impl Drop for MemoryChannel {
         let lost = self.long.len();
         assert!(lost == 0 || std::thread::panicking(), "{lost} requests in flight were lost: poll until none is");
         if self.lent > 0 {
-            let _ = std::mem::ManuallyDrop::new(Arc::clone(&self.store)); // who has the loans may still read them
+            let _ = std::mem::ManuallyDrop::new(Arc::clone(&self.store)); // the borrowers may still read
             assert!(std::thread::panicking(), "{} loans were not ended", self.lent);
         }
     }

@@ -1,26 +1,25 @@
-//! What a namespace stores its blocks in.
+//! Storage of namespaces.
 //!
-//! A [`Backend`] is shared by all I/O threads; each I/O thread opens a [`Channel`] of its own to it and is the only one
-//! to use it. A channel never blocks: it answers at once, later through [`Channel::poll`], or hands the request back as
-//! [`Submitted::Busy`] to be tried again in a later poll.
+//! A [`Backend`] is shared by all I/O threads; each I/O thread opens its own [`Channel`]. A channel never blocks: a request
+//! completes at once, later in [`Channel::poll`], or is returned as [`Submitted::Busy`] for a retry in a later poll.
 //!
-//! Properties that every backend keeps (the conformance suite checks them):
-//! - a request that was accepted completes exactly once, with its tag and its buffer;
-//! - one logical block is atomic: a read sees all of a write to that block or nothing of it, from any thread;
-//! - what was never written, and what was written with zeroes, reads as zeroes; so does what was deallocated where
-//!   [`Geometry::deallocated_reads_zero`] says so;
-//! - a completed read has overwritten all of the request's bytes in its buffer (which held another host's data), or it
+//! Properties of every backend (checked by the conformance suite):
+//! - an accepted request completes exactly once, with its tag and its buffer;
+//! - a logical block is atomic: a read sees all of a write to that block or nothing of it, from any thread;
+//! - unwritten blocks and blocks written with zeroes read as zeroes, and so do deallocated ones if
+//!   [`Geometry::deallocated_reads_zero`] is set;
+//! - a completed read has overwritten all of the request's bytes in its buffer (which may hold another host's data), or it
 //!   reports an error;
-//! - after a completed flush, or a completed write with `fua`, the data survives power loss as far as the medium can;
-//! - blocks on loan do not change, and a write without a buffer is like one with;
-//! - nothing is allocated on the way of a read or a write.
+//! - after a completed flush, or a completed write with `fua`, the data survives a power failure as far as the medium can;
+//! - blocks on loan do not change, and a write without a buffer is equivalent to one with a buffer;
+//! - reads and writes do not allocate.
 //!
-//! The backends: [`mem`], [`mod@file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] makes them from what an
-//! operator writes, [`conformance`] is the suite that each passes.
+//! The backends: [`mem`], [`mod@file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] parses and opens them,
+//! [`conformance`] is their test suite.
 //!
-//! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one is over
-//! when its own channel is polled, or its loan has ended. So a thread that has requests in flight goes on polling, or waits as its channels say
-//! ([`Channel::wait`]); one whose request was busy tries again after a while.
+//! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one ends when
+//! its channel is polled, or with its loan. So a thread with requests in flight keeps polling, or waits as its channels
+//! require ([`Channel::wait`]); a busy request is retried after a while.
 
 mod aio;
 pub(crate) mod blocking;
@@ -59,7 +58,7 @@ use crate::background::sums::tracker::Tracker;
 use crate::buffer::Buffer;
 use crate::wait::Wait;
 
-/// What a namespace looks like to a host.
+/// Properties of a namespace visible to hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Logical block size in bytes: 512 or 4096.
@@ -74,34 +73,33 @@ pub struct Geometry {
 
 /// One namespace's storage.
 pub trait Backend: Send + Sync {
-    /// Size and properties, as of now: the number of blocks may change with [`Backend::resize`].
+    /// Current size and properties: the number of blocks may change with [`Backend::resize`].
     fn geometry(&self) -> Geometry;
 
-    /// Bytes that really hold data: what a sparse backend takes from memory or disk.
+    /// Allocated bytes of memory or disk.
     fn allocated_bytes(&self) -> io::Result<u64>;
 
-    /// Opens an I/O thread's own way to the storage. `depth` is the number of requests it may have in flight at once.
+    /// Opens a channel for one I/O thread. `depth` is its maximum number of requests in flight.
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>>;
 
-    /// Changes the capacity to `blocks`, or for `None` to what the medium has grown or shrunk to by itself.
-    /// Returns the geometry that holds from now on. What lies beyond a new end is gone for good: it reads as zeroes if the
-    /// namespace grows again. May block, waiting for requests of other threads: not for reactors.
+    /// Changes the capacity to `blocks`, or for `None` to the current size of the medium. Returns the new geometry. Data beyond
+    /// a new end is lost: it reads as zeroes if the namespace grows again. May block on requests of other threads: not for
+    /// reactors.
     fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry>;
 
-    /// Has the next read of these bytes come from the medium, as far as that is possible: drops what is cached of them and
-    /// written. May block.
+    /// Drops clean cached data of these bytes, so that the next read comes from the medium if possible. May block.
     fn drop_cache(&self, _bytes: Range<u64>) {}
 
-    /// What is tracked of the ranges, where background work needs it.
+    /// The state of ranges for background work, if any.
     fn tracker(&self) -> Option<&Arc<Tracker>> {
         None
     }
 }
 
-/// Names a request; chosen by the caller, returned with its completion.
+/// Identifies a request; chosen by the caller, returned with its completion.
 pub type Tag = u64;
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Reads into the buffer.
@@ -113,11 +111,11 @@ pub enum Op {
     },
     /// Every write completed before is on the medium before the completion.
     Flush,
-    /// Sets the blocks to zero; with `deallocate` the space may be given back.
+    /// Zeroes the blocks; with `deallocate` their space may be freed.
     WriteZeroes {
         /// Force Unit Access.
         fua: bool,
-        /// The space may be given back.
+        /// The space may be freed.
         deallocate: bool,
     },
     /// The content of the blocks is no longer needed.
@@ -129,18 +127,17 @@ pub enum Op {
 pub struct Request {
     /// Returned with the completion.
     pub tag: Tag,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// First logical block.
     pub lba: u64,
     /// Number of logical blocks; 0 for [`Op::Flush`].
     pub blocks: u32,
-    /// For reads and writes a buffer of at least `blocks * block_size` bytes (a smaller one is a mistake, and panics);
-    /// `None` otherwise.
+    /// For reads and writes a buffer of at least `blocks * block_size` bytes (a smaller one panics); otherwise `None`.
     pub buffer: Option<Buffer>,
 }
 
-/// Why the storage refused or failed a request.
+/// Error of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IoError {
     /// The range lies beyond the end (the namespace has shrunk).
@@ -155,21 +152,21 @@ pub enum IoError {
     /// The medium failed; the system's error number.
     #[error("the medium failed with error number {0}")]
     Medium(i32),
-    /// The data is not what its checksum says.
+    /// The data does not match its checksum.
     #[error("the data does not match its checksum")]
     Checksum,
-    /// The backend cannot do this operation at all.
-    #[error("the backend cannot do this operation")]
+    /// The backend does not support this operation.
+    #[error("the backend does not support this operation")]
     Unsupported,
 }
 
 impl Request {
-    /// The end of this request.
+    /// Completes this request.
     pub fn complete(self, result: Result<(), IoError>) -> Completion {
         Completion { tag: self.tag, result, buffer: self.buffer }
     }
 
-    /// Where the request lies, for blocks of `block_size` bytes that have been checked with [`Request::check_end`].
+    /// The request's byte range; [`Request::check_end`] must have accepted it.
     fn bytes(&self, block_size: usize) -> Range<u64> {
         let block_size = block_size as u64;
         self.lba * block_size..(self.lba + u64::from(self.blocks)) * block_size
@@ -185,7 +182,7 @@ impl Request {
         &mut buffer[..len]
     }
 
-    /// Refuses what does not end within `blocks`; a flush has no range.
+    /// Refuses a range that does not end within `blocks`; a flush has no range.
     fn check_end(&self, blocks: u64) -> Result<(), IoError> {
         if self.op == Op::Flush {
             return Ok(());
@@ -194,83 +191,82 @@ impl Request {
     }
 }
 
-/// Refuses what does not end within `end` blocks.
+/// Refuses a range that does not end within `end` blocks.
 pub(crate) fn check_range(lba: u64, blocks: u32, end: u64) -> Result<(), IoError> {
     let behind = lba.checked_add(u64::from(blocks));
     if behind.is_some_and(|behind| behind <= end) { Ok(()) } else { Err(IoError::OutOfRange) }
 }
 
-/// The end of a request.
+/// Completion of a request.
 #[derive(Debug)]
 pub struct Completion {
     /// The request's tag.
     pub tag: Tag,
     /// Whether it succeeded.
     pub result: Result<(), IoError>,
-    /// The request's buffer, given back.
+    /// The request's buffer.
     pub buffer: Option<Buffer>,
 }
 
-/// How a channel took a request.
+/// Result of a submission.
 #[derive(Debug)]
 #[must_use]
 pub enum Submitted {
-    /// It is done.
+    /// It is complete.
     Done(Completion),
-    /// It will come out of [`Channel::poll`].
+    /// [`Channel::poll`] will return its completion.
     Pending,
-    /// Not now (the queue is full, a block is held by another request): try again in a later poll. It has had no effect.
+    /// Refused without effect (full queue, a block held by another request): retry in a later poll.
     Busy(Request),
 }
 
-/// One I/O thread's way to a backend. It moves between cores with its I/O thread.
+/// One I/O thread's channel to a backend. It moves between cores with its I/O thread.
 ///
-/// Before a channel is dropped it is polled until nothing is in flight, and its loans are ended. One that is dropped earlier
-/// waits (blocking) for what the device still does to its buffers, and then panics, because the buffers and answers in it
-/// would be lost.
+/// Poll a channel until nothing is in flight and end its loans before dropping it. Otherwise the drop blocks until the
+/// device has released its buffers, and then panics, because buffers and completions would be lost.
 pub trait Channel: Send {
-    /// A hint that a read of this range will be submitted within microseconds: memory can be on its way to the cache by
-    /// then. The range has been checked as for a [`Request`].
-    fn expect_read(&self, _lba: u64, _blocks: u32) {}
+    /// A hint that a read of this range follows within microseconds: memory can be prefetched. The range has been checked as
+    /// for a [`Request`].
+    fn prefetch_read(&self, _lba: u64, _blocks: u32) {}
 
-    /// Lends the blocks of a read, to be read from where they lie. `None` if these blocks cannot be lent now, whatever the
-    /// reason: the read is to be submitted. Loans are short: writes to their blocks are busy meanwhile.
+    /// Lends the blocks of a read for a zero-copy transfer. `None` if that is not possible now: submit the read instead.
+    /// Writes to the blocks are busy during the loan.
     fn lend(&mut self, _lba: u64, _blocks: u32) -> Option<Loan> {
         None
     }
 
-    /// Takes a loan of this channel back. All are back before the channel is dropped.
+    /// Ends a loan of this channel. All must end before the channel is dropped.
     fn end_loan(&mut self, loan: Loan) {
-        drop(loan); // which panics: this channel has lent nothing
+        drop(loan); // panics: this channel has lent nothing
     }
 
-    /// Writes `data`, which is `blocks` whole blocks, from where it lies. `None` if that cannot be done at once: it has had
-    /// no effect, and the write is to be submitted with a buffer.
+    /// Writes `data` (`blocks` whole blocks) without a buffer. `None` if that is not possible now: it had no effect; submit
+    /// the write with a buffer instead.
     fn write_now(&mut self, _lba: u64, _blocks: u32, _fua: bool, _data: &[u8]) -> Option<Result<(), IoError>> {
         None
     }
 
-    /// Takes a request. `now_ns` is monotonic time in nanoseconds.
+    /// Submits a request. `now_ns` is monotonic time in nanoseconds.
     fn submit(&mut self, request: Request, now_ns: u64) -> Submitted;
 
-    /// As [`Channel::submit`], for a read that scrubbing makes: blocks that are known to be bad are read like others.
+    /// As [`Channel::submit`], for requests of scrubbing: blocks known to be bad are read.
     fn submit_scrub(&mut self, request: Request, now_ns: u64) -> Submitted {
         self.submit(request, now_ns)
     }
 
-    /// Hands batched submissions to the device and collects what has completed into `done`; at most
-    /// `done.capacity() - done.len()` completions, so that nothing is allocated.
+    /// Submits batched requests to the device and adds completions to `done`, at most `done.capacity() - done.len()`, so that
+    /// nothing is allocated.
     fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>);
 
-    /// Requests accepted and not yet returned.
+    /// Requests in flight.
     fn in_flight(&self) -> usize;
 
-    /// How the I/O thread learns of completions of what it submits from now on: by polling, or by `bell`.
+    /// Sets how later requests signal their completion: by polling, or by `bell`.
     fn set_completions(&mut self, _mode: CompletionMode, _bell: &Arc<Bell>) {}
 
-    /// What has to happen before [`Channel::poll`] has anything to do, for a thread that has armed the bell and would like
-    /// to wait: [`Wait::Event`] if the bell rings, or nothing is in flight. Whatever was in flight when the answer was
-    /// given must keep to it. A channel that makes progress in `poll`, or cannot ring, has to be polled.
+    /// The event before which [`Channel::poll`] has no work, for a thread that has armed the bell and is about to wait:
+    /// [`Wait::Event`] if the bell rings, or nothing is in flight. It must hold for all requests in flight. A channel that
+    /// makes progress in `poll`, or cannot ring, returns [`Wait::Poll`].
     fn wait(&self, _now_ns: u64) -> Wait {
         if self.in_flight() == 0 { Wait::Event } else { Wait::Poll }
     }
@@ -279,7 +275,7 @@ pub trait Channel: Send {
 /// Refuses block sizes other than 512 and 4096, empty namespaces, and those of more than 2^63 bytes.
 fn check_geometry(block_size: u32, blocks: u64) -> io::Result<()> {
     if block_size != 512 && block_size != 4096 {
-        let message = format!("a block size of {block_size} bytes: use 512 or 4096");
+        let message = format!("unsupported block size of {block_size} bytes: use 512 or 4096");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let bytes = blocks.checked_mul(u64::from(block_size)).filter(|&bytes| bytes > 0 && bytes <= i64::MAX as u64);

@@ -1,7 +1,6 @@
-//! A namespace that stores nothing: writes vanish, reads return zeroes. It shows what everything but the storage costs.
+//! A namespace without storage: writes are discarded, reads return zeroes. For measurements of the rest of the server.
 //!
-//! Reads are filled with zeroes although a null device need not: a buffer still holds what another host's command left in
-//! it, and that must never reach this one.
+//! Unlike a null device it fills reads with zeroes: a buffer may hold data of another host.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Backend, Channel, Completion, Geometry, Op, Request, Submitted, check_geometry};
 
-/// A namespace that stores nothing.
+/// A namespace without storage.
 #[derive(Debug)]
 pub struct NullBackend {
     block_size: u32,

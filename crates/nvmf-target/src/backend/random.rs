@@ -1,9 +1,9 @@
-//! A seeded generator (SplitMix64) for what must be random and repeatable: delays, losses, tests.
+//! A seeded generator (SplitMix64) of reproducible random numbers: delays, power failures, tests.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-/// Pseudo-random numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 #[derive(Clone, Debug)]
 pub struct Random(SplitMix64);
 
@@ -18,7 +18,7 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, which must not be 0. The bias (at most `bound / 2^64`) matters to nobody here.
+    /// A number below `bound`, which must not be 0. The bias is at most `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
@@ -35,14 +35,14 @@ mod tests {
 
     #[test]
     fn is_splitmix64() {
-        // The first outputs for seed 1234567, as the reference implementation prints them.
+        // The first outputs for seed 1234567, from the reference implementation.
         let mut random = Random::new(1_234_567);
         assert_eq!(random.next_u64(), 6_457_827_717_110_365_317);
         assert_eq!(random.next_u64(), 3_203_168_211_198_807_973);
     }
 
     #[test]
-    fn stays_below_its_bound_and_reaches_everything() {
+    fn below_covers_its_range() {
         let mut random = Random::new(1);
         let mut seen = [0; 7];
         for _ in 0..7_000 {

@@ -1,10 +1,10 @@
-//! Sizes in bytes as people write them: `1GiB`, `512MiB`, `10GB`, `4096`.
+//! Sizes in bytes: `1GiB`, `512MiB`, `10GB`, `4096`.
 
 use pilotlight_input::quantity::{self, BYTES, QuantityError};
 
 pub use pilotlight_input::quantity::format_bytes as format_size;
 
-/// Why a size cannot be read, and what can.
+/// Error of a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// Not a number and a unit.
@@ -12,13 +12,13 @@ pub enum SizeError {
         "'{0}' is not a size: write a number and a unit that make whole bytes, as in 512MiB, 1.5GiB or 10GB (units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)"
     )]
     Form(String),
-    /// `1G`: half of the world means one thing, half the other.
+    /// `1G` may mean 2^30 or 10^9.
     #[error("'{text}' is ambiguous: write {text}iB for multiples of 1024, or {text}B for multiples of 1000")]
     Ambiguous {
-        /// What was written.
+        /// The input.
         text: String,
     },
-    /// Nothing.
+    /// Zero.
     #[error("'{0}' is not a size: it must be at least one byte")]
     Zero(String),
     /// More than 64 bits.
@@ -29,7 +29,7 @@ pub enum SizeError {
 /// Bytes: a number without a unit, or with one of [`pilotlight_input::quantity::BYTES`].
 ///
 /// # Errors
-/// Says what is wrong, and what could have been meant.
+/// The problem, with the valid forms.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let (number, unit) = quantity::split(text);
     if !number.is_empty() && ["K", "M", "G", "T"].contains(&unit) {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_as_written() {
+    fn sizes_are_parsed() {
         let sizes = [
             ("1", 1),
             ("4096", 4096),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_are_none() {
+    fn invalid_sizes_are_refused() {
         for text in ["", "GiB", "0.3KiB", "-1", "1gib", "0x10", "1GiBs", "one", "١"] {
             assert_eq!(parse_size(text), Err(SizeError::Form(text.into())), "{text}");
         }
@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_can_be_read(bytes in 1_u64.., shift in 0..64_u32) {
+        fn formatted_sizes_are_parsed(bytes in 1_u64.., shift in 0..64_u32) {
             let bytes = (bytes >> shift).max(1);
             prop_assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
         }

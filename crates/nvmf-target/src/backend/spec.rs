@@ -1,15 +1,15 @@
-//! Backends as an operator writes them, and opening them.
+//! Backend specifications: syntax, and opening.
 //!
-//! | written | is |
+//! | specification | backend |
 //! |---|---|
-//! | `mem:1GiB` | memory, sparse, gone when the server ends |
-//! | `mem:1GiB,hugepages` | the same, allocated when it is opened, in huge pages |
+//! | `mem:1GiB` | memory, sparse, lost when the server ends |
+//! | `mem:1GiB,hugepages` | memory, allocated when it is opened, in huge pages |
 //! | `file:PATH` | an existing file or block device |
-//! | `file:PATH?size=10GiB` | the same; a missing file is created, an existing one must have this size |
-//! | `null:1GiB` | nothing: writes vanish, reads are zeroes |
+//! | `file:PATH?size=10GiB` | a file; a missing one is created, an existing one must have this size |
+//! | `null:1GiB` | no storage: writes are discarded, reads are zeroes |
 //! | `checked:file:PATH`, `checked=SUMS:file:PATH` | a file or block device with checksums, in `PATH.sums` or `SUMS` |
-//! | `trim:file:PATH`, `checked,trim:file:PATH` | one whose freed ranges are trimmed in the background |
-//! | `delay:50us-2ms:SPEC`, `delay:2ms,seed=7:SPEC` | another backend, late and in random order, for tests |
+//! | `trim:file:PATH`, `checked,trim:file:PATH` | a file or block device with background trimming of freed ranges |
+//! | `delay:50us-2ms:SPEC`, `delay:2ms,seed=7:SPEC` | another backend, delayed and reordered, for tests |
 
 use std::fmt;
 use std::io;
@@ -24,61 +24,61 @@ use super::{
 };
 use crate::background::tracked::{SumsPlace, TrackedBackend, Tracking};
 
-/// What holds a namespace's blocks.
+/// A backend specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendSpec {
-    /// Memory of so many bytes.
+    /// Sparse memory: bytes.
     Memory(u64),
-    /// Memory of so many bytes that are allocated when it is opened, in huge pages.
+    /// Memory allocated when it is opened, in huge pages: bytes.
     HugePages(u64),
-    /// Nothing, of so many bytes.
+    /// No storage: bytes.
     Null(u64),
     /// A file or block device.
     File {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Bytes: a missing file is created with them, an existing one must have them.
+        /// Size in bytes: a missing file is created, an existing one must have this size.
         size: Option<u64>,
     },
-    /// A file or block device whose ranges are tracked.
+    /// A file or block device with checksums or background trimming.
     Tracked {
-        /// What is tracked.
+        /// The tracked properties.
         tracking: Tracking,
         /// The file or device.
         inner: Box<BackendSpec>,
     },
-    /// Another backend, late.
+    /// Another backend with delays.
     Delay {
-        /// How late.
+        /// The delays.
         delays: Delays,
         /// The other backend.
         inner: Box<BackendSpec>,
     },
 }
 
-/// Why a backend specification cannot be read, and what can.
+/// Error of a backend specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// It does not begin with a known word.
-    #[error("'{0}' is no backend: write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB")]
+    /// Unknown kind.
+    #[error("'{0}' is not a backend: use mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB")]
     Kind(String),
-    /// Something else than a file or device is to be tracked.
-    #[error("'{0}': only a file or block device has checksums, or is trimmed in the background")]
+    /// Tracking of a backend other than a file or device.
+    #[error("'{0}': checksums and background trimming need a file or block device")]
     Tracked(String),
     /// The size.
     #[error("in '{spec}': {source}")]
     Size {
         /// The whole specification.
         spec: String,
-        /// What is wrong with the size.
+        /// The error of the size.
         r#source: SizeError,
     },
-    /// There is no path.
-    #[error("'{0}' names no file: write file:PATH, as in file:/srv/disk.img")]
+    /// The path is missing.
+    #[error("'{0}' has no path: use file:PATH, as in file:/srv/disk.img")]
     NoPath(String),
     /// The delay.
     #[error(
-        "'{0}' is no delay: write delay:LONGEST:SPEC or delay:SHORTEST-LONGEST,seed=N:SPEC, as in delay:50us-2ms:mem:1GiB (units: ns, us, ms, s)"
+        "'{0}' is not a delay: use delay:LONGEST:SPEC or delay:SHORTEST-LONGEST,seed=N:SPEC, as in delay:50us-2ms:mem:1GiB (units: ns, us, ms, s)"
     )]
     Delay(String),
 }
@@ -94,13 +94,13 @@ pub enum OpenError {
     System {
         /// The specification.
         spec: String,
-        /// What the system says.
+        /// The system's error.
         r#source: io::Error,
     },
 }
 
 impl BackendSpec {
-    /// The file or device that it keeps its blocks in, if any.
+    /// Its file or device, if any.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => Some(path),
@@ -109,7 +109,7 @@ impl BackendSpec {
         }
     }
 
-    /// The size in bytes, where one is written.
+    /// The size in bytes, if specified.
     pub fn size(&self) -> Option<u64> {
         match self {
             Self::Memory(size) | Self::HugePages(size) | Self::Null(size) => Some(*size),
@@ -118,7 +118,7 @@ impl BackendSpec {
         }
     }
 
-    /// Sets the size in bytes, where one is written.
+    /// Replaces the size in bytes, if specified.
     pub fn set_size(&mut self, bytes: u64) {
         match self {
             Self::Memory(size) | Self::HugePages(size) | Self::Null(size) => *size = bytes,
@@ -127,7 +127,7 @@ impl BackendSpec {
         }
     }
 
-    /// Whether it differs from `other` in its size at most.
+    /// Whether it is equal to `other` except for the size.
     pub fn is_same_storage(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File { path: a, .. }, Self::File { path: b, .. }) => a == b,
@@ -145,7 +145,7 @@ impl BackendSpec {
         }
     }
 
-    /// Bytes of memory that it takes when every block has been written.
+    /// Maximum memory in bytes.
     pub fn memory(&self) -> u64 {
         match self {
             Self::Memory(size) | Self::HugePages(size) => *size,
@@ -154,7 +154,7 @@ impl BackendSpec {
         }
     }
 
-    /// Bytes of memory that it takes when it is opened.
+    /// Memory in bytes when it is opened.
     pub fn preallocated_memory(&self) -> u64 {
         match self {
             Self::HugePages(size) => *size,
@@ -163,7 +163,7 @@ impl BackendSpec {
         }
     }
 
-    /// The same backend, with memory taken only where it is written.
+    /// The same backend with sparse memory.
     #[must_use]
     pub fn without_preallocation(self) -> Self {
         match self {
@@ -173,7 +173,7 @@ impl BackendSpec {
         }
     }
 
-    /// The same backend, with a relative path starting at `base`.
+    /// The same backend with relative paths resolved against `base`.
     #[must_use]
     pub fn relative_to(self, base: &Path) -> Self {
         match self {
@@ -206,8 +206,7 @@ impl FromStr for BackendSpec {
                     Some((path, size)) => (path, Some(size_of(size)?)),
                     None => (rest, None),
                 };
-                let missing = path.is_empty();
-                if missing {
+                if path.is_empty() {
                     Err(SpecError::NoPath(text.to_owned()))
                 } else {
                     Ok(Self::File { path: path.into(), size })
@@ -247,7 +246,7 @@ impl fmt::Display for BackendSpec {
     }
 }
 
-/// `LONGEST` or `SHORTEST-LONGEST`, then perhaps `,seed=N`.
+/// `LONGEST` or `SHORTEST-LONGEST`, with an optional `,seed=N`.
 fn parse_delays(text: &str) -> Option<Delays> {
     let (times, seed) = match text.split_once(",seed=") {
         Some((times, seed)) => (times, seed.parse().ok()?),
@@ -271,11 +270,11 @@ fn parse_time(text: &str) -> Option<u64> {
     text[..digits].parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Opens a backend with blocks of `block_size` bytes, as many as fit into its size; what it takes of memory is charged to `budget`. A file backend starts
-/// threads that run on the cores that the caller may run on. May block: not for reactors.
+/// Opens a backend with blocks of `block_size` bytes, as many as fit into its size; memory is charged to `budget`. A file
+/// backend starts threads with the caller's CPU affinity. May block: not for reactors.
 ///
 /// # Errors
-/// Says what cannot be had and what would be possible.
+/// The reason, with a remedy.
 pub fn open(spec: &BackendSpec, block_size: u32, budget: &Arc<MemoryBudget>) -> Result<Arc<dyn Backend>, OpenError> {
     let system = |source| OpenError::System { spec: spec.to_string(), source };
     Ok(match spec {
@@ -304,7 +303,7 @@ pub fn open(spec: &BackendSpec, block_size: u32, budget: &Arc<MemoryBudget>) -> 
     })
 }
 
-/// What fits; a block size that is not possible is left to the backend to refuse.
+/// The number of whole blocks; the backend refuses invalid block sizes.
 fn whole_blocks(size: u64, block_size: u32) -> u64 {
     size / u64::from(block_size.max(1))
 }

@@ -1,6 +1,6 @@
-//! One I/O thread's way to a tracked backend: a write enters its ranges first, and waits for their marks where it has to.
+//! Channel of a tracked backend: a write enters its ranges first, and waits for their marks if necessary.
 //!
-//! A request without data is done in parts of [`PART`] blocks, so that a large one enters few ranges at a time.
+//! A request without data is split into parts of [`PART`] blocks, so that it enters few ranges at a time.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pilotlight_reactor::CompletionMode;
 
 use super::sums::BLOCKS;
-use super::sums::ranges::{Entered, blocks_met};
+use super::sums::ranges::{Entry, overlapping_blocks};
 use super::sums::tracker::{Tracker, Worker};
 use crate::backend::{Bell, Channel, Completion, IoError, Op, Request, Submitted, check_range};
 use crate::buffer::Buffer;
@@ -17,25 +17,25 @@ use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// Blocks of a part: 16 MiB.
 const PART: u64 = 4096;
-/// Completions taken from the channel below in one poll.
+/// Completions taken from the inner channel in one poll.
 const ARRIVED: usize = 256;
 
 /// A request in flight.
 #[derive(Debug)]
 struct Held {
     request: Request,
-    /// Blocks that are being written now; empty where nothing has to be entered.
+    /// Blocks of the current part; empty for requests that enter no range.
     part: Range<u64>,
-    /// The ranges of the part that have been entered end here.
+    /// End of the entered ranges of the part.
     entered: u64,
 }
 
-/// How far a request has come.
+/// Progress of a request.
 enum Step {
-    Over(Completion),
-    Below,
+    Done(Completion),
+    Pending,
     Waiting,
-    /// All ranges are entered, and the channel below is busy.
+    /// All ranges are entered, and the inner channel is busy.
     Busy,
 }
 
@@ -48,9 +48,9 @@ pub(super) struct TrackedChannel {
     waiting: VecDeque<u32>,
     finished: VecDeque<Completion>,
     arrived: Vec<Completion>,
-    /// Whether deallocated blocks read as zeroes; else deallocating would leave data without a checksum that holds.
-    promises_zeroes: bool,
-    /// Ends after this channel.
+    /// Whether deallocated blocks read as zeroes; otherwise deallocation would invalidate their checksums.
+    reads_zeroes: bool,
+    /// Must outlive this channel.
     _worker: Arc<Worker>,
 }
 
@@ -60,7 +60,7 @@ impl TrackedChannel {
         tracker: Arc<Tracker>,
         worker: Arc<Worker>,
         depth: u32,
-        promises_zeroes: bool,
+        reads_zeroes: bool,
     ) -> Self {
         let depth = depth.max(1);
         Self {
@@ -71,7 +71,7 @@ impl TrackedChannel {
             waiting: VecDeque::with_capacity(depth as usize),
             finished: VecDeque::with_capacity(depth as usize),
             arrived: Vec::with_capacity(ARRIVED),
-            promises_zeroes,
+            reads_zeroes,
             _worker: worker,
         }
     }
@@ -85,7 +85,7 @@ impl TrackedChannel {
         Ok(slot)
     }
 
-    fn give_slot(&mut self, slot: u32) -> Request {
+    fn release_slot(&mut self, slot: u32) -> Request {
         self.free.push(slot);
         self.slots[slot as usize].take().expect("a slot in use has a request").request
     }
@@ -95,24 +95,24 @@ impl TrackedChannel {
     }
 
     fn finish(&mut self, slot: u32, result: Result<(), IoError>, buffer: Option<Buffer>) -> Completion {
-        let request = self.give_slot(slot);
+        let request = self.release_slot(slot);
         Completion { tag: request.tag, result, buffer: buffer.or(request.buffer) }
     }
 
-    /// Passes on what changes nothing.
+    /// Submits a request that changes no blocks.
     fn pass(&mut self, request: Request, now_ns: u64) -> Submitted {
         let slot = match self.take_slot(Held { request, part: 0..0, entered: 0 }) {
             Ok(slot) => slot,
             Err(held) => return Submitted::Busy(held.request),
         };
-        match self.hand_down(slot, 0..0, now_ns, true) {
-            Step::Over(completion) => Submitted::Done(completion),
-            Step::Below | Step::Waiting => Submitted::Pending,
-            Step::Busy => Submitted::Busy(self.give_slot(slot)),
+        match self.submit_inner(slot, 0..0, now_ns, true) {
+            Step::Done(completion) => Submitted::Done(completion),
+            Step::Pending | Step::Waiting => Submitted::Pending,
+            Step::Busy => Submitted::Busy(self.release_slot(slot)),
         }
     }
 
-    /// Takes what changes blocks.
+    /// Submits a request that changes blocks.
     fn change(&mut self, request: Request, now_ns: u64) -> Submitted {
         let whole = request.lba..request.lba + u64::from(request.blocks);
         let part = first_part(&whole, request.op);
@@ -122,11 +122,11 @@ impl TrackedChannel {
             Err(held) => return Submitted::Busy(held.request),
         };
         match self.advance(slot, now_ns) {
-            Step::Over(completion) => Submitted::Done(completion),
-            Step::Below => Submitted::Pending,
+            Step::Done(completion) => Submitted::Done(completion),
+            Step::Pending => Submitted::Pending,
             Step::Busy if self.held(slot).part.start == whole.start => {
                 self.leave(slot);
-                Submitted::Busy(self.give_slot(slot))
+                Submitted::Busy(self.release_slot(slot))
             }
             Step::Busy | Step::Waiting => {
                 self.waiting.push_back(slot);
@@ -135,22 +135,22 @@ impl TrackedChannel {
         }
     }
 
-    /// Brings a request on as far as it goes now.
+    /// Advances a request as far as possible.
     fn advance(&mut self, slot: u32, now_ns: u64) -> Step {
         loop {
             match self.enter(slot) {
                 Err(number) => {
                     self.leave(slot);
-                    return Step::Over(self.finish(slot, Err(IoError::Medium(number)), None));
+                    return Step::Done(self.finish(slot, Err(IoError::Medium(number)), None));
                 }
                 Ok(false) => return Step::Waiting,
                 Ok(true) => {}
             }
             let part = self.held(slot).part.clone();
-            match self.hand_down(slot, part, now_ns, false) {
-                Step::Over(completion) => {
-                    if let Some(completion) = self.part_over(slot, completion) {
-                        return Step::Over(completion);
+            match self.submit_inner(slot, part, now_ns, false) {
+                Step::Done(completion) => {
+                    if let Some(completion) = self.part_done(slot, completion) {
+                        return Step::Done(completion);
                     }
                 }
                 step => return step,
@@ -158,20 +158,20 @@ impl TrackedChannel {
         }
     }
 
-    /// Enters the ranges of a part; whether all are entered.
+    /// Enters the ranges of a part. Returns whether all are entered.
     fn enter(&mut self, slot: u32) -> Result<bool, i32> {
         let held = self.slots[slot as usize].as_mut().expect("a slot in use has a request");
         let (lba, blocks) = (held.part.start, held.part.end - held.part.start);
         let end = Tracker::ranges_of(lba, blocks).end;
         while held.entered < end {
             let range = held.entered;
-            match self.tracker.ranges.enter(range, blocks_met(range, lba, blocks)) {
-                Entered::Yes => held.entered += 1,
-                Entered::NotYet => {
-                    self.tracker.poke();
+            match self.tracker.ranges.enter(range, overlapping_blocks(range, lba, blocks)) {
+                Entry::Entered => held.entered += 1,
+                Entry::Busy => {
+                    self.tracker.wake();
                     return Ok(false);
                 }
-                Entered::Mark => {
+                Entry::NeedsMark => {
                     self.tracker.request_mark(range);
                     for later in (range + 1..end).filter(|&later| self.tracker.ranges.start_marking(later, false)) {
                         self.tracker.request_mark(later);
@@ -187,7 +187,7 @@ impl TrackedChannel {
         self.leave_freed(slot, &(0..0));
     }
 
-    /// As [`Self::leave`]; these ranges are free as a whole.
+    /// As [`Self::leave`]; `free` are the ranges freed as a whole.
     fn leave_freed(&mut self, slot: u32, free: &Range<u64>) {
         let held = self.slots[slot as usize].as_mut().expect("a slot in use has a request");
         let first = Tracker::ranges_of(held.part.start, 0).start;
@@ -201,9 +201,9 @@ impl TrackedChannel {
         held.entered = first;
     }
 
-    /// Hands a part (or, if it is `whole`, the request as it is) to the channel below.
-    fn hand_down(&mut self, slot: u32, part: Range<u64>, now_ns: u64, whole: bool) -> Step {
-        let trims = self.tracker.trims() && !whole; // background work punches in earnest
+    /// Submits a part, or the `whole` request unchanged, to the inner channel.
+    fn submit_inner(&mut self, slot: u32, part: Range<u64>, now_ns: u64, whole: bool) -> Step {
+        let trims = self.tracker.trims() && !whole; // background work punches later
         let request = &mut self.held(slot).request;
         let op = match request.op {
             Op::Deallocate if trims => Op::WriteZeroes { fua: false, deallocate: false },
@@ -212,26 +212,26 @@ impl TrackedChannel {
         };
         let (lba, blocks) =
             if whole { (request.lba, request.blocks) } else { (part.start, (part.end - part.start) as u32) };
-        let below = Request { tag: u64::from(slot), op, lba, blocks, buffer: request.buffer.take() };
-        match self.inner.submit(below, now_ns) {
-            Submitted::Done(completion) if whole => Step::Over(self.finish(slot, completion.result, completion.buffer)),
-            Submitted::Done(completion) => Step::Over(completion),
-            Submitted::Pending => Step::Below,
-            Submitted::Busy(back) => {
-                self.held(slot).request.buffer = back.buffer;
+        let inner = Request { tag: u64::from(slot), op, lba, blocks, buffer: request.buffer.take() };
+        match self.inner.submit(inner, now_ns) {
+            Submitted::Done(completion) if whole => Step::Done(self.finish(slot, completion.result, completion.buffer)),
+            Submitted::Done(completion) => Step::Done(completion),
+            Submitted::Pending => Step::Pending,
+            Submitted::Busy(request) => {
+                self.held(slot).request.buffer = request.buffer;
                 Step::Busy
             }
         }
     }
 
-    /// The channel below has done a part; the end of the request, if it was the last.
-    fn part_over(&mut self, slot: u32, completion: Completion) -> Option<Completion> {
+    /// Handles the completion of a part; returns that of the request after its last part.
+    fn part_done(&mut self, slot: u32, completion: Completion) -> Option<Completion> {
         let Completion { result, buffer, .. } = completion;
         let held = self.slots[slot as usize].as_mut().expect("a slot in use has a request");
         let (part, op) = (held.part.clone(), held.request.op);
         let end = held.request.lba + u64::from(held.request.blocks);
         if result.is_ok() {
-            // while nobody can sum the range: else the blocks would keep the checksums that they did not match
+            // before the ranges are left: later, summing could keep the checksums that the blocks did not match
             self.tracker.bad.clear(part.start, part.end - part.start);
         }
         let free = if result.is_ok() { self.freed_by(&part, op) } else { 0..0 };
@@ -246,36 +246,36 @@ impl TrackedChannel {
         None
     }
 
-    /// The ranges that this part frees as a whole.
+    /// The ranges that the part frees as a whole.
     fn freed_by(&self, part: &Range<u64>, op: Op) -> Range<u64> {
         let frees = matches!(op, Op::Deallocate | Op::WriteZeroes { deallocate: true, .. });
         let blocks = BLOCKS as u64;
         if frees && self.tracker.trims() { part.start.div_ceil(blocks)..part.end / blocks } else { 0..0 }
     }
 
-    /// Takes what the channel below has completed.
+    /// Handles a completion of the inner channel.
     fn take(&mut self, completion: Completion, now_ns: u64) {
         let slot = completion.tag as u32;
         if self.held(slot).part.is_empty() {
-            let over = self.finish(slot, completion.result, completion.buffer);
-            return self.finished.push_back(over);
+            let done = self.finish(slot, completion.result, completion.buffer);
+            return self.finished.push_back(done);
         }
-        match self.part_over(slot, completion) {
-            Some(over) => self.finished.push_back(over),
+        match self.part_done(slot, completion) {
+            Some(done) => self.finished.push_back(done),
             None => self.retry(slot, now_ns),
         }
     }
 
     fn retry(&mut self, slot: u32, now_ns: u64) {
         match self.advance(slot, now_ns) {
-            Step::Over(completion) => self.finished.push_back(completion),
-            Step::Below => {}
+            Step::Done(completion) => self.finished.push_back(completion),
+            Step::Pending => {}
             Step::Waiting | Step::Busy => self.waiting.push_back(slot),
         }
     }
 }
 
-/// The part of `rest` to be done first: with data all of it, as the buffer goes with it.
+/// The next part of `rest`: all of it for a write, whose buffer is not split.
 fn first_part(rest: &Range<u64>, op: Op) -> Range<u64> {
     match op {
         Op::Write { .. } => rest.clone(),
@@ -284,17 +284,17 @@ fn first_part(rest: &Range<u64>, op: Op) -> Range<u64> {
 }
 
 impl Channel for TrackedChannel {
-    fn expect_read(&self, lba: u64, blocks: u32) {
-        self.inner.expect_read(lba, blocks);
+    fn prefetch_read(&self, lba: u64, blocks: u32) {
+        self.inner.prefetch_read(lba, blocks);
     }
 
     fn submit(&mut self, request: Request, now_ns: u64) -> Submitted {
         match request.op {
-            Op::Read if self.tracker.bad.meets(request.lba, u64::from(request.blocks)) => {
+            Op::Read if self.tracker.bad.overlaps(request.lba, u64::from(request.blocks)) => {
                 Submitted::Done(request.complete(Err(IoError::Checksum)))
             }
             Op::Read | Op::Flush => self.pass(request, now_ns),
-            Op::Deallocate if !self.promises_zeroes => Submitted::Done(request.complete(Ok(()))),
+            Op::Deallocate if !self.reads_zeroes => Submitted::Done(request.complete(Ok(()))),
             _ if request.blocks == 0 => self.pass(request, now_ns),
             _ => match check_range(request.lba, request.blocks, self.tracker.blocks()) {
                 Ok(()) => self.change(request, now_ns),

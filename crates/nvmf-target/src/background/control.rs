@@ -1,4 +1,4 @@
-//! What all I/O threads share of background work: rates, pauses, which drive is in use, which I/O threads have requests.
+//! Shared state of background work: rates, pauses, drives in use, I/O threads with requests.
 
 use std::collections::HashMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -14,17 +14,17 @@ use super::pace::{PRESENT_NS, SPACING};
 use super::upkeep::{Place, Upkeep};
 use crate::backend::BackendSpec;
 
-/// A rate in millionths of the highest: the highest.
+/// The highest rate, in millionths of itself.
 pub const FULL_PPM: u64 = 1_000_000;
-/// Findings that may wait to be logged; more are counted only.
+/// Capacity of the queue of findings to log; more are only counted.
 const FINDINGS: usize = 256;
 
-/// A class of background work; as a number, that of [`pilotlight_plant::Of::Background`].
+/// A class of background work, numbered as in [`pilotlight_plant::Of::Background`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Reading and summing blocks.
+    /// Verification of blocks.
     Scrub = 0,
-    /// Giving freed ranges back.
+    /// Deallocation of freed ranges.
     Trim = 1,
 }
 
@@ -32,7 +32,7 @@ pub enum Class {
 pub const CLASSES: [Class; 2] = [Class::Scrub, Class::Trim];
 
 impl Class {
-    /// Its name, as operators write it.
+    /// Its name in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,20 +50,20 @@ pub enum Scrubbed {
     /// Those with checksums.
     #[default]
     Checked,
-    /// All in files and on block devices. Without checksums only blocks that cannot be read are found.
+    /// All in files and on block devices. Without checksums only unreadable blocks are found.
     All,
 }
 
-/// What background work is done, and how fast.
+/// Configuration of background work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackgroundConfig {
     /// Which namespaces are scrubbed.
     pub scrub: Scrubbed,
-    /// The highest rate of scrubbing, of a namespace, in bytes a second.
+    /// The highest rate of scrubbing per namespace, in bytes per second.
     pub scrub_bytes_per_s: u64,
-    /// A pass begins every so many days, and is finished by then at whatever rate.
+    /// Days from one pass to the next. A pass that is behind this schedule exceeds the rate.
     pub scrub_days: u32,
-    /// The highest rate of trimming, of a namespace, in bytes a second.
+    /// The highest rate of trimming per namespace, in bytes per second.
     pub trim_bytes_per_s: u64,
 }
 
@@ -82,13 +82,13 @@ impl Default for BackgroundConfig {
 #[derive(Debug)]
 struct Rate {
     highest: u64,
-    /// As a policy has set it; the highest without.
+    /// The rate set by the policy, in millionths of the highest.
     ppm: AtomicU64,
     is_paused: AtomicBool,
-    /// Bytes to be done, as last added up.
+    /// The last computed backlog in bytes.
     backlog: AtomicU64,
-    /// When that was; `u64::MAX` if it was not.
-    added_ns: AtomicU64,
+    /// When it was computed; `u64::MAX` for never.
+    computed_ns: AtomicU64,
 }
 
 impl Rate {
@@ -99,108 +99,108 @@ impl Rate {
             ppm: AtomicU64::new(FULL_PPM),
             is_paused: AtomicBool::new(false),
             backlog: AtomicU64::new(0),
-            added_ns: never,
+            computed_ns: never,
         }
     }
 }
 
-/// The rate of a class, for people.
+/// Status of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassStats {
     /// The class.
     pub class: Class,
-    /// The highest rate of a namespace, in bytes a second.
+    /// The highest rate per namespace, in bytes per second.
     pub highest_bytes_per_s: u64,
-    /// What the policy has set, in millionths of the highest.
+    /// The rate set by the policy, in millionths of the highest.
     pub rate_ppm: u64,
-    /// Whether a person has paused it.
+    /// Whether an operator has paused it.
     pub is_paused: bool,
-    /// Bytes to be done.
+    /// Backlog in bytes.
     pub backlog_bytes: u64,
 }
 
-/// A drive: one background I/O at a time.
+/// A drive, with at most one background I/O at a time.
 #[derive(Debug, Default)]
 pub struct Drive {
     is_in_use: AtomicBool,
-    /// Until when the last I/O keeps others away while hosts are present, in nanoseconds.
-    spaced_ns: AtomicU64,
+    /// Earliest time of the next I/O while hosts are present, in nanoseconds.
+    earliest_ns: AtomicU64,
 }
 
 impl Drive {
-    /// Takes the drive for one I/O; whether it was free.
+    /// Takes the drive for one I/O. Returns whether it was free.
     pub fn take(&self) -> bool {
         !self.is_in_use.swap(true, SeqCst)
     }
 
-    /// The I/O is over.
-    pub fn give_back(&self) {
+    /// Ends the I/O.
+    pub fn release(&self) {
         self.is_in_use.store(false, SeqCst);
     }
 
-    /// All that belongs to an I/O is over, after so long in all.
+    /// Sets the earliest time of the next I/O after one that took `took_ns`, with its preparation.
     pub fn space(&self, began_ns: u64, took_ns: u64) {
-        self.spaced_ns.fetch_max(began_ns.saturating_add(took_ns.saturating_mul(SPACING)), Relaxed);
+        self.earliest_ns.fetch_max(began_ns.saturating_add(took_ns.saturating_mul(SPACING)), Relaxed);
     }
 
-    /// From when on one is due by its rate while hosts are present, in nanoseconds.
+    /// Earliest time of the next I/O while hosts are present, in nanoseconds.
     #[must_use]
-    pub fn spaced_ns(&self) -> u64 {
-        self.spaced_ns.load(Relaxed)
+    pub fn earliest_ns(&self) -> u64 {
+        self.earliest_ns.load(Relaxed)
     }
 }
 
-/// What an I/O thread says of its requests; cache lines of its own.
+/// Activity of an I/O thread, on its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Activity {
-    /// Whether it has any.
+    /// Whether it has requests.
     is_active: AtomicBool,
-    /// When it last took one, in nanoseconds; 0 for never.
+    /// Time of its last request, in nanoseconds; 0 for none.
     last_ns: AtomicU64,
-    /// When it took the first one after the last background I/O had begun.
-    met_ns: AtomicU64,
+    /// Time of its first request after the last background I/O began.
+    overlap_ns: AtomicU64,
 }
 
-/// What scrubbing has found.
+/// An error found by scrubbing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// A block's data is not what its checksum says, read twice.
+    /// A block's data does not match its checksum in two reads.
     Mismatch {
         /// The block.
         lba: u64,
     },
-    /// Blocks that cannot be read.
+    /// Unreadable blocks.
     ReadError {
         /// The first.
         lba: u64,
-        /// What the system says.
+        /// The error.
         error: crate::backend::IoError,
     },
 }
 
-/// What all share.
+/// Shared state of background work.
 #[derive(Debug)]
 pub struct Background {
     config: BackgroundConfig,
     rates: [Rate; 2],
     drives: Mutex<HashMap<u64, Arc<Drive>>>,
     activity: Box<[Activity]>,
-    /// When the last background I/O began, in nanoseconds.
+    /// Start of the last background I/O, in nanoseconds.
     began_ns: AtomicU64,
-    /// Of each background I/O during which a host's request came: from the poll that took the first one until it was over.
+    /// For each background I/O that overlapped a request: the time from the poll that took the request to the end of the I/O.
     overlaps: Histogram,
-    /// Namespaces with background work so far.
+    /// Namespaces with background work, including removed ones.
     placed: AtomicU32,
     upkeeps: Mutex<Vec<Arc<Upkeep>>>,
     findings: ArrayQueue<(Arc<Upkeep>, Finding)>,
     logger: OnceLock<Thread>,
-    /// Whether a policy wants to know what is to be done.
-    is_added_up: AtomicBool,
+    /// Whether a policy uses the backlog.
+    is_backlog_wanted: AtomicBool,
 }
 
 impl Background {
-    /// For a server with so many I/O threads.
+    /// For a server with `io_threads` I/O threads.
     #[must_use]
     pub fn new(config: BackgroundConfig, io_threads: usize) -> Self {
         Self {
@@ -214,23 +214,23 @@ impl Background {
             upkeeps: Mutex::default(),
             findings: ArrayQueue::new(FINDINGS),
             logger: OnceLock::new(),
-            is_added_up: AtomicBool::new(false),
+            is_backlog_wanted: AtomicBool::new(false),
         }
     }
 
-    /// What is configured.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &BackgroundConfig {
         &self.config
     }
 
-    /// Whether any namespace has, or had, background work.
+    /// Whether any namespace has or had background work.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.placed.load(Relaxed) > 0
     }
 
-    /// Decides which I/O thread does the background work of namespace `nsid` of subsystem `nqn`, if there is any.
+    /// Assigns the background work of a namespace (NQN and NSID in `name`), if any, to an I/O thread.
     pub(crate) fn add(&self, upkeep: &Arc<Upkeep>, name: (&str, u32), backend: &BackendSpec) {
         let has_sums = upkeep.tracker().is_some_and(|tracker| tracker.has_sums());
         let trims = upkeep.tracker().is_some_and(|tracker| tracker.trims());
@@ -246,7 +246,7 @@ impl Background {
         self.all().push(Arc::clone(upkeep));
     }
 
-    /// The namespace is gone.
+    /// Removes a namespace.
     pub(crate) fn remove(&self, upkeep: &Arc<Upkeep>) {
         self.all().retain(|other| !Arc::ptr_eq(other, upkeep));
     }
@@ -259,7 +259,7 @@ impl Background {
         self.upkeeps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The namespaces that have background work.
+    /// The namespaces with background work.
     #[must_use]
     pub fn upkeeps(&self) -> Vec<Arc<Upkeep>> {
         self.all().clone()
@@ -271,7 +271,7 @@ impl Background {
         self.all().iter().any(|upkeep| upkeep.has(class))
     }
 
-    /// Bytes a second of a class, of each namespace; 0 while it is paused.
+    /// Current rate of a class per namespace, in bytes per second; 0 while paused.
     #[must_use]
     pub fn rate(&self, class: Class) -> u64 {
         let rate = &self.rates[class as usize];
@@ -281,29 +281,29 @@ impl Background {
         (u128::from(rate.highest) * u128::from(rate.ppm.load(Relaxed)) / u128::from(FULL_PPM)) as u64
     }
 
-    /// The rate that a policy has set, in millionths of the highest.
+    /// The rate set by the policy, in millionths of the highest.
     #[must_use]
     pub fn ppm(&self, class: Class) -> u64 {
         self.rates[class as usize].ppm.load(Relaxed)
     }
 
-    /// A policy sets a rate, in millionths of the highest.
+    /// Sets a rate, in millionths of the highest.
     pub fn set_ppm(&self, class: Class, ppm: u64) {
         self.rates[class as usize].ppm.store(ppm.min(FULL_PPM), Relaxed);
     }
 
-    /// Whether a person has paused a class.
+    /// Whether an operator has paused a class.
     #[must_use]
     pub fn is_paused(&self, class: Class) -> bool {
         self.rates[class as usize].is_paused.load(Relaxed)
     }
 
-    /// Pauses a class, whatever its least rate, or resumes it.
+    /// Pauses or resumes a class.
     pub fn set_paused(&self, class: Class, paused: bool) {
         self.rates[class as usize].is_paused.store(paused, Relaxed);
     }
 
-    /// The classes that any namespace has, for people.
+    /// Status of the classes in use.
     #[must_use]
     pub fn stats(&self) -> Vec<ClassStats> {
         let upkeeps = self.upkeeps();
@@ -317,36 +317,36 @@ impl Background {
         CLASSES.into_iter().filter(|&class| self.has(class)).map(stats).collect()
     }
 
-    /// A policy wants to know what is to be done, or wants it no longer.
-    pub(crate) fn set_added_up(&self, wanted: bool) {
-        if self.is_added_up.swap(wanted, Relaxed) != wanted {
+    /// Starts or stops the computation of the backlog.
+    pub(crate) fn want_backlog(&self, wanted: bool) {
+        if self.is_backlog_wanted.swap(wanted, Relaxed) != wanted {
             self.logger.get().iter().for_each(|thread| thread.unpark());
         }
     }
 
-    /// Whether a policy wants to know what is to be done.
-    pub(crate) fn is_added_up(&self) -> bool {
-        self.is_added_up.load(Relaxed)
+    /// Whether a policy uses the backlog.
+    pub(crate) fn is_backlog_wanted(&self) -> bool {
+        self.is_backlog_wanted.load(Relaxed)
     }
 
-    /// Adds up the bytes that are to be done, for readings.
-    pub(crate) fn add_up(&self, now_ns: u64) {
+    /// Computes the backlog, for readings.
+    pub(crate) fn compute_backlog(&self, now_ns: u64) {
         let upkeeps = self.upkeeps();
         for class in CLASSES {
             let rate = &self.rates[class as usize];
             rate.backlog.store(upkeeps.iter().map(|upkeep| upkeep.backlog(class)).sum(), Relaxed);
-            rate.added_ns.store(now_ns, Relaxed);
+            rate.computed_ns.store(now_ns, Relaxed);
         }
     }
 
-    /// What [`Background::add_up`] has found last, and when.
+    /// What [`Background::compute_backlog`] last result, and its time.
     pub(crate) fn backlog(&self, class: Class) -> Option<(u64, u64)> {
         let rate = &self.rates[class as usize];
-        let added_ns = rate.added_ns.load(Relaxed);
-        (added_ns != u64::MAX).then(|| (rate.backlog.load(Relaxed), added_ns))
+        let computed_ns = rate.computed_ns.load(Relaxed);
+        (computed_ns != u64::MAX).then(|| (rate.backlog.load(Relaxed), computed_ns))
     }
 
-    /// In its poll at `now_ns` I/O thread `me` took requests or none, and has some or none.
+    /// Records the poll of I/O thread `me`: whether it took requests, and whether it has any.
     pub(crate) fn note_requests(&self, me: u16, took: bool, has: bool, now_ns: u64) {
         let own = &self.activity[usize::from(me)];
         if own.is_active.load(Relaxed) != has {
@@ -356,8 +356,8 @@ impl Background {
             return;
         }
         own.last_ns.store(now_ns, Relaxed);
-        if own.met_ns.load(Relaxed) < self.began_ns.load(Relaxed) {
-            own.met_ns.store(now_ns, Relaxed);
+        if own.overlap_ns.load(Relaxed) < self.began_ns.load(Relaxed) {
+            own.overlap_ns.store(now_ns, Relaxed);
         }
     }
 
@@ -372,38 +372,43 @@ impl Background {
         self.activity.iter().any(|one| is_recent(one.last_ns.load(Relaxed)))
     }
 
-    /// A background I/O begins.
+    /// Records the start of a background I/O.
     pub(super) fn note_begin(&self, now_ns: u64) {
         self.began_ns.fetch_max(now_ns, SeqCst);
     }
 
-    /// The background I/O that began at `began_ns` is over.
+    /// Records the end of the background I/O that began at `began_ns`.
     pub(super) fn note_end(&self, began_ns: u64, now_ns: u64) {
-        let met = self.activity.iter().map(|one| one.met_ns.load(Relaxed)).filter(|met_ns| *met_ns >= began_ns).min();
-        if let Some(met_ns) = met.filter(|&met_ns| met_ns <= now_ns) {
-            self.overlaps.record_shared(now_ns - met_ns, 1);
+        let overlap = self
+            .activity
+            .iter()
+            .map(|one| one.overlap_ns.load(Relaxed))
+            .filter(|overlap_ns| *overlap_ns >= began_ns)
+            .min();
+        if let Some(overlap_ns) = overlap.filter(|&overlap_ns| overlap_ns <= now_ns) {
+            self.overlaps.record_shared(now_ns - overlap_ns, 1);
         }
     }
 
-    /// Of each background I/O during which a host's request came: the time from the poll that took the first one until it was over. With
-    /// background work on several drives at once, from a later request in some cases.
+    /// For each background I/O that overlapped a request: the time from the poll that took the first such request (with
+    /// several drives in some cases a later one) to the end of the I/O.
     #[must_use]
     pub fn overlaps(&self) -> HistogramSnapshot {
         self.overlaps.snapshot()
     }
 
-    /// Has a finding logged, by another thread.
+    /// Queues a finding for the logging thread.
     pub(crate) fn report(&self, upkeep: &Arc<Upkeep>, finding: Finding) {
         let _ = self.findings.push((Arc::clone(upkeep), finding));
         self.logger.get().iter().for_each(|thread| thread.unpark());
     }
 
-    /// From now on `thread` logs findings.
+    /// Sets the thread that logs findings.
     pub(crate) fn set_logger(&self, thread: Thread) {
         let _ = self.logger.set(thread);
     }
 
-    /// Logs what has been found.
+    /// Logs the queued findings.
     pub(crate) fn log(&self) {
         while let Some((upkeep, finding)) = self.findings.pop() {
             let (nqn, nsid) = upkeep.name();
@@ -422,7 +427,7 @@ impl Background {
     }
 }
 
-/// The number of the device that a file lies on, or that a device node stands for.
+/// The device number of a device node, or of the device below a file.
 fn drive_number(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| if file.file_type().is_block_device() { file.rdev() } else { file.dev() })
 }
@@ -432,13 +437,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_io_keeps_others_from_its_drive_for_so_many_times_as_long_as_it_took() {
+    fn ios_of_a_drive_are_spaced_by_their_duration() {
         let drive = Drive::default();
         assert!(drive.take() && !drive.take());
-        drive.give_back();
+        drive.release();
         drive.space(1_000, 10);
         drive.space(900, 2);
         assert!(drive.take());
-        assert_eq!(drive.spaced_ns(), 1_000 + 10 * SPACING, "the later end counts");
+        assert_eq!(drive.earliest_ns(), 1_000 + 10 * SPACING, "the later time counts");
     }
 }

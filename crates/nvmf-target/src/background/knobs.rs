@@ -1,6 +1,7 @@
-//! Rates of background work as knobs of a policy and bytes to be done as readings, beside those of the machine; and the thread that logs findings.
+//! Knobs and readings of background work: rates and backlog; and the thread that logs findings.
 //!
-//! Both classes are offered or none, so that the caps of namespaces and hosts, which come and go, have higher numbers.
+//! Both classes are offered or none, so that the caps of namespaces and hosts, which change at run time, have higher
+//! numbers.
 
 use std::fmt;
 use std::io;
@@ -15,19 +16,19 @@ use pilotlight_reactor::{Knobs, Readings, Refusals, clock};
 use super::control::{Background, CLASSES, Class, FULL_PPM};
 use crate::server::Shared;
 
-/// Time of the main core for setting a rate (an atomic store), and until it holds: a background I/O that is on its way, or an I/O
-/// thread that waits in the kernel for its next look. Estimates.
+/// Estimated costs: time of the main core to set a rate (an atomic store), and delay until it takes effect (the current
+/// background I/O, or the sleep of an I/O thread).
 const COSTS: (Cost, Cost) = (Cost::Assumed(50), Cost::Assumed(1_000_000_000));
-/// Length of a window of what is to be done.
+/// Window of the backlog reading.
 const WINDOW: Duration = Duration::from_millis(500);
-/// From the end of a window until its value is known: the value is as of that moment.
+/// Delay from the end of a window to its value.
 const LAG: Cost = Cost::Assumed(1_000_000);
 
 fn of(class: Class) -> Scope {
     Scope::Background(class as u16)
 }
 
-/// The knobs of a machine, if it has any, and the rates of background work.
+/// The knobs of the machine, if any, and the rates of background work.
 pub struct BackgroundKnobs {
     machine: Option<Arc<dyn Knobs>>,
     /// Number of the machine's knobs.
@@ -36,12 +37,12 @@ pub struct BackgroundKnobs {
 }
 
 impl BackgroundKnobs {
-    /// Whether there is anything to set: decided when the server starts.
+    /// Whether there is background work when the server starts.
     pub(crate) fn are_offered(background: &Background) -> bool {
         CLASSES.into_iter().any(|class| background.has(class))
     }
 
-    /// Puts the rates beside the knobs of a machine.
+    /// Adds the rates to the knobs of the machine.
     pub(crate) fn new(machine: Option<Arc<dyn Knobs>>, shared: Arc<Shared>) -> Self {
         let first = machine.as_ref().map_or(0, |machine| machine.knobs().len());
         Self { machine, first, shared }
@@ -95,7 +96,7 @@ impl fmt::Debug for BackgroundKnobs {
     }
 }
 
-/// The readings of a machine, if it has any, and the bytes that background work has to do.
+/// The readings of the machine, if any, and the backlog.
 pub struct BackgroundReadings {
     machine: Option<Arc<dyn Readings>>,
     /// Number of the machine's sources.
@@ -104,7 +105,7 @@ pub struct BackgroundReadings {
 }
 
 impl BackgroundReadings {
-    /// Puts them beside the readings of a machine.
+    /// Adds the backlog to the readings of the machine.
     pub(crate) fn new(machine: Option<Arc<dyn Readings>>, shared: Arc<Shared>) -> Self {
         let first = machine.as_ref().map_or(0, |machine| machine.sources().len());
         Self { machine, first, shared }
@@ -124,7 +125,7 @@ impl Readings for BackgroundReadings {
             machine.want(wanted);
         }
         let own = self.first..self.first + CLASSES.len();
-        self.shared.background.set_added_up(wanted.iter().any(|id| own.contains(&id.index())));
+        self.shared.background.want_backlog(wanted.iter().any(|id| own.contains(&id.index())));
     }
 
     fn last(&self, id: ReadingId) -> Option<Window> {
@@ -140,26 +141,26 @@ impl fmt::Debug for BackgroundReadings {
     }
 }
 
-/// The thread that logs findings and adds up what is to be done; dropped, it ends.
+/// The thread that logs findings and computes the backlog. Ends when dropped.
 pub struct BackgroundLog {
-    is_over: Arc<AtomicBool>,
+    is_ended: Arc<AtomicBool>,
     join: Option<JoinHandle<()>>,
 }
 
 impl BackgroundLog {
-    /// Starts the thread. It sleeps unless there is something to log, or a policy wants to know what is to be done.
+    /// Starts the thread. It sleeps unless there are findings, or a policy uses the backlog.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If the thread cannot be started.
     pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (ended, shared) = (Arc::clone(&is_over), Arc::clone(shared));
+        let is_ended = Arc::new(AtomicBool::new(false));
+        let (ended, shared) = (Arc::clone(&is_ended), Arc::clone(shared));
         let body = move || {
             shared.background.set_logger(std::thread::current());
             while !ended.load(Relaxed) {
                 shared.background.log();
-                if shared.background.is_added_up() {
-                    shared.background.add_up(clock::now_ns());
+                if shared.background.is_backlog_wanted() {
+                    shared.background.compute_backlog(clock::now_ns());
                     std::thread::park_timeout(WINDOW);
                 } else {
                     std::thread::park();
@@ -168,13 +169,13 @@ impl BackgroundLog {
             shared.background.log();
         };
         let join = std::thread::Builder::new().name("background".into()).spawn(body)?;
-        Ok(Self { is_over, join: Some(join) })
+        Ok(Self { is_ended, join: Some(join) })
     }
 }
 
 impl Drop for BackgroundLog {
     fn drop(&mut self) {
-        self.is_over.store(true, Relaxed);
+        self.is_ended.store(true, Relaxed);
         if let Some(join) = self.join.take() {
             join.thread().unpark();
             let _ = join.join();

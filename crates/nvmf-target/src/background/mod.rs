@@ -1,23 +1,22 @@
-//! Background work: scrubbing of namespaces, and trimming of the ranges that hosts have freed.
+//! Background work: scrubbing of namespaces, and trimming of freed ranges.
 //!
 //! # The problem
-//! Blocks that nobody reads can be damaged without anybody noticing, and finding out takes reads of every block, which must not
-//! delay hosts. Whether a block is damaged shows only against a checksum that is kept apart from it, and after an unclean stop
-//! neither the block nor its checksum can be trusted to be the newer one.
+//! Damage of blocks that are not read stays undetected. Detecting it takes reads of every block, which must not delay
+//! hosts, and a checksum stored apart from the block. After an unclean stop either of the two may be the newer one.
 //!
-//! # The words
-//! A *range* is 64 KiB of a namespace, a *block* 4 KiB. A range is *clean* while the checksums of its blocks hold, and *dirty* from
-//! before its data is written until it has been summed again. A *mark* is the bit in the sums file that says so durably.
+//! # Terms
+//! A *range* is 64 KiB of a namespace, a *block* 4 KiB. A range is *clean* while its checksums are valid, and *dirty* from
+//! before its data is written until it has been summed again. A *mark* is the durable dirty bit in the sums file.
 //!
 //! # The algorithm
-//! A write to a clean range waits until the range's mark is durable (`sums/file.rs`); a write to a dirty one does not wait. A dirty
-//! range is summed again in the background: its data is flushed, its checksums are written and synced, and then its mark is
-//! taken away without a sync.
+//! A write to a clean range waits until the range's mark is durable (`sums/file.rs`); a write to a dirty one does not wait.
+//! A dirty range is summed again in the background: its data is flushed, its checksums are written and synced, and then its
+//! mark is cleared without a sync.
 //!
 //! # The properties
-//! - After a stop at any moment, a range without a mark has the data that its checksums say.
-//! - A dirty range is never reported, except for blocks in it that nobody has written since they were summed.
-//! - Nothing on the path of a request locks, allocates or calls the kernel; namespaces without checksums take another path.
+//! - After a stop at any moment, the data of a range without a mark matches its checksums.
+//! - In a dirty range only blocks not written since they were summed are reported.
+//! - The request path takes no lock, does not allocate and makes no system call; namespaces without checksums bypass it.
 
 mod channel;
 pub mod control;

@@ -1,35 +1,35 @@
-//! When the next background I/O of a namespace is due, and whether it may begin in this poll.
+//! Due times of background I/O, and whether it may begin in this poll.
 //!
 //! # The algorithm
-//! At a rate an I/O is due when the time has passed that the one before takes at that rate; nothing is made up for. While hosts are
-//! *present* (one has sent a request within [`PRESENT_NS`]) it is due no earlier than [`SPACING`] times as long after the one before on the same
-//! drive, of whatever namespace, as that one took. The pass of scrubbing has a schedule as well, a range after the other over its days: what is
-//! behind it is due at whatever rate.
+//! By its rate an I/O is due after the time that the previous one takes at that rate; delays are not made up for. While
+//! hosts are *present* (a request within [`PRESENT_NS`]) it is due no earlier than [`SPACING`] durations after the start of
+//! the previous one on the same drive. A pass of scrubbing also has a schedule, spread evenly over its days; ranges behind
+//! it are due at once.
 //!
 //! # The properties
-//! - What is due by its rate begins only while no I/O thread of the server has a request.
-//! - While hosts are present, work that is due by its rate takes at most one part in [`SPACING`] of a drive's time. So of requests that come at
-//!   any time at most that share meets it: with I/Os that take as long as requests do, mean latency grows by at most 5 %. Requests that are
-//!   rarer than one in [`PRESENT_NS`] find no hosts present: each of them may meet an I/O.
-//! - What is due by the schedule begins only in a poll that took no request, unless it is overdue by [`OVERDUE_NS`].
+//! - I/O due by its rate begins only while no I/O thread of the server has a request.
+//! - While hosts are present, it takes at most 1 / [`SPACING`] of a drive's time. So at most that fraction of requests
+//!   overlaps it: with I/Os as long as requests, mean latency grows by at most 5 %. Requests further apart than
+//!   [`PRESENT_NS`] are not protected: each of them may overlap an I/O.
+//! - I/O due by the schedule begins only in a poll that took no request, unless it is overdue by [`OVERDUE_NS`].
 
 const NS_PER_S: u128 = 1_000_000_000;
-/// Time after which what is behind the schedule of a pass begins although requests come in every poll, in nanoseconds.
+/// Time behind the schedule after which an I/O begins in spite of requests, in nanoseconds.
 pub const OVERDUE_NS: u64 = 1_000_000_000;
 
-/// Time since the last request of a host for which hosts count as present, in nanoseconds.
+/// Time after the last request during which hosts count as present, in nanoseconds.
 pub const PRESENT_NS: u64 = 1_000_000_000;
-/// While hosts are present, the time from the beginning of an I/O to the next one, in durations of the first.
+/// While hosts are present, the time from the start of an I/O to the next one, in durations of the first.
 pub const SPACING: u64 = 20;
 
-/// What a poll of an I/O thread has found.
+/// State of an I/O thread's poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Now, in monotonic nanoseconds.
     pub now_ns: u64,
     /// Whether it took a request.
     pub took_requests: bool,
-    /// Whether any I/O thread of the server has requests that are not answered.
+    /// Whether any I/O thread of the server has outstanding requests.
     pub has_requests: bool,
     /// Whether any took one within [`PRESENT_NS`].
     pub has_hosts: bool,
@@ -38,7 +38,7 @@ pub struct Round {
 /// The pace of one class of one namespace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// The I/O before.
+    /// The previous I/O.
     last: Option<Last>,
 }
 
@@ -50,12 +50,12 @@ struct Last {
 }
 
 impl Pace {
-    /// An I/O of so many bytes begins.
+    /// Records the start of an I/O.
     pub fn begin(&mut self, now_ns: u64, bytes: u64) {
         self.last = Some(Last { began_ns: now_ns, bytes });
     }
 
-    /// When the next is due at this rate (bytes a second), in nanoseconds; `u64::MAX` for never.
+    /// Due time of the next one at `rate` bytes per second, in nanoseconds; `u64::MAX` for never.
     #[must_use]
     pub fn due_ns(&self, rate: u64) -> u64 {
         match self.last {
@@ -84,14 +84,14 @@ pub fn may_begin(round: Round, by_rate_ns: u64, by_schedule_ns: u64) -> bool {
 /// The schedule of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
-    /// When the pass began, in monotonic nanoseconds; before 0 if the machine was started later.
+    /// Start of the pass, in monotonic nanoseconds; negative if it precedes the boot.
     pub began_ns: i128,
     /// From one pass to the next, in nanoseconds.
     pub period_ns: u64,
 }
 
 impl Schedule {
-    /// When range `position` of `ranges` has to be done; with `position` at the end, when the next pass begins.
+    /// Due time of range `position` of `ranges`; at the end, the start of the next pass.
     #[must_use]
     pub fn due_ns(&self, position: u64, ranges: u64) -> u64 {
         let done = (position + 1).min(ranges);
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_go_first(
+        fn requests_have_priority(
             now_ns in 0..1_u64 << 40,
             took_requests: bool,
             has_requests: bool,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_and_a_pass_ends_with_its_days() {
+    fn due_times_follow_the_rate_and_the_schedule() {
         let mut pace = Pace::default();
         assert_eq!((pace.due_ns(0), pace.due_ns(1)), (u64::MAX, 0));
         pace.begin(1_000, 64_000);

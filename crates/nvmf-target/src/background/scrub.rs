@@ -1,14 +1,14 @@
-//! Scrubbing and trimming of one namespace: a state machine that its I/O thread polls.
+//! Scrubbing and trimming of one namespace: a state machine polled by its I/O thread.
 //!
 //! # The algorithm
-//! A range is looked up in the sums file by another thread, then its data is read, at most 64 KiB and one read at a time. A *clean* range is
-//! compared with its checksums. A *dirty* one is summed, and compared where nobody has written. What differs is read again, dropped from
-//! caches before. If it differs again, and nobody has written meanwhile, its blocks are bad.
+//! Another thread looks up a range in the sums file; then its data is read (64 KiB, one read at a time). A *clean* range is
+//! compared with its checksums. A *dirty* one is summed, and its unwritten blocks are compared. On a mismatch the range is
+//! dropped from caches and read again. Blocks that differ twice, without a write in between, are bad.
 //!
-//! New checksums are collected. Before they are written the drive is flushed: a checksum must not be older or newer than what survives
-//! a loss of power.
+//! New checksums are collected. Before they are written the drive is flushed, so that they match the data that survives a
+//! power failure.
 //!
-//! Dirty ranges go before the pass, so that there is soon something to compare with, except where the pass is behind its schedule.
+//! Dirty ranges precede the pass, so that their checksums become valid soon, unless the pass is behind its schedule.
 
 mod found;
 
@@ -29,51 +29,51 @@ use crate::backend::{Channel, Completion, Geometry, IoError, Op, Request, Submit
 use crate::buffer::{Buffer, BufferPool};
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Time between two looks for dirty ranges that nobody writes to any more, in nanoseconds.
+/// Interval between searches for dirty ranges without recent writes, in nanoseconds.
 const QUIET_NS: u64 = 5 * NS_PER_S;
 /// Ranges whose checksums are written together, after one flush.
 const BATCH: usize = 64;
-/// How long checksums may wait for others, in nanoseconds.
+/// Maximum age of a batch of checksums, in nanoseconds.
 const BATCH_NS: u64 = NS_PER_S;
-/// Words of dirty ranges looked through in one poll: a microsecond.
+/// Words of the set of dirty ranges searched in one poll: a microsecond.
 const WORDS: usize = 512;
-/// Ranges between two notes of the position of a pass: 256 MiB.
+/// Ranges between records of the position of a pass: 256 MiB.
 const NOTED: u64 = 4096;
-/// Longest time between two polls while there is something to be done, in nanoseconds: a rate that was raised is noticed that late.
+/// Maximum interval of polls while there is work, in nanoseconds: the delay of a raised rate.
 const LOOK_NS: u64 = NS_PER_S;
-/// Time after which work that requests keep from beginning is tried again, in nanoseconds.
+/// Interval of retries of work blocked by requests, in nanoseconds.
 const BLOCKED_NS: u64 = 1_000_000;
 
-/// What is done with a range.
+/// Purpose of reading a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// It is read: there are no checksums.
+    /// Only reading: there are no checksums.
     Read,
-    /// It is compared.
+    /// Comparison with its checksums.
     Verify,
-    /// It is summed; these blocks were written, a bit each.
+    /// Summing; these blocks were written, a bit each.
     Sum(u16),
 }
 
-/// A range at work.
+/// Work on a range.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     range: u64,
     purpose: Purpose,
-    /// Whether it is the pass's next one.
+    /// Whether it belongs to the pass.
     in_pass: bool,
-    /// Its checksums, once they have been looked up.
+    /// Its checksums, after the lookup.
     old: Option<Sums>,
-    /// It has differed once.
-    again: bool,
+    /// Whether it is the second read after a mismatch.
+    is_retry: bool,
 }
 
 #[derive(Debug)]
 enum State {
     Idle,
-    /// Its checksums are being looked up.
-    Looking(Job),
-    /// It is to be read.
+    /// The lookup of its checksums is in progress.
+    LookingUp(Job),
+    /// Ready to read.
     Ready(Job),
     Reading(Job),
     Flushing,
@@ -81,7 +81,7 @@ enum State {
     Punching(u64),
 }
 
-/// What a poll may use.
+/// Context of a poll.
 pub(super) struct Cx<'a> {
     pub(super) channel: &'a mut dyn Channel,
     pub(super) shared: &'a Background,
@@ -101,22 +101,22 @@ pub(super) struct Scrubber {
     scrub: Pace,
     trim: Pace,
     schedule: Schedule,
-    /// Where dirty ranges are looked for next, and from when on.
+    /// Position and time of the next search for dirty ranges.
     dirty_from: u64,
     dirty_ns: u64,
     batch: Vec<(u64, Sums)>,
     batch_ns: u64,
-    /// When it was last polled.
+    /// Time of the last poll.
     now_ns: u64,
-    /// When the work began that the present I/O belongs to: looking up the range, or flushing.
+    /// Start of the work of the current I/O: the lookup, or the flush.
     work_ns: u64,
-    /// When the present I/O began.
+    /// Start of the current I/O.
     io_ns: u64,
     noted: u64,
 }
 
 impl Scrubber {
-    /// For a namespace that looks like this, with a pass every so many days.
+    /// For a namespace of this geometry, with a pass every `days` days.
     pub(super) fn new(upkeep: &Arc<Upkeep>, geometry: Geometry, days: u32, now_ns: u64) -> std::io::Result<Self> {
         let block_size = u64::from(geometry.block_size);
         let bytes = geometry.blocks * block_size;
@@ -164,12 +164,12 @@ impl Scrubber {
         (self.upkeep.progress.position.load(Relaxed), self.upkeep.progress.ranges.load(Relaxed))
     }
 
-    /// Whether an I/O of this namespace is on its way.
+    /// Whether an I/O of this namespace is in flight.
     pub(super) fn is_on_drive(&self) -> bool {
         matches!(self.state, State::Reading(_) | State::Flushing | State::Punching(_))
     }
 
-    /// When the next piece of the pass is due by its schedule, in nanoseconds.
+    /// Due time of the next range of the pass by its schedule, in nanoseconds.
     fn schedule_ns(&self, shared: &Background) -> u64 {
         if !self.upkeep.has(Class::Scrub) || shared.is_paused(Class::Scrub) {
             return u64::MAX;
@@ -178,24 +178,24 @@ impl Scrubber {
         self.schedule.due_ns(position, ranges)
     }
 
-    /// When the next I/O of a class is due by its rate, in nanoseconds.
+    /// Due time of the next I/O of a class by its rate, in nanoseconds.
     fn by_rate_ns(&self, class: Class, shared: &Background, round: Round) -> u64 {
         let pace = if class == Class::Scrub { &self.scrub } else { &self.trim };
         let place = self.upkeep.placed().filter(|_| round.has_hosts);
-        pace.due_ns(shared.rate(class)).max(place.map_or(0, |place| place.drive.spaced_ns()))
+        pace.due_ns(shared.rate(class)).max(place.map_or(0, |place| place.drive.earliest_ns()))
     }
 
-    /// All that belongs to the last I/O is over, after so long.
+    /// Ends the last I/O with its preparation, after `took_ns`.
     fn end(&self, took_ns: u64) {
         self.upkeep.placed().iter().for_each(|place| place.drive.space(self.io_ns, took_ns));
     }
 
-    /// When there is something to do, in nanoseconds, events apart.
+    /// Time of the next work, in nanoseconds, other than by events.
     pub(super) fn due_ns(&self, shared: &Background, round: Round) -> u64 {
         let now_ns = round.now_ns;
         match self.state {
             State::Reading(_) | State::Flushing | State::Punching(_) => return u64::MAX,
-            State::Looking(_) | State::Committing => return now_ns + crate::wait::BUSY_RETRY_NS,
+            State::LookingUp(_) | State::Committing => return now_ns + crate::wait::BUSY_RETRY_NS,
             State::Idle | State::Ready(_) => {}
         }
         let (position, ranges) = self.position();
@@ -215,22 +215,23 @@ impl Scrubber {
         if self.upkeep.backlog(Class::Trim) > 0 {
             due_ns = due_ns.min(self.by_rate_ns(Class::Trim, shared, round));
         }
-        // requests keep it from beginning, or the drive is in use; and nothing says that ranges become dirty
+        // work may be blocked by requests or a drive in use, and ranges become dirty without a notification
         let retry_ns = if round.has_requests { BLOCKED_NS } else { crate::wait::BUSY_RETRY_NS };
         let backlog = self.tracker().is_some() || position < ranges;
         due_ns.max(now_ns + retry_ns).min(if backlog { now_ns + LOOK_NS } else { u64::MAX })
     }
 
-    /// Brings the work on; whether anything was done.
+    /// Advances the work. Returns whether anything was done.
     pub(super) fn poll(&mut self, cx: &mut Cx<'_>) -> bool {
         self.now_ns = cx.round.now_ns;
         match self.state {
-            State::Looking(job) => {
-                // a reply to another question was asked for by who looked after the namespace before
-                if let Some(Reply::Looked { range, fresh, sums }) = self.tracker().and_then(|tracker| tracker.reply())
-                    && (range, fresh) == (job.range, job.again)
+            State::LookingUp(job) => {
+                // ignore a reply to a request of the namespace's previous I/O thread
+                if let Some(Reply::Lookup { range, uncached, sums }) =
+                    self.tracker().and_then(|tracker| tracker.reply())
+                    && (range, uncached) == (job.range, job.is_retry)
                 {
-                    self.looked(job, sums);
+                    self.on_lookup(job, sums);
                 }
             }
             State::Committing => {
@@ -283,7 +284,7 @@ impl Scrubber {
         false
     }
 
-    /// The next dirty range that nobody has written to for a while.
+    /// The next dirty range without recent writes.
     fn next_dirty(&mut self, now_ns: u64) -> Option<Job> {
         let tracker = self.upkeep.tracker()?;
         if tracker.dirty.is_empty() || now_ns < self.dirty_ns {
@@ -293,7 +294,7 @@ impl Scrubber {
             Ok(range) => {
                 self.dirty_from = range + 1;
                 let written = tracker.ranges.begin_summing(range, true)?;
-                Some(Job { range, purpose: Purpose::Sum(written), in_pass: false, old: None, again: false })
+                Some(Job { range, purpose: Purpose::Sum(written), in_pass: false, old: None, is_retry: false })
             }
             Err(Some(from)) => {
                 self.dirty_from = from;
@@ -316,10 +317,10 @@ impl Scrubber {
             _ => Some(Purpose::Read),
         };
         let Some(purpose) = purpose else {
-            self.advance(range); // somebody writes to it now
+            self.advance(range); // a write is in progress
             return true;
         };
-        self.start(Job { range, purpose, in_pass: true, old: None, again: false })
+        self.start(Job { range, purpose, in_pass: true, old: None, is_retry: false })
     }
 
     fn start(&mut self, job: Job) -> bool {
@@ -328,20 +329,20 @@ impl Scrubber {
             self.state = State::Ready(job);
             return true;
         }
-        self.look(job)
+        self.look_up(job)
     }
 
-    fn look(&mut self, job: Job) -> bool {
-        let work = Work::Look { range: job.range, fresh: job.again };
+    fn look_up(&mut self, job: Job) -> bool {
+        let work = Work::Lookup { range: job.range, uncached: job.is_retry };
         let taken = self.tracker().is_some_and(|tracker| tracker.submit(work).is_ok());
-        self.state = if taken { State::Looking(job) } else { State::Idle };
+        self.state = if taken { State::LookingUp(job) } else { State::Idle };
         taken
     }
 
-    fn looked(&mut self, job: Job, old: Option<Sums>) {
+    fn on_lookup(&mut self, job: Job, old: Option<Sums>) {
         let job = Job { old, ..job };
         if let (Purpose::Verify, None, Some(tracker)) = (job.purpose, old, self.upkeep.tracker()) {
-            // its record is damaged: it is summed again, as if all of it had been written
+            // its record is damaged: mark the whole range as written, so that it is summed again
             if tracker.ranges.start_marking(job.range, true) {
                 tracker.request_mark(job.range);
             }
@@ -350,7 +351,7 @@ impl Scrubber {
         self.state = State::Ready(job);
     }
 
-    /// The work on a range is over.
+    /// Ends the work on a range.
     fn done(&mut self, job: Job) {
         self.state = State::Idle;
         if job.in_pass {
@@ -372,9 +373,9 @@ impl Scrubber {
         }
     }
 
-    // The drive.
+    // I/O.
 
-    /// Submits an I/O of so many bytes; whether the drive was free and had room.
+    /// Submits an I/O. Returns whether the drive was free and the channel accepted it.
     fn submit(&mut self, cx: &mut Cx<'_>, request: Request, next: State, bytes: u64) -> bool {
         let Some(drive) = self.upkeep.placed().map(|place| Arc::clone(&place.drive)).filter(|drive| drive.take())
         else {
@@ -385,7 +386,7 @@ impl Scrubber {
         cx.shared.note_begin(began_ns);
         match cx.channel.submit_scrub(request, began_ns) {
             Submitted::Busy(request) => {
-                drive.give_back();
+                drive.release();
                 self.buffer = request.buffer.or(self.buffer.take());
                 return false;
             }
@@ -437,17 +438,17 @@ impl Scrubber {
         began
     }
 
-    /// A range that could not be punched now stays free.
+    /// Keeps a range that could not be punched now.
     fn keep_freed(&self, range: u64) {
         let Some(tracker) = self.upkeep.tracker() else { return };
-        tracker.ranges.put_punch_off(range);
+        tracker.ranges.cancel_punch(range);
         tracker.freed.add(range);
     }
 
-    /// An I/O is over.
+    /// Handles the completion of an I/O.
     pub(super) fn on_completion(&mut self, completion: Completion, shared: &Background, now_ns: u64) {
         if let Some(place) = self.upkeep.placed() {
-            place.drive.give_back();
+            place.drive.release();
         }
         shared.note_end(self.io_ns, now_ns);
         let Completion { result, buffer, .. } = completion;
@@ -490,7 +491,7 @@ impl Drop for Scrubber {
     }
 }
 
-/// A range that has been looked up is read at once, unless its class is paused or set to rest.
+/// A range is read at once after its lookup, unless its class has rate 0.
 fn ready_ns(shared: &Background) -> u64 {
     if shared.rate(Class::Scrub) == 0 { u64::MAX } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! The background work of one I/O thread: a [`Scrubber`] for each namespace that it looks after.
+//! The background work of one I/O thread: a [`Scrubber`] for each of its namespaces.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use crate::backend::{Completion, Tag};
 use crate::namespaces::Namespaces;
 use crate::queue_pair::connection_of;
 
-/// What stands in the tags of background requests in place of a connection.
+/// Connection number in the tags of background requests.
 const CONNECTION: u32 = u32::MAX;
 
 /// A namespace, by its index.
 struct Task {
     namespace: u32,
     scrubber: Scrubber,
-    /// The namespace is gone; the task stays until its request is back.
-    is_over: bool,
+    /// The namespace was removed; the task stays until its request completes.
+    is_removed: bool,
 }
 
-/// See the head of the file.
+/// The tasks of an I/O thread.
 #[derive(Default)]
 pub struct Tasks {
     tasks: Vec<Option<Box<Task>>>,
     due_ns: u64,
 }
 
-/// Whether a request was made by background work.
+/// Whether a request belongs to background work.
 #[must_use]
 pub fn is_background(tag: Tag) -> bool {
     connection_of(tag) == CONNECTION
@@ -38,50 +38,50 @@ fn tag(task: usize) -> Tag {
 }
 
 impl Tasks {
-    /// Whether there is nothing to look after.
+    /// Whether there are no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// When there is something to do, in nanoseconds, completions apart; `u64::MAX` for never.
+    /// Time of the next work other than completions, in nanoseconds; `u64::MAX` for never.
     #[must_use]
     pub fn due_ns(&self) -> u64 {
         if self.tasks.is_empty() { u64::MAX } else { self.due_ns }
     }
 
-    /// The namespaces have changed.
+    /// Updates the tasks after a change of the namespaces.
     pub fn update(&mut self, namespaces: &Namespaces, me: u16, shared: &Background, now_ns: u64) {
         for task in self.tasks.iter_mut().flatten() {
             let upkeep = &task.scrubber.upkeep;
             let stays = |(index, other): (u32, &Arc<_>)| index == task.namespace && Arc::ptr_eq(other, upkeep);
-            task.is_over |= !namespaces.upkeeps().any(stays);
+            task.is_removed |= !namespaces.upkeeps().any(stays);
         }
         for (namespace, upkeep) in namespaces.upkeeps() {
             let is_mine = upkeep.placed().is_some_and(|place| place.owner == me);
-            let has_task = self.tasks.iter().flatten().any(|task| !task.is_over && task.namespace == namespace);
+            let has_task = self.tasks.iter().flatten().any(|task| !task.is_removed && task.namespace == namespace);
             if !is_mine || has_task {
                 continue;
             }
             let geometry = namespaces.geometry(namespace);
             match Scrubber::new(upkeep, geometry, shared.config().scrub_days, now_ns) {
-                Ok(scrubber) => self.tasks.push(Some(Box::new(Task { namespace, scrubber, is_over: false }))),
-                Err(error) => tracing::warn!(%error, "there is no memory for the background work of a namespace"),
+                Ok(scrubber) => self.tasks.push(Some(Box::new(Task { namespace, scrubber, is_removed: false }))),
+                Err(error) => tracing::warn!(%error, "no memory for the background work of a namespace"),
             }
         }
         self.due_ns = now_ns;
     }
 
-    /// Brings the work on, at the end of a poll; whether anything was done.
+    /// Advances the work at the end of a poll. Returns whether anything was done.
     pub fn poll(&mut self, namespaces: &mut Namespaces, shared: &Background, round: Round) -> bool {
         let (mut busy, mut due_ns) = (false, u64::MAX);
         for (at, place) in self.tasks.iter_mut().enumerate() {
             let Some(task) = place else { continue };
-            if task.is_over && !task.scrubber.is_on_drive() {
+            if task.is_removed && !task.scrubber.is_on_drive() {
                 *place = None;
                 continue;
             }
-            let Some(channel) = namespaces.channel(task.namespace).filter(|_| !task.is_over) else { continue };
+            let Some(channel) = namespaces.channel(task.namespace).filter(|_| !task.is_removed) else { continue };
             busy |= task.scrubber.poll(&mut Cx { channel, shared, round, tag: tag(at) });
             due_ns = due_ns.min(task.scrubber.due_ns(shared, round));
         }
@@ -92,7 +92,7 @@ impl Tasks {
         busy
     }
 
-    /// A background request is over.
+    /// Handles the completion of a background request.
     pub fn on_completion(&mut self, completion: Completion, shared: &Background, now_ns: u64) {
         if let Some(task) = self.tasks.get_mut(completion.tag as u32 as usize).and_then(Option::as_mut) {
             task.scrubber.on_completion(completion, shared, now_ns);
@@ -100,7 +100,7 @@ impl Tasks {
         self.due_ns = now_ns;
     }
 
-    /// At the end of the I/O thread: gives up the memory of requests that the backends have not returned.
+    /// At the end of the I/O thread: leaks the memory of requests that the backends have not returned.
     pub fn abandon(&mut self) {
         for task in self.tasks.drain(..).flatten().filter(|task| task.scrubber.is_on_drive()) {
             Box::leak(task);

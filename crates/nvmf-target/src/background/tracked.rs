@@ -1,4 +1,4 @@
-//! A backend whose ranges are tracked: with checksums, with freed ranges that are trimmed in the background, or both.
+//! A backend with checksums, background trimming, or both.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -8,25 +8,25 @@ use std::sync::Arc;
 
 use super::channel::TrackedChannel;
 use super::sums::BLOCK;
-use super::sums::file::{Found, SumsFile, open_file};
+use super::sums::file::{OpenState, SumsFile, open_file};
 use super::sums::tracker::{Tracker, Worker};
 use crate::backend::{Backend, Channel, Geometry};
 
-/// What is tracked.
+/// Tracked properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracking {
-    /// Where checksums are kept, if they are.
+    /// The place of the checksums, if any.
     pub sums: Option<SumsPlace>,
     /// Whether freed ranges are trimmed in the background.
     pub trim: bool,
 }
 
-/// Where the checksums of a namespace are.
+/// Place of the checksums of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SumsPlace {
-    /// Beside a regular file: its path and `.sums`.
+    /// Beside a regular file: its path with `.sums` appended.
     Beside,
-    /// Here.
+    /// At this path.
     At(PathBuf),
 }
 
@@ -41,14 +41,14 @@ impl SumsPlace {
                 Ok(beside.into())
             }
             Self::Beside => {
-                let message = "checksums of a block device need a file of their own: checksums = \"PATH\"";
+                let message = "the checksums of a block device need a file: checksums = \"PATH\"";
                 Err(io::Error::new(ErrorKind::InvalidInput, message))
             }
         }
     }
 }
 
-/// As it stands before a backend's specification: `checked`, `checked=PATH`, `trim`, or two of them with a comma.
+/// The prefix of a backend's specification: `checked`, `checked=PATH`, `trim`, or two of them with a comma.
 impl fmt::Display for Tracking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.sums {
@@ -62,7 +62,7 @@ impl fmt::Display for Tracking {
 }
 
 impl Tracking {
-    /// Reads what [`Tracking`] writes; `None` if it is anything else.
+    /// Parses the `Display` form of [`Tracking`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut tracking = Self::default();
@@ -83,7 +83,7 @@ impl Tracking {
 /// A tracked backend.
 pub struct TrackedBackend {
     tracker: Arc<Tracker>,
-    /// Ends before the backend below it does.
+    /// Dropped before the inner backend.
     worker: Arc<Worker>,
     inner: Arc<dyn Backend>,
 }
@@ -92,11 +92,11 @@ impl TrackedBackend {
     /// Tracks `inner`, whose blocks are in the file or device at `path`.
     ///
     /// # Errors
-    /// If the blocks have another size than 4 KiB, or the sums file cannot be had.
+    /// If the block size is not 4 KiB, or the sums file cannot be opened.
     pub fn open(inner: Arc<dyn Backend>, path: &Path, tracking: &Tracking) -> io::Result<Self> {
         let geometry = inner.geometry();
         if u64::from(geometry.block_size) != BLOCK {
-            let message = "checksums and trimming in the background need a block size of 4096";
+            let message = "checksums and background trimming need a block size of 4096";
             return Err(io::Error::new(ErrorKind::InvalidInput, message));
         }
         let bytes = geometry.blocks * BLOCK;
@@ -116,22 +116,22 @@ impl TrackedBackend {
     }
 }
 
-/// Opens a sums file, and says in the log what follows from how it was found.
+/// Opens a sums file and logs its state.
 fn open_sums(path: &Path, bytes: u64) -> io::Result<SumsFile> {
     let explain = |error: io::Error| io::Error::new(error.kind(), format!("the sums file {}: {error}", path.display()));
     let storage = open_file(path).map_err(explain)?;
     let (file, found) = SumsFile::open(Box::new(storage), bytes).map_err(explain)?;
     let (sums, ranges) = (path.display(), file.marked().len());
     match found {
-        Found::Clean => tracing::debug!(%sums, ranges, "checksums opened; ranges to be summed again"),
-        Found::New => tracing::info!(%sums, ranges, "checksums begin: every range is to be summed"),
-        Found::Unclean => tracing::warn!(
+        OpenState::Clean => tracing::debug!(%sums, ranges, "checksums opened; ranges to be summed again"),
+        OpenState::New => tracing::info!(%sums, ranges, "new checksums: every range will be summed"),
+        OpenState::Unclean => tracing::warn!(
             %sums,
             ranges,
-            "the namespace was not closed cleanly: ranges that were being written are summed again, and not verified"
+            "the namespace was not closed cleanly: ranges with recent writes are summed again without verification"
         ),
-        Found::Reset(why) => {
-            tracing::warn!(%sums, %why, "the checksums are of no use; every range is summed again, and not verified");
+        OpenState::Reset(why) => {
+            tracing::warn!(%sums, %why, "unusable checksums: every range is summed again without verification");
         }
     }
     Ok(file)
@@ -148,9 +148,9 @@ impl Backend for TrackedBackend {
 
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {
         let inner = self.inner.open_channel(depth)?;
-        let promises_zeroes = self.inner.geometry().deallocated_reads_zero;
+        let reads_zeroes = self.inner.geometry().deallocated_reads_zero;
         let worker = Arc::clone(&self.worker);
-        Ok(Box::new(TrackedChannel::new(inner, Arc::clone(&self.tracker), worker, depth, promises_zeroes)))
+        Ok(Box::new(TrackedChannel::new(inner, Arc::clone(&self.tracker), worker, depth, reads_zeroes)))
     }
 
     /// A tracked namespace keeps its size.
@@ -159,8 +159,8 @@ impl Backend for TrackedBackend {
         if blocks.is_none_or(|blocks| blocks == now.blocks) {
             return Ok(now);
         }
-        let message = "a namespace with checksums or trim = \"background\" keeps its size while it is served: remove it, \
-            change its size, and add it again; its checksums then begin anew";
+        let message = "a namespace with checksums or trim = \"background\" cannot be resized: remove it, \
+            resize its file, and add it again; its checksums are then created again";
         Err(io::Error::new(ErrorKind::Unsupported, message))
     }
 

@@ -1,4 +1,4 @@
-//! The background work of one namespace: who does it, and how far it has come.
+//! The background work of one namespace: its I/O thread and its progress.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -7,39 +7,39 @@ use super::control::{Class, Drive};
 use super::sums::RANGE;
 use super::sums::tracker::Tracker;
 
-/// Who does the work, and of which namespace.
+/// Assignment of a namespace's work.
 #[derive(Debug)]
 pub struct Place {
     /// The I/O thread.
     pub owner: u16,
-    /// The drive below.
+    /// Its drive.
     pub drive: Arc<Drive>,
     /// Whether it is scrubbed.
     pub scrubs: bool,
     /// Its subsystem.
     pub nqn: String,
-    /// Its number.
+    /// Its NSID.
     pub nsid: u32,
 }
 
-/// What has been done: its I/O thread counts, anybody reads.
+/// Progress counters, written by its I/O thread.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Ranges of the namespace.
     pub ranges: AtomicU64,
-    /// Ranges that the pass is done with.
+    /// Completed ranges of the pass.
     pub position: AtomicU64,
     /// When the pass began, in Unix seconds; 0 before the first.
     pub began_s: AtomicU64,
-    /// Passes that were finished since the server started.
+    /// Completed passes.
     pub passes: AtomicU64,
     /// Blocks that did not match their checksums.
     pub mismatches: AtomicU64,
-    /// Reads that failed.
+    /// Failed reads.
     pub read_errors: AtomicU64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub read_bytes: AtomicU64,
-    /// Bytes that were trimmed.
+    /// Bytes trimmed.
     pub trimmed_bytes: AtomicU64,
 }
 
@@ -48,11 +48,11 @@ pub struct Progress {
 pub struct Upkeep {
     tracker: Option<Arc<Tracker>>,
     place: OnceLock<Place>,
-    /// What has been done.
+    /// The progress.
     pub progress: Progress,
 }
 
-/// The background work of a namespace, for people.
+/// Status of a namespace's background work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpkeepStats {
     /// The subsystem.
@@ -65,38 +65,38 @@ pub struct UpkeepStats {
     pub scrubs: bool,
     /// Whether freed ranges are trimmed in the background.
     pub trims: bool,
-    /// Bytes that the pass of scrubbing is done with.
+    /// Completed bytes of the pass.
     pub scrubbed_bytes: u64,
     /// Bytes of the namespace.
     pub bytes: u64,
     /// When the pass began, in Unix seconds; 0 before the first.
     pub began_s: u64,
-    /// Passes that were finished since the server started.
+    /// Passes completed since the server started.
     pub passes: u64,
-    /// Bytes that scrubbing has read since the server started.
+    /// Bytes read by scrubbing since the server started.
     pub read_bytes: u64,
-    /// Bytes that have been written and not summed since.
+    /// Bytes written and not summed since.
     pub dirty_bytes: u64,
-    /// Bytes that have been freed and not trimmed.
+    /// Bytes freed and not trimmed yet.
     pub freed_bytes: u64,
-    /// Bytes that have been trimmed since the server started.
+    /// Bytes trimmed since the server started.
     pub trimmed_bytes: u64,
-    /// Blocks found not to match their checksums since the server started.
+    /// Blocks found with wrong checksums since the server started.
     pub mismatches: u64,
-    /// Blocks of which reads fail now.
+    /// Blocks whose reads fail now.
     pub bad_blocks: u64,
-    /// Reads of scrubbing that failed since the server started.
+    /// Failed reads of scrubbing since the server started.
     pub read_errors: u64,
 }
 
 impl Upkeep {
-    /// Of a namespace whose ranges are tracked here, if they are.
+    /// For a namespace with an optional tracker.
     #[must_use]
     pub fn new(tracker: Option<Arc<Tracker>>) -> Self {
         Self { tracker, ..Self::default() }
     }
 
-    /// What is tracked of its ranges.
+    /// Its tracker, if any.
     #[must_use]
     pub fn tracker(&self) -> Option<&Arc<Tracker>> {
         self.tracker.as_ref()
@@ -106,7 +106,7 @@ impl Upkeep {
         let _ = self.place.set(place);
     }
 
-    /// Who does the work, if there is any.
+    /// Its assignment, if it has background work.
     #[must_use]
     pub fn placed(&self) -> Option<&Place> {
         self.place.get()
@@ -131,7 +131,7 @@ impl Upkeep {
         self.tracker.as_ref().map_or(0, |tracker| tracker.freed.len())
     }
 
-    /// Bytes to be done.
+    /// Backlog in bytes.
     #[must_use]
     pub fn backlog(&self, class: Class) -> u64 {
         let ranges = match class {
@@ -145,7 +145,7 @@ impl Upkeep {
         ranges * RANGE
     }
 
-    /// How far it has come; `None` where there is nothing to be done.
+    /// Its status; `None` without background work.
     #[must_use]
     pub fn stats(&self) -> Option<UpkeepStats> {
         let (place, progress) = (self.place.get()?, &self.progress);

@@ -1,12 +1,13 @@
-//! The pool against a naive oracle: a list of the ranges in use.
+//! The pool against an oracle: a list of allocated pages.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::backend::Random;
 
-/// What the pool must agree with: which pages are taken, page by page.
+/// The oracle: whether each page is allocated.
 struct Oracle {
     taken: Vec<bool>,
 }
@@ -16,7 +17,7 @@ impl Oracle {
         Self { taken: vec![false; bytes / MIN_BUFFER] }
     }
 
-    /// Whether some aligned block of the size that `len` rounds up to is free.
+    /// Whether a block for `len` bytes is free.
     fn can_serve(&self, len: usize) -> bool {
         let block = len.max(1).next_power_of_two().max(MIN_BUFFER) / MIN_BUFFER;
         len <= MAX_BUFFER && self.taken.chunks_exact(block).any(|pages| !pages.contains(&true))
@@ -24,7 +25,7 @@ impl Oracle {
 
     fn set(&mut self, pages: std::ops::Range<usize>, taken: bool) {
         for page in pages {
-            assert_ne!(self.taken[page], taken, "page {page} handed out twice, or given back twice");
+            assert_ne!(self.taken[page], taken, "page {page} allocated or freed twice");
             self.taken[page] = taken;
         }
     }
@@ -77,7 +78,7 @@ proptest! {
                 Step::Free(which) if !live.is_empty() => {
                     let key = *live.keys().nth(which % live.len()).expect("not empty");
                     let buffer = live.remove(&key).expect("live");
-                    assert!(buffer.iter().all(|&byte| byte == key as u8), "somebody else wrote to the buffer");
+                    assert!(buffer.iter().all(|&byte| byte == key as u8), "the buffer was overwritten");
                     oracle.set(pages_of(&pool, &buffer), false);
                     pool.free(buffer);
                 }
@@ -95,15 +96,15 @@ proptest! {
 }
 
 #[test]
-fn bit_tricks_agree_with_counting() {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+fn bit_operations_agree_with_counting() {
+    let mut random = Random::new(1);
     for round in 0..20_000 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let bits = random.next_u64();
         // Sparse, dense and in between.
         let free = match round % 3 {
-            0 => (random >> 32) as u32,
-            1 => (random >> 32) as u32 | random as u32,
-            _ => (random >> 32) as u32 | 0x00ff_0000,
+            0 => bits as u32,
+            1 => (bits >> 32) as u32 | bits as u32,
+            _ => bits as u32 | 0x00ff_0000,
         };
         let mut largest = FULL;
         for order in 0..ORDERS {
@@ -137,7 +138,7 @@ fn lengths_and_alignment() {
 }
 
 #[test]
-fn sizes_at_the_edges_are_refused_or_rounded() {
+fn pool_sizes_are_rounded_or_refused() {
     assert_eq!(BufferPool::new(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(BufferPool::new(4095).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(BufferPool::new(usize::MAX).unwrap_err().kind(), io::ErrorKind::InvalidInput);
@@ -152,7 +153,7 @@ fn sizes_at_the_edges_are_refused_or_rounded() {
 }
 
 #[test]
-fn memory_used_last_is_handed_out_first() {
+fn the_most_recently_freed_memory_is_reused_first() {
     let mut pool = BufferPool::new(64 * MAX_BUFFER).expect("memory");
     let buffer = pool.alloc(4096).expect("free memory");
     let first = buffer.as_ptr();
@@ -165,7 +166,7 @@ fn memory_used_last_is_handed_out_first() {
 }
 
 #[test]
-fn small_buffers_leave_large_ones_whole() {
+fn small_buffers_share_a_chunk() {
     let mut pool = BufferPool::new(4 * MAX_BUFFER).expect("memory");
     let small: Vec<_> = (0..32).map(|_| pool.alloc(4096).expect("free memory")).collect();
     let large: Vec<_> = (0..3).map(|_| pool.alloc(MAX_BUFFER).expect("small ones share one chunk")).collect();
@@ -181,11 +182,11 @@ fn a_dropped_buffer_panics_and_its_memory_stays_valid() {
     let address = buffer.as_ptr();
     let lost = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(buffer)));
     let message = *lost.unwrap_err().downcast::<String>().expect("a message");
-    assert!(message.contains("give it back with BufferPool::free"), "{message}");
+    assert!(message.contains("return it with BufferPool::free"), "{message}");
     assert!(lost_buffers() > before);
     assert_eq!(pool.outstanding(), 1);
     drop(pool);
-    // SAFETY: the pool left its arena mapped, as a buffer was out. (Without that, this read is a fault.)
+    // SAFETY: the pool left its arena mapped because a buffer was outstanding. (Otherwise this read faults.)
     assert_eq!(unsafe { address.read_volatile() }, 0);
 }
 
@@ -200,8 +201,8 @@ fn a_buffer_may_outlive_its_pool() {
 }
 
 #[test]
-#[should_panic(expected = "a pool that is not its own")]
-fn a_foreign_buffer_is_refused() {
+#[should_panic(expected = "freed to another pool")]
+fn a_buffer_of_another_pool_is_refused() {
     let mut mine = BufferPool::new(MAX_BUFFER).expect("memory");
     let mut other = BufferPool::new(MAX_BUFFER).expect("memory");
     let buffer = other.alloc(1).expect("free memory");

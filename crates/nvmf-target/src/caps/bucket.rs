@@ -1,32 +1,32 @@
-//! What an I/O thread holds of a limit's budget: a bucket for each namespace, and one for each queue pair of a host.
+//! An I/O thread's part of a limit's budget: a bucket for each namespace, and one for each queue pair of a host.
 //!
-//! A bucket is filled only while nothing is throttled; what is in it goes back to the budget when the limit is contended, when it has
-//! not been used for [`KEEP_NS`], and with the bucket's end.
+//! A bucket is filled only while nothing is throttled. Its content returns to the budget when the limit is contended, after
+//! [`KEEP_NS`] without use, and when the bucket is dropped.
 
 use std::sync::Arc;
 
-use super::limit::{HeldBack, Limit};
+use super::limit::{Limit, Throttled};
 use super::meter::{Direction, FLUSH_NS};
 use super::turns::Claim;
 
-/// How long a slice may be kept, in nanoseconds.
+/// Maximum age of a slice, in nanoseconds.
 const KEEP_NS: u64 = 2_000_000;
 
-/// See the head of the file.
+/// A bucket; see the module.
 #[derive(Debug)]
 pub struct Bucket {
     limit: Arc<Limit>,
     bytes: u64,
-    /// The cap at which they were taken, and when.
+    /// The cap at which they were taken, and the time.
     rate: u64,
     taken_ns: u64,
-    /// Bytes that were metered and are not in the limit's counters yet, by [`Direction`]; and since when others have been.
+    /// Metered bytes not yet added to the limit's counters, by [`Direction`], and the time of the last addition.
     metered: [u64; 2],
     metered_ns: u64,
 }
 
 impl Bucket {
-    /// An empty one.
+    /// An empty bucket.
     #[must_use]
     pub fn new(limit: Arc<Limit>) -> Self {
         limit.add_buckets(1);
@@ -39,13 +39,13 @@ impl Bucket {
         &self.limit
     }
 
-    /// Admits a command of `bytes` bytes. Returns whether they were charged: they are not where there is no cap.
+    /// Admits a command of `bytes` bytes. Returns whether they were charged: `false` without a cap.
     ///
     /// # Errors
-    /// When it is to be tried again, in nanoseconds.
+    /// The time to retry, in nanoseconds.
     pub fn admit(&mut self, bytes: u64, claim: Claim, now_ns: u64) -> Result<bool, u64> {
         let Some(rate) = self.limit.bytes_per_s() else {
-            self.bytes = 0; // of a cap that holds no more
+            self.bytes = 0; // from a removed cap
             return Ok(false);
         };
         let taken = if self.limit.is_contended(now_ns) {
@@ -54,14 +54,14 @@ impl Bucket {
         } else {
             self.take(bytes, rate, claim, now_ns)
         };
-        taken.map_err(|HeldBack { until_ns }| until_ns)?;
+        taken.map_err(|Throttled { until_ns }| until_ns)?;
         self.limit.count(bytes);
         Ok(true)
     }
 
-    fn take(&mut self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<(), HeldBack> {
+    fn take(&mut self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<(), Throttled> {
         if self.rate != rate {
-            self.bytes = 0; // taken at another cap, they may be far too many
+            self.bytes = 0; // taken at another cap: they may be far too many
         } else if now_ns.saturating_sub(self.taken_ns) > KEEP_NS {
             self.empty();
         }
@@ -86,15 +86,15 @@ impl Bucket {
         self.limit.metered().add(std::mem::take(&mut self.metered));
     }
 
-    /// Gives back what is in the bucket.
+    /// Returns the bucket's bytes to the budget.
     pub(super) fn empty(&mut self) {
         if self.bytes > 0 {
-            self.limit.give_back(self.bytes, self.rate);
+            self.limit.release(self.bytes, self.rate);
             self.bytes = 0;
         }
     }
 
-    /// Gives back what is in the bucket if nothing has been taken for a while, and hands over what was metered.
+    /// Returns the bucket's bytes if it is idle, and adds metered bytes to the counters.
     pub(super) fn empty_if_idle(&mut self, now_ns: u64) {
         self.flush_metered();
         if now_ns.saturating_sub(self.taken_ns) > KEEP_NS {
@@ -102,15 +102,15 @@ impl Bucket {
         }
     }
 
-    /// Gives back the bytes of an admitted command that did not use them.
-    pub fn give_back(&self, bytes: u64) {
+    /// Returns the bytes of an admitted command that did not use them.
+    pub fn release(&self, bytes: u64) {
         self.limit.uncount(bytes);
         if let Some(rate) = self.limit.bytes_per_s() {
-            self.limit.give_back(bytes, rate);
+            self.limit.release(bytes, rate);
         }
     }
 
-    /// A command that another limit holds back does not hold up others here.
+    /// Withdraws the claim of a command that another limit throttles.
     pub fn leave(&self, claim: Claim) {
         self.limit.leave(claim);
     }

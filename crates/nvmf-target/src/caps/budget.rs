@@ -1,16 +1,16 @@
-//! The budget of a limit: one word, the moment up to which it is spent.
+//! The budget of a limit: one word, the time up to which it is spent.
 //!
-//! Only this word is exchanged between threads, so that no ordering matters: whoever takes from it takes it as it is.
+//! Threads share only this word, so relaxed ordering is sufficient.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::DEPTH_NS;
 
-/// Parts of a nanosecond in which budgets count: 4 KiB at 100 GB/s take 655 of them. The clock lasts for 36 years.
+/// Fractions of a nanosecond: 4 KiB at 100 GB/s take 655 of them. The clock lasts for 36 years.
 const PARTS: u64 = 16;
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// What may be spent, shared by all I/O threads.
+/// A budget shared by all I/O threads.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     /// In [`PARTS`] of monotonic nanoseconds.
@@ -18,10 +18,10 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Takes `bytes` at `rate` bytes a second, if the moment up to which the budget is spent has come.
+    /// Takes `bytes` at `rate` bytes per second, if the budget is not spent beyond now.
     ///
     /// # Errors
-    /// When it comes, in nanoseconds.
+    /// The time up to which it is spent, in nanoseconds.
     pub(super) fn take(&self, bytes: u64, rate: u64, now_ns: u64) -> Result<(), u64> {
         let (now, cost) = (now_ns * PARTS, cost(bytes, rate));
         let mut until = self.spent_until.load(Relaxed);
@@ -37,13 +37,13 @@ impl Budget {
         }
     }
 
-    /// Gives back `bytes` that were taken and not used.
-    pub(super) fn give_back(&self, bytes: u64, rate: u64) {
+    /// Returns `bytes` taken and not used.
+    pub(super) fn release(&self, bytes: u64, rate: u64) {
         let cost = cost(bytes, rate);
         self.change(|until| until.saturating_sub(cost));
     }
 
-    /// The rate has changed: what is overspent is to be earned at the new one.
+    /// Converts the overspent part to a new rate.
     pub(super) fn change_rate(&self, before: u64, after: u64, now_ns: u64) {
         let now = now_ns * PARTS;
         self.change(|until| {
@@ -60,13 +60,13 @@ impl Budget {
     }
 }
 
-/// The time that `bytes` take at `rate` bytes a second, rounded up.
+/// The time of `bytes` at `rate` bytes per second, rounded up.
 fn cost(bytes: u64, rate: u64) -> u64 {
     let parts = (u128::from(bytes) * NS_PER_S * u128::from(PARTS)).div_ceil(u128::from(rate.max(1)));
     u64::try_from(parts).unwrap_or(u64::MAX)
 }
 
-/// The bytes that come to `ns` nanoseconds at `rate` bytes a second.
+/// The bytes of `ns` nanoseconds at `rate` bytes per second.
 pub(super) fn bytes_of(ns: u64, rate: u64) -> u64 {
     (u128::from(ns) * u128::from(rate) / NS_PER_S) as u64
 }

@@ -1,6 +1,6 @@
-//! The caps as knobs of a policy, beside those of the machine.
+//! Caps as knobs, added to those of the machine.
 //!
-//! The machine's knobs come first: their number never changes. Caps die with the server, so that no journal is needed.
+//! The machine's knobs come first: their number never changes. Caps end with the server, so no journal is needed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,14 +8,13 @@ use std::sync::Arc;
 use pilotlight_plant::{Cost, Kind, Knob, KnobId, Refusal, Scope, Values};
 use pilotlight_reactor::{Knobs, Refusals, clock};
 
-use super::{CAPS, Place, Setter};
+use super::{CAPS, Entry, Setter};
 use crate::server::Shared;
 
-/// Time of the main core for setting a cap, and until all I/O threads follow it: an estimate, a few atomic instructions and
-/// [`super::RETRY_NS`].
+/// Estimated costs: time of the main core to set a cap (a few atomic instructions), and delay until all I/O threads follow.
 const COSTS: (Cost, Cost) = (Cost::Assumed(100), Cost::Assumed(super::RETRY_NS));
 
-/// The knobs of a machine, if it has any, and a server's caps.
+/// The knobs of the machine, if any, and the server's caps.
 pub struct CapKnobs {
     machine: Option<Arc<dyn Knobs>>,
     /// Number of the machine's knobs.
@@ -24,51 +23,51 @@ pub struct CapKnobs {
 }
 
 impl CapKnobs {
-    /// Puts the caps beside the knobs of a machine.
+    /// Adds the caps to the knobs of the machine.
     pub(crate) fn new(machine: Option<Arc<dyn Knobs>>, shared: Arc<Shared>) -> Self {
         let first = machine.as_ref().map_or(0, |machine| machine.knobs().len());
         Self { machine, first, shared }
     }
 
-    /// Namespace and drive.
-    fn drive(&self, place: &Place) -> Option<(u32, u16)> {
-        let (Scope::Namespace(namespace), Some(path), false) = (place.scope, &place.path, place.limit.is_retired())
+    /// A namespace and its drive.
+    fn drive(&self, entry: &Entry) -> Option<(u32, u16)> {
+        let (Scope::Namespace(namespace), Some(path), false) = (entry.scope, &entry.path, entry.limit.is_retired())
         else {
             return None;
         };
         let find = || self.machine.as_ref()?.drive_of(path);
-        place.drive.get_or_init(find).map(|drive| (namespace, drive))
+        entry.drive.get_or_init(find).map(|drive| (namespace, drive))
     }
 
-    fn set_cap(&self, place: &Place, value: Option<u64>) {
-        let value = value.filter(|&value| value < found(place));
-        self.shared.caps.set(&place.limit, Setter::Policy, value, clock::now_ns());
+    fn set_cap(&self, entry: &Entry, value: Option<u64>) {
+        let value = value.filter(|&value| value < found(entry));
+        self.shared.caps.set(&entry.limit, Setter::Policy, value, clock::now_ns());
     }
 }
 
-/// Without the policy's cap; set to this or more there is none.
-fn found(place: &Place) -> u64 {
-    place.limit.cap_of(Setter::Operator).unwrap_or(*CAPS.end())
+/// The value without the policy's cap; setting this or more removes the policy's cap.
+fn found(entry: &Entry) -> u64 {
+    entry.limit.cap_of(Setter::Operator).unwrap_or(*CAPS.end())
 }
 
-/// A cap as a knob; without values once its namespace is gone.
-fn knob(place: &Place) -> Knob {
-    let values = if place.limit.is_retired() {
+/// The knob of a cap; without values once its namespace has been removed.
+fn knob(entry: &Entry) -> Knob {
+    let values = if entry.limit.is_retired() {
         Values::List(Vec::new())
     } else {
         Values::Range { min: *CAPS.start(), max: *CAPS.end(), step: 1 }
     };
-    Knob { scope: place.scope, kind: Kind::BytesPerS, values, initial: found(place), caller: COSTS.0, effect: COSTS.1 }
+    Knob { scope: entry.scope, kind: Kind::BytesPerS, values, initial: found(entry), caller: COSTS.0, effect: COSTS.1 }
 }
 
 impl Knobs for CapKnobs {
     fn knobs(&self) -> Vec<Knob> {
         let machine = self.machine.as_ref().map(|machine| machine.knobs()).unwrap_or_default();
-        machine.into_iter().chain(self.shared.caps.places().map(knob)).collect()
+        machine.into_iter().chain(self.shared.caps.entries().map(knob)).collect()
     }
 
     fn drives(&self) -> Vec<(u32, u16)> {
-        self.shared.caps.places().filter_map(|place| self.drive(place)).collect()
+        self.shared.caps.entries().filter_map(|entry| self.drive(entry)).collect()
     }
 
     fn connect(&self, refusals: Refusals, workers: &[u32]) {
@@ -81,14 +80,14 @@ impl Knobs for CapKnobs {
         let Some(at) = knob.index().checked_sub(self.first) else {
             return self.machine.as_ref().ok_or(Refusal::Unknown)?.set(knob, value);
         };
-        let place = self.shared.caps.place(at).filter(|place| !place.limit.is_retired());
-        self.set_cap(place.ok_or(Refusal::Unknown)?, Some(value));
+        let entry = self.shared.caps.entry(at).filter(|entry| !entry.limit.is_retired());
+        self.set_cap(entry.ok_or(Refusal::Unknown)?, Some(value));
         Ok(())
     }
 
     fn restore(&self) {
-        let set = |place: &&Place| place.limit.cap_of(Setter::Policy).is_some();
-        self.shared.caps.places().filter(set).for_each(|place| self.set_cap(place, None));
+        let set = |entry: &&Entry| entry.limit.cap_of(Setter::Policy).is_some();
+        self.shared.caps.entries().filter(set).for_each(|entry| self.set_cap(entry, None));
         if let Some(machine) = &self.machine {
             machine.restore();
         }

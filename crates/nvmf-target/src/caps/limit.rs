@@ -1,4 +1,4 @@
-//! A namespace or a host, capped or not: its caps, its budget, whose turn it is, and what it has throttled.
+//! A limit: the caps of a namespace or a host, their budget, the turns of throttled commands, and statistics.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -8,10 +8,10 @@ use super::meter::Metered;
 use super::turns::{Claim, TURN_NS, Turns};
 use crate::latency::LatencyReading;
 
-/// Who sets a cap.
+/// Setter of a cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setter {
-    /// A person, by the configuration or the control socket.
+    /// The operator, by the configuration or the control socket.
     Operator,
     /// The policy in charge.
     Policy,
@@ -20,10 +20,10 @@ pub enum Setter {
 /// No cap.
 const NONE: u64 = u64::MAX;
 
-/// Why a command may not go now.
+/// A command is throttled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeldBack {
-    /// When it is to be tried again, in nanoseconds.
+pub(super) struct Throttled {
+    /// Time to retry, in nanoseconds.
     pub(super) until_ns: u64,
 }
 
@@ -48,22 +48,22 @@ pub struct Limit {
     latency: LatencyReading,
 }
 
-/// What a limit has done so far.
+/// Statistics of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitStats {
-    /// The operator's cap in bytes a second.
+    /// The operator's cap in bytes per second.
     pub operator: Option<u64>,
-    /// The policy's cap in bytes a second.
+    /// The policy's cap in bytes per second.
     pub policy: Option<u64>,
-    /// Bytes of commands that were admitted while it was capped, less those of commands that were given up.
+    /// Bytes of commands admitted while capped, without those of abandoned commands.
     pub bytes: u64,
-    /// Commands that are throttled now.
+    /// Commands throttled now.
     pub throttled_now: u64,
-    /// Commands that were throttled and then admitted.
+    /// Commands throttled and then admitted.
     pub throttled: u64,
     /// Bytes of those.
     pub throttled_bytes: u64,
-    /// How long those waited, in nanoseconds, all together.
+    /// Total wait time of those, in nanoseconds.
     pub wait_ns: u64,
 }
 
@@ -74,7 +74,7 @@ impl Default for Limit {
 }
 
 impl Limit {
-    /// The limit of the host with this number, not capped.
+    /// The uncapped limit of the host with this number.
     pub(super) fn of_host(number: u32) -> Self {
         Self {
             operator: AtomicU64::new(NONE),
@@ -94,25 +94,25 @@ impl Limit {
         }
     }
 
-    /// The latency of a namespace, as a reading.
+    /// The latency reading of a namespace.
     pub(crate) fn latency(&self) -> &LatencyReading {
         &self.latency
     }
 
-    /// The number of a host.
+    /// The host's number.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The cap that holds, in bytes a second; `None`: it is not capped.
+    /// The effective cap in bytes per second; `None` if uncapped.
     #[must_use]
     pub fn bytes_per_s(&self) -> Option<u64> {
         let rate = self.operator.load(Relaxed).min(self.policy.load(Relaxed));
         Some(rate).filter(|&rate| rate != NONE)
     }
 
-    /// The cap of one setter, in bytes a second.
+    /// The cap of one setter, in bytes per second.
     pub(super) fn cap_of(&self, setter: Setter) -> Option<u64> {
         Some(self.word(setter).load(Relaxed)).filter(|&rate| rate != NONE)
     }
@@ -124,7 +124,7 @@ impl Limit {
         }
     }
 
-    /// Sets a cap; returns whether there was one of this setter.
+    /// Sets a cap; returns whether this setter had one.
     pub(super) fn set(&self, setter: Setter, bytes_per_s: Option<u64>, now_ns: u64) -> bool {
         let before = self.bytes_per_s();
         let had = self.word(setter).swap(bytes_per_s.map_or(NONE, |rate| rate.clamp(1, NONE - 1)), Relaxed);
@@ -134,7 +134,7 @@ impl Limit {
         had != NONE
     }
 
-    /// Its namespace is gone: policies cannot set it any more.
+    /// Marks its namespace as removed: policies cannot set it any more.
     pub(super) fn retire(&self) {
         self.retired.store(true, Relaxed);
     }
@@ -143,7 +143,7 @@ impl Limit {
         self.retired.load(Relaxed)
     }
 
-    /// So many more buckets may take slices.
+    /// Adds buckets that take slices.
     pub(super) fn add_buckets(&self, count: u32) {
         self.buckets.fetch_add(count, Relaxed);
     }
@@ -157,41 +157,41 @@ impl Limit {
         self.turns.are_taken(now_ns)
     }
 
-    /// Takes a slice of the budget that is worth `bytes` at least. Returns how many bytes it is worth.
-    pub(super) fn take_slice(&self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<u64, HeldBack> {
+    /// Takes a slice of at least `bytes` bytes. Returns its size.
+    pub(super) fn take_slice(&self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<u64, Throttled> {
         let slice = bytes_of(SLICES_NS / u64::from(self.buckets.load(Relaxed).max(1)), rate).max(bytes);
         self.take(slice, rate, claim, now_ns).map(|()| slice)
     }
 
-    /// Takes what a command needs, if it is its turn.
-    pub(super) fn take_in_turn(&self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<(), HeldBack> {
+    /// Takes a command's bytes, if it is its turn.
+    pub(super) fn take_in_turn(&self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<(), Throttled> {
         let Some(turn) = self.turns.turn(claim, rate, now_ns) else {
             self.turns.wait(claim, rate, now_ns);
-            return Err(HeldBack { until_ns: now_ns + TURN_NS });
+            return Err(Throttled { until_ns: now_ns + TURN_NS });
         };
         self.take(bytes, rate, claim, now_ns)?;
         self.turns.serve(claim, turn, bytes);
         Ok(())
     }
 
-    fn take(&self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<(), HeldBack> {
+    fn take(&self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<(), Throttled> {
         self.budget.take(bytes, rate, now_ns).map_err(|until_ns| {
             self.turns.wait(claim, rate, now_ns);
-            HeldBack { until_ns }
+            Throttled { until_ns }
         })
     }
 
-    /// Gives back what was taken at `rate` and not used.
-    pub(super) fn give_back(&self, bytes: u64, rate: u64) {
-        self.budget.give_back(bytes, rate);
+    /// Returns bytes taken at `rate` and not used.
+    pub(super) fn release(&self, bytes: u64, rate: u64) {
+        self.budget.release(bytes, rate);
     }
 
-    /// A command that waits for something else does not hold up others here.
+    /// Withdraws the claim of a command that waits for another limit.
     pub(super) fn leave(&self, claim: Claim) {
         self.turns.leave(claim);
     }
 
-    /// Its bytes, while they are metered.
+    /// Its meter.
     pub(super) fn metered(&self) -> &Metered {
         &self.metered
     }
@@ -201,17 +201,17 @@ impl Limit {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Takes back the bytes of a command that was given up.
+    /// Subtracts the bytes of an abandoned command.
     pub(super) fn uncount(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// A command is throttled from now on.
+    /// Counts a command as throttled.
     pub(crate) fn begin_wait(&self) {
         self.throttled_now.fetch_add(1, Relaxed);
     }
 
-    /// A throttled command waits no longer; it was admitted after so many nanoseconds, with so many bytes, or given up.
+    /// Ends the wait of a throttled command: `admitted` after nanoseconds with bytes, or abandoned.
     pub(crate) fn end_wait(&self, admitted: Option<(u64, u64)>) {
         self.throttled_now.fetch_sub(1, Relaxed);
         if let Some((waited_ns, bytes)) = admitted {
@@ -221,7 +221,7 @@ impl Limit {
         }
     }
 
-    /// What it has done so far.
+    /// Its statistics.
     #[must_use]
     pub fn stats(&self) -> LimitStats {
         LimitStats {

@@ -1,11 +1,11 @@
-//! Bytes a second and latencies of namespaces and hosts as readings of a policy, beside those of the machine.
+//! Readings of bandwidth and latency of namespaces and hosts, added to those of the machine.
 //!
-//! **Counting.** Only while the policy wants such readings: a command then takes the path of one that may be capped, and its I/O thread counts it in
-//! its own bucket, which goes to the limit's counters at most every [`FLUSH_NS`]. Otherwise a command pays for nothing but the branch that asks whether
-//! anything is capped.
-//! **Windows.** A thread of its own reads the counters every [`WINDOW`]. Bytes count when their command is admitted.
-//! **Numbers.** The machine's sources come first: their number never changes. Then come latencies of the server, then those of each limit: bytes
-//! read and written, and of a namespace its latencies (`latency/mod.rs`).
+//! **Counting.** Only while a policy uses such readings: a command then takes the path of capped ones, and its I/O thread
+//! counts it in its bucket, which is added to the limit's counters at most every [`FLUSH_NS`]. Otherwise the only cost is
+//! the branch that tests for caps.
+//! **Windows.** A thread reads the counters every [`WINDOW`]. Bytes count when their command is admitted.
+//! **Numbers.** The machine's sources come first: their number never changes. Latencies of the server follow, then the
+//! sources of each limit: bytes read and written, and for a namespace its latencies (`latency/mod.rs`).
 
 use std::fmt;
 use std::io;
@@ -17,19 +17,19 @@ use std::time::Duration;
 use pilotlight_plant::{Cost, NEVER, Quantity, ReadingId, Scope, Source, Window};
 use pilotlight_reactor::{Readings, clock};
 
-use super::Place;
+use super::Entry;
 use crate::latency;
 use crate::server::Shared;
 
-/// How long a bucket keeps bytes that it has counted, in nanoseconds.
+/// Interval at which a bucket adds its bytes to the counters, in nanoseconds.
 pub(super) const FLUSH_NS: u64 = 1_000_000;
-/// Length of a window: the time between two of the samples by which `pass` finds the bottleneck.
+/// Length of a window: the sampling interval of the policy `pass`.
 const WINDOW: Duration = Duration::from_millis(100);
-/// From the end of a window until its value is known, at most: the bytes that buckets keep, and the way of the reading thread (an estimate).
+/// Estimated delay from the end of a window to its value: [`FLUSH_NS`] and the reading thread.
 const LAG: Cost = Cost::Assumed(5_000_000);
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// A direction, as an index of both.
+/// A direction; an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Bytes read.
@@ -40,14 +40,14 @@ pub enum Direction {
 
 const QUANTITIES: [Quantity; 2] = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS];
 
-/// The bytes of a limit, by [`Direction`]; apart from its caps, which every command reads.
+/// The bytes of a limit, by [`Direction`]; on other cache lines than its caps, which every command reads.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Metered {
     bytes: [AtomicU64; 2],
-    /// Bytes a second of the last window; [`NEVER`] where there was none.
+    /// Bytes per second in the last window; [`NEVER`] for none.
     rates: [AtomicU64; 2],
-    /// When it ended.
+    /// End of the last window.
     ended_ns: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ impl Metered {
         self.bytes.each_ref().map(|bytes| bytes.load(Relaxed))
     }
 
-    /// Notes a window that ended at `now_ns`, `elapsed_ns` after the one before.
+    /// Records a window that ended at `now_ns`, `elapsed_ns` after the previous one.
     fn note(&self, before: [u64; 2], totals: [u64; 2], now_ns: u64, elapsed_ns: u64) {
         for (at, rate) in self.rates.iter().enumerate() {
             let bytes = u128::from(totals[at].wrapping_sub(before[at]));
@@ -84,7 +84,7 @@ impl Metered {
     }
 }
 
-/// The readings of a machine, if it has any, and those of a server's namespaces and hosts.
+/// The readings of the machine, if any, and those of the server's namespaces and hosts.
 pub(super) struct CapReadings {
     machine: Option<Arc<dyn Readings>>,
     /// Number of the machine's sources.
@@ -93,36 +93,36 @@ pub(super) struct CapReadings {
     thread: std::thread::Thread,
 }
 
-/// The thread that reads the counters; dropped, it ends.
+/// The thread that reads the counters. Ends when dropped.
 pub struct Meter {
     shared: Arc<Shared>,
-    is_over: Arc<AtomicBool>,
+    is_ended: Arc<AtomicBool>,
     join: Option<JoinHandle<()>>,
 }
 
 impl Meter {
-    /// Starts the thread; what it measures stands beside the readings of a machine.
+    /// Starts the thread and adds its readings to those of the machine.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If the thread cannot be started.
     pub(crate) fn start(
         machine: Option<Arc<dyn Readings>>,
         shared: &Arc<Shared>,
     ) -> io::Result<(Self, Arc<dyn Readings>)> {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (ended, measured) = (Arc::clone(&is_over), Arc::clone(shared));
+        let is_ended = Arc::new(AtomicBool::new(false));
+        let (ended, measured) = (Arc::clone(&is_ended), Arc::clone(shared));
         let body = move || measure_until(&ended, &measured);
         let join = std::thread::Builder::new().name("bandwidth".into()).spawn(body)?;
         let first = machine.as_ref().map_or(0, |machine| machine.sources().len());
         let thread = join.thread().clone();
         let readings = CapReadings { machine, first, shared: Arc::clone(shared), thread };
-        Ok((Self { shared: Arc::clone(shared), is_over, join: Some(join) }, Arc::new(readings)))
+        Ok((Self { shared: Arc::clone(shared), is_ended, join: Some(join) }, Arc::new(readings)))
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.is_over.store(true, Relaxed);
+        self.is_ended.store(true, Relaxed);
         self.shared.caps.set_metered(false);
         if let Some(join) = self.join.take() {
             join.thread().unpark();
@@ -131,23 +131,23 @@ impl Drop for Meter {
     }
 }
 
-fn measure_until(is_over: &AtomicBool, shared: &Shared) {
+fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
     let mut before: Vec<[u64; 2]> = Vec::new();
     let mut since_ns = None;
-    while !is_over.load(Relaxed) {
+    while !is_ended.load(Relaxed) {
         if !shared.caps.are_metered() {
             (since_ns, before) = (None, Vec::new());
             std::thread::park();
             continue;
         }
         let now_ns = clock::now_ns();
-        for (at, place) in shared.caps.places().enumerate() {
-            let totals = place.limit.metered().totals();
+        for (at, entry) in shared.caps.entries().enumerate() {
+            let totals = entry.limit.metered().totals();
             match (before.get_mut(at), since_ns) {
                 (Some(last), Some(since_ns)) => {
                     let last = std::mem::replace(last, totals);
-                    if !place.limit.is_retired() {
-                        place.limit.metered().note(last, totals, now_ns, now_ns.saturating_sub(since_ns));
+                    if !entry.limit.is_retired() {
+                        entry.limit.metered().note(last, totals, now_ns, now_ns.saturating_sub(since_ns));
                     }
                 }
                 _ => before.push(totals),
@@ -158,13 +158,13 @@ fn measure_until(is_over: &AtomicBool, shared: &Shared) {
     }
 }
 
-/// Readings of a limit: bytes by [`Direction`], then latencies.
+/// Readings scope a limit: bytes by [`Direction`], then latencies.
 pub(super) fn count_of(scope: Scope) -> usize {
     QUANTITIES.len() + if matches!(scope, Scope::Namespace(_)) { latency::SOURCES } else { 0 }
 }
 
-fn sources_of(place: &Place) -> impl Iterator<Item = Source> {
-    let scope = place.scope;
+fn sources_of(entry: &Entry) -> impl Iterator<Item = Source> {
+    let scope = entry.scope;
     let bytes = QUANTITIES
         .map(|quantity| Source { scope, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG })
         .into_iter();
@@ -174,7 +174,7 @@ fn sources_of(place: &Place) -> impl Iterator<Item = Source> {
 impl Readings for CapReadings {
     fn sources(&self) -> Vec<Source> {
         let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
-        let limits = self.shared.caps.places().flat_map(sources_of);
+        let limits = self.shared.caps.entries().flat_map(sources_of);
         machine.into_iter().chain(latency::sources_of(Scope::Server)).chain(limits).collect()
     }
 
@@ -183,14 +183,14 @@ impl Readings for CapReadings {
             machine.want(wanted);
         }
         let caps = &self.shared.caps;
-        caps.places().for_each(|place| place.limit.latency().set_wanted(false));
+        caps.entries().for_each(|entry| entry.limit.latency().set_wanted(false));
         let (mut of_server, mut of_namespace, mut bytes) = (false, false, false);
         for id in wanted.iter().filter_map(|id| id.index().checked_sub(self.first)) {
-            match id.checked_sub(latency::SOURCES).map(|at| caps.place_of_source(at)) {
+            match id.checked_sub(latency::SOURCES).map(|at| caps.entry_of_source(at)) {
                 None => of_server = true,
                 Some(Some((_, at))) if at < QUANTITIES.len() => bytes = true,
-                Some(Some((place, _))) => {
-                    place.limit.latency().set_wanted(true);
+                Some(Some((entry, _))) => {
+                    entry.limit.latency().set_wanted(true);
                     of_namespace = true;
                 }
                 Some(None) => {}
@@ -206,10 +206,10 @@ impl Readings for CapReadings {
     fn last(&self, id: ReadingId) -> Option<Window> {
         let Some(at) = id.index().checked_sub(self.first) else { return self.machine.as_ref()?.last(id) };
         let Some(at) = at.checked_sub(latency::SOURCES) else { return self.shared.latencies.server().window(at) };
-        let (place, at) = self.shared.caps.place_of_source(at)?;
+        let (entry, at) = self.shared.caps.entry_of_source(at)?;
         match at.checked_sub(QUANTITIES.len()) {
-            None => place.limit.metered().window(at),
-            Some(stat) => place.limit.latency().window(stat),
+            None => entry.limit.metered().window(at),
+            Some(stat) => entry.limit.latency().window(stat),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Buckets on simulated I/O threads with a simulated clock, held to what the naive bookkeeping of every admitted command says.
+//! Buckets on simulated I/O threads with a simulated clock, checked against a log of all admitted commands.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::turns::{LEASE_NS, ahead};
+use super::turns::{LEASE_NS, max_lead};
 use super::*;
 use crate::backend::Random;
 
@@ -19,7 +19,7 @@ struct Command {
     bytes: u64,
 }
 
-/// What was admitted, as anyone would write it down.
+/// An admitted command.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
     at_ns: u64,
@@ -32,7 +32,7 @@ struct Admitted {
 struct Queue {
     host: usize,
     waiting: VecDeque<Command>,
-    /// How many it keeps under way, and bytes of each.
+    /// Number of waiting commands, and their size.
     depth: usize,
     bytes: u64,
 }
@@ -40,21 +40,21 @@ struct Queue {
 struct Thread {
     bucket: Bucket,
     queues: Vec<Queue>,
-    /// When it is polled next.
+    /// Time of the next poll.
     poll_ns: u64,
 }
 
-/// I/O threads that serve one namespace.
+/// I/O threads serving one namespace.
 struct Plant {
     limit: Arc<Limit>,
     threads: Vec<Thread>,
     random: Random,
     log: Vec<Admitted>,
-    /// Time between two polls of a thread at most.
+    /// Maximum interval of polls of a thread.
     pause_ns: u64,
-    /// One admitted command in so many is given up and gives its bytes back; 0: none.
-    gives_up: u64,
-    given_back: u64,
+    /// One admitted command in this many is abandoned and returns its bytes; 0: none.
+    abandon_one_in: u64,
+    returned: u64,
 }
 
 impl Plant {
@@ -69,12 +69,12 @@ impl Plant {
             random: Random::new(seed),
             log: Vec::new(),
             pause_ns: MS / 5,
-            gives_up: 0,
-            given_back: 0,
+            abandon_one_in: 0,
+            returned: 0,
         }
     }
 
-    /// A queue of `host` on `thread` that always has `depth` commands of `bytes` bytes.
+    /// A queue of `host` on `thread` that keeps `depth` commands of `bytes` bytes waiting.
     fn add(&mut self, thread: usize, host: usize, depth: usize, bytes: u64) {
         let queue = Queue { host, waiting: VecDeque::new(), depth, bytes };
         self.threads[thread].queues.push(queue);
@@ -108,9 +108,9 @@ impl Plant {
                     break;
                 }
                 queue.waiting.pop_front();
-                if self.gives_up > 0 && self.random.below(self.gives_up) == 0 {
-                    bucket.give_back(bytes);
-                    self.given_back += bytes;
+                if self.abandon_one_in > 0 && self.random.below(self.abandon_one_in) == 0 {
+                    bucket.release(bytes);
+                    self.returned += bytes;
                     continue;
                 }
                 self.log.push(Admitted { at_ns: now_ns, bytes, host: queue.host, waited_ns: now_ns - since_ns });
@@ -118,7 +118,7 @@ impl Plant {
         }
     }
 
-    /// The most bytes in any window of `window_ns`.
+    /// Maximum bytes in any window of `window_ns`.
     fn most_in(&self, window_ns: u64) -> u64 {
         let (mut first, mut sum, mut most) = (0, 0, 0);
         for last in 0..self.log.len() {
@@ -137,43 +137,43 @@ impl Plant {
     }
 }
 
-fn share(rate: u64, percent: u64, ns: u64) -> u64 {
+fn percent_of(rate: u64, percent: u64, ns: u64) -> u64 {
     (u128::from(rate) * u128::from(percent) * u128::from(ns) / 100 / u128::from(S)) as u64
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever comes from however many I/O threads and hosts: no second has more than 1.02 times the cap and one largest
-    /// request, and where commands wait all the time, none has less than 0.98 times less a request.
+    /// For any load of any number of I/O threads and hosts: no second has more than 1.02 times the cap and one largest request,
+    /// and with commands always waiting, none has less than 0.98 times the cap minus a request.
     #[test]
-    fn the_cap_holds_over_every_second(
+    fn the_cap_is_kept_in_every_second(
         rate in prop_oneof![Just(1_000_000u64), 10_000_000..2_000_000_000u64],
         threads in 1usize..9,
         queues in prop::collection::vec((0usize..5, 0usize..8, 1usize..40, 1u64..33), 1..10),
-        gives_up in prop_oneof![Just(0u64), 2..20u64],
+        abandon_one_in in prop_oneof![Just(0u64), 2..20u64],
         seed: u64,
     ) {
         let mut plant = Plant::new(threads, seed);
-        plant.gives_up = gives_up;
+        plant.abandon_one_in = abandon_one_in;
         for (host, thread, depth, blocks) in queues {
-            // few commands of a large cap, as the log grows with it
+            // larger commands for a large cap, to bound the log
             let bytes = (blocks * 4096).max(rate / 50_000 / 4096 * 4096).min(LARGEST);
             plant.add(thread % threads, host, depth, bytes);
         }
         plant.cap(rate, 0);
         plant.run(S, 3 * S + S / 2);
         let most = plant.most_in(S);
-        prop_assert!(most <= share(rate, 102, S) + LARGEST, "{most} bytes in a second at {rate}");
-        // enough under way for the longest time between two polls
+        prop_assert!(most <=percent_of(rate, 102, S) + LARGEST, "{most} bytes in a second at {rate}");
+        // enough waiting commands for the longest interval of polls
         let busy = plant.threads.iter().flat_map(|thread| &thread.queues).map(|queue| queue.depth as u64 * queue.bytes);
-        if busy.max() >= Some(2 * share(rate, 100, plant.pause_ns) + 2 * LARGEST) {
+        if busy.max() >= Some(2 *percent_of(rate, 100, plant.pause_ns) + 2 * LARGEST) {
             let least = plant.bytes(|admitted| (2 * S..3 * S).contains(&admitted.at_ns));
-            prop_assert!(least + LARGEST >= share(rate, 98, S), "{least} bytes in a second at {rate}");
+            prop_assert!(least + LARGEST >=percent_of(rate, 98, S), "{least} bytes in a second at {rate}");
         }
     }
 
-    /// Hosts that always have enough commands waiting get equal parts, on however many I/O threads each has how many.
+    /// Hosts with enough waiting commands get equal parts, for any distribution over I/O threads.
     #[test]
     fn hosts_get_equal_parts(
         rate in 20_000_000..400_000_000u64,
@@ -182,7 +182,7 @@ proptest! {
         seed: u64,
     ) {
         let mut plant = Plant::new(threads, seed);
-        // each host has a queue with enough, and the first some more
+        // each host has a sufficient queue, and the first has more
         for host in 0..3 {
             plant.add(host % threads, host, 64, 32 << 10);
         }
@@ -194,12 +194,12 @@ proptest! {
         let part = |host| plant.bytes(|admitted| admitted.host == host && admitted.at_ns >= S + 100 * MS);
         let parts = [part(0), part(1), part(2)];
         let (least, most) = (parts.iter().min().copied().unwrap_or(0), parts.iter().max().copied().unwrap_or(0));
-        prop_assert!(most - least <= 2 * (ahead(rate) + LARGEST), "{parts:?} at {rate}");
+        prop_assert!(most - least <= 2 * (max_lead(rate) + LARGEST), "{parts:?} at {rate}");
     }
 
-    /// Every command has its turn: none waits much longer than all that was waiting before it takes, whoever shares the cap.
+    /// No command waits much longer than the queue in front of it takes.
     #[test]
-    fn nobody_starves(
+    fn no_command_starves(
         rate in 20_000_000..200_000_000u64,
         threads in 2usize..9,
         hosts in 1usize..4,
@@ -222,9 +222,9 @@ proptest! {
     }
 }
 
-/// A host with one command at a time gets all that it asks for up to its part, beside one that floods the cap.
+/// A host with one command at a time is served promptly beside one that saturates the cap.
 #[test]
-fn a_host_with_few_commands_does_not_wait_behind_a_flood() {
+fn a_host_with_few_commands_does_not_wait_for_a_long_queue() {
     let mut plant = Plant::new(4, 7);
     (0..4).for_each(|thread| plant.add(thread, 0, 128, 64 << 10));
     plant.add(3, 1, 1, 4096);
@@ -233,12 +233,12 @@ fn a_host_with_few_commands_does_not_wait_behind_a_flood() {
     let waits: Vec<u64> = plant.log.iter().filter(|one| one.host == 1).map(|one| one.waited_ns).collect();
     let longest = waits.iter().max().copied().unwrap_or(u64::MAX);
     assert!(waits.len() > 500, "{} commands", waits.len());
-    assert!(longest < 10 * MS, "{longest} ns, though the flood waits for seconds");
+    assert!(longest < 10 * MS, "{longest} ns, though the other host's queue takes seconds");
 }
 
-/// I/O threads of one host that come in step, one always before the other, share the cap.
+/// Two I/O threads of one host polled in a fixed order share the cap.
 #[test]
-fn who_comes_second_in_each_round_gets_a_turn() {
+fn the_thread_polled_second_gets_turns() {
     let (mut one, mut two) = (Plant::new(2, 1), [0u64; 2]);
     one.cap(50_000_000, 0);
     let mut waiting = [S; 2];
@@ -258,16 +258,16 @@ fn who_comes_second_in_each_round_gets_a_turn() {
     assert!(two[1] * 3 > two[0], "{two:?}");
 }
 
-/// What is given back can be taken at once; what a bucket held is given back with it.
+/// Returned bytes are available at once; dropping a bucket returns its bytes.
 #[test]
-fn nothing_is_lost_with_commands_and_buckets_that_are_given_up() {
+fn abandoned_commands_and_buckets_return_their_bytes() {
     let limit = Arc::new(Limit::default());
     limit.set(Setter::Operator, Some(100_000_000), 0);
     let claim = Claim { host: 0, since_ns: S };
     let mut bucket = Bucket::new(Arc::clone(&limit));
     for _ in 0..1_000 {
-        assert_eq!(bucket.admit(LARGEST, claim, S), Ok(true), "what was given back is there");
-        bucket.give_back(LARGEST);
+        assert_eq!(bucket.admit(LARGEST, claim, S), Ok(true), "returned bytes are available");
+        bucket.release(LARGEST);
     }
     assert_eq!(limit.stats().bytes, 0);
     drop(bucket);
@@ -275,10 +275,10 @@ fn nothing_is_lost_with_commands_and_buckets_that_are_given_up() {
     while after.admit(4096, claim, S).is_ok() {
         taken += 4096;
     }
-    assert!(taken >= share(100_000_000, 100, DEPTH_NS) - 4096, "{taken} bytes of what a budget keeps");
+    assert!(taken >= percent_of(100_000_000, 100, DEPTH_NS) - 4096, "{taken} bytes of the kept budget");
 }
 
-/// A cap that changes holds from now on; what was overspent is earned at the new one, and slices of the old one are void.
+/// A changed cap applies at once: overspending is converted, and slices of the old cap are discarded.
 #[test]
 fn a_cap_can_change_at_any_moment() {
     let limit = Arc::new(Limit::default());
@@ -296,14 +296,14 @@ fn a_cap_can_change_at_any_moment() {
             Err(until_ns) => now_ns = until_ns.clamp(now_ns + 1, now_ns + MS),
         }
     }
-    assert!(taken <= 1_020_000 + LARGEST, "{taken} bytes: the lower cap holds");
+    assert!(taken <= 1_020_000 + LARGEST, "{taken} bytes: the lower cap applies");
     limit.set(Setter::Policy, None, now_ns);
-    assert!(bucket.admit(4096, claim, now_ns + 2 * MS).is_ok(), "the operator's cap holds, and is far away");
+    assert!(bucket.admit(4096, claim, now_ns + 2 * MS).is_ok(), "the operator's cap applies, and is far away");
 }
 
-/// A contender that does not come back stops nobody for longer than its lease.
+/// A contender that does not retry delays others for at most its lease.
 #[test]
-fn who_does_not_come_back_is_not_waited_for() {
+fn a_contender_without_retries_delays_others_for_its_lease() {
     let limit = Arc::new(Limit::default());
     limit.set(Setter::Operator, Some(100_000_000), 0);
     let (mut lost, mut other) = (Bucket::new(Arc::clone(&limit)), Bucket::new(Arc::clone(&limit)));
@@ -322,12 +322,12 @@ fn who_does_not_come_back_is_not_waited_for() {
         }
     }
     assert!(longest_ns <= LEASE_NS + 3 * MS, "{longest_ns} ns without a turn");
-    assert!(taken >= share(100_000_000, 98, S) - LARGEST, "{taken} bytes");
+    assert!(taken >= percent_of(100_000_000, 98, S) - LARGEST, "{taken} bytes");
 }
 
-/// Many threads take from one budget at once, and together get what it has.
+/// Concurrent threads together take no more than the budget.
 #[test]
-fn threads_that_race_do_not_take_more_than_there_is() {
+fn concurrent_threads_do_not_exceed_the_budget() {
     let limit = Arc::new(Limit::default());
     limit.set(Setter::Operator, Some(1_000_000_000), 0);
     let taken = std::thread::scope(|scope| {
@@ -347,6 +347,6 @@ fn threads_that_race_do_not_take_more_than_there_is() {
             .collect();
         racers.into_iter().map(|racer| racer.join().unwrap_or(0)).sum::<u64>()
     });
-    // one whose clock is behind takes what others have left, so that time is the latest of all
-    assert!(taken <= share(1_000_000_000, 102, S) + LARGEST, "{taken} bytes");
+    // the latest of all clocks counts
+    assert!(taken <= percent_of(1_000_000_000, 102, S) + LARGEST, "{taken} bytes");
 }

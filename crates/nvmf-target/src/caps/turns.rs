@@ -1,39 +1,36 @@
-//! Whose turn it is while commands are throttled: among hosts by bytes, among the I/O threads of a host by age.
+//! Order of throttled commands: among hosts by bytes, among the I/O threads of a host by age.
 //!
 //! # The algorithm
-//! Start-time fair queuing, without an order of all commands. A *contender* is a host (64 are told apart) with a throttled
-//! command. It has the number of bytes that it has been served; a host that had nothing to wait for begins with about as many
-//! as the contender that has been served least, so that it has saved nothing up. A host may go while it is no more than a
-//! few requests ahead of every other contender. Of the commands of one host the oldest is noted, and younger ones let it go
-//! first.
+//! Start-time fair queuing without a total order of commands. A *contender* is a host (64 are distinguished) with a throttled
+//! command. It counts the bytes served; a new contender starts with about the count of the least served one, so that idle
+//! time earns no credit. A host has its turn while it is at most a few requests ahead of every other contender. The oldest
+//! known command of a host goes first.
 //!
 //! # The properties
-//! - Hosts that contend all the time are served equally, but for a few requests and [`ahead`].
-//! - A contender that does not come back for its turn (its I/O thread is held up, its connection is lost) stops nobody for
-//!   longer than [`LEASE_NS`].
-//! - Every word stands for itself, so that no ordering matters: a reader that sees some of them late lets somebody go who is
-//!   a request further ahead.
+//! - Continuous contenders are served equally, up to a few requests and [`max_lead`].
+//! - A contender that does not retry (a delayed I/O thread, a lost connection) delays others for at most [`LEASE_NS`].
+//! - The words are independent, so relaxed ordering is sufficient: a stale value admits a host one request too early.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::budget::bytes_of;
 
-/// Contenders that are told apart: a bit for each in one word.
+/// Number of contenders: a bit for each in one word.
 const CONTENDERS: usize = 64;
-/// How long a contender is waited for that does not come back, in nanoseconds: three times as long as a throttled command is
-/// left alone, and less than the time whose bytes a budget keeps.
+/// Time after which a contender without retries is ignored, in nanoseconds: three retry intervals, and less than the
+/// unspent time that a budget keeps.
 pub(super) const LEASE_NS: u64 = 6_000_000;
-/// Time until a command whose turn it was not is tried again, in nanoseconds.
+/// Retry interval of a command that did not have its turn, in nanoseconds.
 pub(super) const TURN_NS: u64 = 50_000;
-/// No time: nothing waits.
+/// No waiting command.
 const NONE: u64 = u64::MAX;
 
-/// Who wants to go.
+/// A waiting command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The host's number.
     pub host: u32,
-    /// When the command came, in nanoseconds.
+    /// Arrival of the command, in nanoseconds.
     pub since_ns: u64,
 }
 
@@ -45,11 +42,11 @@ impl Claim {
 
 #[derive(Debug)]
 struct Contender {
-    /// Bytes that it has been served.
+    /// Bytes served.
     served: AtomicU64,
-    /// When its oldest throttled command came that is known.
+    /// Arrival of its oldest known throttled command.
     since_ns: AtomicU64,
-    /// When that was last noted.
+    /// Time of its last retry.
     seen_ns: AtomicU64,
 }
 
@@ -59,14 +56,14 @@ impl Contender {
     }
 }
 
-/// Whose turn it is.
+/// The contenders of a limit.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Until when commands count as throttled.
+    /// End of contention.
     until_ns: AtomicU64,
     /// A bit for each contender.
     present: AtomicU64,
-    /// Bytes of the contender that had been served least when one was served last.
+    /// Bytes of the least served contender at the last service.
     progress: AtomicU64,
     contenders: [Contender; CONTENDERS],
 }
@@ -87,14 +84,14 @@ impl Default for Turns {
 /// A host's turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
-    /// With how many bytes the host begins.
+    /// Bytes with which the host starts.
     start: u64,
-    /// Bytes of the contender that has been served least.
+    /// Bytes of the least served contender.
     least: u64,
 }
 
-/// Bytes that a host may be ahead of others: few enough to be fair within milliseconds, and a request at least.
-pub(super) fn ahead(rate: u64) -> u64 {
+/// Maximum lead of a host over others in bytes: fair within milliseconds, and at least one request.
+pub(super) fn max_lead(rate: u64) -> u64 {
     bytes_of(1_000_000, rate).max(128 << 10)
 }
 
@@ -104,13 +101,13 @@ impl Turns {
         now_ns < self.until_ns.load(Relaxed)
     }
 
-    /// Bytes that a host begins with that had nothing to wait for: as many as the contender that has been served least, less
-    /// what it may be ahead, so that a host whose commands are all on the way for a moment loses nothing.
+    /// Start count of a new contender: that of the least served one minus [`max_lead`], so that a host whose commands are all
+    /// in flight for a moment loses nothing.
     fn newcomer(&self, rate: u64) -> u64 {
-        self.progress.load(Relaxed).saturating_sub(ahead(rate))
+        self.progress.load(Relaxed).saturating_sub(max_lead(rate))
     }
 
-    /// The claim's turn, if it is.
+    /// The claim's turn, if it has it.
     pub(super) fn turn(&self, claim: Claim, rate: u64, now_ns: u64) -> Option<Turn> {
         let own = claim.contender();
         let start = self.contenders[own].served.load(Relaxed).max(self.newcomer(rate));
@@ -131,10 +128,10 @@ impl Turns {
             }
             least = least.min(contender.served.load(Relaxed));
         }
-        (start <= least.saturating_add(ahead(rate))).then_some(Turn { start, least })
+        (start <= least.saturating_add(max_lead(rate))).then_some(Turn { start, least })
     }
 
-    /// The claim's command has been throttled, and waits.
+    /// Records that the claim's command waits.
     pub(super) fn wait(&self, claim: Claim, rate: u64, now_ns: u64) {
         let at = claim.contender();
         let contender = &self.contenders[at];
@@ -150,7 +147,7 @@ impl Turns {
         self.until_ns.fetch_max(now_ns + LEASE_NS, Relaxed);
     }
 
-    /// The claim's command takes its turn with `bytes` bytes.
+    /// Serves the claim's command with `bytes` bytes.
     pub(super) fn serve(&self, claim: Claim, turn: Turn, bytes: u64) {
         let contender = &self.contenders[claim.contender()];
         contender.served.fetch_max(turn.start, Relaxed);
@@ -159,7 +156,7 @@ impl Turns {
         self.leave(claim);
     }
 
-    /// The claim's command waits no longer. Others of its host say so when they are tried again.
+    /// Withdraws the claim. Other commands of its host set theirs when they are retried.
     pub(super) fn leave(&self, claim: Claim) {
         let since_ns = &self.contenders[claim.contender()].since_ns;
         let _ = since_ns.compare_exchange(claim.since_ns, NONE, Relaxed, Relaxed);

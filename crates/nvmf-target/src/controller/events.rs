@@ -1,18 +1,16 @@
-//! Asynchronous events: what has happened, what the host wants to hear of, and the requests that wait for it
-//! (Base 5.2).
+//! Asynchronous events and the requests that wait for them (Base 5.2).
 
 use std::collections::{BTreeSet, VecDeque};
 
 use pilotlight_nvme::Status;
 use pilotlight_nvme::feature::{DISCOVERY_CHANGED, NAMESPACE_CHANGED, async_event};
 
-/// Async Event Requests that may be outstanding (AERL + 1).
+/// Maximum outstanding Async Event Requests (AERL + 1).
 pub(super) const LIMIT: usize = 4;
 /// Entries of the changed namespace list.
 const CHANGED_LIMIT: usize = 1024;
 
-/// Bytes that events allocate at most: the parked commands, and a tree of changed namespaces whose nodes of 11 entries are
-/// half full at least.
+/// Maximum allocation: the parked commands, and a tree of changed namespaces with nodes of 11 entries, at least half full.
 pub(super) const HEAP_BYTES: usize = 2 * LIMIT * size_of::<u16>() + (CHANGED_LIMIT + 1) * 16;
 
 /// A controller's events.
@@ -26,20 +24,20 @@ pub(super) struct Events {
     discovery: Notice,
 }
 
-/// One kind of event.
+/// State of a kind of event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Notice {
     #[default]
-    Quiet,
-    /// It has happened and the host has not been told.
+    Idle,
+    /// It has occurred and has not been reported.
     Pending,
-    /// The host has been told and has not read the log page; nothing more is said until then.
-    Told,
+    /// It has been reported; the next report waits until the host has read the log page.
+    Reported,
 }
 
 impl Notice {
-    fn happen(&mut self) {
-        if *self == Self::Quiet {
+    fn occur(&mut self) {
+        if *self == Self::Idle {
             *self = Self::Pending;
         }
     }
@@ -62,14 +60,14 @@ impl Events {
         if self.changed.len() <= CHANGED_LIMIT {
             self.changed.insert(nsid);
         }
-        self.namespaces.happen();
+        self.namespaces.occur();
     }
 
     pub(super) fn discovery_changed(&mut self) {
-        self.discovery.happen();
+        self.discovery.occur();
     }
 
-    /// The changed namespaces; `None` if there are more than the list holds.
+    /// The changed namespaces; `None` if they exceed the list.
     pub(super) fn changed(&self) -> Option<impl Iterator<Item = u32> + '_> {
         (self.changed.len() <= CHANGED_LIMIT).then(|| self.changed.iter().copied())
     }
@@ -77,12 +75,12 @@ impl Events {
     /// The host has read the changed namespace list.
     pub(super) fn changed_read(&mut self) {
         self.changed.clear();
-        self.namespaces = Notice::Quiet;
+        self.namespaces = Notice::Idle;
     }
 
     /// The host has read the discovery log.
     pub(super) fn discovery_read(&mut self) {
-        self.discovery = Notice::Quiet;
+        self.discovery = Notice::Idle;
     }
 
     pub(super) fn take(&mut self) -> Option<(u16, u32)> {
@@ -93,7 +91,7 @@ impl Events {
         for (enabled, result, notice) in kinds {
             if self.mask & enabled != 0 && *notice == Notice::Pending {
                 let cid = self.parked.pop_front()?;
-                *notice = Notice::Told;
+                *notice = Notice::Reported;
                 return Some((cid, result));
             }
         }

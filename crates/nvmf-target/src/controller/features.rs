@@ -1,9 +1,8 @@
 //! Set Features and Get Features (Base 5.15, 5.27).
 //!
-//! No feature can be saved (a controller ends with its association, and what it was told with it) and none is specific to a
-//! namespace. What a target over TCP has no use for (interrupt coalescing and vectors, host memory buffer; power states beside
-//! the only one and transitions between them, unless the server is told to show some) is an invalid field, as the specification
-//! says of unsupported features.
+//! No feature can be saved, because a controller ends with its association, and none is specific to a namespace. Features
+//! without use for a target over TCP (interrupt coalescing and vectors, host memory buffer, and, unless configured, power
+//! states and their transitions) are unsupported: Invalid Field.
 
 use pilotlight_nvme::feature::{SAVE, Select, async_event, capability, fid};
 use pilotlight_nvme::power::TABLE_LEN;
@@ -15,15 +14,15 @@ use super::{ControllerParams, Outcome};
 
 const TIMESTAMP_LEN: u32 = 8;
 const HOST_ID_LEN: u32 = 16;
-/// Events that an I/O controller can report, and a discovery controller.
+/// Events of an I/O controller, and of a discovery controller.
 const IO_EVENTS: u32 = async_event::NAMESPACE_ATTRIBUTE | async_event::SMART;
 const DISCOVERY_EVENTS: u32 = async_event::DISCOVERY_CHANGE;
-/// What the composite temperature never reaches; it never falls below 0.
+/// A threshold that the composite temperature never reaches.
 const TEMPERATURE_NONE: u32 = 0xffff;
 /// Timestamp origin: set by Set Features. The other, 0, is "milliseconds since the last reset".
 const TIMESTAMP_SET: u8 = 1 << 1;
 const TIMESTAMP_MASK: u64 = 0xffff_ffff_ffff;
-/// EXHID: the host identifier has 128 bits, as over fabrics it always has.
+/// EXHID: a host identifier of 128 bits, required over fabrics.
 const EXHID: u32 = 1;
 const NSID_ALL: u32 = u32::MAX;
 
@@ -36,16 +35,16 @@ pub(super) struct Features {
     error_recovery: u32,
     write_atomicity: u32,
     kato_ms: u32,
-    /// As Connect asked for, which is what a reset returns to.
+    /// The value of Connect, restored by a reset.
     connected_kato_ms: u32,
     max_queues: u16,
     granted_queues: u16,
-    /// I/O queues have connected: their number can no longer be changed.
-    queues_settled: bool,
+    /// I/O queues have connected: their number cannot be changed.
+    queues_fixed: bool,
     host_id: [u8; 16],
-    /// What the host says the time was when the controller was enabled, in milliseconds since 1970, once it has said so.
+    /// Time of enabling according to the host's timestamp, in milliseconds since 1970, if set.
     enabled_at_ms: Option<u64>,
-    /// Where power states are shown.
+    /// Present if power states are configured.
     pub(super) power: Option<Power>,
 }
 
@@ -60,7 +59,7 @@ impl Features {
             connected_kato_ms: rounded(params.kato_ms),
             max_queues: params.max_io_queues,
             granted_queues: params.max_io_queues,
-            queues_settled: false,
+            queues_fixed: false,
             host_id: params.hostid,
             enabled_at_ms: None,
             power: params.power_states.then(|| Power::new(params.now_ns)),
@@ -75,11 +74,11 @@ impl Features {
         self.granted_queues
     }
 
-    pub(super) fn settle_queues(&mut self) {
-        self.queues_settled = true;
+    pub(super) fn fix_queues(&mut self) {
+        self.queues_fixed = true;
     }
 
-    /// Bytes that Set Features brings for feature `id`.
+    /// Data length of Set Features for feature `id`.
     pub(super) fn data_len(&self, id: u8) -> u32 {
         match id {
             fid::TIMESTAMP => TIMESTAMP_LEN,
@@ -88,7 +87,7 @@ impl Features {
         }
     }
 
-    /// Bytes that Get Features takes back.
+    /// Data length of Get Features.
     pub(super) fn get_data_len(&self, sqe: &Sqe) -> u32 {
         if Select::decode(sqe.cdw10()) == Some(Select::Supported) {
             return 0;
@@ -111,7 +110,7 @@ impl Features {
         discovery: bool,
     ) -> Outcome {
         let (id, value) = (sqe.cdw10() as u8, sqe.cdw11());
-        if !self.knows(id, discovery) {
+        if !self.supports(id, discovery) {
             return Outcome::error(Status::INVALID_FIELD);
         }
         if sqe.cdw10() & SAVE != 0 {
@@ -122,14 +121,14 @@ impl Features {
         }
         if let Some(power) = &mut self.power {
             match id {
-                fid::POWER_MANAGEMENT => return settled(power.set(value)),
-                fid::POWER_TRANSITIONS => return settled(power.set_transitions(value, data)),
+                fid::POWER_MANAGEMENT => return outcome_of(power.set(value)),
+                fid::POWER_TRANSITIONS => return outcome_of(power.set_transitions(value, data)),
                 _ => {}
             }
         }
         match id {
             fid::ARBITRATION => self.arbitration = value,
-            fid::POWER_MANAGEMENT if value & 0x1f == 0 => {} // power state 0 is the only one
+            fid::POWER_MANAGEMENT if value & 0x1f == 0 => {} // the only power state
             fid::TEMPERATURE_THRESHOLD => return self.set_temperature(value),
             fid::ERROR_RECOVERY if value & 1 << 16 == 0 => self.error_recovery = value & 0xffff,
             fid::WRITE_ATOMICITY => self.write_atomicity = value & 1,
@@ -140,7 +139,7 @@ impl Features {
             fid::TIMESTAMP => return self.set_timestamp(data, uptime_ms),
             fid::KEEP_ALIVE_TIMER => self.kato_ms = rounded(value),
             fid::VOLATILE_WRITE_CACHE if value & 1 == 1 => {}
-            // The cache is the medium's and cannot be turned off; the host identifier is Connect's.
+            // The medium's cache cannot be turned off; Connect sets the host identifier.
             fid::VOLATILE_WRITE_CACHE => return Outcome::error(Status::FEATURE_NOT_CHANGEABLE),
             fid::HOST_IDENTIFIER => return Outcome::error(Status::COMMAND_SEQUENCE),
             _ => return Outcome::error(Status::INVALID_FIELD),
@@ -153,7 +152,7 @@ impl Features {
         if sq == u16::MAX || cq == u16::MAX {
             return Outcome::error(Status::INVALID_FIELD);
         }
-        if self.queues_settled {
+        if self.queues_fixed {
             return Outcome::error(Status::COMMAND_SEQUENCE);
         }
         self.granted_queues = self.max_queues.min(sq + 1).min(cq + 1);
@@ -172,21 +171,21 @@ impl Features {
                 self.temperature_thresholds[which] = value & 0xffff;
                 Outcome::SUCCESS
             }
-            _ => Outcome::error(Status::INVALID_FIELD), // there are no sensors beside the composite temperature
+            _ => Outcome::error(Status::INVALID_FIELD), // there is only the composite temperature
         }
     }
 
     fn set_timestamp(&mut self, data: &[u8], uptime_ms: u64) -> Outcome {
         let Some(bytes) = data.first_chunk::<8>() else { return Outcome::error(Status::SGL_LENGTH_INVALID) };
-        let told = u64::from_le_bytes(*bytes) & TIMESTAMP_MASK;
-        self.enabled_at_ms = Some(told.wrapping_sub(uptime_ms));
+        let timestamp = u64::from_le_bytes(*bytes) & TIMESTAMP_MASK;
+        self.enabled_at_ms = Some(timestamp.wrapping_sub(uptime_ms));
         Outcome::SUCCESS
     }
 
     /// Get Features; `uptime_ms` is the time since the controller was enabled.
     pub(super) fn get(&self, sqe: &Sqe, out: &mut [u8], uptime_ms: u64, events: &Events, discovery: bool) -> Outcome {
         let (id, cdw11) = (sqe.cdw10() as u8, sqe.cdw11());
-        let Some(select) = Select::decode(sqe.cdw10()).filter(|_| self.knows(id, discovery)) else {
+        let Some(select) = Select::decode(sqe.cdw10()).filter(|_| self.supports(id, discovery)) else {
             return Outcome::error(Status::INVALID_FIELD);
         };
         let no_such_sensor = id == fid::TEMPERATURE_THRESHOLD && threshold(cdw11).is_none_or(|(sensor, _)| sensor != 0);
@@ -244,7 +243,7 @@ impl Features {
         })
     }
 
-    fn knows(&self, id: u8, discovery: bool) -> bool {
+    fn supports(&self, id: u8, discovery: bool) -> bool {
         match id {
             fid::ASYNC_EVENT_CONFIGURATION | fid::KEEP_ALIVE_TIMER | fid::HOST_IDENTIFIER => true,
             fid::ARBITRATION
@@ -269,11 +268,11 @@ impl Features {
     }
 }
 
-fn settled(set: Result<(), Status>) -> Outcome {
+fn outcome_of(set: Result<(), Status>) -> Outcome {
     set.map_or_else(Outcome::error, |()| Outcome::SUCCESS)
 }
 
-/// Which temperature a command dword 11 means: sensor (TMPSEL) and threshold, over (0) or under (1) it (THSEL).
+/// Sensor (TMPSEL) and threshold (THSEL: 0 over, 1 under) of a command dword 11.
 fn threshold(cdw11: u32) -> Option<(u32, usize)> {
     let which = (cdw11 >> 20 & 3) as usize;
     (which < 2).then_some((cdw11 >> 16 & 0xf, which))

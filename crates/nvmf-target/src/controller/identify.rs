@@ -1,4 +1,4 @@
-//! Identify (Base 5.17): the controller's limits as they are, and its namespaces.
+//! Identify (Base 5.17).
 
 use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::identify::{
@@ -28,35 +28,34 @@ const FRMW: u8 = 1 | 1 << 1;
 const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
 /// A volatile write cache is present; Flush with NSID FFFFFFFFh flushes every namespace.
 const VWC: u8 = 1 | 3 << 1;
-/// What I/O controllers can do beside reading, writing and flushing.
+/// Optional commands of I/O controllers.
 const ONCS: u16 =
     oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::TIMESTAMP | oncs::VERIFY;
-/// Abort commands that may be outstanding, less one.
+/// Maximum outstanding Abort commands, 0's based.
 const ACL: u8 = 3;
-/// Autonomous power state transitions are supported, where there are power states.
+/// Autonomous power state transitions are supported, if there are power states.
 const APSTA: u8 = 1;
 /// Granularity of the keep-alive timeout in units of 100 ms.
 const KAS: u16 = 1;
-/// How long a shutdown may take that flushes slow media, in microseconds. Linux waits 5 s unless it is told otherwise,
-/// and says so in its log whenever it is.
+/// Time limit of a shutdown that flushes slow media, in microseconds: Linux's default.
 const SHUTDOWN_LATENCY_US: u32 = 5_000_000;
 
-/// The namespace whose bytes in use an admin command reports (NUSE, in Identify Namespace).
+/// The namespace whose utilization an admin command reports (NUSE, in Identify Namespace).
 #[must_use]
 pub fn reports_utilization(sqe: &Sqe) -> Option<u32> {
     let nsid = sqe.nsid.get();
-    let is_asked = sqe.opcode == opcode::admin::IDENTIFY && sqe.cdw10() as u8 == cns::NAMESPACE;
-    (is_asked && nsid != NSID_ALL).then_some(nsid)
+    let is_identify = sqe.opcode == opcode::admin::IDENTIFY && sqe.cdw10() as u8 == cns::NAMESPACE;
+    (is_identify && nsid != NSID_ALL).then_some(nsid)
 }
 
 impl Controller {
     pub(super) fn identify(&self, sqe: &Sqe, out: &mut [u8], env: &AdminEnv) -> Outcome {
-        let (what, nsid, csi) = (sqe.cdw10() as u8, sqe.nsid.get(), (sqe.cdw11() >> 24) as u8);
-        let command_set_specific = matches!(what, cns::NAMESPACE_IOCS | cns::CONTROLLER_IOCS);
+        let (cns, nsid, csi) = (sqe.cdw10() as u8, sqe.nsid.get(), (sqe.cdw11() >> 24) as u8);
+        let command_set_specific = matches!(cns, cns::NAMESPACE_IOCS | cns::CONTROLLER_IOCS);
         if command_set_specific && csi != 0 {
             return Outcome::error(Status::INVALID_FIELD); // the NVM command set is the only one
         }
-        let filled = match (what, &self.params.kind) {
+        let filled = match (cns, &self.params.kind) {
             (cns::CONTROLLER, _) => self.identify_controller(out),
             (_, ControllerKind::Discovery) => Err(Status::INVALID_FIELD),
             (cns::NAMESPACE, _) => namespace_or_zeroes(nsid, env, |info| put(out, &namespace(info))),
@@ -141,8 +140,8 @@ fn find<'a>(nsid: u32, env: &'a AdminEnv) -> Result<&'a NamespaceInfo, Status> {
     found.map(|(_, info)| info).ok_or(Status::INVALID_NAMESPACE)
 }
 
-/// Identify Namespace of an NSID that is valid and not active returns zeroes; FFFFFFFFh says what all have in common,
-/// which without namespace management is nothing.
+/// Identify Namespace returns zeroes for a valid inactive NSID. FFFFFFFFh (common values) needs namespace management and is
+/// refused.
 fn namespace_or_zeroes(nsid: u32, env: &AdminEnv, fill: impl FnOnce(&NamespaceInfo)) -> Result<(), Status> {
     match find(nsid, env) {
         Ok(info) => fill(info),
@@ -180,8 +179,8 @@ fn independent(info: &NamespaceInfo) -> IdentifyNamespaceIndependent {
     IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, nstat: 1, ..Default::default() }
 }
 
-/// Dataset Management has no limit but what the command itself can say. Write Zeroes and Verify have one because Linux
-/// takes "none" for MDTS, and sends no more blocks than the command can count only if the limit in bytes says so.
+/// Dataset Management has no limit. Write Zeroes and Verify have one because Linux treats "none" as MDTS, and needs a limit
+/// in bytes not to exceed the block count of a command.
 fn controller_nvm() -> IdentifyControllerNvm {
     let limit = (MAX_ZEROES / MIN_BUFFER as u32).ilog2() as u8;
     IdentifyControllerNvm { vsl: limit, wzsl: limit, ..IdentifyControllerNvm::default() }

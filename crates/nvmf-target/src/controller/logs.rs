@@ -13,9 +13,9 @@ use super::{AdminEnv, Controller, Outcome};
 
 /// Entries of the error information log.
 pub(super) const ERROR_ENTRIES: usize = 64;
-/// Bytes that the error log allocates at most.
+/// Maximum allocation of the error log in bytes.
 pub(super) const HEAP_BYTES: usize = ERROR_ENTRIES * size_of::<ErrorEntry>();
-/// A composite temperature is required; there is no sensor behind it, so it is 25 °C for ever.
+/// The composite temperature is required; without a sensor it is 25 °C.
 const TEMPERATURE_KELVIN: u16 = 298;
 
 /// The last errors, newest first.
@@ -58,13 +58,13 @@ impl Controller {
             return Outcome::error(Status::INVALID_FIELD); // no log page can be indexed; NVM is the only command set
         }
         if get.lid == lid::SMART && !matches!(sqe.nsid.get(), 0 | u32::MAX) {
-            return Outcome::error(Status::INVALID_FIELD); // it is the controller's, not a namespace's (LPA)
+            return Outcome::error(Status::INVALID_FIELD); // only for the controller (LPA)
         }
         if !get.offset.is_multiple_of(4) || get.offset > page.len() as u64 {
             return Outcome::error(Status::INVALID_FIELD);
         }
         let rest = &page[get.offset as usize..];
-        let len = rest.len().min(out.len()); // what is asked for beyond the page's end is zero
+        let len = rest.len().min(out.len()); // zeroes beyond the page's end
         out[..len].copy_from_slice(&rest[..len]);
         if !get.retain_event {
             match get.lid {
@@ -81,7 +81,7 @@ impl Controller {
             return match lid {
                 lid::SUPPORTED => Some(supported(&[lid::SUPPORTED, lid::ERROR, lid::DISCOVERY])),
                 lid::ERROR => Some(self.errors.page()),
-                lid::DISCOVERY => Some(env.discovery.page(&self.params.hostnqn, env.reached)),
+                lid::DISCOVERY => Some(env.discovery.page(&self.params.hostnqn, env.local)),
                 _ => None,
             };
         }
@@ -122,7 +122,7 @@ impl Controller {
     fn changed_namespaces(&self) -> Vec<u8> {
         let mut page = vec![0; CHANGED_NAMESPACES_LEN];
         match self.events.changed() {
-            None => page[..4].fill(0xff), // more than the list holds
+            None => page[..4].fill(0xff), // they exceed the list
             Some(changed) => {
                 for (to, nsid) in page.chunks_exact_mut(4).zip(changed) {
                     to.copy_from_slice(&nsid.to_le_bytes());

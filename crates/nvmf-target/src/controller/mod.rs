@@ -1,19 +1,19 @@
-//! A controller: what one host sees of a subsystem, as a pure state machine.
+//! A controller as a pure state machine.
 //!
-//! No socket, no clock, no thread: commands, properties, time and events come in as arguments, answers go out as values.
-//! The admin queue's connection owns the controller and carries out what it decides.
+//! No socket, no clock, no thread: commands, properties, time and events are arguments, responses are return values. The
+//! admin queue's connection owns the controller and executes its decisions.
 //!
-//! | file | what it answers |
+//! | file | content |
 //! |---|---|
-//! | `mod.rs` | properties, enabling, shutdown, keep-alive, which command goes where |
+//! | `mod.rs` | properties, enabling, shutdown, keep-alive, dispatch of commands |
 //! | `identify.rs` | Identify |
 //! | `logs.rs` | Get Log Page |
 //! | `features.rs` | Set Features and Get Features |
-//! | `power.rs` | power states, where they are shown |
-//! | `events.rs` | asynchronous events: what is pending, masked, parked |
+//! | `power.rs` | power states, if configured |
+//! | `events.rs` | asynchronous events |
 //!
-//! Properties: no admin command is carried out before CC.EN; an event of a kind is reported once until its log page has
-//! been read; a silent host is found out once it has said nothing for one and a quarter keep-alive timeouts.
+//! Properties: no admin command is executed before CC.EN; an event of a kind is reported once until its log page has been
+//! read; keep-alive expires after one and a quarter timeouts without traffic.
 
 mod events;
 mod features;
@@ -39,12 +39,12 @@ use features::Features;
 pub use identify::reports_utilization;
 use logs::ErrorLog;
 
-/// Version 2.0 of the specification, as VS says it.
+/// VS: version 2.0.
 const VERSION: u32 = 0x0002_0000;
-/// Time that a change of CSTS.RDY may take at most, in units of 500 ms.
+/// Maximum time of a change of CSTS.RDY, in units of 500 ms.
 const READY_TIMEOUT: u8 = 30;
-/// The part of the keep-alive timeout that a host may be late, as a divisor. Linux before 6.5, told of traffic based
-/// keep-alive, sends its Keep Alive as late as one whole timeout after other traffic; the way here comes on top.
+/// Tolerated delay as a fraction (divisor) of the keep-alive timeout: Linux before 6.5 with traffic based keep-alive sends
+/// Keep Alive up to one whole timeout after other traffic, and transmission takes time.
 const GRACE: u64 = 4;
 
 /// What kind of controller.
@@ -56,7 +56,7 @@ pub enum ControllerKind {
     Discovery,
 }
 
-/// What a new controller is given.
+/// Parameters of a new controller.
 #[derive(Clone, Debug)]
 pub struct ControllerParams {
     /// Controller identifier.
@@ -67,33 +67,33 @@ pub struct ControllerParams {
     pub hostid: [u8; 16],
     /// Host NQN.
     pub hostnqn: String,
-    /// Keep-alive timeout that Connect asked for in milliseconds; 0 for none.
+    /// Keep-alive timeout of Connect in milliseconds; 0 for none.
     pub kato_ms: u32,
-    /// Most I/O queues.
+    /// Maximum I/O queues.
     pub max_io_queues: u16,
-    /// Most entries of a queue.
+    /// Maximum entries of a queue.
     pub max_queue_depth: u16,
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
-    /// Whether the host is shown power states that it can set. They save nothing.
+    /// Whether it reports power states.
     pub power_states: bool,
 }
 
-/// What an admin command may look at.
+/// Inputs of an admin command.
 pub struct AdminEnv<'a> {
     /// The subsystem's namespaces by ascending NSID.
     pub namespaces: &'a [(u32, NamespaceInfo)],
-    /// What the server has counted.
+    /// Counters of the server.
     pub counters: &'a Totals,
     /// Time since the server started.
     pub power_on: Duration,
     /// The discovery log.
     pub discovery: &'a DiscoveryLog,
-    /// The address at which the host has reached the server.
-    pub reached: Option<IpAddr>,
+    /// The address that the host connected to.
+    pub local: Option<IpAddr>,
 }
 
-/// What setting a property asks of the connection.
+/// Effect of setting a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
@@ -105,24 +105,24 @@ pub enum Effect {
     /// The controller is being shut down: flush, then call [`Controller::shutdown_done`] or
     /// [`Controller::shutdown_failed`].
     Shutdown {
-        /// Whether the host is in a hurry.
+        /// An abrupt shutdown.
         abrupt: bool,
     },
 }
 
-/// What came of an admin command.
+/// Result of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answer it.
+    /// Complete it.
     Complete {
         /// The status.
         status: Status,
         /// Dwords 0 and 1 of the completion.
         result: u64,
     },
-    /// Keep it open until [`Controller::take_event_completion`] names it.
+    /// Keep it outstanding until [`Controller::take_event_completion`] returns it.
     Parked,
-    /// Abort command `cid` of queue `sqid`, then answer.
+    /// Abort command `cid` of queue `sqid`, then complete it.
     Abort {
         /// The queue.
         sqid: u16,
@@ -149,18 +149,18 @@ pub struct Controller {
     params: ControllerParams,
     cc: u32,
     csts: u32,
-    /// The host has cleared CC.EN and its I/O queues are still there.
+    /// The host has cleared CC.EN and its I/O queues still exist.
     resetting: bool,
-    /// When the controller was last enabled: the timestamp counts from here until the host sets it.
+    /// Time of enabling: the origin of the timestamp until the host sets it.
     enabled_ns: u64,
-    heard_ns: u64,
+    traffic_ns: u64,
     features: Features,
     events: Events,
     errors: ErrorLog,
 }
 
 impl Controller {
-    /// Bytes that a controller allocates beside itself, at most.
+    /// Maximum allocation of a controller in bytes.
     pub(crate) const HEAP_BYTES: usize = events::HEAP_BYTES + logs::HEAP_BYTES;
 
     /// A controller that is not enabled yet.
@@ -174,7 +174,7 @@ impl Controller {
             csts: 0,
             resetting: false,
             enabled_ns: now_ns,
-            heard_ns: now_ns,
+            traffic_ns: now_ns,
             features,
             events: Events::default(),
             errors: ErrorLog::default(),
@@ -197,9 +197,9 @@ impl Controller {
         if self.is_discovery() { 0 } else { self.features.granted_queues() }
     }
 
-    /// An I/O queue has connected: the number of queues is settled until the next reset.
+    /// Records an I/O queue: the number of queues is fixed until the next reset.
     pub fn io_queue_connected(&mut self) {
-        self.features.settle_queues();
+        self.features.fix_queues();
     }
 
     /// Property Get (Base 6.6).
@@ -207,7 +207,7 @@ impl Controller {
     /// # Errors
     /// Invalid Field for a property or size that does not exist.
     pub fn property_get(&self, cmd: &PropertyCmd) -> Result<u64, Status> {
-        // Without Do Not Retry: nvme-cli 2.3 reads every register that PCIe has and gives up at any other answer.
+        // Without Do Not Retry: nvme-cli 2.3 reads every PCIe register and aborts at any other status.
         let invalid = Status::INVALID_FIELD;
         let (value, is_wide) = match cmd.offset {
             property::CAP => (cap(self.params.max_queue_depth, READY_TIMEOUT) | CAP_CRWMS, true),
@@ -223,8 +223,8 @@ impl Controller {
     /// Property Set (Base 6.7): CC is the only property that can be set.
     ///
     /// # Errors
-    /// Invalid Field for anything else and for a reserved shutdown notification; Command Sequence Error while a reset is
-    /// in progress, whose end the host has to await (Base 3.5.3).
+    /// Invalid Field for other properties and a reserved shutdown notification; Command Sequence Error during a reset (Base
+    /// 3.5.3).
     pub fn property_set(&mut self, cmd: &PropertyCmd, now_ns: u64) -> Result<Effect, Status> {
         let new = cmd.value as u32;
         if cmd.offset != property::CC || cmd.wide != Some(false) || cc::shn(new) == 3 {
@@ -234,7 +234,7 @@ impl Controller {
             return Err(Status::COMMAND_SEQUENCE);
         }
         let old = std::mem::replace(&mut self.cc, new);
-        self.heard_ns = now_ns;
+        self.traffic_ns = now_ns;
         if old & cc::EN != 0 && new & cc::EN == 0 {
             self.resetting = true;
             return Ok(Effect::Reset);
@@ -262,7 +262,7 @@ impl Controller {
         Effect::Enabled
     }
 
-    /// The I/O queues of a controller that is being reset are gone.
+    /// Ends a reset, when the I/O queues are closed.
     pub fn reset_done(&mut self) {
         self.csts = 0;
         self.resetting = false;
@@ -270,7 +270,7 @@ impl Controller {
         self.features = Features::new(&self.params);
     }
 
-    /// Everything is flushed: the shutdown is complete, unless a reset has overtaken it.
+    /// Ends a shutdown after the flush, unless a reset has replaced it.
     pub fn shutdown_done(&mut self) {
         if self.csts & csts::SHST_OCCURRING == 0 {
             return;
@@ -278,20 +278,20 @@ impl Controller {
         self.csts = self.csts & !csts::SHST_OCCURRING | csts::SHST_COMPLETE;
     }
 
-    /// Not everything could be flushed. Shutdown processing never completes (CSTS.SHST stays 01b), and Controller Fatal
-    /// Status says why (Base 3.1.4.6): the host's way on is a reset. Unless a reset has overtaken the shutdown.
+    /// The flush of a shutdown failed. Shutdown processing does not complete (CSTS.SHST stays 01b), and Controller Fatal Status
+    /// is set (Base 3.1.4.6): the host must reset the controller. No effect if a reset has replaced the shutdown.
     pub fn shutdown_failed(&mut self) {
         if self.csts & csts::SHST_OCCURRING != 0 {
             self.csts |= csts::CFS;
         }
     }
 
-    /// Something was heard from the host, on any of its queues (TBKAS).
+    /// Records traffic on any queue (TBKAS).
     pub fn traffic(&mut self, now_ns: u64) {
-        self.heard_ns = now_ns;
+        self.traffic_ns = now_ns;
     }
 
-    /// Something was heard from the host on an I/O queue.
+    /// Records traffic on an I/O queue.
     pub fn io_traffic(&mut self, now_ns: u64) {
         self.traffic(now_ns);
         if let Some(power) = &mut self.features.power {
@@ -299,7 +299,7 @@ impl Controller {
         }
     }
 
-    /// The power state as of the last command; `None` where none are shown.
+    /// The power state as of the last command; `None` without power states.
     #[must_use]
     pub fn power_state(&self) -> Option<u8> {
         self.features.power.as_ref().map(power::Power::state)
@@ -312,24 +312,24 @@ impl Controller {
         (ms > 0).then_some(u64::from(ms) * 1_000_000)
     }
 
-    /// Whether the host has been silent for longer than its keep-alive timeout, and a quarter of it for being late.
+    /// Whether the keep-alive timeout, with its tolerance, has expired.
     #[must_use]
     pub fn expired(&self, now_ns: u64) -> bool {
-        self.kato_ns().is_some_and(|kato| now_ns.saturating_sub(self.heard_ns) > kato + kato / GRACE)
+        self.kato_ns().is_some_and(|kato| now_ns.saturating_sub(self.traffic_ns) > kato + kato / GRACE)
     }
 
-    /// Bytes that an admin command brings from the host.
+    /// Length of an admin command's data from the host.
     ///
     /// # Errors
-    /// None today: commands that would be refused bring nothing.
+    /// None at present: refused commands have no data.
     pub fn host_data_len(&self, sqe: &Sqe) -> Result<u32, Status> {
         Ok(if sqe.opcode == admin::SET_FEATURES { self.features.data_len(sqe.cdw10() as u8) } else { 0 })
     }
 
-    /// Bytes that an admin command takes to the host.
+    /// Length of an admin command's data to the host.
     ///
     /// # Errors
-    /// Invalid Field if they are more than MDTS allows.
+    /// Invalid Field beyond MDTS.
     pub fn controller_data_len(&self, sqe: &Sqe) -> Result<u32, Status> {
         match sqe.opcode {
             admin::IDENTIFY => Ok(pilotlight_nvme::identify::IDENTIFY_LEN as u32),
@@ -342,8 +342,8 @@ impl Controller {
         }
     }
 
-    /// Carries out an admin command. `data` is what it brought, `out` (zeroed, [`Controller::controller_data_len`] bytes)
-    /// what it takes back.
+    /// Executes an admin command with `data` from the host; `out` (zeroed, [`Controller::controller_data_len`] bytes) is the
+    /// data to the host.
     pub fn execute(&mut self, sqe: &Sqe, data: &[u8], out: &mut [u8], now_ns: u64, env: &AdminEnv) -> Outcome {
         let outcome = self.dispatch(sqe, data, out, now_ns, env);
         if let Outcome::Complete { status, .. } = outcome
@@ -362,7 +362,7 @@ impl Controller {
             return Outcome::error(Status::INVALID_FIELD);
         }
         if let Some(power) = &mut self.features.power {
-            power.settle(now_ns);
+            power.advance(now_ns);
         }
         let discovery = self.is_discovery();
         let uptime_ms = now_ns.saturating_sub(self.enabled_ns) / 1_000_000;
@@ -379,19 +379,19 @@ impl Controller {
                 Outcome::Abort { sqid: sqe.cdw10() as u16, cid: (sqe.cdw10() >> 16) as u16 }
             }
             admin::KEEP_ALIVE => {
-                self.heard_ns = now_ns;
+                self.traffic_ns = now_ns;
                 Outcome::SUCCESS
             }
             _ => Outcome::error(Status::INVALID_OPCODE),
         }
     }
 
-    /// Notes that namespace `nsid` was added, resized or removed.
+    /// Records that namespace `nsid` was added, resized or removed.
     pub fn namespace_changed(&mut self, nsid: u32) {
         self.events.namespace_changed(nsid);
     }
 
-    /// Notes that the discovery log has changed.
+    /// Records a change of the discovery log.
     pub fn discovery_changed(&mut self) {
         self.events.discovery_changed();
     }
@@ -401,7 +401,7 @@ impl Controller {
         self.events.take()
     }
 
-    /// A parked Async Event Request was aborted.
+    /// Removes an aborted Async Event Request.
     pub fn forget_parked(&mut self, cid: u16) {
         self.events.forget(cid);
     }

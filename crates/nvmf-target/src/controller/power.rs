@@ -1,12 +1,11 @@
-//! Power states that a controller shows to its host, where the server is told to (Base 8.15): three in which it works and two
-//! in which it rests, so that hosts and tools that set power states have something to set.
+//! Power states of a controller, if configured (Base 8.15): three operational and two non-operational ones, for testing
+//! hosts and tools that set power states.
 //!
-//! **What it is not.** The machine below draws what it draws: no state changes how fast requests are served.
+//! The states affect neither power nor performance.
 //!
-//! **Rules.** A state that is set is in force at once. In a state without I/O the controller returns to the state with I/O that
-//! it was in last, as soon as an I/O command has come. Where the host lets it, it goes by itself from state to state when there
-//! has been no I/O for as long as the host's table says. The controller has no clock: what has become due by now is looked up
-//! whenever it is asked, and I/O counts as of the moment at which it is heard of, so a transition is late by at most that.
+//! A set state applies at once. An I/O command in a non-operational state returns the controller to its last operational
+//! state. With autonomous transitions enabled, the host's table gives the idle time after which a state changes. The
+//! controller has no clock: due transitions are computed on each access, and I/O counts when it is reported.
 
 use pilotlight_nvme::Status;
 use pilotlight_nvme::le::{U16, U32};
@@ -15,19 +14,24 @@ use pilotlight_nvme::power::{
 };
 
 const NS_PER_MS: u64 = 1_000_000;
-/// The greatest workload hint that is not reserved.
+/// The highest workload hint that is not reserved.
 const LAST_HINT: u8 = 2;
 
-/// Maximum power, its unit and whether it is a rest, latencies of entry and exit in microseconds: those of the drive of the
-/// thesis on energy benchmarks (Figure 4.1, Samsung 980 Pro).
-const STATES: [(u16, u8, u32, u32); 5] =
-    [(849, 0, 0, 0), (448, 0, 0, 200), (318, 0, 0, 1_000), (400, REST, 2_000, 1_200), (50, REST, 500, 9_500)];
-const REST: u8 = PowerStateDescriptor::SMALL_UNIT | PowerStateDescriptor::NON_OPERATIONAL;
+/// Maximum power, flags, entry and exit latency in microseconds of a Samsung 980 Pro (thesis on energy benchmarks, Figure
+/// 4.1).
+const STATES: [(u16, u8, u32, u32); 5] = [
+    (849, 0, 0, 0),
+    (448, 0, 0, 200),
+    (318, 0, 0, 1_000),
+    (400, NON_OPERATIONAL, 2_000, 1_200),
+    (50, NON_OPERATIONAL, 500, 9_500),
+];
+const NON_OPERATIONAL: u8 = PowerStateDescriptor::SMALL_UNIT | PowerStateDescriptor::NON_OPERATIONAL;
 
-/// Number of power states, less one, as Identify says it.
+/// NPSS: number of power states, 0's based.
 pub(super) const NPSS: u8 = STATES.len() as u8 - 1;
 
-/// What Identify says of each state; of those that there are not, zeroes.
+/// The power state descriptors; zeroes for absent states.
 pub(super) fn descriptors() -> [PowerStateDescriptor; MAX_STATES] {
     let mut all = [PowerStateDescriptor::default(); MAX_STATES];
     for (rank, (to, (mp, flags, enlat, exlat))) in all.iter_mut().zip(STATES).enumerate() {
@@ -55,12 +59,12 @@ fn is_operational(state: u8) -> bool {
 #[derive(Debug)]
 pub(super) struct Power {
     value: PowerManagement,
-    /// Where I/O leads back to.
+    /// The state after I/O.
     operational: u8,
     on: bool,
     table: [Transition; MAX_STATES],
     now_ns: u64,
-    /// Since when it is in this state and without I/O.
+    /// Start of the idle time in this state.
     idle_since_ns: u64,
 }
 
@@ -76,10 +80,10 @@ impl Power {
         }
     }
 
-    /// It is `now_ns`: the transitions that are due have been made.
-    pub(super) fn settle(&mut self, now_ns: u64) {
+    /// Performs the transitions due at `now_ns`.
+    pub(super) fn advance(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
-        // A table can lead in a circle; whoever follows it this far is somewhere on it.
+        // A table can be cyclic; MAX_STATES steps end in the cycle.
         for _ in 0..MAX_STATES {
             let next = self.table[usize::from(self.value.state)];
             let due_ns = self.idle_since_ns.saturating_add(u64::from(next.idle_ms) * NS_PER_MS);
@@ -91,19 +95,19 @@ impl Power {
         }
     }
 
-    /// I/O has come since it was last looked.
+    /// Records I/O.
     pub(super) fn io(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
         self.idle_since_ns = self.now_ns;
         self.value.state = self.operational;
     }
 
-    /// The state that it is in.
+    /// The current state.
     pub(super) fn state(&self) -> u8 {
         self.value.state
     }
 
-    /// Power Management as it is in force.
+    /// The value of the Power Management feature.
     pub(super) fn value(&self) -> u32 {
         self.value.encode()
     }
@@ -122,7 +126,7 @@ impl Power {
         Ok(())
     }
 
-    /// Whether it makes transitions by itself, and the table of them.
+    /// Gets the autonomous transition feature and its table.
     pub(super) fn transitions(&self, out: &mut [u8]) -> u32 {
         for (to, transition) in out.chunks_exact_mut(8).zip(&self.table) {
             to.copy_from_slice(&transition.encode());
@@ -130,7 +134,7 @@ impl Power {
         u32::from(self.on) * TRANSITIONS_ON
     }
 
-    /// Sets whether it does, and the table.
+    /// Sets the autonomous transition feature and its table.
     pub(super) fn set_transitions(&mut self, value: u32, data: &[u8]) -> Result<(), Status> {
         if data.len() != TABLE_LEN {
             return Err(Status::SGL_LENGTH_INVALID);
@@ -138,8 +142,8 @@ impl Power {
         let mut table = [Transition::default(); MAX_STATES];
         for (to, entry) in table.iter_mut().zip(data.as_chunks().0) {
             *to = Transition::decode(*entry);
-            let leads_nowhere = to.to > NPSS || is_operational(to.to);
-            if to.idle_ms > 0 && leads_nowhere {
+            let is_invalid = to.to > NPSS || is_operational(to.to);
+            if to.idle_ms > 0 && is_invalid {
                 return Err(Status::INVALID_FIELD);
             }
         }
@@ -169,30 +173,26 @@ mod tests {
     }
 
     #[test]
-    fn three_states_work_and_two_rest() {
+    fn three_states_are_operational() {
         let all = descriptors();
         let operational: Vec<bool> =
             all[..=usize::from(NPSS)].iter().map(PowerStateDescriptor::is_operational).collect();
         assert_eq!(operational, [true, true, true, false, false]);
         let uw: Vec<u32> = all.iter().map(PowerStateDescriptor::max_uw).collect();
-        assert_eq!(
-            uw[..6],
-            [8_490_000, 4_480_000, 3_180_000, 40_000, 5_000, 0],
-            "descending, as the specification wants"
-        );
+        assert_eq!(uw[..6], [8_490_000, 4_480_000, 3_180_000, 40_000, 5_000, 0], "in descending order");
         assert_eq!((all[3].enlat.get(), all[3].exlat.get(), all[4].rwl), (2_000, 1_200, 4));
     }
 
     #[test]
-    fn io_leads_from_rest_to_where_it_worked_last() {
+    fn io_returns_to_the_last_operational_state() {
         let mut power = Power::new(0);
         power.io(1);
         assert_eq!(state(&power), 0);
         power.set(2 | 1 << 5).unwrap();
         power.set(3).unwrap();
         power.set(4).unwrap();
-        power.settle(1_000 * MS);
-        assert_eq!(state(&power), 4, "nothing moves by itself unless it is told to");
+        power.advance(1_000 * MS);
+        assert_eq!(state(&power), 4, "no autonomous transitions");
         power.io(1_001 * MS);
         assert_eq!(state(&power), 2);
         power.io(1_002 * MS);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn states_and_hints_that_there_are_not_are_refused_and_change_nothing() {
+    fn invalid_states_and_hints_are_refused() {
         let mut power = Power::new(0);
         power.set(1 | 2 << 5).unwrap();
         for value in [5, 31, 3 << 5, 7 << 5] {
@@ -210,28 +210,28 @@ mod tests {
     }
 
     #[test]
-    fn transitions_are_made_when_they_are_due() {
+    fn transitions_occur_when_due() {
         let mut power = Power::new(0);
         let data = table(&[(0, 3, 100), (1, 3, 100), (2, 3, 100), (3, 4, 500)]);
         power.set_transitions(0, &data).unwrap();
-        power.settle(10_000 * MS);
-        assert_eq!(state(&power), 0, "the switch is off");
+        power.advance(10_000 * MS);
+        assert_eq!(state(&power), 0, "transitions are disabled");
         power.set_transitions(1, &data).unwrap();
         for (ms, expected) in [(10_099, 0), (10_100, 3), (10_599, 3), (10_600, 4), (99_999, 4)] {
-            power.settle(ms * MS);
+            power.advance(ms * MS);
             assert_eq!(state(&power), expected, "{ms} ms");
         }
         power.io(100_000 * MS);
-        power.settle(100_099 * MS);
+        power.advance(100_099 * MS);
         assert_eq!(state(&power), 0);
-        power.settle(200_000 * MS);
-        assert_eq!(state(&power), 4, "all that became due meanwhile");
+        power.advance(200_000 * MS);
+        assert_eq!(state(&power), 4, "all due transitions");
         let mut out = [0; TABLE_LEN];
         assert_eq!((power.transitions(&mut out), &out[..]), (1, &data[..]));
     }
 
     #[test]
-    fn tables_that_lead_to_no_rest_are_refused_and_change_nothing() {
+    fn tables_with_invalid_states_are_refused() {
         let mut power = Power::new(0);
         power.set_transitions(1, &table(&[(0, 4, 7)])).unwrap();
         for entries in [[(0, 2, 100)], [(0, 5, 100)], [(31, 0, 1)]] {
@@ -244,10 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_leads_in_a_circle_ends() {
+    fn a_cyclic_table_terminates() {
         let mut power = Power::new(0);
         power.set_transitions(1, &table(&[(0, 3, 1), (3, 4, 1), (4, 3, 1)])).unwrap();
-        power.settle(u64::MAX);
+        power.advance(u64::MAX);
         assert!(matches!(state(&power), 3 | 4));
     }
 }

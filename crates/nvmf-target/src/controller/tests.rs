@@ -1,4 +1,4 @@
-//! Commands and properties against offsets and values from the specification.
+//! Commands and properties, checked by offsets and values of the specification.
 
 mod power;
 
@@ -68,7 +68,7 @@ fn run_at(controller: &mut Controller, sqe: &Sqe, data: &[u8], out: &mut [u8], n
         counters: &Totals { reads: 7, read_bytes: 512_001, ..Totals::default() },
         power_on: Duration::from_secs(7200),
         discovery: &DiscoveryLog::default(),
-        reached: None,
+        local: None,
     };
     controller.execute(sqe, data, out, now_ns, &env)
 }
@@ -84,21 +84,21 @@ fn error(status: Status) -> Outcome {
 }
 
 #[test]
-fn nothing_but_fabrics_before_enable() {
+fn admin_commands_are_refused_before_enable() {
     let mut controller = controller(ControllerKind::Discovery);
     let (outcome, _) = identify(&mut controller, 1, 0);
     assert_eq!(outcome, error(Status::COMMAND_SEQUENCE));
 }
 
 #[test]
-fn properties_as_linux_reads_them() {
+fn properties() {
     let controller = io_controller();
     let get = |offset, wide| controller.property_get(&PropertyCmd { wide: Some(wide), offset, value: 0 });
     let cap = get(0, true).expect("CAP");
     assert_eq!(cap & 0xffff, 1023, "MQES");
     assert_eq!(cap >> 37 & 1, 1, "NVM command set");
     assert_eq!(cap >> 48 & 0xf, 0, "MPSMIN: 4 KiB");
-    assert_eq!(cap >> 59 & 1, 1, "CRWMS, which version 2.0 demands");
+    assert_eq!(cap >> 59 & 1, 1, "CRWMS, required by version 2.0");
     assert_eq!(get(0x68, false), Ok(30), "CRTO, in units of 500 ms");
     assert_eq!(get(8, false), Ok(0x0002_0000));
     assert_eq!(get(0x1c, false), Ok(1));
@@ -107,14 +107,14 @@ fn properties_as_linux_reads_them() {
 }
 
 #[test]
-fn a_configuration_that_is_not_supported_is_a_fatal_status() {
+fn an_unsupported_configuration_is_a_fatal_status() {
     let mut controller = controller(ControllerKind::Discovery);
     let wrong_page_size = PropertyCmd { wide: Some(false), offset: property::CC, value: 0x0046_0081 };
     assert_eq!(controller.property_set(&wrong_page_size, 0), Ok(Effect::None));
     let status = controller.property_get(&PropertyCmd { wide: Some(false), offset: property::CSTS, value: 0 });
     assert_eq!(status, Ok(2));
     assert!(!controller.is_ready());
-    assert_eq!(identify(&mut controller, 1, 0).0, error(Status::COMMAND_SEQUENCE), "it never became ready");
+    assert_eq!(identify(&mut controller, 1, 0).0, error(Status::COMMAND_SEQUENCE), "not ready");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn reset_and_both_kinds_of_shutdown() {
 }
 
 #[test]
-fn a_reset_in_progress_is_awaited_and_overtakes_a_shutdown() {
+fn a_reset_replaces_a_shutdown() {
     let mut controller = io_controller();
     let set = |controller: &mut Controller, value| {
         controller.property_set(&PropertyCmd { wide: Some(false), offset: property::CC, value }, 0)
@@ -150,7 +150,7 @@ fn a_reset_in_progress_is_awaited_and_overtakes_a_shutdown() {
     assert_eq!(set(&mut controller, 0x0046_c001), Err(Status::INVALID_FIELD.dnr()), "SHN 3 is reserved");
     assert_eq!(set(&mut controller, 0x0046_4001), Ok(Effect::Shutdown { abrupt: false }));
     assert_eq!(set(&mut controller, 0x0046_0000), Ok(Effect::Reset));
-    assert_eq!(set(&mut controller, 0x0046_0001), Err(Status::COMMAND_SEQUENCE), "its queues are still there");
+    assert_eq!(set(&mut controller, 0x0046_0001), Err(Status::COMMAND_SEQUENCE), "its queues still exist");
     controller.reset_done();
     controller.shutdown_done(); // the flush of the shutdown ends late
     controller.shutdown_failed();
@@ -195,7 +195,7 @@ fn identify_namespace_by_offsets() {
     let (outcome, id) = identify(&mut controller, 0, 3);
     assert_eq!(outcome, Outcome::SUCCESS);
     assert_eq!(id[..8], 1000u64.to_le_bytes());
-    assert_eq!(id[16..24], 2u64.to_le_bytes(), "NUSE: two blocks hold data");
+    assert_eq!(id[16..24], 2u64.to_le_bytes(), "NUSE: two blocks");
     assert_eq!(id[33], 9, "deallocated blocks read zero, DEAC is honoured");
     assert_eq!(id[104..120], [2; 16]);
     assert_eq!(id[130], 12, "4 KiB blocks");
@@ -240,7 +240,7 @@ fn log_page(controller: &mut Controller, lid: u32, offset: u32, len: usize) -> (
 fn log_pages_with_offsets() {
     let mut controller = io_controller();
     let (_, smart) = log_page(&mut controller, 2, 0, 512);
-    assert_eq!(smart[32], 2, "512,001 bytes are two thousand units, rounded up");
+    assert_eq!(smart[32], 2, "512,001 bytes are two units, rounded up");
     assert_eq!(smart[64], 7, "host reads");
     let (_, tail) = log_page(&mut controller, 2, 64, 16);
     assert_eq!(tail[..], smart[64..80]);
@@ -267,7 +267,7 @@ fn log_pages_with_offsets() {
 }
 
 #[test]
-fn an_event_is_told_once_until_its_page_is_read() {
+fn an_event_is_reported_once_until_its_page_is_read() {
     let mut controller = io_controller();
     let aer = |cid: u16| {
         let mut sqe = Sqe::new(admin::ASYNC_EVENT_REQUEST, 0);
@@ -279,7 +279,7 @@ fn an_event_is_told_once_until_its_page_is_read() {
     }
     assert_eq!(run(&mut controller, &aer(5), &mut []), error(Status::AER_LIMIT));
     controller.namespace_changed(3);
-    assert_eq!(controller.take_event_completion(), None, "the host has not asked for these events");
+    assert_eq!(controller.take_event_completion(), None, "these events are masked");
     let configure = Sqe::new(admin::SET_FEATURES, 0)
         .with_cdw(10, u32::from(fid::ASYNC_EVENT_CONFIGURATION))
         .with_cdw(11, async_event::NAMESPACE_ATTRIBUTE);
@@ -287,7 +287,7 @@ fn an_event_is_told_once_until_its_page_is_read() {
     assert_eq!(controller.take_event_completion(), Some((1, NAMESPACE_CHANGED)));
     assert_eq!(NAMESPACE_CHANGED, 0x0004_0002);
     controller.namespace_changed(1);
-    assert_eq!(controller.take_event_completion(), None, "told already");
+    assert_eq!(controller.take_event_completion(), None, "reported already");
     let (_, retained) = log_page(&mut controller, 0x8004, 0, 4096);
     assert_eq!(retained[..12], [1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     controller.namespace_changed(1);
@@ -299,7 +299,7 @@ fn an_event_is_told_once_until_its_page_is_read() {
 }
 
 #[test]
-fn the_changed_namespace_list_overflows_as_specified() {
+fn the_changed_namespace_list_overflows() {
     let mut controller = io_controller();
     (1..=1024).for_each(|nsid| controller.namespace_changed(nsid));
     let (_, list) = log_page(&mut controller, 0x8004, 0, 4096);
@@ -311,7 +311,7 @@ fn the_changed_namespace_list_overflows_as_specified() {
 }
 
 #[test]
-fn a_discovery_controller_tells_of_changes_of_its_log() {
+fn a_discovery_controller_reports_changes_of_its_log() {
     let mut discovery = controller(ControllerKind::Discovery);
     enable(&mut discovery);
     assert_eq!(feature(&mut discovery, admin::SET_FEATURES, 0x0b, 1 << 31), Outcome::SUCCESS);
@@ -326,7 +326,7 @@ fn a_discovery_controller_tells_of_changes_of_its_log() {
 }
 
 #[test]
-fn more_than_mdts_is_refused_before_data_flows() {
+fn lengths_beyond_mdts_are_refused() {
     let controller = io_controller();
     let get = |dwords: u32| Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 4 | (dwords - 1) << 16);
     assert_eq!(controller.controller_data_len(&get(32 * 1024)), Ok(128 * 1024));
@@ -338,7 +338,7 @@ fn feature(controller: &mut Controller, opcode: u8, cdw10: u32, cdw11: u32) -> O
 }
 
 #[test]
-fn features_are_set_read_back_and_refused_as_specified() {
+fn features_are_set_and_read() {
     let (set, get) = (admin::SET_FEATURES, admin::GET_FEATURES);
     let c = &mut io_controller();
     assert_eq!(feature(c, set, 7, 3 | 3 << 16), Outcome::result(3 | 3 << 16));
@@ -349,8 +349,8 @@ fn features_are_set_read_back_and_refused_as_specified() {
     assert_eq!(feature(c, get, 0x0f, 0), Outcome::result(1300), "rounded up to KAS");
     assert_eq!(feature(c, set, 0x0f | 1 << 31, 1000), error(Status::FEATURE_NOT_SAVEABLE));
     assert_eq!(feature(c, get, 0x0f | 3 << 8, 0), Outcome::result(4), "changeable");
-    assert_eq!(feature(c, get, 0x0f | 1 << 8, 0), Outcome::result(5000), "default: as Connect asked");
-    assert_eq!(feature(c, get, 0x0f | 2 << 8, 0), Outcome::result(5000), "saved: there is none, so the default");
+    assert_eq!(feature(c, get, 0x0f | 1 << 8, 0), Outcome::result(5000), "default: the value of Connect");
+    assert_eq!(feature(c, get, 0x0f | 2 << 8, 0), Outcome::result(5000), "saved: the default");
     let one_namespace = Sqe::new(set, 1).with_cdw(10, 1);
     assert_eq!(run(c, &one_namespace, &mut []), error(Status::FEATURE_NOT_NAMESPACE));
     assert_eq!(feature(c, get, 6, 0), Outcome::result(1));
@@ -362,7 +362,7 @@ fn features_are_set_read_back_and_refused_as_specified() {
 }
 
 #[test]
-fn the_number_of_queues_is_settled_while_there_are_any() {
+fn the_number_of_queues_is_fixed_while_any_exist() {
     let c = &mut io_controller();
     c.io_queue_connected();
     assert_eq!(feature(c, admin::SET_FEATURES, 7, 0), error(Status::COMMAND_SEQUENCE));
@@ -375,14 +375,14 @@ fn the_number_of_queues_is_settled_while_there_are_any() {
 }
 
 #[test]
-fn temperature_thresholds_are_those_of_the_composite_temperature() {
+fn only_the_composite_temperature_has_thresholds() {
     let (set, get) = (admin::SET_FEATURES, admin::GET_FEATURES);
     let c = &mut io_controller();
     let (over, under, sensor_1) = (0, 1 << 20, 1 << 16);
     assert_eq!(feature(c, get, 4, over), Outcome::result(0xffff));
     assert_eq!(feature(c, get, 4, under), Outcome::result(0));
     assert_eq!(feature(c, set, 4, over | 350), Outcome::SUCCESS);
-    assert_eq!(feature(c, set, 4, under | 0xf << 16 | 270), Outcome::SUCCESS, "of all sensors there are");
+    assert_eq!(feature(c, set, 4, under | 0xf << 16 | 270), Outcome::SUCCESS, "all sensors");
     assert_eq!(feature(c, get, 4, over), Outcome::result(350));
     assert_eq!(feature(c, get, 4, under), Outcome::result(270));
     for (opcode, cdw11) in [(set, sensor_1), (get, sensor_1), (set, 2 << 20), (get, 2 << 20)] {
@@ -391,7 +391,7 @@ fn temperature_thresholds_are_those_of_the_composite_temperature() {
 }
 
 #[test]
-fn the_timestamp_counts_from_enabling_until_the_host_sets_it() {
+fn the_timestamp_counts_from_enabling_until_it_is_set() {
     let mut controller = controller(ControllerKind::Discovery);
     controller.params.kind = io_controller().params.kind.clone();
     let linux = PropertyCmd { wide: Some(false), offset: property::CC, value: 0x0046_0001 };
@@ -414,7 +414,7 @@ fn the_timestamp_counts_from_enabling_until_the_host_sets_it() {
 }
 
 #[test]
-fn the_host_identifier_is_connects_and_has_128_bits() {
+fn the_host_identifier_has_128_bits() {
     let mut controller = io_controller();
     let get = |cdw11| Sqe::new(admin::GET_FEATURES, 0).with_cdw(10, 0x81).with_cdw(11, cdw11);
     let mut out = [0; 16];
@@ -424,18 +424,18 @@ fn the_host_identifier_is_connects_and_has_128_bits() {
 }
 
 #[test]
-fn a_silent_host_is_noticed_and_traffic_keeps_it() {
+fn keep_alive_expires_without_traffic() {
     let mut controller = io_controller();
     assert_eq!(controller.kato_ns(), Some(5 * SECOND));
-    let patience = 5 * SECOND + 5 * SECOND / 4;
-    assert!(!controller.expired(patience));
-    assert!(controller.expired(patience + 1));
+    let timeout_ns = 5 * SECOND + 5 * SECOND / 4;
+    assert!(!controller.expired(timeout_ns));
+    assert!(controller.expired(timeout_ns + 1));
     controller.traffic(3 * SECOND);
-    assert!(!controller.expired(3 * SECOND + patience));
+    assert!(!controller.expired(3 * SECOND + timeout_ns));
     let keep_alive = Sqe::new(admin::KEEP_ALIVE, 0);
     assert_eq!(run_at(&mut controller, &keep_alive, &[], &mut [], 6 * SECOND), Outcome::SUCCESS);
-    assert!(!controller.expired(6 * SECOND + patience));
-    assert!(controller.expired(6 * SECOND + patience + 1));
+    assert!(!controller.expired(6 * SECOND + timeout_ns));
+    assert!(controller.expired(6 * SECOND + timeout_ns + 1));
     let none = feature(&mut controller, admin::SET_FEATURES, 0x0f, 0);
     assert_eq!(none, Outcome::SUCCESS);
     assert!(!controller.expired(u64::MAX));

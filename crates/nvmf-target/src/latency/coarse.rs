@@ -1,6 +1,7 @@
-//! Latencies by subsystem and operation in few buckets: those by which alerts tell slow from fast.
+//! Latency histograms by subsystem and operation with few buckets, for alerts.
 //!
-//! A [`Histogram`](pilotlight_reactor::Histogram) for each would take 16 KiB for each I/O thread, subsystem and operation. These take 112 bytes.
+//! A [`Histogram`](pilotlight_reactor::Histogram) takes 16 KiB per I/O thread, subsystem and operation, these take 112
+//! bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use pilotlight_reactor::cells::add;
 
 use crate::usage::Operation;
 
-/// The longest duration of each bucket but the last, which has none, in nanoseconds.
+/// Upper bounds of all buckets but the last, in nanoseconds.
 pub const BOUNDS_NS: [u64; 12] = [
     20_000,
     50_000,
@@ -25,7 +26,7 @@ pub const BOUNDS_NS: [u64; 12] = [
     1_000_000_000,
 ];
 
-/// By binary logarithm of a duration, the bucket of the shortest duration that has it.
+/// Bucket of 2^index nanoseconds.
 static FIRST: [u8; 64] = {
     let mut first = [0; 64];
     let mut log = 0;
@@ -49,7 +50,7 @@ fn bucket_of(ns: u64) -> usize {
     bucket
 }
 
-/// Durations as one thread counts them.
+/// A histogram with one writer.
 #[derive(Debug, Default)]
 pub struct Coarse {
     counts: [AtomicU64; BOUNDS_NS.len() + 1],
@@ -57,7 +58,7 @@ pub struct Coarse {
 }
 
 impl Coarse {
-    /// Counts `count` times a duration of `ns` nanoseconds.
+    /// Adds `count` durations of `ns` nanoseconds.
     pub(crate) fn record(&self, ns: u64, count: u64) {
         add(&self.counts[bucket_of(ns)], count);
         add(&self.sum_ns, ns.saturating_mul(count));
@@ -74,7 +75,7 @@ impl Coarse {
 /// A copy of a [`Coarse`], or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoarseSnapshot {
-    /// Durations in each bucket; the last has those above [`BOUNDS_NS`].
+    /// Counts by bucket; the last is above [`BOUNDS_NS`].
     pub counts: [u64; BOUNDS_NS.len() + 1],
     /// Their sum in nanoseconds.
     pub sum_ns: u64,
@@ -90,12 +91,12 @@ impl std::ops::AddAssign for CoarseSnapshot {
 /// Reads and writes of a subsystem on one I/O thread.
 pub type Pair = [Coarse; 2];
 
-/// The latencies that an I/O thread counts by subsystem. The lock is for Connect and readers.
+/// An I/O thread's histograms by subsystem. The lock is for Connect and readers.
 #[derive(Debug, Default)]
 pub struct BySubsystem(Mutex<Vec<(usize, Arc<Pair>)>>);
 
 impl BySubsystem {
-    /// Where those of a subsystem are counted, made where there is none.
+    /// The histograms of a subsystem, created if missing.
     pub(crate) fn open(&self, subsystem: usize) -> Arc<Pair> {
         let mut all = self.lock();
         if let Some((_, pair)) = all.iter().find(|(at, _)| *at == subsystem) {
@@ -106,7 +107,7 @@ impl BySubsystem {
         pair
     }
 
-    /// What has been counted so far.
+    /// A copy of all histograms.
     pub(crate) fn snapshot(&self) -> Vec<(usize, Operation, CoarseSnapshot)> {
         let all = self.lock().clone();
         let of_pair = |(subsystem, pair): &(usize, Arc<Pair>)| {
@@ -129,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_duration_is_in_the_first_bucket_that_is_long_enough(bits in 0..64, ns: u64, at in 0..BOUNDS_NS.len(), off in -1..=1_i64) {
+        fn a_duration_is_in_the_first_bucket_that_contains_it(bits in 0..64, ns: u64, at in 0..BOUNDS_NS.len(), off in -1..=1_i64) {
             for ns in [ns >> bits, BOUNDS_NS[at].saturating_add_signed(off)] {
                 let expected = BOUNDS_NS.iter().position(|&bound| ns <= bound).unwrap_or(BOUNDS_NS.len());
                 prop_assert_eq!(bucket_of(ns), expected, "{} ns", ns);

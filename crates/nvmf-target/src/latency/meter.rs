@@ -1,4 +1,4 @@
-//! Windows of latency: a thread that reads the histograms every 500 ms while a policy wants readings of them.
+//! Windows of latency: a thread that reads the histograms every 500 ms while a policy uses latency readings.
 
 use std::io;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use pilotlight_reactor::{Histogram, HistogramSnapshot, clock};
 use crate::caps::Limit;
 use crate::server::Shared;
 
-/// Length of a window: the time between two decisions of PACER (paper, section III-B).
+/// Length of a window: PACER's decision interval (paper, section III-B).
 const WINDOW: Duration = Duration::from_millis(500);
-/// From the end of a window until its value is known, at most: the way of the reading thread (an estimate).
+/// Estimated delay from the end of a window to its value.
 const LAG: Cost = Cost::Assumed(5_000_000);
-/// Readings of the server and of each namespace.
+/// Number of readings of the server and of each namespace.
 pub(crate) const SOURCES: usize = Stat::ALL.len();
 
 /// The readings of the server or of a namespace.
@@ -25,10 +25,10 @@ pub(crate) fn sources_of(scope: Scope) -> [Source; SOURCES] {
     Stat::ALL.map(|stat| Source { scope, quantity: Quantity::LatencyNs(stat), window_ns, lag: LAG })
 }
 
-/// The thread; dropped, it ends.
+/// The thread. Ends when dropped.
 pub(crate) struct LatencyMeter {
     shared: Arc<Shared>,
-    is_over: Arc<AtomicBool>,
+    is_ended: Arc<AtomicBool>,
     join: Option<JoinHandle<()>>,
 }
 
@@ -36,20 +36,20 @@ impl LatencyMeter {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If the thread cannot be started.
     pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (ended, measured) = (Arc::clone(&is_over), Arc::clone(shared));
+        let is_ended = Arc::new(AtomicBool::new(false));
+        let (ended, measured) = (Arc::clone(&is_ended), Arc::clone(shared));
         let body = move || measure_until(&ended, &measured);
         let join = std::thread::Builder::new().name("latency".into()).spawn(body)?;
         let _ = shared.latencies.meter.set(join.thread().clone());
-        Ok(Self { shared: Arc::clone(shared), is_over, join: Some(join) })
+        Ok(Self { shared: Arc::clone(shared), is_ended, join: Some(join) })
     }
 }
 
 impl Drop for LatencyMeter {
     fn drop(&mut self) {
-        self.is_over.store(true, Relaxed);
+        self.is_ended.store(true, Relaxed);
         self.shared.latencies.is_on.store(false, Relaxed);
         if let Some(join) = self.join.take() {
             join.thread().unpark();
@@ -58,7 +58,7 @@ impl Drop for LatencyMeter {
     }
 }
 
-/// What the histograms held at the end of the window before.
+/// The histograms at the end of the previous window.
 #[derive(Default)]
 struct Before {
     server: Option<HistogramSnapshot>,
@@ -66,9 +66,9 @@ struct Before {
     namespaces: Vec<(usize, HistogramSnapshot)>,
 }
 
-fn measure_until(is_over: &AtomicBool, shared: &Shared) {
+fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
     let mut before = Before::default();
-    while !is_over.load(Relaxed) {
+    while !is_ended.load(Relaxed) {
         let latencies = &shared.latencies;
         let (is_wanted, now_ns) = (latencies.is_wanted.load(Relaxed), clock::now_ns());
         let is_watched = now_ns < latencies.watched_until_ns.load(Relaxed);
@@ -86,7 +86,7 @@ fn measure_until(is_over: &AtomicBool, shared: &Shared) {
     }
 }
 
-/// Ends a window at `now_ns`; what the next one begins with.
+/// Ends a window at `now_ns`. Returns the start of the next one.
 fn measure(shared: &Shared, before: &Before, now_ns: u64) -> Before {
     let server = shared.latencies.server();
     let total = server.is_wanted().then(|| shared.socket_latency().latency);

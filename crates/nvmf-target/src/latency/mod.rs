@@ -1,24 +1,25 @@
-//! Latency from the socket on: from the bytes of a command at its socket until the socket has taken its answer.
+//! Latency from the socket: from the arrival of a command's bytes at the socket until its response is written.
 //!
 //! # The problem
-//! A latency that starts at the poll (`stats.rs`) does not contain the time for which the bytes of a command waited for that poll. A policy
-//! that lets cores rest causes that time, so it has to see it.
+//! A latency measured from the poll (`stats.rs`) excludes the time that a command waited for the poll. A policy that lets
+//! cores sleep causes that time, so it must be measured.
 //!
-//! # What is measured
-//! The kernel stamps a packet when the network stack receives it (`SO_TIMESTAMPNS`, `stamp.rs`). Asking for the stamp makes a receive
-//! dearer, so receives are sampled (`sampler.rs`), and only while a policy wants latencies or someone reads the status ([`Latencies`]). All
-//! commands of a sampled receive count, each for as many as the sample stands for.
+//! # Measurement
+//! The kernel timestamps a packet when the network stack receives it (`SO_TIMESTAMPNS`, `stamp.rs`). Timestamps make a
+//! receive more expensive, so receives are sampled (`sampler.rs`), and only while a policy uses latencies or the status is
+//! read ([`Latencies`]). All commands of a sampled receive are counted with its weight.
 //!
-//! For TCP the stamp is that of the last packet of the receive. So of commands that one receive brings, the first ones can have waited
-//! longer than counted; and a write whose data comes with it starts when the last of its data is there. A write whose data is requested (R2T)
-//! starts with its command. Time for which a bandwidth cap holds a command back is not part of its latency.
+//! For TCP the timestamp is that of the last packet of the receive. So earlier commands of a receive may have waited longer
+//! than counted, and a write with in-capsule data starts at the end of its data. A write with R2T starts with its command.
+//! Time in which a bandwidth cap throttles a command is not part of its latency.
 //!
-//! Where the kernel gives no stamp the latency starts at the poll, and is counted as such ([`SocketLatency::unstamped`]).
+//! Without a timestamp the latency starts at the poll, and is counted in [`SocketLatency::unstamped`].
 //!
 //! # Windows
-//! A thread of its own (`meter.rs`) makes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace of which a policy
-//! wants them. Memory is fixed: a histogram for each I/O thread, and one for each of those namespaces.
+//! A thread (`meter.rs`) computes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace in use
+//! by a policy. Memory is fixed: a histogram per I/O thread, and one per such namespace.
 
+pub mod batch;
 pub mod coarse;
 mod meter;
 mod sample;
@@ -44,20 +45,20 @@ use crate::stats::Counters;
 use crate::views::ViewId;
 use coarse::Pair;
 
-/// When a command came.
+/// Arrival of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// The poll that read it, in nanoseconds; of a throttled command, when it was admitted. 0 if its latency does not count.
+    /// Time of the poll that read it, or of its admission if it was throttled, in nanoseconds. 0 if it is not counted.
     pub poll_ns: u64,
-    /// What is known of its time at the socket.
+    /// Its time at the socket.
     pub sample: Sample,
 }
 
 impl Arrival {
-    /// Of a command whose latency does not count.
+    /// A command that is not counted.
     pub const NONE: Self = Self { poll_ns: 0, sample: Sample::NONE };
 
-    /// Counts `count` commands whose answers the socket took at `end_ns`.
+    /// Counts `count` commands with responses written at `end_ns`.
     pub(crate) fn record(
         self,
         count: u64,
@@ -80,7 +81,7 @@ impl Arrival {
 }
 
 impl Sample {
-    /// Counts `count` commands whose answers the socket took so long after the poll that read them.
+    /// Counts `count` commands with responses written `polled_ns` after the poll that read them.
     #[cold]
     fn record(self, count: u64, polled_ns: u64, into: &Counters, limit: Option<&Limit>) {
         let (ns, count) = (polled_ns + self.waited_ns(), count * u64::from(self.weight()));
@@ -92,7 +93,7 @@ impl Sample {
     }
 }
 
-/// Sampled latencies of an I/O thread, written by it alone.
+/// Sampled latencies of an I/O thread, its only writer.
 #[derive(Debug, Default)]
 pub struct SocketLatency {
     histogram: Histogram,
@@ -103,16 +104,16 @@ pub struct SocketLatency {
 /// A copy of a [`SocketLatency`], or the sum of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketLatencyStats {
-    /// The latencies; each counts for as many as its sample stands for.
+    /// The latencies, weighted by sample.
     pub latency: HistogramSnapshot,
-    /// Those that start at the socket.
+    /// Latencies from the socket.
     pub stamped: u64,
-    /// Those that start at the poll, as the kernel gave no time.
+    /// Latencies from the poll, without a timestamp.
     pub unstamped: u64,
 }
 
 impl SocketLatency {
-    /// A copy as of now.
+    /// A copy.
     #[must_use]
     pub fn snapshot(&self) -> SocketLatencyStats {
         SocketLatencyStats {
@@ -131,13 +132,13 @@ impl std::ops::AddAssign<&Self> for SocketLatencyStats {
     }
 }
 
-/// Whether receives are sampled, and the latency of the whole server as a reading.
+/// Sampling state, and the latency reading of the server.
 #[derive(Debug)]
 pub struct Latencies {
     is_on: AtomicBool,
-    /// A policy wants readings.
+    /// A policy uses the readings.
     is_wanted: AtomicBool,
-    /// Someone reads the status: until then, in nanoseconds.
+    /// End of sampling for status readers, in nanoseconds.
     watched_until_ns: AtomicU64,
     server: LatencyReading,
     meter: OnceLock<Thread>,
@@ -163,23 +164,23 @@ impl Latencies {
         self.is_on.load(Relaxed)
     }
 
-    /// A policy wants readings of latency, or none.
+    /// Sets whether a policy uses latency readings.
     pub(crate) fn set_wanted(&self, is_wanted: bool) {
         if self.is_wanted.swap(is_wanted, Relaxed) != is_wanted {
             self.wake_meter();
         }
     }
 
-    /// Samples until then, in nanoseconds.
+    /// Samples until `until_ns`.
     pub(crate) fn watch_until(&self, until_ns: u64) {
         self.watched_until_ns.fetch_max(until_ns, Relaxed);
         if !self.are_sampled() {
             self.is_on.store(true, Relaxed);
-            self.wake_meter(); // which ends it
+            self.wake_meter(); // it ends the sampling
         }
     }
 
-    /// The last window of the whole server.
+    /// The server's reading.
     pub(crate) fn server(&self) -> &LatencyReading {
         &self.server
     }
@@ -189,11 +190,11 @@ impl Latencies {
     }
 }
 
-/// The latency of a namespace; of the whole server without the histogram, as each I/O thread has one.
+/// A latency reading of a namespace, or of the server (without the histogram: each I/O thread has one).
 #[derive(Debug, Default)]
 pub struct LatencyReading {
     is_wanted: AtomicBool,
-    /// Set aside once it is wanted.
+    /// Allocated on first use.
     histogram: OnceLock<Histogram>,
     last: LastWindow,
 }
@@ -201,9 +202,9 @@ pub struct LatencyReading {
 /// Statistics of a window, by [`Stat`].
 #[derive(Debug)]
 struct LastWindow {
-    /// [`NEVER`] while there was none.
+    /// [`NEVER`] before the first window.
     ended_ns: AtomicU64,
-    /// [`NEVER`] where no request was answered.
+    /// [`NEVER`] without requests.
     values_ns: [AtomicU64; Stat::ALL.len()],
 }
 
@@ -223,12 +224,12 @@ impl LatencyReading {
         self.is_wanted.load(Relaxed)
     }
 
-    /// Where its latencies are counted, if they are.
+    /// Its histogram while it is in use.
     fn histogram(&self) -> Option<&Histogram> {
         self.is_wanted().then(|| self.histogram.get())?
     }
 
-    /// Notes the latencies of a window.
+    /// Records a window.
     fn note(&self, window: &HistogramSnapshot, ended_ns: u64) {
         let is_empty = window.count() == 0;
         for (cell, stat) in self.last.values_ns.iter().zip(Stat::ALL) {
@@ -244,10 +245,10 @@ impl LatencyReading {
     }
 }
 
-/// The last window of a namespace's latency.
+/// Statistics of a namespace's last window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencyWindow {
-    /// Nanoseconds, from the socket on.
+    /// Mean latency from the socket in nanoseconds.
     pub mean_ns: u64,
     /// The median.
     pub p50_ns: u64,
@@ -256,7 +257,7 @@ pub struct LatencyWindow {
 }
 
 impl LatencyReading {
-    /// The last window, while a policy wants it, if it had any requests.
+    /// The last window, if in use and not empty.
     pub(crate) fn last_window(&self) -> Option<LatencyWindow> {
         let of = |stat: Stat| {
             let at = Stat::ALL.iter().position(|known| *known == stat)?;
@@ -282,18 +283,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_counts_for_as_many_as_it_stands_for() {
+    fn samples_are_weighted() {
         let (counters, limit) = (Counters::default(), Limit::default());
         Sample::new(2, Some(2_000)).record(2, 1_000, &counters, Some(&limit));
         Sample::new(2, None).record(1, 3_000, &counters, None);
         let socket = counters.from_socket.snapshot();
         assert_eq!((socket.latency.count(), socket.stamped, socket.unstamped), (12, 8, 4));
         assert_eq!(socket.latency.mean_ns(), 3_000);
-        assert!(limit.latency().histogram().is_none(), "nobody wants it");
+        assert!(limit.latency().histogram().is_none(), "not in use");
     }
 
     #[test]
-    fn a_namespace_counts_while_it_is_wanted() {
+    fn a_namespace_counts_while_in_use() {
         let (counters, limit) = (Counters::default(), Limit::default());
         let sample = Sample::new(0, Some(900));
         let reading = limit.latency();
@@ -302,7 +303,7 @@ mod tests {
         sample.record(3, 100, &counters, Some(&limit));
         let window = reading.histogram().unwrap().snapshot();
         reading.note(&window, 9);
-        let last = reading.last_window().expect("it is wanted");
+        let last = reading.last_window().expect("in use");
         assert_eq!((last.mean_ns, last.p50_ns), (1_000, window.percentile_ns(0.5)));
         assert_eq!(reading.window(0), Some(Window { ended_ns: 9, value: Some(1_000) }));
         reading.note(&HistogramSnapshot::default(), 10);

@@ -1,13 +1,13 @@
-//! What an answer carries about its command and, where its receive was sampled, about that: one word, so that answers stay small.
+//! A response's information about its command and its sampled receive: one word, to keep responses small.
 //!
-//! | bits | what |
+//! | bits | content |
 //! |---|---|
 //! | 0-31 | time from the socket to the poll, in nanoseconds |
-//! | 32-42 | number of the namespace, where the receive is sampled; 0 for none |
+//! | 32-42 | NSID, if the receive is sampled; 0 for none |
 //! | 43-56 | index of the subsystem |
 //! | 57 | whether the command is a write, not a read |
-//! | 58-61 | binary logarithm of the number of receives that it stands for |
-//! | 62 | whether the kernel has stamped it |
+//! | 58-61 | binary logarithm of the weight |
+//! | 62 | whether it has a timestamp |
 //! | 63 | whether the receive is sampled |
 
 use crate::config::MAX_NSID;
@@ -16,7 +16,7 @@ const WAITED: u64 = u32::MAX as u64;
 const NAMESPACE_AT: u32 = 32;
 const NAMESPACES: u64 = (1 << 11) - 1;
 const SUBSYSTEM_AT: u32 = 43;
-/// Subsystems of a higher index are counted with this one.
+/// Highest index; subsystems above are counted with this one.
 const SUBSYSTEMS: u64 = (1 << 14) - 1;
 const WRITE_AT: u32 = 57;
 const WEIGHT_AT: u32 = 58;
@@ -25,16 +25,16 @@ const SAMPLED: u64 = 1 << 63;
 
 const _: () = assert!(MAX_NSID as u64 <= NAMESPACES);
 
-/// See the head of the file.
+/// A sample; see the module.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample(u64);
 
 impl Sample {
-    /// Of a receive that is not sampled, and of a command that is neither a read nor a write.
+    /// For unsampled receives, and commands other than reads and writes.
     pub const NONE: Self = Self(0);
 
-    /// One that stands for 2^`weight_log2` receives (at most 2^15). `waited_ns`: for how long its bytes were at the socket before the poll (4.3 s
-    /// at most are counted), if the kernel says so.
+    /// A sample with weight 2^`weight_log2` (at most 2^15) and the time from the socket to the poll (at most 4.3 s are
+    /// counted), if known.
     #[must_use]
     pub fn new(weight_log2: u32, waited_ns: Option<u64>) -> Self {
         let stamped = if waited_ns.is_some() { STAMPED } else { 0 };
@@ -49,26 +49,26 @@ impl Sample {
         self.0 & SAMPLED != 0
     }
 
-    /// What reads of a subsystem carry, or writes.
+    /// For reads or writes of a subsystem.
     #[must_use]
     pub fn of_subsystem(index: usize, is_write: bool) -> Self {
         Self((index as u64).min(SUBSYSTEMS) << SUBSYSTEM_AT | u64::from(is_write) << WRITE_AT)
     }
 
-    /// The same for a command of which [`Sample::of_subsystem`] says what it is.
+    /// This sample, combined with [`Sample::of_subsystem`].
     #[inline]
     #[must_use]
     pub fn of_command(self, command: Self) -> Self {
         Self(self.0 | command.0)
     }
 
-    /// The same for a command to this namespace.
+    /// This sample for a command to this namespace.
     #[must_use]
     pub fn of_namespace(self, nsid: u32) -> Self {
         Self(self.0 | u64::from(nsid).min(NAMESPACES) << NAMESPACE_AT)
     }
 
-    /// Number of the namespace of the command, where that is known.
+    /// NSID of the command, if known.
     #[must_use]
     pub fn namespace(self) -> Option<u32> {
         Some((self.0 >> NAMESPACE_AT & NAMESPACES) as u32).filter(|&nsid| nsid != 0)
@@ -94,13 +94,13 @@ impl Sample {
         self.0 & WAITED
     }
 
-    /// How many receives it stands for.
+    /// Number of receives represented.
     #[must_use]
     pub fn weight(self) -> u16 {
         1 << (self.0 >> WEIGHT_AT & 0xf)
     }
 
-    /// Whether the time is the kernel's, not that of the poll.
+    /// Whether it has a timestamp.
     #[must_use]
     pub fn is_stamped(self) -> bool {
         self.0 & STAMPED != 0
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_put_in_comes_out(
+        fn fields_are_packed(
             weight_log2 in 0..16_u32,
             waited_ns in prop::option::of(0..1_u64 << 34),
             nsid in 1..=MAX_NSID,

@@ -1,14 +1,14 @@
-//! Which receives of an I/O thread are sampled: all while there are few, fewer the more there are.
+//! Sampling of an I/O thread's receives: all at a low rate, a bounded number at a high rate.
 
-/// Samples between two ticks (10 ms) above which every other one is left out: 6,400 a second on each I/O thread.
-const MOST: u32 = 64;
-/// Most receives that a sample stands for, as a binary logarithm: 4096.
-const SPARSEST: u32 = 12;
+/// Samples per tick (10 ms) above which the sampling rate is halved: 6,400 per second and I/O thread.
+const MAX_SAMPLES: u32 = 64;
+/// Binary logarithm of the maximum weight: 4096 receives per sample.
+const MAX_WEIGHT_LOG2: u32 = 12;
 
-/// Chooses receives at random, so that no order in which connections take turns shows in the samples.
+/// Selects receives at random, so that a periodic order of connections causes no bias.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Receives for each sample, on average, as a binary logarithm.
+    /// Binary logarithm of the mean receives per sample.
     every_log2: u32,
     /// Receives until the next sample.
     left: u32,
@@ -24,7 +24,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// There is another receive: how many it stands for, as a binary logarithm, if it is sampled.
+    /// For the next receive: the binary logarithm of its weight, if it is sampled.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<u32> {
         self.left -= 1;
@@ -35,25 +35,25 @@ impl Sampler {
     fn take(&mut self) -> u32 {
         let weight = self.every_log2;
         self.taken += 1;
-        if self.taken > MOST && self.every_log2 < SPARSEST {
-            (self.every_log2, self.taken) = (self.every_log2 + 1, MOST / 2);
+        if self.taken > MAX_SAMPLES && self.every_log2 < MAX_WEIGHT_LOG2 {
+            (self.every_log2, self.taken) = (self.every_log2 + 1, MAX_SAMPLES / 2);
         }
         self.left = self.gap();
         weight
     }
 
-    /// From 1 to twice the average less one, each as likely as the others.
+    /// Uniform from 1 to twice the mean minus one.
     fn gap(&mut self) -> u32 {
-        // Marsaglia's xorshift32
+        // Marsaglia's xorshift32, written out: it is on the request path, and needs 32 bits of state and no call.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
         1 + self.random % ((2 << self.every_log2) - 1)
     }
 
-    /// 10 ms have passed, or more.
+    /// Called every 10 ms or more.
     pub(crate) fn tick(&mut self) {
-        if self.taken < MOST / 2 && self.every_log2 > 0 {
+        if self.taken < MAX_SAMPLES / 2 && self.every_log2 > 0 {
             self.every_log2 -= 1;
             self.left = self.gap();
         }
@@ -65,7 +65,7 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    /// Samples of `receives` receives between two ticks, and what they stand for.
+    /// Samples of `receives` receives in a tick, and their total weight.
     fn tick(sampler: &mut Sampler, receives: u32) -> (u32, u64) {
         let weights: Vec<u32> = (0..receives).filter_map(|_| sampler.next()).collect();
         sampler.tick();
@@ -73,23 +73,23 @@ mod tests {
     }
 
     #[test]
-    fn few_receives_are_all_sampled_and_of_many_a_bounded_number() {
+    fn the_number_of_samples_is_bounded() {
         let mut sampler = Sampler::default();
         for _ in 0..10 {
-            assert_eq!(tick(&mut sampler, MOST / 2), (MOST / 2, u64::from(MOST / 2)));
+            assert_eq!(tick(&mut sampler, MAX_SAMPLES / 2), (MAX_SAMPLES / 2, u64::from(MAX_SAMPLES / 2)));
         }
         for receives in [100, 1_000, 10_000, 100_000] {
-            let (samples, stands_for): (Vec<_>, Vec<_>) = (0..200).map(|_| tick(&mut sampler, receives)).unzip();
-            assert!(samples[20..].iter().all(|&samples| samples <= 2 * MOST), "{receives}: {samples:?}");
-            let mean = stands_for.iter().sum::<u64>() as f64 / 200.0;
+            let (samples, weights): (Vec<_>, Vec<_>) = (0..200).map(|_| tick(&mut sampler, receives)).unzip();
+            assert!(samples[20..].iter().all(|&samples| samples <= 2 * MAX_SAMPLES), "{receives}: {samples:?}");
+            let mean = weights.iter().sum::<u64>() as f64 / 200.0;
             assert!((mean / f64::from(receives) - 1.0).abs() < 0.05, "{mean} instead of {receives}");
         }
         (0..20).for_each(|_| _ = tick(&mut sampler, 1));
-        assert_eq!(tick(&mut sampler, 1), (1, 1), "few again");
+        assert_eq!(tick(&mut sampler, 1), (1, 1), "every receive is sampled again");
     }
 
     #[test]
-    fn connections_that_take_turns_are_sampled_alike() {
+    fn connections_in_a_fixed_order_are_sampled_equally() {
         let mut sampler = Sampler::default();
         let mut samples = [0_u32; 8];
         for receive in 0..800_000 {

@@ -1,4 +1,4 @@
-//! A receive with the time at which the kernel got its last packet.
+//! Receives with the kernel's timestamp of the last packet.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -8,43 +8,43 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relax
 use pilotlight_reactor::clock;
 use rustix::io::Errno;
 
-/// Room for the one control message that is asked for.
+/// Space for the control message.
 const CONTROL_BYTES: usize = 64;
 const NS_PER_S: i128 = 1_000_000_000;
-/// A packet that waited longer than this, in nanoseconds, was stamped before the wall clock was set.
+/// A longer wait, in nanoseconds, means that the wall clock was set after the packet's timestamp.
 const LONGEST_WAIT_NS: i128 = 10 * NS_PER_S;
-/// The wall clock was set where it has moved by more than this against [`clock`], in nanoseconds; less is drift.
-const SET_BY_NS: u64 = 1_000_000;
+/// A larger change of the wall clock relative to [`clock`], in nanoseconds, means that it was set; less is drift.
+const CLOCK_STEP_NS: u64 = 1_000_000;
 
-/// The wall clock less [`clock`] when it was last set, and when that was noticed, both in nanoseconds.
+/// Offset of the wall clock from [`clock`] since it was last set, and the time when that was noticed, in nanoseconds.
 static WALL_CLOCK: WallClock = WallClock { ahead_ns: AtomicI64::new(i64::MIN), since_ns: AtomicU64::new(0) };
 
-/// Has the kernel stamp the packets of a socket from now on, or no longer; a kernel that cannot is not asked again.
+/// Enables or disables timestamps of a socket. A kernel without support is not an error.
 pub(crate) fn set_stamping(socket: &OwnedFd, on: bool) {
     let value = libc::c_int::from(on);
     let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel reads one `int`; what it does not know is an error.
+    // SAFETY: the kernel reads one `int`.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, (&raw const value).cast(), length)
     };
     if result != 0 {
-        tracing::debug!("this kernel does not stamp received packets");
+        tracing::debug!("this kernel does not timestamp received packets");
     }
 }
 
-/// Receives without waiting; and when the last packet came, in nanoseconds of [`clock`], if the kernel says so.
+/// Receives without blocking. Also returns the arrival of the last packet in nanoseconds of [`clock`], if known.
 ///
 /// # Errors
 /// As recvmsg(2).
 pub(crate) fn receive_stamped(socket: &OwnedFd, parts: &mut [IoSliceMut<'_>]) -> Result<(usize, Option<u64>), Errno> {
     let mut control = Control { bytes: [MaybeUninit::uninit(); CONTROL_BYTES] };
-    // SAFETY: a message header of zeroes is one without anything.
+    // SAFETY: a message header of zeroes is valid and empty.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr().cast(); // IoSliceMut is an `iovec` (its documentation)
     message.msg_iovlen = parts.len();
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = CONTROL_BYTES;
-    // SAFETY: all that the header points at lives until the call has returned, and may be written.
+    // SAFETY: all memory referenced by the header is valid during the call and writable.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     if received < 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
@@ -58,36 +58,36 @@ struct Control {
     bytes: [MaybeUninit<u8>; CONTROL_BYTES],
 }
 
-/// The stamp among the control messages of a receive.
+/// The timestamp in the control messages of a receive.
 fn stamp_of(message: &libc::msghdr) -> Option<libc::timespec> {
-    // SAFETY: the kernel has filled in the header, whose control messages lie in memory that lives.
+    // SAFETY: the kernel has filled in the header, and its control buffer is valid.
     let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
     if (header.cmsg_level, header.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
         return None;
     }
-    // SAFETY: a control message of this kind carries a `timespec`, aligned or not.
+    // SAFETY: a control message of this type contains a `timespec`, possibly unaligned.
     Some(unsafe { libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned() })
 }
 
-/// A time of the wall clock as one of [`clock`], by the difference of both now.
+/// Converts a time of the wall clock to [`clock`] by their current difference.
 fn monotonic_ns(stamp: &libc::timespec) -> Option<u64> {
     let (real_ns, now_ns) = (clock::real_ns(), clock::now_ns());
     let stamp_ns = i128::from(stamp.tv_sec) * NS_PER_S + i128::from(stamp.tv_nsec);
     WALL_CLOCK.arrival_ns(stamp_ns, i128::from(real_ns), now_ns)
 }
 
-/// What is known of the wall clock. A stamp from before it was set says nothing of how long a packet waited.
+/// Detects changes of the wall clock. Timestamps from before a change are not usable.
 struct WallClock {
     ahead_ns: AtomicI64,
     since_ns: AtomicU64,
 }
 
 impl WallClock {
-    /// When a packet came, in nanoseconds of [`clock`]; `None` where the wall clock was set since.
+    /// Arrival of a packet in nanoseconds of [`clock`]; `None` if the wall clock was set since.
     fn arrival_ns(&self, stamp_ns: i128, real_ns: i128, now_ns: u64) -> Option<u64> {
         let ahead_ns = (real_ns - i128::from(now_ns)) as i64;
-        if ahead_ns.abs_diff(self.ahead_ns.load(Acquire)) > SET_BY_NS {
-            self.since_ns.store(now_ns, Relaxed); // whoever sees the new clock sees this too
+        if ahead_ns.abs_diff(self.ahead_ns.load(Acquire)) > CLOCK_STEP_NS {
+            self.since_ns.store(now_ns, Relaxed); // visible before the new offset
             self.ahead_ns.store(ahead_ns, Release);
         }
         let waited_ns = real_ns - stamp_ns;
@@ -105,13 +105,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_that_waits_was_there_before() {
+    fn the_timestamp_precedes_the_receive() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let receiver = OwnedFd::from(listener.accept().unwrap().0);
         set_stamping(&receiver, true);
         let mut buffer = [0; 16];
-        // The kernel begins to stamp some time after it was asked first.
+        // The kernel enables timestamps with a delay.
         for _ in 0..1_000 {
             let before_ns = clock::now_ns();
             sender.write_all(b"command").unwrap();
@@ -128,21 +128,21 @@ mod tests {
             assert_eq!(receive_stamped(&receiver, &mut [IoSliceMut::new(&mut buffer)]), Ok((5, None)));
             return;
         }
-        panic!("this kernel stamps no packets");
+        panic!("this kernel does not timestamp packets");
     }
 
     #[test]
-    fn a_wall_clock_that_was_set_gives_no_time() {
+    fn timestamps_from_before_a_clock_change_are_ignored() {
         const S: u64 = 1_000_000_000;
         let clock = WallClock { ahead_ns: AtomicI64::new(0), since_ns: AtomicU64::new(0) };
         let arrival = |stamp_ns: u64, real_ns: u64, now_ns| clock.arrival_ns(stamp_ns.into(), real_ns.into(), now_ns);
         assert_eq!(arrival(S, S + 500, S + 500), Some(S));
         assert_eq!(arrival(S + 600, S + 500, S + 500), None, "set back");
         assert_eq!(arrival(S, 2 * S, 2 * S), Some(S), "a packet that waited a second");
-        // Set forward by 3 s at 2 s: packets that came before have no known arrival time, those that come later have.
+        // Set forward by 3 s at 2 s: packets from before have no known arrival time, later ones do.
         assert_eq!(arrival(2 * S - 7, 5 * S, 2 * S), None);
         assert_eq!(arrival(2 * S - 7, 5 * S + 10, 2 * S + 10), None, "of another socket");
         assert_eq!(arrival(5 * S + 20, 5 * S + 30, 2 * S + 30), Some(2 * S + 20));
-        assert_eq!(arrival(0, 30 * S, 27 * S), None, "longer than any packet waits");
+        assert_eq!(arrival(0, 30 * S, 27 * S), None, "longer than the limit");
     }
 }

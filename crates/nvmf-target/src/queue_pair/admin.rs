@@ -1,7 +1,7 @@
-//! The admin queue: a controller, the I/O queues that belong to it, and what they need from each other.
+//! The admin queue: a controller and its I/O queues.
 //!
-//! The controller itself ([`crate::controller`]) is pure; here its answers meet the connection: data goes into buffers,
-//! parked commands keep their slots, I/O queues on other I/O threads are told by message.
+//! The controller ([`crate::controller`]) is a pure state machine. This file executes its decisions: data goes into buffers,
+//! parked commands keep their slots, I/O queues on other I/O threads get messages.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::server::{DISCOVERY, UtilizationRequest};
 use crate::views::ViewId;
 
-/// The answer to an I/O queue whose controller is gone.
-pub const GONE: ConnectRefusal =
+/// Refusal of an I/O queue whose controller has ended.
+pub const CONTROLLER_ENDED: ConnectRefusal =
     ConnectRefusal::status(Status::CONNECT_INVALID_PARAMETERS.dnr(), "CNTLID: the controller has just ended");
 
-/// What an admin queue has beside its commands.
+/// State of an admin queue.
 pub(super) struct AdminQueue {
     pub(super) association: Arc<Association>,
     controller: Controller,
-    /// By queue identifier less one, the connections of the I/O queues.
+    /// Connections of the I/O queues, indexed by queue identifier minus one.
     queues: Vec<Option<ConnAddr>>,
-    /// What is to be reported to the controller when the last I/O queue is gone.
+    /// The step after the last I/O queue has ended.
     after_queues: AfterQueues,
-    /// The flush at a shutdown is under way.
+    /// The flush of a shutdown is in progress.
     is_flushing: bool,
 }
 
@@ -51,7 +51,7 @@ impl AdminQueue {
         Self { association, controller, queues, after_queues: AfterQueues::Nothing, is_flushing: false }
     }
 
-    /// Bytes that an admin queue takes beside what every queue does, at most, of a controller of `max_io_queues` I/O queues.
+    /// Maximum additional memory of an admin queue with `max_io_queues` I/O queues.
     pub(super) const fn bytes(max_io_queues: u16) -> usize {
         let per_queue = size_of::<Option<ConnAddr>>() + 2 * size_of::<ConnAddr>(); // the association's list doubles as it grows
         size_of::<Self>() + max_io_queues as usize * per_queue + Controller::HEAP_BYTES
@@ -61,8 +61,8 @@ impl AdminQueue {
         self.queues.iter().all(Option::is_none)
     }
 
-    /// Tells the controller whether its I/O queues have heard something.
-    fn hear(&mut self, now_ns: u64) {
+    /// Reports traffic on I/O queues to the controller.
+    fn report_traffic(&mut self, now_ns: u64) {
         if self.association.take_traffic() {
             self.controller.io_traffic(now_ns);
         }
@@ -76,7 +76,7 @@ impl AdminQueue {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// The host whose association this connection belongs to.
+    /// The host of this connection's association.
     #[must_use]
     pub fn host(&self) -> Option<&HostKey> {
         match &self.role {
@@ -96,7 +96,7 @@ impl<T: Transport> QueuePair<T> {
         associations.iter().any(|association| Arc::ptr_eq(association, of))
     }
 
-    /// A command on the admin queue.
+    /// Accepts a command of the admin queue.
     pub(super) fn admin_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.controller.traffic(cx.now_ns);
@@ -125,7 +125,7 @@ impl<T: Transport> QueuePair<T> {
                 Err(status) => (status, 0),
             },
             fctype::CONNECT => (Status::COMMAND_SEQUENCE.dnr(), 0),
-            fctype::DISCONNECT => (Status::DISCONNECT_QUEUE_TYPE.dnr(), 0), // it is for I/O queues
+            fctype::DISCONNECT => (Status::DISCONNECT_QUEUE_TYPE.dnr(), 0), // only for I/O queues
             _ => (Status::INVALID_FIELD.dnr(), 0),
         };
         self.refuse(cid, status, result);
@@ -139,14 +139,14 @@ impl<T: Transport> QueuePair<T> {
             Effect::Shutdown { .. } => AfterQueues::Flush,
         };
         if effect == Effect::Reset {
-            // A shutdown leaves the queues to the host, which takes them down itself.
+            // After a shutdown the host closes the queues itself.
             admin.terminate_queues(cx);
             self.abort_parked(cx);
         }
         self.queues_changed(cx);
     }
 
-    /// Ends parked Async Event Requests without an answer: the controller has been reset.
+    /// Ends parked Async Event Requests without a completion: the controller has been reset.
     fn abort_parked(&mut self, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
         let parked = |work: &Work| matches!(work, Work::AwaitEvent);
@@ -156,7 +156,7 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Goes on with a reset or a shutdown once what it waits for is done.
+    /// Continues a reset or a shutdown when its condition is met.
     fn queues_changed(&mut self, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         match admin.after_queues {
@@ -173,7 +173,7 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Flushes every namespace, then lets the controller say whether the shutdown is complete.
+    /// Flushes every namespace, then reports the result to the controller.
     fn flush_for_shutdown(&mut self, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
         let Some(index) = queue.slots.take_internal() else {
@@ -185,32 +185,29 @@ impl<T: Transport> QueuePair<T> {
         self.drive(index, cx);
     }
 
-    /// The flush of [`QueuePair::flush_for_shutdown`] is done.
+    /// Handles the end of [`QueuePair::flush_for_shutdown`].
     pub(super) fn on_internal_done(&mut self, flushed: bool, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.is_flushing = false;
         if admin.after_queues == AfterQueues::Flush {
-            return self.queues_changed(cx); // the host has asked for another shutdown meanwhile
+            return self.queues_changed(cx); // the host has requested another shutdown
         }
         if flushed {
             return admin.controller.shutdown_done();
         }
         let host = &admin.association.host.hostnqn;
-        tracing::warn!(
-            host,
-            "a namespace could not be flushed at this host's shutdown, which it is told is not complete"
-        );
+        tracing::warn!(host, "flush failed at this host's shutdown; the controller reports a fatal status");
         admin.controller.shutdown_failed();
     }
 
-    /// The admin command in `index`, when it comes and whenever it is tried again.
+    /// Executes or retries the admin command in `index`.
     pub(super) fn admin_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
-        if self.asks_utilization(index, sqe, cx) { Step::Gone } else { self.execute_admin(index, sqe, cx) }
+        if self.awaits_utilization(index, sqe, cx) { Step::Handled } else { self.execute_admin(index, sqe, cx) }
     }
 
-    /// Sets the command in `index` aside if its answer needs a look at a medium, which may block: another OS thread does
-    /// that, and [`QueuePair::on_utilization`] goes on.
-    fn asks_utilization(&mut self, index: u16, sqe: &Sqe, cx: &Cx) -> bool {
+    /// Parks the command in `index` if it reads the utilization of a medium, which may block: another OS thread does that, and
+    /// [`QueuePair::on_utilization`] resumes.
+    fn awaits_utilization(&mut self, index: u16, sqe: &Sqe, cx: &Cx) -> bool {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &self.role) else { return false };
         let subsystem = admin.association.host.subsystem;
         let Some(nsid) = reports_utilization(sqe).filter(|_| admin.controller.is_ready()) else { return false };
@@ -219,15 +216,15 @@ impl<T: Transport> QueuePair<T> {
         }
         let slot = queue.slots.get(index);
         let request = UtilizationRequest { subsystem, nsid, admin: cx.me, slot: index, generation: slot.generation };
-        if !cx.shared.utilization.ask(request) {
-            return false; // it reports what was seen last
+        if !cx.shared.utilization.submit(request) {
+            return false; // report the last value
         }
         slot.work = Work::Utilization(*sqe);
         slot.state = State::Parked;
         true
     }
 
-    /// The medium has been looked at: goes on with the Identify command in `slot`.
+    /// Resumes the Identify command in `slot`.
     pub fn on_utilization(&mut self, slot: u16, generation: u8, cx: &mut Cx) {
         let Some(queue) = self.queue.as_mut().filter(|_| matches!(self.phase, Phase::Ready)) else { return };
         let parked = |slot: &&mut Slot| slot.state == State::Parked && matches!(slot.work, Work::Utilization(_));
@@ -236,16 +233,16 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Carries out the admin command in `index`.
+    /// Executes the admin command in `index`.
     pub(super) fn execute_admin(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
-        let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return Step::Gone };
+        let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return Step::Handled };
         let slot = queue.slots.get(index);
         let from_host = slot.buffer.take();
         let to_host = if from_host.is_none() && slot.len > 0 {
             let len = slot.len as usize;
             let room = self.transport.unsent_bytes() < TX_BUDGET;
-            let buffer = if room { cx.memory.take(&mut queue.share, len) } else { None };
-            let Some(mut buffer) = buffer else { return Step::Stuck };
+            let buffer = if room { cx.memory.take(&mut queue.quota, len) } else { None };
+            let Some(mut buffer) = buffer else { return Step::Blocked };
             buffer.fill(0);
             Some(buffer)
         } else {
@@ -254,15 +251,15 @@ impl<T: Transport> QueuePair<T> {
         let mut to_host = to_host;
         let data = from_host.as_deref().unwrap_or(&[]);
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
-        admin.hear(cx.now_ns);
+        admin.report_traffic(cx.now_ns);
         let namespaces = cx.namespaces.listed(admin.association.view());
         let log = cx.namespaces.directory().log();
         let outcome = cx
             .shared
-            .with_env(namespaces, (log, self.reached), |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
+            .with_env(namespaces, (log, self.local), |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
         admin.association.note_power_state(admin.controller.power_state());
         if let Some(buffer) = from_host {
-            cx.memory.give_back(&mut queue.share, buffer);
+            cx.memory.free(&mut queue.quota, buffer);
             slot.len = 0;
         }
         slot.buffer = to_host;
@@ -278,14 +275,14 @@ impl<T: Transport> QueuePair<T> {
                 slot.work = Work::AwaitEvent;
                 slot.state = State::Parked;
                 self.deliver_events(cx);
-                Step::Gone
+                Step::Handled
             }
             Outcome::Abort { sqid, cid } => self.execute_abort(index, sqid, cid, cx),
         }
     }
 
-    /// Abort: of a command on this queue at once, of another queue's by message. The result's bit 0 is clear if the
-    /// command was stopped; its answer leaves before the Abort's does (Base 5.1).
+    /// Abort: of a command on this queue at once, of another queue's by message. The result's bit 0 is clear if the command was
+    /// aborted; its completion is sent before the Abort's (Base 5.1).
     fn execute_abort(&mut self, index: u16, sqid: u16, cid: u16, cx: &mut Cx) -> Step {
         if sqid == 0 {
             let own = self.queue.as_mut().map(|queue| queue.slots.get(index).cid);
@@ -295,7 +292,7 @@ impl<T: Transport> QueuePair<T> {
             }
             return self.complete(index, u64::from(!stopped), cx);
         }
-        let Role::Admin(admin) = &self.role else { return Step::Gone };
+        let Role::Admin(admin) = &self.role else { return Step::Handled };
         let Some(queue) = admin.queues.get(usize::from(sqid) - 1).copied().flatten() else {
             return self.complete(index, 1, cx);
         };
@@ -305,10 +302,10 @@ impl<T: Transport> QueuePair<T> {
             slot.work = Work::AwaitAbort;
             slot.state = State::Parked;
         }
-        Step::Gone
+        Step::Handled
     }
 
-    /// The other queue's I/O thread has answered an Abort.
+    /// Handles the reply of the other queue's I/O thread.
     pub fn on_aborted(&mut self, slot: u16, stopped: bool, cx: &mut Cx) {
         let awaited = self.queue.as_mut().is_some_and(|queue| matches!(queue.slots.get(slot).work, Work::AwaitAbort));
         if awaited && matches!(self.phase, Phase::Ready) {
@@ -316,7 +313,7 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Completes parked Async Event Requests for which there is an event.
+    /// Completes parked Async Event Requests with pending events.
     fn deliver_events(&mut self, cx: &mut Cx) {
         loop {
             let Role::Admin(admin) = &mut self.role else { return };
@@ -327,11 +324,11 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// An I/O queue asks to be let in.
+    /// Handles an I/O queue's request to join.
     pub fn on_attach(&mut self, qid: u16, queue: ConnAddr, cx: &mut Cx) -> Result<(), ConnectRefusal> {
-        let Role::Admin(admin) = &mut self.role else { return Err(GONE) };
-        if !matches!(self.phase, Phase::Ready) || admin.association.is_dead() {
-            return Err(GONE);
+        let Role::Admin(admin) = &mut self.role else { return Err(CONTROLLER_ENDED) };
+        if !matches!(self.phase, Phase::Ready) || admin.association.has_ended() {
+            return Err(CONTROLLER_ENDED);
         }
         if !admin.controller.is_ready() || admin.after_queues == AfterQueues::ResetDone {
             let reason = "the controller is not enabled, or is being reset";
@@ -345,7 +342,7 @@ impl<T: Transport> QueuePair<T> {
             admin.queues.resize(at + 1, None);
         }
         if admin.queues[at].is_some() {
-            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr(), "QID: this queue is connected already"));
+            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr(), "QID: this queue is already connected"));
         }
         admin.queues[at] = Some(queue);
         admin.association.note_queue(queue);
@@ -354,7 +351,7 @@ impl<T: Transport> QueuePair<T> {
         Ok(())
     }
 
-    /// An I/O queue is gone, with nothing in flight.
+    /// Removes an I/O queue with nothing in flight.
     pub fn on_detached(&mut self, qid: u16, queue: ConnAddr, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
@@ -365,16 +362,16 @@ impl<T: Transport> QueuePair<T> {
         self.queues_changed(cx);
     }
 
-    /// The connection of an admin queue ends, and with it the association.
+    /// Ends the association with the connection of its admin queue.
     pub(super) fn end_association(&mut self, cx: &mut Cx) {
         let Role::Admin(admin) = &self.role else { return };
-        if !admin.association.is_dead() {
-            cx.shared.register.kill(&admin.association);
+        if !admin.association.has_ended() {
+            cx.shared.register.terminate(&admin.association);
             admin.terminate_queues(cx);
         }
     }
 
-    /// A namespace has been added, resized, removed, shown or hidden: to hosts with this view.
+    /// Reports a changed namespace to hosts with this view.
     pub fn on_namespace_changed(&mut self, view: ViewId, nsid: u32, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         if admin.association.view() == view && matches!(self.phase, Phase::Ready) {
@@ -383,31 +380,31 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// What hosts can connect to has changed. A discovery controller notes whether its host sees a difference.
+    /// Reports a change of the discovery log if it is visible to the host.
     pub fn on_directory_changed(&mut self, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         let HostKey { subsystem, hostnqn, .. } = &admin.association.host;
-        let is_seen = || cx.namespaces.directory().log().is_news_to(hostnqn);
-        if *subsystem == DISCOVERY && matches!(self.phase, Phase::Ready) && is_seen() {
+        let is_visible = || cx.namespaces.directory().log().has_changed_for(hostnqn);
+        if *subsystem == DISCOVERY && matches!(self.phase, Phase::Ready) && is_visible() {
             admin.controller.discovery_changed();
             self.deliver_events(cx);
         }
     }
 
-    /// Looks whether the host has fallen silent on all of its queues, and when to look again.
+    /// Checks the keep-alive timeout and sets the next deadline.
     pub(super) fn check_keep_alive(&mut self, cx: &mut Cx) {
         self.deadline_ns = u64::MAX;
         let Role::Admin(admin) = &mut self.role else { return };
-        admin.hear(cx.now_ns);
+        admin.report_traffic(cx.now_ns);
         if admin.controller.expired(cx.now_ns) {
             let host = admin.association.host.hostnqn.as_str();
-            tracing::warn!(host, peer = %self.peer, reason = "no keep-alive: the host is silent", "association ended");
+            tracing::warn!(host, peer = %self.peer, reason = "keep-alive timeout", "association ended");
             return self.lost(cx);
         }
         self.renew_keep_alive(cx);
     }
 
-    /// The keep-alive timeout may have been changed: looks no later than it asks for.
+    /// Advances the deadline after a possible change of the keep-alive timeout.
     pub(super) fn renew_keep_alive(&mut self, cx: &Cx) {
         let Role::Admin(admin) = &self.role else { return };
         if let Some(kato_ns) = admin.controller.kato_ns().filter(|_| matches!(self.phase, Phase::Ready)) {

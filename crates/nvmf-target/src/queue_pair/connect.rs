@@ -1,12 +1,12 @@
-//! The beginning of a queue pair: the Connect command (Base 6.3).
+//! The Connect command (Base 6.3).
 //!
 //! A queue is admitted first: its memory is charged and it is counted for its host ([`crate::admission`]).
 //!
-//! Connect on an admin queue begins an association. If the host has other queues, the new association first makes sure that
-//! nothing of a lost one can still be written: every I/O thread that serves some looks which of them the host has closed (a
-//! closed one submits nothing more), and what lost queues and dead associations have in the backends is waited for.
+//! Connect on an admin queue begins an association. If the host has other queues, writes of lost ones must end first: every
+//! I/O thread with such queues checks which of them the host has closed (these submit nothing more), and then requests of
+//! lost queues and ended associations in the backends are waited for.
 //!
-//! Connect on an I/O queue asks the I/O thread of the admin queue to be let in.
+//! Connect on an I/O queue requests to join from the I/O thread of the admin queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::admission::Admission;
 use crate::association::{Association, HostKey, Origin};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::latency::Arrival;
-use crate::memory::Share;
+use crate::memory::QueueQuota;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::server::DISCOVERY;
 use crate::wait::Wait;
 
-/// A Connect command that waits for others.
+/// A waiting Connect command.
 #[derive(Debug)]
 pub(super) struct Connecting {
     cid: u16,
@@ -42,39 +42,39 @@ pub(super) struct Connecting {
 
 #[derive(Debug)]
 enum ConnectStep {
-    /// Waits until this many I/O threads have looked for connections that the host has closed.
+    /// Waits for this many I/O threads to check for connections closed by the host.
     Barrier(u16),
-    /// Waits until nothing of the host's lost queues and dead associations is in flight.
+    /// Waits until nothing of the host's lost queues and ended associations is in flight.
     Drain,
     /// Waits for the admin queue's I/O thread.
     Attach(Arc<Association>),
 }
 
-/// Time between two looks whether other I/O threads are done with a host's lost queues, in nanoseconds: they do not tell.
-const DRAIN_LOOK_NS: u64 = 1_000_000;
+/// Polling interval for the drain of a host's lost queues on other I/O threads, in nanoseconds.
+const DRAIN_POLL_NS: u64 = 1_000_000;
 
 impl Connecting {
-    /// What has to happen before it can go on: I/O threads answer with messages.
+    /// The event that it waits for.
     pub(super) fn wait(&self, now_ns: u64) -> Wait {
         match self.step {
-            ConnectStep::Drain => Wait::Until(now_ns + DRAIN_LOOK_NS),
+            ConnectStep::Drain => Wait::Until(now_ns + DRAIN_POLL_NS),
             ConnectStep::Barrier(_) | ConnectStep::Attach(_) => Wait::Event,
         }
     }
 
-    /// Whether it has to be looked at in every poll: no message says that it can go on.
+    /// Whether it must be polled: no message ends the wait.
     pub(super) fn is_draining(&self) -> bool {
         matches!(self.step, ConnectStep::Drain)
     }
 }
 
-/// Bytes that [`QueuePair::connected`] sets aside for a queue of `size` entries above a transport `T`.
+/// Bytes that [`QueuePair::connected`] allocates for a queue of `size` entries above a transport `T`.
 fn queue_bytes<T: Transport>(size: u16) -> usize {
     let lists = 4 * Slots::count(size) * size_of::<u16>();
     Slots::bytes(size) + lists + T::bytes(size, Slots::count(size))
 }
 
-/// The data of the first command, which has to be Connect.
+/// The data of the first command, which must be Connect.
 fn connect_data(sqe: &Sqe, capsule: &InCapsule) -> Result<ConnectData, ConnectRefusal> {
     if sqe.opcode != opcode::FABRICS || sqe.fctype() != fctype::CONNECT {
         return Err(ConnectRefusal::OTHER_COMMAND);
@@ -86,7 +86,7 @@ fn connect_data(sqe: &Sqe, capsule: &InCapsule) -> Result<ConnectData, ConnectRe
     if capsule.intact { Ok(data) } else { Err(ConnectRefusal::DATA_DIGEST) }
 }
 
-/// The place of the subsystem named `nqn`; [`DISCOVERY`] for the discovery service.
+/// The index of the subsystem named `nqn`; [`DISCOVERY`] for the discovery service.
 pub(super) fn find_subsystem(nqn: &str, cx: &Cx) -> Option<usize> {
     if nqn == DISCOVERY_NQN { Some(DISCOVERY) } else { cx.namespaces.directory().find(nqn) }
 }
@@ -101,7 +101,7 @@ fn admit(subsystem: usize, hostnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal>
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Acts on the first command.
+    /// Handles the first command.
     pub(super) fn first_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let cid = sqe.cid.get();
         let data = match connect_data(sqe, &capsule) {
@@ -111,10 +111,10 @@ impl<T: Transport> QueuePair<T> {
         if self.hands_over(sqe, &data, cx) {
             return;
         }
-        self.act_on_connect(sqe, &data, cx);
+        self.handle_connect(sqe, &data, cx);
     }
 
-    pub(super) fn act_on_connect(&mut self, sqe: &Sqe, data: &ConnectData, cx: &mut Cx) {
+    pub(super) fn handle_connect(&mut self, sqe: &Sqe, data: &ConnectData, cx: &mut Cx) {
         let cid = sqe.cid.get();
         let cmd = ConnectCmd::decode(sqe);
         if let Err(refusal) = self.connect(cid, cmd, data, cx) {
@@ -159,7 +159,7 @@ impl<T: Transport> QueuePair<T> {
         let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
-            cx.out.send(thread, Message::Barrier { host: admission.host().clone(), asker: cx.me });
+            cx.out.send(thread, Message::Barrier { host: admission.host().clone(), requester: cx.me });
         }
         let step = if threads.is_empty() { ConnectStep::Drain } else { ConnectStep::Barrier(threads.len() as u16) };
         self.await_others(Connecting { cid, cmd, admission, step }, cx);
@@ -175,7 +175,7 @@ impl<T: Transport> QueuePair<T> {
         cntlid: u16,
         cx: &mut Cx,
     ) -> Result<(), ConnectRefusal> {
-        let Some(association) = cx.shared.register.get(cntlid).filter(|a| !a.is_dead()) else {
+        let Some(association) = cx.shared.register.get(cntlid).filter(|a| !a.has_ended()) else {
             return Err(ConnectRefusal::CNTLID_UNKNOWN);
         };
         if association.host.subsystem != host.subsystem {
@@ -199,7 +199,7 @@ impl<T: Transport> QueuePair<T> {
         self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
     }
 
-    /// One more I/O thread has looked for closed connections of the host.
+    /// Handles the reply of one I/O thread to the barrier.
     pub fn on_barrier_passed(&mut self) {
         let Phase::Connecting(connecting) = &mut self.phase else { return };
         if let ConnectStep::Barrier(left) = &mut connecting.step {
@@ -210,7 +210,7 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Tries whether a waiting Connect can go on; returns whether it did.
+    /// Continues a waiting Connect if possible; returns whether it did.
     pub(super) fn poll_connecting(&mut self, cx: &mut Cx) -> bool {
         let Phase::Connecting(connecting) = &self.phase else { return false };
         if !connecting.is_draining() || cx.shared.register.is_draining(connecting.admission.host()) {
@@ -224,11 +224,11 @@ impl<T: Transport> QueuePair<T> {
     fn take_connecting(&mut self) -> Box<Connecting> {
         match std::mem::replace(&mut self.phase, Phase::AwaitConnect) {
             Phase::Connecting(connecting) => connecting,
-            _ => unreachable!("only a connection that waits in Connect comes here"),
+            _ => unreachable!("the connection waits in Connect"),
         }
     }
 
-    /// What hosts can connect to may have changed since the Connect came, and was checked.
+    /// Begins the association, after a second check: the subsystems may have changed meanwhile.
     fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: Admission, cx: &mut Cx) {
         if let Err(refusal) = admit(admission.host().subsystem, &admission.host().hostnqn, cx) {
             return self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
@@ -244,8 +244,8 @@ impl<T: Transport> QueuePair<T> {
         self.check_keep_alive(cx);
     }
 
-    /// The I/O thread of the admin queue `admin` has answered whether this may be its queue `qid`. Returns whether the
-    /// connection still waited for just that.
+    /// Handles the reply of the I/O thread of the admin queue `admin` for queue `qid`. Returns whether the connection still
+    /// waited for it.
     pub fn on_attached(&mut self, admin: ConnAddr, qid: u16, result: Result<(), ConnectRefusal>, cx: &mut Cx) -> bool {
         let waits =
             |c: &Connecting| matches!(&c.step, ConnectStep::Attach(to) if to.admin == admin) && c.cmd.qid == qid;
@@ -269,7 +269,7 @@ impl<T: Transport> QueuePair<T> {
         true
     }
 
-    /// The connection is a queue pair from now on.
+    /// Completes the Connect and creates the queue.
     fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, admission: Admission, cx: &mut Cx) {
         let size = cmd.sqsize + 1;
         let flow_control = cmd.cattr & ConnectCmd::DISABLE_SQ_FLOW == 0;
@@ -282,10 +282,10 @@ impl<T: Transport> QueuePair<T> {
             throttled: Throttled::new(Slots::count(size), self.host_bucket(cx)),
             sqhd: 1 % size,
             flow_control,
-            share: Share::default(),
+            quota: QueueQuota::default(),
             in_device: 0,
             undrained: false,
-            counted: self.counted(admission.host(), cx),
+            usage: self.new_usage(admission.host(), cx),
             admission,
         });
         self.transport.reserve(size, Slots::count(size));
@@ -296,28 +296,28 @@ impl<T: Transport> QueuePair<T> {
         tracing::debug!(qid = cmd.qid, size, cntlid, thread = cx.me.thread, "queue connected");
     }
 
-    /// Leaves the controller that let this I/O queue in.
+    /// Leaves the controller of this I/O queue.
     pub(super) fn detach(&self, association: &Association, cx: &mut Cx) {
         let Some(queue) = &self.queue else { return };
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Detached { admin, qid: queue.qid, queue: cx.me });
     }
 
-    /// Tells the register that the queue, which is lost, has requests in the backends: a Connect of its host waits for them.
+    /// Registers that the lost queue has requests in the backends: a Connect of its host waits for them.
     pub(super) fn note_undrained(&mut self, cx: &Cx) {
         let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device > 0 && !queue.undrained) else { return };
         queue.undrained = true;
         cx.shared.register.queue_lost(queue.admission.host());
     }
 
-    /// Tells the register that the last of them is back.
+    /// Registers that the last of them has completed.
     pub(super) fn note_drained(&mut self, cx: &Cx) {
         let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device == 0 && queue.undrained) else { return };
         queue.undrained = false;
         cx.shared.register.queue_drained(queue.admission.host());
     }
 
-    /// A Connect that waited for too long.
+    /// Refuses a Connect that waited too long.
     pub(super) fn connect_timed_out(&mut self, cx: &mut Cx) {
         let Connecting { cid, admission, step, .. } = *self.take_connecting();
         let refusal = match step {

@@ -1,12 +1,12 @@
-//! What a queue pair and its transport work with: everything of their I/O thread that they may touch during one call.
+//! Context of a call: the parts of the I/O thread that a queue pair and its transport may use.
 
 use std::sync::Arc;
 
 use pilotlight_nvme::Status;
 
-use crate::caps::CapsHere;
-use crate::departures::Departures;
+use crate::caps::ThreadCaps;
 use crate::latency::Sample;
+use crate::latency::batch::LatencyBatch;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
@@ -14,32 +14,32 @@ use crate::server::Shared;
 use crate::stats::Counters;
 use crate::usage::Operation;
 
-/// See the head of the file.
+/// Context of a call.
 pub struct Cx<'a> {
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
-    /// For how long the bytes that are acted on were at the socket, where their receive is sampled.
+    /// Time of the received bytes at the socket, if sampled.
     pub sample: Sample,
     /// The queue pair's own address.
     pub me: ConnAddr,
-    /// The I/O thread's buffers, and who holds how much of them.
+    /// The I/O thread's buffers and quotas.
     pub memory: &'a mut Memory,
     /// The I/O thread's namespaces.
     pub namespaces: &'a mut Namespaces,
-    /// What the I/O thread holds of bandwidth caps.
-    pub caps: &'a mut CapsHere,
+    /// The I/O thread's state of bandwidth caps.
+    pub caps: &'a mut ThreadCaps,
     /// Messages to other I/O threads.
     pub out: &'a mut Outbox,
-    /// What the I/O thread counts.
+    /// The I/O thread's counters.
     pub counters: &'a Counters,
-    /// Answers that have left in this poll.
-    pub departures: &'a mut Departures,
-    /// What all I/O threads share.
+    /// Responses sent in this poll.
+    pub latency_batch: &'a mut LatencyBatch,
+    /// The state shared by all I/O threads.
     pub shared: &'a Arc<Shared>,
 }
 
 impl Cx<'_> {
-    /// Counts a failed command of the namespace at this index, at this LBA where it has one; `is_short`: its medium ends before it.
+    /// Counts a failed command of a namespace, at an LBA if it has one; `is_short`: it is beyond the end of the medium.
     pub(super) fn note_failure(
         &self,
         operation: Option<Operation>,

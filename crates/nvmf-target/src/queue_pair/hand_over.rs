@@ -1,6 +1,6 @@
-//! A connection whose Connect says that another I/O thread is to serve it, as it carries another class (`classes.rs`).
+//! Passes a connection to another I/O thread at Connect, because of its class (`classes.rs`).
 //!
-//! Nothing of it is a queue yet: Connect and what has come after it go along, and no answer is on its way.
+//! There is no queue yet: Connect and later bytes are passed along, and no response is outstanding.
 
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::fabrics::{ConnectData, nqn_from_field};
@@ -9,7 +9,7 @@ use super::connect::find_subsystem;
 use super::refusal::hostnqn_from_field;
 use super::{Cx, Phase, QueuePair, Transport};
 
-/// A Connect that another I/O thread acts on.
+/// A Connect for another I/O thread.
 #[derive(Debug)]
 pub(super) struct HandOver {
     to: u16,
@@ -18,7 +18,7 @@ pub(super) struct HandOver {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Whether another I/O thread is to act on this Connect. One whose host has not read the last answer stays where it is.
+    /// Whether another I/O thread must handle this Connect. A connection with unsent bytes is not passed.
     pub(super) fn hands_over(&mut self, sqe: &Sqe, data: &ConnectData, cx: &Cx) -> bool {
         let names = nqn_from_field(&data.subnqn).zip(hostnqn_from_field(&data.hostnqn));
         let Some((subnqn, hostnqn)) = names.filter(|_| self.transport.unsent_bytes() == 0) else { return false };
@@ -29,7 +29,7 @@ impl<T: Transport> QueuePair<T> {
         true
     }
 
-    /// The I/O thread that is to serve this connection from now on.
+    /// The I/O thread to pass this connection to.
     #[must_use]
     pub fn handed_to(&self) -> Option<u16> {
         match &self.phase {
@@ -38,10 +38,10 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Acts on the Connect of a connection that this I/O thread has got.
+    /// Handles the Connect of a connection passed to this I/O thread.
     pub fn take_over(&mut self, cx: &mut Cx) {
         if let Phase::HandingOver(hand_over) = std::mem::replace(&mut self.phase, Phase::AwaitConnect) {
-            self.act_on_connect(&hand_over.sqe, &hand_over.data, cx);
+            self.handle_connect(&hand_over.sqe, &hand_over.data, cx);
         }
     }
 }

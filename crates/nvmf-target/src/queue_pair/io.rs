@@ -1,9 +1,9 @@
-//! Commands: accepted, made to wait, completed.
+//! Life of a command: accepted, waiting, completed.
 //!
-//! [`QueuePair::drive`] moves a command as far as it can go now. What stops it puts it at the end of one of the queue's
-//! two lists, which every poll tries again from the front: *ready* for those that need nothing but a backend, *waiting* for
-//! those that need a buffer, or answers to leave. So a command that has its data never stands behind one that waits for
-//! the host, and what it holds comes back whatever the host does. A command of many steps gives way after each.
+//! [`QueuePair::drive`] advances a command as far as possible. A command that cannot continue is appended to one of two
+//! lists, which every poll retries from the front: *ready* for commands that only need a backend, *waiting* for those that
+//! need a buffer or space to send. So a command with its data never waits behind one that waits for the host, and frees its
+//! memory independently of the host. A command of many steps yields after each.
 
 use std::collections::VecDeque;
 
@@ -15,30 +15,30 @@ use zerocopy::little_endian::U16;
 use super::slots::{Charged, NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
-use crate::command::{Direction, Place, Plan, Work, check_sgl, decode_io, operation_of};
+use crate::command::{DataLocation, Direction, Plan, Work, check_sgl, decode_io, operation_of};
 use crate::latency::{Arrival, Sample};
 use crate::payload::Payload;
 use crate::usage::Operation;
 
-/// Bytes waiting to be sent above which no read is started. More in one call is faster (128 KiB reads, depth 16, one connection:
-/// 22 k with 256 KiB, 34 k with 512 KiB, 37 k with 768 KiB and with 1 MiB) and holds up everyone else on the core for longer.
+/// Unsent bytes above which no read is started. More bytes per call are faster (128 KiB reads, depth 16, one connection: 22 k
+/// with 256 KiB, 34 k with 512 KiB, 37 k with 768 KiB and with 1 MiB) but delay other work of the core.
 pub(super) const TX_BUDGET: usize = 768 * 1024;
 
-/// How far a command got.
+/// Result of a step of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It is answered, in a backend, or waits for the host.
-    Gone,
-    /// It cannot go on before memory is given back or answers have left.
-    Stuck,
-    /// The backend does not take it now.
+    /// It is completed, in a backend, or waits for the host.
+    Handled,
+    /// It needs memory, or space to send.
+    Blocked,
+    /// The backend is busy.
     Busy,
-    /// It can go on, after others had their turn.
-    Later,
+    /// It can continue after other commands.
+    Yield,
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// A command on an I/O queue.
+    /// Accepts a command of an I/O queue.
     pub(super) fn io_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let Role::Io(association) = &self.role else { return };
         if sqe.opcode == opcode::FABRICS {
@@ -65,14 +65,14 @@ impl<T: Transport> QueuePair<T> {
                     return;
                 }
                 self.refuse(cid, Status::SUCCESS, 0);
-                self.close_after_answer(cx);
+                self.close_after_response(cx);
             }
             fctype::CONNECT => self.refuse(cid, Status::COMMAND_SEQUENCE.dnr(), 0),
             _ => self.refuse(cid, Status::INVALID_FIELD.dnr(), 0),
         }
     }
 
-    /// Gives a command its slot and its first step, or refuses it.
+    /// Assigns a slot to a command, or refuses it.
     pub(super) fn accept(&mut self, sqe: &Sqe, plan: Result<Plan, Status>, capsule: InCapsule, cx: &mut Cx) {
         let cid = sqe.cid.get();
         let Some(queue) = &mut self.queue else { return };
@@ -86,7 +86,7 @@ impl<T: Transport> QueuePair<T> {
         slot.len = 0;
         slot.nsid = sqe.nsid.get();
         slot.missing = false;
-        slot.expected = false;
+        slot.prefetched = false;
         slot.work = Work::None;
         slot.charged = Charged::NOTHING;
         slot.arrived_ns = cx.now_ns;
@@ -94,17 +94,18 @@ impl<T: Transport> QueuePair<T> {
         match checked {
             Err(status) => slot.fail(status),
             Ok(_) if !capsule.intact => slot.fail(Status::TRANSIENT_TRANSPORT),
-            Ok((plan, place)) => {
+            Ok((plan, location)) => {
                 slot.work = plan.work;
                 slot.len = plan.len;
-                slot.missing = plan.direction == Direction::FromHost && plan.len > 0 && place != Place::InCapsule;
+                slot.missing =
+                    plan.direction == Direction::FromHost && plan.len > 0 && location != DataLocation::InCapsule;
                 if cx.shared.caps.are_in_use() && self.is_throttled(index, cx) {
-                    if place == Place::InCapsule {
+                    if location == DataLocation::InCapsule {
                         self.keep_data(index, capsule.bytes, cx);
                     }
                     return;
                 }
-                if place == Place::InCapsule {
+                if location == DataLocation::InCapsule {
                     if self.write_now(index, capsule.bytes, cx) {
                         return;
                     }
@@ -115,26 +116,26 @@ impl<T: Transport> QueuePair<T> {
         self.make_wait(index, false);
     }
 
-    /// Copies data that came with the command in `index` into a buffer.
+    /// Copies in-capsule data of the command in `index` to a buffer.
     fn keep_data(&mut self, index: u16, data: &[u8], cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
         let slot = queue.slots.get(index);
-        slot.buffer = cx.memory.take_at_once(&mut queue.share, data.len());
+        slot.buffer = cx.memory.take_in_capsule(&mut queue.quota, data.len());
         if let Work::Compare(_) = slot.work {
-            slot.aux = cx.memory.take_at_once(&mut queue.share, data.len());
+            slot.aux = cx.memory.take_in_capsule(&mut queue.quota, data.len());
         }
         match &mut slot.buffer {
             Some(buffer) if slot.aux.is_some() || !matches!(slot.work, Work::Compare(_)) => {
                 buffer.copy_from_slice(data)
             }
-            // so much at once that the memory for it is used up: it may be tried again
+            // the memory for in-capsule data is exhausted: the host may retry
             _ => slot.fail(Status::INTERNAL),
         }
     }
 
-    /// Moves the command in `index` on as far as it goes.
+    /// Advances the command in `index` as far as possible.
     pub(super) fn drive(&mut self, index: u16, cx: &mut Cx) {
-        if self.step(index, cx) != Step::Gone {
+        if self.step(index, cx) != Step::Handled {
             self.make_wait(index, false);
         }
     }
@@ -145,15 +146,15 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Tries the commands that wait, each at most once, from both lists in turn, each until its first is stuck. Returns
-    /// whether anything moved: a command that waits for its host is no work.
+    /// Retries waiting commands, each at most once, alternating between both lists until the first of each is blocked. Returns
+    /// whether any advanced.
     pub fn run_waiting(&mut self, cx: &mut Cx) -> bool {
         if matches!(self.phase, Phase::Connecting(_)) {
             return self.poll_connecting(cx);
         }
         let budget = self.budget;
-        self.turned_away = false;
-        self.expect_reads(cx);
+        self.was_busy = false;
+        self.prefetch_reads(cx);
         let Some(queue) = &self.queue else { return false };
         let (mut ready, mut waiting) = (queue.ready.len(), queue.waiting.len());
         while self.budget > 0 && ready + waiting > 0 {
@@ -163,37 +164,37 @@ impl<T: Transport> QueuePair<T> {
         self.budget < budget
     }
 
-    /// Tries the first command of a list; returns how many of `left` are still to be tried.
+    /// Retries the first command of a list; returns how many of `left` remain.
     fn try_next(&mut self, left: usize, list: fn(&mut Queue) -> &mut VecDeque<u16>, cx: &mut Cx) -> usize {
         if left == 0 || self.budget == 0 {
             return left;
         }
         let Some(index) = self.queue.as_mut().and_then(|queue| list(queue).pop_front()) else { return 0 };
         let step = self.step(index, cx);
-        self.budget -= u32::from(matches!(step, Step::Gone | Step::Later));
+        self.budget -= u32::from(matches!(step, Step::Handled | Step::Yield));
         match step {
-            Step::Gone => left - 1,
-            Step::Later => {
+            Step::Handled => left - 1,
+            Step::Yield => {
                 self.make_wait(index, false);
                 left - 1
             }
-            Step::Stuck | Step::Busy => {
-                self.turned_away |= step == Step::Busy;
+            Step::Blocked | Step::Busy => {
+                self.was_busy |= step == Step::Busy;
                 self.make_wait(index, true);
                 0
             }
         }
     }
 
-    /// Answers the command in `index` and frees its slot.
+    /// Completes the command in `index` and frees its slot.
     pub(super) fn complete(&mut self, index: u16, result: u64, cx: &mut Cx) -> Step {
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         if slot.internal {
             let flushed = slot.status.is_success();
             self.end_slot(index, cx);
             self.on_internal_done(flushed, cx);
-            return Step::Gone;
+            return Step::Handled;
         }
         let mut cqe = Cqe::new(slot.cid, slot.status, result);
         if queue.flow_control {
@@ -205,16 +206,16 @@ impl<T: Transport> QueuePair<T> {
         match &slot.work {
             Work::Read(_) => {
                 cx.counters.add_read(u64::from(slot.len));
-                arrival.sample = queue.counted.count(slot, Operation::Read);
+                arrival.sample = queue.usage.count(slot, Operation::Read);
             }
             Work::Write { .. } => {
                 cx.counters.add_write(u64::from(slot.len));
-                arrival.sample = queue.counted.count(slot, Operation::Write);
+                arrival.sample = queue.usage.count(slot, Operation::Write);
             }
             work => {
                 arrival = Arrival::NONE;
                 if let Some(operation) = work.operation() {
-                    queue.counted.row.count_other(slot.nsid, operation);
+                    queue.usage.row.count_other(slot.nsid, operation);
                 }
             }
         }
@@ -235,32 +236,32 @@ impl<T: Transport> QueuePair<T> {
             }
         }
         self.end_slot(index, cx);
-        Step::Gone
+        Step::Handled
     }
 
-    /// Where the data that the transport fetches for the command in `slot` belongs.
+    /// The buffer for the fetched data of the command in `slot`.
     pub fn data_buffer(&mut self, slot: u16) -> Option<&mut [u8]> {
         self.queue.as_mut()?.slots.get(slot).buffer.as_deref_mut()
     }
 
-    /// All data of the command in `slot` has come; `intact`: undamaged, as far as the transport can tell.
+    /// Continues the command in `slot` after all of its data has arrived; `intact`: its digests match.
     pub fn on_data(&mut self, slot: u16, intact: bool, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
         let command = queue.slots.get(slot);
         command.missing = false;
         if !intact {
             command.fail(Status::TRANSIENT_TRANSPORT);
-            self.give_up_charge(slot, cx);
+            self.return_charge(slot, cx);
         }
         self.drive(slot, cx);
     }
 
-    /// Data of the command in `slot` has come, and there is no room to ask for the rest now.
-    pub fn on_fetch_stuck(&mut self, slot: u16) {
+    /// Retries the command in `slot` later: the rest of its data cannot be requested now.
+    pub fn on_fetch_blocked(&mut self, slot: u16) {
         self.make_wait(slot, false);
     }
 
-    /// Stops command `cid` if no backend has it: answers it as aborted. Its answer is queued before this returns.
+    /// Aborts command `cid` unless it is in a backend. Its completion is queued before this returns.
     pub fn abort(&mut self, cid: u16, cx: &mut Cx) -> bool {
         let Some(queue) = &mut self.queue else { return false };
         let Some(index) = queue.slots.find(cid) else { return false };
@@ -273,19 +274,19 @@ impl<T: Transport> QueuePair<T> {
         slot.fail(Status::ABORT_REQUESTED);
         queue.ready.retain(|&waiting| waiting != index);
         queue.waiting.retain(|&waiting| waiting != index);
-        self.give_up_charge(index, cx);
+        self.return_charge(index, cx);
         self.complete(index, 0, cx);
         true
     }
 }
 
 impl Queue {
-    /// Puts the command in `index` into the list that it belongs to.
+    /// Adds the command in `index` to its list.
     #[inline]
     pub(super) fn make_wait(&mut self, index: u16, first: bool) {
         let slot = self.slots.get(index);
         slot.state = State::Waiting;
-        let list = if needs_room(slot) { &mut self.waiting } else { &mut self.ready };
+        let list = if needs_memory(slot) { &mut self.waiting } else { &mut self.ready };
         if first {
             list.push_front(index);
         } else {
@@ -294,8 +295,8 @@ impl Queue {
     }
 }
 
-/// Whether a command needs a buffer, or answers to leave, before it can go on.
-fn needs_room(slot: &Slot) -> bool {
-    let work_does = matches!(slot.work, Work::Read(_) | Work::Verify { .. } | Work::Admin(_) | Work::Utilization(_));
-    slot.status.is_success() && (work_does || slot.missing)
+/// Whether a command needs a buffer or space to send.
+fn needs_memory(slot: &Slot) -> bool {
+    let is_read = matches!(slot.work, Work::Read(_) | Work::Verify { .. } | Work::Admin(_) | Work::Utilization(_));
+    slot.status.is_success() && (is_read || slot.missing)
 }

@@ -1,4 +1,4 @@
-//! Connect commands that are refused: the status and the parameter for the host (Base 6.3), and the reason for the operator.
+//! Refusals of Connect: status and parameter for the host (Base 6.3), reason for the log.
 
 use pilotlight_nvme::Status;
 use pilotlight_nvme::fabrics::nqn_from_field;
@@ -20,88 +20,86 @@ mod offset {
 }
 
 impl ConnectRefusal {
-    /// A parameter that is not valid.
+    /// An invalid parameter.
     const fn parameter(parameter: u32, reason: &'static str) -> Self {
         let status = Status::CONNECT_INVALID_PARAMETERS.dnr();
-        Self { status, parameter, reason, counts_as: RefusalReason::InvalidConnect }
+        Self { status, parameter, reason, counter: RefusalReason::InvalidConnect }
     }
 
-    /// A status that names no parameter.
+    /// A status without a parameter.
     pub(super) const fn status(status: Status, reason: &'static str) -> Self {
-        Self { status, parameter: 0, reason, counts_as: RefusalReason::InvalidConnect }
+        Self { status, parameter: 0, reason, counter: RefusalReason::InvalidConnect }
     }
 
-    /// The target cannot take one more queue now; the host may try again.
+    /// No resources for another queue now; the host may retry.
     pub(super) const fn busy(reason: &'static str) -> Self {
         Self::status(Status::CONNECT_BUSY, reason).as_reason(RefusalReason::Busy)
     }
 
-    const fn as_reason(self, counts_as: RefusalReason) -> Self {
-        Self { counts_as, ..self }
+    const fn as_reason(self, counter: RefusalReason) -> Self {
+        Self { counter, ..self }
     }
 
     pub(super) const OTHER_COMMAND: Self =
-        Self::status(Status::COMMAND_SEQUENCE.dnr(), "the first command of the connection is another one");
+        Self::status(Status::COMMAND_SEQUENCE.dnr(), "the first command must be Connect");
     pub(super) const SGL: Self =
-        Self::status(Status::SGL_TYPE_INVALID.dnr(), "SGL1: the data of Connect have to be in the capsule");
+        Self::status(Status::SGL_TYPE_INVALID.dnr(), "SGL1: the data of Connect must be in the capsule");
     pub(super) const LENGTH: Self =
-        Self::status(Status::SGL_LENGTH_INVALID.dnr(), "SGL1: the data of Connect have to be 1,024 bytes");
-    pub(super) const DATA_DIGEST: Self =
-        Self::status(Status::TRANSIENT_TRANSPORT, "the data digest is wrong: the data were damaged on the way");
-    pub(super) const RECFMT: Self =
-        Self::status(Status::CONNECT_FORMAT.dnr(), "RECFMT: the record format is not 0, the only one there is");
+        Self::status(Status::SGL_LENGTH_INVALID.dnr(), "SGL1: the data of Connect must be 1,024 bytes");
+    pub(super) const DATA_DIGEST: Self = Self::status(Status::TRANSIENT_TRANSPORT, "data digest error");
+    pub(super) const RECFMT: Self = Self::status(Status::CONNECT_FORMAT.dnr(), "RECFMT: the record format must be 0");
     pub(super) const QID: Self =
-        Self::parameter(offset::QID, "QID: it is above the number of I/O queues that the controller has granted");
+        Self::parameter(offset::QID, "QID: exceeds the number of I/O queues granted by the controller");
     pub(super) const SQSIZE: Self = Self::parameter(
         offset::SQSIZE,
-        "SQSIZE: it is 0 or above the limit (limits.max_queue_depth; for an admin queue 128 entries)",
+        "SQSIZE: 0 or above the limit (limits.max_queue_depth; for an admin queue 128 entries)",
     );
     pub(super) const CNTLID_STATIC: Self =
-        Self::parameter(offset::CNTLID, "CNTLID: controllers are dynamic, an admin queue has to ask for FFFFh");
+        Self::parameter(offset::CNTLID, "CNTLID: must be FFFFh for an admin queue (dynamic controllers)");
     pub(super) const CNTLID_UNKNOWN: Self =
         Self::parameter(offset::CNTLID, "CNTLID: no controller has this identifier, or it has ended");
     pub(super) const SUBNQN: Self =
-        Self::parameter(offset::SUBNQN, "SUBNQN: there is no such subsystem").as_reason(RefusalReason::NoSuchSubsystem);
+        Self::parameter(offset::SUBNQN, "SUBNQN: no such subsystem").as_reason(RefusalReason::NoSuchSubsystem);
     pub(super) const SUBNQN_OTHER: Self =
         Self::parameter(offset::SUBNQN, "SUBNQN: the controller belongs to another subsystem");
     pub(super) const HOSTNQN: Self =
-        Self::parameter(offset::HOSTNQN, "HOSTNQN: it has no end within 224 bytes or is not UTF-8");
+        Self::parameter(offset::HOSTNQN, "HOSTNQN: not terminated within 224 bytes, or not UTF-8");
     pub(super) const HOSTNQN_OTHER: Self =
         Self::parameter(offset::HOSTNQN, "HOSTNQN: the controller belongs to another host NQN");
     pub(super) const HOSTID_OTHER: Self =
         Self::parameter(offset::HOSTID, "HOSTID: the controller belongs to another host identifier");
     pub(super) const HOST_NOT_ALLOWED: Self = Self::status(
         Status::CONNECT_INVALID_HOST.dnr(),
-        "HOSTNQN: this host is not on the subsystem's list (allowed_hosts, --allow-host)",
+        "HOSTNQN: this host is not allowed (allowed_hosts, --allow-host)",
     )
     .as_reason(RefusalReason::HostNotAllowed);
     pub(super) const NO_CNTLID_LEFT: Self =
         Self::busy("every controller identifier is in use (controller_ids of the subsystem)");
-    pub(super) const NO_ANSWER: Self = Self::busy("an I/O thread has not answered for too long");
+    pub(super) const NO_ANSWER: Self = Self::busy("timeout waiting for an I/O thread");
     pub(super) const NOT_DRAINED: Self =
-        Self::busy("requests of the host's earlier queues were in the backends for too long")
+        Self::busy("timeout waiting for requests of the host's earlier queues in the backends")
             .as_reason(RefusalReason::NotDrained);
 }
 
 impl From<Full> for ConnectRefusal {
     fn from(full: Full) -> Self {
         match full {
-            Full::Host => Self::busy("the host has as many queues as it may have (limits.max_host_queues)")
+            Full::Host => Self::busy("the host has reached its limit of queues (limits.max_host_queues)")
                 .as_reason(RefusalReason::TooManyQueues),
-            Full::Memory => Self::busy("the memory for queues is used up (limits.queue_memory)")
+            Full::Memory => Self::busy("the memory for queues is exhausted (limits.queue_memory)")
                 .as_reason(RefusalReason::NoQueueMemory),
         }
     }
 }
 
-/// The host NQN of a Connect; empty for a host that has none. SPDK's tools send an empty one unless told otherwise; SPDK's
-/// target and Linux's accept it where any host is allowed.
+/// The host NQN of a Connect; may be empty. SPDK's tools send an empty one by default; SPDK's and Linux's targets accept it
+/// if any host is allowed.
 pub(super) fn hostnqn_from_field(field: &[u8; 256]) -> Option<&str> {
     if field[0] == 0 { Some("") } else { nqn_from_field(field) }
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Answers a Connect that is refused, and says why in the log. The names are those that the host sent, or empty.
+    /// Completes a refused Connect and logs the reason. The names are those that the host sent, or empty.
     pub(super) fn refuse_connect(
         &mut self,
         cid: u16,
@@ -109,8 +107,8 @@ impl<T: Transport> QueuePair<T> {
         (host, nqn): (&str, Option<&str>),
         cx: &Cx,
     ) {
-        let ConnectRefusal { status, parameter, reason, counts_as } = refusal;
-        cx.shared.refusals.note(counts_as);
+        let ConnectRefusal { status, parameter, reason, counter } = refusal;
+        cx.shared.refusals.note(counter);
         tracing::warn!(host, nqn, peer = %self.peer, reason, %status, thread = cx.me.thread, "Connect refused");
         self.refuse(cid, status, u64::from(parameter));
     }

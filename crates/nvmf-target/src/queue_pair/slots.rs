@@ -1,9 +1,8 @@
-//! The commands that a queue pair has in progress.
+//! The commands in progress of a queue pair.
 //!
-//! One slot per entry of the submission queue, and one for work of the target's own. Everything is set aside when the queue
-//! connects.
+//! One slot per entry of the submission queue, and one for internal work. All memory is allocated when the queue connects.
 //!
-//! Properties: a command identifier is in at most one slot; slots and identifiers are all free when every command has ended.
+//! Properties: a command identifier is in at most one slot; all slots and identifiers are free when every command has ended.
 
 use pilotlight_nvme::Status;
 
@@ -12,27 +11,27 @@ use crate::command::Work;
 use crate::latency::Sample;
 use crate::payload::LoanId;
 
-/// Slots beyond the queue size, for work of the target's own: the flush at a shutdown.
-const OWN: usize = 1;
+/// Slots for internal work: the flush of a shutdown.
+const INTERNAL: usize = 1;
 
-/// Where a command stands.
+/// State of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// No command.
     Free,
-    /// Waits for a buffer, for room to send, or for the backend.
+    /// Waits for a buffer, for space to send, or for the backend.
     Waiting,
     /// Waits for a bandwidth cap.
     Throttled,
-    /// Waits for data that the transport fetches.
+    /// Waits for data fetched by the transport.
     Receiving,
-    /// The backend works on it.
+    /// In the backend.
     Device,
-    /// Parked until something else happens (Async Event Request, Abort of another queue's command).
+    /// Parked until an event (Async Event Request, Abort of another queue's command).
     Parked,
 }
 
-/// The limits whose budgets a command has taken its bytes from.
+/// The limits charged for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charged {
     /// Its host's.
@@ -49,41 +48,41 @@ impl Charged {
 /// One command.
 #[derive(Debug)]
 pub struct Slot {
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// Its command identifier.
     pub cid: u16,
-    /// The target's own work: no host knows of it, and no answer is sent.
+    /// Internal work, without a completion.
     pub internal: bool,
-    /// Counts the commands that this slot has held; tells late completions apart.
+    /// Counts the commands of this slot; identifies late completions.
     pub generation: u8,
-    /// The first thing that went wrong.
+    /// The first error.
     pub status: Status,
-    /// What to do.
+    /// Its work.
     pub work: Work,
     /// Bytes of data between host and controller.
     pub len: u32,
-    /// Number of its namespace, where it has one.
+    /// NSID, if any.
     pub nsid: u32,
     /// That data.
     pub buffer: Option<Buffer>,
-    /// A second buffer (what Compare reads, the ranges of Dataset Management).
+    /// A second buffer (data read by Compare, ranges of Dataset Management).
     pub aux: Option<Buffer>,
-    /// The data is on loan, and the buffer has room for it.
+    /// The loan of the data, with space in the buffer.
     pub loan: Option<LoanId>,
-    /// Data from the host is still to come.
+    /// Data from the host is outstanding.
     pub missing: bool,
-    /// The backend has been told that this read starts soon.
-    pub expected: bool,
-    /// What it has been charged to.
+    /// The backend has got a prefetch hint for this read.
+    pub prefetched: bool,
+    /// The charged limits.
     pub charged: Charged,
-    /// While it is throttled: whether by its host's cap, not by its namespace's.
+    /// While throttled: whether by its host's cap instead of its namespace's.
     pub held_by_host: bool,
-    /// When it came, in nanoseconds; of a throttled command, when it was admitted.
+    /// Arrival in nanoseconds; for a throttled command, its admission.
     pub arrived_ns: u64,
-    /// For how long its bytes were at the socket, where it is sampled.
+    /// Time of its bytes at the socket, if sampled.
     pub sample: Sample,
-    /// When it took the buffer that its data is fetched into, in nanoseconds.
+    /// Start of fetching its data, in nanoseconds.
     pub fetching_ns: u64,
 }
 
@@ -102,7 +101,7 @@ impl Slot {
             aux: None,
             loan: None,
             missing: false,
-            expected: false,
+            prefetched: false,
             charged: Charged::NOTHING,
             held_by_host: false,
             arrived_ns: 0,
@@ -111,7 +110,7 @@ impl Slot {
         }
     }
 
-    /// Remembers `status` if it is the first failure.
+    /// Sets `status` if it is the first failure.
     pub fn fail(&mut self, status: Status) {
         if self.status.is_success() {
             self.status = status;
@@ -130,27 +129,27 @@ pub struct Slots {
     queue_size: usize,
 }
 
-/// Why a command gets no slot.
+/// Why a command has no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSlot {
-    /// The identifier belongs to a command in progress.
+    /// The identifier is in use.
     Conflict,
-    /// More commands than the queue has entries.
+    /// The queue size is exceeded.
     Full,
 }
 
 impl Slots {
-    /// Bytes that [`Slots::new`] sets aside.
+    /// Bytes that [`Slots::new`] allocates.
     #[must_use]
     pub const fn bytes(queue_size: u16) -> usize {
         let count = Self::count(queue_size);
         count * (size_of::<Slot>() + size_of::<u16>()) + size_of::<[u64; 1024]>()
     }
 
-    /// Slots that a queue of `queue_size` entries has.
+    /// Number of slots of a queue of `queue_size` entries.
     #[must_use]
     pub const fn count(queue_size: u16) -> usize {
-        queue_size as usize + OWN
+        queue_size as usize + INTERNAL
     }
 
     /// Slots for a queue of `queue_size` entries.
@@ -189,7 +188,7 @@ impl Slots {
         Ok(index)
     }
 
-    /// Takes a slot for work of the target's own.
+    /// Takes a slot for internal work.
     pub fn take_internal(&mut self) -> Option<u16> {
         let index = self.free.pop()?;
         let slot = &mut self.slots[usize::from(index)];
@@ -199,7 +198,7 @@ impl Slots {
         Some(index)
     }
 
-    /// Ends the command in `index`: its slot and its identifier may be used again. Its buffers must have been taken out.
+    /// Frees the slot and the identifier of the command in `index`. Its buffers must have been taken.
     pub fn end(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         debug_assert!(slot.buffer.is_none() && slot.aux.is_none(), "a command ended with a buffer");
@@ -222,13 +221,13 @@ impl Slots {
         &mut self.slots[usize::from(index)]
     }
 
-    /// The slot at `index` if it still holds the command that it held when `generation` was read.
+    /// The slot at `index` if it still has the command of `generation`.
     #[must_use]
     pub fn get_if(&mut self, index: u16, generation: u8) -> Option<&mut Slot> {
         self.slots.get_mut(usize::from(index)).filter(|slot| slot.generation == generation && slot.state != State::Free)
     }
 
-    /// The slot that holds command `cid`.
+    /// The slot of command `cid`.
     #[must_use]
     pub fn find(&self, cid: u16) -> Option<u16> {
         let (word, bit) = cid_bit(cid);
@@ -239,7 +238,7 @@ impl Slots {
         self.slots.iter().position(held).map(|index| index as u16)
     }
 
-    /// When the command that has waited longest for data from the host began to; `u64::MAX` if none waits.
+    /// Start of the longest wait for data from the host; `u64::MAX` for none.
     #[must_use]
     pub fn oldest_fetch_ns(&self) -> u64 {
         let receiving = self.slots.iter().filter(|slot| slot.state == State::Receiving);
@@ -269,7 +268,7 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// Against a plain map: conflicts, fullness and look-ups agree.
+        /// Conflicts, full queues and look-ups agree with a map.
         #[test]
         fn agrees_with_a_map(ops in prop::collection::vec((0u16..12, any::<bool>()), 0..200)) {
             let mut slots = Slots::new(8);

@@ -1,4 +1,4 @@
-//! What a command does next: fetch its data, or one request to a backend.
+//! The next step of a command: fetch its data, or one backend request.
 
 use pilotlight_nvme::Status;
 use pilotlight_nvme::command::DsmRange;
@@ -13,14 +13,14 @@ use crate::command::{Range, Work};
 use crate::usage::Operation;
 use crate::views::ViewId;
 
-/// Bytes that one step of Write Zeroes sets, so that a reactor is not held up.
+/// Bytes per step of Write Zeroes, which bounds the time of a poll.
 pub(super) const ZERO_STEP: u64 = 1 << 20;
-/// Bytes that one step of a deallocation gives back.
+/// Bytes per step of a deallocation.
 const DEALLOCATE_STEP: u64 = 16 << 20;
 
 impl<T: Transport> QueuePair<T> {
     pub(super) fn step(&mut self, index: u16, cx: &mut Cx) -> Step {
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         if !slot.status.is_success() {
             return self.complete(index, 0, cx);
@@ -31,7 +31,7 @@ impl<T: Transport> QueuePair<T> {
         match slot.work {
             Work::Read(range) => {
                 if self.transport.unsent_bytes() >= TX_BUDGET {
-                    return Step::Stuck;
+                    return Step::Blocked;
                 }
                 self.read_step(index, range, cx)
             }
@@ -62,35 +62,35 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Has a command's data fetched.
+    /// Fetches a command's data.
     fn fetch(&mut self, index: u16, cx: &mut Cx) -> Step {
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         if slot.buffer.is_none() {
             let len = slot.len as usize;
-            let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
+            let Some(buffer) = cx.memory.take(&mut queue.quota, len) else { return Step::Blocked };
             if let Work::Compare(_) = slot.work {
-                // Both at once: who holds one and waits for the other may wait for ever.
-                slot.aux = cx.memory.take(&mut queue.share, len);
+                // Both or none: holding one while waiting for the other could deadlock.
+                slot.aux = cx.memory.take(&mut queue.quota, len);
                 if slot.aux.is_none() {
-                    cx.memory.give_back(&mut queue.share, buffer);
-                    return Step::Stuck;
+                    cx.memory.free(&mut queue.quota, buffer);
+                    return Step::Blocked;
                 }
             }
             slot.buffer = Some(buffer);
             slot.fetching_ns = cx.now_ns;
         }
         if !self.transport.fetch(index, slot.cid, slot.len) {
-            return Step::Stuck;
+            return Step::Blocked;
         }
         slot.state = State::Receiving;
-        Step::Gone
+        Step::Handled
     }
 
     fn read_step(&mut self, index: u16, range: Range, cx: &mut Cx) -> Step {
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let len = queue.slots.get(index).len as usize;
-        let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
+        let Some(buffer) = cx.memory.take(&mut queue.quota, len) else { return Step::Blocked };
         if !self.role.has_ended()
             && let Some(loan) = cx.namespaces.borrow(range.namespace, range.lba, range.blocks)
         {
@@ -102,23 +102,23 @@ impl<T: Transport> QueuePair<T> {
     }
 
     fn verify_step(&mut self, index: u16, range: Range, done: u32, cx: &mut Cx) -> Step {
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let blocks = chunk(cx, range.namespace, MAX_BUFFER as u64, range.blocks - done);
         let len = blocks as usize * cx.namespaces.geometry(range.namespace).block_size as usize;
-        let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
+        let Some(buffer) = cx.memory.take(&mut queue.quota, len) else { return Step::Blocked };
         let part = Range { lba: range.lba + u64::from(done), blocks, ..range };
         self.submit(index, Op::Read, part, Some(buffer), cx)
     }
 
-    /// Flushes the next namespace; after the last, answers with the first failure.
+    /// Flushes the next namespace; after the last one completes with the first failure.
     fn flush_all_step(&mut self, index: u16, next: u32, failed: Status, cx: &mut Cx) -> Step {
         let view = match &self.role {
             Role::Io(association) => association.view(),
-            // at a shutdown also those that its host sees no longer, and may have written to
+            // at a shutdown also namespaces that are no longer visible to its host, which may have written to them
             Role::Admin(admin) => ViewId::whole(admin.association.host.subsystem),
-            Role::None => return Step::Gone,
+            Role::None => return Step::Handled,
         };
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         let Some(namespace) = cx.namespaces.next_of(view, next) else {
             slot.fail(failed);
@@ -137,7 +137,7 @@ impl<T: Transport> QueuePair<T> {
         offset: u32,
         cx: &mut Cx,
     ) -> Step {
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         let blocks = cx.namespaces.geometry(namespace).blocks;
         let Some(table) = slot.buffer.as_deref() else { return self.complete(index, 0, cx) };
@@ -152,7 +152,7 @@ impl<T: Transport> QueuePair<T> {
         let range = dsm_range(table, done);
         if range.blocks.get() == offset {
             slot.work = Work::Deallocate { namespace, ranges, done: done + 1, offset: 0 };
-            return Step::Later;
+            return Step::Yield;
         }
         let part = Range {
             namespace,
@@ -164,14 +164,14 @@ impl<T: Transport> QueuePair<T> {
         if step == Step::Busy
             && let Some(queue) = &mut self.queue
         {
-            // the backend did not take it: the same part is to be tried again
+            // retry the same part
             queue.slots.get(index).work = Work::Deallocate { namespace, ranges, done, offset };
         }
         step
     }
 }
 
-/// Blocks of a step of at most `bytes` bytes, of `left` blocks.
+/// Blocks of a step of at most `bytes` bytes out of `left` blocks.
 pub(super) fn chunk(cx: &Cx, namespace: u32, bytes: u64, left: u32) -> u32 {
     let block_size = u64::from(cx.namespaces.geometry(namespace).block_size);
     u64::from(left).min(bytes / block_size) as u32

@@ -1,4 +1,4 @@
-//! Requests to the backends, and what comes back.
+//! Backend requests and their completions.
 
 use pilotlight_nvme::Status;
 
@@ -12,28 +12,28 @@ use crate::command::{Range, Work};
 use crate::usage::Operation;
 
 impl<T: Transport> QueuePair<T> {
-    /// Hands a request to the backend. Nothing is submitted for an association that has ended.
+    /// Submits a request to the backend, unless the association has ended.
     pub(super) fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx) -> Step {
         let ended = self.role.has_ended();
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let tag = tag(cx.me.index, index, queue.slots.get(index).generation);
         let refusal = if ended { Status::ABORTED_SQ_DELETION } else { Status::INVALID_NAMESPACE.dnr() };
         let Some(channel) = cx.namespaces.channel(range.namespace).filter(|_| !ended) else {
             let slot = queue.slots.get(index);
             slot.fail(refusal);
             if let Some(buffer) = buffer {
-                cx.memory.give_back(&mut queue.share, buffer);
+                cx.memory.free(&mut queue.quota, buffer);
             }
-            self.give_up_charge(index, cx);
+            self.return_charge(index, cx);
             return self.complete(index, 0, cx);
         };
         let request = Request { tag, op, lba: range.lba, blocks: range.blocks, buffer };
         match channel.submit(request, cx.now_ns) {
-            Submitted::Done(completion) => self.returned(index, completion, cx),
+            Submitted::Done(completion) => self.on_result(index, completion, cx),
             Submitted::Pending => {
                 queue.slots.get(index).state = State::Device;
                 queue.in_device += 1;
-                Step::Gone
+                Step::Handled
             }
             Submitted::Busy(request) => {
                 if let Some(buffer) = request.buffer {
@@ -41,7 +41,7 @@ impl<T: Transport> QueuePair<T> {
                     match slot.work {
                         Work::Write { .. } => slot.buffer = Some(buffer),
                         Work::Compare(_) => slot.aux = Some(buffer),
-                        _ => cx.memory.give_back(&mut queue.share, buffer),
+                        _ => cx.memory.free(&mut queue.quota, buffer),
                     }
                 }
                 Step::Busy
@@ -49,8 +49,8 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Writes data from where it came, if the command in `index` is a write that the backend can take at once; returns
-    /// whether it is answered.
+    /// Writes data without a buffer, if the command in `index` is a write and the backend can do that now. Returns whether it
+    /// is completed.
     pub(super) fn write_now(&mut self, index: u16, data: &[u8], cx: &mut Cx) -> bool {
         let Some(queue) = self.queue.as_mut().filter(|_| self.budget > 0 && !self.role.has_ended()) else {
             return false;
@@ -61,10 +61,10 @@ impl<T: Transport> QueuePair<T> {
         let Some(result) = channel.write_now(range.lba, range.blocks, fua, data) else { return false };
         self.budget -= 1;
         let tag = tag(cx.me.index, index, slot.generation);
-        self.returned(index, Completion { tag, result, buffer: None }, cx) == Step::Gone
+        self.on_result(index, Completion { tag, result, buffer: None }, cx) == Step::Handled
     }
 
-    /// A request has come back from a backend that had answered [`Submitted::Pending`].
+    /// Handles the completion of a pending request.
     pub fn on_completion(&mut self, completion: Completion, cx: &mut Cx) {
         let (_, index, generation) = untag(completion.tag);
         let Some(queue) = &mut self.queue else {
@@ -72,23 +72,23 @@ impl<T: Transport> QueuePair<T> {
         };
         queue.in_device -= 1;
         debug_assert!(queue.slots.get_if(index, generation).is_some(), "a backend completed a request twice");
-        if matches!(self.phase, Phase::Dead | Phase::Closing) {
+        if matches!(self.phase, Phase::Ended | Phase::Closing) {
             if let Some(buffer) = completion.buffer {
-                cx.memory.give_back(&mut queue.share, buffer);
+                cx.memory.free(&mut queue.quota, buffer);
             }
             self.end_slot(index, cx);
             self.note_drained(cx);
             return;
         }
-        match self.returned(index, completion, cx) {
-            Step::Gone => {}
-            Step::Later | Step::Stuck | Step::Busy => self.make_wait(index, false),
+        match self.on_result(index, completion, cx) {
+            Step::Handled => {}
+            Step::Yield | Step::Blocked | Step::Busy => self.make_wait(index, false),
         }
     }
 
-    /// Goes on after the backend has answered.
-    fn returned(&mut self, index: u16, completion: Completion, cx: &mut Cx) -> Step {
-        let Some(queue) = &mut self.queue else { return Step::Gone };
+    /// Continues a command after its backend request.
+    fn on_result(&mut self, index: u16, completion: Completion, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         if let Work::FlushAll { next, failed } = slot.work {
             let status = completion.result.err().map_or(Status::SUCCESS, |error| status_of(error, &slot.work));
@@ -97,16 +97,16 @@ impl<T: Transport> QueuePair<T> {
             }
             let failed = if failed.is_success() { status } else { failed };
             slot.work = Work::FlushAll { next: next + 1, failed };
-            return Step::Later;
+            return Step::Yield;
         }
         if let Err(error) = completion.result {
             let status = status_of(error, &slot.work);
             slot.fail(status);
-            if let Some(place) = slot.work.place() {
-                cx.note_failure(slot.work.operation(), place, status, error == IoError::OutOfRange);
+            if let Some(target) = slot.work.target() {
+                cx.note_failure(slot.work.operation(), target, status, error == IoError::OutOfRange);
             }
             if let Some(buffer) = completion.buffer {
-                cx.memory.give_back(&mut queue.share, buffer);
+                cx.memory.free(&mut queue.quota, buffer);
             }
             return self.complete(index, 0, cx);
         }
@@ -127,21 +127,21 @@ impl<T: Transport> QueuePair<T> {
                 *done += chunk(cx, range.namespace, MAX_BUFFER as u64, range.blocks - *done);
                 let finished = *done == range.blocks;
                 if let Some(buffer) = completion.buffer {
-                    cx.memory.give_back(&mut queue.share, buffer);
+                    cx.memory.free(&mut queue.quota, buffer);
                 }
-                if finished { self.complete(index, 0, cx) } else { Step::Later }
+                if finished { self.complete(index, 0, cx) } else { Step::Yield }
             }
             Work::Zero { range, done, .. } => {
                 *done += chunk(cx, range.namespace, ZERO_STEP, range.blocks - *done);
-                if *done == range.blocks { self.complete(index, 0, cx) } else { Step::Later }
+                if *done == range.blocks { self.complete(index, 0, cx) } else { Step::Yield }
             }
-            Work::Deallocate { .. } => Step::Later,
+            Work::Deallocate { .. } => Step::Yield,
             _ => self.complete(index, 0, cx),
         }
     }
 }
 
-/// The status for what a backend said (NVM 3.2).
+/// The status for a backend's error (NVM 3.2).
 fn status_of(error: IoError, work: &Work) -> Status {
     match error {
         IoError::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
@@ -162,13 +162,13 @@ fn tag(connection: u32, slot: u16, generation: u8) -> Tag {
     u64::from(connection) << 32 | u64::from(slot) << 8 | u64::from(generation)
 }
 
-/// The index of the connection that a request belongs to.
+/// The index of the connection of a request.
 #[must_use]
 pub fn connection_of(tag: Tag) -> u32 {
     untag(tag).0
 }
 
-/// What [`tag`] put together: connection, slot, generation.
+/// Inverse of [`tag`]: connection, slot, generation.
 fn untag(tag: Tag) -> (u32, u16, u8) {
     ((tag >> 32) as u32, (tag >> 8) as u16, tag as u8)
 }

@@ -1,14 +1,14 @@
-//! Queue pairs above a transport that only writes down what it is asked: no PDU, no socket.
+//! Queue pairs above a recording transport, without PDUs and sockets.
 
-mod expect;
+mod prefetch;
 
 use super::transport::Data;
 use super::*;
 use crate::backend::{Backend, MemoryBackend, MemoryBudget};
 use crate::buffer::BufferPool;
-use crate::caps::CapsHere;
+use crate::caps::ThreadCaps;
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::departures::{Clock, Departures};
+use crate::latency::batch::{Clock, LatencyBatch};
 use crate::latency::{Arrival, Sample};
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
@@ -25,7 +25,7 @@ const NQN: &str = "nqn.2014-08.org.pilotlight:queue-pair";
 const BLOCK: usize = 4096;
 const NO_DATA: InCapsule = InCapsule { bytes: &[], intact: true };
 
-/// Writes down what it is asked.
+/// A transport that records its calls.
 #[derive(Default)]
 struct Recorder {
     responses: Vec<Cqe>,
@@ -66,7 +66,7 @@ impl Transport for Recorder {
         0
     }
 
-    fn unsent_answers(&self) -> usize {
+    fn unsent_responses(&self) -> usize {
         0
     }
 
@@ -79,16 +79,16 @@ impl Transport for Recorder {
     fn clear(&mut self, _pool: &mut BufferPool) {}
 }
 
-/// What an I/O thread has.
+/// State of an I/O thread.
 struct ThreadState {
     shared: Arc<Shared>,
     memory: Memory,
     namespaces: Namespaces,
-    caps: CapsHere,
+    caps: ThreadCaps,
     out: Outbox,
     inbox: Inbox<Message>,
     counters: Arc<Counters>,
-    departures: Departures,
+    latency_batch: LatencyBatch,
 }
 
 /// An admin queue and an I/O queue of one host.
@@ -115,7 +115,7 @@ impl ThreadState {
             namespaces: vec![namespace],
         };
         let config = ServerConfig { subsystems: vec![subsystem], io_threads: 1, ..ServerConfig::default() };
-        let shared = Arc::new(Shared::for_tests(config, &move |_| Ok(Arc::clone(&backend))).expect("a server's"));
+        let shared = Arc::new(Shared::for_tests(config, &move |_| Ok(Arc::clone(&backend))).expect("shared state"));
         let mut namespaces = Namespaces::new().expect("a bell");
         for message in shared.announcements().expect("channels") {
             match message {
@@ -129,9 +129,9 @@ impl ThreadState {
         let inbox = Inbox::new(16);
         let out = Outbox::new(Arc::from([inbox.sender()]));
         let memory = Memory::new(BufferPool::new(4 << 20).expect("memory"));
-        let (counters, departures) = (shared.counters(0), Departures::new(Clock::Handed));
-        let caps = CapsHere::default();
-        Self { shared, memory, namespaces, caps, out, inbox, counters, departures }
+        let (counters, latency_batch) = (shared.counters(0), LatencyBatch::new(Clock::Simulated));
+        let caps = ThreadCaps::default();
+        Self { shared, memory, namespaces, caps, out, inbox, counters, latency_batch }
     }
 
     fn cx(&mut self, me: ConnAddr) -> Cx<'_> {
@@ -144,13 +144,13 @@ impl ThreadState {
             caps: &mut self.caps,
             out: &mut self.out,
             counters: &self.counters,
-            departures: &mut self.departures,
+            latency_batch: &mut self.latency_batch,
             shared: &self.shared,
         }
     }
 }
 
-/// A queue pair that has sent Connect for queue `qid`.
+/// A queue pair that has received Connect for queue `qid`.
 fn connecting(thread: &mut ThreadState, me: ConnAddr, qid: u16, cntlid: u16) -> QueuePair<Recorder> {
     let cmd = ConnectCmd { recfmt: 0, qid, sqsize: 7, cattr: ConnectCmd::DISABLE_SQ_FLOW, kato_ms: 0 };
     let data = ConnectData::new([1; 16], cntlid, NQN, "nqn.2014-08.org.nvmexpress:uuid:host");
@@ -160,21 +160,21 @@ fn connecting(thread: &mut ThreadState, me: ConnAddr, qid: u16, cntlid: u16) -> 
     pair
 }
 
-/// The controller identifier in the answer to Connect.
+/// The controller identifier in the completion of Connect.
 fn connected(pair: &mut QueuePair<Recorder>) -> u16 {
-    let cqe = pair.transport.responses.pop().expect("an answer");
+    let cqe = pair.transport.responses.pop().expect("a completion");
     assert!(cqe.status().is_success(), "{}", cqe.status());
     cqe.result.get() as u16
 }
 
 impl Queues {
-    /// Queues of a namespace of 16 blocks in memory.
+    /// Queues with a namespace of 16 blocks in memory.
     fn new() -> Self {
         let budget = Arc::new(MemoryBudget::unlimited());
         Self::with(Arc::new(MemoryBackend::new(BLOCK as u32, 16, budget).expect("memory")))
     }
 
-    /// The host has an enabled controller and an I/O queue of eight entries.
+    /// An enabled controller with an I/O queue of eight entries.
     fn with(backend: Arc<dyn Backend>) -> Self {
         let mut thread = ThreadState::new(backend);
         let mut admin = connecting(&mut thread, ADMIN, 0, CNTLID_DYNAMIC);
@@ -182,15 +182,15 @@ impl Queues {
         let enable = PropertyCmd::set(property::CC, cc::EN | cc::IOSQES_IOCQES);
         admin.on_command(&enable, NO_DATA, &mut thread.cx(ADMIN)).expect("room");
         let mut io = connecting(&mut thread, IO, 1, cntlid);
-        assert_eq!(io.intake(), Intake::Later, "the admin queue has not been asked");
-        let Some(Message::Attach { qid, queue, .. }) = thread.inbox.take() else { panic!("it is asked") };
+        assert_eq!(io.intake(), Intake::Keep, "the join request is outstanding");
+        let Some(Message::Attach { qid, queue, .. }) = thread.inbox.take() else { panic!("no join request") };
         let result = admin.on_attach(qid, queue, &mut thread.cx(ADMIN));
         assert!(io.on_attached(ADMIN, qid, result, &mut thread.cx(IO)));
         connected(&mut io);
         Self { thread, admin, io }
     }
 
-    /// A command of `blocks` blocks from the first on, without data in its capsule.
+    /// Submits a command of the first `blocks` blocks, without in-capsule data.
     fn submit(&mut self, opcode: u8, cid: u16, blocks: u32) {
         let sgl = Sgl::transport(blocks * BLOCK as u32);
         let sqe = Sqe { sgl, cid: U16::new(cid), ..Sqe::block_io(opcode, 1, 0, blocks) };
@@ -199,7 +199,7 @@ impl Queues {
         self.io.run_waiting(&mut self.thread.cx(IO));
     }
 
-    /// A write of the first block, with its data in the capsule.
+    /// Submits a write of the first block with in-capsule data.
     fn write_in_capsule(&mut self, cid: u16, byte: u8) {
         let sgl = Sgl::in_capsule(BLOCK as u32);
         let sqe = Sqe { sgl, cid: U16::new(cid), ..Sqe::block_io(opcode::io::WRITE, 1, 0, 1) };
@@ -209,33 +209,33 @@ impl Queues {
         self.io.run_waiting(&mut self.thread.cx(IO));
     }
 
-    /// All data of the command in `slot` has come.
-    fn data_has_come(&mut self, slot: u16, byte: u8, intact: bool) {
-        self.io.data_buffer(slot).expect("a place for it").fill(byte);
+    /// Delivers all data of the command in `slot`.
+    fn deliver_data(&mut self, slot: u16, byte: u8, intact: bool) {
+        self.io.data_buffer(slot).expect("a buffer").fill(byte);
         self.io.on_data(slot, intact, &mut self.thread.cx(IO));
         self.io.run_waiting(&mut self.thread.cx(IO));
     }
 
-    /// The status of the only answer since the last call.
-    fn answer(&mut self) -> Status {
-        let cqe = self.io.transport.responses.pop().expect("an answer");
-        assert!(self.io.transport.responses.is_empty(), "one answer");
+    /// The status of the only completion since the last call.
+    fn completion_status(&mut self) -> Status {
+        let cqe = self.io.transport.responses.pop().expect("a completion");
+        assert!(self.io.transport.responses.is_empty(), "one completion");
         cqe.status()
     }
 
-    /// What the first `blocks` blocks hold.
+    /// The content of the first `blocks` blocks.
     fn content(&mut self, blocks: u32) -> Vec<u8> {
         self.submit(opcode::io::READ, 99, blocks);
         let data = self.io.transport.sent.pop().expect("data");
         assert_eq!((data.cid, data.payload.len() as usize, data.end.is_none()), (99, blocks as usize * BLOCK, true));
         self.thread.namespaces.end_loans();
         let bytes = data.payload.bytes(self.thread.namespaces.loans()).to_vec();
-        self.has_left(data);
+        self.mark_sent(data);
         bytes
     }
 
-    /// The transport has sent this data.
-    fn has_left(&mut self, data: Data) {
+    /// Marks data as sent.
+    fn mark_sent(&mut self, data: Data) {
         let freed = data.payload.capacity();
         self.thread.memory.pool.free(data.payload.into_buffer());
         self.io.on_sent(freed, &mut self.thread.cx(IO));
@@ -243,7 +243,7 @@ impl Queues {
 }
 
 impl Drop for Queues {
-    /// Whatever has happened, nothing is left when both queues are lost.
+    /// Checks that nothing is left after both queues are lost.
     fn drop(&mut self) {
         for (pair, me) in [(&mut self.io, IO), (&mut self.admin, ADMIN)] {
             pair.lost(&mut self.thread.cx(me));
@@ -253,19 +253,19 @@ impl Drop for Queues {
             }
         }
         if !std::thread::panicking() {
-            assert_eq!((self.thread.memory.booked(), self.thread.memory.pool.outstanding()), (0, 0));
+            assert_eq!((self.thread.memory.charged(), self.thread.memory.pool.outstanding()), (0, 0));
         }
     }
 }
 
 #[test]
-fn a_write_waits_for_its_data_and_a_read_brings_it_back() {
+fn a_write_waits_for_its_data() {
     let mut queues = Queues::new();
     queues.submit(opcode::io::WRITE, 3, 2);
     let &[(slot, 3, 8192)] = &queues.io.transport.fetches[..] else { panic!("{:?}", queues.io.transport.fetches) };
     assert!(queues.io.transport.responses.is_empty() && queues.content(2).iter().all(|&byte| byte == 0));
-    queues.data_has_come(slot, 7, true);
-    assert!(queues.answer().is_success());
+    queues.deliver_data(slot, 7, true);
+    assert!(queues.completion_status().is_success());
     assert!(queues.content(2).iter().all(|&byte| byte == 7));
 }
 
@@ -274,35 +274,35 @@ fn damaged_data_never_reaches_a_backend() {
     let mut queues = Queues::new();
     queues.submit(opcode::io::WRITE, 3, 1);
     let slot = queues.io.transport.fetches[0].0;
-    queues.data_has_come(slot, 7, false);
-    assert_eq!(queues.answer(), Status::TRANSIENT_TRANSPORT);
+    queues.deliver_data(slot, 7, false);
+    assert_eq!(queues.completion_status(), Status::TRANSIENT_TRANSPORT);
     assert!(queues.content(1).iter().all(|&byte| byte == 0));
 }
 
 #[test]
-fn data_in_a_capsule_is_written_without_a_buffer_or_with_one_where_its_blocks_are_on_loan() {
+fn in_capsule_data_needs_a_buffer_only_for_blocks_on_loan() {
     let mut queues = Queues::new();
     let pool = &mut queues.thread.memory.pool;
     let all: Vec<_> = std::iter::from_fn(|| pool.alloc(BLOCK)).collect();
     queues.write_in_capsule(3, 7);
-    assert!(queues.answer().is_success(), "no buffer is left");
+    assert!(queues.completion_status().is_success(), "no buffer is left");
     all.into_iter().for_each(|buffer| queues.thread.memory.pool.free(buffer));
     let _ = queues.thread.namespaces.borrow(0, 0, 1).expect("it is lent");
     queues.write_in_capsule(4, 8);
     assert!(queues.io.transport.responses.is_empty() && queues.io.has_waiting(), "a reader has the block");
     queues.thread.namespaces.end_loans();
-    assert!(queues.content(1).iter().all(|&byte| byte == 8), "it goes first in the next turn");
-    assert!(queues.answer().is_success());
+    assert!(queues.content(1).iter().all(|&byte| byte == 8), "the write precedes the read");
+    assert!(queues.completion_status().is_success());
 }
 
 #[test]
-fn nothing_is_read_or_written_for_an_association_that_has_ended() {
+fn commands_of_an_ended_association_are_aborted() {
     let mut queues = Queues::new();
     queues.admin.lost(&mut queues.thread.cx(ADMIN));
     queues.write_in_capsule(3, 7);
-    assert_eq!(queues.answer(), Status::ABORTED_SQ_DELETION);
+    assert_eq!(queues.completion_status(), Status::ABORTED_SQ_DELETION);
     queues.submit(opcode::io::READ, 4, 1);
-    assert_eq!((queues.answer(), queues.io.transport.sent.len()), (Status::ABORTED_SQ_DELETION, 0));
+    assert_eq!((queues.completion_status(), queues.io.transport.sent.len()), (Status::ABORTED_SQ_DELETION, 0));
     let channel = queues.thread.namespaces.channel(0).expect("a channel");
     let loan = channel.lend(0, 1).expect("it is lent");
     assert!(loan.bytes().iter().all(|&byte| byte == 0));
@@ -310,17 +310,20 @@ fn nothing_is_read_or_written_for_an_association_that_has_ended() {
 }
 
 #[test]
-fn a_command_that_is_aborted_gives_its_transfer_up() {
+fn an_aborted_command_cancels_its_transfer() {
     let mut queues = Queues::new();
     queues.submit(opcode::io::WRITE, 3, 1);
     let slot = queues.io.transport.fetches[0].0;
     assert!(queues.io.abort(3, &mut queues.thread.cx(IO)));
-    assert_eq!((queues.answer(), &queues.io.transport.cancelled[..]), (Status::ABORT_REQUESTED, &[slot][..]));
+    assert_eq!(
+        (queues.completion_status(), &queues.io.transport.cancelled[..]),
+        (Status::ABORT_REQUESTED, &[slot][..])
+    );
     assert!(queues.io.data_buffer(slot).is_none());
 }
 
 #[test]
-fn a_transport_without_room_is_asked_again() {
+fn fetches_are_retried_when_the_transport_is_full() {
     let mut queues = Queues::new();
     queues.io.transport.is_full = true;
     queues.submit(opcode::io::WRITE, 3, 1);
@@ -328,12 +331,12 @@ fn a_transport_without_room_is_asked_again() {
     queues.io.transport.is_full = false;
     queues.io.run_waiting(&mut queues.thread.cx(IO));
     let &[(slot, 3, 4096)] = &queues.io.transport.fetches[..] else { panic!("{:?}", queues.io.transport.fetches) };
-    queues.data_has_come(slot, 5, true);
-    assert!(queues.answer().is_success());
+    queues.deliver_data(slot, 5, true);
+    assert!(queues.completion_status().is_success());
 }
 
 #[test]
-fn more_commands_than_entries_are_an_overrun() {
+fn exceeding_the_queue_size_is_an_overrun() {
     let mut queues = Queues::new();
     for cid in 0..8 {
         queues.submit(opcode::io::WRITE, cid, 1);
@@ -342,7 +345,7 @@ fn more_commands_than_entries_are_an_overrun() {
     assert_eq!(queues.io.on_command(&sqe, NO_DATA, &mut queues.thread.cx(IO)), Err(Overrun));
 }
 
-/// The files of these places under `src/`, their tests apart: each line of code must contain none of `words`.
+/// Checks that no line of code in these files and folders under `src/`, tests excluded, contains any of `words`.
 fn assert_free_of(places: &[&str], words: &[&str]) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files: Vec<_> = places.iter().map(|place| root.join(place)).collect();
@@ -364,12 +367,12 @@ fn assert_free_of(places: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn commands_are_served_without_pdus_and_sockets() {
+fn the_queue_pair_does_not_depend_on_the_transport() {
     let words = ["pdu", "tcp", "Tcp", "r2t", "R2T", "OwnedFd", "epoll", "rustix", "sendmsg", "recv("];
     assert_free_of(&["queue_pair", "command.rs", "controller"], &words);
 }
 
 #[test]
-fn the_transport_knows_no_command() {
+fn the_transport_does_not_depend_on_commands() {
     assert_free_of(&["tcp"], &["opcode", "crate::command", "crate::controller", "crate::backend", "Work::"]);
 }

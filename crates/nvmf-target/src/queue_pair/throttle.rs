@@ -1,7 +1,7 @@
-//! Commands that wait for a bandwidth cap (`caps/mod.rs`): decoded, and neither their data requested nor a backend told.
+//! Commands throttled by a bandwidth cap (`caps/mod.rs`), before their data is requested or a backend request submitted.
 //!
-//! A command that the cap of its namespace holds back stops only those of the same namespace behind it; one that the cap of
-//! its host holds back stops all. What was charged for a command that no backend has got is given back.
+//! A command throttled by its namespace's cap delays only later commands of that namespace; one throttled by its host's cap
+//! delays all. The charge of a command that has not reached a backend is returned.
 
 use std::collections::VecDeque;
 
@@ -10,27 +10,27 @@ use super::{Cx, Queue, QueuePair, Role, Transport};
 use crate::caps::{Bucket, Claim, Direction, Limit};
 use crate::command::Work;
 
-/// Namespaces that one visit remembers as capped; of more each command is tried.
+/// Throttled namespaces that one pass remembers; commands of further ones are retried individually.
 const REFUSED: usize = 4;
 
 /// The throttled commands of a queue pair.
 pub(super) struct Throttled {
     /// Oldest first.
     commands: VecDeque<u16>,
-    /// What it holds of its host's budget; an admin queue has none.
+    /// The bucket of its host; `None` for an admin queue.
     host: Option<Bucket>,
-    /// Whether the I/O thread knows of them.
+    /// Whether the queue pair is in the I/O thread's list.
     is_listed: bool,
 }
 
-/// Which limit holds a command back.
-enum HeldBack {
+/// The limit that throttles a command.
+enum ThrottledBy {
     Host,
     Namespace(u32),
 }
 
 impl Throttled {
-    /// None, of a queue with so many slots, whose host's budget is that of `host`.
+    /// For a queue with `slots` slots.
     pub(super) fn new(slots: usize, host: Option<Bucket>) -> Self {
         Self { commands: VecDeque::with_capacity(slots), host, is_listed: false }
     }
@@ -41,21 +41,20 @@ impl Throttled {
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// What an I/O queue holds of its host's budget.
+    /// The bucket of an I/O queue's host.
     pub(super) fn host_bucket(&self, cx: &Cx) -> Option<Bucket> {
         let Role::Io(association) = &self.role else { return None };
         Some(Bucket::new(cx.shared.host_limit(&association.host.hostnqn)))
     }
 
-    /// Charges the command in `index`, which has just come, to the caps that it meets. Returns whether one of them holds it
-    /// back: then it waits.
+    /// Charges the new command in `index` to its caps. Returns whether one of them throttles it.
     #[cold]
     pub(super) fn is_throttled(&mut self, index: u16, cx: &mut Cx) -> bool {
         let Some(queue) = &mut self.queue else { return false };
         let Err(by) = charge(queue, index, cx) else { return false };
         let slot = queue.slots.get(index);
         slot.state = State::Throttled;
-        slot.held_by_host = matches!(by, HeldBack::Host);
+        slot.held_by_host = matches!(by, ThrottledBy::Host);
         limit_of(queue, index, cx, |limit| limit.begin_wait());
         queue.throttled.commands.push_back(index);
         if !std::mem::replace(&mut queue.throttled.is_listed, true) {
@@ -64,15 +63,15 @@ impl<T: Transport> QueuePair<T> {
         true
     }
 
-    /// Tries the throttled commands again; returns whether any was admitted. A server that stops finishes them at once.
+    /// Retries the throttled commands; returns whether any was admitted. A draining server admits all.
     pub fn run_throttled(&mut self, cx: &mut Cx) -> bool {
         let is_draining = self.draining;
         let Some(queue) = &mut self.queue else { return false };
         let mut commands = std::mem::take(&mut queue.throttled.commands);
         let before = commands.len();
-        let mut visit = Visit::default();
+        let mut pass = Pass::default();
         commands.retain(|&index| {
-            let stays = !is_draining && visit.holds_back(queue, index, cx);
+            let stays = !is_draining && pass.is_throttled(queue, index, cx);
             if !stays {
                 admit(queue, index, cx);
             }
@@ -87,9 +86,9 @@ impl<T: Transport> QueuePair<T> {
         admitted
     }
 
-    /// The queue pair is at its end: nothing is throttled any more.
+    /// Clears the list at the end of the queue pair.
     #[cold]
-    pub(super) fn give_up_throttled(&mut self, cx: &mut Cx) {
+    pub(super) fn clear_throttled(&mut self, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
         while let Some(index) = queue.throttled.commands.pop_front() {
             limit_of(queue, index, cx, |limit| limit.end_wait(None));
@@ -97,9 +96,9 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// The command in `index` is given up; it may be throttled, or charged for what no backend has got.
+    /// Returns the charge of the dropped command in `index`, or removes it from the throttled ones.
     #[cold]
-    pub(super) fn give_up_charge(&mut self, index: u16, cx: &mut Cx) {
+    pub(super) fn return_charge(&mut self, index: u16, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
         if queue.slots.get(index).state == State::Throttled {
             queue.throttled.commands.retain(|&throttled| throttled != index);
@@ -109,39 +108,39 @@ impl<T: Transport> QueuePair<T> {
         let charged = std::mem::replace(&mut slot.charged, Charged::NOTHING);
         let Some((namespace, bytes)) = bytes_of(slot, cx) else { return };
         if let Some(bucket) = queue.throttled.host.as_ref().filter(|_| charged.host) {
-            bucket.give_back(bytes);
+            bucket.release(bytes);
         }
         if let Some(bucket) = cx.caps.known_bucket(namespace).filter(|_| charged.namespace) {
-            bucket.give_back(bytes);
+            bucket.release(bytes);
         }
     }
 }
 
-/// What one visit of a queue pair has found out.
+/// State of one pass over a queue pair.
 #[derive(Default)]
-struct Visit {
-    /// The host's cap holds everything back.
+struct Pass {
+    /// The host's cap throttles all.
     by_host: bool,
-    /// Namespaces whose caps hold back.
+    /// Throttled namespaces.
     namespaces: [Option<u32>; REFUSED],
     refused: usize,
 }
 
-impl Visit {
-    /// Tries a throttled command, unless one before it says that it must wait.
-    fn holds_back(&mut self, queue: &mut Queue, index: u16, cx: &mut Cx) -> bool {
+impl Pass {
+    /// Retries a throttled command, unless an earlier one delays it.
+    fn is_throttled(&mut self, queue: &mut Queue, index: u16, cx: &mut Cx) -> bool {
         let slot = queue.slots.get(index);
         if !slot.status.is_success() {
-            return false; // there was no memory for the data that came with it
+            return false; // there was no memory for its in-capsule data
         }
-        let namespace = slot.work.place().map(|(namespace, _)| namespace);
+        let namespace = slot.work.target().map(|(namespace, _)| namespace);
         if self.by_host || namespace.is_some() && self.namespaces.contains(&namespace) {
             return true;
         }
         match charge(queue, index, cx) {
             Ok(()) => return false,
-            Err(HeldBack::Host) => self.by_host = true,
-            Err(HeldBack::Namespace(namespace)) => {
+            Err(ThrottledBy::Host) => self.by_host = true,
+            Err(ThrottledBy::Namespace(namespace)) => {
                 self.namespaces[self.refused % REFUSED] = Some(namespace);
                 self.refused += 1;
             }
@@ -150,8 +149,8 @@ impl Visit {
     }
 }
 
-/// Charges a command to the caps that it meets: all of them, or none.
-fn charge(queue: &mut Queue, index: u16, cx: &mut Cx) -> Result<(), HeldBack> {
+/// Charges a command to all of its caps, or to none.
+fn charge(queue: &mut Queue, index: u16, cx: &mut Cx) -> Result<(), ThrottledBy> {
     let slot = queue.slots.get(index);
     let (Some((namespace, bytes)), Some(host)) = (bytes_of(slot, cx), &mut queue.throttled.host) else { return Ok(()) };
     let claim = Claim { host: host.limit().number(), since_ns: slot.arrived_ns };
@@ -160,17 +159,17 @@ fn charge(queue: &mut Queue, index: u16, cx: &mut Cx) -> Result<(), HeldBack> {
             bucket.leave(claim);
         }
         cx.caps.note_due(until_ns, cx.now_ns);
-        HeldBack::Host
+        ThrottledBy::Host
     })?;
     let is_metered = cx.shared.caps.are_metered();
     let limit = cx.namespaces.limit(namespace).filter(|limit| is_metered || limit.bytes_per_s().is_some());
     let by_namespace = limit.map_or(Ok(false), |limit| cx.caps.bucket(namespace, limit).admit(bytes, claim, cx.now_ns));
     let by_namespace = by_namespace.map_err(|until_ns| {
         if by_host {
-            host.give_back(bytes);
+            host.release(bytes);
         }
         cx.caps.note_due(until_ns, cx.now_ns);
-        HeldBack::Namespace(namespace)
+        ThrottledBy::Namespace(namespace)
     })?;
     if is_metered {
         let direction = direction_of(&slot.work);
@@ -181,7 +180,7 @@ fn charge(queue: &mut Queue, index: u16, cx: &mut Cx) -> Result<(), HeldBack> {
     Ok(())
 }
 
-/// A throttled command waits no longer: from now on it has its latency.
+/// Admits a throttled command; its latency starts here.
 fn admit(queue: &mut Queue, index: u16, cx: &mut Cx) {
     let slot = queue.slots.get(index);
     let waited_ns = cx.now_ns.saturating_sub(slot.arrived_ns);
@@ -192,10 +191,10 @@ fn admit(queue: &mut Queue, index: u16, cx: &mut Cx) {
     queue.make_wait(index, false);
 }
 
-/// Calls `f` with the limit that holds a command back, unless its namespace is gone.
+/// Calls `f` with the limit that throttles a command, unless its namespace has been removed.
 fn limit_of(queue: &mut Queue, index: u16, cx: &Cx, f: impl FnOnce(&Limit)) {
     let slot = queue.slots.get(index);
-    let limit = match (&queue.throttled.host, slot.work.place()) {
+    let limit = match (&queue.throttled.host, slot.work.target()) {
         (Some(host), _) if slot.held_by_host => Some(host.limit()),
         (_, Some((namespace, _))) => cx.namespaces.limit(namespace),
         _ => None,
@@ -212,7 +211,7 @@ fn direction_of(work: &Work) -> Direction {
     }
 }
 
-/// The namespace of a command that has to do with caps, and the bytes that it has still to read or write there.
+/// The namespace of a command subject to caps, and its remaining bytes.
 fn bytes_of(slot: &Slot, cx: &Cx) -> Option<(u32, u64)> {
     let (range, done) = match slot.work {
         Work::Read(range) | Work::Compare(range) | Work::Write { range, .. } => (range, 0),

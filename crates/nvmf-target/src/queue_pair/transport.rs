@@ -1,9 +1,9 @@
-//! What a queue pair asks of the transport beneath it: answers out, the host's data in.
+//! The transport below a queue pair.
 //!
-//! The queue pair owns its transport and calls it; the transport hands commands and data to the queue pair
-//! ([`QueuePair::on_command`](super::QueuePair::on_command), [`QueuePair::on_data`](super::QueuePair::on_data)). A transport
-//! knows command identifiers and lengths, and nothing of what a command does. TCP fetches data with R2Ts; RDMA would read
-//! from the host's memory.
+//! The queue pair owns its transport and calls it; the transport delivers commands and data
+//! ([`QueuePair::on_command`](super::QueuePair::on_command), [`QueuePair::on_data`](super::QueuePair::on_data)). It handles
+//! command identifiers and lengths but does not interpret commands. TCP fetches data with R2Ts; RDMA would read the host's
+//! memory.
 
 use pilotlight_nvme::Cqe;
 
@@ -11,71 +11,70 @@ use crate::buffer::BufferPool;
 use crate::latency::Arrival;
 use crate::payload::{Loans, Payload};
 
-/// Most bytes of data that may come with a command (IOCCSZ), whatever the transport.
+/// Maximum in-capsule data of a command (IOCCSZ), for all transports.
 pub const IN_CAPSULE: usize = 8192;
 
-/// Data that came with a command.
+/// In-capsule data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InCapsule<'a> {
     /// The data.
     pub bytes: &'a [u8],
-    /// Whether it came undamaged, as far as the transport can tell.
+    /// Whether its digest matches.
     pub intact: bool,
 }
 
-/// Data for the host, and how its command ends.
+/// Data for the host, with its completion.
 #[derive(Debug)]
 pub struct Data {
     /// The command.
     pub cid: u16,
     /// The data.
     pub payload: Payload,
-    /// The completion that follows the data; `None` for a successful one that says nothing else.
+    /// The completion after the data; `None` for plain success.
     pub end: Option<Cqe>,
-    /// When the command came.
+    /// Arrival of the command.
     pub arrival: Arrival,
 }
 
-/// A way to one host, with room for what one queue pair can have under way.
+/// The transport of one queue pair.
 pub trait Transport {
-    /// Bytes of memory that [`Transport::reserve`] sets aside.
+    /// Bytes that [`Transport::reserve`] allocates.
     fn bytes(size: u16, slots: usize) -> usize
     where
         Self: Sized;
 
-    /// Sets aside what a queue of `size` entries needs whose commands are in slots below `slots`, so that nothing is allocated
-    /// later. Nothing is fetched before.
+    /// Allocates memory for a queue of `size` entries with `slots` slots, so that nothing is allocated later. No data is
+    /// fetched before.
     fn reserve(&mut self, size: u16, slots: usize);
 
-    /// Ends the command that came at `arrival`.
+    /// Sends the completion of the command with this arrival.
     fn respond(&mut self, cqe: Cqe, arrival: Arrival);
 
-    /// Sends data, and ends its command. It is queued at `now_ns` nanoseconds. What is on loan among `loans` has to be sent
-    /// or copied before they end.
+    /// Sends data and its completion, queued at `now_ns` nanoseconds. Loaned data must be sent or copied before the loans end.
     fn send(&mut self, data: Data, loans: &Loans, now_ns: u64);
 
-    /// Fetches the `len` bytes of data of command `cid`, which is in `slot`, or goes on with it: into
-    /// [`QueuePair::data_buffer`](super::QueuePair::data_buffer). Returns whether data is on its way; if not, there is no room to
-    /// request it now, and the queue pair tries again. When all of it has come the transport calls
-    /// [`QueuePair::on_data`](super::QueuePair::on_data), once; where some has come and none is on its way,
-    /// [`QueuePair::on_fetch_stuck`](super::QueuePair::on_fetch_stuck).
+    /// Starts or continues fetching the `len` bytes of data of command `cid` in `slot` into
+    /// [`QueuePair::data_buffer`](super::QueuePair::data_buffer). Returns whether data is outstanding; if not, it cannot be
+    /// requested now, and the queue pair retries. The transport calls [`QueuePair::on_data`](super::QueuePair::on_data) once when
+    /// all of it has arrived, and [`QueuePair::on_fetch_blocked`](super::QueuePair::on_fetch_blocked) when the rest cannot be
+    /// requested.
     fn fetch(&mut self, slot: u16, cid: u16, len: u32) -> bool;
 
-    /// The command in `slot` has ended before all of its data came: its buffer is gone, and what still comes is thrown away.
+    /// Cancels the fetch of the command in `slot`: its buffer is freed, and late data is discarded.
     fn cancel(&mut self, slot: u16);
 
-    /// Bytes that wait to be sent.
+    /// Unsent bytes.
     fn unsent_bytes(&self) -> usize;
 
-    /// Answers that wait to be sent.
-    fn unsent_answers(&self) -> usize;
+    /// Unsent responses.
+    fn unsent_responses(&self) -> usize;
 
-    /// Since when the oldest data has been waiting to be sent, in nanoseconds; `u64::MAX` if none does.
+    /// Time when the oldest unsent data was queued, in nanoseconds; `u64::MAX` for none.
     fn oldest_data_ns(&self) -> u64;
 
-    /// Takes nothing more from the host, not even what has come in part.
+    /// Discards partially received and later bytes.
     fn stop_receiving(&mut self);
 
-    /// Forgets everything that waits to be sent.
+    /// Drops all unsent responses.
     fn clear(&mut self, pool: &mut BufferPool);
 }

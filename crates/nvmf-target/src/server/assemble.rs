@@ -1,4 +1,4 @@
-//! Puts a server together: listeners, namespaces, I/O threads; nobody runs them yet.
+//! Assembles a server: listeners, namespaces, I/O threads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,17 +11,17 @@ use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::acks::Acks;
 use crate::background::upkeep::Upkeep;
 use crate::config::{NamespaceConfig, ServerConfig};
-use crate::departures::Clock;
+use crate::latency::batch::Clock;
 use crate::message::{Message, Outbox};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::thread::{TargetThread, ThreadParts};
 
-/// Messages that an I/O thread's inbox holds.
+/// Capacity of an I/O thread's inbox.
 const INBOX: usize = 16_384;
-/// Connections that may wait to be accepted; the kernel takes no more than `net.core.somaxconn`.
+/// Listen backlog; the kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// The parts of a server that nobody runs yet.
+/// The parts of a server that is not running yet.
 pub(crate) struct Assembled {
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) addresses: Vec<SocketAddr>,
@@ -31,7 +31,7 @@ pub(crate) struct Assembled {
 }
 
 impl Assembled {
-    /// Opens what the configuration names, and makes the I/O threads.
+    /// Opens the configured addresses and namespaces, and creates the I/O threads.
     pub(crate) fn new(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
         let listeners = config.listeners.iter().map(|&address| listen(address)).collect::<Result<Vec<_>, _>>()?;
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
@@ -58,12 +58,12 @@ impl Assembled {
 }
 
 impl Shared {
-    /// What makes every namespace known to an I/O thread.
+    /// The messages that announce every namespace to an I/O thread.
     ///
     /// # Errors
-    /// If a backend has no channel left for one more I/O thread.
+    /// If a channel cannot be opened.
     pub(crate) fn announcements(&self) -> Result<Vec<Message>, StartError> {
-        let acks = Acks::new(); // nobody waits: connections come after these messages
+        let acks = Acks::new(); // no need to wait: connections come after these messages
         let state = self.state();
         let mut messages = vec![Message::Views { views: Arc::clone(&state.views), applied: acks.expect() }];
         for (subsystem, entry) in state.subsystems.iter().enumerate() {
@@ -82,8 +82,8 @@ impl Shared {
     }
 }
 
-/// Tells the I/O threads, which somebody runs, what there is. Before the first connection: a host that is back at once must
-/// not find its namespace missing.
+/// Announces the namespaces to the running I/O threads, before the first connection: a host that reconnects at once must
+/// find its namespaces.
 pub(crate) fn announce(shared: &Shared, inboxes: &[Sender<Message>]) -> Result<(), StartError> {
     for inbox in inboxes {
         shared.announcements()?.into_iter().for_each(|message| send(inbox, message));
@@ -93,8 +93,8 @@ pub(crate) fn announce(shared: &Shared, inboxes: &[Sender<Message>]) -> Result<(
 
 fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })?;
-    // The standard library asks for room for 128 connections that wait to be accepted. When there are more, the kernel
-    // drops the attempt of whoever comes, and a host tries again a second later.
+    // The standard library uses a backlog of 128. Beyond it the kernel drops connection attempts, and a host retries after a
+    // second.
     let widened = rustix::net::listen(&listener, BACKLOG).map_err(io::Error::from);
     widened.map_err(|source| StartError::Listen { address, source })?;
     Ok(listener)

@@ -1,4 +1,4 @@
-//! The bandwidth caps of a running server: set by the operator, reported to people, and told to policies.
+//! Bandwidth caps of a running server.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::caps::{Limit, LimitStats, Setter};
 use crate::latency::LatencyWindow;
 use crate::subsystem::NamespaceInfo;
 
-/// What can be capped.
+/// A namespace or a host with a cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capped {
     /// A namespace.
     Namespace {
         /// Its subsystem.
         nqn: String,
-        /// Its number.
+        /// Its NSID.
         nsid: u32,
     },
     /// A host, over all namespaces.
@@ -27,12 +27,12 @@ pub enum Capped {
     },
 }
 
-/// A namespace or a host that is capped, or was.
+/// Statistics of a namespace or host that is or was capped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapStats {
-    /// Which.
+    /// The namespace or host.
     pub of: Capped,
-    /// Its caps, and what they have done.
+    /// Its statistics.
     pub stats: LimitStats,
 }
 
@@ -42,13 +42,13 @@ impl Shared {
         self.caps.host(nqn)
     }
 
-    /// Makes the limit of namespace `nsid` of subsystem `nqn` in this backend known to policies, and gives its background work to an I/O thread.
+    /// Adds a namespace to the limits known to policies, and assigns its background work to an I/O thread.
     pub(super) fn add_limit(&self, info: &NamespaceInfo, name: (&str, u32), backend: &BackendSpec) {
         self.caps.add_namespace(&info.limit, backend.path(), self.counters.len() as u32);
         self.background.add(&info.upkeep, name, backend);
     }
 
-    /// The same of all namespaces of the configuration.
+    /// As [`Self::add_limit`] for all configured namespaces.
     pub(super) fn add_configured_limits(&self) {
         let state = self.state();
         for (entry, subsystem) in state.subsystems.iter().zip(&self.config.subsystems) {
@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// The namespace is gone.
+    /// Removes a namespace.
     pub(super) fn remove_limit(&self, info: &NamespaceInfo) {
         self.caps.remove_namespace(&info.limit, clock::now_ns());
         self.background.remove(&info.upkeep);
@@ -80,7 +80,7 @@ impl Shared {
         limits
     }
 
-    /// The last window of latency of each namespace of which a policy wants them.
+    /// The last latency window of each namespace in use by a policy.
     pub(super) fn namespace_latencies(&self) -> Vec<(Capped, LatencyWindow)> {
         let limits = self.namespace_limits().into_iter();
         limits.filter_map(|(of, limit)| Some((of, limit.latency().last_window()?))).collect()
@@ -95,8 +95,8 @@ impl Shared {
 }
 
 impl Server {
-    /// Caps a namespace or a host at `bytes_per_s`, within [`crate::caps::CAPS`], from now on; `None`: the operator caps it no longer. A policy may cap it
-    /// lower. A host need not be connected; a namespace's cap ends with it.
+    /// Sets the operator's cap of a namespace or a host in bytes per second, within [`crate::caps::CAPS`], or removes it. A
+    /// policy may set a lower cap. A host need not be connected; a namespace's cap ends with it.
     ///
     /// # Errors
     /// If there is no such namespace.
@@ -114,11 +114,11 @@ impl Server {
             }
         };
         self.shared.caps.set(&limit, Setter::Operator, bytes_per_s, clock::now_ns());
-        self.runtime.plant_changed(); // a policy is not to exceed it
+        self.runtime.plant_changed(); // policies must not exceed it
         Ok(())
     }
 
-    /// Namespaces and hosts that are capped, or were.
+    /// Statistics of namespaces and hosts that are or were capped.
     pub(super) fn cap_stats(&self) -> Vec<CapStats> {
         self.shared.cap_stats()
     }

@@ -1,19 +1,19 @@
-//! Namespaces that come, go, change their size or their number while the server runs, and subsystems that come and go.
+//! Changes of namespaces and subsystems of a running server.
 //!
 //! # The problem
-//! I/O threads learn of a change one by one. A host that one of them has told at once could meet another that does not know
-//! yet, and would get Invalid Namespace or LBA Out of Range with Do Not Retry for a command that is right.
+//! I/O threads learn of a change one by one. If one of them notified a host at once, the host could use another that does
+//! not have the change yet, and get Invalid Namespace or LBA Out of Range with Do Not Retry for a valid command.
 //!
 //! # The algorithm
-//! Two rounds of messages, each of which waits for the acknowledgement of every I/O thread. In the first, I/O threads apply
-//! the change; nothing that a host can ask for shows it yet. In the second, they get the new list of namespaces for
-//! Identify and send the asynchronous events. The list has the directory of subsystems too (`directory.rs`), whose changes need
-//! the second round only: once it is over no host gets in that is not to, and those that are in can be found in the register.
+//! Two broadcasts, each acknowledged by every I/O thread. With the first, I/O threads apply the change, which is not visible
+//! to hosts yet. With the second, they get the new list of namespaces for Identify and send asynchronous events. The list
+//! includes the directory of subsystems (`directory.rs`), whose changes need only the second broadcast: after it hosts that
+//! are not allowed cannot connect, and connected ones are in the register.
 //!
 //! # The properties
-//! - A host that has been told of a change, or sees it in Identify, meets it on every I/O thread.
-//! - When a method returns, every host sees the change.
-//! - What fails, fails before the first message: then nothing has changed.
+//! - When a host is notified of a change, or sees it in Identify, every I/O thread has applied it.
+//! - When a method returns, the change is visible to every host.
+//! - Failures occur before the first message: then nothing has changed.
 //! - Requests in progress are finished, those of a removed namespace included.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use crate::message::{Message, NamespaceChange};
 use crate::subsystem::Subsystem;
 use crate::views::ViewId;
 
-/// How long the storage of removed namespaces is waited for where another one cannot be opened.
+/// Time limit for closing the storage of removed namespaces when another one cannot be opened.
 const CLOSING: Duration = Duration::from_secs(10);
 
 /// Changes the namespaces of a server.
@@ -41,7 +41,7 @@ pub struct Changes {
     pub(super) shared: Arc<Shared>,
     threads: Arc<[Sender<Message>]>,
     opener: Box<Opener>,
-    /// Held during a change: the storage of namespaces that were removed, until it is closed.
+    /// Held during a change; contains the storage of removed namespaces until it is closed.
     one_at_a_time: Mutex<Vec<Arc<Closed>>>,
 }
 
@@ -49,7 +49,7 @@ pub struct Changes {
 type Key = (usize, u32);
 
 impl Changes {
-    /// Changes what `shared` says and `threads` know.
+    /// Changes `shared` and `threads`.
     pub(crate) fn new(shared: Arc<Shared>, threads: Arc<[Sender<Message>]>, opener: Box<Opener>) -> Self {
         Self { shared, threads, opener, one_at_a_time: Mutex::default() }
     }
@@ -104,15 +104,15 @@ impl Changes {
         if directory.find(&config.nqn).is_some() {
             return Err(ServerError::SubsystemExists(config.nqn.clone()));
         }
-        let place = directory.place_for(&config.nqn).ok_or(ServerError::TooManySubsystems(MAX_PLACES))?;
+        let at = directory.place_for(&config.nqn).ok_or(ServerError::TooManySubsystems(MAX_PLACES))?;
         let subsystem = Arc::new(Subsystem::new(config));
         let entry = Entry { subsystem: Arc::clone(&subsystem), namespaces: BTreeMap::new() };
-        self.change_state(|state| match state.subsystems.get_mut(place) {
+        self.change_state(|state| match state.subsystems.get_mut(at) {
             Some(known) => *known = entry,
             None => state.subsystems.push(entry),
         });
         config.allowed_hosts.iter().for_each(|host| self.shared.listed_hosts.add(host));
-        self.change_directory(|directory| directory.with(place, subsystem, config.allowed_hosts.clone()));
+        self.change_directory(|directory| directory.with(at, subsystem, config.allowed_hosts.clone()));
         Ok(())
     }
 
@@ -122,14 +122,14 @@ impl Changes {
     /// As there.
     pub fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError> {
         let mut closing = self.begin();
-        let place = self.index_of(nqn)?;
-        self.change_directory(|directory| directory.without(place));
-        // An I/O thread ends these before it hears that the namespaces are gone: hosts lose a connection, and no commands fail.
-        for queue in self.shared.register.queues_where(|host| host.subsystem == place) {
+        let at = self.index_of(nqn)?;
+        self.change_directory(|directory| directory.without(at));
+        // Connections are closed before the namespaces are removed, so that no commands fail.
+        for queue in self.shared.register.queues_where(|host| host.subsystem == at) {
             send(&self.threads[usize::from(queue.thread)], Message::Terminate(queue));
         }
-        let nsids: Vec<u32> = self.change_state(|state| state.subsystems[place].namespaces.keys().copied().collect());
-        nsids.into_iter().try_for_each(|nsid| self.remove_at(nqn, (place, nsid), &mut closing))
+        let nsids: Vec<u32> = self.change_state(|state| state.subsystems[at].namespaces.keys().copied().collect());
+        nsids.into_iter().try_for_each(|nsid| self.remove_at(nqn, (at, nsid), &mut closing))
     }
 
     /// As [`super::Server::set_allowed_hosts`].
@@ -138,10 +138,10 @@ impl Changes {
     /// As there.
     pub fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError> {
         let _one_at_a_time = self.begin();
-        let place = self.index_of(nqn)?;
+        let at = self.index_of(nqn)?;
         allowed_hosts.iter().for_each(|host| self.shared.listed_hosts.add(host));
-        self.change_directory(|directory| directory.with_allowed_hosts(place, allowed_hosts));
-        Ok(self.end_associations(|host| host.subsystem == place && !allows(allowed_hosts, &host.hostnqn)))
+        self.change_directory(|directory| directory.with_allowed_hosts(at, allowed_hosts));
+        Ok(self.end_associations(|host| host.subsystem == at && !allows(allowed_hosts, &host.hostnqn)))
     }
 
     /// As [`super::Server::set_discovery`].
@@ -162,7 +162,7 @@ impl Changes {
         let geometry = backend.resize(blocks)?;
         if geometry != before {
             self.apply((index, nsid), self.threads.iter().map(|_| NamespaceChange::Resized(geometry)));
-            self.change_state(|state| note_geometry(state, index, nsid, geometry));
+            self.change_state(|state| set_geometry(state, index, nsid, geometry));
             self.publish(&[(index, nsid)]);
         }
         Ok(geometry.blocks)
@@ -178,13 +178,13 @@ impl Changes {
         let new = (self.index_of(to)?, config.nsid);
         let storage = self.storage(from.0, old.0, old.1)?;
         self.refuse_existing(to, new.0, new.1)?;
-        let has = storage.backend.geometry().block_size;
-        if has != config.block_size {
+        let actual = storage.backend.geometry().block_size;
+        if actual != config.block_size {
             return Err(ServerError::OtherBlockSize {
                 nqn: from.0.into(),
                 nsid: from.1,
-                has,
-                asked: config.block_size,
+                actual,
+                requested: config.block_size,
             });
         }
         let changes = self.channels(&storage, new.1)?;
@@ -203,14 +203,14 @@ impl Changes {
         Ok(())
     }
 
-    /// Begins a change; returns the storage of removed namespaces that is not closed yet.
+    /// Begins a change; returns the unclosed storage of removed namespaces.
     pub(super) fn begin(&self) -> MutexGuard<'_, Vec<Arc<Closed>>> {
         let mut closing = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         closing.retain(|storage| !storage.wait(Instant::now()));
         closing
     }
 
-    /// Opens a backend. What it needs (a lock, a device, memory) may belong to a namespace that was removed a moment ago.
+    /// Opens a backend. Its resources (a lock, a device, memory) may still belong to a namespace that was just removed.
     fn open(&self, config: &NamespaceConfig, closing: &[Arc<Closed>]) -> Result<Arc<dyn Backend>, ServerError> {
         let failed = match (self.opener)(config) {
             Ok(backend) => return Ok(backend),
@@ -224,17 +224,16 @@ impl Changes {
         (self.opener)(config).map_err(|source| if closed { source.into() } else { ServerError::Closing(source) })
     }
 
-    /// First round: every I/O thread applies its change of namespace `key`.
+    /// First broadcast: every I/O thread applies its change of a namespace.
     fn apply(&self, (subsystem, nsid): Key, changes: impl IntoIterator<Item = NamespaceChange>) {
         let mut changes = changes.into_iter();
-        self.round(|applied| {
+        self.broadcast(|applied| {
             let change = changes.next().expect("a change for each I/O thread");
             Message::Namespace { subsystem, nsid, change, applied }
         });
     }
 
-    /// Changes what hosts can connect to, and returns when every I/O thread goes by it. Who asked for events of the discovery log
-    /// is told.
+    /// Changes the directory on every I/O thread, and notifies hosts with discovery log events enabled.
     fn change_directory(&self, change: impl FnOnce(Directory) -> Directory) {
         let changed = Arc::new(change((*self.directory()).clone()));
         self.shared.register.reserve(changed.reserved_ids());
@@ -250,30 +249,30 @@ impl Changes {
         Arc::clone(&self.shared.state().subsystems[index].subsystem)
     }
 
-    /// Second round: Identify shows the state as it is now, and hosts are told that `changed` have changed.
+    /// Second broadcast: publishes the state in Identify, and notifies hosts of changed namespaces.
     fn publish(&self, changed: &[Key]) {
         let views = Arc::clone(&self.shared.state().views);
         let seen = |&(subsystem, nsid): &Key| {
-            let views: Vec<ViewId> = views.of_subsystem(subsystem).filter(|&view| views.shows(view, nsid)).collect();
+            let views: Vec<ViewId> = views.of_subsystem(subsystem).filter(|&view| views.contains(view, nsid)).collect();
             std::iter::once(ViewId::whole(subsystem)).chain(views).map(move |view| (view, nsid))
         };
         self.publish_to(&changed.iter().flat_map(seen).collect::<Vec<_>>());
     }
 
-    /// The same for hosts with these views.
+    /// As [`Self::publish`], for these views.
     pub(super) fn publish_to(&self, changed: &[(ViewId, u32)]) {
         let (list, changed) = (self.shared.list(), Arc::<[_]>::from(changed));
-        self.round(|applied| Message::Listed { list: Arc::clone(&list), changed: Arc::clone(&changed), applied });
+        self.broadcast(|applied| Message::Listed { list: Arc::clone(&list), changed: Arc::clone(&changed), applied });
     }
 
-    /// Sends every I/O thread a message, and waits until each has acted on its own.
-    pub(super) fn round(&self, mut message: impl FnMut(Ack) -> Message) {
+    /// Sends a message to every I/O thread, and waits until each has processed it.
+    pub(super) fn broadcast(&self, mut message: impl FnMut(Ack) -> Message) {
         let acks = Acks::new();
         for thread in self.threads.iter() {
             send(thread, message(acks.expect()));
         }
         acks.wait(|missing| {
-            tracing::warn!(missing, "a change of a namespace waits for I/O threads that do not answer");
+            tracing::warn!(missing, "a change of a namespace waits for I/O threads that do not respond");
         });
     }
 
@@ -285,7 +284,7 @@ impl Changes {
         Ok(self.threads.iter().map(|_| added(storage, nsid)).collect::<Result<_, _>>()?)
     }
 
-    /// The storage of a namespace. The state is not held while it is used: a backend may wait for requests of I/O threads.
+    /// The storage of a namespace. The state is not locked during its use: a backend may wait for requests of I/O threads.
     pub(super) fn storage(&self, nqn: &str, index: usize, nsid: u32) -> Result<Storage, ServerError> {
         let found = self.shared.storage(index, nsid);
         found.ok_or_else(|| no_namespace(nqn, nsid))
@@ -303,7 +302,7 @@ impl Changes {
     }
 }
 
-fn note_geometry(state: &mut State, index: usize, nsid: u32, geometry: Geometry) {
+fn set_geometry(state: &mut State, index: usize, nsid: u32, geometry: Geometry) {
     if let Some(namespace) = state.subsystems[index].namespaces.get_mut(&nsid) {
         namespace.info.geometry = geometry;
     }

@@ -1,13 +1,13 @@
-//! Associations as an operator sees them, and their end by hand.
+//! Status of associations, and disconnecting hosts.
 //!
 //! # The problem
-//! When a host has been revoked, nothing of it may still be written once the operator is told so. Its queues are served by several I/O
-//! threads, and requests of it are in the backends.
+//! When revoking a host is reported as complete, no write of it may follow. Its queues are on several I/O threads, and it has
+//! requests in the backends.
 //!
 //! # The algorithm
-//! One round of messages ends every connection of these associations: afterwards no I/O thread submits anything for them. Then the
-//! register is watched until they have left it, which they do when nothing of them is in flight (`register.rs`). That can take long, and
-//! is up to the caller ([`Draining::wait`]), who may have locks to release first.
+//! One broadcast ends every connection of the associations: afterwards no I/O thread submits anything for them. Then the
+//! register is polled until they have been removed, when nothing of them is in flight (`register.rs`). That may take long,
+//! and is left to the caller ([`Draining::wait`]), who may have to release locks first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use crate::association::{Association, HostKey};
 use crate::directory::Directory;
 use crate::message::Message;
 
-/// Time between two looks at the register.
-const LOOK: Duration = Duration::from_millis(1);
+/// Polling interval of the register.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// An association.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,51 +29,51 @@ pub struct AssociationStats {
     pub nqn: Option<String>,
     /// Controller identifier.
     pub cntlid: u16,
-    /// Host NQN; empty for a host that has none.
+    /// Host NQN; may be empty.
     pub hostnqn: String,
     /// Host identifier.
     pub hostid: [u8; 16],
-    /// The host's address, as the admin queue's connection has it.
+    /// The host's address on the admin queue's connection.
     pub peer: std::net::SocketAddr,
-    /// How long it has existed, in nanoseconds.
+    /// Its age in nanoseconds.
     pub age_ns: u64,
     /// I/O queues.
     pub io_queues: usize,
-    /// I/O threads that serve its I/O queues.
+    /// I/O threads of its I/O queues.
     pub io_threads: Vec<u16>,
 }
 
-/// Associations that were ended.
+/// Ended associations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// As they were before.
+    /// Their last status.
     pub associations: Vec<AssociationStats>,
-    /// How many of them still have requests in the backends: these may still be carried out.
+    /// Number of those with requests in the backends, which may still be executed.
     pub undrained: usize,
 }
 
-/// Associations whose connections are ended: I/O threads submit nothing for them any more, but requests of them can be in the backends.
+/// Associations with closed connections: nothing more is submitted for them, but requests may be in the backends.
 pub struct Draining {
     associations: Vec<AssociationStats>,
-    /// How many of them have requests in the backends now.
+    /// Current number of those with requests in the backends.
     undrained: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 impl Draining {
-    /// Of these associations, of which `undrained` have requests in the backends.
+    /// With a function that counts those with requests in the backends.
     #[must_use]
     pub fn new(associations: Vec<AssociationStats>, undrained: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         Self { associations, undrained: Box::new(undrained) }
     }
 
-    /// As they were before.
+    /// Their last status.
     #[must_use]
     pub fn associations(&self) -> &[AssociationStats] {
         &self.associations
     }
 
-    /// Returns when nothing of them is in flight, or at `until`. Nothing of them is written afterwards, unless the answer says that some
-    /// are not drained.
+    /// Waits until nothing of them is in flight, at most until `until`. Afterwards nothing of them is written, unless the result
+    /// has undrained ones.
     #[must_use]
     pub fn wait(&self, until: Instant) -> Ended {
         loop {
@@ -81,7 +81,7 @@ impl Draining {
             if undrained == 0 || Instant::now() >= until {
                 return Ended { associations: self.associations.clone(), undrained };
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -110,46 +110,46 @@ impl AssociationStats {
 }
 
 impl Shared {
-    fn describe_all(&self, associations: &[Arc<Association>]) -> Vec<AssociationStats> {
+    fn status_of(&self, associations: &[Arc<Association>]) -> Vec<AssociationStats> {
         let now_ns = clock::now_ns();
-        let living = associations.iter().filter(|association| !association.is_dead());
+        let active = associations.iter().filter(|association| !association.has_ended());
         let directory = Arc::clone(&self.state().directory);
-        living.map(|association| AssociationStats::of(association, &directory, now_ns)).collect()
+        active.map(|association| AssociationStats::of(association, &directory, now_ns)).collect()
     }
 }
 
 impl Changes {
-    /// Ends the associations of these hosts. Those that have ended already, and have requests in the backends, are waited for too.
-    pub fn end_associations(&self, chosen: impl Fn(&HostKey) -> bool) -> Draining {
-        let associations: Arc<[_]> = self.shared.register.associations(chosen).into();
+    /// Ends the associations of the selected hosts. Already ended ones with requests in the backends are included.
+    pub fn end_associations(&self, selected: impl Fn(&HostKey) -> bool) -> Draining {
+        let associations: Arc<[_]> = self.shared.register.associations(selected).into();
         if associations.is_empty() {
             return Draining::default();
         }
-        let described = self.shared.describe_all(&associations);
-        self.round(|applied| Message::End { associations: Arc::clone(&associations), applied });
+        let described = self.shared.status_of(&associations);
+        self.broadcast(|applied| Message::End { associations: Arc::clone(&associations), applied });
         let shared = Arc::clone(&self.shared);
         Draining::new(described, move || associations.iter().filter(|one| shared.register.holds(one)).count())
     }
 }
 
 impl Server {
-    /// Every association, in the order of controller identifiers.
+    /// All associations, in the order of controller identifiers.
     #[must_use]
     pub fn associations(&self) -> Vec<AssociationStats> {
-        self.shared.describe_all(&self.shared.register.associations(|_| true))
+        self.shared.status_of(&self.shared.register.associations(|_| true))
     }
 
-    /// Ends the associations of the host named `hostnqn` with this subsystem, or for `None` with every one. The host may come back. Requests
-    /// of it that are in the backends are not waited for here ([`Draining::wait`]).
+    /// Ends the associations of the host `hostnqn` with this subsystem, or for `None` with all. The host may reconnect. Does not
+    /// wait for requests in the backends ([`Draining::wait`]).
     ///
     /// # Errors
     /// If there is no such subsystem.
     pub fn disconnect(&self, hostnqn: &str, nqn: Option<&str>) -> Result<Draining, super::ServerError> {
         let subsystem = nqn.map(|nqn| self.shared.index_of(nqn)).transpose()?;
-        let is_meant = |host: &HostKey| {
-            let is_there = subsystem.map_or(host.subsystem != super::DISCOVERY, |at| host.subsystem == at);
-            is_there && host.hostnqn == hostnqn
+        let is_selected = |host: &HostKey| {
+            let is_subsystem = subsystem.map_or(host.subsystem != super::DISCOVERY, |at| host.subsystem == at);
+            is_subsystem && host.hostnqn == hostnqn
         };
-        Ok(self.changes.end_associations(is_meant))
+        Ok(self.changes.end_associations(is_selected))
     }
 }

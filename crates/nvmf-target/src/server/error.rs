@@ -1,4 +1,4 @@
-//! What can go wrong with a server: its start, changes while it runs, its end.
+//! Errors of a server: start, changes, stop.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
     /// A namespace cannot be opened.
@@ -25,14 +25,14 @@ pub enum StartError {
         nqn: String,
         /// The namespace.
         nsid: u32,
-        /// Why.
+        /// The reason.
         r#source: OpenError,
     },
     /// A reactor did not start.
     #[error(transparent)]
     Reactor(#[from] pilotlight_reactor::StartError),
     /// The system refused memory, a thread or a descriptor.
-    #[error("the system refused what an I/O thread needs: {0}")]
+    #[error("cannot allocate memory, a thread or a descriptor: {0}")]
     Resources(io::Error),
 }
 
@@ -46,13 +46,13 @@ impl From<io::Error> for StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// No such subsystem.
-    #[error("there is no subsystem {0}")]
+    #[error("no subsystem {0}")]
     NoSubsystem(String),
-    /// There is one of this name.
-    #[error("there is a subsystem {0} already")]
+    /// The subsystem exists.
+    #[error("subsystem {0} already exists")]
     SubsystemExists(String),
-    /// Too many names of subsystems.
-    #[error("the server has had {0} subsystems of different names, the most that it can have: restart it")]
+    /// Too many subsystems.
+    #[error("the limit of {0} subsystem names since the start is reached: restart the server")]
     TooManySubsystems(usize),
     /// No such namespace.
     #[error("subsystem {nqn} has no namespace {nsid}")]
@@ -63,16 +63,16 @@ pub enum ServerError {
         nsid: u32,
     },
     /// The NSID is in use.
-    #[error("subsystem {nqn} has a namespace {nsid} already; remove it first or choose another NSID")]
+    #[error("subsystem {nqn} already has namespace {nsid}: remove it first or use another NSID")]
     Exists {
         /// The subsystem.
         nqn: String,
         /// The namespace.
         nsid: u32,
     },
-    /// A namespace cannot get another number and another block size at once.
+    /// The block size of a moved namespace cannot change.
     #[error(
-        "namespace {nsid} of {nqn} has blocks of {has} bytes, and {asked} are asked for under its new number; its storage is open with {has}: remove it first, or restart"
+        "namespace {nsid} of {nqn} has a block size of {actual} bytes, which a move cannot change to {requested}: remove the namespace first, or restart the server"
     )]
     OtherBlockSize {
         /// The subsystem.
@@ -80,20 +80,20 @@ pub enum ServerError {
         /// The namespace.
         nsid: u32,
         /// Its logical block size in bytes.
-        has: u32,
-        /// What was asked for.
-        asked: u32,
+        actual: u32,
+        /// The requested block size in bytes.
+        requested: u32,
     },
     /// The backend cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Likewise, and a namespace that was removed still has its storage open.
+    /// The backend cannot be opened while the storage of a removed namespace is open.
     #[error(
-        "{0}; a namespace that was removed before has its storage still open, as requests to it have not come back: try again when they have"
+        "{0}; the storage of a removed namespace is still open because of requests in flight: retry when they have completed"
     )]
     Closing(OpenError),
     /// The backend refused.
-    #[error("the backend refused: {0}")]
+    #[error("backend error: {0}")]
     Backend(io::Error),
 }
 
@@ -103,16 +103,16 @@ impl From<io::Error> for ServerError {
     }
 }
 
-/// What was left undone when a server stopped.
+/// Unfinished work of a stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainError {
-    /// How long the stop was allowed to take.
-    pub within: Duration,
+    /// Time limit of the stop.
+    pub timeout: Duration,
     /// At least one.
     pub leftovers: Vec<Leftover>,
 }
 
-/// Something that was left undone.
+/// A piece of unfinished work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Leftover {
     /// A namespace's backend did not return requests.
@@ -122,16 +122,16 @@ pub enum Leftover {
         nqn: String,
         /// The namespace.
         nsid: u32,
-        /// How many.
+        /// The number of requests.
         requests: usize,
     },
-    /// Connections had commands in progress, or answers that their hosts did not take.
-    #[error("{0} connection(s) had commands in progress and were cut")]
+    /// Connections had commands in progress, or unsent responses.
+    #[error("{0} connection(s) with commands in progress were closed")]
     Connections(usize),
-    /// A reactor is in a call that does not return: most likely of a namespace whose flush is late as well.
+    /// A reactor is in a call that does not return, probably of a namespace with a late flush.
     #[error("reactor {0} did not respond")]
     Reactor(u16),
-    /// A namespace's flush was not over.
+    /// A namespace's flush did not finish.
     #[error("namespace {nsid} of {nqn} did not finish its flush")]
     FlushLate {
         /// The subsystem.
@@ -146,13 +146,13 @@ pub enum Leftover {
         nqn: String,
         /// The namespace.
         nsid: u32,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Leftover {
-    /// The namespace at fault, if it is one.
+    /// The namespace, if any.
     #[must_use]
     pub fn nsid(&self) -> Option<u32> {
         match self {
@@ -163,7 +163,7 @@ impl Leftover {
 }
 
 impl DrainError {
-    /// Whether a flush failed, which is worse than being late: data may be lost although their medium answers.
+    /// Whether a flush failed: data may be lost.
     #[must_use]
     pub fn flush_failed(&self) -> bool {
         self.leftovers.iter().any(|leftover| matches!(leftover, Leftover::FlushFailed { .. }))

@@ -1,7 +1,7 @@
-//! Logs failed commands: an ordinary OS thread turns counters into lines, so that an I/O thread that meets a failure only counts it.
+//! Logs failed commands: an OS thread reads the counters, so that I/O threads only count.
 //!
-//! The first failure wakes the thread, which then writes one line for each namespace and status, with the number of commands, and
-//! rests for [`BETWEEN`] before the next lines. While nothing fails it sleeps in the kernel.
+//! The first failure wakes the thread, which logs one line per namespace and status with the number of commands, and then
+//! sleeps for [`INTERVAL`]. Without failures it sleeps in the kernel.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use crate::failures::FailureCount;
 
-/// Time between two sets of lines.
-const BETWEEN: Duration = Duration::from_secs(10);
+/// Minimum interval of log lines.
+const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where I/O threads say that there is something to log.
+/// Wakes the logging thread.
 #[derive(Default)]
 pub struct FailureBell {
     rung: AtomicBool,
@@ -24,7 +24,7 @@ pub struct FailureBell {
 }
 
 impl FailureBell {
-    /// Says that a command has failed: a system call for the first one after a set of lines, and none for others.
+    /// Signals a failed command: a system call for the first one after the last log lines, none for others.
     pub fn ring(&self) {
         if !self.rung.swap(true, AcqRel)
             && let Some(logger) = self.logger.get()
@@ -33,16 +33,16 @@ impl FailureBell {
         }
     }
 
-    /// Sleeps until it rings, or the server stops.
+    /// Sleeps until a failure, or the server stops.
     fn wait(&self) {
         while !self.rung.swap(false, AcqRel) && !self.stop.load(Acquire) {
             std::thread::park();
         }
     }
 
-    /// Sleeps for [`BETWEEN`], or until the server stops.
+    /// Sleeps for [`INTERVAL`], or until the server stops.
     fn rest(&self) {
-        let end = Instant::now() + BETWEEN;
+        let end = Instant::now() + INTERVAL;
         while !self.stop.load(Acquire) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -53,7 +53,7 @@ impl FailureBell {
     }
 }
 
-/// The running thread; dropped, it logs what is left, and ends.
+/// The running thread. Dropping it logs the remaining failures and ends it.
 pub(super) struct FailureLog {
     shared: Arc<Shared>,
     join: Option<JoinHandle<()>>,

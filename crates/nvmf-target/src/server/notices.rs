@@ -1,7 +1,7 @@
-//! Tells the runtime of new hosts, which are new knobs and sources, and of the classes that I/O threads carry: from an ordinary OS thread, as I/O
-//! threads, which meet hosts at Connect, are not to wait for the main core.
+//! Notifies the runtime of new hosts (new knobs and sources) and of the classes of I/O threads. An OS thread does that,
+//! because I/O threads, which handle Connect, must not wait for the main core.
 //!
-//! Whoever changes something rings; the thread looks what there is now, and tells what differs.
+//! A change wakes the thread, which compares the current state with the published one.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -13,26 +13,26 @@ use pilotlight_reactor::PlantNotice;
 
 use super::Shared;
 
-/// Time between two looks, and between two tries to tell a main core whose ring is full: in a storm of connections a look is for many.
+/// Minimum interval of checks, and of retries while the main core's ring is full: one check serves many connections.
 const PAUSE: Duration = Duration::from_millis(1);
-/// After so many tries the main core runs no more.
+/// Retries after which the main core counts as stopped.
 const TRIES: u32 = 1_000;
 
-/// Rings for the thread.
+/// Wakes the thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Bell(SyncSender<()>);
+pub(crate) struct Notifier(SyncSender<()>);
 
-impl Bell {
-    /// Something may have changed.
-    pub(crate) fn ring(&self) {
-        let _ = self.0.try_send(()); // where one is on its way already, that one will do
+impl Notifier {
+    /// Reports a possible change.
+    pub(crate) fn notify(&self) {
+        let _ = self.0.try_send(()); // one pending notification is sufficient
     }
 }
 
-/// The running thread; dropped, it ends.
+/// The running thread. Ends when dropped.
 pub(super) struct Notices {
     shared: Arc<Shared>,
-    bell: Option<Bell>,
+    notifier: Option<Notifier>,
     classes: Arc<Mutex<Vec<Option<u8>>>>,
     join: Option<JoinHandle<()>>,
 }
@@ -40,57 +40,57 @@ pub(super) struct Notices {
 impl Notices {
     /// Starts the thread.
     pub(super) fn start(shared: &Arc<Shared>, notice: PlantNotice) -> io::Result<Self> {
-        let (rings, rung) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let classes = Arc::default();
-        let mut told = Told { classes: Arc::clone(&classes), limits: shared.caps.len() };
-        let looked_at = Arc::clone(shared);
+        let mut published = Published { classes: Arc::clone(&classes), limits: shared.caps.len() };
+        let theirs = Arc::clone(shared);
         let body = move || {
-            for () in rung {
-                told.look(&looked_at, &notice);
+            for () in receiver {
+                published.update(&theirs, &notice);
                 std::thread::sleep(PAUSE);
             }
         };
         let join = std::thread::Builder::new().name("notices".into()).spawn(body)?;
-        let bell = Bell(rings);
-        shared.caps.ring_at_hosts(Some(bell.clone()));
-        shared.register.ring_at_queues(Some(bell.clone()));
-        Ok(Self { shared: Arc::clone(shared), bell: Some(bell), classes, join: Some(join) })
+        let notifier = Notifier(sender);
+        shared.caps.notify_on_hosts(Some(notifier.clone()));
+        shared.register.notify_on_queues(Some(notifier.clone()));
+        Ok(Self { shared: Arc::clone(shared), notifier: Some(notifier), classes, join: Some(join) })
     }
 
-    /// Something may have changed.
-    pub(super) fn ring(&self) {
-        self.bell.iter().for_each(Bell::ring);
+    /// Reports a possible change.
+    pub(super) fn notify(&self) {
+        self.notifier.iter().for_each(Notifier::notify);
     }
 
-    /// The class that each I/O thread carries, as it was told last.
+    /// The last published class of each I/O thread.
     pub(super) fn classes(&self) -> Vec<Option<u8>> {
         self.classes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What the runtime knows.
-struct Told {
+/// The published state.
+struct Published {
     classes: Arc<Mutex<Vec<Option<u8>>>>,
     limits: usize,
 }
 
-impl Told {
-    fn look(&mut self, shared: &Shared, notice: &PlantNotice) {
+impl Published {
+    fn update(&mut self, shared: &Shared, notice: &PlantNotice) {
         let limits = shared.caps.len();
-        if limits != self.limits && tell(|| notice.send()) {
+        if limits != self.limits && retry(|| notice.send()) {
             self.limits = limits;
         }
         let classes = shared.classes();
         let of = |host: &crate::association::HostKey| classes.of(&host.hostnqn, host.subsystem);
         let classes = shared.register.classes(shared.counters.len(), of);
-        let mut told = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
-        if classes != *told && tell(|| notice.send_classes(classes.clone())) {
-            *told = classes;
+        let mut published = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        if classes != *published && retry(|| notice.send_classes(classes.clone())) {
+            *published = classes;
         }
     }
 }
 
-fn tell(send: impl Fn() -> bool) -> bool {
+fn retry(send: impl Fn() -> bool) -> bool {
     (0..TRIES).any(|_| {
         let is_sent = send();
         if !is_sent {
@@ -102,9 +102,9 @@ fn tell(send: impl Fn() -> bool) -> bool {
 
 impl Drop for Notices {
     fn drop(&mut self) {
-        self.shared.caps.ring_at_hosts(None);
-        self.shared.register.ring_at_queues(None);
-        self.bell = None;
+        self.shared.caps.notify_on_hosts(None);
+        self.shared.register.notify_on_queues(None);
+        self.notifier = None;
         if let Some(join) = self.join.take() {
             let _ = join.join();
         }

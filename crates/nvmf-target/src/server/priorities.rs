@@ -1,5 +1,5 @@
-//! Priorities of namespaces and hosts, and tolerances of namespaces: kept by name, told to the policy by number, and what follows from
-//! priorities for I/O threads.
+//! Priorities of namespaces and hosts, and tolerances of namespaces: stored by name, passed to the policy by number; and the
+//! I/O threads for priority classes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,30 +11,30 @@ use super::{Capped, Server, Shared};
 use crate::caps::Limit;
 use crate::classes::Classes;
 
-/// Namespaces and hosts with the priorities that the operator has given them.
+/// The operator's priorities of namespaces and hosts.
 #[derive(Debug, Default)]
 pub(super) struct Priorities {
-    state: Mutex<Named>,
+    state: Mutex<State>,
     classes: Mutex<Arc<Classes>>,
-    /// Deals connections round robin.
+    /// Distributes connections round robin.
     next: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Named {
+struct State {
     named: Vec<(Capped, u8)>,
     /// Tolerances of namespaces.
     tolerances: Vec<(Capped, Tolerance)>,
-    /// Hosts that have a priority keep their number.
+    /// Keeps the numbers of hosts with a priority.
     hosts: Vec<Arc<Limit>>,
-    /// The goals as they were set, without these priorities and tolerances.
+    /// The goals without these priorities and tolerances.
     goals: Goals,
-    /// The goals as the policy was told them last.
-    told: Option<Goals>,
+    /// The last goals passed to the policy.
+    published: Option<Goals>,
 }
 
 impl Priorities {
-    fn state(&self) -> MutexGuard<'_, Named> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -49,7 +49,7 @@ impl Shared {
         Arc::clone(&self.priorities.classes())
     }
 
-    /// The I/O thread that is to serve a connection of this host, if it is not `here`.
+    /// The I/O thread for a connection of this host, if it is not `here`.
     pub(crate) fn other_thread(&self, hostnqn: &str, subsystem: usize, here: u16) -> Option<u16> {
         let classes = self.classes();
         let threads = classes.threads(classes.of(hostnqn, subsystem)?);
@@ -60,7 +60,7 @@ impl Shared {
         Some(at as u16)
     }
 
-    /// Brings the classes of connections up to date with these names and the namespaces that there are now.
+    /// Updates the classes for these priorities and the current namespaces.
     pub(super) fn update_classes(&self, named: &[(Capped, u8)]) {
         *self.priorities.classes() = Arc::new(self.classify(named));
     }
@@ -83,7 +83,7 @@ impl Shared {
         Classes::new(hosts, &subsystems, self.counters.len())
     }
 
-    /// Namespaces and hosts as policies know them; names of namespaces that are not there are left out.
+    /// Priorities by the policies' numbers; missing namespaces are omitted.
     fn numbered(&self, named: &[(Capped, u8)]) -> (Vec<(Scope, u8)>, Vec<Arc<Limit>>) {
         let namespaces = self.namespace_limits();
         let mut hosts = Vec::new();
@@ -100,7 +100,7 @@ impl Shared {
         (named.iter().filter_map(number).collect(), hosts)
     }
 
-    /// Tolerances of the namespaces that are there.
+    /// Tolerances by the policies' numbers; missing namespaces are omitted.
     fn numbered_tolerances(&self, named: &[(Capped, Tolerance)]) -> Vec<Tolerance> {
         let namespaces = self.namespace_limits();
         let number = |(of, tolerance): &(Capped, Tolerance)| {
@@ -112,16 +112,16 @@ impl Shared {
 }
 
 impl Server {
-    /// Asks the policy in charge, and those after it, for this from now on. Priorities and
-    /// tolerances by name ([`Server::set_priorities`], [`Server::set_tolerances`]) are added.
+    /// Sets the goals of the current policy and its successors. Priorities and tolerances by name ([`Server::set_priorities`],
+    /// [`Server::set_tolerances`]) are added.
     pub fn set_goals(&self, goals: Goals) {
         let mut state = self.shared.priorities.state();
         state.goals = goals;
-        self.tell_goals(&mut state);
+        self.update_goals(&mut state);
     }
 
-    /// Gives these namespaces and hosts these priorities from now on, and all others none. They need not be there yet. Connections that
-    /// are there stay on their I/O threads; new ones are placed by class.
+    /// Replaces the priorities of namespaces and hosts, which need not exist yet. Existing connections stay on their I/O
+    /// threads; new ones are placed by class.
     pub fn set_priorities(&self, named: Vec<(Capped, u8)>) {
         for (of, _) in &named {
             if let Capped::Host { nqn } = of {
@@ -130,36 +130,36 @@ impl Server {
         }
         let mut state = self.shared.priorities.state();
         state.named = named;
-        self.follow_priorities(&mut state);
+        self.update_priorities(&mut state);
     }
 
-    /// Gives these namespaces these tolerances from now on, whatever those say they are of, and all others none. They need not be there yet.
+    /// Replaces the tolerances of namespaces, which need not exist yet; the `of` fields are ignored.
     pub fn set_tolerances(&self, named: Vec<(Capped, Tolerance)>) {
         let mut state = self.shared.priorities.state();
         state.tolerances = named;
-        self.tell_goals(&mut state);
+        self.update_goals(&mut state);
     }
 
-    /// Namespaces have come or gone.
+    /// Handles added or removed namespaces.
     pub(super) fn note_namespaces(&self) {
         self.runtime.plant_changed();
-        self.follow_priorities(&mut self.shared.priorities.state());
+        self.update_priorities(&mut self.shared.priorities.state());
     }
 
-    fn follow_priorities(&self, state: &mut Named) {
+    fn update_priorities(&self, state: &mut State) {
         self.shared.update_classes(&state.named);
-        self.tell_goals(state);
-        self.notices.ring();
+        self.update_goals(state);
+        self.notices.notify();
     }
 
-    fn tell_goals(&self, state: &mut Named) {
+    fn update_goals(&self, state: &mut State) {
         let mut goals = state.goals.clone();
         let (numbered, hosts) = self.shared.numbered(&state.named);
         goals.priorities.extend(numbered);
         goals.tolerances.extend(self.shared.numbered_tolerances(&state.tolerances));
         state.hosts = hosts;
-        if state.told.as_ref() != Some(&goals) {
-            state.told = Some(goals.clone());
+        if state.published.as_ref() != Some(&goals) {
+            state.published = Some(goals.clone());
             self.runtime.set_goals(goals);
         }
     }

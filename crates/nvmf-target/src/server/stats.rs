@@ -1,4 +1,4 @@
-//! What a server has counted so far, as numbers for those who ask.
+//! Statistics of a server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,72 +16,72 @@ use crate::refusals::RefusalReason;
 use crate::stats::{Counters, Totals};
 use crate::usage::{Counts, Operation, Usage};
 
-/// How long latencies are sampled after someone has read the status, in nanoseconds.
+/// Time for which latencies are sampled after the status is read, in nanoseconds.
 const WATCHED_NS: u64 = 30_000_000_000;
 
-/// What an I/O thread has served so far; where it ran and for how long is in [`ServerStats::runtime`].
+/// Statistics of an I/O thread; its placement and time are in [`ServerStats::runtime`].
 #[derive(Clone, Debug, Default)]
 pub struct TargetThreadStats {
     /// The I/O thread.
     pub id: u32,
-    /// What it has counted.
+    /// Its totals.
     pub totals: Totals,
-    /// How long reads and writes stayed in the target, in nanoseconds: from the poll that read the command to the end of
-    /// the one in which the socket took the last byte of its answer.
+    /// Latency of reads and writes in nanoseconds: from the poll that read the command to the end of the poll that wrote the
+    /// last byte of its response.
     pub latency: HistogramSnapshot,
-    /// The same of some of them, from the time when their bytes were at the socket ([`crate::latency`]).
+    /// Sampled latency from the arrival at the socket ([`crate::latency`]).
     pub from_socket: SocketLatencyStats,
-    /// How long commands waited for a bandwidth cap, in nanoseconds; not part of `latency`.
+    /// Wait for bandwidth caps in nanoseconds; not part of `latency`.
     pub cap_waits: HistogramSnapshot,
-    /// Its moves from reactor to reactor.
+    /// Its moves between reactors.
     pub moves: Moves,
 }
 
-/// What a server has done so far.
+/// Statistics of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStats {
     /// Sums over all I/O threads.
     pub totals: Totals,
     /// Each I/O thread.
     pub threads: Vec<TargetThreadStats>,
-    /// Reactors, I/O threads as reactors see them, and the policy's orders.
+    /// Statistics of the runtime.
     pub runtime: RuntimeStats,
-    /// Associations that exist.
+    /// Number of associations.
     pub associations: usize,
-    /// Controllers that show power states, with the one that each was in when its host last sent an admin command.
+    /// Controllers with power states, and their states as of the last admin command.
     pub power_states: Vec<(u16, u8)>,
-    /// Namespaces on which commands have failed.
+    /// Namespaces with failed commands.
     pub failures: Vec<NamespaceFailures>,
-    /// The last window of latency, from the socket on, of each namespace of which a policy wants them.
+    /// The last window of latency from the socket of each namespace in use by a policy.
     pub latencies: Vec<(Capped, LatencyWindow)>,
-    /// Namespaces and hosts that are capped, or were.
+    /// Namespaces and hosts that are or were capped.
     pub caps: Vec<CapStats>,
-    /// The highest class that each I/O thread carries; `None` if it serves nobody.
+    /// The highest class of each I/O thread; `None` without connections.
     pub classes: Vec<Option<u8>>,
-    /// The classes of background work that any namespace has.
+    /// The classes of background work in use.
     pub background: Vec<ClassStats>,
-    /// Of each background I/O during which a host's request came: the time from the poll that took the first one until it was over.
+    /// For each background I/O that overlapped a request: the time from the poll that took the request to the end of the I/O.
     pub background_overlaps: HistogramSnapshot,
-    /// The background work of each namespace that has any.
+    /// The background work of namespaces.
     pub upkeeps: Vec<UpkeepStats>,
-    /// Connections and Connect commands that were refused, by reason.
+    /// Refused connections and Connect commands by reason.
     pub refusals: Vec<(RefusalReason, u64)>,
-    /// Requests and bytes by host and namespace, where there were any.
+    /// Requests and bytes by host and namespace, without zeroes.
     pub usages: Vec<NamespaceUsage>,
-    /// Hosts that are counted by themselves in `usages`.
+    /// Hosts with their own counters in `usages`.
     pub listed_hosts: Vec<String>,
-    /// Latencies as in [`TargetThreadStats::latency`], by subsystem and operation, of subsystems that hosts have connected to.
+    /// Latencies as in [`TargetThreadStats::latency`], by subsystem and operation, of subsystems with connections.
     pub by_subsystem: Vec<(String, Operation, CoarseSnapshot)>,
 }
 
-/// What a host has asked of a namespace since the start.
+/// Requests of a host to a namespace since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceUsage {
     /// The subsystem.
     pub nqn: String,
-    /// The namespace; it may be gone.
+    /// The namespace, possibly removed.
     pub nsid: u32,
-    /// The host, where it is listed ([`crate::usage`]); `None`: all others.
+    /// The host, if listed ([`crate::usage`]); `None`: all others.
     pub host: Option<String>,
     /// Commands and bytes.
     pub counts: Counts,
@@ -94,20 +94,20 @@ pub struct NamespaceFailures {
     pub nqn: String,
     /// The namespace.
     pub nsid: u32,
-    /// How many failed, by status; since the namespace was added.
+    /// By status, since the namespace was added.
     pub counts: Vec<FailureCount>,
-    /// How many failed, by operation ([`Operation::ALL`]).
+    /// By operation ([`Operation::ALL`]).
     pub by_operation: [u64; Operation::ALL.len()],
 }
 
 impl Shared {
-    /// What every I/O thread has counted.
+    /// Sum of all I/O threads.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
     }
 
-    /// Latencies from the socket on, of every I/O thread.
+    /// Latencies from the socket of all I/O threads.
     pub(crate) fn socket_latency(&self) -> SocketLatencyStats {
         let mut sum = SocketLatencyStats::default();
         self.counters.iter().for_each(|counters| sum += &counters.from_socket.snapshot());
@@ -142,10 +142,10 @@ impl Shared {
         sums.into_iter().map(named).collect()
     }
 
-    /// The same of each I/O thread.
+    /// Requests and bytes by host and namespace, of each I/O thread.
     fn usages_by_thread(&self) -> Vec<Vec<NamespaceUsage>> {
         let usages: Vec<Vec<Usage>> = self.counters.iter().map(|counters| counters.usage.usages()).collect();
-        let hosts = self.listed_hosts.names(); // afterwards, so that each number has a name
+        let hosts = self.listed_hosts.names(); // read last, so that each number has a name
         let named = |usage: Usage| NamespaceUsage {
             nqn: self.name_of(usage.subsystem),
             nsid: usage.nsid,
@@ -169,7 +169,7 @@ impl Shared {
         state.directory.subsystem(subsystem).map_or(String::new(), |subsystem| subsystem.nqn().to_owned())
     }
 
-    /// Each namespace with its failed commands.
+    /// The failed commands of each namespace.
     pub(super) fn failures(&self) -> Vec<(String, u32, Failures)> {
         let state = self.state();
         let of_entry = |entry: &Entry| {
@@ -182,7 +182,7 @@ impl Shared {
 }
 
 impl Server {
-    /// Samples latencies from the socket on for a while, so that the next [`Server::stats`] has some.
+    /// Samples latencies from the socket for a while, for the next [`Server::stats`].
     pub fn watch_latency(&self) {
         self.shared.latencies.watch_until(clock::now_ns() + WATCHED_NS);
     }
@@ -193,13 +193,13 @@ impl Server {
         self.shared.usages_by_thread()
     }
 
-    /// What its reactors have done so far; takes no lock of the server's.
+    /// Statistics of the runtime; takes no lock of the server.
     #[must_use]
     pub fn runtime_stats(&self) -> RuntimeStats {
         self.runtime.stats()
     }
 
-    /// What the server has done so far.
+    /// Statistics of the server.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         ServerStats {

@@ -1,19 +1,18 @@
-//! The end of a server: requests in progress, reactors, flushes, and what they hold, with one deadline for all.
+//! Stopping a server: requests in progress, reactors, flushes and closing, with one deadline.
 //!
 //! # The problem
-//! Anything that a stop waits for may never come: a request that a device keeps, a flush, a reactor in a call that does not
-//! return, the memory of a namespace being unmapped. A system call that blocks cannot be taken back.
+//! A stop may wait for operations that never end: a request in a device, a flush, a reactor in a blocking call, unmapping a
+//! namespace's memory. A blocking system call cannot be cancelled.
 //!
 //! # The algorithm
-//! Each phase has a share of the time ([`Schedule`]), and what may block runs on OS threads that are left behind when their
-//! time is over. Requests have four fifths: the rest is kept for the flush, so that a medium that keeps a request does not
-//! cost the other namespaces theirs. Every namespace is flushed, all at the same time.
+//! Each phase has a part of the time ([`Schedule`]), and blocking operations run on OS threads that are abandoned when their
+//! time has expired. Requests have four fifths; the rest is for the flush, so that a medium with a stuck request does not
+//! prevent the flushes of other namespaces. All namespaces are flushed concurrently.
 //!
 //! # The properties
-//! - Of each namespace that was not flushed, and of each whose requests did not come back, the error says so.
-//! - Nothing that a device may still write to is unmapped (`thread/end.rs`).
-//! - The stop waits for nothing after the deadline, except that a phase always has [`LEAST`]: so with a short deadline it
-//!   can be three times that longer.
+//! - The error lists each namespace that was not flushed, and each with requests in flight.
+//! - Memory that a device may still write to is not unmapped (`thread/end.rs`).
+//! - The stop does not exceed the deadline, except that each of three phases always has [`MIN_PHASE`].
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -25,128 +24,127 @@ use super::{DrainError, Leftover, Server, Shared};
 use crate::backend::{Backend, Completion, Op, Request, Submitted};
 use crate::message::Message;
 
-/// The least time for ending the reactors, for the flush, and for closing: what takes longer on an idle machine is stuck.
-const LEAST: Duration = Duration::from_millis(500);
-/// Time between two looks at what is waited for.
-const LOOK: Duration = Duration::from_millis(1);
+/// Minimum time for ending the reactors, for the flush, and for closing: longer operations on an idle machine are stuck.
+const MIN_PHASE: Duration = Duration::from_millis(500);
+/// Polling interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What I/O threads that end are told, and what they leave behind.
+/// State shared with ending I/O threads.
 #[derive(Default)]
-pub(crate) struct Ending {
-    given_up: AtomicBool,
-    left: Mutex<Left>,
+pub(crate) struct StopState {
+    expired: AtomicBool,
+    unfinished: Mutex<Unfinished>,
 }
 
 #[derive(Default)]
-struct Left {
-    /// Connections with commands in progress that were cut.
-    cut: usize,
+struct Unfinished {
+    /// Closed connections with commands in progress.
+    closed: usize,
     /// Subsystem, NSID and number of requests.
     abandoned: Vec<(usize, u32, usize)>,
 }
 
-impl Ending {
-    /// From now on nobody waits for a backend.
-    fn give_up(&self) {
-        self.given_up.store(true, SeqCst);
+impl StopState {
+    /// Ends all waits for backends.
+    fn expire(&self) {
+        self.expired.store(true, SeqCst);
     }
 
-    pub(crate) fn has_given_up(&self) -> bool {
-        self.given_up.load(SeqCst)
+    pub(crate) fn has_expired(&self) -> bool {
+        self.expired.load(SeqCst)
     }
 
-    /// Notes what an I/O thread has left behind.
-    pub(crate) fn note(&self, cut: usize, abandoned: &[(usize, u32, usize)]) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.cut += cut;
+    /// Records the unfinished work of an I/O thread.
+    pub(crate) fn note(&self, closed: usize, abandoned: &[(usize, u32, usize)]) {
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        unfinished.closed += closed;
         for &(subsystem, nsid, requests) in abandoned {
-            match left.abandoned.iter_mut().find(|one| (one.0, one.1) == (subsystem, nsid)) {
+            match unfinished.abandoned.iter_mut().find(|one| (one.0, one.1) == (subsystem, nsid)) {
                 Some(one) => one.2 += requests,
-                None => left.abandoned.push((subsystem, nsid, requests)),
+                None => unfinished.abandoned.push((subsystem, nsid, requests)),
             }
         }
     }
 }
 
-/// When each phase of a stop is over.
+/// End of each phase of a stop.
 struct Schedule {
     began: Instant,
-    within: Duration,
+    timeout: Duration,
 }
 
 impl Schedule {
     fn requests(&self) -> Instant {
-        self.began + self.within / 5 * 4
+        self.began + self.timeout / 5 * 4
     }
 
     fn reactors(&self) -> Instant {
-        at_least(self.began + self.within / 10 * 9)
+        at_least(self.began + self.timeout / 10 * 9)
     }
 
     fn rest(&self) -> Instant {
-        at_least(self.began + self.within)
+        at_least(self.began + self.timeout)
     }
 }
 
 fn at_least(until: Instant) -> Instant {
-    until.max(Instant::now() + LEAST)
+    until.max(Instant::now() + MIN_PHASE)
 }
 
 impl Server {
-    /// Stops: accepts nothing more, finishes what is in progress, flushes every namespace. Does not wait longer than
-    /// `within` for all of it (a short time is stretched by at most 1.5 s); four fifths of that are for what is in progress.
+    /// Stops the server: accepts no connections, finishes requests in progress, flushes every namespace. Takes at most
+    /// `timeout` (a short one is extended by at most 1.5 s), of which four fifths are for requests in progress.
     ///
     /// # Errors
-    /// Says what was not finished or not flushed, by namespace. What still works on it is left behind: OS threads in calls
-    /// that do not return, and the memory that devices may write to.
-    pub fn stop(mut self, within: Duration) -> Result<(), DrainError> {
-        let schedule = Schedule { began: Instant::now(), within };
+    /// The unfinished requests and flushes. OS threads in blocking calls, and memory that devices may write to, are leaked.
+    pub fn stop(mut self, timeout: Duration) -> Result<(), DrainError> {
+        let schedule = Schedule { began: Instant::now(), timeout };
         self.acceptor.stop();
         self.drain(schedule.requests());
-        self.shared.ending.give_up();
+        self.shared.stop_state.expire();
         let stuck = self.runtime.stop_until(schedule.reactors());
-        let mut leftovers = self.shared.left_behind();
+        let mut leftovers = self.shared.leftovers();
         leftovers.extend(stuck.into_iter().map(|core| Leftover::Reactor(core.0)));
         leftovers.extend(flush_all(&self.shared, schedule.rest()));
         close(self, schedule.rest());
-        if leftovers.is_empty() { Ok(()) } else { Err(DrainError { within, leftovers }) }
+        if leftovers.is_empty() { Ok(()) } else { Err(DrainError { timeout, leftovers }) }
     }
 
-    /// Has every I/O thread finish what is in progress, and waits for that until then.
+    /// Drains every I/O thread, at most until `until`.
     fn drain(&self, until: Instant) {
         for thread in self.threads.iter() {
             let mut message = Message::Drain;
-            while let Err(back) = thread.send(message) {
-                message = back;
+            while let Err(returned) = thread.send(message) {
+                message = returned;
                 if Instant::now() >= until {
                     return;
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         while self.runtime.is_serving() && Instant::now() < until {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
 impl Shared {
-    /// What I/O threads have left behind.
-    fn left_behind(&self) -> Vec<Leftover> {
-        let left = self.ending.left.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The unfinished work of I/O threads.
+    fn leftovers(&self) -> Vec<Leftover> {
+        let unfinished = self.stop_state.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = Arc::clone(&self.state().directory);
         let nqn = |at: usize| directory.subsystem(at).map_or("", |subsystem| subsystem.nqn()).to_owned();
-        let abandoned = left.abandoned.iter();
+        let abandoned = unfinished.abandoned.iter();
         let mut leftovers: Vec<Leftover> = abandoned
             .map(|&(subsystem, nsid, requests)| Leftover::Requests { nqn: nqn(subsystem), nsid, requests })
             .collect();
-        if left.cut > 0 {
-            leftovers.push(Leftover::Connections(left.cut));
+        if unfinished.closed > 0 {
+            leftovers.push(Leftover::Connections(unfinished.closed));
         }
         leftovers
     }
 
-    /// Every namespace.
+    /// The backends of all namespaces.
     fn backends(&self) -> Vec<(String, u32, Arc<dyn Backend>)> {
         let state = self.state();
         let of = |entry: &super::Entry| {
@@ -160,7 +158,7 @@ impl Shared {
     }
 }
 
-/// Why a namespace is not flushed.
+/// Why a namespace was not flushed.
 enum Unflushed {
     Failed(String),
     Late,
@@ -168,7 +166,7 @@ enum Unflushed {
 
 type Flushed = (usize, Result<(), Unflushed>);
 
-/// Flushes all namespaces, each on an OS thread; returns those that failed and those that had not returned by then.
+/// Flushes all namespaces, each on an OS thread; returns failed and late ones.
 fn flush_all(shared: &Shared, until: Instant) -> Vec<Leftover> {
     let (done, results) = channel();
     let backends = shared.backends();
@@ -197,11 +195,11 @@ fn start_flush(at: usize, nsid: u32, backend: Arc<dyn Backend>, until: Instant, 
     let reply = done.clone();
     let body = move || {
         let result = flush(backend.as_ref(), until);
-        drop(backend); // whoever has the result may be the last to hold the namespace
+        drop(backend); // the receiver of the result may drop the last reference
         let _ = reply.send((at, result));
     };
     if let Err(error) = Builder::new().name(format!("flush-{nsid}")).spawn(body) {
-        let _ = done.send((at, Err(Unflushed::Failed(format!("the system has no thread for it: {error}")))));
+        let _ = done.send((at, Err(Unflushed::Failed(format!("cannot start a thread: {error}")))));
     }
 }
 
@@ -209,7 +207,7 @@ fn next_result(results: &Receiver<Flushed>, until: Instant) -> Option<Flushed> {
     results.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
 }
 
-/// Flushes a backend from an ordinary OS thread.
+/// Flushes a backend.
 fn flush(backend: &dyn Backend, until: Instant) -> Result<(), Unflushed> {
     let failed = |error: &dyn std::fmt::Display| Unflushed::Failed(error.to_string());
     let mut channel = backend.open_channel(1).map_err(|error| failed(&error))?;
@@ -239,8 +237,8 @@ fn flush(backend: &dyn Backend, until: Instant) -> Result<(), Unflushed> {
     }
 }
 
-/// Drops what the server holds: namespaces, their threads and memory, the reaper. What is not done by then goes on alone.
-/// Connections that were abandoned keep what I/O threads share, so the namespaces are taken out of it first.
+/// Drops the server on a thread, which is abandoned at `until`. Abandoned connections keep the shared state, so the
+/// namespaces are removed from it first.
 fn close(server: Server, until: Instant) {
     let body = move || {
         let subsystems = std::mem::take(&mut server.shared.state().subsystems);
@@ -249,6 +247,6 @@ fn close(server: Server, until: Instant) {
     };
     let Ok(closing) = Builder::new().name("closing".to_owned()).spawn(body) else { return };
     while !closing.is_finished() && Instant::now() < until {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

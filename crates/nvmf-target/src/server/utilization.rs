@@ -1,8 +1,8 @@
-//! How many bytes of a namespace hold data, asked of the media by an ordinary OS thread.
+//! Reads the allocated bytes of namespaces from their media on an OS thread.
 //!
-//! A medium may take its time to answer (`fstat` and `lseek` take locks of the file system), and a reactor must not wait
-//! for it. So an Identify command that reports the number is set aside, this thread asks the medium, and the I/O thread
-//! goes on with the command when it hears of the answer. The thread sleeps in the kernel while nobody asks.
+//! Reading may block (`fstat` and `lseek` take locks of the file system), and a reactor must not block. So an Identify
+//! command that reports the number is parked until this thread has read it. The thread sleeps in the kernel without
+//! requests.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -16,10 +16,10 @@ use pilotlight_reactor::Sender;
 use super::Shared;
 use crate::message::{ConnAddr, Message};
 
-/// Requests that may wait. One more is answered with the number of the last look.
+/// Capacity of the queue. Further requests get the last value.
 const WAITING: usize = 1024;
 
-/// An Identify command that waits for a number.
+/// A waiting Identify command.
 #[derive(Clone, Copy, Debug)]
 pub struct UtilizationRequest {
     /// Index of the subsystem.
@@ -34,7 +34,7 @@ pub struct UtilizationRequest {
     pub generation: u8,
 }
 
-/// Requests on their way to the thread.
+/// The queue of requests.
 pub struct UtilizationRequests {
     waiting: ArrayQueue<UtilizationRequest>,
     reader: OnceLock<Thread>,
@@ -42,14 +42,14 @@ pub struct UtilizationRequests {
 }
 
 impl UtilizationRequests {
-    /// No requests, and no thread yet.
+    /// An empty queue without a thread.
     pub(super) fn new() -> Self {
         Self { waiting: ArrayQueue::new(WAITING), reader: OnceLock::new(), stop: AtomicBool::new(false) }
     }
 
-    /// Asks for a number; [`Message::Utilization`] follows. `false` if nobody can be asked now.
+    /// Submits a request, which [`Message::Utilization`] completes. `false` if that is not possible now.
     #[must_use]
-    pub fn ask(&self, request: UtilizationRequest) -> bool {
+    pub fn submit(&self, request: UtilizationRequest) -> bool {
         let Some(reader) = self.reader.get() else { return false };
         let accepted = self.waiting.push(request).is_ok();
         reader.unpark();
@@ -57,14 +57,14 @@ impl UtilizationRequests {
     }
 }
 
-/// The running thread; dropped, it ends.
+/// The running thread. Ends when dropped.
 pub(super) struct UtilizationReader {
     shared: Arc<Shared>,
     join: Option<JoinHandle<()>>,
 }
 
 impl UtilizationReader {
-    /// Starts the thread; its answers go to `threads`.
+    /// Starts the thread; its messages go to `threads`.
     pub(super) fn start(shared: &Arc<Shared>, threads: Arc<[Sender<Message>]>) -> io::Result<Self> {
         let theirs = Arc::clone(shared);
         let join = std::thread::Builder::new().name("utilization".into()).spawn(move || run(&theirs, &threads))?;
@@ -90,14 +90,14 @@ fn run(shared: &Shared, threads: &[Sender<Message>]) {
             std::thread::park();
             continue;
         };
-        shared.look_at_utilization(request.subsystem, request.nsid);
+        shared.read_utilization(request.subsystem, request.nsid);
         let UtilizationRequest { admin, slot, generation, .. } = request;
         let mut message = Message::Utilization { admin, slot, generation };
-        while let Err(back) = threads[usize::from(admin.thread)].send(message) {
+        while let Err(returned) = threads[usize::from(admin.thread)].send(message) {
             if requests.stop.load(Acquire) {
                 return;
             }
-            message = back;
+            message = returned;
             std::thread::sleep(Duration::from_millis(1));
         }
     }

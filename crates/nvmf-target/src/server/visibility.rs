@@ -1,8 +1,8 @@
-//! Hosts that see other namespaces from now on, while the server runs.
+//! Changes of the visibility of namespaces on a running server.
 //!
 //! # The algorithm
-//! First every view that is needed exists on every I/O thread and shows what its hosts saw before; then associations change over to it. After
-//! that the change is one like any other (`changes.rs`): I/O threads apply it in a first round, hosts are told in a second one.
+//! First every new view is created on every I/O thread with the previous visibility, and associations switch to it. Then the
+//! change is applied as any other (`changes.rs`), in two broadcasts.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::{Changes, Entry, Server, ServerError, no_namespace};
 use crate::message::Message;
 use crate::views::{Restricted, Views};
 
-/// Namespaces that only some hosts see.
+/// Namespaces visible to some hosts only.
 fn restricted(entry: &Entry) -> Vec<Restricted> {
     let of = |(&nsid, namespace): (&u32, &super::Namespace)| Restricted { nsid, hosts: namespace.hosts.clone() };
     entry.namespaces.iter().map(of).filter(|one| !one.hosts.is_empty()).collect()
 }
 
-/// The views of the subsystems of a server that starts.
+/// The initial views.
 pub(super) fn views_of(subsystems: &[Entry]) -> Views {
     let with = |views: Views, (at, entry): (usize, &Entry)| {
         let restricted = restricted(entry);
@@ -40,7 +40,7 @@ impl Changes {
         Ok(())
     }
 
-    /// From now on these hosts see namespace `nsid`, or for none every host, whether or not it exists. Hosts are told where it does.
+    /// Restricts namespace `nsid`, which need not exist, to these hosts (all if empty). Affected hosts are notified if it exists.
     pub(super) fn restrict(&self, subsystem: usize, nsid: u32, hosts: &[String]) {
         let (before, mut all) = self.change_state(|state| {
             let all = state.subsystems.get(subsystem).map(restricted).unwrap_or_default();
@@ -66,16 +66,16 @@ impl Changes {
         }
     }
 
-    /// Every I/O thread knows these views afterwards.
+    /// Applies views on every I/O thread.
     fn apply_views(&self, views: &Arc<Views>) {
-        self.round(|applied| Message::Views { views: Arc::clone(views), applied });
+        self.broadcast(|applied| Message::Views { views: Arc::clone(views), applied });
         self.change_state(|state| state.views = Arc::clone(views));
     }
 }
 
 impl Server {
-    /// From now on these hosts see a namespace, or for none every host that may connect. For all others it is inactive: commands that came
-    /// before are finished. Hosts for which that is a change are told once every I/O thread knows it.
+    /// Restricts a namespace to these hosts, or for an empty list to all allowed hosts. It is inactive for others; their earlier
+    /// commands are finished. Affected hosts are notified when every I/O thread has applied the change.
     ///
     /// # Errors
     /// If there is no such subsystem or namespace.

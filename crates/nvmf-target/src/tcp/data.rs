@@ -1,4 +1,4 @@
-//! Data that R2Ts have requested, on its way in: H2CData PDUs, whose data goes straight to where it belongs.
+//! H2CData PDUs: requested data, received directly into the command's buffer.
 
 use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{FatalError, Flags, H2CData};
@@ -11,8 +11,8 @@ use super::wire::{Fault, Head, field};
 use crate::queue_pair::Cx;
 
 impl Connection {
-    /// Where the data of the current H2CData PDU belongs, so that it can be read from the socket right there; `None` if
-    /// there is no such PDU, or its command has ended.
+    /// The destination of the current H2CData PDU's data, to receive from the socket in place; `None` without such a PDU, or if
+    /// its command has ended.
     pub fn body_target(&mut self) -> Option<&mut [u8]> {
         let tcp = &mut self.pair.transport;
         let body = tcp.inbound.body.filter(|body| body.remaining > 0)?;
@@ -21,7 +21,7 @@ impl Connection {
         self.pair.data_buffer(slot).map(|buffer| &mut buffer[at..at + body.remaining as usize])
     }
 
-    /// `len` bytes have been read to [`Connection::body_target`].
+    /// Handles `len` bytes received into [`Connection::body_target`].
     pub fn on_body(&mut self, len: usize, cx: &mut Cx) {
         if let Some(body) = self.pair.transport.inbound.body {
             let crc = if self.framing.digests.data { self.digest_of(&body, len) } else { 0 };
@@ -32,7 +32,7 @@ impl Connection {
         self.finish_body(cx);
     }
 
-    /// The digest of the data of `body` so far, with the next `len` bytes of it.
+    /// The digest of `body` including its next `len` bytes.
     fn digest_of(&mut self, body: &Body, len: usize) -> u32 {
         self.body_target().map_or(body.crc, |target| digest::append(body.crc, &target[..len]))
     }
@@ -41,7 +41,7 @@ impl Connection {
         let Ok((pdu, _)) = H2CData::read_from_prefix(bytes) else { return Err(Fault::field(field::PLEN)) };
         let tcp = &mut self.pair.transport;
         if !tcp.may_fetch() {
-            return Err(Fault::new(FatalError::Sequence)); // there is no queue yet that could have requested data
+            return Err(Fault::new(FatalError::Sequence)); // without a queue no data was requested
         }
         if head.flags.contains(Flags::DDGST) != self.framing.digests.data {
             return Err(Fault::field(field::FLAGS));
@@ -76,7 +76,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes data, and then its digest, from the start of `bytes`.
+    /// Consumes data, and then its digest, from the start of `bytes`.
     pub(super) fn body_bytes(&mut self, bytes: &[u8], cx: &mut Cx) -> usize {
         let Some(body) = self.pair.transport.inbound.body else { return 0 };
         if body.remaining > 0 {
@@ -95,7 +95,7 @@ impl Connection {
         len
     }
 
-    /// When an H2CData PDU is complete: checks its digest and moves its command on.
+    /// If the H2CData PDU is complete, checks its digest and continues its command.
     fn finish_body(&mut self, cx: &mut Cx) {
         let tcp = &mut self.pair.transport;
         let Some(body) = tcp.inbound.body.filter(Body::is_complete) else { return };
@@ -103,7 +103,7 @@ impl Connection {
         let intact = !self.framing.digests.data || body.digest == body.crc.to_le_bytes();
         match tcp.end_pdu(body.transfer, intact) {
             Progress::Open => {}
-            Progress::Stuck(slot) => self.pair.on_fetch_stuck(slot),
+            Progress::Blocked(slot) => self.pair.on_fetch_blocked(slot),
             Progress::Done(slot, intact) => self.pair.on_data(slot, intact, cx),
         }
     }

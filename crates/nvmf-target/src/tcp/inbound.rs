@@ -1,20 +1,20 @@
-//! What has come from a host in part: the beginning of a PDU, or of the data of one.
+//! Partially received PDUs.
 
 use pilotlight_nvme::digest::DIGEST_LEN;
 
 use super::wire::MAX_CAPSULE;
 
-/// Data of an H2CData PDU on its way in.
+/// The partially received data of an H2CData PDU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Body {
     pub(super) transfer: u16,
     pub(super) r2t: usize,
-    /// Bytes of data still to come.
+    /// Outstanding bytes of data.
     pub(super) remaining: u32,
-    /// Bytes of the data digest still to come.
+    /// Outstanding bytes of the data digest.
     pub(super) digest_left: usize,
     pub(super) digest: [u8; DIGEST_LEN],
-    /// Digest of the data so far.
+    /// Digest of the received data.
     pub(super) crc: u32,
 }
 
@@ -24,30 +24,30 @@ impl Body {
     }
 }
 
-/// What has come in part.
+/// Partially received PDUs.
 #[derive(Debug, Default)]
 pub(super) struct Inbound {
-    /// The beginning of a PDU that has not come in full.
+    /// The beginning of an incomplete PDU.
     pub(super) stash: Vec<u8>,
     pub(super) body: Option<Body>,
 }
 
 impl Inbound {
-    /// Bytes that [`Inbound::reserve`] sets aside.
+    /// Bytes that [`Inbound::reserve`] allocates.
     pub(super) const BYTES: usize = MAX_CAPSULE;
 
-    /// Makes room for the longest beginning of a PDU.
+    /// Allocates space for the longest incomplete PDU.
     pub(super) fn reserve(&mut self) {
         self.stash.reserve_exact(MAX_CAPSULE - self.stash.len());
     }
 
     /// Keeps the beginning of a PDU of at most [`MAX_CAPSULE`] bytes.
     pub(super) fn keep(&mut self, rest: &[u8]) {
-        self.stash.reserve_exact(rest.len()); // a queue has MAX_CAPSULE bytes set aside, and no more
+        self.stash.reserve_exact(rest.len()); // for a queue, MAX_CAPSULE bytes are allocated already
         self.stash.extend_from_slice(rest);
     }
 
-    /// Moves what is kept to the beginning of `into`; returns how many bytes that are.
+    /// Moves the kept bytes to the beginning of `into`; returns their number.
     pub(super) fn take(&mut self, into: &mut [u8]) -> usize {
         let len = self.stash.len();
         into[..len].copy_from_slice(&self.stash);
@@ -55,7 +55,7 @@ impl Inbound {
         len
     }
 
-    /// Takes bytes of a data digest from the start of `bytes`; returns how many.
+    /// Consumes bytes of a data digest from the start of `bytes`; returns their number.
     pub(super) fn take_digest(&mut self, bytes: &[u8]) -> usize {
         let Some(body) = &mut self.body else { return 0 };
         let len = bytes.len().min(body.digest_left);
@@ -65,12 +65,12 @@ impl Inbound {
         len
     }
 
-    /// Whether something has come in part.
+    /// Whether there is a partially received PDU.
     pub(super) fn is_partial(&self) -> bool {
         !self.stash.is_empty() || self.body.is_some()
     }
 
-    /// Forgets it.
+    /// Discards it.
     pub(super) fn clear(&mut self) {
         self.stash.clear();
         self.body = None;

@@ -1,22 +1,22 @@
-//! NVMe/TCP: one connection, bytes in, PDUs out, no socket.
+//! The NVMe/TCP protocol of one connection, without a socket.
 //!
-//! The I/O thread reads from the socket into memory that it owns and hands the bytes to [`Connection::on_bytes`]; what is to
-//! be sent waits in [`Tcp::tx`]. So the whole protocol can be driven without a network, by tests and by a fuzzer. What a
-//! command does is the business of the [`QueuePair`] above; nothing here knows an opcode. The parts, a file each:
+//! The I/O thread reads from the socket and passes the bytes to [`Connection::on_bytes`]; unsent PDUs are in [`Tcp::tx`]. So
+//! tests and a fuzzer can drive the protocol without a network. The [`QueuePair`] above executes commands; this module does
+//! not interpret opcodes. The files:
 //!
-//! | file | what it does |
+//! | file | content |
 //! |---|---|
-//! | `mod.rs` | ICReq; PDUs out of a stream of bytes; termination requests |
-//! | `wire.rs` | whether bytes are the start of a PDU that may come now |
-//! | `inbound.rs` | what has come in part |
-//! | `data.rs` | H2CData: data that R2Ts have requested |
-//! | `transfers.rs` | which data R2Ts have requested |
-//! | `transport.rs` | what the queue pair sees of all this |
-//! | `tx.rs` | PDUs that wait to be sent |
+//! | `mod.rs` | ICReq; PDUs from a stream of bytes; termination requests |
+//! | `wire.rs` | validation of PDU headers |
+//! | `inbound.rs` | partially received PDUs |
+//! | `data.rs` | H2CData |
+//! | `transfers.rs` | data requested by R2Ts |
+//! | `transport.rs` | the transport trait for the queue pair |
+//! | `tx.rs` | unsent PDUs |
 //!
 //! Properties:
-//! - the queue pair hears of data only after every digest has been checked;
-//! - what is held in memory is bounded by the queue size and one capsule.
+//! - data is delivered to the queue pair only after its digests have been checked;
+//! - memory is bounded by the queue size and one capsule.
 
 mod data;
 mod inbound;
@@ -45,32 +45,31 @@ pub struct Connection {
     pub pair: QueuePair<Tcp>,
     stage: Stage,
     framing: Framing,
-    /// The socket takes no more at the moment.
+    /// The socket accepts no data at the moment.
     pub blocked: bool,
 }
 
 impl Connection {
-    /// A connection from `peer` that was accepted at `now_ns` on the local address `reached` and has `icreq_timeout_ns` to
-    /// say something.
+    /// A connection from `peer`, accepted at `now_ns` on the local address `local`, with `icreq_timeout_ns` for ICReq.
     #[must_use]
-    pub fn new(now_ns: u64, icreq_timeout_ns: u64, peer: SocketAddr, reached: Option<IpAddr>) -> Self {
-        let pair = QueuePair::new(Tcp::default(), now_ns + icreq_timeout_ns, peer, reached);
+    pub fn new(now_ns: u64, icreq_timeout_ns: u64, peer: SocketAddr, local: Option<IpAddr>) -> Self {
+        let pair = QueuePair::new(Tcp::default(), now_ns + icreq_timeout_ns, peer, local);
         Self { pair, stage: Stage::Initialize, framing: Framing::default(), blocked: false }
     }
 
-    /// Asserts what the properties say about memory: for tests.
+    /// Asserts the bounds of memory: for tests.
     pub(crate) fn assert_bounded(&self) {
         let tcp = &self.pair.transport;
         let stash = tcp.inbound.stash.len();
-        assert!(stash <= MAX_CAPSULE, "{stash} bytes of a PDU are kept");
+        assert!(stash <= MAX_CAPSULE, "{stash} kept bytes of a PDU");
         let Some((held, size)) = self.pair.assert_bounded() else { return };
-        let most = held + (2 * size + 3) * 256; // data that is in the books, and headers
+        let most = held + (2 * size + 3) * 256; // charged data, and headers
         let (r2ts, bytes) = (tcp.tx.r2ts(), tcp.tx.bytes());
-        assert!(r2ts <= size + 1, "{r2ts} R2Ts wait to be sent in a queue of {size}");
-        assert!(bytes <= most, "{bytes} bytes wait to be sent, {most} are in the books");
+        assert!(r2ts <= size + 1, "{r2ts} unsent R2Ts in a queue of {size}");
+        assert!(bytes <= most, "{bytes} unsent bytes, {most} are charged");
     }
 
-    /// What is in progress here, requests in the backends apart: for tests.
+    /// Work in progress, without requests in the backends: for tests.
     #[must_use]
     pub fn in_progress(&self) -> InProgress {
         let tcp = &self.pair.transport;
@@ -82,22 +81,22 @@ impl Connection {
         }
     }
 
-    /// The beginning of a PDU, kept from the last read; it is to stand before the bytes of the next.
+    /// Takes the beginning of a PDU kept from the last read, which precedes the next bytes.
     pub fn take_kept(&mut self, into: &mut [u8]) -> usize {
         self.pair.transport.inbound.take(into)
     }
 
-    /// Keeps the beginning of a PDU until more of it comes.
+    /// Keeps the beginning of a PDU.
     fn keep(&mut self, rest: &[u8], cx: &mut Cx) {
         if rest.len() > MAX_CAPSULE {
-            // Only a host that sends commands before its Connect is answered comes here.
+            // The host sends commands before its Connect is completed.
             self.fault(Fault::new(FatalError::Sequence), rest, cx);
             return;
         }
         self.pair.transport.inbound.keep(rest);
     }
 
-    /// Takes PDUs out of `bytes`, acts on them, and keeps the beginning of one that is not all there.
+    /// Handles the PDUs in `bytes`, and keeps the beginning of an incomplete one.
     pub fn on_bytes(&mut self, bytes: &[u8], cx: &mut Cx) {
         self.take_pdus(bytes, cx);
         self.pair.run_waiting(cx);
@@ -107,9 +106,9 @@ impl Connection {
         let mut rest = bytes;
         loop {
             match self.pair.intake() {
-                Intake::Never => return,
-                Intake::Later => return self.keep(rest, cx),
-                Intake::Now => {}
+                Intake::Discard => return,
+                Intake::Keep => return self.keep(rest, cx),
+                Intake::Deliver => {}
             }
             let in_data = self.pair.transport.inbound.body.is_some();
             let step = if in_data { Ok(self.body_bytes(rest, cx)) } else { self.pdu(rest, cx) };
@@ -121,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Acts on the PDU at the start of `bytes`; `Ok(0)` if it is not all there.
+    /// Handles the PDU at the start of `bytes`; `Ok(0)` if it is incomplete.
     fn pdu(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<usize, Fault> {
         let Some(first) = bytes.first_chunk::<{ CommonHeader::LEN }>() else { return Ok(0) };
         let head = wire::check_head(first, self.stage, self.framing.digests, 0)?;
@@ -133,7 +132,7 @@ impl Connection {
             PduType::CapsuleCmd => self.capsule(bytes, &head, cx)?,
             PduType::H2CData => self.h2c_data(bytes, &head)?,
             PduType::ICReq => self.initialize(bytes, cx)?,
-            _ => self.pair.lost(cx), // H2CTermReq: the host has given up; there is nothing to answer
+            _ => self.pair.lost(cx), // H2CTermReq has no response
         }
         Ok(head.needed)
     }
@@ -145,7 +144,7 @@ impl Connection {
         self.pair.on_command(&sqe, data, cx).map_err(|_| Fault::new(FatalError::Sequence))
     }
 
-    /// Answers ICReq.
+    /// Handles ICReq.
     fn initialize(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<(), Fault> {
         let Ok((request, _)) = IcReq::read_from_prefix(bytes) else { return Err(Fault::field(field::PLEN)) };
         if request.pfv.get() != 0 {
@@ -166,7 +165,7 @@ impl Connection {
             reserved: [0; 112],
         };
         let Some(mut buffer) = cx.memory.pool.alloc(size_of::<IcResp>()) else {
-            self.pair.lost(cx); // no memory for one more host now; it may try again
+            self.pair.lost(cx); // no memory now: the host may retry
             return Ok(());
         };
         buffer.copy_from_slice(response.as_bytes());
@@ -183,7 +182,7 @@ impl Connection {
         cx.counters.add_fault();
         let host = self.pair.host().map(|host| host.hostnqn.as_str());
         let (peer, information) = (self.pair.peer(), fault.information);
-        tracing::warn!(host, %peer, reason = %fault.error, information, "connection ended");
+        tracing::warn!(host, %peer, reason = %fault.error, information, "protocol error: connection ended");
         let copied = offending.len().min(usize::from(offending.get(2).copied().unwrap_or(0))).min(TermReq::MAX_DATA);
         let len = TermReq::LEN + copied;
         let request = TermReq {
@@ -193,9 +192,9 @@ impl Connection {
             reserved: [0; 10],
         };
         self.pair.transport.tx.clear_unsent(&mut cx.memory.pool);
-        self.pair.close_after_answer(cx);
+        self.pair.close_after_response(cx);
         let Some(mut buffer) = cx.memory.pool.alloc(len) else {
-            self.pair.lost(cx); // no memory for last words
+            self.pair.lost(cx); // no memory for the request
             return;
         };
         buffer[..TermReq::LEN].copy_from_slice(request.as_bytes());
@@ -203,11 +202,11 @@ impl Connection {
         self.pair.transport.tx.raw(buffer);
     }
 
-    /// Notes bytes that the socket has taken.
+    /// Handles bytes accepted by the socket.
     #[inline]
     pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
-        let left = |arrival, count| cx.departures.left(arrival, count, cx.now_ns, cx.counters, cx.namespaces);
-        let freed = self.pair.transport.tx.advance(bytes, &mut cx.memory.pool, left);
+        let on_response = |arrival, count| cx.latency_batch.add(arrival, count, cx.now_ns, cx.counters, cx.namespaces);
+        let freed = self.pair.transport.tx.advance(bytes, &mut cx.memory.pool, on_response);
         self.pair.on_sent(freed, cx);
     }
 }

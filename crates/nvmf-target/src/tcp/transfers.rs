@@ -1,53 +1,53 @@
-//! The data that R2Ts have requested: what is still to come, and where it belongs.
+//! Data requested by R2Ts.
 //!
-//! A *transfer* is the data of one command. A transfer whose command has ended (it was aborted) stays until what was requested
-//! has come, so that late data is not taken for another command's. The transfer whose H2CData PDU is being received is not
-//! used for another command before the end of that PDU. Everything is set aside when the queue connects.
+//! A *transfer* is the data of one command. The transfer of an aborted command stays in quarantine until its requested data
+//! has arrived, so that late data is not mixed up with another command's. A transfer is not reused before the end of the
+//! H2CData PDU being received. All memory is allocated when the queue connects.
 //!
-//! Properties: a transfer tag names one R2T of one command, and a stale one names none (its generation differs); a command of
-//! the queue always finds a transfer, however many have been aborted.
+//! Properties: a transfer tag identifies one R2T of one command; a stale tag is invalid (its generation differs); every
+//! command of the queue gets a transfer, in spite of aborted ones.
 
-/// Outstanding R2Ts per command at most, whatever the host allows.
+/// Maximum outstanding R2Ts per command.
 pub(super) const MAX_R2T: usize = 4;
-/// Transfers beyond the queue size, for aborted commands whose data may still come.
+/// Transfers beyond the queue size, for aborted commands.
 const QUARANTINE: usize = 16;
-/// Transfers that tags can name: 12 bits, beside 2 for the R2T and 2 for the generation.
+/// Number of transfers in tags: 12 bits, next to 2 for the R2T and 2 for the generation.
 const MAX_TRANSFERS: usize = 1 << 12;
 /// "No transfer" of a slot.
 const NONE: u16 = u16::MAX;
-/// Least bytes that an R2T requests where a command has several.
+/// Minimum bytes per R2T of a command with several.
 const PIECE: u32 = 4096;
 
-/// One R2T that the host has not answered in full.
+/// An R2T with outstanding data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OutstandingR2t {
-    /// Where the requested range begins.
+    /// Start of the requested range.
     pub(super) start: u32,
-    /// Where the next byte belongs.
+    /// Offset of the next byte.
     pub(super) next: u32,
-    /// Where the requested range ends; equal to `next` when nothing is requested.
+    /// End of the requested range; equal to `next` if nothing is outstanding.
     pub(super) end: u32,
 }
 
 impl OutstandingR2t {
-    /// Whether bytes are still to come.
+    /// Whether data is outstanding.
     pub(super) const fn is_open(&self) -> bool {
         self.next < self.end
     }
 }
 
-/// The command that a transfer belongs to.
+/// The owner of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// No command's: it is free.
+    /// Free.
     None,
     /// The command in this slot.
     Slot(u16),
-    /// A command that has ended.
+    /// An ended command.
     Ended,
 }
 
-/// The data of one command on its way.
+/// The data transfer of one command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     owner: Owner,
@@ -58,7 +58,7 @@ pub(super) struct Transfer {
     intact: bool,
     /// An H2CData PDU of it is being received.
     in_pdu: bool,
-    /// Counts the commands whose data this has been; tells stale tags.
+    /// Counts its commands; identifies stale tags.
     generation: u8,
     /// Its R2Ts.
     pub(super) r2ts: [OutstandingR2t; MAX_R2T],
@@ -89,27 +89,27 @@ impl Transfer {
     }
 }
 
-/// An R2T that is to be sent.
+/// An R2T to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     /// The command.
     pub(super) cid: u16,
-    /// Names the R2T.
+    /// The transfer tag.
     pub(super) tag: u16,
-    /// Where the range begins.
+    /// Start of the range.
     pub(super) offset: u32,
     /// Its length in bytes.
     pub(super) len: u32,
 }
 
-/// How a transfer stands at the end of an H2CData PDU.
+/// State of a transfer at the end of an H2CData PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// More has been requested, or nobody wants the data.
+    /// More data is outstanding, or its command has ended.
     Open,
-    /// No R2T is outstanding, and there is more to request, for the command in this slot.
-    Stuck(u16),
-    /// All of it has come, to the command in this slot; undamaged or not.
+    /// No R2T is outstanding, and more must be requested for the command in this slot.
+    Blocked(u16),
+    /// All data of the command in this slot has arrived, intact or not.
     Done(u16, bool),
 }
 
@@ -118,9 +118,9 @@ pub(super) enum Progress {
 pub(super) struct Transfers {
     list: Box<[Transfer]>,
     free: Vec<u16>,
-    /// By slot, the transfer of its command.
+    /// The transfer of each slot's command.
     by_slot: Box<[u16]>,
-    /// R2Ts of one command at once.
+    /// Maximum outstanding R2Ts per command.
     max_r2t: usize,
 }
 
@@ -135,12 +135,12 @@ impl Transfers {
         size as usize + QUARANTINE
     }
 
-    /// Bytes that [`Transfers::reserve`] sets aside for a queue of `size` entries whose commands are in one of `slots` slots.
+    /// Bytes that [`Transfers::reserve`] allocates.
     pub(super) const fn bytes(size: u16, slots: usize) -> usize {
         Self::count(size) * (size_of::<Transfer>() + size_of::<u16>()) + slots * size_of::<u16>()
     }
 
-    /// Makes room for a queue of `size` entries whose commands are in one of `slots` slots.
+    /// Allocates memory for a queue of `size` entries with `slots` slots.
     pub(super) fn reserve(&mut self, size: u16, slots: usize) {
         let count = Self::count(size);
         assert!(count <= MAX_TRANSFERS, "queue size {size} is over the limit of transfer tags");
@@ -149,12 +149,12 @@ impl Transfers {
         self.by_slot = vec![NONE; slots].into_boxed_slice();
     }
 
-    /// The host allows `max_r2t` R2Ts of one command at once.
+    /// Sets the host's limit of outstanding R2Ts per command.
     pub(super) fn set_max_r2t(&mut self, max_r2t: usize) {
         self.max_r2t = max_r2t.clamp(1, MAX_R2T);
     }
 
-    /// The transfer of the command `cid` in `slot`, which is begun for `len` bytes if there is none.
+    /// The transfer of the command `cid` in `slot`, created for `len` bytes if missing.
     pub(super) fn begin_or_get(&mut self, slot: u16, cid: u16, len: u32) -> Option<u16> {
         let at = self.by_slot[usize::from(slot)];
         if at != NONE {
@@ -167,7 +167,7 @@ impl Transfers {
         Some(at)
     }
 
-    /// When quarantine is full, the first transfer in it is given up; its tags turn stale.
+    /// Takes the first transfer out of a full quarantine; its tags become stale.
     fn evict(&mut self) -> Option<u16> {
         let at = self.list.iter().position(|transfer| transfer.owner == Owner::Ended && !transfer.in_pdu)?;
         let transfer = &mut self.list[at];
@@ -175,7 +175,7 @@ impl Transfers {
         Some(at as u16)
     }
 
-    /// The next R2T of a transfer, if one may be sent now.
+    /// The next R2T of a transfer, if it can be sent now.
     #[inline]
     pub(super) fn next_request(&mut self, at: u16) -> Option<Request> {
         let max_r2t = self.max_r2t;
@@ -193,12 +193,12 @@ impl Transfers {
         Some(Request { cid: transfer.cid, tag, offset, len })
     }
 
-    /// Whether data of a transfer is on its way.
+    /// Whether data of a transfer is outstanding.
     pub(super) fn is_open(&self, at: u16) -> bool {
         self.list[usize::from(at)].outstanding() > 0
     }
 
-    /// The transfer and the R2T that `tag` names; `None` if it is unknown, stale, or answered in full.
+    /// The transfer and the R2T of `tag`; `None` if it is unknown, stale, or complete.
     pub(super) fn by_tag(&self, tag: u16) -> Option<(u16, usize)> {
         let (at, generation, r2t) = (tag >> 4, tag >> 2 & 3, usize::from(tag & 3));
         let transfer = self.list.get(usize::from(at))?;
@@ -213,20 +213,20 @@ impl Transfers {
         &mut self.list[usize::from(at)]
     }
 
-    /// An H2CData PDU of transfer `at` begins.
+    /// Records the start of an H2CData PDU of transfer `at`.
     pub(super) fn begin_pdu(&mut self, at: u16) {
         self.list[usize::from(at)].in_pdu = true;
     }
 
-    /// The H2CData PDU of transfer `at` has come in full, `intact` or not. After damage nothing more is requested, and the command
-    /// fails when the R2Ts that are outstanding have been answered.
+    /// Records the end of an H2CData PDU of transfer `at`, `intact` or not. After damage nothing more is requested, and the
+    /// command fails when its outstanding R2Ts are complete.
     pub(super) fn end_pdu(&mut self, at: u16, intact: bool) {
         let transfer = &mut self.list[usize::from(at)];
         transfer.in_pdu = false;
         transfer.intact &= intact;
     }
 
-    /// How transfer `at` stands now that no PDU of it is being received. One that is over is free from now on.
+    /// The state of transfer `at` at the end of a PDU. A finished transfer is freed.
     #[inline]
     pub(super) fn progress(&mut self, at: u16) -> Progress {
         let transfer = &self.list[usize::from(at)];
@@ -235,7 +235,7 @@ impl Transfers {
         }
         let (owner, intact, all) = (transfer.owner, transfer.intact, transfer.requested == transfer.len);
         match owner {
-            Owner::Slot(slot) if intact && !all => Progress::Stuck(slot),
+            Owner::Slot(slot) if intact && !all => Progress::Blocked(slot),
             Owner::Slot(slot) => {
                 self.release(at);
                 Progress::Done(slot, intact)
@@ -248,7 +248,7 @@ impl Transfers {
         }
     }
 
-    /// The command in `slot` has ended.
+    /// Handles the end of the command in `slot`.
     pub(super) fn cancel(&mut self, slot: u16) {
         let at = self.by_slot.get(usize::from(slot)).copied().unwrap_or(NONE);
         if at == NONE {
@@ -272,7 +272,7 @@ impl Transfers {
         self.free.push(at);
     }
 
-    /// R2Ts of commands that have not ended which are not answered in full.
+    /// Outstanding R2Ts of commands in progress.
     pub(super) fn outstanding(&self) -> usize {
         self.list.iter().filter(|transfer| transfer.slot().is_some()).map(Transfer::outstanding).sum()
     }
@@ -290,8 +290,8 @@ mod tests {
         transfers
     }
 
-    /// Answers the R2T that `tag` names in full.
-    fn answer(transfers: &mut Transfers, tag: u16) -> Progress {
+    /// Completes the R2T of `tag`.
+    fn complete_r2t(transfers: &mut Transfers, tag: u16) -> Progress {
         let (at, r2t) = transfers.by_tag(tag).expect("it is open");
         let r2t = &mut transfers.get(at).r2ts[r2t];
         r2t.next = r2t.end;
@@ -299,21 +299,21 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_tag_names_nothing() {
+    fn a_stale_tag_is_invalid() {
         let mut transfers = transfers(4, 1);
         let at = transfers.begin_or_get(3, 7, 4096).expect("free");
         let request = transfers.next_request(at).expect("nothing requested yet");
         assert_eq!((request.cid, request.offset, request.len), (7, 0, 4096));
         assert_eq!(transfers.by_tag(request.tag), Some((at, 0)));
         transfers.cancel(3);
-        assert_eq!(transfers.by_tag(request.tag), Some((at, 0)), "late data is recognised and thrown away");
-        assert_eq!(answer(&mut transfers, request.tag), Progress::Open);
+        assert_eq!(transfers.by_tag(request.tag), Some((at, 0)), "late data is recognised");
+        assert_eq!(complete_r2t(&mut transfers, request.tag), Progress::Open);
         assert_eq!(transfers.by_tag(request.tag), None);
         assert_eq!(transfers.free.len(), Transfers::count(4));
     }
 
     #[test]
-    fn a_tag_of_an_earlier_command_names_nothing() {
+    fn a_tag_of_an_earlier_command_is_invalid() {
         let mut transfers = transfers(1, 1);
         let mut stale = Vec::new();
         for cid in 0..3 {
@@ -321,13 +321,13 @@ mod tests {
             let tag = transfers.next_request(at).expect("one R2T").tag;
             assert_eq!(transfers.by_tag(tag), Some((at, 0)));
             assert!(stale.iter().all(|&tag| transfers.by_tag(tag).is_none()), "command {cid}: {stale:?}");
-            assert_eq!(answer(&mut transfers, tag), Progress::Done(0, true));
+            assert_eq!(complete_r2t(&mut transfers, tag), Progress::Done(0, true));
             stale.push(tag);
         }
     }
 
     #[test]
-    fn quarantine_never_costs_a_queue_entry() {
+    fn quarantine_does_not_reduce_the_queue_size() {
         let mut transfers = transfers(2, 1);
         for cid in 0..100 {
             let at = transfers.begin_or_get(0, cid, 1).expect("a transfer for each command");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_in_the_middle_of_a_pdu_is_never_another_commands() {
+    fn a_transfer_is_not_reused_during_a_pdu() {
         let mut transfers = transfers(1, 1);
         let at = transfers.begin_or_get(0, 0, 4096).expect("free");
         let tag = transfers.next_request(at).expect("one R2T").tag;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_was_damaged_is_requested_no_further() {
+    fn no_more_data_is_requested_after_damage() {
         let mut transfers = transfers(1, 1);
         transfers.set_max_r2t(2);
         let at = transfers.begin_or_get(0, 1, 16384).expect("free");
@@ -369,11 +369,11 @@ mod tests {
         transfers.end_pdu(at, false);
         assert_eq!(transfers.progress(at), Progress::Open);
         assert_eq!(transfers.next_request(at), None);
-        assert_eq!(answer(&mut transfers, requests[1].tag), Progress::Done(0, false));
+        assert_eq!(complete_r2t(&mut transfers, requests[1].tag), Progress::Done(0, false));
     }
 
     proptest! {
-        /// However many R2Ts the host allows, and in whatever order it answers them, each byte is requested once.
+        /// Each byte is requested once, for any limit of R2Ts and any order of their completion.
         #[test]
         fn each_byte_is_requested_once(len in 1u32..200_000, max_r2t in 1usize..9, order in prop::collection::vec(0usize..4, 0..400)) {
             let mut transfers = transfers(1, max_r2t);
@@ -387,7 +387,7 @@ mod tests {
                 }
                 prop_assert!(open.len() <= max_r2t.min(MAX_R2T) && !open.is_empty());
                 let tag = open.swap_remove(pick % open.len());
-                if answer(&mut transfers, tag) == Progress::Done(0, true) {
+                if complete_r2t(&mut transfers, tag) == Progress::Done(0, true) {
                     ended = true;
                     break;
                 }

@@ -1,4 +1,4 @@
-//! NVMe/TCP as a queue pair sees it: answers become PDUs, data is fetched with R2Ts.
+//! The transport trait for NVMe/TCP: responses become PDUs, data is fetched with R2Ts.
 
 use pilotlight_nvme::Cqe;
 
@@ -8,18 +8,18 @@ use super::tx::TxQueue;
 use crate::buffer::BufferPool;
 use crate::latency::Arrival;
 use crate::payload::Loans;
-use crate::queue_pair::EARLY_ANSWERS;
+use crate::queue_pair::MAX_EARLY_RESPONSES;
 use crate::queue_pair::transport::{Data, Transport};
 
-/// Answers that a queue of `size` entries has room for: for each entry an answer and an R2T, and those from before Connect.
-const fn answer_room(size: u16) -> usize {
-    2 * size as usize + EARLY_ANSWERS
+/// Capacity for responses of a queue of `size` entries: a response and an R2T per entry, and those before Connect.
+const fn response_capacity(size: u16) -> usize {
+    2 * size as usize + MAX_EARLY_RESPONSES
 }
 
-/// The sending side of a connection, and what has been requested or has come in part.
+/// The sending side of a connection, its transfers, and its partially received PDU.
 #[derive(Debug, Default)]
 pub struct Tcp {
-    /// Answers to send.
+    /// Unsent PDUs.
     pub tx: TxQueue,
     pub(super) transfers: Transfers,
     pub(super) inbound: Inbound,
@@ -28,12 +28,12 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Whether there is a queue that can request data.
+    /// Whether there is a queue, which can request data.
     pub(super) fn may_fetch(&self) -> bool {
         self.size > 0
     }
 
-    /// Sends what R2Ts of transfer `at` there is room for; returns whether data is on its way.
+    /// Queues the possible R2Ts of transfer `at`; returns whether data is outstanding.
     fn request(&mut self, at: u16) -> bool {
         while self.tx.r2ts() < self.size {
             let Some(request) = self.transfers.next_request(at) else { break };
@@ -42,7 +42,7 @@ impl Tcp {
         self.transfers.is_open(at)
     }
 
-    /// The H2CData PDU of transfer `at` has come in full, `intact` or not: requests more where there is more.
+    /// Handles the end of an H2CData PDU of transfer `at`, `intact` or not, and requests more data.
     pub(super) fn end_pdu(&mut self, at: u16, intact: bool) -> Progress {
         self.transfers.end_pdu(at, intact);
         if self.transfers.get(at).slot().is_some() {
@@ -54,12 +54,12 @@ impl Tcp {
 
 impl Transport for Tcp {
     fn bytes(size: u16, slots: usize) -> usize {
-        TxQueue::bytes_of(answer_room(size)) + Transfers::bytes(size, slots) + Inbound::BYTES
+        TxQueue::bytes_of(response_capacity(size)) + Transfers::bytes(size, slots) + Inbound::BYTES
     }
 
     fn reserve(&mut self, size: u16, slots: usize) {
         self.size = usize::from(size);
-        self.tx.reserve(answer_room(size));
+        self.tx.reserve(response_capacity(size));
         self.transfers.reserve(size, slots);
         self.inbound.reserve();
     }
@@ -84,8 +84,8 @@ impl Transport for Tcp {
         self.tx.bytes()
     }
 
-    fn unsent_answers(&self) -> usize {
-        self.tx.answers()
+    fn unsent_responses(&self) -> usize {
+        self.tx.responses()
     }
 
     fn oldest_data_ns(&self) -> u64 {
@@ -106,13 +106,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_r2ts_wait_than_the_queue_has_entries() {
+    fn unsent_r2ts_are_limited_by_the_queue_size() {
         let mut tcp = Tcp::default();
         tcp.reserve(2, 2);
         tcp.transfers.set_max_r2t(4);
         assert!(tcp.fetch(0, 7, 131_072));
         assert_eq!(tcp.tx.r2ts(), 2);
-        assert!(!tcp.fetch(1, 8, 4096), "there is no room to request it");
+        assert!(!tcp.fetch(1, 8, 4096), "it cannot be requested now");
         let mut pool = BufferPool::new(4096).expect("memory");
         let _ = tcp.tx.advance(tcp.tx.bytes(), &mut pool, |_, _| {});
         assert!(tcp.fetch(1, 8, 4096));

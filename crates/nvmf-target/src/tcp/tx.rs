@@ -1,11 +1,11 @@
-//! What a connection has yet to send, in order: PDU headers with the data that follows them.
+//! Unsent PDUs of a connection, in order.
 //!
-//! Each entry is one answer: a header, padding up to the data offset that the host asked for, data in a [`Payload`], and
-//! a tail (data digest, response capsule). The entry owns its buffer until the last byte is with the kernel. Entries are
-//! gathered into one `sendmsg`; a short send is remembered as an offset into the first entry.
+//! Each entry is one response: a header, padding up to the host's data offset, data in a [`Payload`], and a tail (data
+//! digest, response capsule). The entry owns its buffer until the kernel has accepted the last byte. Entries are gathered
+//! into one `sendmsg`; a short send is recorded as an offset into the first entry.
 //!
-//! Properties: bytes leave in the order of the answers, each once; the queue holds at most what [`TxQueue::reserve`] set
-//! aside, so that a push allocates nothing; every buffer goes back to the pool.
+//! Properties: bytes are sent in order, each once; the queue does not exceed the capacity of [`TxQueue::reserve`], so that a
+//! push does not allocate; every buffer is freed.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -22,12 +22,11 @@ use crate::queue_pair::transport::Data;
 
 const HEAD: usize = 28;
 const TAIL: usize = DIGEST_LEN + size_of::<CapsuleResp>() + DIGEST_LEN;
-/// Answers that one `sendmsg` takes: enough to make the call cheap, few enough to keep a loop under 40 us
-/// (`design.md`, section 6).
+/// Responses per `sendmsg`: enough to amortize the call, few enough to keep a loop under 40 us (`design.md`, section 6).
 pub const BATCH: usize = crate::queue_pair::BUDGET as usize;
-/// Slices of memory that one answer may take: header, padding, data, tail.
+/// Slices of one response: header, padding, data, tail.
 const PARTS: usize = 4;
-/// Slices that [`TxQueue::gather`] fills at most.
+/// Maximum slices of [`TxQueue::gather`].
 pub const MAX_SLICES: usize = BATCH * PARTS;
 
 static PADDING: [u8; 128] = [0; 128];
@@ -41,13 +40,13 @@ struct Entry {
     tail_len: u8,
     ends_command: bool,
     payload: Option<Payload>,
-    /// When data was queued, in nanoseconds; 0 without.
+    /// Time when data was queued, in nanoseconds; 0 without data.
     since_ns: u64,
-    /// When the command came.
+    /// Arrival of the command.
     arrival: Arrival,
 }
 
-/// How data and capsules are framed on this connection.
+/// Framing of data and capsules.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Framing {
     /// Digests in use.
@@ -56,16 +55,16 @@ pub struct Framing {
     pub hpda: u8,
 }
 
-/// Answers waiting to be sent.
+/// The queue of unsent PDUs.
 #[derive(Debug, Default)]
 pub struct TxQueue {
     entries: VecDeque<Entry>,
     /// Bytes of the first entry that have been sent.
     sent: usize,
-    /// Bytes in all entries, sent ones of the first included.
+    /// Bytes of all entries, including sent ones of the first.
     queued: usize,
     /// Entries that end a command: all but R2Ts.
-    answers: usize,
+    responses: usize,
     framing: Framing,
 }
 
@@ -103,7 +102,7 @@ impl Entry {
     }
 }
 
-/// Puts `bytes`, and their digest if asked for, at `at`; returns where they end.
+/// Writes `bytes`, with an optional digest, at `at`; returns their end.
 fn put(into: &mut [u8], at: usize, bytes: &[u8], with_digest: bool) -> usize {
     let mut end = at + bytes.len();
     into[at..end].copy_from_slice(bytes);
@@ -115,32 +114,32 @@ fn put(into: &mut [u8], at: usize, bytes: &[u8], with_digest: bool) -> usize {
 }
 
 impl TxQueue {
-    /// Sets how answers are framed from now on.
+    /// Sets the framing of later responses.
     pub fn set_framing(&mut self, framing: Framing) {
         self.framing = framing;
     }
 
-    /// Bytes that [`TxQueue::reserve`] sets aside for `answers` answers.
+    /// Bytes that [`TxQueue::reserve`] allocates for `responses` responses.
     #[must_use]
-    pub const fn bytes_of(answers: usize) -> usize {
-        answers * size_of::<Entry>()
+    pub const fn bytes_of(responses: usize) -> usize {
+        responses * size_of::<Entry>()
     }
 
-    /// Makes room for `answers` answers in all.
-    pub fn reserve(&mut self, answers: usize) {
-        self.entries.reserve_exact(answers.saturating_sub(self.entries.len()));
+    /// Allocates space for `responses` responses.
+    pub fn reserve(&mut self, responses: usize) {
+        self.entries.reserve_exact(responses.saturating_sub(self.entries.len()));
     }
 
-    /// Entries waiting that end a command.
+    /// Unsent entries that end a command.
     #[must_use]
-    pub fn answers(&self) -> usize {
-        self.answers
+    pub fn responses(&self) -> usize {
+        self.responses
     }
 
-    /// Entries waiting that are R2Ts.
+    /// Unsent R2Ts.
     #[must_use]
     pub fn r2ts(&self) -> usize {
-        self.entries.len() - self.answers
+        self.entries.len() - self.responses
     }
 
     /// Whether everything has been sent.
@@ -149,13 +148,13 @@ impl TxQueue {
         self.entries.is_empty()
     }
 
-    /// Bytes waiting.
+    /// Unsent bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.queued - self.sent
     }
 
-    /// A response capsule for a command that came at `arrival`.
+    /// Queues a response capsule for a command with this arrival.
     pub fn response(&mut self, cqe: Cqe, arrival: Arrival) {
         let digests = self.framing.digests;
         let mut entry = Entry::new(CapsuleResp::new(cqe, digests).as_bytes(), digests.header);
@@ -163,7 +162,7 @@ impl TxQueue {
         self.push(entry);
     }
 
-    /// A request for `len` bytes at `offset` of command `cid`'s data.
+    /// Queues an R2T for `len` bytes at `offset` of command `cid`'s data.
     pub fn r2t(&mut self, cid: u16, ttag: u16, offset: u32, len: u32) {
         let digests = self.framing.digests;
         let mut entry = Entry::new(R2T::new(cid, ttag, offset, len, digests).as_bytes(), digests.header);
@@ -171,8 +170,7 @@ impl TxQueue {
         self.push(entry);
     }
 
-    /// The data of a command, and then its completion; without one the data PDU itself carries the SUCCESS flag. It is
-    /// queued at `now_ns`.
+    /// Queues the data of a command and its completion; without one the data PDU has the SUCCESS flag.
     pub fn data(&mut self, data: Data, loans: &Loans, now_ns: u64) {
         let Data { cid, payload, end: cqe, arrival } = data;
         let Framing { digests, hpda } = self.framing;
@@ -180,7 +178,7 @@ impl TxQueue {
         let mut flags = Flags::LAST_PDU;
         flags.set(Flags::SUCCESS, cqe.is_none());
         let header = C2HData::new(cid, 0, payload.len(), pdo, flags, digests);
-        // filled in where it lies: one that is built elsewhere is copied twice, 38 instructions
+        // filled in place: an entry built elsewhere is copied twice, 38 instructions
         let at = self.entries.len();
         self.entries.push_back(Entry::EMPTY);
         let entry = &mut self.entries[at];
@@ -199,16 +197,16 @@ impl TxQueue {
         entry.since_ns = now_ns;
         entry.arrival = arrival;
         self.queued += entry.len();
-        self.answers += 1;
+        self.responses += 1;
     }
 
-    /// Since when the oldest data has been waiting, in nanoseconds; `u64::MAX` if none does.
+    /// Time when the oldest unsent data was queued, in nanoseconds; `u64::MAX` for none.
     #[must_use]
     pub fn oldest_data_ns(&self) -> u64 {
         self.entries.iter().find(|entry| entry.payload.is_some()).map_or(u64::MAX, |entry| entry.since_ns)
     }
 
-    /// `buffer` as it is: a PDU of the connection's beginning or end.
+    /// Queues a complete PDU in `buffer`.
     pub fn raw(&mut self, buffer: Buffer) {
         let mut entry = Entry::new(&[], false);
         let len = buffer.len() as u32;
@@ -218,11 +216,11 @@ impl TxQueue {
 
     fn push(&mut self, entry: Entry) {
         self.queued += entry.len();
-        self.answers += usize::from(entry.ends_command);
+        self.responses += usize::from(entry.ends_command);
         self.entries.push_back(entry);
     }
 
-    /// Fills `slices` with what is to be sent next, at most [`BATCH`] answers; returns how many slices are in use.
+    /// Fills `slices` with at most [`BATCH`] unsent responses; returns the number of slices.
     pub fn gather<'a>(&'a self, loans: &'a Loans, slices: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
         let mut used = 0;
         let mut skip = self.sent;
@@ -239,20 +237,24 @@ impl TxQueue {
         used
     }
 
-    /// Copies what is on loan into buffers: the loans are about to end.
+    /// Copies loaned data to buffers before the loans end.
     pub fn keep(&mut self, loans: &Loans) {
         for payload in self.entries.iter_mut().filter_map(|entry| entry.payload.as_mut()) {
             payload.keep(loans);
         }
     }
 
-    /// Notes that `bytes` more bytes have been sent, and gives back the buffers of answers that are out; returns how
-    /// many bytes of the pool those took. Calls `left` for the commands whose answers are out: with when they came, and how many there
-    /// are in a row.
-    pub fn advance(&mut self, bytes: usize, pool: &mut BufferPool, mut left: impl FnMut(Arrival, u64)) -> usize {
+    /// Records `bytes` sent bytes, and frees the buffers of sent responses; returns the freed bytes of the pool. Calls
+    /// `on_responses` with the arrival and the number of each run of sent responses with the same arrival.
+    pub fn advance(
+        &mut self,
+        bytes: usize,
+        pool: &mut BufferPool,
+        mut on_responses: impl FnMut(Arrival, u64),
+    ) -> usize {
         self.sent += bytes;
         let mut freed = 0;
-        let mut row = (Arrival::NONE, 0);
+        let mut run = (Arrival::NONE, 0);
         while let Some(front) = self.entries.front() {
             let len = front.len();
             if self.sent < len {
@@ -261,19 +263,19 @@ impl TxQueue {
             self.sent -= len;
             self.queued -= len;
             freed += front.payload.as_ref().map_or(0, Payload::capacity);
-            if front.arrival != row.0 {
-                left(row.0, row.1);
-                row = (front.arrival, 0);
+            if front.arrival != run.0 {
+                on_responses(run.0, run.1);
+                run = (front.arrival, 0);
             }
-            row.1 += 1;
+            run.1 += 1;
             self.pop(pool);
         }
         debug_assert!(!self.entries.is_empty() || self.sent == 0, "more was sent than was queued");
-        left(row.0, row.1);
+        on_responses(run.0, run.1);
         freed
     }
 
-    /// Drops every entry of which nothing has been sent, so that what follows stands at the start of a PDU.
+    /// Drops every entry that has not been started, so that the next PDU starts at a PDU boundary.
     pub fn clear_unsent(&mut self, pool: &mut BufferPool) {
         let sent = self.sent;
         let begun = if sent > 0 { self.entries.pop_front() } else { None };
@@ -284,17 +286,17 @@ impl TxQueue {
         }
     }
 
-    /// Drops everything unsent.
+    /// Drops all entries.
     pub fn clear(&mut self, pool: &mut BufferPool) {
         while !self.entries.is_empty() {
             self.pop(pool);
         }
-        (self.sent, self.queued, self.answers) = (0, 0, 0);
+        (self.sent, self.queued, self.responses) = (0, 0, 0);
     }
 
     fn pop(&mut self, pool: &mut BufferPool) {
         let Some(entry) = self.entries.pop_front() else { return };
-        self.answers -= usize::from(entry.ends_command);
+        self.responses -= usize::from(entry.ends_command);
         if let Some(payload) = entry.payload {
             pool.free(payload.into_buffer());
         }
@@ -330,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_answer_is_one_data_pdu() {
+    fn a_successful_read_is_one_data_pdu() {
         let mut pool = BufferPool::new(1 << 20).expect("memory");
         let mut tx = TxQueue::default();
         let mut buffer = pool.alloc(512).expect("room");
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_digests_and_completion_stand_where_they_should() {
+    fn offsets_of_padding_digests_and_completion() {
         let mut pool = BufferPool::new(1 << 20).expect("memory");
         let mut tx = TxQueue::default();
         tx.set_framing(Framing { digests: Digests { header: true, data: true }, hpda: 15 });
@@ -360,7 +362,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the socket cuts it, the same bytes come out, and no buffer is lost.
+        /// Short sends do not change the bytes, and no buffer is lost.
         #[test]
         fn short_sends_change_nothing(lens in prop::collection::vec(0usize..9000, 1..50), chunk in 1usize..20_000) {
             let mut pool = BufferPool::new(4 << 20).expect("memory");
@@ -385,7 +387,7 @@ mod tests {
             prop_assert_eq!(pool.outstanding(), 0);
         }
 
-        /// What is on loan leaves as it was lent, however little the socket takes before the loans end.
+        /// Loaned data is sent unchanged, even if the loans end after a short send.
         #[test]
         fn loans_end_after_the_first_send(
             lens in prop::collection::vec(1u32..17, 1..20),
@@ -407,7 +409,7 @@ mod tests {
                 }
                 let (buffer, mut reference) = (pool.alloc(bytes.len()).expect("room"), pool.alloc(bytes.len()).expect("room"));
                 reference.fill(if n % 3 > 0 { n as u8 } else { 0 });
-                let id = loans.borrow(0, &mut *channel, lba, blocks).expect("it is lent");
+                let id = loans.borrow(0, &mut *channel, lba, blocks).expect("a loan");
                 let payload = Payload::lent(id, buffer, bytes.len() as u32);
                 tx.data(Data { cid: n, payload, end: None, arrival: Arrival::NONE }, &loans, 0);
                 copied.data(data(n, reference, bytes.len() as u32, None), &loans, 0);

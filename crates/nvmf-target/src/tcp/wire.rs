@@ -1,8 +1,7 @@
-//! Framing: is this the start of a PDU that may arrive now, and how many bytes of it must be here at once?
+//! Validation of PDU headers: whether a PDU is valid now, and how many of its bytes are needed at once.
 //!
-//! Pure functions over bytes. Everything that ends a connection is decided here or in [`super`] and is a
-//! [`Fault`]: the fatal error status and the field that a termination request names (TCP 3.6.2.4; the table in
-//! `docs/faults.md` lists every one).
+//! Pure functions over bytes. Every protocol error is a [`Fault`] from here or from [`super`]: the fatal error status and
+//! the field for the termination request (TCP 3.6.2.4; `docs/faults.md` lists all).
 
 use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, PduType};
@@ -10,12 +9,12 @@ use zerocopy::FromBytes;
 
 use crate::queue_pair::transport::{IN_CAPSULE, InCapsule};
 
-/// Most bytes of one H2CData PDU (MAXH2CDATA): a whole command's data.
+/// Maximum data of one H2CData PDU (MAXH2CDATA): a whole command's data.
 pub const MAX_H2C_DATA: usize = crate::buffer::MAX_BUFFER;
-/// Largest PDU that has to be in memory as a whole: a capsule with padding up to PDO 255, data, and digest.
+/// Largest PDU that must be in memory as a whole: a capsule with padding up to PDO 255, data, and digest.
 pub const MAX_CAPSULE: usize = 256 + IN_CAPSULE + digest::DIGEST_LEN;
 
-/// Why a connection ends: what the C2HTermReq says.
+/// A protocol error that ends the connection, for the C2HTermReq.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Fatal error status.
@@ -24,7 +23,7 @@ pub struct Fault {
     pub information: u32,
 }
 
-/// Byte offsets of the fields that a [`Fault`] may name.
+/// Byte offsets of header fields in a [`Fault`].
 pub mod field {
     /// PDU-Type.
     pub const TYPE: u32 = 0;
@@ -64,10 +63,10 @@ impl Fault {
     }
 }
 
-/// How far a connection has come, as far as framing needs to know.
+/// Stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Nothing but ICReq may come.
+    /// Only ICReq is valid.
     Initialize,
     /// Capsules and data.
     Transfer,
@@ -86,8 +85,7 @@ pub struct Head {
     pub data_offset: usize,
     /// PLEN.
     pub pdu_len: usize,
-    /// Bytes that must be in memory before the PDU can be acted on: all of it, or for H2CData what stands before the
-    /// data.
+    /// Bytes needed to handle the PDU: all of it, or for H2CData the part before the data.
     pub needed: usize,
 }
 
@@ -102,7 +100,7 @@ pub fn check_head(bytes: &[u8; CommonHeader::LEN], stage: Stage, digests: Digest
     check_order(pdu_type, stage)?;
     let pdu_len = ch.plen.get() as usize;
     if pdu_type == PduType::H2CTermReq {
-        // The host has given up: whatever else its PDU says, the connection ends without an answer.
+        // The connection ends without a response, regardless of the other fields.
         let (flags, data_offset) = (ch.flags(), usize::from(ch.pdo));
         return Ok(Head {
             pdu_type,
@@ -172,7 +170,7 @@ fn check_lengths(head: &Head, cpda: u8) -> Result<(), Fault> {
 pub fn check_header_digest(bytes: &[u8], head: &Head) -> Result<(), Fault> {
     let hlen = head.pdu_type.header_len();
     if head.header_len <= hlen {
-        return Ok(()); // no digest in use (of H2CTermReq only the common header is looked at)
+        return Ok(()); // no digest (of H2CTermReq only the common header is used)
     }
     let received = &bytes[hlen..head.header_len];
     if received == digest::digest(&bytes[..hlen]) {
@@ -182,10 +180,10 @@ pub fn check_header_digest(bytes: &[u8], head: &Head) -> Result<(), Fault> {
     Err(Fault { error: FatalError::HeaderDigest, information })
 }
 
-/// The data of a capsule that is whole in `bytes`, and its digest where data digests are in use.
+/// The data of a complete capsule in `bytes`, checked against its data digest, if enabled.
 ///
 /// # Errors
-/// The fault that ends the connection: FLAGS and length do not fit what was negotiated.
+/// The fault that ends the connection: FLAGS or length do not match the negotiated digests.
 pub fn capsule_data<'a>(bytes: &'a [u8], head: &Head, digests: Digests) -> Result<InCapsule<'a>, Fault> {
     if head.pdu_len == head.header_len {
         return Ok(InCapsule { bytes: &[], intact: true });
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linux_icreq_passes_and_a_second_one_does_not() {
+    fn only_one_icreq_is_valid() {
         let icreq = [0x00, 0x00, 0x80, 0x00, 0x80, 0x00, 0x00, 0x00];
         let checked = head(icreq, Stage::Initialize, NONE).expect("valid");
         assert_eq!((checked.pdu_type, checked.needed), (PduType::ICReq, 128));
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_termination_request_passes_whatever_its_lengths_say() {
+    fn lengths_of_a_termination_request_are_ignored() {
         for digests in [NONE, BOTH] {
             for plen in [0u8, 8, 24, 255] {
                 let bytes = [0x02, 0, 24, 0, plen, 0, 0, 0];
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bad_field_is_named() {
+    fn each_invalid_field_is_reported() {
         let cases: [([u8; 8], Fault); 8] = [
             ([0x08, 0, 0x48, 0, 0x48, 0, 0, 0], Fault::field(field::TYPE)),
             ([0x04, 0, 0x47, 0, 0x48, 0, 0, 0], Fault::field(field::HLEN)),
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn data_digests_are_checked_and_their_flag_is_demanded() {
+    fn data_digests_and_their_flag_are_checked() {
         let mut pdu = vec![0u8; 76 + 8];
         pdu[..8].copy_from_slice(&[0x04, 0x03, 0x48, 76, 76 + 8 + 4, 0, 0, 0]);
         pdu[76..].copy_from_slice(b"pilotlig");
@@ -276,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_header_digest_is_reported_as_received() {
+    fn a_header_digest_error_reports_the_received_digest() {
         let mut pdu = vec![0u8; 76];
         pdu[..8].copy_from_slice(&[0x04, 0x01, 0x48, 0, 76, 0, 0, 0]);
         pdu[72..].copy_from_slice(&[1, 2, 3, 4]);
@@ -287,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_termination_request_is_taken_whatever_it_says_and_has_no_digest() {
+    fn fields_of_a_termination_request_are_ignored() {
         for bytes in [[0x02, 0, 24, 0, 24, 0, 0, 0], [0x02, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]] {
             for (stage, digests) in [(Stage::Initialize, NONE), (Stage::Transfer, NONE), (Stage::Transfer, BOTH)] {
                 let checked = head(bytes, stage, digests).expect("valid");
@@ -298,13 +296,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever arrives, an accepted PDU is bounded: what must be in memory at once fits into the stash.
+        /// The needed bytes of an accepted PDU fit into the stash.
         #[test]
         fn accepted_pdus_are_bounded(bytes: [u8; 8], transfer: bool, header: bool, data: bool, cpda in 0u8..32) {
             let stage = if transfer { Stage::Transfer } else { Stage::Initialize };
             if let Ok(head) = check_head(&bytes, stage, Digests { header, data }, cpda) {
                 if head.pdu_type == PduType::H2CTermReq {
-                    return Ok(()); // ends the connection, whatever its lengths
+                    return Ok(()); // ends the connection
                 }
                 prop_assert!(head.needed <= MAX_CAPSULE);
                 prop_assert!(head.needed >= head.header_len);

@@ -1,7 +1,7 @@
-//! The background work of an I/O thread: at the end of a poll, if no request is in the way.
+//! Background work of an I/O thread, at the end of a poll.
 
 use super::TargetThread;
-use super::link::Resources;
+use super::socket::Resources;
 use crate::backend::Completion;
 use crate::background::pace::Round;
 
@@ -12,13 +12,13 @@ impl Resources {
 }
 
 impl TargetThread {
-    /// Namespaces have come or gone.
+    /// Updates the tasks after a change of the namespaces.
     pub(super) fn update_tasks(&mut self, now_ns: u64) {
         let Resources { tasks, namespaces, shared, .. } = &mut self.resources;
         tasks.update(namespaces, self.id, &shared.background, now_ns);
     }
 
-    /// Says to the other I/O threads whether this one has requests, and brings its own background work on; whether anything was done.
+    /// Publishes whether this I/O thread has requests, and advances its background work; returns whether anything was done.
     #[cold]
     pub(super) fn poll_background(&mut self, now_ns: u64, requests: u32) -> bool {
         let Resources { tasks, namespaces, shared, .. } = &mut self.resources;

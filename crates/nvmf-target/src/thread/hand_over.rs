@@ -1,4 +1,4 @@
-//! A connection that another I/O thread is to serve, as its class is not this one's (`classes.rs`): given away at Connect, before it is a queue.
+//! Passing a connection to another I/O thread at Connect, because of its class (`classes.rs`).
 
 use std::os::fd::OwnedFd;
 
@@ -9,28 +9,28 @@ use crate::message::Message;
 use crate::tcp::Connection;
 
 impl TargetThread {
-    /// Gives the connection at `index` to I/O thread `to`.
+    /// Passes the connection at `index` to I/O thread `to`.
     #[cold]
     pub(super) fn hand_over(&mut self, index: u32, to: u16) {
-        let Some(link) = self.links.get_mut(index as usize).and_then(Option::take) else { return };
+        let Some(socket) = self.sockets.get_mut(index as usize).and_then(Option::take) else { return };
         self.deadlines[index as usize] = u64::MAX;
         self.free.push(index);
         self.open -= 1;
         self.resources.counters.set_connections(u64::from(self.open));
-        let Some(socket) = link.socket else { return };
-        if let Err(error) = epoll::delete(&self.resources.epoll, &socket) {
-            tracing::debug!(%error, "a socket that is handed over was not watched");
+        let Some(fd) = socket.fd else { return };
+        if let Err(error) = epoll::delete(&self.resources.epoll, &fd) {
+            tracing::debug!(%error, "cannot remove a socket from epoll");
         }
-        self.resources.out.send(to, Message::HandOver(socket, Box::new(link.conn)));
+        self.resources.out.send(to, Message::HandOver(fd, Box::new(socket.conn)));
     }
 
-    /// Serves a connection from now on, and acts on its Connect.
+    /// Accepts a passed connection, and handles its Connect.
     #[cold]
     pub(super) fn take_over(&mut self, socket: OwnedFd, conn: Box<Connection>, now_ns: u64) {
         if self.draining {
             return self.resources.shared.connection_closed();
         }
         let Some(address) = self.serve(socket, *conn) else { return };
-        self.with(address, now_ns, |link, cx| link.conn.pair.take_over(cx));
+        self.with(address, now_ns, |socket, cx| socket.conn.pair.take_over(cx));
     }
 }

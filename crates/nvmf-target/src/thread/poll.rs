@@ -1,36 +1,35 @@
-//! One poll of an I/O thread: messages, sockets, backends, commands that wait, deadlines.
+//! One poll of an I/O thread: messages, sockets, backends, waiting commands, deadlines.
 
 use std::mem::MaybeUninit;
 
 use pilotlight_reactor::Polled;
 use rustix::event::epoll;
 
-use super::link::Resources;
+use super::socket::Resources;
 use super::wait::{BELL, DOORBELL};
 use super::{NO_WAIT, TargetThread};
 use crate::background::tasks::is_background;
-use crate::moves::here;
+use crate::moves::os_thread_id;
 use crate::queue_pair::connection_of;
 
 /// Socket events taken in one poll.
 const EVENTS: usize = 128;
-/// Messages taken out of the inbox in one poll: a storm of them must not keep sockets and backends waiting. A new connection
-/// costs a few microseconds.
+/// Messages taken in one poll: bounds the delay of sockets and backends. A new connection costs a few microseconds.
 const MESSAGES: usize = 32;
-/// Time between two looks at the deadlines, in nanoseconds.
+/// Interval of deadline checks, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
 
-/// How long a host may let data wait in memory while others get none, in nanoseconds.
-const PATIENCE_NS: u64 = 2_000_000_000;
-/// Time between two looks for such hosts, in nanoseconds.
-const RELIEF_NS: u64 = 100_000_000;
+/// Time after which a stalled host is disconnected while others get no memory, in nanoseconds.
+const STALL_TIMEOUT_NS: u64 = 2_000_000_000;
+/// Interval of checks for stalled hosts, in nanoseconds.
+const STALL_CHECK_NS: u64 = 100_000_000;
 
 impl TargetThread {
-    /// One poll; leaves the sockets out if none of them has anything.
+    /// One poll; skips the sockets if none is ready.
     pub(super) fn step(&mut self, now_ns: u64, sockets: bool) -> Polled {
-        let here = here();
-        if here != self.polled_at {
-            self.note_move(here, now_ns);
+        let os_thread = os_thread_id();
+        if os_thread != self.os_thread {
+            self.note_move(os_thread, now_ns);
         }
         self.polled_ns = now_ns;
         let mut busy = false;
@@ -46,20 +45,20 @@ impl TargetThread {
         busy |= self.poll_waiting(now_ns);
         busy |= self.resources.shared.background.is_used() && self.poll_background(now_ns, requests);
         let due = self.tick(now_ns);
-        assert!(self.resources.namespaces.loans().is_empty(), "what a poll borrows it gives back");
-        self.quiet = !busy && !due;
+        assert!(self.resources.namespaces.loans().is_empty(), "loans end within a poll");
+        self.idle = !busy && !due;
         self.resources.out.flush();
-        let Resources { departures, counters, namespaces, .. } = &mut self.resources;
-        departures.record(now_ns, counters, namespaces);
+        let Resources { latency_batch, counters, namespaces, .. } = &mut self.resources;
+        latency_batch.record(now_ns, counters, namespaces);
         let over = self.draining && self.open == 0 && self.inbox.is_empty() && self.resources.out.is_empty();
         let finished = over && self.resources.retire_channels();
-        self.in_hand = (self.in_hand || !self.quiet) && self.has_in_hand();
+        self.has_work = (self.has_work || !self.idle) && self.needs_polling();
         Polled { requests, in_progress: self.in_progress, busy, finished }
     }
 
-    /// Whether there is something that polls have to bring on: commands in progress or waiting, messages for others that had no
-    /// room, requests in the backends, the end.
-    fn has_in_hand(&self) -> bool {
+    /// Whether there is work that needs polling: commands in progress or waiting, unsent messages, requests in the backends,
+    /// draining.
+    fn needs_polling(&self) -> bool {
         self.in_progress > 0
             || !self.waiting.is_empty()
             || self.resources.caps.has_throttled()
@@ -71,35 +70,35 @@ impl TargetThread {
     fn poll_sockets(&mut self, now_ns: u64) -> (bool, u32) {
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         let Ok((events, _)) = epoll::wait(&self.resources.epoll, &mut room, Some(&NO_WAIT)) else {
-            return (true, 0); // interrupted by a signal: the next poll looks again
+            return (true, 0); // interrupted by a signal: retried in the next poll
         };
         let (mut busy, mut requests) = (false, 0);
         for event in events.iter() {
-            let what = event.data.u64();
-            if what == DOORBELL || what == BELL {
-                continue; // it has ended a wait; inbox and backends are looked at in every poll
+            let token = event.data.u64();
+            if token == DOORBELL || token == BELL {
+                continue; // it only ends a wait: inbox and backends are checked in every poll
             }
-            requests += self.on_socket_event(what as u32, event.flags, now_ns);
+            requests += self.on_socket_event(token as u32, event.flags, now_ns);
             busy = true;
         }
         (busy, requests)
     }
 
     fn on_socket_event(&mut self, index: u32, flags: epoll::EventFlags, now_ns: u64) -> u32 {
-        let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else { return 0 };
-        link.conn.pair.refill();
+        let Some(socket) = self.sockets.get_mut(index as usize).and_then(Option::as_mut) else { return 0 };
+        socket.conn.pair.refill();
         let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
         if flags.intersects(over) {
-            // What a host sent before it closed the connection is not carried out: it does not wait for it.
-            let address = link.address;
-            link.conn.pair.lost(&mut self.resources.cx(now_ns, address));
+            // Commands sent before the host closed the connection are not executed: the host does not wait for them.
+            let address = socket.address;
+            socket.conn.pair.lost(&mut self.resources.cx(now_ns, address));
         } else if flags.contains(epoll::EventFlags::IN) {
-            link.read(&mut self.resources, now_ns);
+            socket.read(&mut self.resources, now_ns);
         }
         if flags.contains(epoll::EventFlags::OUT) {
-            link.flush(&mut self.resources, now_ns);
+            socket.flush(&mut self.resources, now_ns);
         }
-        let requests = link.conn.pair.take_requests();
+        let requests = socket.conn.pair.take_requests();
         self.settle(index, now_ns);
         requests
     }
@@ -114,36 +113,36 @@ impl TargetThread {
                 self.resources.end_background(completion, now_ns);
                 continue;
             }
-            let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
-                unreachable!("a connection stays until its last request is back")
+            let Some(socket) = self.sockets.get_mut(index as usize).and_then(Option::as_mut) else {
+                unreachable!("a connection exists until its last request completes")
             };
-            let address = link.address;
-            link.conn.pair.on_completion(completion, &mut self.resources.cx(now_ns, address));
-            self.dirty(index);
+            let address = socket.address;
+            socket.conn.pair.on_completion(completion, &mut self.resources.cx(now_ns, address));
+            self.settle_later(index);
         }
         self.done = done;
         busy
     }
 
-    /// Has the connection settled at the end of this poll: one send for many completions.
-    fn dirty(&mut self, index: u32) {
-        if let Some(link) = self.links[index as usize].as_mut().filter(|link| !link.listed) {
-            link.listed = true;
+    /// Settles the connection at the end of this poll: one send for many completions.
+    fn settle_later(&mut self, index: u32) {
+        if let Some(socket) = self.sockets[index as usize].as_mut().filter(|socket| !socket.listed) {
+            socket.listed = true;
             self.waiting.push(index);
         }
     }
 
-    /// Tries commands again that a bandwidth cap has held back, if it is time.
+    /// Retries commands throttled by a bandwidth cap, if due.
     #[cold]
     fn poll_throttled(&mut self, now_ns: u64) -> bool {
         let Resources { caps, shared, .. } = &mut self.resources;
         let Some(due) = caps.take_due(&shared.caps, now_ns) else { return false };
         let mut admitted = false;
         for &index in &due {
-            let Some(link) = self.links[index as usize].as_mut() else { continue };
-            let address = link.address;
-            if link.conn.pair.run_throttled(&mut self.resources.cx(now_ns, address)) {
-                self.dirty(index);
+            let Some(socket) = self.sockets[index as usize].as_mut() else { continue };
+            let address = socket.address;
+            if socket.conn.pair.run_throttled(&mut self.resources.cx(now_ns, address)) {
+                self.settle_later(index);
                 admitted = true;
             }
         }
@@ -159,18 +158,18 @@ impl TargetThread {
         let mut moved = false;
         for at in 0..self.waiting_now.len() {
             let index = self.waiting_now[at];
-            let Some(link) = self.links[index as usize].as_mut() else { continue };
-            link.listed = false;
-            link.conn.pair.refill();
-            let address = link.address;
-            moved |= link.conn.pair.run_waiting(&mut self.resources.cx(now_ns, address));
+            let Some(socket) = self.sockets[index as usize].as_mut() else { continue };
+            socket.listed = false;
+            socket.conn.pair.refill();
+            let address = socket.address;
+            moved |= socket.conn.pair.run_waiting(&mut self.resources.cx(now_ns, address));
             self.settle(index, now_ns);
         }
         self.waiting_now.clear();
         moved
     }
 
-    /// Looks at the deadlines if it is time; returns whether any was due.
+    /// Checks the deadlines if due; returns whether any has passed.
     fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.next_tick_ns {
             return false;
@@ -183,26 +182,25 @@ impl TargetThread {
             if self.deadlines[index] > now_ns {
                 continue;
             }
-            let Some(address) = self.links[index].as_ref().map(|link| link.address) else { continue };
-            self.with(address, now_ns, |link, cx| link.conn.pair.on_deadline(cx));
+            let Some(address) = self.sockets[index].as_ref().map(|socket| socket.address) else { continue };
+            self.with(address, now_ns, |socket, cx| socket.conn.pair.on_deadline(cx));
             due = true;
         }
-        if now_ns >= self.next_relief_ns && self.resources.memory.take_refusal() {
-            self.next_relief_ns = now_ns + RELIEF_NS;
+        if now_ns >= self.next_stall_check_ns && self.resources.memory.take_refusal() {
+            self.next_stall_check_ns = now_ns + STALL_CHECK_NS;
             self.end_stalled(now_ns);
             due = true;
         }
         due
     }
 
-    /// There are queues that hold nothing and get nothing: ends the connections of hosts that have let something wait in
-    /// memory for too long.
+    /// Ends the connections of stalled hosts, because queues without memory were refused.
     fn end_stalled(&mut self, now_ns: u64) {
-        self.each(now_ns, |link, cx| {
-            if link.conn.pair.stalled_since_ns().saturating_add(PATIENCE_NS) < now_ns {
-                let (host, peer) = (link.conn.pair.host().map(|host| host.hostnqn.as_str()), link.conn.pair.peer());
-                tracing::warn!(host, %peer, reason = "memory is short and it takes or sends nothing", "connection ended");
-                link.conn.pair.lost(cx);
+        self.each(now_ns, |socket, cx| {
+            if socket.conn.pair.stalled_since_ns().saturating_add(STALL_TIMEOUT_NS) < now_ns {
+                let (host, peer) = (socket.conn.pair.host().map(|host| host.hostnqn.as_str()), socket.conn.pair.peer());
+                tracing::warn!(host, %peer, reason = "stalled while memory is short", "connection ended");
+                socket.conn.pair.lost(cx);
             }
         });
     }

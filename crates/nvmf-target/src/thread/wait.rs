@@ -1,33 +1,32 @@
-//! Waiting in the kernel: whether an I/O thread may, for how long, and what wakes it.
+//! Waiting of an I/O thread in the kernel.
 //!
 //! # The problem
-//! A thread that is not polled must not miss anything: bytes on a socket, a message, a completion, a deadline, a command
-//! that can go on.
+//! A waiting thread must not miss an event: bytes on a socket, a message, a completion, a deadline, a command that can
+//! continue.
 //!
 //! # The algorithm
-//! Everything that can wake the thread is in its own epoll descriptor: its sockets (level-triggered), the doorbell of its
-//! inbox and the bell of its backends (edge-triggered, so that nobody has to empty them). First the bells are armed, then
-//! everything is looked at once more: what came before the look is seen, what comes after it rings.
+//! All events are in its epoll descriptor: its sockets (level-triggered), the doorbell of its inbox and the bell of its
+//! backends (edge-triggered, so that they need not be drained). First the bells are armed, then all sources are checked
+//! again: earlier events are found by the check, later ones ring.
 //!
 //! # The properties
-//! - Sockets need no look: what is readable makes the epoll descriptor readable.
-//! - Commands that wait for memory, or for room to send, wait for an event of this thread, as all that they wait for comes
-//!   back by one; but only a poll that came to nothing shows that nothing came back after they were last tried.
-//! - Timers are not lost: the wait ends when the first deadline is due. Deadlines are looked at in ticks, so those of one
-//!   tick end one wait together.
-//! - When `prepare` says `None`, nothing is armed.
+//! - Sockets need no check: a readable socket makes the epoll descriptor readable.
+//! - Memory and space to send are freed by events of this thread, so commands that need them can wait for events; but only
+//!   after a poll without work it is certain that nothing was freed after their last retry.
+//! - The wait ends with the first deadline. Deadlines are checked in ticks, so those of one tick end one wait.
+//! - When `prepare` returns `None`, nothing is armed.
 
 use rustix::event::epoll;
 
 use super::TargetThread;
 use crate::wait::Wait;
 
-/// What stands in events of the doorbell, and of the bell, where sockets have their link's index.
+/// Epoll tokens of the doorbell and of the bell; sockets have their index.
 pub(super) const DOORBELL: u64 = u64::MAX;
 pub(super) const BELL: u64 = u64::MAX - 1;
 
 impl TargetThread {
-    /// Has the bells watched, once for the thread's life.
+    /// Adds the bells to epoll, once.
     pub(super) fn watch_bells(&self) -> std::io::Result<()> {
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let epoll = &self.resources.epoll;
@@ -36,7 +35,8 @@ impl TargetThread {
         Ok(())
     }
 
-    /// Arms the bells and looks whether the thread may wait; until when, in nanoseconds, or `u64::MAX`.
+    /// Arms the bells and returns the end of the wait in nanoseconds, `u64::MAX` without a timer, or `None` if the thread must
+    /// not wait.
     pub(super) fn prepare(&mut self, now_ns: u64) -> Option<u64> {
         let own = self.wait(now_ns);
         own.limit_ns(now_ns)?;
@@ -56,22 +56,22 @@ impl TargetThread {
         self.resources.namespaces.bell().disarm();
     }
 
-    /// What has to happen before there is anything to do, messages and backends apart.
+    /// The event before the next work other than messages and backends.
     fn wait(&self, now_ns: u64) -> Wait {
-        let over = self.draining && self.open == 0; // only a poll says so
-        if over || !self.resources.out.is_empty() || !self.waiting.is_empty() && !self.quiet {
+        let over = self.draining && self.open == 0; // only a poll reports it
+        if over || !self.resources.out.is_empty() || !self.waiting.is_empty() && !self.idle {
             return Wait::Poll;
         }
-        let links = self.waiting.iter().filter_map(|&index| self.links[index as usize].as_ref());
-        let commands = links.map(|link| link.conn.pair.wait(now_ns)).min().unwrap_or(Wait::Event);
+        let sockets = self.waiting.iter().filter_map(|&index| self.sockets[index as usize].as_ref());
+        let commands = sockets.map(|socket| socket.conn.pair.wait(now_ns)).min().unwrap_or(Wait::Event);
         let background = Wait::until(self.resources.tasks.due_ns());
         commands.min(self.timers()).min(Wait::until(self.resources.caps.due_ns())).min(background)
     }
 
-    /// When the next tick comes that has anything to do.
+    /// The next tick with a due deadline.
     fn timers(&self) -> Wait {
-        let relief_ns = if self.resources.memory.has_refused() { self.next_relief_ns } else { u64::MAX };
-        let due_ns = self.deadlines.iter().copied().min().unwrap_or(u64::MAX).min(relief_ns);
+        let stall_check_ns = if self.resources.memory.has_refused() { self.next_stall_check_ns } else { u64::MAX };
+        let due_ns = self.deadlines.iter().copied().min().unwrap_or(u64::MAX).min(stall_check_ns);
         Wait::until(if due_ns == u64::MAX { due_ns } else { due_ns.max(self.next_tick_ns) })
     }
 }

@@ -47,14 +47,14 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
         differing += differs(args, workers, file)?;
     }
     if differing > 0 {
-        console::line("no file is written: run the experiments again")?;
+        console::println("no file is written: run the experiments again")?;
         return Ok(Exit::Failed.into());
     }
     for Doubtful { file, stamped } in &doubtful {
         let path = file.path.display().to_string();
         let place = path.strip_suffix(values::PACKED).unwrap_or(&path);
         values::put(Path::new(place), stamped)?;
-        console::line(format_args!(
+        console::println(format_args!(
             "{path}: {} results restamped; {} cells in all",
             file.results.runs.len(),
             stamped.cells.len()
@@ -110,12 +110,12 @@ fn differs(args: &ResultsArgs, workers: NonZeroUsize, file: &Committed) -> anyho
     let mut differing = 0;
     for compared in parallel::each(workers, sample.chosen.len(), None, compare).into_iter().flatten() {
         if let Err(difference) = compared? {
-            console::line(format_args!("{}: DIFFERS: {difference}", file.path.display()))?;
+            console::println(format_args!("{}: DIFFERS: {difference}", file.path.display()))?;
             differing += 1;
         }
     }
     let (path, drawn, of) = (file.path.display(), sample.chosen.len(), file.results.runs.len());
-    console::line(format_args!(
+    console::println(format_args!(
         "{path}: {of} results get another fingerprint; {drawn} runs computed again, {differing} differ"
     ))?;
     Ok(differing)

@@ -22,7 +22,7 @@ pub(super) fn cpu(
     let cpu = profile.cpu.as_ref();
     if as_json {
         let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
-        return console::line(serde_json::to_string_pretty(&value)?);
+        return console::println(serde_json::to_string_pretty(&value)?);
     }
     let mut table = Table::new(&["W", "cores", "CPU time (% of a core)", "limit (W)", "p99 interval (us)"]);
     for row in cpu.iter().flat_map(|cpu| &cpu.rows) {
@@ -59,7 +59,7 @@ pub(super) fn ssd(
 ) -> anyhow::Result<()> {
     if as_json {
         let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
-        return console::line(serde_json::to_string_pretty(&value)?);
+        return console::println(serde_json::to_string_pretty(&value)?);
     }
     let mut table = Table::new(&["reads (MB/s)", "writes (MB/s)", "W"]);
     for one in all {

@@ -121,7 +121,7 @@ impl Progress {
         self.bar.set_length((finished + left) as u64);
         self.bar.set_position(finished as u64);
         if self.lines {
-            console::say(&text);
+            console::eprintln(&text);
         }
         self.bar.set_message(text);
     }

@@ -99,7 +99,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let (loaded, folder) = match read {
         Ok(read) => read,
         Err(error) => {
-            crate::exit::failed(&error);
+            crate::exit::report_error(&error);
             return Ok(Exit::Refused.into());
         }
     };
@@ -150,7 +150,7 @@ fn confirm(loaded: &Loaded, args: &RunArgs) -> anyhow::Result<()> {
     if loaded.experiment.precondition.is_none() || !std::io::stdin().is_terminal() {
         return Ok(());
     }
-    console::tell(format_args!("Everything on {} will be erased. Type its name to continue: ", device.display()));
+    console::eprint(format_args!("Everything on {} will be erased. Type its name to continue: ", device.display()));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     anyhow::ensure!(Path::new(answer.trim()) == device, "not confirmed; nothing was changed");
@@ -202,7 +202,7 @@ fn concluded(
     match outcome {
         Ok(results) => {
             if args.output.json {
-                console::line(serde_json::to_string_pretty(&results)?)?;
+                console::println(serde_json::to_string_pretty(&results)?)?;
             } else {
                 console::print(output::people(&results, folder.root()))?;
             }
@@ -211,13 +211,13 @@ fn concluded(
         Err(RunError::Stopped(signal)) => Ok(stopped(signal, how_to_go_on)),
         // Nothing was done: the folder is somebody else's.
         Err(RunError::Folder(error)) if error.is_refusal() => {
-            crate::exit::failed(&error.into());
+            crate::exit::report_error(&error.into());
             Ok(Exit::Refused.into())
         }
         Err(error) => {
-            let code = crate::exit::failed(&error.into());
+            let code = crate::exit::report_error(&error.into());
             if folder.plan().exists() {
-                console::say(how_to_go_on);
+                console::eprintln(how_to_go_on);
             }
             Ok(code.into())
         }
@@ -231,7 +231,7 @@ pub(crate) fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
         SIGHUP => "the end of the terminal (SIGHUP)",
         _ => "SIGTERM",
     };
-    console::say(format_args!("ended by {name}; {how_to_go_on}"));
+    console::eprintln(format_args!("ended by {name}; {how_to_go_on}"));
     ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))
 }
 
@@ -245,7 +245,7 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
     let (mut machine, loaded, folder) = match read() {
         Ok(read) => read,
         Err(error) => {
-            crate::exit::failed(&error);
+            crate::exit::report_error(&error);
             return Ok(Exit::Refused.into());
         }
     };

@@ -117,7 +117,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         Ok(Prepared::One(bench, variants, points)) => one(args, &bench, &variants, &points),
         Ok(Prepared::List(entries)) => all::run(args, &entries),
         Err(error) => {
-            crate::exit::failed(&error);
+            crate::exit::report_error(&error);
             Ok(Exit::Refused.into())
         }
     }
@@ -240,7 +240,7 @@ fn tell_audited(args: &RunArgs, Audited { runs, records, requests }: Audited) ->
     if !args.simulated.audit || args.output.json {
         return Ok(());
     }
-    console::line(format_args!("{runs} runs audited, {records} records of {requests} requests: no law broken"))
+    console::println(format_args!("{runs} runs audited, {records} records of {requests} requests: no law broken"))
 }
 
 /// How many runs at a time: as wanted, or one for each core.

@@ -83,7 +83,7 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
 fn ended(faults: &Faults) -> ExitCode {
     let Some(malformed) = &faults.ended else { return Exit::Clean.into() };
     let why = if malformed.is_fatal() { "" } else { " (--strict)" };
-    console::say(format_args!("error: reading ended before the end of the trace{why}: {malformed}"));
+    console::eprintln(format_args!("error: reading ended before the end of the trace{why}: {malformed}"));
     Exit::Failed.into()
 }
 

@@ -46,7 +46,7 @@ pub(super) fn run(args: &TraceArgs, vendor: Vendor) -> anyhow::Result<ExitCode> 
     print(&report, args.json)?;
     if !args.json {
         let drawn = told(&member);
-        console::line(format_args!("\nseed {}, drawn from what is not published: {drawn}", wanted.seed))?;
+        console::println(format_args!("\nseed {}, drawn from what is not published: {drawn}", wanted.seed))?;
     }
     Ok(Exit::Clean.into())
 }

@@ -197,6 +197,6 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
 
 /// Tells what is wrong with the command line.
 pub(crate) fn refuse(message: &str) -> ExitCode {
-    console::say(format_args!("error: {message}"));
+    console::eprintln(format_args!("error: {message}"));
     Exit::Refused.into()
 }

@@ -78,9 +78,14 @@ fn a_table_says_what_a_read_costs() {
     }
     let table = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
-    for says in
-        ["4096 bytes at a time by preadv2, 1 thread", "latency ", "p99.9 ", "context switches ", "us per read", "io_poll"]
-    {
+    for says in [
+        "4096 bytes at a time by preadv2, 1 thread",
+        "latency ",
+        "p99.9 ",
+        "context switches ",
+        "us per read",
+        "io_poll",
+    ] {
         assert!(table.contains(says), "{says}: {table}");
     }
 }

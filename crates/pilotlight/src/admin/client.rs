@@ -134,7 +134,7 @@ pub(crate) fn run<T: Serialize + DeserializeOwned>(
 pub(crate) fn failed(error: ClientError) -> anyhow::Result<Exit> {
     match error {
         refused @ ClientError::Refused(_) => {
-            exit::failed(&refused.into());
+            exit::report_error(&refused.into());
             Ok(Exit::Refused)
         }
         error => Err(error.into()),

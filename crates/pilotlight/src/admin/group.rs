@@ -48,7 +48,7 @@ impl Group {
 /// The supplementary groups that a Unix socket's peer had when it connected (`SO_PEERGROUPS`, socket(7)).
 ///
 /// # Errors
-/// If the kernel does not say; Linux does since 4.13.
+/// If the kernel does not support it (before Linux 4.13).
 pub(crate) fn of_peer(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {

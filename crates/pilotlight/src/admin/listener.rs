@@ -21,9 +21,9 @@ use super::socket::ControlSocket;
 pub(crate) const MAX_LINE: usize = 64 * 1024;
 /// Connections at once.
 const MAX_CLIENTS: usize = 16;
-/// Connections at once of users who may only read; the others are left to those who may change something.
+/// Connections at once of users with read access; the rest is reserved for the owner and root.
 const MAX_READERS: usize = 8;
-/// How long to leave the socket alone when the system has no descriptor left.
+/// Pause of accepting when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Handles lines.
@@ -157,22 +157,22 @@ impl Listener {
 
     fn access_rule(&self) -> String {
         match self.socket.read_group() {
-            None => "only the user that runs the server, and root, may ask it anything".to_owned(),
+            None => "access is limited to the user that runs the server, and root".to_owned(),
             Some(group) => format!(
-                "only the user that runs the server, root, and to read members of the group {} may ask it anything",
+                "access is limited to the user that runs the server, root, and to read, members of the group {}",
                 group.name
             ),
         }
     }
 }
 
-/// The number of the user at the other end, if that is who runs this process, or root.
+/// The user at the other end, if it is the user of this process or root.
 pub(crate) fn owner_at(stream: BorrowedFd<'_>) -> Option<u32> {
     let uid = socket_peercred(stream).ok()?.uid;
     is_owner(uid).then(|| uid.as_raw())
 }
 
-/// Whether the peer is who runs this process, or root (unix(7), `SO_PEERCRED`).
+/// Whether the peer is the user of this process or root (unix(7), `SO_PEERCRED`).
 fn is_owner(uid: Uid) -> bool {
     uid == geteuid() || uid.is_root()
 }
@@ -245,185 +245,4 @@ impl<S> Client<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{BufRead as _, BufReader};
-    use std::path::Path;
-    use std::thread;
-
-    use super::*;
-
-    /// Answers with how many lines came, and what the line was.
-    struct Echo;
-
-    impl RequestHandler for Echo {
-        type Session = u32;
-        fn session(&self, _: User) -> u32 {
-            0
-        }
-        fn answer(&self, line: &[u8], session: &mut u32) -> String {
-            *session += 1;
-            format!("{session} {}", String::from_utf8_lossy(line))
-        }
-        fn refusal(&self, what: &str) -> String {
-            format!("no: {what}")
-        }
-    }
-
-    /// Runs `test` beside a listener.
-    fn beside(test: impl FnOnce(&Path)) {
-        beside_with(None, test);
-    }
-
-    /// The same where members of a group may read.
-    fn beside_with(read_group: Option<&group::Group>, test: impl FnOnce(&Path)) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.sock");
-        let listener = Listener::new(ControlSocket::bind(&path, read_group).unwrap()).unwrap();
-        thread::scope(|scope| {
-            let run = scope.spawn(|| listener.run(&Echo).unwrap());
-            let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&path)));
-            listener.stop();
-            run.join().unwrap();
-            tested.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        });
-    }
-
-    fn connect(path: &Path) -> BufReader<UnixStream> {
-        let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        BufReader::new(stream)
-    }
-
-    fn line(stream: &mut BufReader<UnixStream>) -> String {
-        let mut line = String::new();
-        stream.read_line(&mut line).unwrap();
-        line
-    }
-
-    #[test]
-    fn every_line_is_answered_in_order_and_connections_are_apart() {
-        beside(|path| {
-            let (mut one, mut other) = (connect(path), connect(path));
-            one.get_mut().write_all(b"a\nb\nc").unwrap();
-            other.get_mut().write_all(b"x\n").unwrap();
-            assert_eq!(line(&mut one), "1 a\n");
-            assert_eq!(line(&mut one), "2 b\n");
-            assert_eq!(line(&mut other), "1 x\n");
-            one.get_mut().write_all(b"d\n").unwrap();
-            assert_eq!(line(&mut one), "3 cd\n");
-        });
-    }
-
-    #[test]
-    fn a_client_that_shuts_down_its_sending_side_still_gets_responses() {
-        beside(|path| {
-            let mut client = connect(path);
-            client.get_mut().write_all(b"a\nb\nrest").unwrap();
-            client.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
-            assert_eq!(line(&mut client), "1 a\n");
-            assert_eq!(line(&mut client), "2 b\n");
-            assert_eq!(line(&mut client), "");
-        });
-    }
-
-    #[test]
-    fn a_line_without_end_is_refused() {
-        beside(|path| {
-            let mut client = connect(path);
-            let _ = client.get_mut().write_all(&vec![b'x'; MAX_LINE + 1]);
-            assert!(line(&mut client).contains("at most 65536 bytes"));
-        });
-    }
-
-    #[test]
-    fn one_that_does_not_read_holds_up_nobody() {
-        beside(|path| {
-            let mut deaf = connect(path);
-            let long = [vec![b'x'; MAX_LINE - 2], vec![b'\n']].concat();
-            deaf.get_mut().set_nonblocking(true).unwrap();
-            while deaf.get_mut().write(&long).is_ok() {}
-            let mut other = connect(path);
-            other.get_mut().write_all(b"a\n").unwrap();
-            assert_eq!(line(&mut other), "1 a\n");
-        });
-    }
-
-    #[test]
-    fn there_is_an_end_to_connections() {
-        beside(|path| {
-            let mut clients: Vec<_> = (0..MAX_CLIENTS).map(|_| connect(path)).collect();
-            for client in &mut clients {
-                client.get_mut().write_all(b"a\n").unwrap();
-                assert_eq!(line(client), "1 a\n");
-            }
-            assert!(line(&mut connect(path)).starts_with("no: too many"));
-            drop(clients.pop());
-            // the end of a connection is noticed before or after the next one comes
-            let accepted = |path: &Path| {
-                let mut client = connect(path);
-                let _ = client.get_mut().write_all(b"b\n");
-                line(&mut client) == "1 b\n"
-            };
-            assert!((0..1000).any(|_| accepted(path)));
-        });
-    }
-
-    #[test]
-    fn another_user_is_refused_even_where_the_file_lets_him() {
-        use std::os::unix::fs::PermissionsExt as _;
-        use std::os::unix::process::CommandExt as _;
-        const NO_HOST: u32 = 65_534;
-        if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
-            eprintln!("SKIPPED: another_user_is_refused: needs root and python3, to connect as another user");
-            return;
-        }
-        beside(|path| {
-            for open in [path.parent().unwrap(), path] {
-                std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o777)).unwrap();
-            }
-            let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.shutdown(1); \
-                          print(s.makefile().readline(), end='')";
-            let mut command = std::process::Command::new("python3");
-            let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).output().unwrap();
-            let told = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert!(told.starts_with("no: only the user"), "{output:?}");
-        });
-    }
-
-    #[test]
-    fn those_who_may_only_read_leave_places_to_the_others() {
-        use std::os::unix::fs::PermissionsExt as _;
-        use std::os::unix::process::CommandExt as _;
-        const NO_HOST: u32 = 65_534;
-        if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
-            eprintln!("SKIPPED: those_who_may_only_read: needs root and python3, to connect as another user");
-            return;
-        }
-        let readers = group::Group { name: "readers".to_owned(), gid: NO_HOST };
-        beside_with(Some(&readers), |path| {
-            std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
-            // one that is refused may be closed before it has sent anything
-            let script = "import socket,sys\nopen=[]\nwhile True:\n s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n \
-                          try: s.send(b'a\\n')\n except OSError: pass\n \
-                          line=s.makefile().readline(); print(line, end='', flush=True); open.append(s)\n if line.startswith('no'): break\n\
-                          sys.stdin.read()";
-            let mut command = std::process::Command::new("python3");
-            command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).gid(NO_HOST);
-            let mut child =
-                command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
-            let told: Vec<String> = BufReader::new(child.stdout.take().unwrap())
-                .lines()
-                .map(Result::unwrap)
-                .take(MAX_READERS + 1)
-                .collect();
-            let mut own = connect(path);
-            own.get_mut().write_all(b"a\n").unwrap();
-            let answer = line(&mut own);
-            drop(child.stdin.take());
-            let _ = child.wait();
-            assert_eq!(told.iter().filter(|line| *line == "1 a").count(), MAX_READERS, "{told:?}");
-            assert!(told.last().unwrap().starts_with("no: too many"), "{told:?}");
-            assert_eq!(answer, "1 a\n");
-        });
-    }
-}
+mod tests;

@@ -10,12 +10,12 @@ const NAME: &str = "pilotlight.sock";
 /// Directory of root's socket.
 const OF_ROOT: &str = "/run/pilotlight";
 
-/// Environment variable that names another one, for the server and for those who ask it.
+/// Environment variable with the path, for the server and its clients.
 const VARIABLE: &str = "PILOTLIGHT_SOCKET";
 /// The value that disables the control socket.
 pub(crate) const NONE: &str = "none";
 
-/// The socket of this user: the server makes it, the other commands look for it. `None` where there is to be none.
+/// The socket of this user, for the server and its clients; `None` if it is disabled.
 pub(crate) fn default_path() -> Option<PathBuf> {
     match env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
         Some(value) => (value != NONE).then(|| PathBuf::from(value)),

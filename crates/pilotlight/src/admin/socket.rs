@@ -27,7 +27,7 @@ const BACKLOG: i32 = 16;
 const TRIES: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
-/// A listening control socket; its file goes with it.
+/// A listening control socket; dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     fd: OwnedFd,
@@ -160,7 +160,7 @@ fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// Makes what is missing of a directory, for its owner alone; its last part is for the group too.
+/// Creates a directory and its missing parents, for its owner; the last one also for the group.
 fn make_directory(path: &Path, read_group: Option<&Group>) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -186,13 +186,14 @@ fn closed_to(directory: &Path, group: &Group) -> Option<String> {
 /// Gives a file to a group, with this mode.
 fn give_to(path: &Path, group: &Group, mode: u32) -> io::Result<()> {
     std::os::unix::fs::chown(path, None, Some(group.gid)).map_err(|error| {
-        let what = format!("it cannot be given to the group {} ({error}): only root, and its members, can", group.name);
+        let what =
+            format!("cannot change its group to {} ({error}): only root and members of the group can", group.name);
         io::Error::new(error.kind(), what)
     })?;
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Whether only we (or root) decide what stands in a directory.
+/// Whether only this user or root can create files in a directory.
 fn check_directory(meta: &Metadata, path: &Path) -> Result<(), BindError> {
     const STICKY: u32 = 0o1000;
     const WRITABLE_BY_ALL: u32 = 0o002;
@@ -201,7 +202,7 @@ fn check_directory(meta: &Metadata, path: &Path) -> Result<(), BindError> {
     if owned && closed { Ok(()) } else { Err(BindError::OpenDirectory(path.display().to_string())) }
 }
 
-/// Locks a directory for as long as the file lives.
+/// Locks a directory until the file is dropped.
 fn take_turn(directory: &Path) -> io::Result<File> {
     let file = File::open(directory)?;
     for _ in 0..TRIES {
@@ -223,22 +224,22 @@ fn clear(path: &Path) -> Result<(), BindError> {
 
 /// Whether a dead server left its socket there; `false` where nothing is there. Everything else is an error.
 fn is_dead(path: &Path) -> Result<bool, BindError> {
-    let shown = || path.display().to_string();
+    let name = || path.display().to_string();
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(source) => return Err(BindError::System { path: shown(), source }),
-        Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::NotASocket(shown())),
+        Err(source) => return Err(BindError::System { path: name(), source }),
+        Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::NotASocket(name())),
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
         Ok(stream) => {
             let pid = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_pid());
-            Err(BindError::Live { path: shown(), pid })
+            Err(BindError::Live { path: name(), pid })
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         // its queue is full
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(BindError::Live { path: shown(), pid: None }),
-        Err(source) => Err(BindError::System { path: shown(), source }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(BindError::Live { path: name(), pid: None }),
+        Err(source) => Err(BindError::System { path: name(), source }),
     }
 }
 
@@ -252,108 +253,4 @@ fn or_current(path: &Path) -> &Path {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_owner_may_connect_and_the_file_goes_with_the_socket() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("new/a.sock");
-        let socket = ControlSocket::bind(&path, None).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o7777, 0o700);
-        assert!(UnixStream::connect(&path).is_ok());
-        drop(socket);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn a_living_socket_is_left_alone_and_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.sock");
-        let socket = ControlSocket::bind(&path, None).unwrap();
-        let error = ControlSocket::bind(&path, None).unwrap_err().to_string();
-        assert!(error.contains(&format!("(process {})", std::process::id())) && error.contains("a.sock"), "{error}");
-        assert!(UnixStream::connect(&path).is_ok());
-        drop(socket);
-    }
-
-    #[test]
-    fn a_dead_servers_socket_is_replaced_and_nothing_else() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.sock");
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        assert!(path.exists(), "the file outlives its listener");
-        drop(ControlSocket::bind(&path, None).unwrap());
-        fs::write(&path, "text").unwrap();
-        assert!(matches!(ControlSocket::bind(&path, None), Err(BindError::NotASocket(_))));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
-    }
-
-    #[test]
-    fn a_check_finds_what_a_bind_would_and_changes_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, file) = (dir.path().join("a.sock"), dir.path().join("file"));
-        ControlSocket::check(&dir.path().join("new/deep/a.sock")).unwrap();
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        ControlSocket::check(&path).unwrap();
-        assert!(path.exists() && !dir.path().join("new").exists());
-        fs::write(&file, "text").unwrap();
-        assert!(matches!(ControlSocket::check(&file), Err(BindError::NotASocket(_))));
-        assert!(matches!(ControlSocket::check(&file.join("a.sock")), Err(BindError::System { .. })));
-        assert!(matches!(ControlSocket::check(&file.join("deep/a.sock")), Err(BindError::System { .. })));
-        assert!(matches!(ControlSocket::check(&dir.path().join("a".repeat(200))), Err(BindError::System { .. })));
-        let socket = ControlSocket::bind(&path, None).unwrap();
-        assert!(matches!(ControlSocket::check(&path), Err(BindError::Live { .. })));
-        drop(socket);
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(ControlSocket::check(&path), Err(BindError::OpenDirectory(_))));
-    }
-
-    #[test]
-    fn a_file_that_has_taken_the_sockets_place_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.sock");
-        let socket = ControlSocket::bind(&path, None).unwrap();
-        fs::rename(&path, dir.path().join("elsewhere")).unwrap();
-        fs::write(&path, "text").unwrap();
-        drop(socket);
-        assert!(path.exists());
-    }
-
-    #[test]
-    fn a_directory_that_everybody_may_change_is_refused_unless_sticky() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.sock");
-        let set = |mode| fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
-        set(0o777);
-        assert!(matches!(ControlSocket::bind(&path, None), Err(BindError::OpenDirectory(_))));
-        set(0o1777);
-        assert!(ControlSocket::bind(&path, None).is_ok());
-    }
-
-    #[test]
-    fn a_directory_that_the_group_cannot_search_is_named_with_a_remedy() {
-        const GROUP: u32 = 65_534;
-        let dir = tempfile::tempdir_in("/tmp").unwrap();
-        let (outer, group) = (dir.path().canonicalize().unwrap(), Group { name: "readers".to_owned(), gid: GROUP });
-        let inner = outer.join("run");
-        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-        make_directory(&inner, None).unwrap();
-        let told = || closed_to(&inner, &group).unwrap_or_default();
-        set(&outer, 0o755);
-        assert!(told().contains(&format!("may not search {0}; `chgrp readers {0} && chmod g+x", inner.display())));
-        set(&inner, 0o711);
-        assert_eq!(told(), "");
-        set(&outer, 0o700);
-        assert!(told().contains(&format!("may not search {};", outer.display())), "{}", told());
-        set(&outer, 0o755);
-        if geteuid().is_root() {
-            std::os::unix::fs::chown(&inner, None, Some(GROUP)).unwrap();
-            set(&inner, 0o701);
-            assert!(told().contains("may not search"), "the bits of others are not for members");
-            set(&inner, 0o710);
-            assert_eq!(told(), "");
-        }
-    }
-}
+mod tests;

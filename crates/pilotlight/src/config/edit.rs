@@ -36,7 +36,7 @@ impl Edit {
         put(table, key, to);
     }
 
-    /// Another policy, with these parameters alone.
+    /// Replaces the policy and its parameters.
     pub(crate) fn set_policy(&mut self, policy: &PolicyChoice) {
         self.note("[policy]".to_owned());
         let section = self.document.entry("policy").or_insert_with(new_table);
@@ -51,7 +51,7 @@ impl Edit {
         for (key, to) in &parameters {
             put(table, key, Some(to.as_str().into()));
         }
-        // parameters are set in the order of the file; `None`, of the name, goes before all of them
+        // parameters are applied in the order of the file; the name comes first
         let rank = |key: &toml_edit::Key| parameters.iter().position(|(known, _)| known == key.get());
         match section {
             Item::Table(table) => table.sort_values_by(|a, _, b, _| rank(a).cmp(&rank(b))),
@@ -60,7 +60,7 @@ impl Edit {
         }
     }
 
-    /// Sets a key of a namespace or a host; `None`: it is not there. A host that is not written about comes in.
+    /// Sets a key of a namespace or a host; `None` removes it. A missing host is added.
     pub(crate) fn set_of(&mut self, of: &Capped, key: &str, to: Option<Value>) {
         match of {
             Capped::Namespace { nqn, nsid } => self.set_in_namespace((nqn, *nsid), key, to),
@@ -107,7 +107,7 @@ impl Edit {
     }
 
     /// Other storage under the number of a namespace. What is written about the number stays: its cap, its priority, its tolerance, and that
-    /// it may shrink. What is written about the old storage goes.
+    /// `shrink`. Keys about the old storage are removed.
     pub(crate) fn replace_storage(&mut self, nqn: &str, namespace: &NamespaceConfig) {
         let of = (nqn, namespace.nsid);
         for key in ["checksums", "checksums_file", "trim"] {
@@ -217,7 +217,7 @@ fn set_in(
     }
 }
 
-/// Sets a key and leaves the comment behind it where it is.
+/// Sets a key and keeps the comment after it.
 fn put(table: &mut (impl toml_edit::TableLike + ?Sized), key: &str, to: Option<Value>) {
     let Some(mut to) = to else {
         table.remove(key);
@@ -256,161 +256,4 @@ fn is_numbered(table: &Table, nsid: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use expect_test::expect;
-
-    use super::*;
-
-    const NQN: &str = "nqn.2024-05.com.example:a";
-    const FILE: &str = r#"# The disks of rack 7.
-[server]
-listen = "192.0.2.7:4420" # the storage network
-
-[policy]
-name = "sandman" # saves
-window = "64"
-floor = "3"
-
-[[subsystem]]
-nqn = "nqn.2024-05.com.example:a"
-allowed_hosts = ["nqn.2024-05.com.example:h"] # the database
-
-# scratch
-[[subsystem.namespace]]
-nsid = 1
-backend = "mem:1GiB" # grows
-
-[[subsystem.namespace]]
-nsid = 2
-backend = "file:disk.img"
-"#;
-
-    #[test]
-    fn comments_and_order_stay() {
-        let mut edit = Edit::of(FILE).unwrap();
-        let floor = vec![("floor".to_owned(), "4".to_owned()), ("spread".to_owned(), "deviation".to_owned())];
-        edit.set_policy(&PolicyChoice { name: "sandman".to_owned(), parameters: floor });
-        edit.set("goals", "budget", Some("300W".into()));
-        edit.set_allowed_hosts(NQN, &["nqn.2024-05.com.example:h".to_owned(), "nqn.2024-05.com.example:i".to_owned()]);
-        edit.change_backend((NQN, 1), |_| "mem:2GiB".to_owned());
-        edit.remove_namespace(NQN, 2);
-        let namespace = NamespaceConfig {
-            nsid: 3,
-            backend: "file:/disk".parse().unwrap(),
-            block_size: 512,
-            uuid: Some([7; 16]),
-            hosts: vec!["nqn.2024-05.com.example:i".to_owned()],
-        };
-        edit.add_namespace(NQN, &namespace);
-        let of = Capped::Namespace { nqn: NQN.to_owned(), nsid: 1 };
-        edit.set_of(&of, "max_bytes_per_s", Some("100MB/s".into()));
-        edit.set_of(&Capped::Host { nqn: "nqn.2024-05.com.example:h".to_owned() }, "priority", Some(5.into()));
-        edit.set_minimum(5, Some("1GB/s".into()));
-        let (text, changes) = edit.finish();
-        expect![[r##"
-            # The disks of rack 7.
-            [server]
-            listen = "192.0.2.7:4420" # the storage network
-
-            [policy]
-            name = "sandman" # saves
-            floor = "4"
-            spread = "deviation"
-
-            [[subsystem]]
-            nqn = "nqn.2024-05.com.example:a"
-            allowed_hosts = ["nqn.2024-05.com.example:h", "nqn.2024-05.com.example:i"] # the database
-
-            # scratch
-            [[subsystem.namespace]]
-            nsid = 1
-            backend = "mem:2GiB" # grows
-            max_bytes_per_s = "100MB/s"
-
-            [[subsystem.namespace]]
-            nsid = 3
-            backend = "file:/disk"
-            block_size = 512
-            uuid = "07070707-0707-0707-0707-070707070707"
-            hosts = ["nqn.2024-05.com.example:i"]
-
-            [goals]
-            budget = "300W"
-
-            [[host]]
-            nqn = "nqn.2024-05.com.example:h"
-            priority = 5
-
-            [[class]]
-            priority = 5
-            min_bytes_per_s = "1GB/s"
-        "##]]
-        .assert_eq(&text);
-        expect![[r#"
-            [policy]
-            budget in [goals]
-            allowed_hosts of nqn.2024-05.com.example:a
-            backend of namespace 1 of nqn.2024-05.com.example:a
-            namespace 2 of nqn.2024-05.com.example:a
-            namespace 3 of nqn.2024-05.com.example:a
-            max_bytes_per_s of namespace 1 of nqn.2024-05.com.example:a
-            priority of host nqn.2024-05.com.example:h
-            min_bytes_per_s of priority 5"#]]
-        .assert_eq(&changes.join("\n"));
-    }
-
-    #[test]
-    fn parameters_stand_in_the_order_in_which_they_are_set() {
-        let set = [("floor", "3"), ("window", "8"), ("spread", "error"), ("window", "64")];
-        let parameters = set.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-        let policy = PolicyChoice { name: "sandman".to_owned(), parameters };
-        let file = "[policy]\nname = \"sandman\"\n# measured\nwindow = \"64\" # blocks\nfloor = 3\n\n[goals]\n";
-        let mut edit = Edit::of(file).unwrap();
-        edit.set_policy(&policy);
-        expect![[r#"
-            [policy]
-            name = "sandman"
-            floor = "3"
-            spread = "error"
-            # measured
-            window = "64" # blocks
-
-            [goals]
-        "#]]
-        .assert_eq(&edit.finish().0);
-        let mut edit = Edit::of("policy = { name = \"sandman\", window = 64, floor = 3 }\n").unwrap();
-        edit.set_policy(&policy);
-        let text = edit.finish().0;
-        assert!(text.find("floor") < text.find("spread") && text.find("spread") < text.find("window"), "{text}");
-    }
-
-    #[test]
-    fn inline_tables_are_written_in_full_where_something_is_added() {
-        let text =
-            format!("subsystem = [{{ nqn = \"{NQN}\", namespace = [{{ nsid = 1, backend = \"mem:1GiB\" }}] }}]\n");
-        let mut edit = Edit::of(&text).unwrap();
-        edit.set_allowed_hosts(NQN, &["h".to_owned()]);
-        edit.change_backend((NQN, 1), |_| "mem:2GiB".to_owned());
-        expect![[r#"
-            [[subsystem ]]
-            nqn = "nqn.2024-05.com.example:a"
-            allowed_hosts = ["h"]
-
-            [[subsystem.namespace]]
-            nsid = 1
-            backend = "mem:2GiB"
-        "#]]
-        .assert_eq(&edit.finish().0);
-    }
-
-    #[test]
-    fn unset_values_leave_no_key() {
-        let mut edit = Edit::of(FILE).unwrap();
-        edit.set_allowed_hosts(NQN, &[]);
-        edit.set("goals", "tolerance", None);
-        edit.set_minimum(5, None);
-        edit.set_of(&Capped::Host { nqn: "h".to_owned() }, "priority", None);
-        let (text, _) = edit.finish();
-        assert!(!text.contains("allowed_hosts") && !text.contains("tolerance") && !text.contains("priority"), "{text}");
-    }
-}
+mod tests;

@@ -1,150 +1,200 @@
-//! The command line becomes a draft: one subsystem, its namespaces numbered as they stand.
+//! Flags of the command line: as a draft, and with their keys in a file.
 
-use super::draft::{
-    Draft, GoalsDraft, LimitsDraft, NamespaceDraft, Number, PageDraft, PolicyDraft, SubsystemDraft, Text,
+use super::keys::{
+    Admin, Discovery, Draft, Goals, Limits, Log, Metrics, Namespace, Number, Page, Policy, SCHEMAS, Server, Subsystem,
+    Text,
 };
 use super::problem::{Located, Origin, Problem};
 use super::units::parse_cores;
 use crate::cli::ServeArgs;
-use crate::policies::key_and_value;
+use crate::policies::{key_and_value, not_an_assignment};
 
 /// The default namespace.
 const DEFAULT_BACKEND: &str = "mem:1GiB";
+
+/// The value of a flag that has a key of its own.
+#[derive(Clone, Copy)]
+pub(crate) enum FlagValue<'a> {
+    Text(&'a str),
+    /// A path from the current directory.
+    Path(&'a str),
+    /// The same, or `none`.
+    PathOrNone(&'a str),
+    /// A text that has a path after this prefix.
+    Prefixed(&'static str, &'a str),
+    Number(u32),
+    /// A flag without a value.
+    Set,
+    List(&'a [String]),
+}
+
+/// Section, key and value of each flag that is set and has a key of its own.
+pub(crate) fn keyed(args: &ServeArgs) -> Vec<(&'static str, &'static str, FlagValue<'_>)> {
+    use FlagValue::{List, Number, Path, PathOrNone, Prefixed, Set, Text};
+    fn text(text: &Option<String>) -> Option<FlagValue<'_>> {
+        text.as_deref().map(Text)
+    }
+    fn path(text: &Option<String>) -> Option<FlagValue<'_>> {
+        text.as_deref().map(Path)
+    }
+    fn path_or_none(text: &Option<String>) -> Option<FlagValue<'_>> {
+        text.as_deref().map(PathOrNone)
+    }
+    let flags = [
+        ("server", "listen", (!args.listen.is_empty()).then_some(List(&args.listen))),
+        ("server", "advertise", text(&args.advertise)),
+        ("server", "cores", text(&args.cores)),
+        ("server", "main_core", args.main_core.map(Number)),
+        ("server", "reactors", args.reactors.map(Number)),
+        ("server", "io_threads", args.io_threads.map(Number)),
+        ("server", "sleep_after", text(&args.sleep_after)),
+        ("server", "hotplug", args.hotplug.then_some(Set)),
+        ("server", "power_states", args.power_states.then_some(Set)),
+        ("server", "sensor", args.sensor.as_deref().map(|sensor| Prefixed("modelled:", sensor))),
+        ("server", "energy_shares", text(&args.energy_shares)),
+        ("goals", "budget", text(&args.budget)),
+        ("goals", "domain", text(&args.budget_domain)),
+        ("goals", "schedule", path(&args.budget_schedule)),
+        ("goals", "profile", path(&args.budget_profile)),
+        ("goals", "tolerance", text(&args.tolerance)),
+        ("limits", "max_memory", text(&args.max_memory)),
+        ("limits", "drain_timeout", text(&args.drain_timeout)),
+        ("admin", "socket", path_or_none(&args.admin_socket)),
+        ("admin", "read_group", text(&args.admin_read_group)),
+        ("admin", "state", path_or_none(&args.state)),
+        ("metrics", "listen", text(&args.metrics)),
+        ("log", "format", text(&args.log_format)),
+        ("discovery", "mdns", args.mdns.then_some(Set)),
+        ("page", "listen", args.page.as_deref().map(|page| Prefixed("unix:", page))),
+        ("page", "token_file", path(&args.page_token_file)),
+    ];
+    flags.into_iter().filter_map(|(section, key, value)| Some((section, key, value?))).collect()
+}
 
 /// The draft that the flags describe.
 pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
     let mut problems = Vec::new();
     let draft = Draft {
-        listen: texts("--listen", &args.listen),
-        advertise: text("--advertise", args.advertise.as_ref()),
-        mdns: args.mdns,
-        cores: cores(args.cores.as_ref(), &mut problems),
-        main_core: number("--main-core", args.main_core),
-        reactors: number("--reactors", args.reactors),
-        io_threads: number("--io-threads", args.io_threads),
-        sleep_after: text("--sleep-after", args.sleep_after.as_ref()),
-        hotplug: args.hotplug,
-        roots: args.roots.clone(),
-        power_states: args.power_states,
-        sensor: text("--sensor", args.sensor.as_ref()),
-        goals: GoalsDraft {
-            budget: text("--budget", args.budget.as_ref()),
-            domain: text("--budget-domain", args.budget_domain.as_ref()),
-            schedule: text("--budget-schedule", args.budget_schedule.as_ref()),
-            profile: text("--budget-profile", args.budget_profile.as_ref()),
-            tolerance: text("--tolerance", args.tolerance.as_ref()),
+        server: Server {
+            listen: texts("--listen", &args.listen),
+            advertise: text("--advertise", args.advertise.as_ref()),
+            cores: cores(args.cores.as_ref(), &mut problems),
+            main_core: number("--main-core", args.main_core),
+            reactors: number("--reactors", args.reactors),
+            io_threads: number("--io-threads", args.io_threads),
+            sleep_after: text("--sleep-after", args.sleep_after.as_ref()),
+            hotplug: args.hotplug,
+            power_states: args.power_states,
+            sensor: text("--sensor", args.sensor.as_ref()),
+            energy_shares: text("--energy-shares", args.energy_shares.as_ref()),
+            ..Server::default()
         },
-        policy: policy(args, &mut problems),
-        admin_socket: text("--admin-socket", args.admin_socket.as_ref()),
-        read_group: text("--admin-read-group", args.admin_read_group.as_ref()),
-        state_file: text("--state", args.state.as_ref()),
-        metrics: text("--metrics", args.metrics.as_ref()),
-        energy_shares: text("--energy-shares", args.energy_shares.as_ref()),
-        log_format: text("--log-format", args.log_format.as_ref()),
-        page: PageDraft {
-            listen: text("--page", args.page.as_ref()),
-            hosts: Vec::new(),
-            token_file: text("--page-token-file", args.page_token_file.as_ref()),
-            tick_ms: args.page_tick,
-        },
-        limits: LimitsDraft {
+        policy: Policy { at: Origin::Flag("--policy-set"), name: text("--policy", args.policy.as_ref()) },
+        parameters: parameters(args, &mut problems),
+        goals: goals(args),
+        limits: Limits {
             max_memory: text("--max-memory", args.max_memory.as_ref()),
             drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
-            ..LimitsDraft::default()
+            ..Limits::default()
+        },
+        admin: Admin {
+            socket: text("--admin-socket", args.admin_socket.as_ref()),
+            read_group: text("--admin-read-group", args.admin_read_group.as_ref()),
+            state: text("--state", args.state.as_ref()),
+            ..Admin::default()
+        },
+        metrics: Metrics { listen: text("--metrics", args.metrics.as_ref()), ..Metrics::default() },
+        log: Log { format: text("--log-format", args.log_format.as_ref()), ..Log::default() },
+        discovery: Discovery { mdns: args.mdns, ..Discovery::default() },
+        page: Page {
+            listen: text("--page", args.page.as_ref()),
+            token_file: text("--page-token-file", args.page_token_file.as_ref()),
+            ..Page::default()
         },
         subsystems: vec![subsystem(args)],
+        roots: args.roots.clone(),
+        page_tick_ms: args.page_tick,
         ..Draft::default()
     };
     (draft, problems)
 }
 
-/// Flags that have a key in the file, each with the key to write instead.
-pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 32] = [
-        ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
-        ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
-        ("--mdns", args.mdns, "`mdns = true` in [discovery]"),
-        ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
-        ("--block-size", args.block_size.is_some(), "`block_size = ...` in [[subsystem.namespace]]"),
-        ("--cores", args.cores.is_some(), "`cores = \"...\"` in [server]"),
-        ("--main-core", args.main_core.is_some(), "`main_core = ...` in [server]"),
-        ("--reactors", args.reactors.is_some(), "`reactors = ...` in [server]"),
-        ("--io-threads", args.io_threads.is_some(), "`io_threads = ...` in [server]"),
-        ("--policy", args.policy.is_some(), "`name = \"...\"` in [policy]"),
-        ("--policy-set", !args.policy_set.is_empty(), "`KEY = \"VALUE\"` in [policy]"),
-        ("--sleep-after", args.sleep_after.is_some(), "`sleep_after = \"...\"` in [server]"),
-        ("--hotplug", args.hotplug, "`hotplug = true` in [server]"),
-        ("--power-states", args.power_states, "`power_states = true` in [server]"),
-        ("--sensor", args.sensor.is_some(), "`sensor = \"...\"` in [server]"),
-        ("--budget", args.budget.is_some(), "`budget = \"...\"` in [goals]"),
-        ("--budget-domain", args.budget_domain.is_some(), "`domain = \"...\"` in [goals]"),
-        ("--budget-schedule", args.budget_schedule.is_some(), "`schedule = \"...\"` in [goals]"),
-        ("--budget-profile", args.budget_profile.is_some(), "`profile = \"...\"` in [goals]"),
-        ("--tolerance", args.tolerance.is_some(), "`tolerance = \"...\"` in [goals]"),
-        ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
-        ("--admin-read-group", args.admin_read_group.is_some(), "`read_group = \"...\"` in [admin]"),
-        ("--state", args.state.is_some(), "`state = \"...\"` in [admin]"),
-        ("--metrics", args.metrics.is_some(), "`listen = \"...\"` in [metrics]"),
-        ("--energy-shares", args.energy_shares.is_some(), "`energy_shares = \"...\"` in [server]"),
-        ("--log-format", args.log_format.is_some(), "`format = \"...\"` in [log]"),
-        ("--page", args.page.is_some(), "`listen = \"...\"` in [page]"),
-        ("--page-token-file", args.page_token_file.is_some(), "`token_file = \"...\"` in [page]"),
-        ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
-        ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),
-        ("--max-memory", args.max_memory.is_some(), "`max_memory = \"...\"` in [limits]"),
-        ("--drain-timeout", args.drain_timeout.is_some(), "`drain_timeout = \"...\"` in [limits]"),
-    ];
-    let refuse = |(flag, _, instead): (&'static str, bool, &str)| {
-        Problem::error(&Origin::Flag(flag), "cannot be used together with --config")
-            .help(format!("write {instead}, in {file}"))
-    };
-    stated.into_iter().filter(|(_, given, _)| *given).map(refuse).collect()
+fn goals(args: &ServeArgs) -> Goals {
+    Goals {
+        at: Origin::Default,
+        budget: text("--budget", args.budget.as_ref()),
+        domain: text("--budget-domain", args.budget_domain.as_ref()),
+        schedule: text("--budget-schedule", args.budget_schedule.as_ref()),
+        profile: text("--budget-profile", args.budget_profile.as_ref()),
+        tolerance: text("--tolerance", args.tolerance.as_ref()),
+    }
 }
 
-fn subsystem(args: &ServeArgs) -> SubsystemDraft {
+/// Flags that have a key in the file, each with the key to write instead.
+pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
+    let mut set: Vec<(&str, &str)> = keyed(args).into_iter().map(|(section, key, _)| (section, key)).collect();
+    let others = [
+        ("policy", "name", args.policy.is_some()),
+        ("subsystem", "nqn", args.nqn.is_some()),
+        ("subsystem", "allowed_hosts", !args.allow_host.is_empty()),
+        ("subsystem.namespace", "backend", !args.namespace.is_empty()),
+        ("subsystem.namespace", "block_size", args.block_size.is_some()),
+    ];
+    set.extend(others.into_iter().filter(|(.., is_set)| *is_set).map(|(section, key, _)| (section, key)));
+    let refuse = |flag: &'static str, key: &str, section: &str| {
+        Problem::error(&Origin::Flag(flag), "cannot be used together with --config")
+            .help(format!("write `{key}` in {section}, in {file}"))
+    };
+    let keys = SCHEMAS.iter().flat_map(|schema| schema.keys.iter().map(move |key| (schema, key)));
+    let is_set = keys.filter(|(schema, key)| set.contains(&(schema.header, key.name)));
+    let mut problems: Vec<Problem> =
+        is_set.map(|(schema, key)| refuse(key.flag, key.name, &schema.heading())).collect();
+    if !args.policy_set.is_empty() {
+        problems.push(refuse("--policy-set", "KEY = \"VALUE\"", "[policy]"));
+    }
+    problems
+}
+
+fn subsystem(args: &ServeArgs) -> Subsystem {
     let mut backends = texts("--namespace", &args.namespace);
     if backends.is_empty() {
         backends.push(Located::new(DEFAULT_BACKEND.to_owned(), Origin::Default));
     }
-    let namespace = |(index, backend): (usize, Text)| NamespaceDraft {
+    let namespace = |(index, backend): (usize, Text)| Namespace {
         at: backend.at.clone(),
         nsid: Some(Located::new(index as i64 + 1, backend.at.clone())),
         backend: Some(backend),
         block_size: args.block_size.map(|size| Located::new(i64::from(size), Origin::Flag("--block-size"))),
-        ..NamespaceDraft::default()
+        ..Namespace::default()
     };
-    SubsystemDraft {
-        at: Origin::Default,
+    Subsystem {
         nqn: text("--nqn", args.nqn.as_ref()),
         allowed_hosts: texts("--allow-host", &args.allow_host),
-        namespaces: backends.into_iter().enumerate().map(namespace).collect(),
-        ..SubsystemDraft::default()
+        namespace: backends.into_iter().enumerate().map(namespace).collect(),
+        ..Subsystem::default()
     }
 }
 
-/// `--policy` and every `--policy-set`.
-fn policy(args: &ServeArgs, problems: &mut Vec<Problem>) -> PolicyDraft {
+/// `--policy-set`.
+fn parameters(args: &ServeArgs, problems: &mut Vec<Problem>) -> Vec<(Text, Text)> {
     let at = Origin::Flag("--policy-set");
-    let mut settings = Vec::new();
+    let mut parameters = Vec::new();
     for written in &args.policy_set {
         match key_and_value(written) {
-            Some((key, value)) => settings.push((Located::new(key, at.clone()), Located::new(value, at.clone()))),
-            None => {
-                let problem = Problem::error(&at, format!("`{written}` sets nothing"));
-                problems.push(problem.help("write KEY=VALUE, such as window=64"));
-            }
+            Some((key, value)) => parameters.push((Located::new(key, at.clone()), Located::new(value, at.clone()))),
+            None => problems.push(Problem::error(&at, not_an_assignment(written))),
         }
     }
-    PolicyDraft { at, name: text("--policy", args.policy.as_ref()), settings }
+    parameters
 }
 
-fn cores(list: Option<&String>, problems: &mut Vec<Problem>) -> Vec<Located<i64>> {
+fn cores(list: Option<&String>, problems: &mut Vec<Problem>) -> Vec<Number> {
     let Some(list) = list else { return Vec::new() };
     let at = Origin::Flag("--cores");
     match parse_cores(list) {
         Ok(cores) => cores.into_iter().map(|core| Located::new(i64::from(core), at.clone())).collect(),
-        Err(what) => {
-            problems.push(Problem::error(&at, what));
+        Err(message) => {
+            problems.push(Problem::error(&at, message));
             Vec::new()
         }
     }

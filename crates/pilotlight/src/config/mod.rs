@@ -1,12 +1,12 @@
 //! From what the user wrote, on the command line or in a file, to a checked [`ServerConfig`].
 //!
-//! flags or file -> draft (every value with its place) -> validated configuration, or every problem at once.
+//! flags or file -> `keys::Draft` (values with their places) -> checked configuration, or all problems at once.
 
 mod caps;
-mod draft;
 mod edit;
 mod file;
 mod flags;
+mod keys;
 mod machine;
 mod moment;
 pub(crate) mod nqn;
@@ -15,6 +15,7 @@ mod operation;
 mod power;
 mod problem;
 mod schedule;
+mod schema;
 mod section;
 mod storage;
 mod tolerance;
@@ -78,8 +79,8 @@ impl Loaded {
     }
 
     /// Prints the warnings to standard error.
-    pub(crate) fn tell_warnings(&self) {
-        tell(&self.warnings, self.source.as_ref());
+    pub(crate) fn print_warnings(&self) {
+        print_problems(&self.warnings, self.source.as_ref());
     }
 
     /// Problems that were found with it, as text for a terminal.
@@ -90,34 +91,34 @@ impl Loaded {
 
 /// Everything that is wrong with a configuration.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct ConfigError {
     problems: Vec<Problem>,
     source: Option<Source>,
 }
 
-impl Refused {
+impl ConfigError {
     /// The errors as text.
     pub(crate) fn render(&self, colour: bool) -> String {
         problem::render_all(&self.problems, self.source.as_ref(), colour)
     }
 
     /// Says what is wrong, on standard error.
-    pub(crate) fn tell(&self) {
-        tell(&self.problems, self.source.as_ref());
+    pub(crate) fn print(&self) {
+        print_problems(&self.problems, self.source.as_ref());
     }
 }
 
 /// Says problems as text that quotes the file, or as lines of a log that a program reads.
-fn tell(problems: &[Problem], source: Option<&Source>) {
+fn print_problems(problems: &[Problem], source: Option<&Source>) {
     if log::is_for_people() {
-        console::tell(problem::render_all(problems, source, log::colour()));
+        console::eprint(problem::render_all(problems, source, log::colour()));
     } else {
         problem::log_all(problems, source);
     }
 }
 
-/// Reads and checks what the arguments say, or the file that they name.
-pub(crate) fn load(args: &ServeArgs, machine: &Machine) -> Result<Loaded, Refused> {
+/// Reads and checks the configuration of the flags, or of the file that they name.
+pub(crate) fn load(args: &ServeArgs, machine: &Machine) -> Result<Loaded, ConfigError> {
     match &args.config {
         Some(path) => load_file(args, path, machine),
         None => {
@@ -127,25 +128,25 @@ pub(crate) fn load(args: &ServeArgs, machine: &Machine) -> Result<Loaded, Refuse
     }
 }
 
-fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded, Refused> {
+fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded, ConfigError> {
     let name = path.display().to_string();
     let conflicts = flags::conflicts(args, &name);
     if !conflicts.is_empty() {
-        return Err(Refused { problems: conflicts, source: None });
+        return Err(ConfigError { problems: conflicts, source: None });
     }
     let text = text_of(path).map_err(|why| {
         let problem = Problem::error(&Origin::Flag("--config"), format!("{name}: {why}"));
         let help = "without --config the server needs no file at all; docs/configuration.md has one to start from";
-        Refused { problems: vec![problem.help(help)], source: None }
+        ConfigError { problems: vec![problem.help(help)], source: None }
     })?;
     load_text(args, path, text, machine)
 }
 
-/// Checks a text that is to stand in this file.
-pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &Machine) -> Result<Loaded, Refused> {
+/// Checks a text as the contents of this file.
+pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &Machine) -> Result<Loaded, ConfigError> {
     let (mut draft, problems) = file::read(&text);
     draft.roots.clone_from(&args.roots);
-    draft.page.tick_ms = args.page_tick;
+    draft.page_tick_ms = args.page_tick;
     let base = directory_of(path);
     check(&draft, problems, machine, &base, Some(Source { name: path.display().to_string(), text }))
 }
@@ -153,16 +154,16 @@ pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &M
 /// The text of a regular file. Reading a pipe could block, and SIGHUP reads the file again.
 pub(crate) fn text_of(path: &Path) -> Result<String, String> {
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32; // opening a FIFO would wait for its writer
-    let told = |error: std::io::Error| cause(&error);
-    let file = fs::File::options().read(true).custom_flags(nonblock).open(path).map_err(told)?;
-    let meta = file.metadata().map_err(told)?;
+    let message = |error: std::io::Error| cause(&error);
+    let file = fs::File::options().read(true).custom_flags(nonblock).open(path).map_err(message)?;
+    let meta = file.metadata().map_err(message)?;
     if meta.is_dir() {
         return Err("is a directory; name the file in it".to_owned());
     }
     if !meta.is_file() {
         return Err("is not a regular file, but is read again at SIGHUP: write a pipe's output, such as <(...), to a file first".to_owned());
     }
-    std::io::read_to_string(file).map_err(told)
+    std::io::read_to_string(file).map_err(message)
 }
 
 /// Where relative paths in the file start: the file's own directory, so that it means the same from everywhere.
@@ -170,21 +171,21 @@ fn directory_of(path: &Path) -> PathBuf {
     path.parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Checks a draft. Where it could not be read as a whole its values are not looked at, so that an unknown `nqm` is not
+/// Checks a draft. After errors of reading the values are not checked, so that an unknown `nqm` is not
 /// followed by a missing `nqn`.
 fn check(
-    draft: &draft::Draft,
+    draft: &keys::Draft,
     unreadable: Vec<Problem>,
     machine: &Machine,
     base: &Path,
     source: Option<Source>,
-) -> Result<Loaded, Refused> {
+) -> Result<Loaded, ConfigError> {
     if !unreadable.is_empty() {
-        return Err(Refused { problems: unreadable, source });
+        return Err(ConfigError { problems: unreadable, source });
     }
     let validate::Checked { config, operation, may_shrink, problems } = validate::validate(draft, machine, base);
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
-        return Err(Refused { problems, source });
+        return Err(ConfigError { problems, source });
     }
     Ok(Loaded { config, operation, may_shrink, warnings: problems, source })
 }
@@ -200,13 +201,13 @@ pub(crate) fn check_namespace<'a>(
     machine: &Machine,
 ) -> Result<(NamespaceConfig, Vec<String>), Refusal> {
     let located = |field, value| Located::new(value, Origin::Flag(field));
-    let draft = draft::NamespaceDraft {
+    let draft = keys::Namespace {
         at: Origin::Default,
         nsid: Some(Located::new(nsid, Origin::Flag("nsid"))),
         backend: Some(located("backend", new.backend.clone())),
         block_size: new.block_size.map(|size| Located::new(size, Origin::Flag("block_size"))),
         uuid: new.uuid.clone().map(|uuid| located("uuid", uuid)),
-        ..draft::NamespaceDraft::default()
+        ..keys::Namespace::default()
     };
     let (namespace, problems) = validate::validate_namespace(&draft, others, machine);
     if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {

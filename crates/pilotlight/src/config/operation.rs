@@ -1,4 +1,4 @@
-//! How the program runs a server: what a [`pilotlight_nvmf_target::config::ServerConfig`] does not say.
+//! Settings of the program, in addition to [`pilotlight_nvmf_target::config::ServerConfig`].
 
 use pilotlight_power::shares::Idle;
 use std::net::SocketAddr;
@@ -76,7 +76,7 @@ pub(crate) struct Page {
 pub(crate) enum PageAddress {
     /// Over TCP.
     Tcp(SocketAddr),
-    /// On a Unix socket of its owner alone.
+    /// On a Unix socket of this user.
     Unix(PathBuf),
 }
 
@@ -93,14 +93,14 @@ impl std::fmt::Display for PageAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFile {
     /// The server makes it, with another token at each start.
-    Made(PathBuf),
+    Generated(PathBuf),
     /// The operator has made it.
-    Given(PathBuf),
+    Configured(PathBuf),
 }
 
 impl TokenFile {
     pub(crate) fn path(&self) -> &std::path::Path {
-        let (Self::Made(path) | Self::Given(path)) = self;
+        let (Self::Generated(path) | Self::Configured(path)) = self;
         path
     }
 }
@@ -121,7 +121,7 @@ impl SleepAfter {
     /// As reactors take it.
     pub(crate) fn quiet(self) -> QuietTime {
         match self {
-            Self::Policy => QuietTime::AsPolicySays,
+            Self::Policy => QuietTime::FromPolicy,
             Self::Time(time) => QuietTime::Fixed(time.as_nanos() as u64),
             Self::Never => QuietTime::Never,
         }
@@ -139,7 +139,7 @@ impl SleepAfter {
     /// The setting as a sentence.
     pub(crate) fn sentence(text: &str) -> String {
         match text {
-            "policy" => "the policy says when the server sleeps".to_owned(),
+            "policy" => "the policy decides when the server sleeps".to_owned(),
             "never" => "the server never sleeps".to_owned(),
             time => format!("the server may sleep after {time} of quiet"),
         }
@@ -152,7 +152,7 @@ pub(crate) struct AdminSocket {
     /// Where it is.
     pub(crate) path: PathBuf,
     /// Whether it was configured. Without it, a server starts without a control socket if the default path cannot be used.
-    pub(crate) asked: bool,
+    pub(crate) is_explicit: bool,
     /// The group whose members may read what the server is and does.
     pub(crate) read_group: Option<Group>,
 }
@@ -196,7 +196,7 @@ impl Reactors {
         self.cores.len()
     }
 
-    /// Whether they have no cores of their own. Figures never come from such a server.
+    /// Whether they have no cores of their own. Such a server yields no valid measurements.
     pub(crate) fn is_test_mode(&self) -> bool {
         self.cores.iter().all(Option::is_none)
     }

@@ -46,13 +46,13 @@ impl SensorChoice {
     }
 }
 
-/// Reads who gets idle energy where energy is divided among hosts; `None`: it is not divided.
+/// Parses how idle energy is divided; `None`: energy is not divided.
 pub(crate) fn parse_energy_shares(text: &str) -> Result<Option<Idle>, String> {
     if text == OFF {
         return Ok(None);
     }
     let found = [Idle::Unassigned, Idle::Equal, Idle::Proportional].into_iter().find(|idle| format_idle(*idle) == text);
-    let wrong = || format!("`{text}` says nothing about idle energy: use off, unassigned, equal or proportional");
+    let wrong = || format!("`{text}` is not a division of idle energy: use off, unassigned, equal or proportional");
     found.map(Some).ok_or_else(wrong)
 }
 

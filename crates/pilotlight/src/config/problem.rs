@@ -73,7 +73,7 @@ impl Problem {
     }
 
     /// The same as a warning.
-    pub(crate) fn told(self) -> Self {
+    pub(crate) fn into_warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
@@ -123,7 +123,7 @@ impl Source {
     }
 }
 
-/// All problems as text for a terminal, one after the other, errors and warnings as they stand in the file.
+/// All problems as text for a terminal, in the order of the file.
 pub(crate) fn render_all(problems: &[Problem], source: Option<&Source>, colour: bool) -> String {
     let mut sorted: Vec<&Problem> = problems.iter().collect();
     sorted.sort_by_key(|problem| match &problem.at {
@@ -185,7 +185,7 @@ fn quote(out: &mut String, source: &Source, span: &Range<usize>, paint: &Paint) 
     let number = place.number.to_string();
     let margin = " ".repeat(number.len());
     let bar = paint.wrap("1;34", "|");
-    // tabs are kept, so that the underline stands where the terminal puts the text
+    // keep tabs, so that the underline is aligned
     let indent: String =
         place.line.chars().take(place.column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let _ = writeln!(out, "{margin}{} {}:{number}:{}", paint.wrap("1;34", "-->"), source.name, place.column);
@@ -194,7 +194,7 @@ fn quote(out: &mut String, source: &Source, span: &Range<usize>, paint: &Paint) 
     let _ = writeln!(out, "{margin} {bar} {indent}{}", paint.wrap("1;31", &"^".repeat(place.width)));
 }
 
-/// Colours, where they are wanted.
+/// Adds colours, if enabled.
 struct Paint {
     colour: bool,
 }
@@ -262,7 +262,7 @@ mod tests {
     fn problems_are_told_in_the_order_of_the_file() {
         let text = "a = 1\nb = 2\n";
         let problems = [Problem::error(&at(text, "b"), "second"), Problem::warning(&at(text, "a"), "first")];
-        let told = render_all(&problems, Some(&source(text)), false);
-        assert!(told.find("first").unwrap() < told.find("second").unwrap(), "{told}");
+        let text = render_all(&problems, Some(&source(text)), false);
+        assert!(text.find("first").unwrap() < text.find("second").unwrap(), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a TOML table key by key, each value with its place, noting every problem instead of stopping at the first.
+//! Reads a TOML table key by key, values with their places; problems are noted, and reading continues.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -6,91 +6,11 @@ use std::cell::RefCell;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{Number, Text};
+use super::keys::{Number, Text};
 use super::problem::{Located, Origin, Problem};
+use super::schema::{Schema, top_level};
 
-/// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 16] = [
-    (
-        "",
-        &[
-            "server",
-            "policy",
-            "goals",
-            "limits",
-            "admin",
-            "metrics",
-            "log",
-            "discovery",
-            "page",
-            "subsystem",
-            "host",
-            "class",
-            "background",
-        ],
-    ),
-    (
-        "server",
-        &[
-            "listen",
-            "advertise",
-            "cores",
-            "main_core",
-            "reactors",
-            "io_threads",
-            "sleep_after",
-            "hotplug",
-            "power_states",
-            "sensor",
-            "energy_shares",
-        ],
-    ),
-    ("policy", &["name"]),
-    ("goals", &["budget", "domain", "schedule", "profile", "tolerance"]),
-    ("admin", &["socket", "read_group", "state"]),
-    ("metrics", &["listen"]),
-    ("discovery", &["mdns", "referral"]),
-    ("discovery.referral", &["address"]),
-    ("log", &["format"]),
-    ("page", &["listen", "hosts", "token_file"]),
-    (
-        "limits",
-        &[
-            "max_memory",
-            "buffer_memory",
-            "queue_memory",
-            "max_connections",
-            "max_host_queues",
-            "max_io_queues",
-            "max_queue_depth",
-            "icreq_timeout",
-            "drain_timeout",
-        ],
-    ),
-    ("subsystem", &["nqn", "serial", "allowed_hosts", "controller_ids", "namespace"]),
-    (
-        "subsystem.namespace",
-        &[
-            "nsid",
-            "backend",
-            "block_size",
-            "uuid",
-            "hosts",
-            "shrink",
-            "max_bytes_per_s",
-            "priority",
-            "tolerance",
-            "checksums",
-            "checksums_file",
-            "trim",
-        ],
-    ),
-    ("background", &["scrub", "scrub_rate", "scrub_days", "trim_rate"]),
-    ("host", &["nqn", "max_bytes_per_s", "priority"]),
-    ("class", &["priority", "min_bytes_per_s"]),
-];
-
-/// A section whose other keys are not in the schema: parameters of the policy.
+/// The section whose other keys are parameters of the policy.
 const OPEN: &str = "policy";
 
 /// Problems found so far, shared by the sections of a file.
@@ -100,9 +20,9 @@ pub(crate) type Problems = RefCell<Vec<Problem>>;
 pub(crate) struct Section<'a> {
     /// Its path with numbers: `subsystem[0].namespace[1]`; empty for the whole file.
     path: String,
-    /// Its name in [`SCHEMA`].
+    /// Its header without numbers; empty for the whole file.
     name: String,
-    /// Where it stands.
+    schemas: &'static [Schema],
     at: Origin,
     table: &'a DeTable<'a>,
     problems: &'a Problems,
@@ -110,19 +30,19 @@ pub(crate) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// The whole file.
-    pub(crate) fn root(table: &'a Spanned<DeTable<'a>>, problems: &'a Problems) -> Self {
+    pub(crate) fn root(table: &'a Spanned<DeTable<'a>>, schemas: &'static [Schema], problems: &'a Problems) -> Self {
         let at = Origin::File { key: String::new(), span: 0..0 };
-        let root = Self { path: String::new(), name: String::new(), at, table: table.get_ref(), problems };
+        let root = Self { path: String::new(), name: String::new(), schemas, at, table: table.get_ref(), problems };
         root.refuse_unknown();
         root
     }
 
-    /// Where the section as a whole stands.
+    /// Where the section is.
     pub(crate) fn at(&self) -> Origin {
         self.at.clone()
     }
 
-    /// A text.
+    /// A string.
     pub(crate) fn text(&self, key: &str) -> Option<Text> {
         let (at, value) = self.get(key)?;
         match value {
@@ -131,13 +51,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A text, a number or a switch, as text.
+    /// A string, number or boolean, as text.
     pub(crate) fn plain(&self, key: &str) -> Option<Text> {
         let (at, value) = self.get(key)?;
         self.scalar(at, value)
     }
 
-    /// A quantity: a text with a unit, or a bare number.
+    /// A quantity: a string with a unit, or a number.
     pub(crate) fn quantity(&self, key: &str) -> Option<Text> {
         let (at, value) = self.get(key)?;
         match value {
@@ -159,7 +79,7 @@ impl<'a> Section<'a> {
         others.into_iter().filter_map(other).collect()
     }
 
-    /// A text, a number or a switch, as text.
+    /// A string, number or boolean, as text.
     fn scalar(&self, at: Origin, value: &DeValue<'_>) -> Option<Text> {
         let text = match value {
             DeValue::String(text) => text.clone().into_owned(),
@@ -171,22 +91,22 @@ impl<'a> Section<'a> {
         Some(Located::new(text, at))
     }
 
-    /// A whole number.
+    /// An integer.
     pub(crate) fn number(&self, key: &str) -> Option<Number> {
         let (at, value) = self.get(key)?;
         self.integer_of(&at, value).map(|number| Located::new(number, at))
     }
 
-    /// A switch.
-    pub(crate) fn switch(&self, key: &str) -> Option<bool> {
-        let (at, value) = self.get(key)?;
+    /// A boolean; `false` if it is missing.
+    pub(crate) fn switch(&self, key: &str) -> bool {
+        let Some((at, value)) = self.get(key) else { return false };
         match value {
-            DeValue::Boolean(switch) => Some(*switch),
-            other => self.mismatch(&at, "true or false", other),
+            DeValue::Boolean(switch) => *switch,
+            other => self.mismatch(&at, "true or false", other).unwrap_or_default(),
         }
     }
 
-    /// A list of texts, or one text.
+    /// A list of strings, or one string.
     pub(crate) fn texts(&self, key: &str) -> Vec<Text> {
         let text = |at: Origin, value: &DeValue<'_>| match value {
             DeValue::String(text) => Some(Located::new(text.clone().into_owned(), at)),
@@ -195,7 +115,7 @@ impl<'a> Section<'a> {
         self.entries(key).into_iter().filter_map(|(at, value)| text(at, value)).collect()
     }
 
-    /// A list of cores: numbers, or a text such as `0-3`.
+    /// A list of cores: integers, or a string such as `0-3`.
     pub(crate) fn cores(&self, key: &str) -> Vec<Number> {
         let mut cores = Vec::new();
         for (at, value) in self.entries(key) {
@@ -238,21 +158,19 @@ impl<'a> Section<'a> {
         entries.iter().enumerate().filter_map(section).collect()
     }
 
-    /// A value and its place. Asking for a key that [`SCHEMA`] does not have is a mistake in this program.
+    /// A value and its place. A key outside the schema is a bug.
     fn get(&self, key: &str) -> Option<(Origin, &'a DeValue<'a>)> {
         assert!(self.has(key), "{}: `{key}` is not in the schema", self.name);
         let value = self.table.get(key)?;
         Some((self.origin(key, value.span()), value.get_ref()))
     }
 
-    /// The entries of a list that must not be empty, or a single value as a list of one.
+    /// The entries of a non-empty list, or a single value.
     fn entries(&self, key: &str) -> Vec<(Origin, &'a DeValue<'a>)> {
         let Some((at, value)) = self.get(key) else { return Vec::new() };
         let DeValue::Array(entries) = value else { return vec![(at, value)] };
         if entries.is_empty() {
-            self.problem(
-                Problem::error(&at, "the list is empty").help("give at least one entry, or leave the key out"),
-            );
+            self.problem(Problem::error(&at, "the list is empty").help("add an entry, or omit the key"));
         }
         let place = |(index, entry): (usize, &'a Spanned<DeValue<'a>>)| {
             (self.origin(&format!("{key}[{index}]"), entry.span()), entry.get_ref())
@@ -264,7 +182,7 @@ impl<'a> Section<'a> {
         let DeValue::Integer(integer) = value else { return self.mismatch(at, "an integer", value) };
         let parsed = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
         if parsed.is_none() {
-            self.problem(Problem::error(at, format!("{integer} is too large a number")));
+            self.problem(Problem::error(at, format!("{integer} is too large")));
         }
         parsed
     }
@@ -272,12 +190,12 @@ impl<'a> Section<'a> {
     fn child(&self, key: &str, at: Origin, table: &'a DeTable<'a>) -> Section<'a> {
         let path = join(&self.path, key);
         let name = self.name_of(key.split('[').next().unwrap_or(key));
-        let child = Section { path, name, at, table, problems: self.problems };
+        let child = Section { path, name, schemas: self.schemas, at, table, problems: self.problems };
         child.refuse_unknown();
         child
     }
 
-    /// Notes every key of this table that the schema does not have.
+    /// Notes unknown keys.
     fn refuse_unknown(&self) {
         if self.name == OPEN {
             return;
@@ -289,22 +207,31 @@ impl<'a> Section<'a> {
 
     fn unknown(&self, key: &str, at: &Origin) -> Problem {
         let mut problem = Problem::error(at, "unknown key");
-        let similar = |known: &&&str| strsim::jaro(key, known) > 0.75;
-        let closer = |a: &&&str, b: &&&str| strsim::jaro(key, a).total_cmp(&strsim::jaro(key, b));
-        if let Some(meant) = self.keys().iter().filter(similar).max_by(closer) {
-            problem = problem.help(format!("did you mean `{meant}`?"));
-        } else if let Some((section, _)) = SCHEMA.iter().find(|(_, keys)| keys.contains(&key)) {
-            problem = problem.help(format!("`{key}` belongs {}", place_of(section)));
+        let keys = self.keys();
+        let similar = keys.iter().map(|known| (strsim::jaro(key, known), known)).filter(|(score, _)| *score > 0.75);
+        if let Some((_, known)) = similar.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+            problem = problem.help(format!("did you mean `{known}`?"));
+        } else if let Some(schema) = self.schemas.iter().find(|schema| schema.names().any(|known| known == key)) {
+            problem = problem.help(format!("`{key}` belongs in {}", schema.heading()));
         }
-        problem.help(format!("valid {}: {}", place_of(&self.name), self.keys().join(", ")))
+        let place =
+            self.schema().map_or("at the top of the file".to_owned(), |schema| format!("in {}", schema.heading()));
+        problem.help(format!("valid {place}: {}", keys.join(", ")))
     }
 
     fn has(&self, key: &str) -> bool {
         self.keys().contains(&key)
     }
 
-    fn keys(&self) -> &'static [&'static str] {
-        SCHEMA.iter().find(|(name, _)| *name == self.name).map_or(&[], |(_, keys)| keys)
+    fn schema(&self) -> Option<&'static Schema> {
+        self.schemas.iter().find(|schema| schema.header == self.name)
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        if self.name.is_empty() {
+            return top_level(self.schemas).collect();
+        }
+        self.schema().map(|schema| schema.names().collect()).unwrap_or_default()
     }
 
     fn name_of(&self, key: &str) -> String {
@@ -327,16 +254,6 @@ impl<'a> Section<'a> {
 
 fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
-}
-
-fn place_of(section: &str) -> String {
-    match section {
-        "" => "at the top of the file".to_owned(),
-        list if list.starts_with("subsystem") || ["host", "class", "discovery.referral"].contains(&list) => {
-            format!("in [[{list}]]")
-        }
-        table => format!("in [{table}]"),
-    }
 }
 
 fn kind(value: &DeValue<'_>) -> &'static str {

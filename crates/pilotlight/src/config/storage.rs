@@ -1,4 +1,4 @@
-//! Whether a file or block device can hold a namespace, looked at without changing or locking it.
+//! Checks whether a file or block device can hold a namespace, without changing or locking it.
 
 use std::fmt::Display;
 use std::fs::{self, Metadata, OpenOptions};
@@ -22,7 +22,7 @@ pub(crate) enum Medium {
 
 /// A file or device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Storage {
     /// Which file or device it is.
     pub(crate) medium: Medium,
     /// Its size in bytes.
@@ -31,12 +31,12 @@ pub(crate) struct Found {
 
 /// Why a path cannot hold a namespace, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unfit {
+pub(crate) struct Unusable {
     pub(crate) what: String,
     pub(crate) help: Option<String>,
 }
 
-impl Unfit {
+impl Unusable {
     fn new(path: &Path, what: impl Display) -> Self {
         Self { what: format!("{}: {what}", path.display()), help: None }
     }
@@ -53,25 +53,25 @@ impl Unfit {
 }
 
 /// Looks at the file or block device at `path`: that it is there, may be read and written, and holds at least a block.
-/// With `wanted` bytes it may also be missing and possible to create; if it is there it must have that size.
-pub(crate) fn look_at(path: &Path, wanted: Option<u64>, block_size: u32) -> Result<Found, Unfit> {
+/// With `wanted` bytes it may also be missing, if it can be created; an existing one must have that size.
+pub(crate) fn inspect(path: &Path, wanted: Option<u64>, block_size: u32) -> Result<Storage, Unusable> {
     let meta = match (fs::metadata(path), wanted) {
         (Ok(meta), _) => meta,
-        (Err(error), Some(size)) if error.kind() == ErrorKind::NotFound => return look_at_directory(path, size),
+        (Err(error), Some(size)) if error.kind() == ErrorKind::NotFound => return check_creation(path, size),
         (Err(error), None) if error.kind() == ErrorKind::NotFound => {
-            let shown = path.display();
-            let help = format!("create it: `truncate -s 1G {shown}`, or let the start do so: file:{shown}?size=1GiB");
-            return Err(Unfit::of(path, &error).help(help));
+            let name = path.display();
+            let help = format!("create it: `truncate -s 1G {name}`, or let the start do so: file:{name}?size=1GiB");
+            return Err(Unusable::of(path, &error).help(help));
         }
-        (Err(error), _) => return Err(Unfit::of(path, &error)),
+        (Err(error), _) => return Err(Unusable::of(path, &error)),
     };
     let kind = meta.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(Unfit::new(path, "it is neither a file nor a block device"));
+        return Err(Unusable::new(path, "it is neither a file nor a block device"));
     }
-    let size = size_of(path).map_err(|error| Unfit::of(path, &error))?;
+    let size = size_of(path).map_err(|error| Unusable::of(path, &error))?;
     check_size(path, size, wanted, block_size)?;
-    Ok(Found { medium: medium_of(&meta), size })
+    Ok(Storage { medium: medium_of(&meta), size })
 }
 
 /// Which file or device has these metadata.
@@ -86,13 +86,13 @@ pub(crate) fn is_same_medium(a: &Path, b: &Path) -> bool {
 }
 
 /// Looks whether a file can be created.
-fn look_at_directory(path: &Path, size: u64) -> Result<Found, Unfit> {
+fn check_creation(path: &Path, size: u64) -> Result<Storage, Unusable> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = parent.canonicalize().map_err(|error| Unfit::of(parent, &error))?;
+    let directory = parent.canonicalize().map_err(|error| Unusable::of(parent, &error))?;
     access(&directory, Access::WRITE_OK | Access::EXEC_OK)
-        .map_err(|error| Unfit::new(path, format_args!("it cannot be created: {}", cause(&error.into()))))?;
-    let name = path.file_name().ok_or_else(|| Unfit::new(path, "it names no file"))?;
-    Ok(Found { medium: Medium::New(directory.join(name)), size })
+        .map_err(|error| Unusable::new(path, format_args!("it cannot be created: {}", cause(&error.into()))))?;
+    let name = path.file_name().ok_or_else(|| Unusable::new(path, "it names no file"))?;
+    Ok(Storage { medium: Medium::New(directory.join(name)), size })
 }
 
 /// The size in bytes; a block device's metadata have none: its end has.
@@ -100,16 +100,16 @@ pub(crate) fn size_of(path: &Path) -> io::Result<u64> {
     OpenOptions::new().read(true).write(true).open(path)?.seek(SeekFrom::End(0))
 }
 
-fn check_size(path: &Path, size: u64, wanted: Option<u64>, block_size: u32) -> Result<(), Unfit> {
-    let shown = path.display();
+fn check_size(path: &Path, size: u64, wanted: Option<u64>, block_size: u32) -> Result<(), Unusable> {
+    let name = path.display();
     if let Some(wanted) = wanted.filter(|wanted| *wanted != size) {
-        let what = format!("it has {}, and ?size= says {}", format_size(size), format_size(wanted));
-        let help = format!("leave ?size= out, or change the file: `truncate -s {wanted} {shown}`");
-        return Err(Unfit::new(path, what).help(help));
+        let what = format!("it has {}, and ?size= is {}", format_size(size), format_size(wanted));
+        let help = format!("omit ?size=, or change the file: `truncate -s {wanted} {name}`");
+        return Err(Unusable::new(path, what).help(help));
     }
     if size < u64::from(block_size) {
         let what = format!("it has {size} bytes, less than one block of {block_size}");
-        return Err(Unfit::new(path, what).help(format!("give it a size: `truncate -s 1G {shown}`")));
+        return Err(Unusable::new(path, what).help(format!("give it a size: `truncate -s 1G {name}`")));
     }
     Ok(())
 }
@@ -132,19 +132,19 @@ mod tests {
         let (path, link) = (dir.path().join("disk"), dir.path().join("link"));
         fs::write(&path, vec![0; 8192]).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let found = look_at(&path, None, 4096).unwrap();
+        let found = inspect(&path, None, 4096).unwrap();
         assert_eq!(found.size, 8192);
-        assert_eq!(look_at(&link, Some(8192), 4096).unwrap(), found);
+        assert_eq!(inspect(&link, Some(8192), 4096).unwrap(), found);
     }
 
     #[test]
     fn a_file_that_can_be_created_is_fit_and_is_not_created() {
         let dir = tempfile::tempdir().unwrap();
-        let found = look_at(&dir.path().join("new"), Some(8192), 4096).unwrap();
+        let found = inspect(&dir.path().join("new"), Some(8192), 4096).unwrap();
         assert_eq!(found.size, 8192);
-        assert_eq!(look_at(&dir.path().join(".").join("new"), Some(8192), 4096).unwrap(), found);
+        assert_eq!(inspect(&dir.path().join(".").join("new"), Some(8192), 4096).unwrap(), found);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        let nowhere = look_at(&dir.path().join("none/new"), Some(8192), 4096).unwrap_err();
+        let nowhere = inspect(&dir.path().join("none/new"), Some(8192), 4096).unwrap_err();
         assert!(nowhere.what.ends_with("none: no such file or directory"), "{nowhere:?}");
     }
 
@@ -153,11 +153,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let small = dir.path().join("small");
         fs::write(&small, [0; 100]).unwrap();
-        let what = |path: &Path, wanted| look_at(path, wanted, 512).unwrap_err().what;
+        let what = |path: &Path, wanted| inspect(path, wanted, 512).unwrap_err().what;
         assert!(what(&small, None).ends_with("it has 100 bytes, less than one block of 512"));
-        assert!(what(&small, Some(1024)).ends_with("it has 100B, and ?size= says 1KiB"));
+        assert!(what(&small, Some(1024)).ends_with("it has 100B, and ?size= is 1KiB"));
         assert!(what(dir.path(), None).ends_with("it is neither a file nor a block device"));
-        let missing = look_at(&dir.path().join("none"), None, 512).unwrap_err();
+        let missing = inspect(&dir.path().join("none"), None, 512).unwrap_err();
         assert!(missing.what.ends_with("none: no such file or directory"), "{missing:?}");
         assert!(missing.help.unwrap().contains("truncate"));
     }

@@ -2,7 +2,7 @@
 //!
 //! Properties: a configuration that passes has no duplicate listener, NQN, NSID, UUID or medium, names only cores that
 //! this process may run on and only files that can be opened, and lies within the bounds of the target's tables. The
-//! machine is handed in, so that the same draft on the same machine gives the same answer; only files are looked at.
+//! machine is an argument, so that the result depends only on arguments and files.
 
 mod background;
 mod limits;
@@ -18,7 +18,7 @@ use std::path::Path;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 
 use super::NamespaceName;
-use super::draft::{Draft, NamespaceDraft, Number};
+use super::keys::{self, Draft, Number};
 use super::machine::Machine;
 use super::operation::{Operation, Reactors};
 use super::problem::{Located, Origin, Problem};
@@ -38,13 +38,13 @@ pub(crate) struct Checked {
 /// Checks `draft` against this `machine`; relative paths start at `base`.
 pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked {
     let mut checker = Checker { machine, base, problems: Vec::new() };
-    let listeners = checker.listeners(&draft.listen);
+    let listeners = checker.listeners(&draft.server.listen);
     let (reactors, main_core) = checker.reactors(draft);
-    let io_threads = checker.io_threads(draft.io_threads.as_ref(), reactors.len());
+    let io_threads = checker.io_threads(draft.server.io_threads.as_ref(), reactors.len());
     let config = ServerConfig {
         named_hosts: Vec::new(),
-        advertise: checker.advertise(draft.advertise.as_ref()),
-        referrals: checker.referrals(&draft.referrals, &listeners),
+        advertise: checker.advertise(draft.server.advertise.as_ref()),
+        referrals: checker.referrals(&draft.discovery.referral, &listeners),
         subsystems: checker.subsystems(&draft.subsystems, listeners.first().copied()),
         limits: checker.limits(&draft.limits, io_threads),
         background: checker.background(&draft.background),
@@ -52,7 +52,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         cores: reactors.cores.iter().copied().flatten().collect(),
         main_core,
         io_threads,
-        power_states: draft.power_states,
+        power_states: draft.server.power_states,
     };
     checker.note_overcommitment(draft, &config);
     let operation = checker.operation(draft, reactors, &config.subsystems);
@@ -64,7 +64,7 @@ fn may_shrink(draft: &Draft) -> Vec<NamespaceName> {
     let mut names = Vec::new();
     for subsystem in &draft.subsystems {
         let Some(nqn) = &subsystem.nqn else { continue };
-        let shrinking = subsystem.namespaces.iter().filter(|namespace| namespace.shrink);
+        let shrinking = subsystem.namespace.iter().filter(|namespace| namespace.shrink);
         let nsids = shrinking.filter_map(|namespace| u32::try_from(namespace.nsid.as_ref()?.value).ok());
         names.extend(nsids.map(|nsid| (nqn.value.clone(), nsid)));
     }
@@ -73,7 +73,7 @@ fn may_shrink(draft: &Draft) -> Vec<NamespaceName> {
 
 /// Checks a namespace that is to join `others`.
 pub(crate) fn validate_namespace<'a>(
-    draft: &NamespaceDraft,
+    draft: &keys::Namespace,
     others: impl Iterator<Item = &'a NamespaceConfig>,
     machine: &Machine,
 ) -> (Option<NamespaceConfig>, Vec<Problem>) {
@@ -103,8 +103,8 @@ impl Checker<'_> {
         if let Some(count) = self.test_reactors(draft) {
             return (Reactors::for_tests(count), 0);
         }
-        let cores = self.cores(&draft.cores);
-        let main_core = self.main_core(draft.main_core.as_ref(), &cores);
+        let cores = self.cores(&draft.server.cores);
+        let main_core = self.main_core(draft.server.main_core.as_ref(), &cores);
         if cores.is_empty() {
             return (Reactors::for_tests(1), main_core); // refused already
         }
@@ -119,7 +119,7 @@ impl Checker<'_> {
         let mut cores: Vec<u32> = Vec::new();
         for core in written {
             match u32::try_from(core.value) {
-                Ok(id) if cores.contains(&id) => self.error(&core.at, format!("core {id} is given twice")),
+                Ok(id) if cores.contains(&id) => self.error(&core.at, format!("core {id} is a duplicate")),
                 Ok(id) if self.machine.cores.contains(&id) => cores.push(id),
                 _ => {
                     let allowed = format_cores(&self.machine.cores);
@@ -138,7 +138,6 @@ impl Checker<'_> {
         let Some(core) = written else { return default };
         match cores.iter().find(|&&id| i64::from(id) == core.value) {
             Some(&id) => id,
-            // an error was reported for each core
             None if cores.is_empty() => default,
             None => {
                 let help = format!("the main core is one of them; cores are {}", format_cores(cores));
@@ -175,15 +174,15 @@ impl Checker<'_> {
         }
     }
 
-    /// Notes values that stand twice.
+    /// Notes duplicates.
     fn no_duplicates<'v, T: PartialEq + Display + 'v>(&mut self, values: impl IntoIterator<Item = &'v Located<T>>) {
         let mut seen: Vec<&Located<T>> = Vec::new();
         for value in values {
             match seen.iter().find(|other| other.value == value.value) {
                 Some(first) => {
-                    let problem = Problem::error(&value.at, format!("{} is given twice", value.value));
+                    let problem = Problem::error(&value.at, format!("{} is a duplicate", value.value));
                     self.problem(match &first.at {
-                        Origin::File { key, .. } => problem.help(format!("it stands already in {key}")),
+                        Origin::File { key, .. } => problem.help(format!("first used in {key}")),
                         _ => problem,
                     });
                 }

@@ -39,9 +39,9 @@ const STEPS: [(Option<f64>, Duration); 4] = [
 const PASS: &str = "pass";
 /// Within this share of the budget it is followed: PASS's upper threshold (3.3), on both sides.
 const MARGIN: f64 = 0.02;
-/// Requests that are due in a second: few, so that the load leaves the target its CPUs.
+/// Requests per second: few, so that the load leaves the target enough CPU time.
 const RATE_IOPS: f64 = 4_000.0;
-const LOOK: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A window of the sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,13 +72,13 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
     let report = power.report();
     let profile = profile::measure(&stage, &power, domain);
     let policy = choose(&stage, domain, profile.as_deref())?;
-    let say = |text: String| if as_json { Ok(()) } else { console::line(text) };
+    let print = |text: String| if as_json { Ok(()) } else { console::println(text) };
     let sensor = match &report.modelled {
         Some(profile) => format!("modelled (profile {profile}): watts are computed from CPU time, not measured"),
         None => report.sensor.clone(),
     };
-    say(format!("{}\nSensor: {sensor}.", stage.told()))?;
-    say(format!(
+    print(format!("{}\nSensor: {sensor}.", stage.description()))?;
+    print(format!(
         "Policy: {policy}{}, budget of the {}, quota period 100 ms. Load: {:.1} k reads of 4 KiB a second. It takes 20 s.",
         if policy == PASS { ", by a profile that was just measured at four quotas" } else { "" },
         crate::status::goals::domain_name(domain.name()),
@@ -99,7 +99,7 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
             "verified": verified,
             "load": load,
         });
-        console::line(serde_json::to_string_pretty(&result)?)?;
+        console::println(serde_json::to_string_pretty(&result)?)?;
     } else {
         console::print(table(&steps, &load, report.modelled.is_some()))?;
     }
@@ -183,7 +183,7 @@ fn windows(power: &Power, domain: BudgetDomain, begin_ns: u64, lasts: Duration, 
                 windows.push(window);
             }
         }
-        thread::sleep(LOOK);
+        thread::sleep(INTERVAL);
     }
     windows
 }

@@ -1,14 +1,14 @@
 //! SANDMAN's bursts (section 3.2), and what is measured of one of them under one policy.
 //!
-//! The paper: 5 % of the maximum for 10 s, then the maximum for 1 s, again and again. Here both are shorter by the time
-//! scale, and so is the policy's coarse interval, so that a policy has as many looks at the quiet time as it has there.
+//! The paper repeats 5 % of the maximum for 10 s, then the maximum for 1 s. Here both are shorter by the time
+//! scale, and so is the policy's coarse interval, so that a quiet phase has as many intervals as there.
 //! Ticks are not scaled: they are about the machine.
 //!
 //! The load is an open loop: a request is due whether or not the ones before it were answered, and its latency counts from
-//! then. The maximum is what a closed loop reached just before with every core polling; bursts ask for a part of it, since
-//! requests that come by chance faster than they can be served would only measure the queue.
+//! then. The maximum is the rate of a closed loop with every core polling, measured just before; bursts use a part of it, as
+//! random arrivals above the service rate would only measure the queue.
 //!
-//! Policies take turns, burst by burst, each burst with the same requests due at the same times under all of them: what else runs on
+//! Policies take turns, burst by burst, with the same requests due at the same times: other load on
 //! the machine in that minute slows all of them alike.
 
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use super::stage::{DEPTH, Stage};
 const QUIET_NS: u64 = 10_000_000_000;
 const FULL_NS: u64 = 1_000_000_000;
 const QUIET_SHARE: f64 = 0.05;
-/// The part of the measured maximum that bursts ask for.
+/// The part of the measured maximum that bursts use.
 const FULL_SHARE: f64 = 0.8;
 /// The beginning of a burst, in which a policy has not reacted yet, in nanoseconds.
 const FIRST_NS: u64 = 1_000_000;
@@ -102,7 +102,7 @@ impl Bursts {
         Duration::from_nanos(self.quiet_ns + self.settle_ns() + self.full_ns)
     }
 
-    pub(super) fn told(&self, stage: &Stage) -> String {
+    pub(super) fn description(&self, stage: &Stage) -> String {
         format!(
             "\nMaximum under static polling: {:.0} k reads of 4 KiB a second over {} connection{}.\n\
              Bursts: {:.1} k IOPS for {:.2} s, then {:.0} k IOPS for {:.2} s, {} times under each policy, in turn (the paper's, {} \

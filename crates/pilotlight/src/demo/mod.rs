@@ -33,7 +33,7 @@ use crate::console;
 const ABOUT: &str = "\
 Serve 1 GiB of memory over NVMe/TCP, write and verify it, and send SANDMAN's bursts under three policies: in about a minute.
 
-A burst is what the paper sends: a long time at 5 % of the maximum, then a short one at the maximum, again and again. The \
+A burst is as in the paper: a long time at 5 % of the maximum, then a short one at the maximum, repeated. The \
 same requests are offered at the same times under each policy, and the policies take turns, burst by burst. Needs no root, no drive and no configuration. The figures \
 are this machine's, as busy as it is; watts are modelled, from the power profile that is named.";
 
@@ -45,7 +45,7 @@ Examples:
   pilotlight demo --budget                      a power budget that steps down and up: 20 s
 
 Exit codes:
-  0  everything was served and every block held what it must
+  0  all requests succeeded and all blocks were verified
   1  it could not start, or a block was wrong";
 
 /// Options of `pilotlight demo`.
@@ -69,7 +69,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Instead of bursts: step a power budget down and up, and say how fast and how exactly the server follows
+    /// Instead of bursts: step a power budget down and up, and report the settling time and the deviation
     #[arg(long, conflicts_with_all = ["bursts", "time_scale", "policy", "seed"])]
     budget: bool,
 
@@ -85,16 +85,16 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     }
     let contenders = bursts::contenders(&args.policy, args.time_scale)?;
     let stage = Stage::new().context("the demo's server does not start")?;
-    let say = |text: String| if args.json { Ok(()) } else { console::line(text) };
-    say(stage.told())?;
+    let print = |text: String| if args.json { Ok(()) } else { console::println(text) };
+    print(stage.description())?;
     let verified = stage.verify(2_000_000_000).context("verifying")?;
-    say(table::verified(&verified))?;
+    print(table::verified(&verified))?;
     let clean = verified.is_clean();
-    let measured = if clean { measure(args, &stage, &contenders, &say)? } else { None };
+    let measured = if clean { measure(args, &stage, &contenders, &print)? } else { None };
     stage.stop().context("stopping the demo's server")?;
     let clean = clean && measured.as_ref().is_some_and(table::Outcome::is_clean);
     if args.json {
-        console::line(serde_json::to_string_pretty(&table::json(&verified, measured.as_ref()))?)?;
+        console::println(serde_json::to_string_pretty(&table::json(&verified, measured.as_ref()))?)?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -103,17 +103,17 @@ fn measure(
     args: &DemoArgs,
     stage: &Stage,
     contenders: &[Contender],
-    say: &dyn Fn(String) -> anyhow::Result<()>,
+    print: &dyn Fn(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<table::Outcome>> {
     stage.fill()?;
     let maximum = stage.maximum().context("measuring the maximum")?;
     let bursts = bursts::Bursts::new(maximum, args.time_scale, args.bursts, args.seed);
-    say(bursts.told(stage))?;
+    print(bursts.description(stage))?;
     let mut rows: Vec<Row> =
         contenders.iter().map(|contender| Row { policy: contender.name.clone(), samples: Vec::new() }).collect();
     let bar = waiting(u64::from(args.bursts) * contenders.len() as u64, bursts.lasts(), args.json);
     for round in 0..args.bursts {
-        // Another one first in each round: what one leaves behind it does not always leave to the same.
+        // the first policy rotates, as one policy's after-effects may affect the next
         for at in (0..contenders.len()).map(|nth| (nth + round as usize) % contenders.len()) {
             let contender = &contenders[at];
             let sample = bursts::measure(stage, &bursts, contender, round);
@@ -123,7 +123,7 @@ fn measure(
     }
     bar.finish_and_clear();
     let outcome = table::Outcome { bursts, rows, cpus: stage.cpus() };
-    say(outcome.table())?;
+    print(outcome.table())?;
     Ok(Some(outcome))
 }
 

@@ -1,7 +1,7 @@
 //! A short profile of this machine for `pass`: what the CPU draws at a few CPU quotas of the worker cores, and how often they then poll.
 //!
 //! `pilotlab profile cpu` makes a full one. This one has the mean time between two polls where `pass` knows the 99th percentile: of
-//! configurations that differ in the quota alone both have the same order.
+//! configurations that differ only in the quota both have the same order.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -20,7 +20,7 @@ const SHARES: [f64; 4] = [1.0, 0.6, 0.3, 0.1];
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Time until a quota holds: two of its periods.
 const HOLDS_NS: u64 = 200_000_000;
-const LOOK: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 const CORE_PPM: f64 = 1e6;
 /// Power has to fall by this share from the highest quota to the lowest, or it does not follow the quota: several times the difference
 /// between two windows at rest (chosen).
@@ -112,7 +112,7 @@ fn window_since(power: &Power, domain: BudgetDomain, since_ns: u64) -> Option<u6
         {
             return Some(power_uw);
         }
-        thread::sleep(LOOK);
+        thread::sleep(INTERVAL);
     }
     None
 }

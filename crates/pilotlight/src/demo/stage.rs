@@ -46,15 +46,15 @@ impl Stage {
         Ok(Self { server, address, reactors, load_cpu })
     }
 
-    /// A server whose power is read by this, and whose knobs can be set. It has a worker core beside the main core, which no quota may
-    /// hold up; on two CPUs the load is on the main core's.
+    /// A server with a power meter and knobs. It has a worker core in addition to the main core, which has no quota;
+    /// on two CPUs the load shares the main core's.
     pub(super) fn under_budget(meter: Meter) -> anyhow::Result<(Self, Power)> {
         let cpus = allowed_cpus();
         let is_shared = cpus.len() < 3;
         let own = if is_shared { cpus.len() } else { cpus.len() - 1 };
         let reactors: Vec<u32> = cpus[..own].iter().take(MOST_REACTORS).copied().collect();
         if reactors.len() < 2 {
-            bail!("a power budget is held by worker cores beside the main core: it takes two CPUs");
+            bail!("a power budget needs a worker core in addition to the main core: two CPUs");
         }
         let cores = pinned(&reactors);
         let power = meter.start(&cores)?;
@@ -80,7 +80,7 @@ impl Stage {
         self.reactors.len()
     }
 
-    pub(super) fn told(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let load = match self.load_cpu {
             Some(cpu) => format!("the load on CPU {cpu}"),
             None => "and the load on the same, since there is no other".to_owned(),
@@ -161,7 +161,7 @@ fn pinned(cpus: &[u32]) -> Vec<Option<u32>> {
     cpus.iter().map(|&cpu| Some(cpu)).collect()
 }
 
-/// Where the load shares a reactor's CPU, one that spins would leave it nothing.
+/// If the load shares a reactor's CPU, the reactor has to yield.
 fn idle(is_shared: bool) -> Idle {
     if is_shared { Idle::Yield } else { Idle::Spin }
 }

@@ -81,7 +81,7 @@ impl Outcome {
         self.rows.iter().all(|row| row.samples.iter().all(Sample::is_clean))
     }
 
-    /// Why the figures say little about a server, if so.
+    /// Why the figures are not representative, if so.
     fn caveat(&self) -> Option<&'static str> {
         (self.cpus == 1).then_some("target and load share one CPU: they wait for each other")
     }

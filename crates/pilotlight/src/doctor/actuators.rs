@@ -111,7 +111,7 @@ fn hotplug(section: &mut Section, facts: &Facts, chosen: &Chosen) {
         let without = lists::cores(&lists::without(looked_at, &can));
         let why =
             format!("no switch for {without}: the boot CPU has none, nor has a kernel without CONFIG_HOTPLUG_CPU");
-        (why, "leave them out of --cores, or do without: every other depth of sleep works")
+        (why, "omit them from --cores, or accept it: all other depths of sleep work")
     } else {
         ("the switches are root's to write".to_owned(), AS_ROOT)
     };
@@ -131,7 +131,7 @@ fn resume_latency(section: &mut Section, tree: &Tree, chosen: &Chosen) {
     let there = chosen.cores.iter().all(|&core| tree.has(&file(core)));
     let reason = Reason {
         why: if there { "the files are root's to write" } else { "this kernel has no such file (CONFIG_PM is off)" },
-        costs: "a policy cannot ask for sleep of at most so many microseconds: the kernel alone chooses",
+        costs: "a policy cannot limit the exit latency: the kernel chooses the idle state",
         remedy: &[if there { AS_ROOT } else { "a kernel with CONFIG_PM" }],
     };
     section.limited(item, writable_for(&may), value, reason);

@@ -33,7 +33,7 @@ fn allowed(section: &mut Section, facts: &Facts, topology: &Topology) {
     let isolated = lists::both(&denied, &cpu_list(facts, "isolated"));
     let by_hand = format!("`taskset -c {} pilotlight serve ...`", lists::format(&online));
     let (why, remedy) = if isolated.is_empty() {
-        let why = "the CPU affinity that this process inherited, or its control group's cpuset, leaves the others out";
+        let why = "the CPU affinity that this process inherited, or its control group's cpuset, excludes the others";
         let unit =
             "`taskset -cp $$` shows the mask; in a unit: `AllowedCPUs=` and `CPUAffinity=`; in a container: its cpuset";
         (why, unit)
@@ -186,7 +186,7 @@ fn isolated(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     let kernel =
         format!("on the kernel's command line: `isolcpus=managed_irq,domain,{all} nohz_full={all} rcu_nocbs={all}`");
     let start = format!(
-        "then start the server by `taskset -c {} pilotlight serve ...`: masks leave isolated CPUs out unless they are set",
+        "then start the server by `taskset -c {} pilotlight serve ...`: masks exclude isolated CPUs unless they are set",
         lists::format(&chosen.cores)
     );
     let reason = Reason {

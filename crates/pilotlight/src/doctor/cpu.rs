@@ -11,7 +11,7 @@ pub(super) fn this(_tree: &Tree) -> Cpu {
     let extended = cpuid.get_extended_processor_and_feature_identifiers();
     let under = cpuid.get_feature_info().is_some_and(|features| features.has_hypervisor());
     let hypervisor = cpuid.get_hypervisor_info().filter(|_| under);
-    let told = hypervisor.as_ref().and_then(|info| info.tsc_frequency()).map(u64::from);
+    let reported = hypervisor.as_ref().and_then(|info| info.tsc_frequency()).map(u64::from);
     let counted = || cpuid.get_tsc_info()?.tsc_frequency().map(|hz| hz / 1000);
     Cpu {
         architecture: architecture(),
@@ -21,7 +21,7 @@ pub(super) fn this(_tree: &Tree) -> Cpu {
         waitpkg: cpuid.get_extended_feature_info().is_some_and(|features| features.has_waitpkg()),
         monitorx: extended.is_some_and(|features| features.has_monitorx_mwaitx()),
         wfxt: false,
-        tsc_khz: told.or_else(counted).filter(|khz| *khz > 0),
+        tsc_khz: reported.or_else(counted).filter(|khz| *khz > 0),
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn this(tree: &Tree) -> Cpu {
     }
 }
 
-/// Whether the `Features` of /proc/cpuinfo hold a word.
+/// Whether the `Features` of /proc/cpuinfo contain a word.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn has_feature(cpuinfo: &str, name: &str) -> bool {
     let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));

@@ -85,7 +85,7 @@ fn state_json(state: &PowerState) -> serde_json::Value {
     })
 }
 
-/// Nothing where the drive does not say.
+/// `None` if the drive does not report it.
 fn latency(verb: &str, us: u32) -> String {
     if us == 0 { String::new() } else { format!(", {verb} in {us} us") }
 }

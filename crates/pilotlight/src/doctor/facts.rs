@@ -69,7 +69,7 @@ pub(super) struct Ring {
     pub(super) defer_taskrun: bool,
 }
 
-/// When a network interface interrupts for packets that have come.
+/// Interrupt coalescing of received packets of a network interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Coalescing {
     /// Microseconds after the first packet.
@@ -83,13 +83,13 @@ pub(super) struct Coalescing {
 /// A power state of an NVMe drive (Base 5.1.13.2.1, Power State Descriptor).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PowerState {
-    /// Most power, in microwatts; 0 where the drive does not say.
+    /// Maximum power in microwatts; 0 if the drive does not report it.
     pub(super) max_uw: u64,
     /// It serves no I/O.
     pub(super) non_operational: bool,
-    /// Time to enter it; 0 where the drive does not say.
+    /// Entry latency; 0 if the drive does not report it.
     pub(super) entry_us: u32,
-    /// Time to leave it, likewise.
+    /// Exit latency, likewise.
     pub(super) exit_us: u32,
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Facts {
     pub(super) power_states: BTreeMap<String, Vec<PowerState>>,
 }
 
-/// The server that the machine is looked at for.
+/// The server to check for.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub(super) cores: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Frequency control: who sets the cores' clocks, between which bounds, and whether this process may.
+//! Frequency control: the driver, the limits, and the permissions of this process.
 
 use std::collections::BTreeMap;
 
@@ -120,7 +120,7 @@ fn boost(section: &mut Section, tree: &Tree) {
     match boost {
         Some(true) => section.ok("boost", "on", value),
         Some(false) => section.ok("boost", "off: clocks stay at the nominal frequency", value),
-        None => section.ok("boost", "not told by this driver", value),
+        None => section.ok("boost", "not reported by this driver", value),
     }
 }
 
@@ -131,7 +131,7 @@ fn none(section: &mut Section, facts: &Facts) {
             why: "no cpufreq driver: the firmware keeps frequencies to itself, or the driver is not loaded",
             costs: COSTS,
             remedy: &[
-                "in the firmware's settings leave power management to the operating system",
+                "in the firmware's settings let the operating system manage power",
                 "`modprobe acpi-cpufreq` (intel_pstate and amd_pstate are built in where kernels have them)",
             ],
         };

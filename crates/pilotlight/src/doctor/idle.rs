@@ -103,7 +103,7 @@ fn list(section: &mut Section, tree: &Tree, group: &Group, several: bool) {
             _ => format!("; disabled on {}", lists::cores(&off)),
         };
         let whose = if several { format!(" ({})", lists::cores(&group.cores)) } else { String::new() };
-        let found = format!("exit {} us, worth it from {} us{switched}", state.exit_us, state.residency_us);
+        let found = format!("exit {} us, efficient from {} us{switched}", state.exit_us, state.residency_us);
         let value = json!({
             "exit_us": state.exit_us,
             "residency_us": state.residency_us,
@@ -175,7 +175,7 @@ fn none(section: &mut Section, facts: &Facts) {
         .find_map(|wanted| line.split_whitespace().find(|word| word.starts_with(wanted)));
     let (why, costs, remedy) = match (culprit, &facts.cpu.hypervisor) {
         (Some(word), _) => {
-            let why = format!("`{word}` stands on the kernel's command line");
+            let why = format!("`{word}` is on the kernel's command line");
             (
                 why,
                 "a core that sleeps in the kernel saves little or nothing",

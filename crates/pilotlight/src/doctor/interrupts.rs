@@ -58,7 +58,7 @@ fn tells_of_packets(name: &str) -> bool {
     !transmits_only && !OTHER.iter().any(|other| words.iter().any(|word| word.starts_with(other)))
 }
 
-/// The words of an interrupt's name: `ice-ens1f0-TxRx-0` has four.
+/// The parts of an interrupt's name: `ice-ens1f0-TxRx-0` has four.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }

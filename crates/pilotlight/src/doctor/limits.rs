@@ -35,7 +35,7 @@ fn open_files(section: &mut Section, facts: &Facts, chosen: &Chosen) {
         format!("`ulimit -n {needed}` as root, or `LimitNOFILE={needed}` in a unit; or lower limits.max_connections");
     let reason = Reason {
         why: "the hard limit (RLIMIT_NOFILE) is below what limits.max_connections promises",
-        costs: "connections beyond it are closed as soon as they come",
+        costs: "connections beyond it are closed at once",
         remedy: &[&remedy],
     };
     section.limited(item, found, value, reason);

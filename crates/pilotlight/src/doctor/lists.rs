@@ -22,7 +22,7 @@ pub(super) fn format_mask(cpus: &[u32]) -> String {
     words.fold(first, |text, word| format!("{text},{word:08x}"))
 }
 
-/// The list, or the word `none`.
+/// The list, or `none`.
 pub(super) fn format(cpus: &[u32]) -> String {
     if cpus.is_empty() { "none".to_owned() } else { format_cores(cpus) }
 }

@@ -35,7 +35,7 @@ pub(super) fn up(tree: &Tree) -> Vec<String> {
     tree.names(NET).into_iter().filter(up).collect()
 }
 
-/// Whether there is a link; interfaces without hardware say `unknown`.
+/// Whether there is a link; virtual interfaces report `unknown`.
 fn carries(tree: &Tree, name: &str) -> bool {
     matches!(tree.text(&format!("{NET}/{name}/operstate")).as_deref(), Some("up" | "unknown") | None)
 }
@@ -95,9 +95,9 @@ fn hardware(section: &mut Section, facts: &Facts, chosen: &Chosen, found: &Inter
     let value = value(facts, found, &workers);
     if found.interrupts.is_empty() {
         let reason = Reason {
-            why: "none of the device's interrupts could be told apart in /proc/interrupts",
+            why: "the device's interrupts could not be identified in /proc/interrupts",
             costs: "it is unknown which cores its packets wake",
-            remedy: &["look for it in `cat /proc/interrupts` under load, and set /proc/irq/N/smp_affinity_list"],
+            remedy: &["find it in /proc/interrupts under load, and set /proc/irq/N/smp_affinity_list"],
         };
         section.limited(&found.name, text, value, reason);
     } else if workers.is_empty() {
@@ -153,7 +153,7 @@ fn lands(landing: &[u32], chosen: &Chosen) -> String {
 fn waits(coalescing: &Coalescing) -> String {
     let adaptive = if coalescing.adaptive { ", varied by the driver" } else { "" };
     match (coalescing.rx_us, coalescing.rx_frames) {
-        (0, 0 | 1) => format!("an interrupt as soon as a packet comes{adaptive}"),
+        (0, 0 | 1) => format!("an interrupt per packet{adaptive}"),
         (us, 0) => format!("an interrupt within {us} us{adaptive}"),
         (us, frames) => format!("an interrupt within {us} us or {frames} packets{adaptive}"),
     }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn coalescing_in_words() {
         let waits = |rx_us, rx_frames, adaptive| waits(&Coalescing { rx_us, rx_frames, adaptive });
-        assert_eq!(waits(0, 1, false), "an interrupt as soon as a packet comes");
+        assert_eq!(waits(0, 1, false), "an interrupt per packet");
         assert_eq!(waits(50, 0, true), "an interrupt within 50 us, varied by the driver");
         assert_eq!(waits(8, 64, false), "an interrupt within 8 us or 64 packets");
     }

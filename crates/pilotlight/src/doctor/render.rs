@@ -1,4 +1,4 @@
-//! The report for people: a table a section, then what is missing in it.
+//! The report as text: a table per section, then its missing items.
 
 use std::fmt::Write as _;
 
@@ -59,7 +59,7 @@ fn paint(colour: bool, code: &str, text: &str) -> String {
     if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Breaks a text between words into lines of at most `width` columns, where words allow; all but the first are indented.
+/// Wraps a text into lines of at most `width` columns, where spaces allow; all but the first are indented.
 /// Text between backquotes is a command and is not wrapped.
 fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// How good it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
-    /// It is there, as a server with sleeping cores wants it.
+    /// Present, as a server with sleeping cores needs it.
     Ok,
     /// It is there, and costs something that it need not.
     Limited,
@@ -14,7 +14,7 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    /// The word in the table and in JSON.
+    /// Its name in the table and in JSON.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -124,7 +124,7 @@ impl Reason<'_> {
 pub(super) struct Report {
     /// The machine in a line.
     pub(super) machine: String,
-    /// The cores that were looked at, in a line.
+    /// The checked cores, on one line.
     pub(super) cores: String,
     /// The same for programs.
     pub(super) value: Value,

@@ -53,8 +53,8 @@ fn rapl(section: &mut Section, facts: &Facts) {
         return section.ok(item, list, value);
     }
     let reason = Reason {
-        why: "energy_uj is readable by root alone since Linux 5.10, as it can give secrets away (CVE-2020-8694)",
-        costs: "no measured watts of the processor: tables say `modelled`",
+        why: "energy_uj is readable by root alone since Linux 5.10, as it can leak secrets (CVE-2020-8694)",
+        costs: "no measured power of the processor: tables show `modelled`",
         remedy: &[
             "run as root, or give the server's user the files at boot (`chgrp`, `chmod g+r`, tmpfiles.d) where no \
                    stranger runs code",
@@ -74,7 +74,7 @@ fn no_rapl(section: &mut Section, facts: &Facts, item: &str) {
         Some(_) => &["measure on the host, or outside (a meter at the plug)"],
         None => &["`modprobe intel_rapl_msr` (AMD Zen as well)"],
     };
-    let costs = "no measured watts of the processor: what tables show is `modelled` from a profile";
+    let costs = "no measured power of the processor: tables show power `modelled` from a profile";
     section.missing(item, "none", json!({ "zones": [] }), Reason { why: &why, costs, remedy });
 }
 
@@ -90,7 +90,7 @@ fn hwmon(section: &mut Section, tree: &Tree) {
     }
     let reason = Reason {
         why: "no chip that the kernel knows measures power or energy",
-        costs: "no measured watts of the whole system by this way",
+        costs: "no measured power of the whole system from this source",
         remedy: &[
             "with an ACPI power meter in the firmware: `modprobe acpi_power_meter`; else IPMI or a meter at the plug",
         ],
@@ -118,7 +118,7 @@ fn ipmi(section: &mut Section, facts: &Facts) {
             let why = "no management controller, or the kernel's drivers are not loaded";
             (why, "on a server: `modprobe -a ipmi_si ipmi_devintf`")
         };
-        let costs = "no measured watts of the whole system by this way (DCMI power reading)";
+        let costs = "no measured power of the whole system from this source (DCMI power reading)";
         let reason = Reason { why, costs, remedy: &[remedy] };
         return section.missing("IPMI", "no device", json!({ "device": null }), reason);
     };
@@ -128,7 +128,7 @@ fn ipmi(section: &mut Section, facts: &Facts) {
     }
     let reason = Reason {
         why: "the device belongs to root",
-        costs: "no measured watts of the whole system by this way (DCMI power reading)",
+        costs: "no measured power of the whole system from this source (DCMI power reading)",
         remedy: &["run as root, or give the server's user the device (a udev rule)"],
     };
     section.limited("IPMI", format!("{device}, not open to this process"), value, reason);
@@ -143,7 +143,8 @@ fn battery(section: &mut Section, tree: &Tree) {
     let has = |name: &str, file: &str| tree.has(&format!("{SUPPLY}/{name}/{file}"));
     for name in tree.names(SUPPLY).into_iter().filter(is) {
         let measures = has(&name, "power_now") || (has(&name, "current_now") && has(&name, "voltage_now"));
-        let text = if measures { "measures the whole machine while it runs on it" } else { "does not say its power" };
+        let text =
+            if measures { "measures the whole machine while it runs on it" } else { "does not report its power" };
         section.ok(&name, text, json!({ "measures_power": measures }));
     }
 }

@@ -31,9 +31,10 @@ fn aio(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     };
     let fit = most.saturating_sub(used) / REQUESTS;
     let needed = chosen.files.map(|files| u64::from(files) * u64::from(chosen.io_threads));
-    let asked = needed.map_or(String::new(), |needed| format!("; this configuration opens {needed}"));
-    let found =
-        format!("{used} of {most} requests taken; room for {fit} x {REQUESTS} (I/O threads x files and drives){asked}");
+    let requested = needed.map_or(String::new(), |needed| format!("; this configuration opens {needed}"));
+    let found = format!(
+        "{used} of {most} requests taken; room for {fit} x {REQUESTS} (I/O threads x files and drives){requested}"
+    );
     let value = json!({
         "requests_taken": used,
         "max_requests": most,
@@ -80,7 +81,7 @@ fn io_uring(section: &mut Section, facts: &Facts) {
 
 fn why_no_ring(facts: &Facts, error: &str) -> String {
     match facts.tree.text("/proc/sys/kernel/io_uring_disabled").as_deref() {
-        Some("2") => "kernel.io_uring_disabled is 2: nobody may use it".to_owned(),
+        Some("2") => "kernel.io_uring_disabled is 2: no process may use it".to_owned(),
         Some("1") => {
             "kernel.io_uring_disabled is 1: it takes CAP_SYS_ADMIN or membership in kernel.io_uring_group".to_owned()
         }

@@ -27,7 +27,7 @@ pub(super) fn ring() -> Result<Ring, String> {
 fn set_up(flags: IoringSetupFlags) -> io::Result<OwnedFd> {
     let mut params = io_uring_params::default();
     params.flags = flags;
-    // SAFETY: ATTACH_WQ is not among the flags, so `wq_fd` is not looked at.
+    // SAFETY: ATTACH_WQ is not among the flags, so `wq_fd` is ignored.
     Ok(unsafe { io_uring_setup(2, &mut params) }?)
 }
 
@@ -49,7 +49,7 @@ struct EthtoolCoalesce {
 
 const _: () = assert!(size_of::<EthtoolCoalesce>() == 23 * 4);
 
-/// When an interface interrupts for packets that have come; `None` where the driver does not say.
+/// Interrupt coalescing of an interface; `None` if the driver does not report it.
 pub(super) fn coalescing(interface: &str) -> Option<Coalescing> {
     let name = interface.as_bytes();
     // SAFETY: `ifreq` is plain data, and all zeroes are a valid one.

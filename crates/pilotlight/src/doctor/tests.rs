@@ -1,6 +1,6 @@
 //! Whole reports on recorded machines, and what must hold of every report.
 //!
-//! The trees are small: as many CPUs and queues as it takes to show the machine's shape. To take a wanted change over into
+//! The trees are small: as many CPUs and queues as the machine's shape needs. To accept a change of
 //! the snapshots: `UPDATE_EXPECT=1 cargo test -p pilotlight doctor`.
 
 mod cases;
@@ -117,10 +117,10 @@ fn people_and_programs_are_told_the_same() {
         let list = |name: &str| sections.iter().flat_map(|section| section[name].as_array().unwrap().clone()).collect();
         let rows: Vec<Value> = list("rows");
         let lacks: Vec<Value> = list("missing");
-        let told = |value: &Value| assert!(people.contains(&flat(value.as_str().unwrap())), "{value}");
-        rows.iter().for_each(|row| ["item", "mark", "found"].iter().for_each(|key| told(&row[key])));
-        lacks.iter().for_each(|lack| ["what", "why", "costs"].iter().for_each(|key| told(&lack[key])));
-        lacks.iter().flat_map(|lack| lack["remedy"].as_array().unwrap()).for_each(told);
+        let wait_row = |value: &Value| assert!(people.contains(&flat(value.as_str().unwrap())), "{value}");
+        rows.iter().for_each(|row| ["item", "mark", "found"].iter().for_each(|key| wait_row(&row[key])));
+        lacks.iter().for_each(|lack| ["what", "why", "costs"].iter().for_each(|key| wait_row(&lack[key])));
+        lacks.iter().flat_map(|lack| lack["remedy"].as_array().unwrap()).for_each(wait_row);
         assert_eq!(programs["summary"]["missing"], report(&recorded).count(Mark::Missing));
     }
 }

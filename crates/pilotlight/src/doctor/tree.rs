@@ -1,4 +1,4 @@
-//! Files of the kernel under a root, so that tests look at recorded trees and the program at `/`.
+//! Files of the kernel under a root, so that tests use recorded trees and the program `/`.
 //!
 //! Whatever cannot be read is `None` or empty: that a file is missing is a finding and not an error.
 
@@ -10,12 +10,12 @@ use std::str::FromStr;
 
 use rustix::fs::{Access, access};
 
-/// Where rights are looked up.
+/// How permissions are checked.
 #[derive(Clone, Copy, Debug)]
 enum Rights {
     /// Checks access(2), which considers a read-only mount.
     Ours,
-    /// The file's mode is, for owners: recorded trees mean the same for every user who runs the tests.
+    /// By the mode bits of the owner: recorded trees give the same result for every user.
     #[cfg(test)]
     Recorded,
 }

@@ -1,4 +1,4 @@
-//! Wait instructions: whether a sleeping core can be woken by a store alone, and what it costs where it cannot.
+//! Wait instructions: whether a store can wake a sleeping core, and the cost of other wake-ups.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn remedy_absent(cpu: &Cpu, amd: bool) -> Vec<&'static str> {
             bare,
         ],
         (Some(_), true) => vec!["run on the machine itself, without a hypervisor"],
-        (Some(_), false) => vec!["ask who runs the host whether it can pass waitpkg on", bare],
+        (Some(_), false) => vec!["ask the operator of the host to enable waitpkg for the guest", bare],
         (None, _) => vec!["a newer processor; software-wait works until then"],
     }
 }
@@ -86,7 +86,7 @@ fn costs(facts: &Facts) -> String {
     let figures = match &facts.wake_up {
         Ok(wake_up) => format!(
             "measured here just now{}: waker pays {}, sleeper back after {} (median), {} (p99)",
-            if wake_up.busy_percent < BUSY_PERCENT { "" } else { ", beside other work" },
+            if wake_up.busy_percent < BUSY_PERCENT { "" } else { ", under other load" },
             us(wake_up.waker[0]),
             us(wake_up.back[0]),
             us(wake_up.back[1])
@@ -126,13 +126,13 @@ fn arm(section: &mut Section, facts: &Facts) {
 fn umwait_limits(section: &mut Section, facts: &Facts) {
     match facts.tree.number::<u64>(&format!("{UMWAIT}/max_time")) {
         Some(cycles) => longest(section, facts, cycles),
-        None => section.ok("longest umwait", "not told by this kernel", json!({ "max_cycles": null })),
+        None => section.ok("longest umwait", "not reported by this kernel", json!({ "max_cycles": null })),
     }
     let deeper = facts.tree.text(&format!("{UMWAIT}/enable_c02"));
     let value = json!({ "c02": deeper.as_deref() == Some("1") });
     match deeper.as_deref() {
         Some("1") => section.ok("umwait depth", "C0.1 and C0.2", value),
-        None => section.ok("umwait depth", "not told by this kernel", value),
+        None => section.ok("umwait depth", "not reported by this kernel", value),
         Some(_) => {
             let reason = Reason {
                 why: "the kernel has C0.2 switched off (enable_c02 is 0)",
@@ -181,7 +181,7 @@ fn software(section: &mut Section, facts: &Facts) {
             let why = format!("CPU {} was {} % busy with other work meanwhile", wake_up.cpus[1], wake_up.busy_percent);
             let reason = Reason {
                 why: &why,
-                costs: "the figures are not those of a sleeping core: there was no idle state to leave, and other work was in the way",
+                costs: "the figures are not those of a sleeping core: there was no idle state to leave, and other work delayed it",
                 remedy: &["run it again while the machine is quiet"],
             };
             section.limited(item, measured(wake_up), wake_up_json(wake_up), reason);

@@ -4,7 +4,7 @@
 //! CPU is idle in between, so that the figure holds the kernel's way out of an idle state of that depth, and under a
 //! hypervisor the way back into the guest. It is a software wake-up as reactors use it, without a reactor around it.
 //!
-//! Where other work keeps the sleeper's CPU from idling, there is no idle state to leave and the other work is in the way:
+//! If other work keeps the sleeper's CPU busy, there is no idle state to leave, and the other work delays the sleeper:
 //! so the load of that CPU is reported with the figures.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ const ROUNDS: usize = 200;
 const REST: Duration = Duration::from_millis(1);
 /// When to stop although fewer were measured: others use these CPUs as well.
 const PATIENCE: Duration = Duration::from_millis(800);
-/// Fewer say nothing about a 99th percentile.
+/// The minimum number for a 99th percentile.
 const FEWEST: usize = 100;
 
 const AWAKE: u32 = 0;
@@ -91,7 +91,7 @@ fn sleep(shared: &Shared, cpu: u32) {
     pin(cpu);
     while shared.word.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         while shared.word.load(Ordering::SeqCst) == ASLEEP {
-            // whatever the reason to return, the word is looked at again
+            // whatever the reason to return, the word is checked again
             let _ = futex::wait(&shared.word, Flags::PRIVATE, ASLEEP, None);
         }
         shared.back_ns.store(shared.now_ns(), Ordering::SeqCst);

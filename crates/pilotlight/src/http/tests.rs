@@ -1,4 +1,4 @@
-//! Connections: which are closed, which go on, and where they come from.
+//! Connections: idle timeout, progress, and sources.
 
 use std::future::pending;
 use std::io::{Read as _, Write as _};
@@ -29,7 +29,7 @@ fn a_connection_that_stops_reading_is_closed() {
         let ends = ends.clone();
         let endless = move || {
             let body = stream::unfold((peer.progress.clone(), Ends(ends.clone())), |(progress, ends)| async {
-                progress.made();
+                progress.note();
                 Some((Ok::<_, io::Error>(Bytes::from_static(&[0; 16_384])), (progress, ends)))
             });
             async move { Body::from_stream(body) }

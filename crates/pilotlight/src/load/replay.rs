@@ -37,7 +37,7 @@ pub(crate) struct ReplayArgs {
 
 /// Statistics of the trace after its replay.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Told {
+pub(super) struct TraceStats {
     file: PathBuf,
     format: &'static str,
     speed: f64,
@@ -45,7 +45,7 @@ pub(super) struct Told {
     requests: u64,
     malformed_lines: u64,
     malformed_first: Vec<String>,
-    /// Requests that came too late to be sorted by time.
+    /// Requests that arrived too late to be sorted by time.
     late_requests: u64,
     /// Why reading ended before the end of the trace.
     ended: Option<String>,
@@ -54,7 +54,7 @@ pub(super) struct Told {
 /// An open trace, and where its statistics go.
 pub(super) struct Replay {
     requests: Tolerant,
-    told: Arc<Mutex<Told>>,
+    stats: Arc<Mutex<TraceStats>>,
     args: ReplayArgs,
     seed: u64,
 }
@@ -63,9 +63,14 @@ impl ReplayArgs {
     /// Opens the trace.
     pub(super) fn open(&self, file: &Path, seed: u64) -> Result<Replay, OpenError> {
         let reader = Reader::open(file, &self.reading.options())?;
-        let told = Told { file: file.into(), format: reader.format().name(), speed: self.speed, ..Told::default() };
+        let stats = TraceStats {
+            file: file.into(),
+            format: reader.format().name(),
+            speed: self.speed,
+            ..TraceStats::default()
+        };
         let requests = reader.tolerant(self.reading.strict);
-        Ok(Replay { requests, told: Arc::new(Mutex::new(told)), args: self.clone(), seed })
+        Ok(Replay { requests, stats: Arc::new(Mutex::new(stats)), args: self.clone(), seed })
     }
 
     /// An error in the options.
@@ -77,15 +82,15 @@ impl ReplayArgs {
 }
 
 impl Replay {
-    /// Where to look, after the replay, for what was in the trace.
-    pub(super) fn told(&self) -> Arc<Mutex<Told>> {
-        Arc::clone(&self.told)
+    /// The statistics of the trace, complete after the replay.
+    pub(super) fn stats(&self) -> Arc<Mutex<TraceStats>> {
+        Arc::clone(&self.stats)
     }
 
     /// The commands for a space.
     pub(super) fn commands(self, space: Space) -> Commands<'static> {
-        let Self { requests, told, args, seed } = self;
-        let counted = Counted { requests, count: 0, told };
+        let Self { requests, stats, args, seed } = self;
+        let counted = Counted { requests, count: 0, stats };
         let requests: Box<dyn Iterator<Item = Request> + Send> = match args.spread {
             Some(tick_ns) => Box::new(Spread::new(counted, tick_ns, seed)),
             None => Box::new(counted),
@@ -98,7 +103,7 @@ impl Replay {
 struct Counted {
     requests: Tolerant,
     count: u64,
-    told: Arc<Mutex<Told>>,
+    stats: Arc<Mutex<TraceStats>>,
 }
 
 impl Iterator for Counted {
@@ -113,13 +118,13 @@ impl Iterator for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         let Faults { count, first, ended } = self.requests.faults();
-        told.requests = self.count;
-        told.malformed_lines = *count;
-        told.malformed_first = first.iter().map(ToString::to_string).collect();
-        told.late_requests = self.requests.reader().late();
-        told.ended = ended.as_ref().map(ToString::to_string);
+        stats.requests = self.count;
+        stats.malformed_lines = *count;
+        stats.malformed_first = first.iter().map(ToString::to_string).collect();
+        stats.late_requests = self.requests.reader().late();
+        stats.ended = ended.as_ref().map(ToString::to_string);
     }
 }
 
@@ -127,15 +132,15 @@ impl Drop for Counted {
 fn pieces(request: &Request, space: Space) -> impl Iterator<Item = TraceCommand> + use<> {
     let (offset, bytes) = wrapped(request.offset, request.bytes, space.bytes, space.block_bytes);
     let (at_ns, reads) = (request.at_ns, request.op == Op::Read);
-    (0..bytes).step_by(space.most_bytes as usize).map(move |from| TraceCommand {
+    (0..bytes).step_by(space.max_bytes as usize).map(move |from| TraceCommand {
         at_ns,
         reads,
         offset: offset + u64::from(from),
-        bytes: (bytes - from).min(space.most_bytes),
+        bytes: (bytes - from).min(space.max_bytes),
     })
 }
 
-impl Told {
+impl TraceStats {
     /// Whether the trace was read as far as the replay went.
     pub(super) fn is_whole(&self) -> bool {
         self.ended.is_none()
@@ -151,7 +156,7 @@ impl Told {
             text += &format!("trace: {} requests were too far out of order to be sorted\n", self.late_requests);
         }
         if self.malformed_lines > 0 {
-            text += &format!("trace: {} malformed lines were left out:\n", self.malformed_lines);
+            text += &format!("trace: {} malformed lines were skipped:\n", self.malformed_lines);
             self.malformed_first.iter().for_each(|line| text += &format!("  {line}\n"));
         }
         if let Some(why) = &self.ended {
@@ -167,7 +172,7 @@ mod tests {
 
     #[test]
     fn large_requests_are_cut_and_all_fit() {
-        let space = Space { bytes: 1 << 20, block_bytes: 4096, most_bytes: 8192 };
+        let space = Space { bytes: 1 << 20, block_bytes: 4096, max_bytes: 8192 };
         let request = |offset, bytes| Request { at_ns: 7, volume: 0, op: Op::Write, offset, bytes };
         let cut = |offset, bytes| -> Vec<(u64, u32)> {
             pieces(&request(offset, bytes), space).map(|piece| (piece.offset, piece.bytes)).collect()

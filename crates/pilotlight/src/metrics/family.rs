@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Info,
 }
 
-/// Upper ends of buckets, in seconds and in nanoseconds: the few by which alerts tell slow from fast. Written as OpenMetrics 1.0 (section
+/// Upper bounds of buckets, in seconds and in nanoseconds: the ones that alerts need. Written as OpenMetrics 1.0 (section
 /// 4.4.5) writes numbers, so that the series have one name in every format.
 pub(crate) const BUCKETS: [(&str, u64); 12] = [
     ("2e-05", 20_000),

@@ -28,7 +28,7 @@ struct Page {
     is_loopback: bool,
 }
 
-/// Serves metrics to who connects to `listener`, on other CPUs than these where it may use any.
+/// Serves metrics to clients of `listener`, if possible not on these CPUs.
 ///
 /// # Errors
 /// If the system has no thread or no way to wait left.
@@ -44,7 +44,7 @@ pub(crate) fn start(listener: TcpListener, source: Source, reactors: &[Option<u3
 async fn metrics(State(page): State<Page>, headers: HeaderMap) -> Response {
     let value = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if page.is_loopback && !is_this_machine(value(header::HOST)) {
-        return (StatusCode::MISDIRECTED_REQUEST, "ask by address or as localhost\n").into_response();
+        return (StatusCode::MISDIRECTED_REQUEST, "use an address or localhost as the host name\n").into_response();
     }
     let format = Format::accepted(value(header::ACCEPT));
     ([(header::CONTENT_TYPE, format.content_type())], text(&(page.source)(), format)).into_response()

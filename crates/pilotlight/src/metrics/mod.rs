@@ -41,7 +41,7 @@ pub(crate) struct Facts {
     pub(crate) namespaces: Vec<NamespaceFacts>,
     /// I/O of listed hosts, and of the others together.
     pub(crate) hosts: Vec<HostFacts>,
-    /// The policy in charge.
+    /// The active policy.
     pub(crate) policy: String,
     pub(crate) goals: GoalsReport,
     pub(crate) budget: Option<BudgetReport>,

@@ -68,7 +68,7 @@ fn grouped(text: &str) -> Vec<&str> {
 }
 
 /// Errors in an expression and in the labels of its legend.
-fn wrong(expression: &str, shown: &[&str]) -> Vec<String> {
+fn wrong(expression: &str, labels: &[&str]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut known: Vec<&str> = OTHER_LABELS.to_vec();
     for (series, rest) in metrics(expression) {
@@ -80,7 +80,7 @@ fn wrong(expression: &str, shown: &[&str]) -> Vec<String> {
         wrong.extend(selected(rest).into_iter().filter(has).map(|label| format!("{series} has no label {label}")));
         known.extend(family.labels);
     }
-    let unknown = grouped(expression).into_iter().chain(shown.iter().copied()).filter(|label| !known.contains(label));
+    let unknown = grouped(expression).into_iter().chain(labels.iter().copied()).filter(|label| !known.contains(label));
     wrong.extend(unknown.map(|label| format!("no metric of {expression} has the label {label}")));
     wrong
 }
@@ -96,7 +96,7 @@ fn in_templates<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
 
 #[test]
 fn mistakes_in_expressions_are_found() {
-    for (expression, shown, expected) in [
+    for (expression, labels, expected) in [
         ("rate(pilotlight_io_requests_total{operation=\"read\"}[1m])", "operation", ""),
         ("sum by (cpu, le) (pilotlight_core_seconds_total{state=~\"a,b}|c\", cpu=\"1\"})", "state", ""),
         ("pilotlight_io_requests{operation=\"read\"}", "le", "there is no metric pilotlight_io_requests"),
@@ -105,7 +105,7 @@ fn mistakes_in_expressions_are_found() {
         ("sum by (cup) (pilotlight_core_seconds_total)", "le", "has the label cup"),
         ("sum(pilotlight_core_seconds_total)", "zone", "has the label zone"),
     ] {
-        let wrong = wrong(expression, &[shown]).join("\n");
+        let wrong = wrong(expression, &[labels]).join("\n");
         assert!(wrong.contains(expected) && wrong.is_empty() == expected.is_empty(), "{expression}: {wrong}");
     }
     assert_eq!(in_templates("{{instance}} p99 {{ depth }}", ""), ["instance", "depth"]);

@@ -60,7 +60,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_io_errors",
         (Counter, ""),
         &["subsystem", "namespace", "operation"],
-        "Commands that failed since the namespace was added, those that were refused before they began included; `pilotlight_failed_commands_total` says with which status.",
+        "Commands that failed since the namespace was added, refused ones included; `pilotlight_failed_commands_total` has them by status.",
         |facts, out| {
             let failed = |it: &NamespaceFacts| it.failures.as_ref().map_or_else(Default::default, |it| it.by_operation);
             by_namespace(facts, out, failed);
@@ -95,7 +95,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_failed_commands",
         (Counter, ""),
         &["subsystem", "namespace", "status", "cause"],
-        "Commands that failed since the namespace was added, by what the NVMe specification calls the status.",
+        "Commands that failed since the namespace was added, by status of the NVMe specification.",
         failed_commands,
     ),
     family("pilotlight_connections", (Gauge, ""), &[], "Connections (queues of hosts) now.", |facts, out| {
@@ -117,7 +117,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_refused_connections",
         (Counter, ""),
         &["reason"],
-        "Connections and Connect commands that were refused; the log says of whom.",
+        "Connections and Connect commands that were refused; the log names the hosts.",
         |facts, out| {
             let refusals = &facts.stats.refusals;
             refusals.iter().for_each(|(reason, count)| out.put([("reason", reason.name())], *count as f64));
@@ -184,10 +184,10 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_wake_up_duration_seconds",
         (Histogram, "seconds"),
         &["depth"],
-        "From the sending of a wake-up to the sleeper's first look at it, where another core sent it.",
+        "Time from the sending of a wake-up by another core to the first poll of the sleeper.",
         wake_up_durations,
     ),
-    family("pilotlight_policy", (Info, ""), &["policy"], "The policy in charge.", |facts, out| {
+    family("pilotlight_policy", (Info, ""), &["policy"], "The active policy.", |facts, out| {
         out.put([("policy", &facts.policy)], 1.0);
     }),
     family(
@@ -242,7 +242,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_tolerance_ratio",
         (Gauge, "ratio"),
         &["subsystem", "namespace", "stat"],
-        "By what share latency may be above that without saving; labels are empty for the whole server.",
+        "Tolerated increase of latency relative to no saving; labels are empty for the whole server.",
         |facts, out| tolerances(facts, out, |tolerance| tolerance.loss_ppm.map(|ppm| f64::from(ppm) / 1e6)),
     ),
     family(
@@ -256,7 +256,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_bandwidth_cap_bytes_per_second",
         (Gauge, "bytes_per_second"),
         &["subsystem", "namespace", "host", "by"],
-        "Caps of bandwidth of namespaces and of hosts that the configuration lists, by who set them.",
+        "Caps of bandwidth of namespaces and of hosts that the configuration lists, by source.",
         caps,
     ),
     family(
@@ -296,7 +296,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_storage_free_bytes",
         (Gauge, "bytes"),
         &["subsystem", "namespace"],
-        "What is free in the file system where a namespace's file is; none for memory and devices.",
+        "Free space of the file system of a namespace's file; none for memory and devices.",
         |facts, out| {
             for namespace in &facts.namespaces {
                 let labels = [("subsystem", &*namespace.nqn), ("namespace", &*namespace.nsid.to_string())];

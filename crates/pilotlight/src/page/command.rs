@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::status::report::Report;
 
 const ABOUT: &str = "\
-Print where the live page of a running server is, and the token that opens it. A server has a page if it was started with \
+Print the address of the live page of a running server, and its token. A server has a page if it was started with \
 --page or `listen` in [page].";
 
 const EXAMPLES: &str = "\
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &PageArgs) -> anyhow::Result<Exit> {
     };
     let page = report.page.context("this server has no page: start it with --page 9809, or `listen` in [page]")?;
     let token = read_of_server(Path::new(&page.token_file))
-        .context("only who runs the server, and root, can read the token")?;
+        .context("only the user that runs the server, and root, can read the token")?;
     let PageReport { address, token_file } = &page;
     console::print(if args.json {
         json!({ "address": address, "token": token, "token_file": token_file }).to_string() + "\n"

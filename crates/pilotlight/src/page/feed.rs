@@ -1,7 +1,7 @@
 //! One sampler for all readers: samples go to connected readers; points are kept for later ones.
 //!
 //! *Properties.* A sample is computed and written once, however many readers there are. Without readers only points are computed. A reader that is too slow
-//! loses samples, and gets the kept points again when it goes on: nothing is kept for it. All of this has a fixed size.
+//! loses samples, and gets the stored points again when it continues: nothing is stored for it. The memory is bounded.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use tokio::sync::broadcast::{self, Receiver};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::MissedTickBehavior;
 
-use super::Watched;
+use super::StatusSource;
 use super::sample;
 use crate::http::Progress;
 use crate::status::measure::Snapshot;
@@ -50,7 +50,7 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Readers that could still come.
+    /// Free places for readers.
     pub(super) fn places(&self) -> usize {
         self.places.available_permits()
     }
@@ -70,7 +70,7 @@ impl Feed {
         })))
     }
 
-    /// The points so far as an event, and what comes after them.
+    /// The points so far as an event, and the stream of later events.
     fn join(&self) -> (Bytes, Receiver<Bytes>) {
         let points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         let events = self.events.subscribe();
@@ -130,25 +130,25 @@ impl<F: FnMut() -> bool> Reader<F> {
                 Err(RecvError::Closed) => return None,
             },
         };
-        self.progress.made();
+        self.progress.note();
         (self.may_read)().then_some(event)
     }
 }
 
 /// State of the sampler.
 struct Sampler {
-    watched: Arc<dyn Watched>,
+    source: Arc<dyn StatusSource>,
     /// The counters at the last sample, and at the last point.
     sampled: Snapshot,
     kept: Snapshot,
 }
 
 impl Sampler {
-    /// A sample and a point, as far as they are wanted, from one look at the counters.
+    /// A sample and a point, if requested, from one snapshot.
     fn take(&mut self, wants_sample: bool, wants_point: bool) -> (Option<String>, Option<String>) {
-        let (now, unix_ms) = (self.watched.look(), unix_ms());
-        let sample = wants_sample.then(|| sample::sample(&self.watched.report(&self.sampled, &now), unix_ms));
-        let point = wants_point.then(|| sample::point(&self.watched.report(&self.kept, &now), unix_ms));
+        let (now, unix_ms) = (self.source.snapshot(), unix_ms());
+        let sample = wants_sample.then(|| sample::sample(&self.source.report(&self.sampled, &now), unix_ms));
+        let point = wants_point.then(|| sample::point(&self.source.report(&self.kept, &now), unix_ms));
         if wants_point {
             self.kept = now.clone();
         }
@@ -162,9 +162,9 @@ fn unix_ms() -> u64 {
 }
 
 /// Samples every `tick` for as long as this is polled; with a tick of zero without a pause.
-pub(super) async fn run(feed: Arc<Feed>, watched: Arc<dyn Watched>, tick: Duration) {
-    let now = watched.look();
-    let mut sampler = Sampler { watched, sampled: now.clone(), kept: now };
+pub(super) async fn run(feed: Arc<Feed>, source: Arc<dyn StatusSource>, tick: Duration) {
+    let now = source.snapshot();
+    let mut sampler = Sampler { source, sampled: now.clone(), kept: now };
     let mut ticks = (!tick.is_zero()).then(|| tokio::time::interval(tick));
     if let Some(ticks) = &mut ticks {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -41,10 +41,7 @@ pub(super) fn check(method: &Method, path: &str, headers: &HeaderMap, hosts: &[S
     let host = text(headers, header::HOST).unwrap_or_default();
     let is_known = is_this_machine(host) || hosts.iter().any(|known| known.eq_ignore_ascii_case(name_in(host)));
     if !is_known {
-        return Err((
-            StatusCode::MISDIRECTED_REQUEST,
-            "ask by address, as localhost, or under a name that `hosts` in [page] has",
-        ));
+        return Err((StatusCode::MISDIRECTED_REQUEST, "use an address, localhost, or a name of `hosts` in [page]"));
     }
     let changes = !matches!(*method, Method::GET | Method::HEAD);
     if !changes && path != "/events" {
@@ -67,7 +64,7 @@ pub(super) fn check(method: &Method, path: &str, headers: &HeaderMap, hosts: &[S
     Ok(())
 }
 
-/// The name of the session's cookie. Browsers do not tell ports apart in cookies, so that each server has a name of its own, also two that are
+/// The name of the session's cookie. Browsers do not separate cookies by port, so each server needs a name of its own, also two that are
 /// reached under one address (`ssh -L`).
 ///
 /// # Errors

@@ -1,11 +1,11 @@
 //! A live page of a running server, for browsers.
 //!
-//! *Problem.* An operator wants to see where the watts go while they change a policy or a budget, on a machine of their own. Whatever a
+//! *Problem.* An operator watches power while they change a policy or a budget, from another machine. Whatever a
 //! browser can reach, every page that is open in that browser can try to reach too. *Words.* The *token* is a secret in a file; a login
-//! makes a *session* of it, which a cookie names. A *sample* is one look at the server; a *point* is a coarser one that is kept.
+//! makes a *session*, which a cookie names. A *sample* is a snapshot of the server; a *point* is a coarser one that is stored.
 //!
 //! *Rules.* One sampler for all readers (`feed.rs`), which reads cells that reactors write anyway and wakes none. Every request is checked for
-//! the name it was sent to and the page it came from (`guard.rs`) before it gets to a session (`session.rs`) and a route (`routes.rs`).
+//! its `Host` and `Origin` headers (`guard.rs`) before it gets to a session (`session.rs`) and a route (`routes.rs`).
 //! Changes are requests of the control socket, answered by the same code. All of this runs on the thread of `http.rs`, off the CPUs of reactors.
 //!
 //! *Properties* (tests): no data without a session; memory does not grow with time, reconnects, or readers that stop reading.
@@ -32,19 +32,19 @@ use crate::status::report::Report;
 use feed::Feed;
 use routes::App;
 use session::Sessions;
-use token::{MadeFile, Token};
+use token::{OwnedFile, Token};
 
 /// Connections at once; one more is closed.
 const CONNECTIONS: usize = 96;
 
 /// The server behind the page.
-pub(crate) trait Watched: Send + Sync + 'static {
+pub(crate) trait StatusSource: Send + Sync + 'static {
     /// Its counters. Wakes no reactor.
-    fn look(&self) -> Snapshot;
+    fn snapshot(&self) -> Snapshot;
     /// The state and the rates between two snapshots; without data that only the main core has.
     fn report(&self, before: &Snapshot, now: &Snapshot) -> Report;
-    /// The answer to a request of the control socket that came over the page, from `peer`.
-    fn answer(&self, request: &[u8], peer: &str) -> String;
+    /// Handles a request of the control socket that came over the page, from `peer`.
+    fn handle(&self, request: &[u8], peer: &str) -> String;
 }
 
 /// Where a page is served, and what opens it.
@@ -59,7 +59,7 @@ pub(crate) struct PageReport {
 pub(crate) struct Prepared {
     listener: Listener,
     token: Token,
-    file: Option<MadeFile>,
+    file: Option<OwnedFile>,
     pub(crate) page: config::Page,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Prepared {
 pub(crate) struct Page {
     _http: Http,
     /// Is removed with it.
-    _file: Option<MadeFile>,
+    _file: Option<OwnedFile>,
 }
 
 impl Prepared {
@@ -97,17 +97,17 @@ impl Prepared {
     ///
     /// # Errors
     /// If the system has no thread left.
-    pub(crate) fn serve(self, watched: Arc<dyn Watched>, reactors: &[Option<u32>]) -> anyhow::Result<Page> {
+    pub(crate) fn serve(self, source: Arc<dyn StatusSource>, reactors: &[Option<u32>]) -> anyhow::Result<Page> {
         let feed = Arc::new(Feed::default());
         let app = Arc::new(App {
-            watched: Arc::clone(&watched),
+            source: Arc::clone(&source),
             feed: Arc::clone(&feed),
             sessions: Mutex::new(Sessions::new(self.token)),
             cookie: guard::cookie_name().context("no random numbers for the name of the page's cookie")?,
             hosts: self.page.hosts,
         });
         let router = move |peer: Peer| routes::router(Arc::clone(&app), peer);
-        let beside = feed::run(feed, watched, self.page.tick);
+        let beside = feed::run(feed, source, self.page.tick);
         let service = Service { name: "page", connections: CONNECTIONS, patience: PATIENCE, router, beside };
         let http = Http::start(self.listener, service, reactors).context("cannot start a thread for the page")?;
         Ok(Page { _http: http, _file: self.file })

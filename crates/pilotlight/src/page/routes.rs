@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::feed::{Feed, READERS};
 use super::session::{LoginRefusal, Sessions};
-use super::{Watched, guard, token};
+use super::{StatusSource, guard, token};
 use crate::admin::request::Request as AdminRequest;
 use crate::admin::response::{Refusal, to_line};
 use crate::http::Peer;
@@ -30,7 +30,7 @@ const JSON: &str = "application/json";
 
 /// State shared by all connections.
 pub(super) struct App {
-    pub(super) watched: Arc<dyn Watched>,
+    pub(super) source: Arc<dyn StatusSource>,
     pub(super) feed: Arc<Feed>,
     pub(super) sessions: Mutex<Sessions>,
     /// The name of the session's cookie.
@@ -41,7 +41,7 @@ pub(super) struct App {
 
 /// Of one connection.
 #[derive(Clone)]
-struct Scope {
+struct Connection {
     app: Arc<App>,
     peer: Peer,
 }
@@ -59,7 +59,7 @@ impl App {
 }
 
 pub(super) fn router(app: Arc<App>, peer: Peer) -> Router {
-    let of = Scope { app, peer };
+    let connection = Connection { app, peer };
     let asset = |kind: &'static str, text: &'static str| get(move || async move { typed(kind, text) });
     Router::new()
         .route("/", get(page))
@@ -72,12 +72,12 @@ pub(super) fn router(app: Arc<App>, peer: Peer) -> Router {
         .route("/logout", post(logout))
         .route("/change", post(change))
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn_with_state(of.clone(), guarded))
-        .with_state(of)
+        .layer(middleware::from_fn_with_state(connection.clone(), guarded))
+        .with_state(connection)
 }
 
-async fn guarded(State(of): State<Scope>, request: Request, next: Next) -> Response {
-    let checked = guard::check(request.method(), request.uri().path(), request.headers(), &of.app.hosts);
+async fn guarded(State(connection): State<Connection>, request: Request, next: Next) -> Response {
+    let checked = guard::check(request.method(), request.uri().path(), request.headers(), &connection.app.hosts);
     let mut response = match checked {
         Ok(()) => next.run(request).await,
         Err((status, why)) => refused(status, why),
@@ -99,19 +99,19 @@ fn no_session() -> Response {
     refused(StatusCode::UNAUTHORIZED, "log in first")
 }
 
-/// The page for who has a session, the login for others.
-async fn page(State(Scope { app, .. }): State<Scope>, headers: HeaderMap) -> Response {
+/// The page with a session, else the login.
+async fn page(State(Connection { app, .. }): State<Connection>, headers: HeaderMap) -> Response {
     let is_open = app.session(&headers).is_some();
     typed(HTML, if is_open { include_str!("assets/page.html") } else { include_str!("assets/login.html") })
 }
 
 /// Whether there is a session, and a place for one more reader.
-async fn session(State(Scope { app, .. }): State<Scope>, headers: HeaderMap) -> Response {
+async fn session(State(Connection { app, .. }): State<Connection>, headers: HeaderMap) -> Response {
     let is_open = app.session(&headers).is_some();
     typed(JSON, json!({ "open": is_open, "places": app.feed.places(), "readers": READERS }).to_string())
 }
 
-async fn events(State(Scope { app, peer }): State<Scope>, headers: HeaderMap) -> Response {
+async fn events(State(Connection { app, peer }): State<Connection>, headers: HeaderMap) -> Response {
     let Some(id) = app.session(&headers).map(str::to_owned) else { return no_session() };
     let of_session = Arc::clone(&app);
     let may_read = move || of_session.sessions().is_open(&id, Instant::now());
@@ -130,7 +130,7 @@ struct Login {
     token: String,
 }
 
-async fn login(State(Scope { app, peer }): State<Scope>, body: Bytes) -> Response {
+async fn login(State(Connection { app, peer }): State<Connection>, body: Bytes) -> Response {
     let Ok(Login { token }) = serde_json::from_slice(&body) else {
         return refused(StatusCode::BAD_REQUEST, "send {\"token\": \"...\"}");
     };
@@ -156,7 +156,7 @@ async fn login(State(Scope { app, peer }): State<Scope>, body: Bytes) -> Respons
     }
 }
 
-async fn logout(State(Scope { app, .. }): State<Scope>, headers: HeaderMap) -> Response {
+async fn logout(State(Connection { app, .. }): State<Connection>, headers: HeaderMap) -> Response {
     if let Some(id) = guard::session(&headers, &app.cookie) {
         app.sessions().end(id);
     }
@@ -164,7 +164,7 @@ async fn logout(State(Scope { app, .. }): State<Scope>, headers: HeaderMap) -> R
 }
 
 /// Carries out a request of the control socket. Its refusal is an answer like any other, as there.
-async fn change(State(Scope { app, peer }): State<Scope>, headers: HeaderMap, body: Bytes) -> Response {
+async fn change(State(Connection { app, peer }): State<Connection>, headers: HeaderMap, body: Bytes) -> Response {
     if app.session(&headers).is_none() {
         return no_session();
     }
@@ -178,10 +178,10 @@ async fn change(State(Scope { app, peer }): State<Scope>, headers: HeaderMap, bo
         Err(refusal) => return typed(JSON, to_line::<()>(Err(refusal))),
     }
     // the server's state can be locked for as long as a device takes to open
-    let answer = tokio::task::spawn_blocking(move || app.watched.answer(&body, &peer.name)).await;
+    let answer = tokio::task::spawn_blocking(move || app.source.handle(&body, &peer.name)).await;
     match answer {
         Ok(answer) => typed(JSON, answer),
-        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server could not answer; its log says more"),
+        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the request failed; see the server's log"),
     }
 }
 

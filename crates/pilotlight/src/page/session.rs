@@ -20,11 +20,11 @@ const MAX_FAILURES: usize = 1024;
 /// Time over which failures count.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Who may see the page.
+/// All sessions.
 pub(super) struct Sessions {
     token: Token,
     open: Vec<Session>,
-    /// When a login failed, and where it came from; the oldest first.
+    /// Time and source of failed logins; the oldest first.
     failures: VecDeque<(Instant, Arc<str>)>,
 }
 
@@ -38,7 +38,7 @@ struct Session {
 pub(super) enum LoginRefusal {
     /// Another token.
     Wrong,
-    /// Too many wrong ones; the next is looked at after this time.
+    /// Too many failures; logins are refused for this time.
     TooMany(Duration),
     /// There are no random numbers.
     NoRandom,
@@ -49,7 +49,7 @@ impl Sessions {
         Self { token, open: Vec::new(), failures: VecDeque::new() }
     }
 
-    /// Opens a session; its name. What fails counts against its `source` alone.
+    /// Opens a session and returns its id. A failure counts against its `source` only.
     pub(super) fn login(
         &mut self,
         offered: &str,

@@ -14,7 +14,7 @@ use crate::config::TokenFile;
 
 /// How long a token of an operator may be: at least 128 bits where its characters are random hexadecimal digits.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=256;
-/// Bits of the file's mode that let others write it, or everybody read it. A group may read: systemd's credentials have that bit.
+/// Mode bits that let others read or write it, or the group write it. A group may read: systemd's credentials have that bit.
 const TOO_OPEN: u32 = 0o027;
 
 /// A secret.
@@ -32,14 +32,14 @@ impl Token {
     }
 }
 
-/// A file that goes with its owner.
+/// A file that is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct MadeFile {
+pub(crate) struct OwnedFile {
     path: PathBuf,
     token: String,
 }
 
-impl Drop for MadeFile {
+impl Drop for OwnedFile {
     /// Removes the file, unless another server has put its own there.
     fn drop(&mut self) {
         if fs::read_to_string(&self.path).is_ok_and(|text| text.trim() == self.token) {
@@ -59,16 +59,16 @@ pub(super) fn random() -> io::Result<String> {
 }
 
 /// The token, and its file where that was made here.
-pub(super) fn open(file: &TokenFile) -> anyhow::Result<(Token, Option<MadeFile>)> {
+pub(super) fn open(file: &TokenFile) -> anyhow::Result<(Token, Option<OwnedFile>)> {
     match file {
-        TokenFile::Given(path) => Ok((Token(read(path)?), None)),
-        TokenFile::Made(path) => {
+        TokenFile::Configured(path) => Ok((Token(read(path)?), None)),
+        TokenFile::Generated(path) => {
             let token = random().context("no random numbers for the page's token")?;
             write(path, &token).with_context(|| {
                 let path = path.display();
                 format!("cannot write the page's token to {path}: name a file of your own with --page-token-file")
             })?;
-            Ok((Token(token.clone()), Some(MadeFile { path: path.clone(), token })))
+            Ok((Token(token.clone()), Some(OwnedFile { path: path.clone(), token })))
         }
     }
 }
@@ -79,8 +79,8 @@ pub(super) fn open(file: &TokenFile) -> anyhow::Result<(Token, Option<MadeFile>)
 /// As of [`read`].
 pub(crate) fn check(file: &TokenFile) -> anyhow::Result<()> {
     match file {
-        TokenFile::Given(path) => read(path).map(drop),
-        TokenFile::Made(_) => Ok(()),
+        TokenFile::Configured(path) => read(path).map(drop),
+        TokenFile::Generated(_) => Ok(()),
     }
 }
 
@@ -145,12 +145,12 @@ mod tests {
     fn a_made_token_is_its_owners_and_goes_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.page-token");
-        let (token, file) = open(&TokenFile::Made(path.clone())).unwrap();
+        let (token, file) = open(&TokenFile::Generated(path.clone())).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert!(token.is(text.trim()) && text.trim().len() == 64);
         assert!(!token.is("") && !token.is(&text.trim()[1..]) && !token.is(&text));
-        let (other, second) = open(&TokenFile::Made(path.clone())).unwrap();
+        let (other, second) = open(&TokenFile::Generated(path.clone())).unwrap();
         assert!(!other.is(text.trim()), "each start has a token of its own");
         drop(file);
         assert!(path.exists(), "it is the second one's by now");
@@ -169,7 +169,7 @@ mod tests {
         (&file).write_all(&[b'a'; 64]).unwrap();
         std::os::unix::fs::fchown(&file, Some(12_345), None).unwrap();
         assert_eq!(read_of_server(&path).unwrap(), "a".repeat(64));
-        let refused = open(&TokenFile::Given(path.clone())).map(drop).unwrap_err().to_string();
+        let refused = open(&TokenFile::Configured(path.clone())).map(drop).unwrap_err().to_string();
         assert!(refused.contains("others may"), "a server does not trust it: {refused}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(read_of_server(&path).unwrap_err().to_string().contains("others may"));
@@ -179,7 +179,7 @@ mod tests {
     fn a_given_file_that_others_can_read_or_that_holds_no_token_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
-        let refused = || open(&TokenFile::Given(path.clone())).map(drop).unwrap_err();
+        let refused = || open(&TokenFile::Configured(path.clone())).map(drop).unwrap_err();
         assert!(format!("{:#}", refused()).contains("openssl rand"));
         let token = random().unwrap();
         fs::write(&path, format!("{token}\n")).unwrap();
@@ -190,7 +190,7 @@ mod tests {
         }
         for mode in [0o600, 0o400, 0o440] {
             set(mode);
-            assert!(open(&TokenFile::Given(path.clone())).unwrap().0.is(&token));
+            assert!(open(&TokenFile::Configured(path.clone())).unwrap().0.is(&token));
         }
         assert!(path.exists());
         set(0o600);

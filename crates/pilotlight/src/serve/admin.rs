@@ -65,7 +65,7 @@ pub(super) struct Admin {
     args: ServeArgs,
     /// The live page, if one is served.
     page: OnceLock<PageReport>,
-    /// Held while a request is carried out, so that each change is logged with who made it.
+    /// Held while a request is handled, so that each change is logged with its author.
     turn: Mutex<()>,
     state: Mutex<State>,
 }
@@ -76,7 +76,7 @@ pub(super) struct Started {
     pub(super) operation: Operation,
     /// The goals that were set manually before.
     pub(super) overrides: GoalOverrides,
-    /// The policy in charge.
+    /// The active policy.
     pub(super) active_policy: PolicyChoice,
 }
 
@@ -91,9 +91,9 @@ pub(super) struct State {
     pub(super) read: ServerConfig,
     /// The policy that was read last.
     pub(super) policy_read: PolicyChoice,
-    /// The policy in charge: the chosen one, or one around it.
+    /// The active policy: the chosen one, or one that wraps it.
     pub(super) active_policy: PolicyChoice,
-    /// The policies that could be in charge, when that was last settled.
+    /// The candidates for the active policy, at the last change.
     pub(super) candidates: Vec<PolicyChoice>,
     /// The goals that were read last.
     pub(super) configured: Configured,
@@ -109,9 +109,9 @@ pub(super) struct State {
     pub(super) floor: Option<(BudgetDomain, String, u64)>,
     /// Whether power stays within the budget.
     pub(super) monitor: BudgetMonitor,
-    /// Namespaces that were changed by hand.
+    /// Namespaces changed over the control socket.
     pub(super) namespace_overrides: Vec<NamespaceOverride>,
-    /// Subsystems whose allowed hosts were changed by hand.
+    /// Subsystems whose allowed hosts were changed over the control socket.
     pub(super) host_overrides: Vec<HostsOverride>,
     /// The text of the configuration file that was read last.
     pub(super) text_read: Option<String>,
@@ -119,7 +119,7 @@ pub(super) struct State {
     pub(super) blocks: Vec<(String, u32, u64)>,
 }
 
-/// A namespace that was added, removed or resized by hand.
+/// A namespace added, removed or resized over the control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamespaceOverride {
     /// The subsystem.
@@ -130,7 +130,7 @@ pub(super) struct NamespaceOverride {
     pub(super) configured: Option<NamespaceConfig>,
 }
 
-/// A subsystem whose allowed hosts were changed by hand.
+/// A subsystem whose allowed hosts were changed over the control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostsOverride {
     /// The subsystem.
@@ -271,7 +271,7 @@ impl State {
         self.blocks.push((nqn.to_owned(), namespace.nsid, blocks));
     }
 
-    /// Forgets the size of a namespace that is gone.
+    /// Forgets the size of a removed namespace.
     pub(super) fn forget_size(&mut self, nqn: &str, nsid: u32) {
         self.blocks.retain(|(other, id, _)| (other.as_str(), *id) != (nqn, nsid));
     }

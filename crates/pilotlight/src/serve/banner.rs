@@ -246,7 +246,7 @@ mod tests {
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket {
                 path: "/run/pilotlight/pilotlight.sock".into(),
-                asked: false,
+                is_explicit: false,
                 read_group: None,
             }),
             energy_shares: None,
@@ -323,9 +323,9 @@ mod tests {
     fn json_output_is_one_line() {
         let line = serving(&config(), &operation(), &listening(&["127.0.0.1:4420"]), true);
         assert_eq!(line.matches('\n').count(), 1);
-        let told: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(told["subsystems"][1]["allowed_hosts"], json!(["x", "y"]));
-        assert_eq!(told["policy_parameters"], json!([["window", "64"], ["z", "2"]]));
-        assert_eq!(told["discover"], json!(["nvme discover -t tcp -a 127.0.0.1 -s 4420"]));
+        let message: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(message["subsystems"][1]["allowed_hosts"], json!(["x", "y"]));
+        assert_eq!(message["policy_parameters"], json!([["window", "64"], ["z", "2"]]));
+        assert_eq!(message["discover"], json!(["nvme discover -t tcp -a 127.0.0.1 -s 4420"]));
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn raise(config: &ServerConfig, reactors: usize) {
     warn!("{}", shortage(config, needed, open));
 }
 
-/// Descriptors that the configuration can come to need.
+/// Descriptors that the configuration may need.
 fn needed(config: &ServerConfig, reactors: usize) -> u64 {
     let threads = u64::from(config.io_threads) + reactors as u64;
     let namespaces: usize = config.subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
@@ -74,7 +74,7 @@ mod tests {
         let text = shortage(&config, needed, needed - 4_000);
         assert!(text.contains("about 6048 will fit") && text.contains(&format!("ulimit -n {needed}")), "{text}");
         assert!(shortage(&config, needed, 10).contains("none will fit"));
-        // Where the margin alone is missing all of them fit, and less than the margin leaves room for some.
+        // if only the margin is missing all connections fit, and less than the margin is enough for some
         let least = needed - 10_000 - (OWN - OWN_LEAST);
         assert!(shortage(&config, needed, least + 20).contains("about 20 will fit"));
     }

@@ -1,4 +1,4 @@
-//! The drives that hold namespaces, by number, beside the knobs of the machine.
+//! The numbers of drives that hold namespaces, in addition to the knobs of the machine.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -49,7 +49,7 @@ mod tests {
 
     const CHILD: &str = "PILOTLIGHT_TEST_LEAVES";
 
-    /// Another process leaves, as this one has other tests to run.
+    /// In a child process, as this one has other tests to run.
     #[test]
     fn the_reason_is_in_the_log_before_the_program_leaves() {
         if std::env::var_os(CHILD).is_some() {

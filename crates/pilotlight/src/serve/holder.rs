@@ -1,8 +1,8 @@
-//! Which policy is in charge: the one that was chosen, or, while there is a budget that it does not use, one that holds the budget around it.
+//! Selects the active policy: the chosen one, or, while there is a budget that it does not use, one that wraps it and holds the budget.
 //!
 //! **Rule.** With a profile of this machine `pass` holds the budget, with CPU and drives. Without one `cpu-bandwidth` does, with the CPU quota
-//! alone, which needs no model; where this machine has no quota and the budget is of the whole server, `pass` with the profile that is built in: its
-//! models are of another machine, and its controller corrects them by the sensor. Where none can be had the chosen policy goes on alone,
+//! alone, which needs no model; without a quota and with a budget of the whole server, `pass` with the built-in profile: its
+//! models are of another machine, and its controller corrects them by the sensor. If none is available, the chosen policy is active alone,
 //! and nothing holds the budget.
 
 use pilotlight_plant::{Goal, Unsupported};
@@ -19,7 +19,7 @@ const CPU_BANDWIDTH: &str = "cpu-bandwidth";
 /// A hint for a better controller.
 pub(super) const PROFILE_HELP: &str = "`pilotlab profile cpu` makes a profile of this machine, and --budget-profile FILE has pass hold budgets by it, with CPU and drives";
 
-/// The policies that could be in charge, the best first; the last is the chosen one alone.
+/// The candidates for the active policy, the best first; the last is the chosen one alone.
 pub(super) fn candidates(operation: &Operation, domain: BudgetDomain) -> Vec<PolicyChoice> {
     let chosen = &operation.policy;
     let with_domain = |choice: &PolicyChoice| choice.with_domain(domain, operation.domain.is_some());
@@ -54,7 +54,7 @@ pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Optio
 /// Lets the first decide that this machine can have; which one that is.
 ///
 /// # Errors
-/// Why the last, the chosen one alone, cannot decide: then nothing has changed.
+/// Why the last candidate cannot be activated; then nothing has changed.
 pub(super) fn activate_first(
     candidates: &[PolicyChoice],
     set: impl Fn(&PolicyChoice) -> Result<(), String>,
@@ -63,7 +63,7 @@ pub(super) fn activate_first(
     for (at, choice) in candidates.iter().enumerate() {
         match set(choice) {
             Ok(()) => {
-                say(choice, candidates, &why, at);
+                log_active(choice, candidates, &why, at);
                 return Ok(choice.clone());
             }
             Err(error) => why = error,
@@ -72,7 +72,7 @@ pub(super) fn activate_first(
     Err(why)
 }
 
-fn say(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize) {
+fn log_active(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize) {
     let Some(chosen) = candidates.last().filter(|_| candidates.len() > 1) else { return };
     if at + 1 == candidates.len() {
         return warn!("nothing holds the budget: policy {} does not use it, and {why}", chosen.name);
@@ -102,7 +102,7 @@ pub(super) fn choose(state: &mut State, choice: &PolicyChoice, server: &dyn Runn
     Ok(())
 }
 
-/// The policies that could be in charge of a running server.
+/// The candidates for the active policy of a running server.
 pub(super) fn candidates_for(operation: &Operation, server: &dyn Running) -> Vec<PolicyChoice> {
     candidates(operation, budget::domain(operation.domain, &server.sources()))
 }

@@ -1,7 +1,7 @@
 //! Announces the discovery service by multicast DNS (TP 8009): `_nvme-disc._tcp`, with the protocol and the discovery NQN in
 //! the TXT record. Hosts such as nvme-stas find the server without a configured address.
 //!
-//! One instance for each port, with the addresses that the server listens on: of an address that stands for all, those of the
+//! One instance for each port, with the addresses that the server listens on: for a wildcard address, those of the
 //! interfaces, also when they change. Loopback is announced only where there is nothing else, and on the loopback interface only.
 //!
 //! The library's thread is started by one that stays off the CPUs of reactors, which it inherits.
@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 /// Service type and domain.
 const SERVICE: &str = "_nvme-disc._tcp.local.";
-/// Time between two looks whether addresses of interfaces have changed. Each look wakes a CPU.
+/// Interval of checks for changed addresses of interfaces. Each check wakes a CPU.
 const ADDRESSES_S: u32 = 60;
 /// How long the end waits for each message of farewell.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl Announcer {
             (true, None) => *announced = self.start(),
             (false, Some(running)) => {
                 running.withdraw();
-                info!("the discovery service is announced by multicast DNS no longer");
+                info!("the announcement by multicast DNS has ended");
             }
             (false, None) => {}
         }
@@ -92,7 +92,7 @@ impl Drop for Announcer {
 }
 
 impl Announced {
-    /// Tells listeners that the service is gone, and ends the library's thread.
+    /// Withdraws the service, and ends the library's thread.
     fn withdraw(self) {
         for instance in &self.instances {
             wait(self.daemon.unregister(instance));
@@ -123,7 +123,7 @@ struct Instance {
 enum Interfaces {
     /// On all interfaces but loopback.
     All,
-    /// The same, IPv4 alone.
+    /// IPv4 only.
     V4,
     /// On those of the instance's addresses.
     OfAddresses,

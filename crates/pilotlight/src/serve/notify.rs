@@ -19,26 +19,26 @@ use crate::status::health::HealthReport;
 
 /// Hosts can connect.
 pub(super) fn ready() {
-    tell(&[NotifyState::Ready]);
+    send(&[NotifyState::Ready]);
 }
 
 /// The server is reloading, until [`ready`].
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => debug!("systemd is not told of a reload: {error}"),
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(error) => debug!("cannot notify systemd of a reload: {error}"),
     }
 }
 
 /// The server is stopping, within this time.
 pub(super) fn stopping(within: Duration) {
     let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
-    tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(us)]);
+    send(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(us)]);
 }
 
-fn tell(state: &[NotifyState<'_>]) {
+fn send(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        debug!("systemd cannot be told: {error}");
+        debug!("cannot notify systemd: {error}");
     }
 }
 
@@ -63,8 +63,10 @@ impl Watchdog {
             while stopped.recv_timeout(limit / 4) == Err(RecvTimeoutError::Timeout) {
                 let now = admin.runtime_stats();
                 match stuck(&before, &now) {
-                    None => tell(&[NotifyState::Watchdog]),
-                    Some(reactor) => error!(reactor, "a reactor is awake and does nothing; systemd gets no keep-alive"),
+                    None => send(&[NotifyState::Watchdog]),
+                    Some(reactor) => {
+                        error!(reactor, "a reactor is awake and does not loop; systemd gets no keep-alive")
+                    }
                 }
                 before = now;
             }
@@ -82,7 +84,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Whether a server works, from two looks at its counters; the first may be the second.
+/// The health of a server from two snapshots; the first may be the second.
 pub(super) fn health(first: &RuntimeStats, now: &RuntimeStats, addresses: usize) -> HealthReport {
     HealthReport {
         reactors: now.reactors.len(),
@@ -92,7 +94,7 @@ pub(super) fn health(first: &RuntimeStats, now: &RuntimeStats, addresses: usize)
     }
 }
 
-/// A reactor that was awake both times, and has neither gone around its loop nor slept in between.
+/// A reactor that was awake in both snapshots, and has neither looped nor slept in between.
 fn stuck(before: &RuntimeStats, now: &RuntimeStats) -> Option<usize> {
     let is_stuck = |(was, is): (&ReactorStats, &ReactorStats)| {
         let wakes = |stats: &ReactorStats| stats.asleep.each_ref().map(|sleep| sleep.wakes);

@@ -1,6 +1,6 @@
 //! Power for policies and `pilotlight status`: one sensor, read by a thread of its own.
 //!
-//! **Properties.** No reactor waits for a sensor. What a sensor does not say is no 0 W: the window then has no value. What was not
+//! **Properties.** No reactor waits for a sensor. A missing value is not 0 W: the window then has no value. Modelled
 //! measured but modelled carries the name of its profile.
 
 use std::io;
@@ -22,7 +22,7 @@ use crate::metrics::{PowerFacts, ZoneFacts};
 use crate::status::report::{PowerReading, PowerReport};
 
 /// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second
-/// in which policies look (PASS 3.1), long enough for counters of 10 ms.
+/// of policies (PASS 3.1), long enough for counters of 10 ms.
 const WINDOW: Duration = Duration::from_millis(500);
 /// The driver of the firmware's power meter (acpi_power_meter), which measures the whole system.
 const FIRMWARE: &str = "power_meter";
@@ -49,7 +49,7 @@ struct Spent {
     read_ns: AtomicU64,
 }
 
-/// A sensor that is read again and again, until the end of this.
+/// A sensor that is read periodically, until this is dropped.
 pub(crate) struct Power {
     board: Arc<ReadingBoard>,
     /// Energy of each source since the start.
@@ -119,7 +119,7 @@ impl Meter {
         Self::modelled_of(roots, PROFILE, Some(cpus as u64))
     }
 
-    /// The model knows no drives and no memory, so that it stands for the CPU packages alone.
+    /// The model has no drives and no memory, so it is a source for the CPU packages only.
     fn modelled(roots: &Roots, profile: &str) -> Result<Self, String> {
         Self::modelled_of(roots, profile, None)
     }
@@ -321,108 +321,4 @@ impl Drop for Power {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let roots = Roots::below(folder.path());
-        (folder, roots)
-    }
-
-    fn zone(index: u32, name: &str) -> Vec<(String, String)> {
-        let at = |file: &str| format!("sys/class/powercap/intel-rapl:{index}/{file}");
-        let files = [("name", name), ("energy_uj", "1000000"), ("max_energy_range_uj", "262143328850")];
-        files.into_iter().map(|(file, text)| (at(file), text.to_owned())).collect()
-    }
-
-    const CHIP: [(&str, &str); 3] = [
-        ("sys/class/hwmon/hwmon0/name", "power_meter\n"),
-        ("sys/class/hwmon/hwmon0/power1_average", "231000000\n"),
-        ("sys/class/hwmon/hwmon0/power1_average_interval", "3000\n"),
-    ];
-
-    fn of(meter: &Meter) -> Vec<Scope> {
-        meter.sources().iter().map(|source| source.scope).collect()
-    }
-
-    #[test]
-    fn packages_and_the_platform_are_read_by_rapl() {
-        let zones: Vec<_> = [zone(0, "package-0"), zone(1, "package-1"), zone(2, "psys")].concat();
-        let files: Vec<(&str, &str)> = zones.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        let (folder, roots) = tree(&[&files[..], &CHIP].concat());
-        let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("RAPL before the firmware");
-        assert_eq!(of(&meter), [Scope::Package(0), Scope::Package(1), Scope::Server]);
-        assert_eq!(meter.profile(), None);
-        drop(folder);
-    }
-
-    #[test]
-    fn auto_may_find_no_sensor_and_a_named_sensor_must_exist() {
-        let (firmware, roots) = tree(&CHIP);
-        let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's");
-        assert_eq!(of(&meter), [Scope::Server]);
-        assert_eq!(meter.sources()[0].window_ns, 3_000_000_000, "as long as the firmware averages");
-        assert!(open(&SensorChoice::None, &roots).unwrap().is_none());
-        let refused = |choice: &SensorChoice, roots| open(choice, roots).err().expect("there is none");
-        assert!(refused(&SensorChoice::Hwmon(Some("ina226".into())), &roots).contains("no chip"));
-        let (nothing, roots) = tree(&[]);
-        assert!(open(&SensorChoice::Auto, &roots).unwrap().is_none());
-        assert!(refused(&SensorChoice::Rapl, &roots).contains("intel_rapl_msr"));
-        assert!(refused(&SensorChoice::Modelled(Some("/no/such/file".into())), &roots).contains("/no/such/file"));
-        drop((firmware, nothing));
-    }
-
-    #[test]
-    fn modelled_watts_say_so_and_are_those_of_the_profile() {
-        let ticks = |idle: u64, busy: u64| format!("cpu  0 0 0 0\ncpu0 {busy} 0 0 {idle} 0 0 0 0 0 0\n");
-        let (folder, roots) = tree(&[("proc/stat", &ticks(0, 0))]);
-        let meter = open(&SensorChoice::Modelled(None), &roots).unwrap().expect("a model");
-        assert_eq!((of(&meter), meter.profile().as_deref()), (vec![Scope::Package(0)], Some("sandman-epyc-9454p")));
-        let Meter { mut sensor, parts, .. } = meter;
-        let mut read = || {
-            let mut readings = Vec::new();
-            sensor.read(&mut readings).unwrap();
-            readings[0].value
-        };
-        let before = read();
-        fs::write(folder.path().join("proc/stat"), ticks(50, 50)).unwrap(); // a second, half of it busy
-        let profile = PowerProfile::parse(PROFILE).unwrap();
-        let (deep, cores) = (profile.cpu_uw.deep, u64::from(profile.cores));
-        let expected = deep + ((profile.cpu_uw.shallow - deep) / cores + (profile.cpu_uw.poll - deep) / cores) / 2;
-        assert_eq!((read() - before) as u64, expected);
-        assert_eq!(parts.len(), 1);
-    }
-
-    #[test]
-    fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
-        let domain = |name| Domain::power(name, Part::Package(0));
-        let parts = [(Scope::Package(0), vec![0, 1]), (Scope::Server, vec![2])];
-        let source = |scope| Source { scope, quantity: Quantity::PowerUw, window_ns: 1, lag: Cost::Assumed(0) };
-        let board = ReadingBoard::new(vec![source(Scope::Package(0)), source(Scope::Server)]);
-        let sample = |watts: [Option<f64>; 3]| LiveReading {
-            sensor: "rapl".into(),
-            interval_ns: 1,
-            values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
-        };
-        let spent = [Spent::default(), Spent::default()];
-        let read = |said: &LiveReading| {
-            put(&board, &parts, said, (&spent, 2_000_000_000));
-            [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
-        };
-        assert_eq!(read(&sample([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
-        assert_eq!(read(&sample([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
-        assert_eq!(read(&LiveReading { values: Err("unplugged".into()), ..sample([None; 3]) }), [None, None]);
-        assert_eq!(read(&sample([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
-        assert!(spent.iter().all(|spent| spent.read_ns.load(Relaxed) > 0));
-        let energy_uj = spent.map(|spent| spent.energy_uj.into_inner());
-        assert_eq!(energy_uj, [44_000_000, 6_000_000], "of two seconds each, where power was known");
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! Checks of `--check` beyond the values of the configuration: resources of this machine that the start needs.
 //!
 //! Each is acquired as at the start, and released at once. Nothing is locked, listened on or changed, so that the check can run
-//! beside a running server.
+//! while a server runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ fn page(page: &Page) -> Vec<Problem> {
         PageAddress::Tcp(listen) => address(listen),
         PageAddress::Unix(path) => ControlSocket::check(path).err().map(|error| {
             let problem = Problem::of_machine(format!("{:#}", unix_error(&error, path)));
-            if matches!(error, BindError::Live { .. }) { problem.told() } else { problem }
+            if matches!(error, BindError::Live { .. }) { problem.into_warning() } else { problem }
         }),
     };
     let token = token::check(&page.token).err().map(|error| Problem::of_machine(format!("{error:#}")));
@@ -75,9 +75,11 @@ fn control_socket(wanted: &AdminSocket) -> Option<Problem> {
     let problem = Problem::of_machine(error.to_string());
     Some(match error {
         BindError::Live { .. } => {
-            problem.told().help("expected if this is the running server's; otherwise choose another path")
+            problem.into_warning().help("expected if this is the running server's; otherwise choose another path")
         }
-        BindError::System { .. } if !wanted.asked => problem.told().help("the server starts without a control socket"),
+        BindError::System { .. } if !wanted.is_explicit => {
+            problem.into_warning().help("the server starts without a control socket")
+        }
         _ => problem,
     })
 }
@@ -87,7 +89,7 @@ fn address(address: &SocketAddr) -> Option<Problem> {
     let error = bind_only(address).err()?;
     let cannot = |why: &str| Problem::of_machine(format!("cannot listen on {address}: {why}"));
     Some(match error {
-        Errno::ADDRINUSE => cannot("the address is in use").told().help(
+        Errno::ADDRINUSE => cannot("the address is in use").into_warning().help(
             "expected if the running server listens there; otherwise stop the program that does, or change the port",
         ),
         Errno::ADDRNOTAVAIL => cannot("the address is not one of this machine")
@@ -121,7 +123,7 @@ fn policy(choice: &PolicyChoice, topology: &Topology, capabilities: &Capabilitie
     Some(Problem::of_machine(what).help(unsupported.remedy))
 }
 
-/// Whether no policy can hold the budget around the chosen one, which does not use it: the server starts all the same.
+/// Whether no policy can hold the budget by wrapping the chosen one, which does not use it: a warning only.
 fn no_holder(
     operation: &Operation,
     domain: BudgetDomain,
@@ -137,7 +139,7 @@ fn no_holder(
     let first = refused.first().filter(|_| refused.len() == around.len())?;
     let what =
         format!("nothing holds the budget: policy {} does not use it, and {}", operation.policy.name, first.what);
-    Some(Problem { help: first.help.clone(), ..Problem::of_machine(what).told() })
+    Some(Problem { help: first.help.clone(), ..Problem::of_machine(what).into_warning() })
 }
 
 /// Namespaces without a file, opened all together and closed again: they take address space and no memory, because nothing

@@ -10,84 +10,27 @@
 //! with that number. Files and devices that get another number are moved while they are open (`moves`), and no namespace shrinks unless the
 //! configuration allows it (`shrink`).
 
+mod change;
 mod differences;
 mod moves;
 mod order;
+mod plan;
 mod shrink;
 
-use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
+use pilotlight_nvmf_target::Draining;
+use pilotlight_nvmf_target::config::ServerConfig;
 use tracing::{info, warn};
 
 use super::admin::{HostsOverride, State, allowed_hosts, find_namespace, refresh, tolerance_of};
 use super::budget::{self, Configured, GoalOverrides};
 use super::holder;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
-use crate::config::{AdminSocket, Cap, NamespaceName, Operation, Reactors, format_budget, format_cap, name_of};
+use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, name_of};
 use crate::policies::PolicyChoice;
+use change::{Change, carry_out, describe, done, record};
 pub(super) use differences::{differences, in_full, settled_differences};
-use moves::Move;
+use plan::{plan, settled_operation};
 use shrink::Shrink;
-
-/// A change that can be made to a running server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Change {
-    /// Advertised address and referrals.
-    Discovery {
-        advertise: Option<(String, u16)>,
-        referrals: Vec<(String, u16)>,
-    },
-    /// Which hosts may connect to a subsystem.
-    AllowHosts {
-        nqn: String,
-        allowed_hosts: Vec<String>,
-        /// Whether a host may connect that might not before (`order`).
-        admits: bool,
-    },
-    /// Which hosts see a namespace.
-    Show {
-        nqn: String,
-        nsid: u32,
-        hosts: Vec<String>,
-        /// Whether a host sees it that did not before (`order`).
-        admits: bool,
-    },
-    /// A subsystem without its namespaces: they are changes of their own.
-    AddSubsystem {
-        subsystem: SubsystemConfig,
-    },
-    RemoveSubsystem {
-        nqn: String,
-    },
-    Remove {
-        nqn: String,
-        nsid: u32,
-    },
-    Add {
-        nqn: String,
-        namespace: NamespaceConfig,
-    },
-    Resize {
-        nqn: String,
-        to: NamespaceConfig,
-        blocks: Option<u64>,
-    },
-    /// A namespace gets another number or subsystem, its storage staying open.
-    Move {
-        from: NamespaceName,
-        nqn: String,
-        to: NamespaceConfig,
-    },
-}
-
-/// The changes of a reload.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Plan {
-    /// In the order in which they are to be made: what goes first sets free what comes.
-    changes: Vec<Change>,
-    /// Differences that only a restart brings about.
-    waiting: Vec<String>,
-}
 
 /// The configuration that was read.
 #[derive(Clone, Copy)]
@@ -119,7 +62,7 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) -> Ve
     draining
 }
 
-/// Makes changes in their order. Where hosts were to see less of a subsystem and that has failed, no host is admitted to it.
+/// Makes changes in order. If a removal of access has failed, no host is admitted to that subsystem.
 fn apply_changes(
     state: &mut State,
     changes: Vec<Change>,
@@ -129,7 +72,7 @@ fn apply_changes(
     let (mut failed, mut draining) = (Vec::<String>::new(), Vec::new());
     for change in changes {
         if order::admits_to(&change).is_some_and(|nqn| failed.iter().any(|other| other == nqn)) {
-            warn!("{} waits for the next reload: what was to be hidden or removed before is not", describe(&change));
+            warn!("{} waits for the next reload: an earlier removal of access has failed", describe(&change));
             continue;
         }
         let takes_from = order::takes_from(&change).map(str::to_owned);
@@ -192,10 +135,10 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
         let runs = find_namespace(&state.config, &entry.nqn, entry.nsid).cloned();
         let (nsid, nqn) = (entry.nsid, &entry.nqn);
         match (&runs, &entry.configured) {
-            (Some(_), None) => words.push(format!("namespace {nsid} of {nqn} stays: it was added by hand")),
-            (None, Some(_)) => words.push(format!("namespace {nsid} of {nqn} stays away: it was removed by hand")),
+            (Some(_), None) => words.push(format!("namespace {nsid} of {nqn} is kept: it was added manually")),
+            (None, Some(_)) => words.push(format!("namespace {nsid} of {nqn} is not added: it was removed manually")),
             (runs, configured) if runs != configured => {
-                words.push(format!("namespace {nsid} of {nqn} stays as it is: it was changed by hand"));
+                words.push(format!("namespace {nsid} of {nqn} is unchanged: it was changed manually"));
             }
             _ => {}
         }
@@ -206,7 +149,7 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
     for HostsOverride { nqn, configured } in &state.host_overrides {
         let runs = allowed_hosts(&state.config, nqn).cloned().unwrap_or_default();
         if runs != *configured {
-            words.push(format!("the allowed hosts of {nqn} stay as they are: they were changed by hand"));
+            words.push(format!("the allowed hosts of {nqn} are unchanged: they were changed manually"));
         }
         let subsystem = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn);
         subsystem.into_iter().for_each(|subsystem| subsystem.allowed_hosts.clone_from(&runs));
@@ -219,7 +162,7 @@ fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     let configured = Configured::of(read);
     if configured == state.configured {
         if state.goal_overrides != GoalOverrides::default() {
-            info!("goals stay: they were set manually");
+            info!("goals are unchanged: they were set manually");
         }
         return;
     }
@@ -254,7 +197,7 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
     let runs = &state.operation.policy;
     if *read == state.policy_read {
         if runs != read {
-            info!("policy {} stays: it was set manually", runs.name);
+            info!("policy {} is kept: it was set manually", runs.name);
         }
         return;
     }
@@ -263,274 +206,8 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
     {
         return warn!("policy {} stays: {why}", state.operation.policy.name);
     }
-    info!("policy {} is in charge", state.active_policy.name);
+    info!("policy {} is active", state.active_policy.name);
     state.policy_read = read.clone();
-}
-
-/// Differences in how the program runs the server that only a start settles. A new field of [`Operation`] is decided here.
-fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
-    let Operation {
-        reactors,
-        sleep_after,
-        hotplug,
-        profile,
-        sensor,
-        state_file,
-        admin_socket,
-        energy_shares,
-        metrics,
-        page,
-        // they change while the server runs
-        policy: _,
-        goals: _,
-        caps: _,
-        priorities: _,
-        tolerances: _,
-        domain: _,
-        schedule: _,
-        mdns: _,
-        log_format: _,
-        // command line only
-        roots: _,
-    } = running;
-    let test_reactors = |reactors: &Reactors| reactors.is_test_mode().then(|| reactors.len());
-    let socket = |socket: &Option<AdminSocket>| socket.as_ref().map(|socket| (socket.path.clone(), socket.asked));
-    let group = |socket: &Option<AdminSocket>| socket.as_ref().and_then(|socket| socket.read_group.clone());
-    let differs = [
-        ("server.reactors", test_reactors(reactors) != test_reactors(&wanted.reactors)),
-        ("server.sleep_after", *sleep_after != wanted.sleep_after),
-        ("server.hotplug", *hotplug != wanted.hotplug),
-        ("server.sensor", *sensor != wanted.sensor),
-        ("server.energy_shares", *energy_shares != wanted.energy_shares),
-        ("goals.profile", *profile != wanted.profile),
-        ("admin.state", *state_file != wanted.state_file),
-        ("admin.socket", socket(admin_socket) != socket(&wanted.admin_socket)),
-        ("admin.read_group", group(admin_socket) != group(&wanted.admin_socket)),
-        ("metrics.listen", *metrics != wanted.metrics),
-        ("page", *page != wanted.page),
-    ];
-    name(&differs)
-}
-
-fn name(differs: &[(&str, bool)]) -> Vec<String> {
-    let differing = differs.iter().filter(|(_, differs)| *differs);
-    differing.map(|(key, _)| format!("{key} has changed; a restart brings it about")).collect()
-}
-
-/// The changes from `running` to `wanted`.
-fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
-    let mut plan = Plan { changes: Vec::new(), waiting: settled(running, wanted) };
-    let moves = moves::find(running, wanted);
-    for subsystem in &running.subsystems {
-        match wanted.subsystems.iter().find(|other| other.nqn == subsystem.nqn) {
-            Some(other) => plan_subsystem(&mut plan, subsystem, other, &moves),
-            None => plan_removal(&mut plan, &subsystem.nqn, &moves),
-        }
-    }
-    let is_new = |other: &&SubsystemConfig| running.subsystems.iter().all(|subsystem| subsystem.nqn != other.nqn);
-    for subsystem in wanted.subsystems.iter().filter(is_new) {
-        let empty = SubsystemConfig { namespaces: Vec::new(), ..subsystem.clone() };
-        plan_namespaces(&mut plan, &empty, subsystem, &moves);
-        plan.changes.push(Change::AddSubsystem { subsystem: empty });
-    }
-    if (&running.advertise, &running.referrals) != (&wanted.advertise, &wanted.referrals) {
-        let (advertise, referrals) = (wanted.advertise.clone(), wanted.referrals.clone());
-        plan.changes.push(Change::Discovery { advertise, referrals });
-    }
-    plan.waiting.extend(moves.iter().filter_map(Move::refusal));
-    plan.changes.extend(moves.iter().filter(|one| one.obstacle.is_none()).flat_map(plan_move));
-    plan.changes.sort_by_key(order::place); // stable, so that within each kind the order of the file holds
-    plan
-}
-
-/// A file may have grown too.
-fn plan_move(one: &Move) -> [Change; 2] {
-    let (nqn, to) = (one.to.nqn.to_owned(), one.to.namespace.clone());
-    let resize = Change::Resize { nqn: nqn.clone(), to: to.clone(), blocks: None };
-    let from = (one.from.nqn.to_owned(), one.from.namespace.nsid);
-    [Change::Move { from, nqn, to }, resize]
-}
-
-/// Differences in what is settled at the start.
-fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
-    let differs = [
-        ("server.listen", running.listeners != wanted.listeners),
-        ("server.cores", running.cores != wanted.cores),
-        ("server.main_core", running.main_core != wanted.main_core),
-        ("server.io_threads", running.io_threads != wanted.io_threads),
-        ("server.power_states", running.power_states != wanted.power_states),
-        ("limits", running.limits != wanted.limits),
-        ("background", running.background != wanted.background),
-    ];
-    name(&differs)
-}
-
-fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {
-    let differs = [
-        ("serial", running.serial != wanted.serial),
-        ("controller_ids", running.controller_ids != wanted.controller_ids),
-    ];
-    let waiting = differs.iter().filter(|(_, differs)| *differs);
-    plan.waiting
-        .extend(waiting.map(|(key, _)| format!("{key} of {} has changed; a restart brings it about", running.nqn)));
-    let steps = order::steps(&running.allowed_hosts, &wanted.allowed_hosts).into_iter();
-    plan.changes.extend(steps.map(|(admits, allowed_hosts)| Change::AllowHosts {
-        nqn: running.nqn.clone(),
-        allowed_hosts,
-        admits,
-    }));
-    plan_namespaces(plan, running, wanted, moves);
-}
-
-/// A subsystem goes with its namespaces, unless the storage of one is to be moved and cannot be.
-fn plan_removal(plan: &mut Plan, nqn: &str, moves: &[Move]) {
-    if moves.iter().any(|one| one.from.nqn == nqn && one.obstacle.is_some()) {
-        plan.waiting.push(format!("subsystem {nqn} stays, as the storage of a namespace cannot be moved"));
-    } else {
-        plan.changes.push(Change::RemoveSubsystem { nqn: nqn.to_owned() });
-    }
-}
-
-fn plan_namespaces(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {
-    let nqn = || running.nqn.clone();
-    for namespace in &running.namespaces {
-        match wanted.namespaces.iter().find(|other| other.nsid == namespace.nsid) {
-            Some(other) => plan_namespace(plan, &running.nqn, namespace, other),
-            None if moves.iter().any(|one| one.from.is(&running.nqn, namespace.nsid)) => {}
-            None => plan.changes.push(Change::Remove { nqn: nqn(), nsid: namespace.nsid }),
-        }
-    }
-    let is_new = |other: &&NamespaceConfig| running.namespaces.iter().all(|namespace| namespace.nsid != other.nsid);
-    let is_moved = |other: &NamespaceConfig| moves.iter().any(|one| one.to.is(&running.nqn, other.nsid));
-    let added = wanted.namespaces.iter().filter(is_new).filter(|other| !is_moved(other));
-    plan.changes.extend(added.map(|namespace| Change::Add { nqn: nqn(), namespace: namespace.clone() }));
-}
-
-fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
-    let steps = order::steps(&running.hosts, &wanted.hosts).into_iter();
-    let show = |(admits, hosts)| Change::Show { nqn: nqn.to_owned(), nsid: running.nsid, hosts, admits };
-    let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ..running.clone() };
-    let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
-    let is_another = !same_otherwise || !running.backend.is_same_storage(&wanted.backend);
-    // new hosts are for the storage that comes with a restart, not for the one that stays until then
-    plan.changes.extend(steps.filter(|(admits, _)| !is_another || !admits).map(show));
-    if is_another {
-        let nsid = running.nsid;
-        plan.waiting
-            .push(format!("namespace {nsid} of {nqn} is another one now; give it a number of its own, or restart"));
-        return;
-    }
-    // a file is as large as it is (where a size was written, that has been checked), and may have grown
-    let in_file = wanted.backend.path().is_some();
-    if in_file || running != wanted {
-        let written = wanted.backend.size().filter(|_| !in_file);
-        let blocks = written.map(|size| size / u64::from(wanted.block_size));
-        plan.changes.push(Change::Resize { nqn: nqn.to_owned(), to: wanted.clone(), blocks });
-    }
-}
-
-/// Makes a change; the blocks of a namespace that was resized.
-fn carry_out(change: &Change, server: &dyn Running, draining: &mut Vec<Draining>) -> Result<Option<u64>, ServerError> {
-    match change {
-        Change::Discovery { advertise, referrals } => {
-            server.set_discovery(advertise.clone(), referrals.clone());
-            Ok(None)
-        }
-        Change::AllowHosts { nqn, allowed_hosts, .. } => {
-            let ended = server.set_allowed_hosts(nqn, allowed_hosts)?;
-            log_ended(nqn, ended.associations());
-            draining.push(ended);
-            Ok(None)
-        }
-        Change::Show { nqn, nsid, hosts, .. } => server.set_namespace_hosts(nqn, *nsid, hosts).map(|()| None),
-        Change::AddSubsystem { subsystem } => server.add_subsystem(subsystem).map(|()| None),
-        Change::RemoveSubsystem { nqn } => server.remove_subsystem(nqn).map(|()| None),
-        Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid).map(|()| None),
-        Change::Add { nqn, namespace } => server.add_namespace(nqn, namespace).map(|()| None),
-        Change::Resize { nqn, to, blocks } => server.resize_namespace(nqn, to.nsid, *blocks).map(Some),
-        Change::Move { from: (from, nsid), nqn, to } => server.move_namespace((from, *nsid), nqn, to).map(|()| None),
-    }
-}
-
-/// Which hosts have lost their connections, as they may no longer connect.
-fn log_ended(nqn: &str, ended: &[AssociationStats]) {
-    for association in ended {
-        let AssociationStats { hostnqn, peer, cntlid, .. } = association;
-        info!(host = hostnqn, %peer, cntlid, "the host may no longer connect to {nqn}: its association is ended");
-    }
-}
-
-/// The log message of a change.
-fn done(change: &Change, blocks: Option<u64>) -> String {
-    match (change, blocks) {
-        (Change::Resize { nqn, to, .. }, Some(blocks)) => format!("namespace {} of {nqn} has {blocks} blocks", to.nsid),
-        _ => format!("{} is done", describe(change)),
-    }
-}
-
-/// Notes that a change has been made.
-fn record(state: &mut State, change: Change, blocks: Option<u64>) {
-    match change {
-        Change::Discovery { advertise, referrals } => {
-            (state.config.advertise, state.config.referrals) = (advertise, referrals);
-        }
-        Change::AllowHosts { nqn, allowed_hosts, .. } => {
-            let known = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == nqn);
-            known.for_each(|subsystem| subsystem.allowed_hosts.clone_from(&allowed_hosts));
-        }
-        Change::Show { nqn, nsid, hosts, .. } => {
-            let found = state.namespaces(&nqn).and_then(|all| all.iter_mut().find(|namespace| namespace.nsid == nsid));
-            found.into_iter().for_each(|namespace| namespace.hosts.clone_from(&hosts));
-        }
-        Change::AddSubsystem { subsystem } => state.config.subsystems.push(subsystem),
-        Change::RemoveSubsystem { nqn } => {
-            state.config.subsystems.retain(|subsystem| subsystem.nqn != nqn);
-            state.blocks.retain(|(of, _, _)| *of != nqn);
-            state.namespace_overrides.retain(|entry| entry.nqn != nqn);
-            state.host_overrides.retain(|entry| entry.nqn != nqn);
-        }
-        Change::Remove { nqn, nsid } => {
-            state.forget_size(&nqn, nsid);
-            state.namespaces(&nqn).into_iter().for_each(|all| all.retain(|namespace| namespace.nsid != nsid));
-        }
-        Change::Add { nqn, namespace } => {
-            state.note_size(&nqn, &namespace, None);
-            state.namespaces(&nqn).into_iter().for_each(|all| all.push(namespace.clone()));
-        }
-        Change::Resize { nqn, to, .. } => {
-            state.note_size(&nqn, &to, blocks);
-            let all = state.namespaces(&nqn).into_iter().flatten();
-            let resized = |namespace: &mut NamespaceConfig| {
-                let hosts = std::mem::take(&mut namespace.hosts); // who sees it is a change of its own, which may come later
-                *namespace = NamespaceConfig { hosts, ..to.clone() };
-            };
-            all.filter(|namespace| namespace.nsid == to.nsid).for_each(resized);
-        }
-        Change::Move { from: (from, nsid), nqn, to } => {
-            let blocks = state.blocks(&from, nsid);
-            record(state, Change::Remove { nqn: from, nsid }, None);
-            state.note_size(&nqn, &to, Some(blocks));
-            state.namespaces(&nqn).into_iter().for_each(|all| all.push(to.clone()));
-        }
-    }
-}
-
-fn describe(change: &Change) -> String {
-    match change {
-        Change::Discovery { .. } => "changing the advertised address and referrals".to_owned(),
-        Change::AllowHosts { nqn, .. } => format!("changing the allowed hosts of {nqn}"),
-        Change::Show { nqn, nsid, .. } => format!("changing the hosts that see namespace {nsid} of {nqn}"),
-        Change::AddSubsystem { subsystem } => format!("adding subsystem {}", subsystem.nqn),
-        Change::RemoveSubsystem { nqn } => format!("removing subsystem {nqn}"),
-        Change::Remove { nqn, nsid } => format!("removing namespace {nsid} of {nqn}"),
-        Change::Add { nqn, namespace } => {
-            format!("adding namespace {} of {nqn}, {},", namespace.nsid, namespace.backend)
-        }
-        Change::Resize { nqn, to, .. } => format!("resizing namespace {} of {nqn}", to.nsid),
-        Change::Move { from: (from, nsid), nqn, to } => {
-            format!("moving namespace {nsid} of {from}, {}, to number {} of {nqn}", to.backend, to.nsid)
-        }
-    }
 }
 
 #[cfg(test)]

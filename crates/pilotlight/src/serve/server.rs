@@ -32,7 +32,7 @@ pub(super) trait Running: Send + Sync {
     fn remove_subsystem(&self, nqn: &str) -> Result<(), ServerError>;
     /// Says which hosts may connect to a subsystem from now on; none named: any. Associations of others end.
     fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError>;
-    /// Says which hosts see a namespace from now on; none named: every one that may connect.
+    /// Sets the hosts that see a namespace; an empty list means all allowed hosts.
     fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError>;
     /// Every association.
     fn associations(&self) -> Vec<AssociationStats> {
@@ -71,7 +71,7 @@ pub(super) trait Running: Send + Sync {
     fn set_priorities(&self, named: Vec<Priority>);
     /// Gives these namespaces these tolerances, and all others none.
     fn set_tolerances(&self, named: &[NamespaceTolerance]);
-    /// Samples latencies for one who reads the status.
+    /// Samples latencies for a reader of the status.
     fn watch_latency(&self) {}
     /// Caps the bandwidth of a namespace or a host from now on; `None`: no longer.
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError>;
@@ -109,7 +109,7 @@ pub(super) trait Running: Send + Sync {
     fn unreachable(&self) -> Option<Unreachable> {
         None
     }
-    /// The component that limits throughput, where the policy has found out.
+    /// The component that limits throughput, if the policy knows it.
     fn bottleneck(&self) -> Option<Component> {
         None
     }
@@ -129,7 +129,7 @@ pub(super) const NO_SENSOR: &str = "a power budget needs a sensor of power, and 
 /// How to get a sensor.
 pub(super) const NO_SENSOR_HELP: &str = "start the server with --sensor rapl or hwmon; or with --sensor modelled, which computes watts from CPU time and measures nothing";
 
-/// Starts the server that `config` and `operation` describe; and which policy is in charge.
+/// Starts the server that `config` and `operation` describe; returns the active policy too.
 pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<(Box<dyn Running>, PolicyChoice)> {
     let (cores, reach) = (&operation.reactors.cores, KnobAccess::of(operation));
     let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;

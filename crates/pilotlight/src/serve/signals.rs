@@ -1,4 +1,4 @@
-//! Signals: what they ask for, and the second one that does not wait.
+//! Signals and their actions; a second one ends the process at once.
 //!
 //! SIGTERM and SIGINT stop the server, SIGHUP reloads the configuration. While the server stops, a second SIGTERM or SIGINT ends the
 //! process within the signal handler itself, so that it works whatever the other threads hang in.
@@ -11,13 +11,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-/// Signals that ask to stop, with the exit code of leaving at once: 128 and the signal's number, as a shell has it.
+/// Signals that stop the server, with the exit code of a second one: 128 and the signal's number.
 const STOPPING: [(i32, i32); 2] = [(SIGINT, 128 + SIGINT), (SIGTERM, 128 + SIGTERM)];
 
 /// The action for a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignalAction {
-    /// Drain and leave.
+    /// Drain and exit.
     Stop,
     /// Read the configuration again.
     Reload,
@@ -33,7 +33,7 @@ impl SignalActions {
     pub(super) fn install() -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         for (signal, code) in STOPPING {
-            // first the one that leaves if a signal came before, then the one that notes that one came
+            // first the handler that exits if an earlier signal was noted, then the one that notes this signal
             flag::register_conditional_shutdown(signal, code, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;
         }
@@ -42,7 +42,7 @@ impl SignalActions {
 
     /// Waits for the next order.
     pub(super) fn next(&mut self) -> SignalAction {
-        // where both arrived, stopping goes before reloading
+        // a stop has precedence over a reload
         loop {
             let arrived: Vec<i32> = self.signals.wait().collect();
             if arrived.iter().any(|signal| STOPPING.iter().any(|(stopping, _)| stopping == signal)) {

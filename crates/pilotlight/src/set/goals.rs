@@ -31,8 +31,8 @@ docs/budget.md says more.";
 
 /// How long a budget may take until power is within it; the server calls it unreachable before.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at the status.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval of status requests.
+const INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct BudgetArgs {
@@ -47,7 +47,7 @@ pub(super) struct BudgetArgs {
     #[arg(long)]
     domain: Option<String>,
 
-    /// Only say what would be done
+    /// Only print the effect
     #[arg(long)]
     dry_run: bool,
 
@@ -109,7 +109,7 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
     let mut client = Client::connect(socket)?;
     let mut answer = match client.request::<GoalsResponse>(&Request::SetGoals(request)) {
         Err(refused @ ClientError::Refused(_)) => {
-            exit::failed(&refused.into());
+            exit::report_error(&refused.into());
             return Ok(Exit::Refused);
         }
         answer => answer?,
@@ -121,7 +121,7 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
     let waits = !args.dry_run && !args.no_wait && answer.budget.is_some();
     let begin = Instant::now();
     while waits && answer.budget.as_ref().is_some_and(|budget| !is_final(&budget.state)) && begin.elapsed() < PATIENCE {
-        thread::sleep(LOOK);
+        thread::sleep(INTERVAL);
         let Report { budget, power, .. } = client.request::<Report>(&Request::Status {})?;
         (answer.budget, answer.power) = (budget, power);
         if answer.budget.as_ref().is_none_or(|budget| budget.withdrawn_uw.is_some()) {
@@ -129,7 +129,7 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
         }
     }
     if args.json {
-        console::line(serde_json::to_string(&answer)?)?;
+        console::println(serde_json::to_string(&answer)?)?;
     } else if waits {
         console::print(outcome(&answer, begin.elapsed()))?;
     }
@@ -146,7 +146,7 @@ fn exit_of(answer: &GoalsResponse, no_wait: bool) -> Exit {
     }
 }
 
-/// The tolerance in force after it was set, for people.
+/// The tolerance in force, as text.
 pub(crate) fn tolerance_set(answer: &GoalsResponse, namespace: Option<i64>) -> String {
     let GoalsResponse { policy, goals: in_force, .. } = answer;
     let Some(tolerance) = in_force.tolerances.iter().find(|one| one.nsid.map(i64::from) == namespace) else {
@@ -162,7 +162,7 @@ fn held_by(answer: &GoalsResponse, goal: Goal, name: &str, policy: &str) -> Stri
         return format!(", held by policy {policy}{inner}");
     }
     let users = users_of(goal);
-    let why = if goal == Goal::Budget { "; the server's log says what they need here" } else { "" };
+    let why = if goal == Goal::Budget { "; the server's log has their requirements" } else { "" };
     format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}{why}")
 }
 
@@ -207,9 +207,7 @@ fn consequence(headroom_uw: i64, budget: &BudgetReport) -> String {
 fn kept(answer: &GoalsResponse) -> String {
     match &answer.kept_in {
         Some(file) => format!("kept over a restart in {file}\n"),
-        None => {
-            "until the server ends; a restart takes what the section [goals] of the configuration says\n".to_owned()
-        }
+        None => "until the server ends; a restart uses [goals] of the configuration\n".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Background work in the status: its classes, and how far each namespace has come.
+//! Background work in the status: its classes, and the progress of each namespace.
 
 use pilotlight_nvmf_target::ServerStats;
 use pilotlight_nvmf_target::backend::format_size;
@@ -13,7 +13,7 @@ use super::render::{line, time};
 pub(crate) struct BackgroundReport {
     pub(crate) classes: Vec<ClassReport>,
     pub(crate) namespaces: Vec<UpkeepReport>,
-    /// Background I/Os during which a host's request came, since the start of the server.
+    /// Background I/Os that overlapped a host's request, since the start of the server.
     pub(crate) ios_met: u64,
     /// Of these the time from the poll that took the first request until the I/O was over.
     pub(crate) met_for_p99_ns: u64,
@@ -28,7 +28,7 @@ pub(crate) struct ClassReport {
     pub(crate) highest_bytes_per_s: u64,
     /// The rate set by the policy, in millionths of the highest.
     pub(crate) rate_ppm: u64,
-    /// Paused by hand.
+    /// Paused over the control socket.
     pub(crate) paused: bool,
     /// Work to do.
     pub(crate) backlog_bytes: u64,

@@ -1,4 +1,4 @@
-//! Bandwidth caps for people.
+//! Bandwidth caps as text.
 
 use super::render::{bytes_per_s, line, measured, times};
 use super::report::{CapReport, Report};

@@ -1,4 +1,4 @@
-//! Goals and power for people.
+//! Goals and power as text.
 
 use super::render::{line, time};
 use std::fmt::Write as _;
@@ -18,11 +18,7 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &PolicyReport) -> String {
     for (name, value) in budget.into_iter().chain(tolerances) {
         let unused = goals.unused.iter().any(|unused| unused == name);
         let unused = if unused { format!("; policy {} does not use it", policy.name) } else { String::new() };
-        let gives_way = if goals.gives_way.as_deref() == Some(name) {
-            "; gives way to the budget where both cannot be kept"
-        } else {
-            ""
-        };
+        let gives_way = if goals.gives_way.as_deref() == Some(name) { "; the budget has precedence" } else { "" };
         line(&mut out, name, &format!("{value}{unused}{gives_way}"));
     }
     tolerance_state(policy).iter().for_each(|state| line(&mut out, "tolerance is", state));
@@ -127,8 +123,8 @@ mod tests {
         let report = GoalsReport { budget_uw: Some(300_000_000), tolerances, gives_way, ..GoalsReport::default() };
         let text = goals(&report, &policy);
         for words in [
-            "20%; gives way to the budget",
-            "500us p99 of namespace 7 of a; gives",
+            "20%; the budget has precedence",
+            "500us p99 of namespace 7 of a; the budget",
             "stable, loss 12 %, baseline 35 s old",
         ] {
             assert!(text.contains(words), "no `{words}` in {text}");

@@ -1,4 +1,4 @@
-//! Priorities for people.
+//! Priorities as text.
 
 use super::render::line;
 use super::report::{MinimumReport, PrioritiesReport, PriorityReport};

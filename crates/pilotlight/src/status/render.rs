@@ -1,4 +1,4 @@
-//! A report for people: units everywhere, colours only where they are wanted.
+//! The report as text: with units, and with colours if enabled.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", head(report));
     if report.server.test_mode {
-        let warning = "reactors have no cores of their own (test mode): these figures mean nothing elsewhere";
+        let warning = "reactors have no cores of their own (test mode): measurements are not valid";
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
     let _ = write!(out, "\n{}", policy(report));
@@ -77,7 +77,7 @@ fn policy(report: &Report) -> String {
         // Whatever it computes from watts that were not measured was not measured either.
         let is_modelled = report.power.as_ref().is_some_and(|power| power.modelled.is_some());
         let modelled = if is_modelled { "; watts are modelled" } else { "" };
-        line(&mut out, "policy sees", &format!("{}{modelled}", view.join(", ")));
+        line(&mut out, "policy view", &format!("{}{modelled}", view.join(", ")));
     }
     out
 }

@@ -11,7 +11,7 @@ use super::background::BackgroundReport;
 use crate::metrics::JsonSample;
 use crate::page::PageReport;
 
-/// The version of this form; a field that goes or changes its meaning makes it another.
+/// The version of this format; removing a field or changing its meaning increments it.
 pub(crate) const FORMAT: u32 = 1;
 
 /// A server, and what it did in a window of time.
@@ -84,7 +84,7 @@ pub(crate) struct ServerFacts {
     pub(crate) sleep_after: String,
 }
 
-/// The policy in charge.
+/// The active policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PolicyReport {
     pub(crate) name: String,
@@ -130,7 +130,7 @@ pub(crate) struct ToleranceReport {
 pub(crate) struct PrioritiesReport {
     pub(crate) named: Vec<PriorityReport>,
     pub(crate) minimums: Vec<MinimumReport>,
-    /// The policy in charge does not use them.
+    /// The active policy does not use them.
     pub(crate) unused: bool,
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct MinimumReport {
 pub(crate) struct BudgetReport {
     /// `server` or `cpu`.
     pub(crate) domain: String,
-    /// Where it comes from: `configuration`, `schedule` or `manual`.
+    /// Its source: `configuration`, `schedule` or `manual`.
     pub(crate) origin: String,
     /// When a budget that was set manually ends, in seconds since 1970.
     pub(crate) until_unix_s: Option<u64>,
@@ -200,7 +200,7 @@ pub(crate) struct ScheduleEntryReport {
 /// The goals in force after a request, or of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GoalsResponse {
-    /// The policy in charge.
+    /// The active policy.
     pub(crate) policy: String,
     /// The policy that was chosen, where another holds the budget around it.
     pub(crate) inner_policy: Option<String>,
@@ -280,11 +280,11 @@ pub(crate) struct PowerReading {
 pub(crate) struct ParameterReport {
     pub(crate) key: String,
     pub(crate) value: String,
-    /// Whether it was set, by the configuration or by hand; where it was not the value is the policy's own.
+    /// Whether it was set, by the configuration or over the control socket; otherwise it has its default.
     pub(crate) is_set: bool,
 }
 
-/// Something that a policy sees.
+/// An entry of the policy's view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameAndValue {
     pub(crate) name: String,
@@ -329,7 +329,7 @@ pub(crate) struct IoReport {
     /// The same from the time when the bytes of a command were at its socket, of sampled commands; `None` where none were.
     #[serde(default)]
     pub(crate) from_socket: Option<SocketLatencyReport>,
-    /// The same of each namespace of which a policy wants it, in the policy's last window.
+    /// Likewise for each namespace that a policy wants it of, in the policy's last window.
     #[serde(default)]
     pub(crate) namespaces_from_socket: Vec<NamespaceLatencyReport>,
 }
@@ -416,11 +416,11 @@ pub(crate) struct ReactorReport {
     pub(crate) idle_percent: f64,
     /// Time asleep, by depth.
     pub(crate) asleep_percent: BTreeMap<String, f64>,
-    /// CPU time as the kernel accounts it, in which waiting instructions count; `None` where the kernel does not tell.
+    /// CPU time as accounted by the kernel, waiting instructions included; `None` if the kernel does not report it.
     pub(crate) scheduled_percent: Option<f64>,
     pub(crate) loops_per_s: f64,
     pub(crate) requests_per_s: f64,
-    /// I/O threads that live here now.
+    /// I/O threads on this reactor.
     pub(crate) io_threads: Vec<u16>,
     pub(crate) moves_in: Count,
     pub(crate) moves_out: Count,
@@ -430,7 +430,7 @@ pub(crate) struct ReactorReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct IoThreadReport {
     pub(crate) id: u16,
-    /// The reactor on which it lives.
+    /// The reactor that it is on.
     pub(crate) home: u16,
     /// Connections now.
     pub(crate) connections: u64,
@@ -472,6 +472,6 @@ pub(crate) struct WakeUpReport {
     pub(crate) from: String,
     /// Sleeps that ended.
     pub(crate) wakes: Count,
-    /// From the sending of a wake-up to the sleeper's first look at it, where another core sent it.
+    /// From the sending of a wake-up to the sleeper's first poll, if another core sent it.
     pub(crate) latency: Distribution,
 }

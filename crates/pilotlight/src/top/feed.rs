@@ -19,7 +19,7 @@ pub(super) enum Update {
     Report(Box<Report>),
     /// There is no connection, and why.
     Lost(String),
-    /// The answer to a request, for people.
+    /// The response to a request, as text.
     Answer(Result<String, String>),
 }
 
@@ -30,17 +30,17 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Starts asking, first through this connection.
+    /// Starts the thread, with this connection.
     pub(super) fn start(socket: SocketArgs, client: Client, interval: Duration) -> io::Result<Self> {
         let (update, updates) = channel();
         let (requests, wanted) = sync_channel(1);
-        let asker = Asker { socket, interval, update };
+        let status = StatusThread { socket, interval, update };
         // Nobody waits for its end: the server may not answer.
-        thread::Builder::new().name("feed".to_owned()).spawn(move || asker.run(client, &wanted))?;
+        thread::Builder::new().name("feed".to_owned()).spawn(move || status.run(client, &wanted))?;
         Ok(Self { updates, requests })
     }
 
-    /// Asks for a change. One that comes while the server has not answered the one before is left out.
+    /// Sends a request. One that comes before the previous response is dropped.
     pub(super) fn request(&self, request: Request) {
         match self.requests.try_send(request) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
@@ -48,7 +48,7 @@ impl Feed {
     }
 }
 
-struct Asker {
+struct StatusThread {
     socket: SocketArgs,
     interval: Duration,
     update: Sender<Update>,
@@ -57,12 +57,12 @@ struct Asker {
 /// The terminal is no longer there.
 struct Ended;
 
-impl Asker {
+impl StatusThread {
     fn run(self, first: Client, wanted: &Receiver<Request>) {
         let mut client = Some(first);
         loop {
             let why = match client.take().map_or_else(|| Client::connect(&self.socket), Ok) {
-                Ok(mut client) => self.ask_again_and_again(&mut client, wanted),
+                Ok(mut client) => self.poll(&mut client, wanted),
                 Err(error) => Ok(error),
             };
             let Ok(why) = why else { return };
@@ -78,7 +78,7 @@ impl Asker {
     }
 
     /// Asks until the connection breaks; why it did.
-    fn ask_again_and_again(&self, client: &mut Client, wanted: &Receiver<Request>) -> Result<ClientError, Ended> {
+    fn poll(&self, client: &mut Client, wanted: &Receiver<Request>) -> Result<ClientError, Ended> {
         if let Err(error) = client.request::<Report>(&Request::Status {}) {
             return Ok(error); // its window would be the server's life
         }

@@ -1,4 +1,4 @@
-//! The lines that say what the server is, what it gives, and what it draws.
+//! The header: the server, its load, and its power.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(super) fn lines(report: &Report, width: u16) -> Vec<Line<'static>> {
     let title = format!("pilotlight {}, up {up}, on {}", server.version, listening.join(", "));
     let mut lines = vec![Line::from(cut(&title, width.into())).style(Modifier::BOLD)];
     if server.test_mode {
-        let warning = "test mode, reactors without cores of their own: these figures mean nothing elsewhere";
+        let warning = "test mode, reactors without cores of their own: measurements are not valid";
         lines.push(Line::from(cut(warning, width.into())).style(Color::Yellow));
     }
     let plain = Style::new();

@@ -10,7 +10,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::history::History;
 use super::keys::Ui;
-use super::view::{Link, Screen, draw};
+use super::view::{Connection, Screen, draw};
 use crate::status::report::Report;
 
 const SIZE: (u16, u16) = (80, 24);
@@ -28,7 +28,13 @@ fn the_picture_in_the_documentation_is_what_the_program_draws() {
     reports.iter().for_each(|report| history.note(report));
     let area = Rect::new(0, 0, SIZE.0, SIZE.1);
     let mut buffer = Buffer::empty(area);
-    let screen = Screen { report: reports.last(), history: &history, link: &Link::Up, age: None, ui: &Ui::default() };
+    let screen = Screen {
+        report: reports.last(),
+        history: &history,
+        connection: &Connection::Up,
+        age: None,
+        ui: &Ui::default(),
+    };
     draw(&screen, area, &mut buffer);
     let (drawn, file) = (svg(&buffer), docs.join("top.svg"));
     if std::env::var_os("WRITE_DOCS").is_some() {

@@ -16,10 +16,10 @@ const HELP: [&str; 15] = [
     "t          set the tolerance: 0.2, 20%, 500us p99, off",
     "Up Down    scroll cores and I/O threads by a line; also k and j",
     "Page Up, Page Down, Home, End    scroll further",
-    "q, Esc, Ctrl-C    quit; the server goes on",
+    "q, Esc, Ctrl-C    quit; the server continues",
     "",
-    "What is set holds until it is set again, or the configuration",
-    "says something else about it (docs/budget.md).",
+    "A setting holds until it is set again, or its configuration",
+    "changes (docs/budget.md).",
     "",
     "busy%  time that found work      poll%  empty polls",
     "slp%   asleep, at any depth      req/s  commands from I/O queues",
@@ -44,7 +44,7 @@ pub(super) fn policies(selected: usize, report: Option<&Report>, area: Rect, buf
         Line::from(text).style(style)
     };
     let lines = POLICIES.iter().enumerate().map(line).collect();
-    popup(" Policy: Enter sets, Esc leaves, * is in charge ", lines, selected, area, buffer);
+    popup(" Policy: Enter sets, Esc cancels, * is active ", lines, selected, area, buffer);
 }
 
 /// Lines in a frame in the middle of the screen. Where not all fit, those around `selected` are shown.

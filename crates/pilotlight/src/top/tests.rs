@@ -8,12 +8,12 @@ use ratatui::layout::Rect;
 
 use super::history::History;
 use super::keys::{Field, Message, Mode, Ui};
-use super::view::{Link, Screen, draw};
+use super::view::{Connection, Screen, draw};
 use crate::status::render::tests::report;
 use crate::status::report::{IoThreadReport, ReactorReport, Report};
 
 /// A screen as lines without trailing spaces, and how far it is scrolled.
-fn screen(report: Option<&Report>, ui: &Ui, link: &Link, (width, height): (u16, u16)) -> (String, usize) {
+fn screen(report: Option<&Report>, ui: &Ui, connection: &Connection, (width, height): (u16, u16)) -> (String, usize) {
     let mut history = History::default();
     for step in 0..40 {
         if let Some(report) = report {
@@ -24,8 +24,8 @@ fn screen(report: Option<&Report>, ui: &Ui, link: &Link, (width, height): (u16, 
     }
     let area = Rect::new(0, 0, width, height);
     let mut buffer = Buffer::empty(area);
-    let age = (*link == Link::Up && report.is_none()).then_some(Duration::from_secs(7));
-    let scroll = draw(&Screen { report, history: &history, link, age, ui }, area, &mut buffer);
+    let age = (*connection == Connection::Up && report.is_none()).then_some(Duration::from_secs(7));
+    let scroll = draw(&Screen { report, history: &history, connection, age, ui }, area, &mut buffer);
     let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned() + "\n";
     ((0..height).map(line).collect(), scroll)
 }
@@ -50,7 +50,7 @@ fn large(cores: u16) -> Report {
 fn a_small_terminal() {
     expect![[r#"
         pilotlight 0.1.0, up 3 min 12 s, on 127.0.0.1:4420
-        test mode, reactors without cores of their own: these figures mean nothing else…
+        test mode, reactors without cores of their own: measurements are not valid
         policy     sandman (window=64)
         load       12.3 k IOPS, 33.6 MB/s read, 16.8 MB/s written, 12 connections
         latency    p50 12.1 us, p99 24.2 us; from the socket p50 14.0 us, p99 30.0 us
@@ -74,7 +74,7 @@ fn a_small_terminal() {
 
         q quit  p policy  b budget  t tolerance  ? help
     "#]]
-    .assert_eq(&screen(Some(&report()), &Ui::default(), &Link::Up, (80, 24)).0);
+    .assert_eq(&screen(Some(&report()), &Ui::default(), &Connection::Up, (80, 24)).0);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_large_terminal_has_the_history_of_each_core() {
         0                0           4 12.3 k  12.0   8.0  80.0 12.1 us 24.2 us      9
         1                1           4 12.3 k  12.0   8.0  80.0 12.1 us 24.2 us      9
         q quit  p policy  b budget  t tolerance  ? help                                                         1-28 of 50 lines
-    "#]].assert_eq(&screen(Some(&large(24)), &Ui::default(), &Link::Up, (120, 40)).0);
+    "#]].assert_eq(&screen(Some(&large(24)), &Ui::default(), &Connection::Up, (120, 40)).0);
 }
 
 #[test]
@@ -128,12 +128,13 @@ fn the_server_is_gone_and_a_value_was_refused() {
     let text = "budget: `x` is not a power\n  = write a number with a unit such as 300W or 1.5kW".to_owned();
     let message = Some(Message { text, is_refusal: true });
     let ui = Ui { mode: Mode::Input(Field::Budget, "x".to_owned()), message, ..Ui::default() };
-    let link = Link::Lost("the server of /run/pilotlight/pilotlight.sock has ended; nobody answers there".to_owned());
+    let connection =
+        Connection::Lost("the server of /run/pilotlight/pilotlight.sock has ended; nobody answers there".to_owned());
     expect![[r#"
         NO CONNECTION: the server of /run/pilotlight/pilotlight.sock has ended; nobody
-        answers there. Trying again; what is below is old.
+        answers there. Reconnecting; the data below is old.
         pilotlight 0.1.0, up 3 min 12 s, on 127.0.0.1:4420
-        test mode, reactors without cores of their own: these figures mean nothing else…
+        test mode, reactors without cores of their own: measurements are not valid
         policy     sandman (window=64)
         load       12.3 k IOPS, 33.6 MB/s read, 16.8 MB/s written, 12 connections
         latency    p50 12.1 us, p99 24.2 us; from the socket p50 14.0 us, p99 30.0 us
@@ -153,9 +154,9 @@ fn the_server_is_gone_and_a_value_was_refused() {
 
         budget: `x` is not a power
           = write a number with a unit such as 300W or 1.5kW
-        budget: x_   (300W, 300W for 2h, off, default; Enter sets, Esc leaves)
+        budget: x_   (300W, 300W for 2h, off, default; Enter sets, Esc cancels)
     "#]]
-    .assert_eq(&screen(Some(&report()), &ui, &link, (80, 24)).0);
+    .assert_eq(&screen(Some(&report()), &ui, &connection, (80, 24)).0);
 }
 
 #[test]
@@ -163,48 +164,48 @@ fn the_list_of_policies() {
     let ui = Ui { mode: Mode::Policies(2), ..Ui::default() };
     expect![[r#"
         pilotlight 0.1.0, up 3 min 12 s, on 127.0.0.1:4420
-        test mode, reactors without cores of their own: these figures mean nothing else…
-        ┌ Policy: Enter sets, Esc leaves, * is in charge ──────────────────────────────┐
+        test mode, reactors without cores of their own: measurements are not valid
+        ┌ Policy: Enter sets, Esc cancels, * is active ────────────────────────────────┐
         │   static        every core polls, I/O threads stay where they are (SPDK)     │
         │   interrupt     every I/O thread waits in the kernel (Linux)                 │
-        │   governor      every core polls, as fast as its load asks for (SPDK's gove… │
+        │   governor      every core polls, at a frequency that follows its load (SPD… │
         │   dynamic       busy I/O threads fill few cores, the others sleep in the ke… │
-        │   hybrid-poll   every core polls, and rests half a request's time between t… │
-        │ * sandman       few cores poll, the others sleep until a burst comes (SANDM… │
-        │   pass          another policy under a power budget that CPU and drives sha… │
-        │   thunderbolt   as dynamic, under a power budget that a quota of CPU time h… │
-        │   rapl-only     as static, under a power budget that the power limits of th… │
-        │   cpu-bandwidth as static, under a power budget that a quota of CPU time ho… │
-        │   cpu-jailing   as static, under a power budget that the number of polling … │
-        │   ssd-bandwidth as static, under a power budget that caps on the bandwidth … │
+        │   hybrid-poll   every core polls, and pauses half a request's service time … │
+        │ * sandman       few cores poll, the others sleep until a burst arrives (SAN… │
+        │   pass          another policy under a power budget that is divided between… │
+        │   thunderbolt   as dynamic, under a power budget enforced by a randomized q… │
+        │   rapl-only     as static, under a power budget enforced by the power limit… │
+        │   cpu-bandwidth as static, under a power budget enforced by a quota of CPU … │
+        │   cpu-jailing   as static, under a power budget enforced by the number of p… │
+        │   ssd-bandwidth as static, under a power budget enforced by bandwidth caps … │
         │   pacer         few cores at a low frequency while load is steady, within a… │
         │   pg            as pacer, with the number of cores alone (PACER's power gat… │
         │   dvfs          as pacer, with the frequency alone (PACER's DVFS)            │
         │   ondemand      every core polls, at a frequency in proportion to its load … │
-        │   native        every core polls at its highest frequency (PACER's system w… │
+        │   native        every core polls at its highest frequency (PACER's baseline… │
         │   ssd-apst      as native, and drives may enter all their idle states (PACE… │
         └──────────────────────────────────────────────────────────────────────────────┘
 
         q quit  p policy  b budget  t tolerance  ? help
     "#]]
-    .assert_eq(&screen(Some(&report()), &ui, &Link::Up, (80, 24)).0);
+    .assert_eq(&screen(Some(&report()), &ui, &Connection::Up, (80, 24)).0);
 }
 
 #[test]
 fn scrolling_ends_with_the_last_line() {
     let report = large(64);
     let ui = |scroll| Ui { scroll, ..Ui::default() };
-    let (text, scroll) = screen(Some(&report), &ui(usize::MAX), &Link::Up, (80, 24));
+    let (text, scroll) = screen(Some(&report), &ui(usize::MAX), &Connection::Up, (80, 24));
     assert!(text.contains("\n63 "), "{text}");
-    assert_eq!(screen(Some(&report), &ui(scroll), &Link::Up, (80, 24)).0, text, "it stays there");
-    let (text, scroll) = screen(Some(&report), &ui(3), &Link::Up, (80, 24));
+    assert_eq!(screen(Some(&report), &ui(scroll), &Connection::Up, (80, 24)).0, text, "it stays there");
+    let (text, scroll) = screen(Some(&report), &ui(3), &Connection::Up, (80, 24));
     assert!(scroll == 3 && text.contains("\n  3 ") && !text.contains("\n  2 "), "{text}");
     assert!(text.contains("4-15 of 130 lines"), "{text}");
 }
 
 #[test]
 fn an_answer_that_does_not_come_is_said() {
-    let (text, _) = screen(None, &Ui::default(), &Link::Up, (80, 24));
+    let (text, _) = screen(None, &Ui::default(), &Connection::Up, (80, 24));
     assert!(text.contains("NO ANSWER for 7 s"), "{text}");
 }
 
@@ -214,14 +215,16 @@ fn any_size_can_be_drawn() {
     let text = "a refusal that is longer than a line ".repeat(9);
     let modes = [Mode::Watch, Mode::Help, Mode::Policies(3), Mode::Input(Field::Tolerance, "20%".to_owned())];
     let reports = [None, Some(report()), Some(large(40))];
-    let links = [Link::Asking, Link::Up, Link::Lost(text.clone())];
+    let connections = [Connection::Connecting, Connection::Up, Connection::Lost(text.clone())];
     let sizes = [0, 1, 2, 3, 5, 13, 21, 79, 200];
     for (width, height) in sizes.iter().flat_map(|&width| sizes.map(|height| (width, height))) {
         for mode in &modes {
             let message = Some(Message { text: text.clone(), is_refusal: true });
             let ui = Ui { mode: mode.clone(), scroll: 7, message };
-            for (report, link) in reports.iter().flat_map(|report| links.iter().map(move |link| (report, link))) {
-                screen(report.as_ref(), &ui, link, (width, height));
+            for (report, connection) in
+                reports.iter().flat_map(|report| connections.iter().map(move |connection| (report, connection)))
+            {
+                screen(report.as_ref(), &ui, connection, (width, height));
             }
         }
     }

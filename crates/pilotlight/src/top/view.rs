@@ -25,9 +25,9 @@ const WITH_LEGEND: u16 = 10;
 
 /// The connection to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Link {
-    /// Nothing has come yet.
-    Asking,
+pub(super) enum Connection {
+    /// No status yet.
+    Connecting,
     Up,
     /// It is broken, and why.
     Lost(String),
@@ -37,7 +37,7 @@ pub(super) enum Link {
 pub(super) struct Screen<'a> {
     pub(super) report: Option<&'a Report>,
     pub(super) history: &'a History,
-    pub(super) link: &'a Link,
+    pub(super) connection: &'a Connection,
     /// The age of the report, if it is displayed.
     pub(super) age: Option<Duration>,
     pub(super) ui: &'a Ui,
@@ -47,7 +47,7 @@ pub(super) struct Screen<'a> {
 pub(super) fn draw(screen: &Screen<'_>, area: Rect, buffer: &mut Buffer) -> usize {
     let mut space = Space { rest: area };
     bottom(screen, &mut space, buffer);
-    link(screen, &mut space, buffer);
+    connection(screen, &mut space, buffer);
     let scroll = screen.report.map_or(0, |report| server(screen, report, &mut space, buffer));
     match screen.ui.mode {
         Mode::Help => popup::help(area, buffer),
@@ -125,14 +125,14 @@ fn curve(name: &str, max: &str, samples: &VecDeque<u64>, colour: Color, area: Re
 }
 
 /// That there is no connection, or that the figures are old.
-fn link(screen: &Screen<'_>, space: &mut Space, buffer: &mut Buffer) {
-    let text = match (screen.link, screen.age) {
-        (Link::Lost(why), _) => format!("NO CONNECTION: {why}. Trying again; what is below is old."),
-        (Link::Asking, _) => "Asking the server for its status ...".to_owned(),
-        (Link::Up, Some(age)) => {
-            format!("NO ANSWER for {} s: the server is busy or stopped; what is below is old.", age.as_secs())
+fn connection(screen: &Screen<'_>, space: &mut Space, buffer: &mut Buffer) {
+    let text = match (screen.connection, screen.age) {
+        (Connection::Lost(why), _) => format!("NO CONNECTION: {why}. Reconnecting; the data below is old."),
+        (Connection::Connecting, _) => "Connecting the server for its status ...".to_owned(),
+        (Connection::Up, Some(age)) => {
+            format!("NO ANSWER for {} s: the server is busy or stopped; the data below is old.", age.as_secs())
         }
-        (Link::Up, None) => return,
+        (Connection::Up, None) => return,
     };
     paragraph(&text, Style::new().fg(Color::Red).add_modifier(Modifier::BOLD), 2, space, Side::Top, buffer);
 }
@@ -155,7 +155,7 @@ fn input(field: Field, text: &str, area: Rect, buffer: &mut Buffer) {
         Field::Budget => ("budget", "300W, 300W for 2h, off, default"),
         Field::Tolerance => ("tolerance", "0.2, 20%, 500us p99, off"),
     };
-    let line = format!("{name}: {text}_   ({example}; Enter sets, Esc leaves)");
+    let line = format!("{name}: {text}_   ({example}; Enter sets, Esc cancels)");
     Line::from(line).style(Modifier::BOLD).render(area, buffer);
 }
 
@@ -169,7 +169,7 @@ enum Side {
 fn paragraph(text: &str, style: Style, most: u16, space: &mut Space, side: Side, buffer: &mut Buffer) {
     let width = usize::from(space.rest.width.max(1));
     let needed: usize = text.lines().map(|line| line.chars().count().div_ceil(width).max(1)).sum();
-    // words that move to the next line can make it one more
+    // word wrap may need one more line
     let needed = needed + usize::from(needed > text.lines().count());
     let lines = u16::try_from(needed).unwrap_or(most).min(most);
     let area = if side == Side::Top { space.top(lines) } else { space.bottom(lines) };

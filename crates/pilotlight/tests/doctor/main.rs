@@ -29,30 +29,30 @@ fn allowed_cpu() -> String {
 fn whatever_it_finds_it_has_looked() {
     let output = doctor(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
+    let message = text(&output.stdout);
     for title in ["Cores", "Wait instructions", "Idle states", "Frequency control", "Network", "Storage", "Sensors"] {
-        assert!(told.contains(&format!("\n{title}\n")), "{told}");
+        assert!(message.contains(&format!("\n{title}\n")), "{message}");
     }
-    assert!(!told.contains('\x1b'), "colours are for terminals: {told}");
+    assert!(!message.contains('\x1b'), "colours are for terminals: {message}");
 }
 
 #[test]
 fn programs_get_every_section_and_a_summary() {
-    let told = json(&[]);
+    let message = json(&[]);
     let names: Vec<&str> =
-        told["sections"].as_array().unwrap().iter().map(|section| section["name"].as_str().unwrap()).collect();
+        message["sections"].as_array().unwrap().iter().map(|section| section["name"].as_str().unwrap()).collect();
     let wanted = ["cores", "wait", "idle", "frequency", "network", "storage", "sensors", "actuators", "limits"];
     assert_eq!(names, wanted);
-    let rows = told["sections"].as_array().unwrap().iter().map(|section| section["rows"].as_array().unwrap().len());
-    let counted = ["ok", "limited", "missing"].iter().map(|mark| told["summary"][mark].as_u64().unwrap());
+    let rows = message["sections"].as_array().unwrap().iter().map(|section| section["rows"].as_array().unwrap().len());
+    let counted = ["ok", "limited", "missing"].iter().map(|mark| message["summary"][mark].as_u64().unwrap());
     assert_eq!(rows.sum::<usize>() as u64, counted.sum::<u64>());
 }
 
 #[test]
 fn it_looks_for_the_cores_that_are_named() {
     let cpu = allowed_cpu();
-    let told = json(&["--cores", &cpu]);
-    assert_eq!(told["machine"]["cores"], serde_json::from_str::<Value>(&format!("[{cpu}]")).unwrap());
+    let message = json(&["--cores", &cpu]);
+    assert_eq!(message["machine"]["cores"], serde_json::from_str::<Value>(&format!("[{cpu}]")).unwrap());
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn a_configuration_names_cores_and_files() {
     );
     let path = dir.path().join("pilotlight.toml");
     std::fs::write(&path, config).unwrap();
-    let told = json(&["--config", path.to_str().unwrap()]);
-    let storage = told["sections"].as_array().unwrap().iter().find(|section| section["name"] == "storage").unwrap();
+    let message = json(&["--config", path.to_str().unwrap()]);
+    let storage = message["sections"].as_array().unwrap().iter().find(|section| section["name"] == "storage").unwrap();
     let aio = storage["rows"].as_array().unwrap().iter().find(|row| row["item"] == "Linux AIO").unwrap();
     if aio["mark"] == "missing" {
         println!("skipped: this kernel has no Linux AIO");

@@ -46,14 +46,14 @@ fn run(name: &str, case: &str, kernel: &str, settings: &[(&str, &str)]) -> bool 
         .envs(settings.iter().copied())
         .output()
         .expect("bash runs");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(0) => true,
         Some(NOT_READY) => {
-            skip(name, kernel, said.lines().last().unwrap_or("run.sh said nothing"));
+            skip(name, kernel, printed.lines().last().unwrap_or("run.sh printed nothing"));
             false
         }
-        _ => panic!("{case} on {kernel}: {}\n{said}", output.status),
+        _ => panic!("{case} on {kernel}: {}\n{printed}", output.status),
     }
 }
 

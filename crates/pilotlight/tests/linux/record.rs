@@ -9,10 +9,10 @@
 //! acknowledgement; it names the least generation that each data block must have from then on (`tools/block.rs`).
 //!
 //! **Algorithm.** Walk the record with two things in hand: the durable image, and the writes since the last flush. A
-//! flush moves the latter into the former. At a mark, each promised block is looked up in the durable image alone.
+//! flush moves the latter into the former. At a mark, each promised block is checked in the durable image alone.
 //!
 //! **Properties.** A promise holds if the block has the promised generation or a later one, whole (all eight sectors).
-//! The writes not yet flushed count for nothing: at a power cut, any part of them may be gone. The workload has one
+//! Writes that are not yet flushed do not count: a power cut may lose any part of them. The workload has one
 //! request in flight at a time, so the order in the record is the order of the acknowledgements.
 
 use crate::block::{BLOCK, BLOCK_MAGIC, MARK_GENERATIONS, MARK_MAGIC, check, get};
@@ -77,7 +77,7 @@ struct Entry<'a> {
 }
 
 /// Takes the entry at `*at` and moves on behind it; `None` at the end. The superblock's count lags behind (it is
-/// written with flushes), so the end is where the file ends or an empty entry stands.
+/// written with flushes), so it ends at the end of the file or at an empty entry.
 fn next_entry<'a>(log: &'a [u8], at: &mut usize) -> Result<Option<Entry<'a>>, String> {
     let Some(header) = log.get(*at..*at + UNIT) else { return Ok(None) };
     let (sector, sectors, flags) = (get(header, 0) as usize, get(header, 8) as usize, get(header, 16));

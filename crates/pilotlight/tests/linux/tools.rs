@@ -1,4 +1,4 @@
-//! The verifier for the guest is compiled by the first case that needs it, while others run beside it.
+//! The verifier for the guest is compiled by the first case that needs it, while others run at the same time.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

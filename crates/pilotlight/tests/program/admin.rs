@@ -1,4 +1,4 @@
-//! The control socket: who may use it, what it answers, and what `status`, `set` and `namespace` make of it.
+//! The control socket: access, responses, and the commands `status`, `set` and `namespace`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -26,8 +26,11 @@ fn the_socket_is_its_owners_and_goes_with_the_server() {
     assert_eq!((mode(path.as_path()), mode(path.parent().unwrap())), (0o600, 0o700));
     let second = run(&[&["serve"], &args[..]].concat());
     assert_eq!(second.status.code(), Some(1));
-    let told = text(&second.stderr);
-    assert!(told.contains(path.to_str().unwrap()) && told.contains("already") && told.contains("process"), "{told}");
+    let message = text(&second.stderr);
+    assert!(
+        message.contains(path.to_str().unwrap()) && message.contains("already") && message.contains("process"),
+        "{message}"
+    );
     assert_eq!(server.request(&["status"])["policy"]["name"], "sandman", "the first one goes on");
     server.signal("TERM");
     assert_eq!(server.exit_code(), Some(0));
@@ -59,8 +62,8 @@ fn without_a_server_that_is_said_with_what_to_do() {
     for command in [&["status"][..], &["set", "policy", "static"], &["namespace", "list"]] {
         let output = run(&[command, &["--socket", path.to_str().unwrap()]].concat());
         assert_eq!(output.status.code(), Some(1), "{command:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains("pilotlight serve") && told.contains("--socket"), "{told}");
+        let message = text(&output.stderr);
+        assert!(message.contains("pilotlight serve") && message.contains("--socket"), "{message}");
     }
 }
 
@@ -136,11 +139,11 @@ fn status_tells_reactors_policy_and_io() {
         reactor["asleep_percent"].as_object().unwrap().values().map(|value| value.as_f64().unwrap()).sum();
     let all = share("busy_percent") + share("idle_percent") + asleep;
     assert!((90.0..110.0).contains(&all), "time is divided completely: {all} %: {reactor}");
-    let told = text(&server.admin(&["status"]).stdout);
+    let message = text(&server.admin(&["status"]).stdout);
     for words in ["policy ", "reactor ", "I/O thread ", "loops/s", "IOPS", "busy %", "since start"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(message.contains(words), "{words}: {message}");
     }
-    assert!(!told.contains('\x1b'), "colours, and no terminal: {told}");
+    assert!(!message.contains('\x1b'), "colours, and no terminal: {message}");
     drop(host);
 }
 
@@ -218,7 +221,7 @@ fn is_ignored(signal: i32) -> bool {
     u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
 }
 
-/// A server that hangs must not take those with it who ask.
+/// Clients end although the server hangs.
 #[test]
 fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
     use std::os::unix::process::ExitStatusExt as _;
@@ -266,8 +269,8 @@ fn a_bandwidth_cap_is_set_shown_and_taken_away() {
     let caps = server.request(&["status"])["caps"].clone();
     assert_eq!(caps.as_array().map(Vec::len), Some(2), "{caps}");
     assert_eq!((&caps[1]["host"], &caps[1]["operator_bytes_per_s"]), (&json!(host), &json!(50 << 20)));
-    let said = server.admin(&["set", "cap", "off", "--namespace=2"]);
-    assert!(text(&said.stdout).starts_with("cap of namespace 2 of nqn."), "{said:?}");
+    let printed = server.admin(&["set", "cap", "off", "--namespace=2"]);
+    assert!(text(&printed.stdout).starts_with("cap of namespace 2 of nqn."), "{printed:?}");
     for (wrong, says) in [
         (&["100", "--namespace=1"][..], "100MB/s"),
         (&["100MB/s", "--namespace=3"], "3"),

@@ -1,6 +1,6 @@
 //! Power budgets of a running server: set, ended, exchanged, kept over a restart; and what a killed server has changed.
 //!
-//! Watts are modelled: this machine need not have a sensor. Those that need a CPU quota, which takes a cgroup that can be written, say that
+//! Power is modelled: this machine needs no sensor. Tests that need a CPU quota, which takes a writable cgroup, report that
 //! they are skipped where there is none.
 
 use std::fs;
@@ -14,7 +14,7 @@ use crate::process::{Server, run, text};
 
 const MEMORY: [&str; 3] = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--sensor=modelled"];
 
-/// A server with these options beside [`MEMORY`].
+/// A server with these options in addition to [`MEMORY`].
 fn start(options: &[&str]) -> Server {
     Server::start(&[&MEMORY[..], options].concat())
 }
@@ -39,11 +39,14 @@ fn a_goal_is_told_to_the_policy_and_who_sets_one_in_vain_is_told_so() {
     let not_used = json!("not used by the policy");
     let status = server.status_until("a verdict", |status| status["budget"]["state"] == not_used);
     assert_eq!(budget_of(&status), (&json!(500_000_000), &json!("configuration"), &not_used));
-    let said = server.admin(&["set", "budget", "300W"]);
-    let told = text(&said.stdout);
-    assert!(told.contains("policy static does not use it") && told.contains("cpu-bandwidth"), "{told}");
-    assert_eq!(said.status.code(), Some(3), "nothing holds it: {told}");
-    assert!(told.contains(" W (modelled, profile sandman-epyc-9454p)") && told.contains("a restart takes"), "{told}");
+    let printed = server.admin(&["set", "budget", "300W"]);
+    let message = text(&printed.stdout);
+    assert!(message.contains("policy static does not use it") && message.contains("cpu-bandwidth"), "{message}");
+    assert_eq!(printed.status.code(), Some(3), "nothing holds it: {message}");
+    assert!(
+        message.contains(" W (modelled, profile sandman-epyc-9454p)") && message.contains("a restart uses"),
+        "{message}"
+    );
     let tolerance = |words: &[&str]| server.request(&[&["set", "tolerance"], words].concat())["tolerances"].clone();
     assert_eq!(tolerance(&["20%"])[0]["loss_ppm"], 200_000);
     assert_eq!(tolerance(&["500us", "p99"])[0]["text"], "500us p99");
@@ -77,8 +80,8 @@ fn a_dry_run_changes_nothing_and_strict_refuses_what_cannot_be() {
         (&["budget", "300W", "--domain", "server"], "domain: no sensor measures the domain server"),
         (&["budget", "300W", "--domain", "rack"], "domain: `rack` is not a domain"),
     ] {
-        let (told, code) = stderr_and_code(&server.admin(&[&["set"], words].concat()));
-        assert!(code != Some(0) && told.contains(why), "{words:?}: {told}");
+        let (message, code) = stderr_and_code(&server.admin(&[&["set"], words].concat()));
+        assert!(code != Some(0) && message.contains(why), "{words:?}: {message}");
     }
     assert_eq!(server.request(&["status"])["goals"]["budget_uw"], Value::Null);
 }
@@ -128,8 +131,8 @@ fn overrides_survive_kill_9_until_the_configuration_changes() {
     let state = format!("--state={}", folder.path().join("goals.json").display());
     let options = |budget| ["--policy=static", state.as_str(), budget];
     let mut server = start(&options("--budget=500W"));
-    let told = text(&server.admin(&["set", "budget", "300W", "for", "1h"]).stdout);
-    assert!(told.contains("kept over a restart in") && told.contains("goals.json"), "{told}");
+    let message = text(&server.admin(&["set", "budget", "300W", "for", "1h"]).stdout);
+    assert!(message.contains("kept over a restart in") && message.contains("goals.json"), "{message}");
     server.kill();
     drop(server);
     let mut server = start(&options("--budget=500W"));
@@ -176,7 +179,7 @@ fn capped(folder: &Path) -> Option<Server> {
     capped_by(folder, "cpu-bandwidth", &[])
 }
 
-/// The same with this policy and these options; the machine is looked at with `cpu-bandwidth`.
+/// The same with this policy and these options; the machine is checked with `cpu-bandwidth`.
 fn capped_by(folder: &Path, policy: &str, more: &[&str]) -> Option<Server> {
     let sensor = format!("--sensor=modelled:{}", profile(folder).display());
     let options = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--cores=0,1"];
@@ -213,12 +216,12 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 fn an_unreachable_budget_is_applied_as_far_as_possible_and_named_everywhere_with_the_floor() {
     let folder = tempfile::tempdir().unwrap();
     let Some(server) = capped(folder.path()) else { return };
-    let said = server.admin(&["set", "budget", "5W"]);
-    let told = text(&said.stdout);
-    assert_eq!(said.status.code(), Some(3), "{told}");
+    let printed = server.admin(&["set", "budget", "5W"]);
+    let message = text(&printed.stdout);
+    assert_eq!(printed.status.code(), Some(3), "{message}");
     assert!(
-        told.contains("unreachable: applied as far as possible; the floor is") && told.contains("(modelled)"),
-        "{told}"
+        message.contains("unreachable: applied as far as possible; the floor is") && message.contains("(modelled)"),
+        "{message}"
     );
     server.expect_log("the budget of 5W is unreachable");
     let status = server.request(&["status"]);
@@ -229,9 +232,9 @@ fn an_unreachable_budget_is_applied_as_far_as_possible_and_named_everywhere_with
     let (why, code) = stderr_and_code(&server.admin(&["set", "budget", "6W", "--strict"]));
     assert!(code == Some(2) && why.contains("unreachable") && why.contains("the floor is"), "{why}");
     assert_eq!(server.request(&["status"])["goals"]["budget_uw"], 5_000_000);
-    let said = server.admin(&["set", "budget", "100000W"]);
-    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stdout));
-    assert!(text(&said.stdout).contains("held after"), "{said:?}");
+    let printed = server.admin(&["set", "budget", "100000W"]);
+    assert_eq!(printed.status.code(), Some(0), "{}", text(&printed.stdout));
+    assert!(text(&printed.stdout).contains("held after"), "{printed:?}");
     assert_eq!(server.request(&["set", "budget", "off"])["budget_uw"], Value::Null);
     server.status_until("nothing throttled", |status| status["budget"].is_null());
 }
@@ -242,11 +245,11 @@ fn a_strict_budget_that_turns_out_unreachable_is_taken_back() {
     let Some(server) = capped(folder.path()) else { return };
     let (_, code) = stderr_and_code(&server.admin(&["set", "budget", "100000W"]));
     assert_eq!(code, Some(0));
-    let said = server.admin(&["set", "budget", "5W", "--strict"]);
-    let told = text(&said.stdout);
+    let printed = server.admin(&["set", "budget", "5W", "--strict"]);
+    let message = text(&printed.stdout);
     assert!(
-        said.status.code() == Some(2) && told.contains("5W is taken back") && told.contains("the floor is"),
-        "{told}"
+        printed.status.code() == Some(2) && message.contains("5W is taken back") && message.contains("the floor is"),
+        "{message}"
     );
     let status = server.request(&["status"]);
     assert_eq!(

@@ -17,10 +17,10 @@ fn a_good_configuration_is_checked_and_nothing_is_started() {
 #[test]
 fn a_check_prints_json() {
     let output = run(&["serve", "--check", "--json", "--namespace", "mem:1MiB", "--nqn", "nqn.2024-05.com.example:a"]);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["event"], "checked");
-    assert_eq!(told["subsystems"][0]["nqn"], "nqn.2024-05.com.example:a");
-    assert_eq!(told["subsystems"][0]["namespaces"][0]["nsid"], 1);
+    let message: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(message["event"], "checked");
+    assert_eq!(message["subsystems"][0]["nqn"], "nqn.2024-05.com.example:a");
+    assert_eq!(message["subsystems"][0]["namespaces"][0]["nsid"], 1);
 }
 
 #[test]
@@ -50,9 +50,12 @@ fn a_configuration_is_a_regular_file_and_a_pipe_is_not_waited_for() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
     for path in [fifo.as_path(), dir.path()] {
         let output = run(&["serve", "--check", "--config", path.to_str().unwrap()]);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains("--config") && (told.contains("regular file") || told.contains("directory")), "{told}");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(
+            message.contains("--config") && (message.contains("regular file") || message.contains("directory")),
+            "{message}"
+        );
     }
 }
 
@@ -63,8 +66,8 @@ fn a_mistake_in_a_file_is_told_with_its_line() {
     fs::write(&path, "[server]\nlisten = [\"127.0.0.1:4420\"]\ncroes = [0]\n").unwrap();
     let output = run(&["serve", "--check", "--config", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
-    let told = text(&output.stderr);
-    assert!(told.contains("a.toml:3:1") && told.contains("did you mean `cores`?"), "{told}");
+    let message = text(&output.stderr);
+    assert!(message.contains("a.toml:3:1") && message.contains("did you mean `cores`?"), "{message}");
 }
 
 #[test]
@@ -109,9 +112,9 @@ fn the_connect_line_holds_the_port_that_was_taken() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"]);
     let port = server.address().port();
     assert_ne!(port, 0);
-    let nqn = server.told()["subsystems"][0]["nqn"].as_str().unwrap();
+    let nqn = server.message()["subsystems"][0]["nqn"].as_str().unwrap();
     let line = format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n {nqn}");
-    assert_eq!(server.told()["subsystems"][0]["connect"][0], line);
+    assert_eq!(server.message()["subsystems"][0]["connect"][0], line);
     assert_eq!(server.connect().active_namespaces().unwrap(), [1]);
 }
 

@@ -15,7 +15,7 @@ use crate::process::{Server, text};
 
 const A: &str = "nqn.2024-05.com.example:a";
 const B: &str = "nqn.2024-05.com.example:b";
-/// How long an event may take that comes.
+/// Timeout of an expected event.
 const PATIENCE_MS: u64 = 60_000;
 
 /// A configuration file with more in its server section, and these subsystems.
@@ -81,7 +81,7 @@ fn sighup_changes_what_hosts_discover_and_tells_those_who_ask() {
     assert_eq!(server.exit_code(), Some(0));
 }
 
-/// Prints what python3-zeroconf finds of the service at a port, until it is there, or until it is gone.
+/// Prints the services that python3-zeroconf finds at a port, until it is there, or until it is gone.
 const BROWSER: &str = "
 import sys, time
 from zeroconf import ServiceBrowser, ServiceListener, Zeroconf

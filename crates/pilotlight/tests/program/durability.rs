@@ -60,7 +60,7 @@ impl Case {
             }
             std::thread::yield_now();
         }
-        panic!("the ledger never said what was waited for");
+        panic!("the ledger never printed what was waited for");
     }
 
     fn verify(&self, server: &Server) -> Output {
@@ -83,7 +83,7 @@ impl Case {
 /// The latest durable generation of a block; 0 for none.
 fn durable(ledger: &Ledger, lba: u64) -> u32 {
     let mut floor = [0];
-    ledger.floors(lba, &mut floor);
+    ledger.min_generations(lba, &mut floor);
     floor[0]
 }
 

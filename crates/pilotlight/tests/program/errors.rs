@@ -29,8 +29,8 @@ fn tells_twice(error: &str) -> bool {
     let is_source = |line: &str| ["#[from]", "#[source]"].iter().any(|mark| line.contains(mark));
     let names_it = |line: &str| line.trim_start().trim_start_matches("pub ").starts_with("source:");
     let has_source = fields.lines().any(|line| is_source(line) || names_it(line));
-    let told = ["{source", "{0", ".0", "{why", "{error", " source"].iter().any(|name| text.contains(name));
-    has_source && told
+    let message = ["{source", "{0", ".0", "{why", "{error", " source"].iter().any(|name| text.contains(name));
+    has_source && message
 }
 
 #[test]
@@ -52,17 +52,17 @@ fn no_error_type_has_its_cause_in_its_text_and_as_its_source() {
     assert!(seen > 100, "only {seen} errors found");
 }
 
-/// Nothing that is longer than a word stands twice in a message.
+/// No phrase is repeated in a message.
 fn check(args: &[&str], cause: &str) {
     let output = run(args);
-    let said = text(&output.stderr);
+    let printed = text(&output.stderr);
     assert!(!output.status.success(), "{args:?}");
-    assert_eq!(said.matches(cause).count(), 1, "{args:?}: {said}");
-    let mut parts: Vec<&str> = said.split([':', '\n']).map(str::trim).filter(|part| part.contains(' ')).collect();
+    assert_eq!(printed.matches(cause).count(), 1, "{args:?}: {printed}");
+    let mut parts: Vec<&str> = printed.split([':', '\n']).map(str::trim).filter(|part| part.contains(' ')).collect();
     let all = parts.len();
     parts.sort_unstable();
     parts.dedup();
-    assert_eq!(parts.len(), all, "{args:?}: {said}");
+    assert_eq!(parts.len(), all, "{args:?}: {printed}");
 }
 
 #[test]

@@ -45,8 +45,8 @@ fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
 
     let refused = server.admin(&["namespace", "resize", "1"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let said = text(&refused.stderr);
-    assert!(said.contains("holds 4MiB, less than the 8MiB") && said.contains("--shrink"), "{said}");
+    let printed = text(&refused.stderr);
+    assert!(printed.contains("holds 4MiB, less than the 8MiB") && printed.contains("--shrink"), "{printed}");
     assert_eq!(host.namespace(1).unwrap().bytes(), 8 * MIB);
     server.request(&["namespace", "resize", "1", "--shrink"]);
     assert_eq!(host.namespace(1).unwrap().bytes(), 4 * MIB);

@@ -1,32 +1,32 @@
-//! Probes: `status --ready` and `--healthy` of a server that works, that sleeps, that is stopped, and that is gone.
+//! Probes: `status --ready` and `--healthy` of a server that works, sleeps, is stopped, or has ended.
 
 use crate::process::{Server, text};
 
 /// Exit code and the only line of a probe.
 fn probe(server: &Server, args: &[&str]) -> (Option<i32>, String) {
     let output = server.admin(&[&["status"], args].concat());
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    (output.status.code(), said.trim_end().to_owned())
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    (output.status.code(), printed.trim_end().to_owned())
 }
 
 #[test]
 fn a_server_that_works_or_sleeps_is_ready_and_healthy_and_one_that_is_stopped_is_not() {
     for policy in ["sandman", "static"] {
         let mut server = Server::start(&["--listen", "127.0.0.1:0", "--reactors", "3", "--policy", policy]);
-        let (code, said) = probe(&server, &["--ready"]);
-        assert_eq!((code, said.as_str()), (Some(0), "ready: 3 reactors, listening on 1 address"));
-        let (code, said) = probe(&server, &["--healthy", "--timeout", "60s"]);
-        assert_eq!((code, said.as_str()), (Some(0), "healthy: 3 reactors work or sleep"), "{policy}");
+        let (code, printed) = probe(&server, &["--ready"]);
+        assert_eq!((code, printed.as_str()), (Some(0), "ready: 3 reactors, listening on 1 address"));
+        let (code, printed) = probe(&server, &["--healthy", "--timeout", "60s"]);
+        assert_eq!((code, printed.as_str()), (Some(0), "healthy: 3 reactors work or sleep"), "{policy}");
         server.signal("STOP");
         for question in ["--ready", "--healthy"] {
-            let (code, said) = probe(&server, &[question, "--timeout", "300ms"]);
+            let (code, printed) = probe(&server, &[question, "--timeout", "300ms"]);
             assert_eq!(code, Some(1));
-            assert!(said.ends_with("no answer over the control socket within 300ms"), "{said}");
+            assert!(printed.ends_with("no answer over the control socket within 300ms"), "{printed}");
         }
         server.kill();
-        let (code, said) = probe(&server, &["--healthy"]);
-        assert!(code == Some(1) && said.contains("not healthy: the server of"), "{said}");
+        let (code, printed) = probe(&server, &["--healthy"]);
+        assert!(code == Some(1) && printed.contains("not healthy: the server of"), "{printed}");
     }
 }
 

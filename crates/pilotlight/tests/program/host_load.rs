@@ -66,13 +66,13 @@ fn usage_errors_end_with_code_2_and_a_remedy() {
         ("--verify --rw randrw --fua --ledger /dev/null", "needs a new file"),
         ("--verify-only", "--ledger"),
         ("--verify-only --ledger /nowhere/ledger", "No such file"),
-        ("--verify-only --ledger /dev/zero", "no regular file"),
+        ("--verify-only --ledger /dev/zero", "not a regular file"),
         ("--verify-only --ledger /nowhere/ledger --rw read", "--rw"),
     ] {
         let output = load(&server, args);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args}: {told}");
-        assert!(told.contains(says), "{args}: {told}");
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {message}");
+        assert!(message.contains(says), "{args}: {message}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Hosts by hand: who may connect, who is connected, who sees a namespace, and what SIGHUP makes of it; and those who may only read.
+//! Hosts at run time: access, connections, visible namespaces, and SIGHUP; and users with read access.
 
 use std::fs;
 use std::process::Command;
@@ -29,7 +29,7 @@ impl Configured {
         Self { server, dir }
     }
 
-    /// Makes the file say something else, and the server read it.
+    /// Changes the file, and reloads it.
     fn reload(&self, rest: &str) {
         fs::write(self.dir.path().join("server.toml"), configuration(self.dir.path(), rest)).unwrap();
         self.server.signal("HUP");

@@ -24,7 +24,7 @@ fn a_warning_that_repeats_fills_ten_lines_and_is_counted() {
     let server = Server::start(&["--config", config.to_str().unwrap()]);
     let _first = server.connect();
     for _ in 0..REFUSED {
-        // it is closed at once; the next one comes when this one has been looked at
+        // closed at once; the next one is accepted after this one
         let refused = TcpStream::connect(server.address()).unwrap();
         let _ = std::io::copy(&mut &refused, &mut std::io::sink());
     }

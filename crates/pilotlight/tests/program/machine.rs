@@ -107,7 +107,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A server under a budget that it cannot keep, so that everything stands at its lowest; whether it has a CPU quota too.
+/// A server under a budget that it cannot hold, so that every knob is at its lowest; and whether it has a CPU quota.
 fn throttled(machine: &Machine) -> (Server, bool) {
     let server = machine.serve(&["--policy=pass", "--policy-set=inner=governor"]);
     server.request(&["set", "budget", "5W", "--no-wait"]);

@@ -150,7 +150,11 @@ fn one_connection_too_many_is_logged_with_its_peer_and_the_reason() {
 #[test]
 fn an_address_beyond_this_machine_gets_a_warning_and_one_in_use_says_what_to_do() {
     let checked = run(&["serve", "--check", "--metrics", "192.0.2.7:9808"]);
-    assert!(text(&checked.stderr).contains("whoever reaches 192.0.2.7:9808"), "{}", text(&checked.stderr));
+    assert!(
+        text(&checked.stderr).contains("the metrics on 192.0.2.7:9808 are not protected"),
+        "{}",
+        text(&checked.stderr)
+    );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let refused = run(&["serve", "--listen", "127.0.0.1:0", "--admin-socket", "none", "--metrics", &port]);

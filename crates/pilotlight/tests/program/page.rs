@@ -62,9 +62,9 @@ impl Page {
         let at = if args.contains(&"--page") { &[][..] } else { &["--page", "0"] };
         let all = [&["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB"], at, args].concat();
         let server = Server::start(&all);
-        let told = server.request(&["page"]);
-        let url = told["address"].as_str().unwrap().trim_end_matches('/').to_owned();
-        Self { server, url, token: told["token"].as_str().unwrap().to_owned() }
+        let message = server.request(&["page"]);
+        let url = message["address"].as_str().unwrap().trim_end_matches('/').to_owned();
+        Self { server, url, token: message["token"].as_str().unwrap().to_owned() }
     }
 
     fn host(&self) -> &str {
@@ -157,7 +157,7 @@ impl<S: std::io::Read> Events<S> {
 #[test]
 fn without_being_asked_for_there_is_no_page() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"]);
-    assert!(server.told()["page"].is_null());
+    assert!(server.message()["page"].is_null());
     let output = server.admin(&["page"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("--page 9809"), "{output:?}");

@@ -1,4 +1,4 @@
-//! Policies of a running server: changed under load, and live on more reactors than the machine has cores.
+//! Policies of a running server: changed under load, and on more reactors than the machine has cores.
 
 use std::process::Child;
 
@@ -79,9 +79,15 @@ fn a_policy_finds_cores_asleep_and_wakes_them() {
 
 #[test]
 fn eight_reactors_consolidate_and_spread() {
-    // where the machine is busy with other things a few requests come at once: that is to be no burst here
-    let calm =
-        ["--policy-set", "floor=16", "--policy-set", "spread=deviation", "--policy-set", "coarse_interval=200ms"];
+    // on a busy machine a few requests may arrive together, which is not a burst here
+    let calm = [
+        "--policy-set",
+        "min_requests=16",
+        "--policy-set",
+        "spread=deviation",
+        "--policy-set",
+        "coarse_interval=200ms",
+    ];
     let server = Server::start(&[&MANY[..], &calm].concat());
     let quiet = server.status_until("workers of a quiet server sleep", |status| {
         let reactors = status["reactors"].as_array().unwrap();
@@ -124,12 +130,12 @@ fn pacer_keeps_a_tolerance_under_verified_load_and_says_how_it_is_kept() {
         "interval=20ms",
         "window=50ms",
         "windows=2",
-        "least_requests=1",
-        "stable=99%",
-        "unstable=100%",
-        "busy=100%",
+        "min_requests=1",
+        "stable_threshold=99%",
+        "unstable_threshold=100%",
+        "busy_threshold=100%",
         "use_limit=99%",
-        "idle=200ms",
+        "idle_after=200ms",
     ];
     let set = server.request(&[&["set", "policy", "pacer"], &settings[..]].concat());
     assert_eq!(set["name"], "pacer");

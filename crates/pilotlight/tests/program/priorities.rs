@@ -105,7 +105,7 @@ fn the_class_of_io_threads_is_shown_and_mistakes_are_refused() {
         (&["minimum", "1MB/s", "--priority", "300"], "300 is not a priority"),
     ] {
         let refused = server.admin(&[&["set"], words].concat());
-        let told = text(&refused.stderr);
-        assert!(refused.status.code() == Some(2) && told.contains(why), "{words:?}: {told}");
+        let message = text(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && message.contains(why), "{words:?}: {message}");
     }
 }

@@ -47,14 +47,14 @@ pub(crate) struct Server {
     socket: PathBuf,
     _dir: Option<TempDir>,
     log: Receiver<String>,
-    told: Value,
+    message: Value,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Server {
     /// Starts `pilotlight serve` and waits until it serves.
     ///
-    /// Its control socket is its own, unless the arguments say where it is or name a file.
+    /// It has a control socket of its own, unless the arguments have one or name a file.
     pub(crate) fn start(args: &[&str]) -> Self {
         if args.iter().any(|arg| ["--config", "--admin-socket"].contains(arg)) {
             return Self::start_as(args, None);
@@ -88,9 +88,9 @@ impl Server {
             let _ = child.kill();
             panic!("the server does not start: {:?}", log.iter().collect::<Vec<_>>());
         };
-        let told: Value = serde_json::from_str(&line).unwrap();
-        let socket = told["admin_socket"].as_str().unwrap_or_default().into();
-        Self { child, socket, _dir: dir, log, told, _alone: alone }
+        let message: Value = serde_json::from_str(&line).unwrap();
+        let socket = message["admin_socket"].as_str().unwrap_or_default().into();
+        Self { child, socket, _dir: dir, log, message, _alone: alone }
     }
 
     /// Its control socket.
@@ -110,7 +110,7 @@ impl Server {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Asks for the status until it is as wanted.
+    /// Requests the status until it matches.
     pub(crate) fn status_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         let mut status = Value::Null;
@@ -130,18 +130,18 @@ impl Server {
     }
 
     /// The output of the server at the start.
-    pub(crate) fn told(&self) -> &Value {
-        &self.told
+    pub(crate) fn message(&self) -> &Value {
+        &self.message
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.told["listening"][0].as_str().unwrap().parse().unwrap()
+        self.message["listening"][0].as_str().unwrap().parse().unwrap()
     }
 
     /// A host connected to the only subsystem.
     pub(crate) fn connect(&self) -> Controller {
-        let nqn = self.told["subsystems"][0]["nqn"].as_str().unwrap();
+        let nqn = self.message["subsystems"][0]["nqn"].as_str().unwrap();
         Controller::connect(ConnectOptions::new(self.address(), nqn)).unwrap()
     }
 
@@ -158,7 +158,7 @@ impl Server {
         rustix::process::kill_process(pid, signal.unwrap()).unwrap();
     }
 
-    /// Waits for a line of the log that contains `words`.
+    /// Waits for a line of the log with this text.
     pub(crate) fn expect_log(&self, words: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
@@ -168,7 +168,7 @@ impl Server {
             }
             seen.push(line);
         }
-        panic!("the log never said `{words}`, but: {seen:#?}");
+        panic!("the log never printed `{words}`, but: {seen:#?}");
     }
 
     /// Waits for the end; the exit code.

@@ -91,10 +91,13 @@ fn parameters_are_saved_in_the_order_in_which_they_were_set() {
     let file = dir.path().join("server.toml");
     fs::write(&file, configuration(dir.path()) + "\n[policy]\nname = \"sandman\"\nwindow = 64\n").unwrap();
     let server = Server::start(&["--config", file.to_str().unwrap()]);
-    server.request(&["set", "policy", "sandman", "floor=3", "window=64"]);
+    server.request(&["set", "policy", "sandman", "min_requests=3", "window=64"]);
     server.request(&["config", "save"]);
     let saved = fs::read_to_string(&file).unwrap();
-    assert!(saved.find("floor = ") < saved.find("window = ") && saved.contains("floor = \"3\""), "{saved}");
+    assert!(
+        saved.find("min_requests = ") < saved.find("window = ") && saved.contains("min_requests = \"3\""),
+        "{saved}"
+    );
     server.signal("HUP");
     server.expect_log("configuration read again");
     assert_eq!(server.request(&["config", "save"])["changes"], json!([]));
@@ -155,7 +158,7 @@ fn a_save_leaves_alone_what_waits_for_a_restart() {
     let edited = configuration(dir.path()) + "\n[limits]\nmax_connections = 7\n";
     fs::write(&file, &edited).unwrap();
     server.signal("HUP");
-    server.expect_log("limits has changed; a restart brings it about");
+    server.expect_log("limits has changed; it takes effect at a restart");
     server.expect_log("configuration read again");
     server.request(&["host", "add", B]);
     server.request(&["config", "save"]);
@@ -204,15 +207,15 @@ fn a_server_of_flags_is_written_to_a_file_that_starts_the_same_server() {
     let saved = server.request(&["config", "save", "--to", file.to_str().unwrap()]);
     assert!(saved["notes"][0].as_str().is_some_and(|note| note.contains("--config")), "{saved}");
     assert!(text(&server.admin(&["config", "save", "--to", file.to_str().unwrap()]).stderr).contains("there already"));
-    let (told, list) = (server.told().clone(), server.request(&["namespace", "list"]));
+    let (message, list) = (server.message().clone(), server.request(&["namespace", "list"]));
     let text_saved = fs::read_to_string(&file).unwrap();
     for line in ["[page]\nlisten = \"127.0.0.1:0\"", "[log]\nformat = \"text\"", "energy_shares = \"equal\""] {
         assert!(text_saved.contains(line), "no {line} in {text_saved}");
     }
     drop(server);
     let again = Server::start(&["--config", file.to_str().unwrap()]);
-    assert_eq!(again.told()["subsystems"][0]["nqn"], told["subsystems"][0]["nqn"]);
-    assert_eq!(again.told()["subsystems"][0]["allowed_hosts"], json!([A]));
+    assert_eq!(again.message()["subsystems"][0]["nqn"], message["subsystems"][0]["nqn"]);
+    assert_eq!(again.message()["subsystems"][0]["allowed_hosts"], json!([A]));
     assert_eq!(again.request(&["namespace", "list"]), list);
     assert_eq!(again.request(&["status"])["policy"]["name"], "static");
 }
@@ -256,11 +259,11 @@ impl Strace {
         let mut strace = Command::new("strace");
         strace.args(args).args(["-p", &control_thread(server)]).stderr(Stdio::piped());
         let mut child = strace.spawn().unwrap();
-        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut message = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
-        told.read_line(&mut line).unwrap();
+        message.read_line(&mut line).unwrap();
         if line.contains("attached") {
-            return Some(Self { child, _told: told });
+            return Some(Self { child, _told: message });
         }
         let _ = child.wait();
         println!("skipped: strace may not attach here: {line}");

@@ -1,4 +1,4 @@
-//! Signals: drain, leave at once, reload.
+//! Signals: drain, immediate exit, reload.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::process::{Server, run, text};
 const NQN: &str = "nqn.2024-05.com.example:disks";
 /// Listens anywhere, with a little memory.
 const SMALL: [&str; 6] = ["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--nqn", NQN];
-/// Bytes of a write that does not fit into its capsule, so that the server has to ask for its data.
+/// Bytes of a write that does not fit into its capsule, so that the server has to send an R2T.
 const LARGE: u32 = 128 * 1024;
 
 /// Leaves a write unfinished: the server has sent an R2T, and the peer sends no data.
@@ -102,7 +102,7 @@ fn write_config(path: &Path, namespaces: &[(u32, &str)]) {
     fs::write(path, text).unwrap();
 }
 
-/// A server with a configuration file that has these namespaces; the file lives as long as the directory.
+/// A server with a configuration file that has these namespaces; the file is deleted with the directory.
 fn configured(namespaces: &[(u32, &str)]) -> (Server, PathBuf, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("server.toml");
@@ -174,8 +174,8 @@ fn sighup_shrinks_a_namespace_only_where_the_file_allows_it() {
     assert_eq!(host.namespace(1).unwrap().bytes(), 2 << 20);
     fs::write(&path, fs::read_to_string(&path).unwrap() + "shrink = true\n").unwrap();
     server.signal("HUP");
-    let told = server.expect_log("shrinks from 2MiB to 1MiB");
-    assert!(told.contains("WARN"), "{told}");
+    let message = server.expect_log("shrinks from 2MiB to 1MiB");
+    assert!(message.contains("WARN"), "{message}");
     server.expect_log("configuration read again");
     assert_eq!(host.namespace(1).unwrap().bytes(), 1 << 20);
     server.signal("TERM");
@@ -216,12 +216,12 @@ fn a_file_that_is_refused_changes_nothing() {
     write_config(&path, &[(1, "mem:1MiB"), (0, "mem:1MiB")]);
     server.signal("HUP");
     server.expect_log("0 is not a namespace identifier");
-    server.expect_log("what was running goes on unchanged");
+    server.expect_log("the configuration is refused; the running one is unchanged");
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     fs::remove_file(&path).unwrap();
     server.signal("HUP");
     server.expect_log("no such file");
-    server.expect_log("what was running goes on unchanged");
+    server.expect_log("the configuration is refused; the running one is unchanged");
     assert_eq!(host.active_namespaces().unwrap(), [1]);
 }
 
@@ -234,15 +234,15 @@ fn changes_at_run_time_hold_at_sighup_until_the_file_changes() {
     server.request(&["namespace", "remove", "2"]);
     server.request(&["set", "policy", "static"]);
     server.signal("HUP");
-    server.expect_log("namespace 5 of nqn.2024-05.com.example:disks stays: it was added by hand");
-    server.expect_log("policy static stays: it was set manually");
+    server.expect_log("namespace 5 of nqn.2024-05.com.example:disks is kept: it was added manually");
+    server.expect_log("policy static is kept: it was set manually");
     server.expect_log("configuration read again");
     assert_eq!(host.active_namespaces().unwrap(), [1, 5]);
     write_config(&path, &[(1, "mem:1MiB"), (2, "mem:2MiB")]);
     let text = fs::read_to_string(&path).unwrap() + "[policy]\nname = \"interrupt\"\n";
     fs::write(&path, text).unwrap();
     server.signal("HUP");
-    server.expect_log("policy interrupt is in charge");
+    server.expect_log("policy interrupt is active");
     server.expect_log("configuration read again");
     assert_eq!(host.active_namespaces().unwrap(), [1, 2, 5]);
     assert_eq!(server.request(&["status"])["policy"]["name"], "interrupt");

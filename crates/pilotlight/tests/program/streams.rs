@@ -28,12 +28,12 @@ fn into(stdout: Stdio, args: &[&str]) -> Output {
 /// A rule for every command.
 fn check(args: &[&str]) {
     let output = into(closed(), args);
-    let said = text(&output.stderr);
-    assert_eq!((output.status.signal(), said.as_str()), (Some(SIGPIPE), ""), "{args:?} into a closed pipe");
+    let printed = text(&output.stderr);
+    assert_eq!((output.status.signal(), printed.as_str()), (Some(SIGPIPE), ""), "{args:?} into a closed pipe");
     let output = into(full(), args);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{args:?} onto a full disk: {said}");
-    assert!(said.contains("cannot write to standard output") && said.lines().count() == 1, "{args:?}: {said}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{args:?} onto a full disk: {printed}");
+    assert!(printed.contains("cannot write to standard output") && printed.lines().count() == 1, "{args:?}: {printed}");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn commands_without_a_server() {
 #[test]
 fn commands_that_ask_a_server_or_load_it() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--reactors", "1"]);
-    let nqn = server.told()["subsystems"][0]["nqn"].as_str().unwrap();
+    let nqn = server.message()["subsystems"][0]["nqn"].as_str().unwrap();
     let (socket, target) = (server.socket().to_str().unwrap(), server.address().to_string());
     check(&["status", "--socket", socket]);
     check(&["status", "--json", "--socket", socket]);
@@ -63,7 +63,7 @@ fn commands_that_ask_a_server_or_load_it() {
     check(&["load", "--target", &target, "--nqn", nqn, "--number_ios", "8", "--json"]);
 }
 
-/// Ends the process that a failed test leaves behind.
+/// Ends the process if a test has failed.
 struct Guard(Child);
 
 impl Drop for Guard {

@@ -1,4 +1,4 @@
-//! `pilotlight top` in a pseudo terminal: what it shows, what its keys do to the server, and the terminal that it leaves behind.
+//! `pilotlight top` in a pseudo terminal: its output, its keys, and the restored terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Top {
     child: Child,
     keys: File,
-    /// Our own end of what the program sees, so that its settings can be read after the program has ended.
+    /// The test's end of the terminal, to read its settings after the program has ended.
     terminal: File,
     before: Termios,
     screen: Arc<Mutex<vt100::Parser>>,
@@ -62,7 +62,7 @@ impl Top {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the screen has these words.
+    /// Waits until the screen contains this text.
     fn expect(&self, words: &str) {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

@@ -62,7 +62,7 @@ fn a_replay_tells_what_was_malformed_and_refuses_what_does_not_go_together() {
     let output = load(&[]);
     let table = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
-    for wanted in ["open (trace)", "4 sent, 0 never sent", "2 requests of", "1 malformed", "line 3"] {
+    for wanted in ["open (trace)", "4 sent, 0 not sent", "2 requests of", "1 malformed", "line 3"] {
         assert!(table.contains(wanted), "no `{wanted}` in\n{table}"); // 300,000 bytes are three commands
     }
     assert_eq!(load(&["--strict"]).status.code(), Some(1));

@@ -1,9 +1,9 @@
-//! How sure a share is: exact binomial intervals (Clopper and Pearson, 1934).
+//! Exact binomial confidence intervals (Clopper and Pearson, 1934).
 
 use pilotlight_stats::{CONFIDENCE, binomial};
 use serde::Serialize;
 
-/// So many of so many, with the 95 % interval of the share, in per cent.
+/// A share with its 95 % interval, in per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Share {
     pub(crate) count: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Counted on the smaller side, so that a share near 1 is as exact as one near 0.
+    /// Computed for the smaller of the share and its complement, so that a share near 1 is as exact as one near 0.
     pub(crate) fn new(count: u64, of: u64) -> Self {
         let percent = 100.0 * count as f64 / of as f64;
         let interval = binomial::proportion(count.min(of - count), of, CONFIDENCE);
@@ -26,7 +26,7 @@ impl Share {
     }
 }
 
-/// As many digits as say something near 0 and near 100.
+/// More digits near 0 and near 100.
 pub(crate) fn digits(percent: f64) -> String {
     match percent.min(100.0 - percent) {
         0.0 => format!("{percent:.0}"),
@@ -49,7 +49,7 @@ mod tests {
     use statrs::distribution::{Binomial, DiscreteCDF};
 
     #[test]
-    fn at_the_ends_either_tail_has_2_5_per_cent() {
+    fn each_tail_has_2_5_per_cent() {
         for (count, of) in [(1, 10), (5, 10), (9, 10), (3, 1_000), (17, 100), (97, 100)] {
             let share = Share::new(count, of);
             let binomial = |percent: f64| Binomial::new(percent / 100.0, of).unwrap();
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_many_and_all_of_many() {
+    fn shares_of_0_and_1_have_one_sided_intervals() {
         // With none of n the upper end is 1 - 0.025^(1/n).
         let none = Share::new(0, 46_080_000);
         assert_eq!(none.low_percent, 0.0);

@@ -1,7 +1,7 @@
 //! Section 5.3 of SANDMAN, "Accuracy of burst detection", on the policy alone.
 //!
-//! The policy sits on a plant of 48 cores in pairs with 48 I/O threads that has settled for the load at hand, and refuses every
-//! wake-up and move: so each tick is a trial under the same circumstances, and what is counted is what would have moved.
+//! The policy runs on a plant of 48 cores in pairs with 48 I/O threads that has settled for the load and refuses every wake-up and move, so that
+//! each tick is a trial under the same conditions. Counted are the moves that were commanded.
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Policy, Refusal, Sample, SleepCost,
@@ -18,10 +18,10 @@ pub(crate) const THREADS: usize = 48;
 /// The fine interval (4.4.2).
 pub(crate) const TICK_NS: u64 = 10_000;
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
-/// What one SSD can do (2.2), in requests a second.
+/// Rate of one SSD (2.2), in requests a second.
 pub(crate) const SSD_IOPS: f64 = 2_500_000.0;
 
-/// Guards with the name under which they stand in the table.
+/// Guards, with their name in the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: String,
@@ -42,7 +42,7 @@ impl Setting {
     }
 }
 
-/// A policy in charge of the plant.
+/// A policy on the plant.
 struct Trial {
     policy: Sandman,
     out: Vec<Command>,
@@ -50,7 +50,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// Settled for a load of so many requests in a tick and thread; the threads from `active` on have none.
+    /// Settled for a load of `rate` requests for each tick and thread; the threads from `active` on have none.
     fn new(setting: &Setting, rate: f64, active: usize, first: impl Fn(u16) -> CoreId) -> Self {
         let mut policy = setting.policy().expect("the settings are right");
         settle(&mut policy, rate, active, (0..THREADS as u16).map(first).collect());
@@ -77,7 +77,7 @@ fn spread(thread: u16) -> CoreId {
     CoreId(thread % CORES)
 }
 
-/// Gives the policy seconds of steady load until it commands nothing more.
+/// Runs the policy under steady load until it commands nothing.
 fn settle(policy: &mut Sandman, rate: f64, active: usize, mut homes: Vec<CoreId>) {
     let topology = Topology::paired(CORES).expect("there are cores");
     let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
@@ -146,7 +146,7 @@ pub(crate) struct Steady {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lateness {
     Never,
-    /// One tick in a thousand is about 100 fine intervals: the main core was held up for a millisecond.
+    /// One tick in a thousand covers 100 fine intervals: the main core was delayed by a millisecond.
     Stalls,
 }
 
@@ -160,7 +160,7 @@ impl Steady {
     }
 }
 
-/// `runs` runs of `ticks` ticks under each setting: the same requests for all of them.
+/// `runs` runs of `ticks` ticks under each setting, with the same requests.
 pub(crate) fn stable(load: &Steady, settings: &[Setting], runs: u64, ticks: u64, seed: u64) -> Vec<Stable> {
     let rate = load.iops / THREADS as f64 / 100_000.0;
     let mut results = vec![Stable::default(); settings.len()];
@@ -197,7 +197,7 @@ pub(crate) fn stable(load: &Steady, settings: &[Setting], runs: u64, ticks: u64,
     results
 }
 
-/// Ticks before anything is counted: more than any window.
+/// Ticks of warm-up, more than any window.
 pub(crate) const WARM_UP_TICKS: u64 = 1_024;
 
 /// Bursts found.
@@ -206,13 +206,13 @@ pub(crate) struct Bursts {
     pub(crate) bursts: u64,
     /// Threads of all bursts.
     pub(crate) threads: u64,
-    /// In as long a time right before the burst as is soon.
+    /// In the `SOON_NS` before the burst.
     pub(crate) by_chance: Found,
     pub(crate) soon: Found,
     pub(crate) late: Found,
 }
 
-/// What moved in a stretch of time.
+/// Moves in a period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
     /// Bursts in which a thread moved.
@@ -225,7 +225,7 @@ pub(crate) const SOON_NS: u64 = 500_000;
 pub(crate) const LATE_NS: u64 = 5_000_000;
 const BASE_NS: u64 = 15_000_000;
 
-/// Bursts of one SSD from 5 % to all it can do (3.2), over the first `active` threads, which live on one core.
+/// Bursts of one SSD from 5 % to 100 % of its rate (3.2), over the first `active` threads, on one core.
 pub(crate) struct Burst {
     pub(crate) shape: Shape,
     pub(crate) active: usize,
@@ -283,7 +283,7 @@ pub(crate) fn bursts(burst: &Burst, settings: &[Setting], runs: u64, seed: u64) 
 }
 
 impl Burst {
-    /// A policy that may not put light load on the main core leaves it on a worker.
+    /// A policy that must not move light load to the main core leaves it on a worker.
     fn at_place(&self, setting: &Setting) -> Setting {
         let mut setting = setting.clone();
         let main = (self.place == Place::Main).to_string();
@@ -300,7 +300,7 @@ impl Found {
     }
 }
 
-/// What the core's next tick brings, and when it ends.
+/// The end and the counts of the core's next tick.
 fn poll(core: &mut Core, active: usize, random: &mut Random) -> (u64, Vec<ThreadCount>) {
     let mut taken = vec![0; active];
     let at_ns = core.tick(TICK_NS, &mut taken, random);

@@ -1,8 +1,7 @@
-//! False moves per second and cores awake, over arrival process x window x spread x floor: a plant that obeys.
+//! False moves per second and cores awake, over arrival process x window x spread x min_requests.
 //!
-//! Other than in `experiment.rs` commands are carried out, at once: a thread that has surged gets its core, the core is awake
-//! until the next consolidation, a second later, and with no core left nobody moves. So this is what a setting costs in cores,
-//! and how often threads really move. A second of the load is left to settle before anything is counted.
+//! Unlike in `experiment.rs` commands take effect at once: a thread that has surged gets its core, the core is awake until the next consolidation
+//! within a second, and without a free core no thread moves. The first second is not counted.
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Policy, Sample, SleepCost, Start,
@@ -16,10 +15,10 @@ use crate::workload::{Arrivals, REQUEST_NS, Random, Shape};
 
 const TICKS_A_SECOND: u64 = SECOND_NS / TICK_NS;
 
-/// What is varied: the printed rule's own parameter, the reading of its spread, and the guard against stray requests.
+/// Varied parameters: that of the printed rule, the interpretation of its spread, and the guard against single requests.
 pub(crate) const WINDOWS: [&str; 3] = ["16", "32", "256"];
 pub(crate) const SPREADS: [&str; 2] = ["error", "deviation"];
-pub(crate) const FLOORS: [&str; 3] = ["0", "2", "8"];
+pub(crate) const MIN_REQUESTS: [&str; 3] = ["0", "2", "8"];
 pub(crate) const SHAPES: [Shape; 3] = [Shape::Paced, Shape::Poisson, Shape::Mmpp];
 
 /// Every combination, and the recommended guards.
@@ -27,9 +26,12 @@ pub(crate) fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     for window in WINDOWS {
         for spread in SPREADS {
-            for floor in FLOORS {
-                let name = format!("window {window}, {spread}, floor {floor}");
-                settings.push(Setting::new(&name, &[("window", window), ("spread", spread), ("floor", floor)]));
+            for min_requests in MIN_REQUESTS {
+                let name = format!("window {window}, {spread}, min_requests {min_requests}");
+                settings.push(Setting::new(
+                    &name,
+                    &[("window", window), ("spread", spread), ("min_requests", min_requests)],
+                ));
             }
         }
     }
@@ -45,9 +47,9 @@ pub(crate) struct Row {
     pub(crate) setting: String,
     /// Moves of threads whose rate had not risen in the last 5 ms.
     pub(crate) false_moves_per_s: f64,
-    /// Moves of threads whose rate had.
+    /// Moves of threads whose rate had risen.
     pub(crate) right_moves_per_s: f64,
-    /// On average.
+    /// Mean number of cores awake.
     pub(crate) cores_awake: f64,
 }
 
@@ -56,7 +58,7 @@ pub(crate) fn row(shape: Shape, iops: u64, setting: &Setting, seconds: u64, seed
     let rate = iops as f64 / THREADS as f64 / TICKS_A_SECOND as f64;
     let mut random = Random::new(seed ^ iops);
     let mut arrivals = Arrivals::new(shape, rate, THREADS, &mut random);
-    let mut plant = Obeying::new(setting.policy().expect("the settings are right"));
+    let mut plant = InstantPlant::new(setting.policy().expect("the settings are right"));
     let (mut wrong, mut right, mut awake) = (0, 0, 0);
     for tick in 0..(1 + seconds) * TICKS_A_SECOND {
         let counts: Vec<_> =
@@ -85,8 +87,8 @@ fn count(thread: usize, requests: u32) -> Option<ThreadCount> {
     (requests > 0).then_some(ThreadCount { thread: ThreadId(thread as u16), requests, busy_ns: 0 })
 }
 
-/// 48 cores in pairs and 48 threads, one on each to begin with; commands hold at once.
-struct Obeying {
+/// 48 cores in pairs and 48 threads, initially one on each; commands take effect at once.
+struct InstantPlant {
     policy: Sandman,
     now_ns: u64,
     cores: Vec<CoreSample>,
@@ -94,7 +96,7 @@ struct Obeying {
     out: Vec<Command>,
 }
 
-impl Obeying {
+impl InstantPlant {
     fn new(mut policy: Sandman) -> Self {
         let topology = Topology::paired(CORES).expect("there are cores");
         let sleeps =
@@ -116,7 +118,7 @@ impl Obeying {
         Self { policy, now_ns: 0, cores, threads, out }
     }
 
-    /// One tick, and after each second a consolidation; the threads that have moved because they surged.
+    /// One tick, and a consolidation after each second; returns the threads moved by surges.
     fn tick(&mut self, counts: &[ThreadCount]) -> Vec<ThreadId> {
         self.now_ns += TICK_NS;
         for core in self.cores.iter_mut().filter(|core| core.state == CoreState::Awake) {
@@ -130,7 +132,7 @@ impl Obeying {
             self.cores[thread.home.index()].busy_ns += busy_ns;
         }
         self.policy.on_tick(&Tick { now_ns: self.now_ns, elapsed_ns: TICK_NS, counts }, &mut self.out);
-        let moved = self.obey();
+        let moved = self.apply();
         if self.now_ns.is_multiple_of(SECOND_NS) {
             self.consolidate();
         }
@@ -144,12 +146,12 @@ impl Obeying {
         let (now_ns, elapsed_ns) = (self.now_ns, SECOND_NS);
         let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads, readings: &[] };
         self.policy.on_interval(&sample, &mut self.out);
-        self.obey();
+        self.apply();
         self.cores.iter_mut().for_each(|core| *core = CoreSample::new(core.state));
         self.threads.iter_mut().for_each(|thread| *thread = ThreadSample { home: thread.home, ..Default::default() });
     }
 
-    fn obey(&mut self) -> Vec<ThreadId> {
+    fn apply(&mut self) -> Vec<ThreadId> {
         let mut moved = Vec::new();
         for command in self.out.drain(..) {
             match command {
@@ -170,10 +172,10 @@ impl Obeying {
     }
 }
 
-/// As a table.
+/// Prints a table.
 pub(crate) fn print(rows: &[Row], seconds: u64) {
     println!(
-        "Steady load, {seconds} s each, 48 cores and 48 I/O threads; commands hold at once. MMPP: rates change, and a"
+        "Steady load, {seconds} s each, 48 cores and 48 I/O threads; commands take effect at once. MMPP: rates change, and a"
     );
     println!("move within {} ms of a rise is right.\n", LATE_NS / 1_000_000);
     println!(
@@ -200,9 +202,9 @@ mod tests {
         assert!(guarded.right_moves_per_s > 0.0, "rises by five are found: {guarded:?}");
     }
 
-    /// The modulated process has the mean rate that was asked for.
+    /// Each process has the requested mean rate.
     #[test]
-    fn rates_are_what_they_say() {
+    fn mean_rates_are_as_requested() {
         for shape in SHAPES {
             let mut random = Random::new(11);
             let mut arrivals = Arrivals::new(shape, 0.5, THREADS, &mut random);

@@ -5,10 +5,9 @@
 //! cargo run --release -p pilotlight-policy --example detection [-- --json] [--runs N] [--ticks N] [--seed N] [--iops N ...] [--only NAME | --set KEY=VALUE ...]
 //! ```
 //!
-//! The paper: two minutes for each rate, 100 iterations; 93.45 to 95.78 % of what it does not say are right under steady load,
-//! and 97.84 % of bursts are found. Here a run is 5,000 ticks (0.05 s) unless `--ticks` says otherwise, so that the table takes
-//! about a minute; 12,000,000 ticks are two minutes. With `--grid` it is another table: false moves per second and cores awake
-//! (`grid.rs`).
+//! The paper: two minutes for each rate, 100 iterations; 93.45 to 95.78 % accuracy under steady load (the unit is not stated), and 97.84 % of
+//! bursts found. Here a run has 5,000 ticks (0.05 s) by default, so that the table takes about a minute; 12,000,000 ticks are two minutes.
+//! `--grid` prints false moves per second and cores awake instead (`grid.rs`).
 
 mod binomial;
 mod experiment;
@@ -23,10 +22,10 @@ use experiment::{Burst, Bursts, Found, LATE_NS, Lateness, SOON_NS, Setting, Stab
 use serde::Serialize;
 use workload::{Place, Shape};
 
-/// What the rows are about.
+/// The command line.
 struct Options {
     json: bool,
-    /// Seconds for each row of the other table.
+    /// Seconds for each row of the `--grid` table.
     grid: Option<u64>,
     runs: u64,
     ticks: u64,
@@ -34,7 +33,7 @@ struct Options {
     only: Option<String>,
     /// Steady load at these rates only.
     iops: Vec<u64>,
-    /// Guards to be measured in the place of those of the table.
+    /// Guards of `--set`, instead of those of the table.
     own: Vec<(String, String)>,
 }
 
@@ -46,9 +45,9 @@ struct StableRow {
     setting: String,
     /// Runs without a false move.
     runs: Share,
-    /// Threads and ticks without one.
+    /// Thread-ticks without a false move.
     thread_ticks: Share,
-    /// Threads and ticks without one, of those with a request or more.
+    /// Thread-ticks with requests, without a false move.
     busy_thread_ticks: Share,
 }
 
@@ -68,7 +67,7 @@ struct BurstRow {
 
 #[derive(Serialize)]
 struct FoundShares {
-    /// Right before a burst, in as long a time as is soon.
+    /// In the `SOON_NS` before a burst.
     by_chance: Share,
     soon: Share,
     late: Share,
@@ -89,7 +88,8 @@ struct Report {
 const USAGE: &str = "usage: detection --grid SECONDS [--json] [--seed N] [--iops N ...]\n   or: detection [--json] [--runs N] [--ticks N] [--seed N] [--iops N ...] [--only SETTING | --set KEY=VALUE ...]";
 
 fn main() {
-    let (options, settings) = match options().and_then(|options| wanted(&options).map(|settings| (options, settings))) {
+    let (options, settings) = match options().and_then(|options| selected(&options).map(|settings| (options, settings)))
+    {
         Ok(both) => both,
         Err(message) => {
             eprintln!("{message}\n{USAGE}");
@@ -145,8 +145,8 @@ fn guard(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// What to measure: guards of one's own, one of the table, or all of them.
-fn wanted(options: &Options) -> Result<Vec<Setting>, String> {
+/// The settings to measure: those of `--set`, one of the table, or all.
+fn selected(options: &Options) -> Result<Vec<Setting>, String> {
     if !options.own.is_empty() {
         let own: Vec<_> = options.own.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let own = Setting::new("own", &own);
@@ -158,14 +158,14 @@ fn wanted(options: &Options) -> Result<Vec<Setting>, String> {
     if found.is_empty() { Err(format!("the settings are: {}", names.join("; "))) } else { Ok(found) }
 }
 
-/// The printed rule, each guard alone, and together.
+/// The printed rule, single guards and combinations.
 fn settings() -> Vec<Setting> {
     vec![
         Setting::new("printed", &[]),
         Setting::new("window 16", &[("window", "16")]),
         Setting::new("window 256", &[("window", "256")]),
         Setting::new("exempt_alone", &[("exempt_alone", "true")]),
-        Setting::new("floor 2", &[("floor", "2")]),
+        Setting::new("min_requests 2", &[("min_requests", "2")]),
         Setting::new("confirm 2/3", &[("confirm", "2/3")]),
         Setting::new("deviation", &[("spread", "deviation")]),
         Setting::new("dev, 2/3", &[("spread", "deviation"), ("confirm", "2/3")]),
@@ -193,7 +193,7 @@ const BURSTS: [(Place, usize, bool); 11] = [
     (Place::Main, 48, true),
 ];
 
-/// One thing to measure.
+/// A measurement.
 enum Job {
     Stable(Shape, u64, Lateness),
     Burst(Burst),
@@ -204,7 +204,7 @@ enum Rows {
     Burst(Vec<BurstRow>),
 }
 
-/// The rates of the grid, unless others are asked for: few requests a tick for all threads, one for some, and many for each.
+/// Default rates of the grid: few requests a tick for all threads, one for some, and many for each.
 const GRID_IOPS: [u64; 4] = [10_000, 320_000, 2_560_000, 10_240_000];
 
 fn measure_grid(options: &Options, seconds: u64) {
@@ -255,7 +255,7 @@ fn measure(options: &Options, settings: &[Setting]) -> Report {
     report
 }
 
-/// Does all jobs on all CPUs; the answers in the order of the jobs.
+/// Runs jobs on all CPUs; results in the order of the jobs.
 fn in_parallel<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
@@ -318,7 +318,7 @@ fn print(report: &Report, settings: &[Setting]) {
     println!(
         "Right, in per cent, with exact binomial 95 % intervals: no false move in a run, in a tick of a thread, in a tick"
     );
-    println!("of a thread with a request or more. The paper: 93.45 to 95.78 %, without saying of what.\n");
+    println!("of a thread with a request or more. The paper: 93.45 to 95.78 %, unit not stated.\n");
     let title = ["load", "IOPS", "setting", "runs", "thread-ticks", "busy thread-ticks"];
     let [load, iops, setting, runs, all, busy] = title;
     println!("{load:8} {iops:>9} {setting:15} {runs:24} {all:34} {busy}");

@@ -1,51 +1,41 @@
-//! Requests as they arrive at I/O threads: steady with chance (Poisson) or without (paced), steady on the whole but not at each
-//! moment (MMPP), and bursts; the same for the same seed.
+//! Arrivals of requests at I/O threads: Poisson, paced (equidistant), modulated (MMPP), and bursts; reproducible by seed.
 
-/// xoshiro256++, seeded by SplitMix64 (Blackman and Vigna).
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
+/// The source of the random numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Random([u64; 4]);
+pub(crate) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut state = seed;
-        Self(std::array::from_fn(|_| {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        }))
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        let [a, b, c, d] = self.0;
-        let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
-        let (c, d) = (c ^ a, d ^ b);
-        self.0 = [a ^ d, b ^ c, c ^ (b << 17), d.rotate_left(45)];
-        result
+        self.0.next_u64()
     }
-}
 
-impl Random {
-    /// Between 0 and 1, 0 excluded.
-    fn share(&mut self) -> f64 {
+    /// In (0, 1].
+    fn uniform(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// With a mean of 1.
+    /// Exponentially distributed, with a mean of 1.
     fn exponential(&mut self) -> f64 {
-        -self.share().ln()
+        -self.uniform().ln()
     }
 }
 
-/// How requests are spaced.
+/// The arrival process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Each at a moment of its own.
+    /// Poisson.
     Poisson,
-    /// At equal distances, as a host that limits its rate sends them; each I/O thread with a phase of its own.
+    /// Equidistant, as from a host that limits its rate; each I/O thread with a different phase.
     Paced,
-    /// A Markov-modulated Poisson process of two states, each I/O thread with its own: a tenth of the time, 10 ms on average,
-    /// five times the mean rate; else what leaves the mean as it is (an assumption: no paper here prints one).
+    /// A Markov-modulated Poisson process of two states for each I/O thread: five times the mean rate for a tenth of the time, 10 ms on average
+    /// (an assumption: no paper prints one).
     Mmpp,
 }
 
@@ -69,12 +59,12 @@ impl Shape {
 /// One rate for each of some threads.
 #[derive(Clone, Debug)]
 pub(crate) enum Arrivals {
-    /// Chances of at most 0, 1, 2, ... requests, of 2^64.
+    /// Probabilities of at most 0, 1, 2, ... requests, in units of 2^-64.
     Poisson(Vec<u64>),
-    /// Requests in a tick and the phase of each thread, of 2^32.
+    /// Requests in a tick and the phase of each thread, in units of 2^-32.
     Paced { step: u64, phases: Vec<u64> },
-    /// As `Poisson` in the low and the high state, the chance to leave each in a tick, of 2^64, and for how many ticks each
-    /// thread has been in the high one.
+    /// As `Poisson` in the low and the high state; the probability of leaving each in a tick, in units of 2^-64; and the ticks of each thread in the
+    /// high state.
     Mmpp { at_most: [Vec<u64>; 2], leave: [u64; 2], high: Vec<Option<u64>> },
 }
 
@@ -89,7 +79,7 @@ impl Arrivals {
                 Self::Mmpp {
                     at_most: [low, HIGH].map(|times| poisson(rate * times)),
                     leave: [low_ticks, HIGH_TICKS].map(|ticks| (2f64.powi(64) / ticks) as u64),
-                    high: (0..threads).map(|_| (random.share() < HIGH_SHARE).then_some(u64::MAX / 2)).collect(),
+                    high: (0..threads).map(|_| (random.uniform() < HIGH_SHARE).then_some(u64::MAX / 2)).collect(),
                 }
             }
             Shape::Paced => Self::Paced {
@@ -99,7 +89,7 @@ impl Arrivals {
         }
     }
 
-    /// What a thread gets in the next tick.
+    /// Requests of a thread in the next tick.
     pub(crate) fn next(&mut self, thread: usize, random: &mut Random) -> u32 {
         match self {
             Self::Poisson(at_most) => draw(at_most, random),
@@ -122,7 +112,7 @@ impl Arrivals {
 }
 
 impl Arrivals {
-    /// Whether a thread's rate rose in the last so many ticks: a move is right then.
+    /// Whether a thread's rate rose within the last ticks: a move is right then.
     pub(crate) fn has_risen(&self, thread: usize, within: u64) -> bool {
         match self {
             Self::Mmpp { high, .. } => high[thread].is_some_and(|ticks| ticks < within),
@@ -136,7 +126,7 @@ fn draw(at_most: &[u64], random: &mut Random) -> u32 {
     at_most.iter().take_while(|&&bound| chance >= bound).count() as u32
 }
 
-/// The distribution function of a Poisson variable, as far as it is under 1 - 2^-60.
+/// The distribution function of a Poisson variable, up to 1 - 2^-60.
 fn poisson(rate: f64) -> Vec<u64> {
     let mut at_most = Vec::new();
     let (mut chance, mut sum) = ((-rate).exp(), 0.0);
@@ -151,11 +141,10 @@ fn poisson(rate: f64) -> Vec<u64> {
     at_most
 }
 
-/// Requests that arrive one by one at the I/O threads of one core, which polls them in turn.
+/// A core that polls its I/O threads in turn.
 ///
-/// A loop over its threads takes 5 us (5.4: 4 to 6 us), or as long as the requests that it finds keep it busy. The main core
-/// runs its tick at the end of a loop, so it is late where there is much to do. A worker's counts are looked at in time, and
-/// are lumps where its loops are long.
+/// A loop over its threads takes 5 us (5.4: 4 to 6 us), or the time of its requests if that is more. The main core runs its tick at the end of
+/// a loop, so the tick is late under load. Counts of a worker are read on time, and come in groups if its loops are long.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
     place: Place,
@@ -172,14 +161,14 @@ pub(crate) struct Core {
     tick_ns: u64,
 }
 
-/// Where the threads live.
+/// Home of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Main,
     Worker,
 }
 
-/// Time of one loop that finds little.
+/// Time of a loop under low load.
 const LOOP_NS: f64 = 5_000.0;
 /// Time of one request: 800 k a second (2.2).
 pub(crate) const REQUEST_NS: f64 = 1_250.0;
@@ -201,20 +190,20 @@ impl Core {
         }
     }
 
-    /// From `now_ns` on each thread gets so many requests a second.
+    /// Sets the rate of each thread from `now_ns` on.
     pub(crate) fn set_rate(&mut self, now_ns: u64, shape: Shape, per_second: f64, random: &mut Random) {
         self.shape = shape;
         self.every_ns = 1e9 / per_second;
         for thread in 0..self.next_ns.len() {
             let first = match shape {
                 Shape::Poisson | Shape::Mmpp => random.exponential(),
-                Shape::Paced => random.share(),
+                Shape::Paced => random.uniform(),
             };
             self.next_ns[thread] = now_ns as f64 + self.every_ns * first;
         }
     }
 
-    /// Polls until the next tick; when that ends, and what each thread took.
+    /// Polls until the next tick; returns its end, and the requests of each thread in `taken`.
     pub(crate) fn tick(&mut self, every_ns: u64, taken: &mut [u32], random: &mut Random) -> u64 {
         taken.fill(0);
         let due_ns = self.tick_ns + every_ns;
@@ -226,7 +215,7 @@ impl Core {
         self.tick_ns
     }
 
-    /// One thread's turn.
+    /// Polls the next thread.
     fn poll(&mut self, taken: &mut [u32], random: &mut Random) {
         let thread = self.turn;
         while self.next_ns[thread] <= self.now_ns {

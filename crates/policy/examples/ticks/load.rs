@@ -1,4 +1,4 @@
-//! `sandman` under a load that does not change: the same work in every tick.
+//! `sandman` under a constant load: the same work in every tick.
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Policy, Sample, SleepCost, Start,
@@ -8,10 +8,10 @@ use pilotlight_policy::Sandman;
 use pilotlight_policy::registry::sandman;
 
 const TICK_NS: u64 = 10_000;
-/// Unlike rows of counts, taken in turn.
+/// Number of different rows of counts, used in turn.
 const ROWS: u64 = 61;
 
-/// A policy, and what it is fed.
+/// A policy and its input.
 pub(crate) struct Load {
     policy: Sandman,
     topology: Topology,
@@ -22,8 +22,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// `threads` I/O threads on 48 cores that are all awake, so that a surge finds no sleeping core and the load stays as it is;
-    /// `active` of them get 1 to 12 requests in each tick.
+    /// `threads` I/O threads on 48 cores that are all awake, so that a surge finds no sleeping core and nothing moves; `active` of them get 1 to 12
+    /// requests in each tick.
     pub(crate) fn new(threads: u16, active: u16, settings: &[(&str, &str)]) -> Self {
         let topology = Topology::paired(48).expect("there are cores");
         let cores = vec![CoreSample::new(CoreState::Awake); 48];
@@ -46,7 +46,7 @@ impl Load {
         Self { policy, topology, rows, tick: 0, threads, out }
     }
 
-    /// One fine tick; the number of commands. A function of its own, so that its instructions can be counted.
+    /// One fine tick; returns the number of commands. Not inlined, so that its instructions can be counted.
     #[inline(never)]
     pub(crate) fn tick(&mut self) -> usize {
         self.out.clear();
@@ -57,7 +57,7 @@ impl Load {
         self.out.len()
     }
 
-    /// One coarse interval in which every thread kept its core busy for so many per cent; the number of commands.
+    /// One coarse interval in which every thread kept its core busy for `percent`; returns the number of commands.
     #[allow(dead_code)]
     pub(crate) fn interval(&mut self, percent: u64) -> usize {
         self.out.clear();

@@ -1,4 +1,4 @@
-//! A fixed number of fine ticks and nothing else, to be counted under valgrind.
+//! Runs a fixed number of fine ticks, for counting instructions with valgrind.
 //!
 //! ```text
 //! cargo build --release -p pilotlight-policy --example ticks

@@ -1,27 +1,27 @@
-//! What a policy with one mechanism caps: knobs of a kind, or the number of cores.
+//! Actuator of a policy with one mechanism: knobs of a kind, or the number of cores.
 
 use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Refusal, Start};
 
 use super::caps::{Caps, Selection};
 use super::control::Range;
 
-/// The mechanism of a policy that holds a budget with one.
+/// The kind of cap of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
+pub enum CapKind {
     /// The knobs of a kind.
     Knobs(Kind),
     /// The number of polling cores.
     Cores,
-    /// Bandwidth of each namespace: at least the first, and above the second it limits nothing, in bytes a second.
+    /// Bandwidth of each namespace, in bytes a second.
     Bandwidth {
-        /// The least.
+        /// The lowest cap.
         least: u64,
-        /// What a drive can do.
+        /// The bandwidth of a drive; a higher cap limits nothing.
         most: u64,
     },
 }
 
-/// What it caps on a plant.
+/// The actuator on a plant.
 #[derive(Clone, Debug)]
 pub(crate) enum Actuator {
     Knobs(Caps),
@@ -31,19 +31,19 @@ pub(crate) enum Actuator {
 /// The number of cores.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cores {
-    /// How many there are, and how many may be used; 0 if that cannot be limited.
+    /// All cores, 0 if their number cannot be limited; and cores that may be used.
     all: u64,
     used: u64,
-    /// When the last limit holds.
+    /// When the last limit takes effect.
     holds_ns: u64,
-    /// The limit is not raised for now.
+    /// Raises are not allowed.
     holds_down: bool,
 }
 
 /// Time until I/O threads have moved and cores sleep, in nanoseconds: it begins with the next interval.
 const MOVES_NS: u64 = 100_000_000;
 
-impl Means {
+impl CapKind {
     /// The kinds of knobs that it sets.
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
@@ -54,7 +54,7 @@ impl Means {
         }
     }
 
-    /// What there is on a plant; a CPU quota with this period.
+    /// Finds it on a plant; a CPU quota with this period.
     pub(crate) fn find(self, start: &Start<'_>, period_ns: Option<u64>) -> Actuator {
         let find = |selection| Actuator::Knobs(Caps::find(selection, start.capabilities));
         match self {
@@ -69,7 +69,7 @@ impl Means {
 }
 
 impl Cores {
-    /// Of a plant on which I/O threads can be moved and cores can sleep.
+    /// The number can be limited if I/O threads can be moved and cores can sleep.
     pub(crate) fn find(start: &Start<'_>) -> Self {
         let can = start.capabilities.moves.is_some() && !start.capabilities.sleeps.is_empty();
         let all = if can { start.topology.len() as u64 } else { 0 };
@@ -77,13 +77,13 @@ impl Cores {
     }
 
     /// Whether their number can be limited.
-    pub(crate) fn can(&self) -> bool {
+    pub(crate) fn is_limitable(&self) -> bool {
         self.all > 1
     }
 
     pub(crate) fn set(&mut self, now_ns: u64, cores: u64) -> bool {
         let cores = cores.clamp(1, self.all.max(1));
-        let is_other = self.can() && cores != self.used && (cores < self.used || !self.holds_down);
+        let is_other = self.is_limitable() && cores != self.used && (cores < self.used || !self.holds_down);
         if is_other {
             (self.used, self.holds_ns) = (cores, now_ns.saturating_add(MOVES_NS));
         }
@@ -97,7 +97,7 @@ impl Cores {
 
     /// Most cores that may be used.
     pub(crate) fn used(&self) -> usize {
-        if self.can() { self.used as usize } else { usize::MAX }
+        if self.is_limitable() { self.used as usize } else { usize::MAX }
     }
 
     pub(crate) fn all(&self) -> u64 {

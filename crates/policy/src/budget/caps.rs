@@ -1,21 +1,21 @@
-//! The knobs that are one cap: their values move together, in the same share of the range of each, or each by itself.
+//! Knobs that form one cap: their values change together, as the same share of each range, or individually.
 //!
-//! **Period.** A period of the CPU quota that is asked for is set before the first quota, and is put back once no quota is left.
+//! **Period.** A requested period of the CPU quota is set before the first quota, and restored once no quota is left.
 
 use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Refusal, Scope, Values};
 
 use super::control::Range;
-use crate::pause::Pause;
+use crate::backoff::Backoff;
 
-/// Which knobs are a cap, and in what range.
+/// The knobs of a cap, and their range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selection {
     pub(crate) kind: Kind,
-    /// Whether knobs of hosts are among them.
+    /// Whether knobs of hosts are included.
     pub(crate) hosts: bool,
-    /// No knob is set lower than this.
+    /// The lowest value of a knob.
     pub(crate) least: u64,
-    /// Above this a knob limits nothing.
+    /// The highest value at which a knob limits anything.
     pub(crate) most: u64,
     /// The period of the CPU quota; `None` for that of the plant.
     pub(crate) period_ns: Option<u64>,
@@ -41,15 +41,15 @@ struct Cap {
     lowest: u64,
     /// The highest value that may limit something.
     highest: u64,
-    /// As it was found: the machine's own setting is never exceeded.
+    /// The initial value: the machine's own setting is never exceeded.
     found: u64,
     effect_ns: u64,
-    /// As it is, if nothing is refused, and as it was before.
+    /// The last commanded value, and the one before.
     value: u64,
     before: u64,
-    /// Until when it is left alone.
-    pause: Pause,
-    /// It cannot be set at all.
+    /// Delay after refusals.
+    backoff: Backoff,
+    /// The plant refuses it permanently.
     is_lost: bool,
 }
 
@@ -58,16 +58,16 @@ struct Cap {
 pub(crate) struct Caps {
     selection: Option<Selection>,
     caps: Vec<Cap>,
-    /// The knob of the period that is asked for.
+    /// The knob of the requested period.
     period: Option<Cap>,
-    /// When the last of the settings holds.
+    /// When the last of the settings takes effect.
     holds_ns: u64,
-    /// No knob is raised for now.
+    /// Raises are not allowed.
     holds_down: bool,
 }
 
 impl Caps {
-    /// Those that a plant has, with nothing set.
+    /// Finds the knobs of a plant.
     pub(crate) fn find(selection: Selection, capabilities: &Capabilities) -> Self {
         let is_wanted = |(_, knob): &(KnobId, &Knob)| selection.hosts || !matches!(knob.scope, Scope::Host(_));
         let caps = capabilities.knobs_of(selection.kind).filter(is_wanted);
@@ -79,7 +79,7 @@ impl Caps {
         Self { selection: Some(selection), caps, period, ..Self::default() }
     }
 
-    /// Whether the plant does not have the period that is asked for.
+    /// Whether the plant does not support the requested period.
     pub(crate) fn lacks_period(&self) -> bool {
         self.period_ns().is_some() && self.period.is_none()
     }
@@ -88,8 +88,8 @@ impl Caps {
         self.selection.and_then(|selection| selection.period_ns)
     }
 
-    /// The plant has other knobs now: all get the share of their ranges that the old ones had. What is set of those that stay is
-    /// known, and they are tried again.
+    /// The knobs of the plant have changed: all get the share of their ranges that the old ones had. Knobs that remain keep their
+    /// known values and are retried.
     pub(crate) fn replace(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         let (level, before) = (self.level(), self.range());
         self.replace_knobs(capabilities);
@@ -99,7 +99,7 @@ impl Caps {
         self.set(now_ns, part.map_or(after.highest, |part| after.lowest + part as u64), out);
     }
 
-    /// The plant has other knobs now; nothing is commanded.
+    /// The knobs of the plant have changed; nothing is commanded.
     pub(crate) fn replace_knobs(&mut self, capabilities: &Capabilities) {
         let Some(selection) = self.selection else { return };
         let found = Self::find(selection, capabilities);
@@ -112,7 +112,7 @@ impl Caps {
         }
     }
 
-    /// Whether there is none that can be set.
+    /// Whether no knob can be set.
     pub(crate) fn is_empty(&self) -> bool {
         self.usable().next().is_none()
     }
@@ -121,12 +121,12 @@ impl Caps {
         self.caps.iter().filter(|cap| !cap.is_lost)
     }
 
-    /// The sum of what is set.
+    /// The sum of the values.
     pub(crate) fn level(&self) -> u64 {
         self.usable().map(|cap| cap.value.min(cap.highest)).sum()
     }
 
-    /// The levels that there are.
+    /// The range of the sum.
     pub(crate) fn range(&self) -> Range {
         let step = |cap: &Cap| match cap.values {
             Values::Range { step, .. } => step.max(1),
@@ -139,7 +139,7 @@ impl Caps {
         }
     }
 
-    /// Sets all of them so that they come to `level`, or just below it; whether anything is commanded.
+    /// Sets all knobs so that their sum is `level`, or just below it; whether anything is commanded.
     pub(crate) fn set(&mut self, now_ns: u64, level: u64, out: &mut Vec<Command>) -> bool {
         let range = self.range();
         let all = range.highest.saturating_sub(range.lowest).max(1);
@@ -151,7 +151,7 @@ impl Caps {
         self.set_all(now_ns, value, out)
     }
 
-    /// Sets each to its own value, or just below it; `None` for as it was found. Whether anything is commanded.
+    /// Sets each knob to its own value, or just below it; `None` restores it. Whether anything is commanded.
     pub(crate) fn set_each(
         &mut self,
         now_ns: u64,
@@ -164,13 +164,13 @@ impl Caps {
     fn set_all(&mut self, now_ns: u64, wanted: impl Fn(&Cap) -> u64, out: &mut Vec<Command>) -> bool {
         let (before, mut effect_ns) = (out.len(), 0);
         let period_ns = self.period_ns().unwrap_or(0);
-        for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.pause.is_over(now_ns)) {
+        for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.backoff.is_over(now_ns)) {
             let value = cap.at_most(wanted(cap));
             if value == cap.value || (self.holds_down && value > cap.value) {
                 continue;
             }
             cap.before = std::mem::replace(&mut cap.value, value);
-            effect_ns += cap.effect_ns.max(period_ns); // one after the other
+            effect_ns += cap.effect_ns.max(period_ns); // settings are applied one after the other
             out.push(Command::Set { knob: cap.id, value });
         }
         self.set_period(now_ns, before, out);
@@ -180,11 +180,12 @@ impl Caps {
         out.len() > before
     }
 
-    /// Sets the period before the commands from `begin` on, where one of the caps is set; else puts it back.
+    /// Inserts the period before the commands from `begin` on if a cap is set; else restores it.
     fn set_period(&mut self, now_ns: u64, begin: usize, out: &mut Vec<Command>) {
         let is_capped = self.caps.iter().any(|cap| !cap.is_lost && cap.value != cap.found);
         let period_ns = self.period_ns();
-        let Some(period) = self.period.as_mut().filter(|period| !period.is_lost && period.pause.is_over(now_ns)) else {
+        let Some(period) = self.period.as_mut().filter(|period| !period.is_lost && period.backoff.is_over(now_ns))
+        else {
             return;
         };
         let value = period_ns.filter(|_| is_capped).unwrap_or(period.found);
@@ -196,28 +197,28 @@ impl Caps {
         out.insert(at, Command::Set { knob: period.id, value });
     }
 
-    /// Whether knobs may be raised from now on; what is not raised is missing when all are set again.
+    /// Sets whether knobs may be raised.
     pub(crate) fn allow_raises(&mut self, may_raise: bool) {
         self.holds_down = !may_raise;
     }
 
-    /// As they were found.
+    /// Restores the initial values.
     pub(crate) fn lift(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
         self.set(now_ns, self.range().highest, out)
     }
 
-    /// When the last of the settings holds.
+    /// When the last of the settings takes effect.
     pub(crate) fn holds_ns(&self) -> u64 {
         self.holds_ns
     }
 
-    /// When one that is not as it was found can be set next; `None` if all are.
+    /// When a knob without its initial value can be set next; `None` if there is none.
     pub(crate) fn lifts_ns(&self) -> Option<u64> {
         let period = self.period.iter().filter(|period| !period.is_lost);
-        self.usable().chain(period).filter(|cap| cap.value != cap.found).map(|cap| cap.pause.until_ns()).min()
+        self.usable().chain(period).filter(|cap| cap.value != cap.found).map(|cap| cap.backoff.until_ns()).min()
     }
 
-    /// The plant could not set a knob; whether it is one of these. It keeps its value, and is left alone for a while.
+    /// Records a refusal and starts a backoff; whether the knob is one of these.
     pub(crate) fn on_refused(&mut self, now_ns: u64, (knob, value): (KnobId, u64), refusal: Refusal) -> bool {
         let mut own = self.caps.iter_mut().chain(&mut self.period);
         let Some(cap) = own.find(|cap| cap.id == knob) else { return false };
@@ -225,13 +226,13 @@ impl Caps {
             cap.value = cap.before;
         }
         cap.is_lost |= refusal != Refusal::Failed;
-        cap.pause.refused(now_ns, refusal);
+        cap.backoff.on_refused(now_ns, refusal);
         true
     }
 }
 
 impl Cap {
-    /// A knob as it is found, of which values from the first to the second limit something; `None` if it takes none.
+    /// A knob, whose values from `first` to `second` limit something; `None` if it has no values.
     fn of((id, knob): (KnobId, &Knob), first: u64, second: u64) -> Option<Self> {
         let (least, most) = (knob.values.lowest()?, knob.values.highest()?);
         let found = knob.initial.min(most).max(least);
@@ -245,12 +246,12 @@ impl Cap {
             effect_ns: knob.caller.ns().saturating_add(knob.effect.ns()),
             value: found,
             before: found,
-            pause: Pause::default(),
+            backoff: Backoff::default(),
             is_lost: false,
         })
     }
 
-    /// The highest value that it takes and that is not above `value`.
+    /// The highest allowed value that is not above `value`.
     fn at_most(&self, value: u64) -> u64 {
         if value >= self.highest {
             return self.found;
@@ -268,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// Two packages, of 100 to 200 W and of 50 to 250 W as found; the second takes up to 300 W.
+    /// Two packages, initially 100 to 200 W and 50 to 250 W; the second allows up to 300 W.
     fn capabilities() -> Capabilities {
         let knob = |package, min, max, found| Knob {
             scope: Scope::Package(package),
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn knobs_move_together_and_no_further_than_they_were_found() {
+    fn knobs_change_together_up_to_their_initial_values() {
         let (mut caps, mut out) = (caps(), Vec::new());
         assert_eq!((caps.level(), caps.range()), (450, Range { lowest: 150, highest: 450, step: 20 }));
         assert!(caps.set(1_000, 300, &mut out));
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_knob_is_left_alone_for_longer_each_time() {
+    fn a_refused_knob_is_retried_with_exponential_backoff() {
         let mut caps = caps();
         let (mut now_ns, mut tries) = (0, Vec::new());
         while now_ns < 200_000_000_000 {
@@ -320,11 +321,11 @@ mod tests {
             now_ns += 1_000_000_000;
         }
         assert_eq!(tries, [0, 10, 30, 70, 150]);
-        assert_eq!(caps.level(), 150 + 250, "it is as it was found");
+        assert_eq!(caps.level(), 150 + 250, "it has its initial value");
     }
 
     #[test]
-    fn a_knob_that_there_is_not_is_not_tried_again_until_the_plant_changes() {
+    fn an_unsupported_knob_is_not_retried_until_the_plant_changes() {
         let (mut caps, mut out) = (caps(), Vec::new());
         caps.set(0, 150, &mut out);
         caps.on_refused(0, (KnobId(0), 100), Refusal::Unsupported);
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_knob_that_comes_gets_the_share_of_the_others() {
+    fn a_new_knob_gets_the_share_of_the_others() {
         let both = capabilities();
         let first = Capabilities { knobs: both.knobs[..1].to_vec(), ..Capabilities::default() };
         let (mut caps, mut out) = (Caps::find(Selection::of(Kind::LimitUw), &first), Vec::new());
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_holds_before_the_first_quota_until_none_is_left() {
+    fn the_period_is_set_before_the_first_quota_and_restored_after_the_last() {
         let (mut caps, mut out) = (quota(1_000), Vec::new());
         caps.lift(0, &mut out);
         assert!(out.is_empty(), "nothing is set without a quota");
@@ -372,25 +373,25 @@ mod tests {
         caps.set(1, 1_000_000, &mut out);
         let period_ns = 1_000_000_000;
         assert_eq!(out, [set(1, period_ns), set(0, 2_000_000), set(0, 1_000_000)]);
-        assert_eq!(caps.holds_ns(), 1 + period_ns, "what is left of the period before is used up first");
+        assert_eq!(caps.holds_ns(), 1 + period_ns, "the rest of the previous period passes first");
         out.clear();
         assert!(caps.on_refused(2, (KnobId(0), 1_000_000), Refusal::Failed));
         caps.lift(3, &mut out);
-        assert!(out.is_empty(), "the quota is left alone for a while, and its period with it");
+        assert!(out.is_empty(), "quota and period are in backoff");
         caps.lift(20_000_000_000, &mut out);
         assert_eq!((&out[..], caps.lifts_ns()), (&[set(0, 4_000_000), set(1, 100_000_000)][..], None));
     }
 
     #[test]
-    fn a_period_that_the_plant_does_not_take_is_missing() {
+    fn an_unsupported_period_is_reported() {
         assert!(quota(500).lacks_period() && !quota(100).lacks_period());
         let missing = Caps::find(Selection::quota(Some(100_000_000)), &capabilities());
         assert!(missing.lacks_period());
-        assert!(!caps().lacks_period(), "none is asked for");
+        assert!(!caps().lacks_period(), "no period is requested");
     }
 
     #[test]
-    fn a_refusal_of_a_setting_that_was_overtaken_changes_no_value() {
+    fn a_refusal_of_a_superseded_setting_changes_no_value() {
         let (mut caps, mut out) = (caps(), Vec::new());
         caps.set(0, 300, &mut out);
         caps.set(1, 150, &mut out);

@@ -1,45 +1,45 @@
-//! How far a cap goes up or down: proportional control in two stages, with the thresholds of PASS (section 3.3).
+//! Control of a cap: proportional control in two stages, with the thresholds of PASS (section 3.3).
 //!
-//! **Words.** The *level* is the sum of the values of the knobs that are the cap. The *gain* is the power that one unit of it moves.
-//! **Rule.** Above the high threshold the level is cut by the whole excess over the gain, between the budget and that by half of
-//! it. Between the budget and the no-action threshold nothing changes; below that the level is raised by the whole distance.
-//! Both aim at the middle of the no-action range. Near the budget (half of the high threshold above it, all of that below) a mean of several
-//! readings decides, since the no-action range can be as narrow as a step of the sensor; farther away each reading does.
-//! **Gain.** At first it is assumed; then it is what the last cut has shown, at most four times more or less than before. A raise that has shown
-//! less than expected tells nothing, since the cap may not limit any more, and raises use no smaller gain than the first: what the
-//! last cut has shown may be of a range in which the cap did not limit yet. At the highest level the first holds again.
-//! **Settling.** Where a raise led over the budget, the level that it reached is remembered, and raises go half of the way to it until
-//! none is left; later it is tried again.
+//! **Terms.** The *level* is the sum of the values of the knobs of the cap. The *gain* is the power change per unit of the level.
+//! **Rule.** Above the high threshold the level is cut by the whole excess over the gain, between the budget and the threshold by half of it.
+//! Between the budget and the no-action threshold nothing changes; below that the level is raised by the whole distance. Both aim at the middle
+//! of the no-action range. Near the budget (half of the high threshold above it, all of it below) a mean of several readings decides, since the
+//! no-action range can be as narrow as a step of the sensor; farther away each reading does.
+//! **Gain.** It is assumed at first, then learned from the last cut, changing at most fourfold each time. A raise with less effect than expected
+//! is ignored, since the cap may no longer limit anything, and raises use no smaller gain than the first: the last cut may have been in a range in
+//! which the cap did not limit yet. At the highest level the first gain is used again.
+//! **Settling.** If a raise led over the budget, the level that it reached is remembered, and raises go half of the way to it until the distance
+//! is below a step; it is retried later.
 
 use super::meter::Estimate;
 
-/// Thresholds and assumptions, as an operator has set them.
+/// Thresholds and assumptions from the parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Thresholds {
-    /// Above the budget, of the budget.
+    /// Distance above the budget, as a share of it.
     pub(crate) high: f64,
-    /// Below the budget, of the budget.
+    /// Distance below the budget, as a share of it.
     pub(crate) no_action: f64,
-    /// Microwatts that a unit of the level is assumed to move, until a cut has shown it.
+    /// Assumed microwatts per unit of the level, until a cut has shown the gain.
     pub(crate) gain: f64,
-    /// The same for a raise, where raises teach something: more than is likely, so that it ends below the budget. With a single mechanism a
-    /// raise that shows little teaches nothing, since the cap may not limit any more.
+    /// The same for a raise, if raises update the gain: more than is likely, so that it ends below the budget. `None` with a single mechanism,
+    /// where a raise with little effect is ignored, since the cap may no longer limit anything.
     pub(crate) raise_gain: Option<f64>,
-    /// The gain is known but for this factor.
+    /// The gain differs from the assumed one by at most this factor.
     pub(crate) bounds: f64,
-    /// Time until a level that was too high is tried again.
-    pub(crate) retry_ns: u64,
+    /// Time until a level that was too high is retried.
+    pub(crate) retry_after_ns: u64,
 }
 
 impl Thresholds {
-    /// The power that an estimate stands for: near the budget a mean, farther away a prediction will do.
+    /// The power of an estimate: near the budget a mean is required, farther away a prediction suffices.
     pub(crate) fn power_uw(&self, budget_uw: u64, estimate: Estimate) -> Option<f64> {
         let budget_uw = budget_uw as f64;
         let near = budget_uw * (1.0 - self.high)..=budget_uw * (1.0 + self.high / 2.0);
         if near.contains(&estimate.power_uw) {
             return estimate.mean_uw.filter(|_| estimate.is_whole);
         }
-        // What may be wrong cuts only where power is over the budget all the same, and raises only where it is far below.
+        // An uncertain prediction cuts only if power is over the budget within its error, and raises only if it is far below.
         let (least_uw, most_uw) = (estimate.power_uw - estimate.error_uw, estimate.power_uw + estimate.error_uw);
         let is_sure = estimate.is_whole || least_uw > budget_uw || most_uw < budget_uw * (1.0 - self.high);
         Some(estimate.power_uw).filter(|_| is_sure)
@@ -50,7 +50,7 @@ impl Thresholds {
         power_uw > budget_uw as f64 * (1.0 + self.high)
     }
 
-    /// By how much power should change.
+    /// The wanted change of power.
     pub(crate) fn change_uw(&self, budget_uw: u64, power_uw: f64) -> f64 {
         let wanted_uw = budget_uw as f64 * (1.0 - self.no_action / 2.0) - power_uw;
         match power_uw {
@@ -62,16 +62,16 @@ impl Thresholds {
     }
 }
 
-/// The levels that a cap takes.
+/// The range of a cap's level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) lowest: u64,
     pub(crate) highest: u64,
-    /// The smallest change that makes a difference.
+    /// The smallest effective change.
     pub(crate) step: u64,
 }
 
-/// What has been learned of a machine under its cap.
+/// Learned behaviour of a machine under its cap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Control {
     /// Microwatts a unit of the level; `None` until a cut has shown it.
@@ -80,19 +80,18 @@ pub(crate) struct Control {
     before: Option<(u64, f64)>,
     /// Whether the last change was a raise.
     has_raised: bool,
-    /// A level that led over the budget, and until when it is avoided.
+    /// A level that led over the budget, and the time until which it is avoided.
     too_high: Option<(u64, u64)>,
 }
 
-/// Most that one cut changes the gain by, and most that a raise lowers it by.
+/// Maximum factors by which a cut changes the gain, and by which a raise lowers it.
 const LEARNED: f64 = 4.0;
 const LOWERED: f64 = 2.0;
-/// Share of the budget that a change has to move, or to be expected to, before it tells something of the gain.
+/// Smallest actual or expected power change that updates the gain, as a share of the budget.
 const MATERIAL: f64 = 0.01;
 
 impl Control {
-    /// The level that should follow `level`, at which the machine draws as much as was estimated; `None` for the same. `may_raise`
-    /// is whether the estimate is new.
+    /// The level after `level`, at which the power was estimated; `None` for no change. `may_raise` is whether the estimate is new.
     pub(crate) fn next(
         &mut self,
         limits: &Thresholds,
@@ -113,7 +112,7 @@ impl Control {
         if change_uw == 0.0 || !may_raise {
             return None;
         }
-        // What the last cut has shown may be of a range in which the cap did not limit yet.
+        // The last cut may have been in a range in which the cap did not limit yet.
         let raise = (change_uw / self.gain_or(limits.gain).max(limits.gain)) as u64;
         let next = level.saturating_add(raise.max(range.step)).min(range.highest);
         let next = self.below_too_high(now_ns, level, next, range.step);
@@ -121,31 +120,31 @@ impl Control {
         self.change(level, next, power_uw)
     }
 
-    /// Power is over the budget: where the last change was a raise, the level that it reached is remembered.
+    /// Power is over the budget: if the last change was a raise, its level is remembered.
     pub(crate) fn note_over(&mut self, limits: &Thresholds, now_ns: u64, level: u64) {
         if self.has_raised {
-            self.too_high = Some((level, now_ns.saturating_add(limits.retry_ns)));
+            self.too_high = Some((level, now_ns.saturating_add(limits.retry_after_ns)));
         }
     }
 
-    /// Power that a unit of the level moves, as far as is known.
+    /// The gain, learned or assumed.
     pub(crate) fn gain(&self, limits: &Thresholds) -> f64 {
         self.gain_or(limits.gain).max(f64::MIN_POSITIVE)
     }
 
-    /// The same, or this if no cut has shown it.
+    /// The learned gain, else `assumed`.
     pub(crate) fn gain_or(&self, assumed: f64) -> f64 {
         self.gain.unwrap_or(assumed)
     }
 
-    /// What the last change has shown.
+    /// Updates the gain by the last change.
     pub(crate) fn learn(&mut self, limits: &Thresholds, budget_uw: u64, level: u64, power_uw: f64) {
         let Some((level_before, power_before_uw)) = self.before else { return };
         let change = level as f64 - level_before as f64;
         let gain = self.gain_or(limits.raise_gain.filter(|_| change > 0.0).unwrap_or(limits.gain));
         let moved_uw = power_uw - power_before_uw;
         if change == 0.0 || (change * gain).abs().max(moved_uw.abs()) < budget_uw as f64 * MATERIAL {
-            return; // further changes in this direction will show it
+            return; // wait for further changes in this direction
         }
         self.before = None;
         if change > 0.0 && moved_uw / change < gain && limits.raise_gain.is_none() {
@@ -156,7 +155,7 @@ impl Control {
         self.gain = Some(shown.clamp(limits.gain / limits.bounds, limits.gain * limits.bounds));
     }
 
-    /// Half of the way to the level that was too high, as long as that is remembered.
+    /// Limits `next` to half of the way to a remembered level that was too high.
     pub(crate) fn below_too_high(&mut self, now_ns: u64, level: u64, next: u64, step: u64) -> u64 {
         self.too_high.take_if(|(too_high, until_ns)| now_ns >= *until_ns || *too_high <= level);
         let Some((too_high, _)) = self.too_high else { return next };
@@ -172,19 +171,19 @@ impl Control {
         Some(next)
     }
 
-    /// The level changes; power was so much before.
+    /// Records a change of the level, and the power before it.
     pub(crate) fn note_change(&mut self, level: u64, next: u64, power_uw: f64) {
         self.has_raised = next > level;
         let goes_on = |&(before, _): &(u64, f64)| (before > level) == (level > next);
         self.before = self.before.filter(goes_on).or(Some((level, power_uw)));
     }
 
-    /// Another budget holds, so levels that were too high may not be.
+    /// A new budget: forgets levels that were too high.
     pub(crate) fn on_budget(&mut self) {
         self.too_high = None;
     }
 
-    /// What was set is not what holds: the next estimate says nothing of the last change.
+    /// The last change was not applied as commanded: the next estimate does not update the gain.
     pub(crate) fn forget_change(&mut self) {
         self.before = None;
     }
@@ -200,10 +199,10 @@ mod tests {
         gain: 1.0,
         raise_gain: None,
         bounds: 16.0,
-        retry_ns: 300_000_000_000,
+        retry_after_ns: 300_000_000_000,
     };
     const BUDGET: u64 = 300_000_000;
-    /// A range worth the budget at a gain of 1.
+    /// A range equal to the budget at a gain of 1.
     const RANGE: Range = Range { lowest: 0, highest: BUDGET, step: 1_000_000 };
 
     fn at(power_w: f64) -> Estimate {
@@ -224,12 +223,12 @@ mod tests {
         assert_eq!(from_200(304.0), Some(200.0 - 2.75), "above the budget: half of it");
         assert_eq!(from_200(300.1), Some(199.0), "at least a step");
         assert_eq!([300.0, 297.1].map(from_200), [None; 2], "down to -1 %: nothing");
-        assert_eq!(from_200(290.0), Some(208.5), "below: all that is left");
+        assert_eq!(from_200(290.0), Some(208.5), "below: the whole distance");
         assert_eq!(from_200(0.0), Some(300.0));
     }
 
     #[test]
-    fn a_prediction_counts_where_it_is_far_away_and_an_old_estimate_never_raises() {
+    fn predictions_count_far_from_the_budget_and_old_estimates_never_raise() {
         let mut control = Control::default();
         let mut with =
             |estimate, may_raise| control.next(&LIMITS, BUDGET, (200_000_000, RANGE), (0, estimate), may_raise);
@@ -257,9 +256,9 @@ mod tests {
         assert_eq!(level, Some(168_500_000 + 15_750_000));
     }
 
-    /// Each of the first cuts is too small to show anything.
+    /// Each of the first cuts is too small to have an effect.
     #[test]
-    fn a_cap_far_above_what_is_used_is_found_in_few_cuts() {
+    fn a_cap_far_above_the_used_range_takes_few_cuts() {
         let (mut control, mut level, mut cuts) = (Control::default(), 300, 0);
         while level > 100 {
             let next = next(&mut control, level, 301.0).expect("above the budget");
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raise_that_shows_nothing_leaves_the_gain() {
+    fn a_raise_without_effect_leaves_the_gain() {
         let mut control = Control { gain: Some(1.0), ..Control::default() };
         assert_eq!(next(&mut control, 100, 200.0), Some(198_500_000));
         control.next(&LIMITS, BUDGET, (198_500_000, RANGE), (0, at(200.0)), true);
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_led_over_the_budget_is_approached_by_halves_and_then_left_alone() {
+    fn a_level_that_led_over_the_budget_is_approached_by_halves() {
         let mut control = Control::default();
         // A step of power between 100 and 120: no level is in the no-action range.
         let power_w = |level: u64| if level > 110_000_000 { 303.0 } else { 290.0 };

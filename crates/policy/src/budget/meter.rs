@@ -1,64 +1,64 @@
-//! Power as it is once the last setting holds, from readings that are late and averaged.
+//! Estimates the power under the last setting, from readings that are late and averaged.
 //!
-//! A reading is the mean of a window. As long as a part of the window lies before the moment at which the last setting holds, the reading
-//! is too high after a cut and too low after a raise. From a third of a window on, power is predicted: the part before had the power that was
-//! known when the knob was set, the rest follows. Readings with less are not used. A missing or stale reading changes nothing; the last good one ages.
+//! A reading is the mean of a window. While part of the window lies before the time at which the last setting takes effect, the reading is too
+//! high after a cut and too low after a raise. From a third of a window on, power is predicted: the part before had the power known when the knob
+//! was set. Readings with less are not used. A missing or stale reading changes nothing.
 
 use pilotlight_plant::{Capabilities, Quantity, Reading, ReadingId, Sample, Scope, Source};
 
 use super::Domain;
 
-/// Power as it is with the last setting.
+/// Power under the last setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Estimate {
     /// In microwatts.
     pub(crate) power_uw: f64,
-    /// Whether the setting held for the whole window.
+    /// Whether the setting was in effect for the whole window.
     pub(crate) is_whole: bool,
-    /// By how much a prediction may be wrong, in microwatts.
+    /// Maximum error of a prediction, in microwatts.
     pub(crate) error_uw: f64,
-    /// Mean of the last [`MANY`] readings of whole windows, if there are as many: without the sensor's noise and steps.
+    /// Mean of the last [`MANY`] readings of whole windows, which reduces noise and quantization; `None` with fewer.
     pub(crate) mean_uw: Option<f64>,
 }
 
-/// By how much a reading may be wrong, in microwatts: sensors of servers read in steps of 1 W, with some noise.
+/// Maximum error of a reading, in microwatts: sensors of servers have steps of 1 W and some noise.
 const RESOLUTION_UW: f64 = 1_000_000.0;
-/// By how much a setting may hold earlier or later than its knob says, in nanoseconds.
+/// Maximum deviation of the time at which a setting takes effect, in nanoseconds.
 const LATE_NS: f64 = 100_000_000.0;
-/// Readings that a mean is taken over (PASS 3.3 samples over five intervals).
+/// Readings in a mean (PASS 3.3 samples over five intervals).
 const MANY: usize = 5;
 
 /// The last setting.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
-    /// From when on it holds.
+    /// When it takes effect.
     holds_ns: u64,
-    /// The power until then, if it is known, and by how much that may be wrong.
+    /// The power until then and its maximum error, if known.
     before: Option<(f64, f64)>,
 }
 
-/// Follows the readings of one power domain.
+/// Reads one power domain.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     /// The sources whose sum is the domain's power.
     ids: Vec<ReadingId>,
     window_ns: u64,
-    /// Readings nearer to each other than this are not used.
+    /// Minimum distance between used readings.
     spacing_ns: u64,
-    /// Readings are taken as they are.
+    /// Readings are not corrected.
     is_raw: bool,
     /// End and value of the last good window.
     last: Option<(u64, u64)>,
     setting: Option<Setting>,
     /// The last estimate since that setting.
     estimate: Option<Estimate>,
-    /// The last readings of whole windows since then, and how many there were.
+    /// The last readings of whole windows since then, and their number.
     whole_uw: [f64; MANY],
     wholes: usize,
 }
 
 impl Meter {
-    /// Of the sources of a domain; none if the plant does not measure it.
+    /// For the sources of a domain; `None` if the plant does not measure it.
     pub(crate) fn find(domain: Domain, capabilities: &Capabilities) -> Option<Self> {
         let of_domain = |source: &Source| match domain {
             Domain::Server => source.scope == Scope::Server,
@@ -69,27 +69,27 @@ impl Meter {
         Some(Self { ids: sources().map(|(id, _)| id).collect(), window_ns, ..Self::default() })
     }
 
-    /// The sources to be read.
+    /// The sources.
     pub(crate) fn ids(&self) -> &[ReadingId] {
         &self.ids
     }
 
-    /// Measures with other sources from now on; what is known stays.
+    /// Replaces the sources and keeps the state.
     pub(crate) fn replace_sources(&mut self, other: Self) {
         (self.ids, self.window_ns) = (other.ids, other.window_ns);
     }
 
-    /// With readings that are at least so far from each other.
+    /// With a minimum distance between readings.
     pub(crate) fn spaced(self, spacing_ns: u64) -> Self {
         Self { spacing_ns, ..self }
     }
 
-    /// With readings as they are, of whatever part of a window the last setting held for.
+    /// Without correction of readings.
     pub(crate) fn uncorrected(self) -> Self {
         Self { is_raw: true, ..self }
     }
 
-    /// Takes in the readings of a sample; whether there is a new estimate.
+    /// Processes the readings of a sample; whether there is a new estimate.
     pub(crate) fn read(&mut self, sample: &Sample<'_>) -> bool {
         let Some((ended_ns, power_uw)) = self.sum(sample) else { return false };
         if self.last.is_some_and(|(last_ns, _)| ended_ns <= last_ns || ended_ns - last_ns < self.spacing_ns) {
@@ -101,7 +101,7 @@ impl Meter {
         estimate.is_some()
     }
 
-    /// Sum of the sources, and when the oldest of their windows ended; `None` if one is missing.
+    /// The end of the oldest window and the sum of the sources; `None` if one is missing.
     fn sum(&self, sample: &Sample<'_>) -> Option<(u64, u64)> {
         let mut sum = (u64::MAX, 0_u64);
         for id in &self.ids {
@@ -157,7 +157,7 @@ impl Meter {
         self.last.map(|(ended_ns, power_uw)| (power_uw, now_ns.saturating_sub(ended_ns)))
     }
 
-    /// The knob was set, and the setting holds from `holds_ns` on.
+    /// Records a setting that takes effect at `holds_ns`.
     pub(crate) fn note_setting(&mut self, holds_ns: u64) {
         let known = self.estimate.map(|estimate| (estimate.power_uw, estimate.error_uw));
         let before = known.or(self.setting.and_then(|setting| setting.before));
@@ -166,7 +166,7 @@ impl Meter {
         (self.estimate, self.wholes) = (None, 0);
     }
 
-    /// Nothing is known: readings are not followed for a while.
+    /// Forgets all readings.
     pub(crate) fn reset(&mut self) {
         (self.last, self.setting, self.estimate, self.wholes) = (None, None, None, 0);
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_begins_before_the_setting_is_corrected_from_its_third_on() {
+    fn a_window_that_begins_before_the_setting_is_corrected_from_a_third_on() {
         let mut meter = meter();
         assert_eq!(read(&mut meter, 10, Some(400), 1), measured(400.0));
         meter.note_setting(10 * S);
@@ -205,13 +205,13 @@ mod tests {
         assert_eq!(
             predicted.error_uw.round(),
             (3.0 * RESOLUTION_UW + 5.0).round(),
-            "twice a reading's, once what was known before"
+            "twice the error of a reading, once that of the power before"
         );
         assert_eq!(read(&mut meter, 15, Some(300), 1), measured(300.0));
     }
 
     #[test]
-    fn without_correction_a_reading_is_what_it_says() {
+    fn uncorrected_readings_are_used_unchanged() {
         let mut meter = meter().uncorrected();
         meter.note_setting(10 * S);
         let raw = |power_uw| Some(Estimate { is_whole: false, ..measured(power_uw).unwrap() });
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_repeated_reading_is_no_new_estimate_and_the_last_one_ages() {
+    fn missing_and_repeated_readings_give_no_new_estimate() {
         let mut meter = meter();
         assert_eq!(read(&mut meter, 10, None, 1), None);
         assert_eq!(meter.last(10 * S), None);

@@ -1,54 +1,54 @@
-//! What can be set on a policy with a budget.
+//! Parameters of policies with a budget.
 
 use super::control::{Range, Thresholds};
 use pilotlight_plant::Kind;
 
-use super::actuator::Means;
+use super::actuator::CapKind;
 use super::{Domain, Mechanism};
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
 
-/// What all of them share.
+/// Common parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// Time between two looks at power, in nanoseconds.
+    /// Length of an interval, in nanoseconds.
     pub interval_ns: u64,
-    /// Of what the budget is.
+    /// Domain of the budget.
     pub domain: Domain,
-    /// Above the budget by this share of it power is cut by the whole excess, in millionths.
+    /// Excess from which power is cut by all of it, in millionths of the budget.
     pub high_ppm: u32,
-    /// Below the budget by less than this share of it nothing is changed, in millionths.
+    /// Distance below the budget up to which nothing changes, in millionths of it.
     pub no_action_ppm: u32,
-    /// Age of the last good reading from which on the safe side is taken, in nanoseconds.
-    pub blind_after_ns: u64,
-    /// Time until a level that led over the budget is tried again, in nanoseconds.
-    pub retry_ns: u64,
-    /// The policy that decides all else.
+    /// Age of the last good reading from which the cap is the lowest, in nanoseconds.
+    pub stale_after_ns: u64,
+    /// Time until a level that led over the budget is retried, in nanoseconds.
+    pub retry_after_ns: u64,
+    /// The inner policy.
     pub inner: &'static str,
 }
 
-/// What can be set on one with a single mechanism.
+/// Parameters of a policy with a single mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// As for all.
+    /// Common parameters.
     pub common: Common,
-    /// The mechanism's own.
+    /// Those of the mechanism.
     pub own: Span,
 }
 
-/// What is assumed of a mechanism.
+/// Assumptions about a mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Share of the budget that the whole range is assumed to move, until a cut has shown it, in millionths.
+    /// Assumed effect of the whole range until a cut has shown it, in millionths of the budget.
     pub ppm: u32,
-    /// Period of the CPU quota, where that is the mechanism, in nanoseconds; `None` as it was found.
+    /// Period of the CPU quota, if that is the mechanism, in nanoseconds; `None` for the one found.
     pub period_ns: Option<u64>,
 }
 
-/// As many of [`COMMON`] every policy with a budget has.
+/// Number of parameters of [`COMMON`] that every policy with a budget has.
 pub(crate) const BASIC: usize = 4;
 
 const SHARE: &str = "a share of the budget from 0% to 100%";
-/// The policies that `inner` can be: all that do not use a budget themselves.
+/// Allowed values of `inner`: all policies without a budget.
 const INNERS: [&str; 12] = [
     "static",
     "interrupt",
@@ -68,62 +68,61 @@ const INNERS: [&str; 12] = [
 pub(crate) const COMMON: [Parameter<Common>; 7] = [
     Parameter {
         key: "interval",
-        meaning: "time between two looks at power (PASS 3.1: 1s)",
+        meaning: "length of an interval (PASS 3.1: 1s)",
         allowed: TIME,
-        get: |p| text::in_units(p.interval_ns),
+        get: |p| text::format_duration(p.interval_ns),
         set: |p, v| time(&mut p.interval_ns, v),
     },
     Parameter {
         key: "domain",
-        meaning: "what the budget is of (PASS 5: the whole server)",
+        meaning: "domain of the budget (PASS 5: the whole server)",
         allowed: "server or cpu (all packages)",
         get: |p| p.domain.name().to_owned(),
         set: |p, v| put(&mut p.domain, Domain::read(v)),
     },
     Parameter {
-        key: "blind_after",
-        meaning: "age of the last good reading from which on the safe side is taken (10s, as long as PASS 5 tolerates an \
-                  excess)",
+        key: "stale_after",
+        meaning: "age of the last good reading from which the cap is the lowest (10s, as long as PASS 5 tolerates an excess)",
         allowed: TIME,
-        get: |p| text::in_units(p.blind_after_ns),
-        set: |p, v| time(&mut p.blind_after_ns, v),
+        get: |p| text::format_duration(p.stale_after_ns),
+        set: |p, v| time(&mut p.stale_after_ns, v),
     },
     Parameter {
         key: "inner",
-        meaning: "the policy that decides all that the budget leaves open; inner_KEY sets its parameter KEY",
+        meaning: "the policy below the limits of the budget; inner_KEY sets its parameter KEY",
         allowed: "static, interrupt, governor, dynamic, hybrid-poll, sandman, pacer, pg, dvfs, ondemand, native or ssd-apst",
         get: |p| p.inner.to_owned(),
         set: |p, v| put(&mut p.inner, INNERS.into_iter().find(|known| *known == v)),
     },
     Parameter {
         key: "high_threshold",
-        meaning: "excess over the budget from which power is cut by all of it, else by half (PASS 3.3: 2%)",
+        meaning: "excess over the budget from which power is cut by all of it; below by half (PASS 3.3: 2%)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.high_ppm),
+        get: |p| text::format_percent(p.high_ppm),
         set: |p, v| put(&mut p.high_ppm, text::percent(v)),
     },
     Parameter {
         key: "no_action",
-        meaning: "distance below the budget up to which nothing is changed (PASS 3.3: 1%)",
+        meaning: "distance below the budget up to which nothing changes (PASS 3.3: 1%)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.no_action_ppm),
+        get: |p| text::format_percent(p.no_action_ppm),
         set: |p, v| put(&mut p.no_action_ppm, text::percent(v)),
     },
     Parameter {
-        key: "retry",
-        meaning: "time until a level is tried again that led over the budget (300s; chosen)",
+        key: "retry_after",
+        meaning: "time until a level that led over the budget is retried (300s; chosen)",
         allowed: TIME,
-        get: |p| text::in_units(p.retry_ns),
-        set: |p, v| time(&mut p.retry_ns, v),
+        get: |p| text::format_duration(p.retry_after_ns),
+        set: |p, v| time(&mut p.retry_after_ns, v),
     },
 ];
 
 const SPAN: Parameter<Span> = Parameter {
     key: "span",
-    meaning: "share of the budget that the mechanism's whole range is assumed to move, until a cut has shown it (chosen: \
-              rapl-only 100%, cpu-bandwidth 50%, the others 25%)",
+    meaning: "assumed effect of the mechanism's whole range until a cut has shown it (chosen: rapl-only 100%, cpu-bandwidth 50%, the \
+              others 25%)",
     allowed: "a share of the budget from 1% to 100%",
-    get: |p| text::in_percent(p.ppm),
+    get: |p| text::format_percent(p.ppm),
     set: |p, v| put(&mut p.ppm, text::percent(v).filter(|&ppm| ppm >= 10_000)),
 };
 const OF_QUOTA: [Parameter<Span>; 2] =
@@ -132,22 +131,16 @@ const OF_OTHERS: [Parameter<Span>; 1] = [SPAN];
 
 /// The parameter of a policy that sets the CPU quota: its period.
 pub(crate) const fn quota_period<P>(get: fn(&P) -> String, set: fn(&mut P, &str) -> Option<()>) -> Parameter<P> {
-    let meaning = "period of the CPU quota: the longer, the fewer and the longer the stalls (Linux: 100ms; PASS's published controller: 1s)";
-    Parameter {
-        key: "quota_period",
-        meaning,
-        allowed: "found (as it was found), or a time such as 100ms or 1s",
-        get,
-        set,
-    }
+    let meaning = "period of the CPU quota; a longer period means fewer but longer stalls (Linux: 100ms; PASS's published controller: 1s)";
+    Parameter { key: "quota_period", meaning, allowed: "found (unchanged), or a time such as 100ms or 1s", get, set }
 }
 
-/// A period of the CPU quota in words.
+/// Formats a period of the CPU quota.
 pub(crate) fn period(period_ns: Option<u64>) -> String {
-    period_ns.map_or("found".to_owned(), text::in_units)
+    period_ns.map_or("found".to_owned(), text::format_duration)
 }
 
-/// Reads a period of the CPU quota.
+/// Parses a period of the CPU quota.
 pub(crate) fn set_period(place: &mut Option<u64>, value: &str) -> Option<()> {
     let mut period_ns = 0;
     *place = if value == "found" { None } else { time(&mut period_ns, value).map(|()| Some(period_ns))? };
@@ -155,7 +148,7 @@ pub(crate) fn set_period(place: &mut Option<u64>, value: &str) -> Option<()> {
 }
 
 fn own_table(mechanism: &Mechanism) -> &'static [Parameter<Span>] {
-    if mechanism.means == Means::Knobs(Kind::QuotaPpm) { &OF_QUOTA } else { &OF_OTHERS }
+    if mechanism.cap == CapKind::Knobs(Kind::QuotaPpm) { &OF_QUOTA } else { &OF_OTHERS }
 }
 
 impl Default for Common {
@@ -166,15 +159,15 @@ impl Default for Common {
             domain: Domain::Server,
             high_ppm: 20_000,
             no_action_ppm: 10_000,
-            blind_after_ns: 10_000_000_000,
-            retry_ns: 300_000_000_000,
+            stale_after_ns: 10_000_000_000,
+            retry_after_ns: 300_000_000_000,
             inner: "static",
         }
     }
 }
 
 impl Common {
-    /// For a mechanism of which a unit moves so many microwatts, as far as is known: a factor of 16.
+    /// For a mechanism with this assumed gain, uncertain by a factor of 16.
     pub(crate) fn thresholds(&self, gain: f64) -> Thresholds {
         let share = |ppm: u32| f64::from(ppm) / 1e6;
         Thresholds {
@@ -183,7 +176,7 @@ impl Common {
             gain,
             raise_gain: None,
             bounds: 16.0,
-            retry_ns: self.retry_ns,
+            retry_after_ns: self.retry_after_ns,
         }
     }
 }
@@ -195,10 +188,10 @@ impl Parameters {
         Self { common: Common::default(), own: Span { ppm: mechanism.span_ppm, period_ns: None } }
     }
 
-    /// With these set, in this order.
+    /// Applies settings in this order.
     ///
     /// # Errors
-    /// If there is no such parameter, or a value is not allowed.
+    /// If a parameter does not exist or a value is not allowed.
     pub fn read(mechanism: &Mechanism, settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         let mut values = Self::new(mechanism);
         for setting in settings {

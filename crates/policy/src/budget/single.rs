@@ -1,4 +1,4 @@
-//! A limiter that holds a power budget with one mechanism; by how much it is capped says a [`Rule`].
+//! A limiter that enforces a power budget with one mechanism; a [`Rule`] decides the level of the cap.
 
 use pilotlight_plant::{
     Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unreachable,
@@ -11,23 +11,23 @@ use super::meter::{Estimate, Meter};
 use super::{Common, Mechanism, SETTLES_NS, no_period};
 use crate::limit::Limiter;
 
-/// By how much a mechanism is capped.
+/// Decides the level of a cap.
 pub(crate) trait Rule: Send {
-    /// Whether readings are corrected for the time before the last setting held; else they are taken as they are.
+    /// Whether readings are corrected for the time before the last setting took effect.
     const CORRECTS: bool;
-    /// The level that follows one, where power is estimated; `None` for the same. `is_new` is whether the estimate was not decided on before.
+    /// The next level for an estimate of power; `None` for no change. `is_new` is whether the estimate was not used before.
     fn next(&mut self, budget_uw: u64, at: (u64, Range), seen: (u64, Estimate), is_new: bool) -> Option<u64>;
     /// The lowest level that it sets.
     fn lowest(&self, range: Range) -> u64 {
         range.lowest
     }
-    /// Another budget holds.
+    /// The budget has changed.
     fn on_budget(&mut self) {}
-    /// What was set is not what holds.
+    /// The last change was not applied as commanded.
     fn forget_change(&mut self) {}
 }
 
-/// What holds the budget.
+/// The limiter.
 #[derive(Debug)]
 pub(crate) struct SingleKnob<R> {
     mechanism: &'static Mechanism,
@@ -38,10 +38,10 @@ pub(crate) struct SingleKnob<R> {
     meter: Meter,
     caps: Actuator,
     budget_uw: Option<u64>,
-    /// Since when there has been a budget.
+    /// Start of the budget.
     since_ns: u64,
-    is_blind: bool,
-    /// Power with the cap at its lowest, where that is over the budget.
+    is_stale: bool,
+    /// Power with the lowest cap, if that is over the budget.
     unreachable_uw: Option<u64>,
     changes: u64,
     refused: u64,
@@ -59,14 +59,14 @@ impl<R: Rule> SingleKnob<R> {
             caps: Actuator::default(),
             budget_uw: None,
             since_ns: 0,
-            is_blind: false,
+            is_stale: false,
             unreachable_uw: None,
             changes: 0,
             refused: 0,
         }
     }
 
-    /// What follows from what is known; `is_new` is whether that is an estimate that was not decided on before.
+    /// Decides by the last estimate; `is_new` is whether it was not used before.
     fn decide(&mut self, now_ns: u64, is_new: bool, out: &mut Vec<Command>) {
         let Some(budget_uw) = self.budget_uw else {
             if self.caps.lift(now_ns, out) {
@@ -76,13 +76,13 @@ impl<R: Rule> SingleKnob<R> {
         };
         let (range, lowest) = (self.caps.range(), self.lowest());
         let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
-        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.common.blind_after_ns;
+        self.is_stale = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.common.stale_after_ns;
         let level = self.caps.level();
         let at_lowest = self.meter.estimate().filter(|estimate| estimate.is_whole && level <= lowest);
         let lowest_uw = at_lowest.map(|estimate| estimate.mean_uw.unwrap_or(estimate.power_uw) as u64);
         self.unreachable_uw = lowest_uw.filter(|&uw| uw > budget_uw);
         let next = match self.meter.estimate() {
-            _ if self.is_blind => Some(lowest).filter(|&lowest| lowest < level),
+            _ if self.is_stale => Some(lowest).filter(|&lowest| lowest < level),
             None => None,
             Some(estimate) => self.rule.next(budget_uw, (level, range), (now_ns, estimate), is_new),
         };
@@ -93,7 +93,7 @@ impl<R: Rule> SingleKnob<R> {
         }
     }
 
-    /// The lowest level that is set.
+    /// The lowest level that it sets.
     fn lowest(&self) -> u64 {
         let range = self.caps.range();
         self.rule.lowest(range).max(range.lowest)
@@ -104,11 +104,11 @@ impl<R: Rule> SingleKnob<R> {
             return;
         }
         if self.budget_uw.is_none() || goals.budget_uw.is_none() {
-            self.meter.reset(); // readings of an earlier budget
+            self.meter.reset(); // readings under an earlier budget
             self.since_ns = now_ns;
         }
         self.budget_uw = goals.budget_uw;
-        (self.is_blind, self.unreachable_uw) = (false, None);
+        (self.is_stale, self.unreachable_uw) = (false, None);
         self.rule.on_budget();
     }
 
@@ -116,7 +116,7 @@ impl<R: Rule> SingleKnob<R> {
         match self.budget_uw {
             _ if self.caps.is_empty() => "no knob can be set",
             None => "no budget",
-            Some(_) if self.is_blind => "no reading: the cap is the lowest",
+            Some(_) if self.is_stale => "no reading: the cap is the lowest",
             Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with the cap at its lowest",
             Some(_) if self.caps.level() <= self.lowest() => "the cap is the lowest",
             Some(_) if self.caps.level() >= self.caps.range().highest => "no cap is needed",
@@ -131,7 +131,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
     }
 
     fn kinds(&self) -> &'static [Kind] {
-        self.mechanism.means.kinds()
+        self.mechanism.cap.kinds()
     }
 
     fn interval_ns(&self) -> u64 {
@@ -152,7 +152,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
 
     fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {
         let policy = self.mechanism.name;
-        let caps = self.mechanism.means.find(start, self.period_ns);
+        let caps = self.mechanism.cap.find(start, self.period_ns);
         if caps.is_empty() {
             let [what, remedy] = self.mechanism.missing;
             return Err(Unsupported { policy, feature: what, remedy });
@@ -171,7 +171,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
         self.decide(sample.now_ns, is_new, out);
     }
 
-    /// A budget that is lifted, or lower than the last estimate, takes effect at once.
+    /// A budget that is removed, or lower than the last estimate, takes effect at once.
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         self.adopt(now_ns, goals);
         self.decide(now_ns, false, out);
@@ -193,7 +193,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
         is_own
     }
 
-    /// With a budget at each interval, without one as long as a cap may be left.
+    /// With a budget at each interval, without one until the cap is lifted.
     fn acts_ns(&self, now_ns: u64) -> u64 {
         if self.budget_uw.is_some() {
             return 0;

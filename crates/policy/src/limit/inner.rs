@@ -1,10 +1,10 @@
-//! The inner policy of a limiter, and the plant that it sees.
+//! The inner policy of a limiter, and the plant that is visible to it.
 //!
-//! **Cores.** The plant that it sees has the main core and the first of the workers, numbered without gaps. When their number changes it takes that
-//! plant over as it is, as any policy takes over a plant ([`Policy::start`]). I/O threads on cores that it does not see are shown on the main core; those that it leaves there
-//! are moved there. The other cores sleep.
-//! **Quiet times.** It is never told of a quiet tick or interval that it does not need, whether the plant leaves that out or not; so what is
-//! left out changes nothing. Where it wants longer intervals than the limiter, several are added up.
+//! **Cores.** The visible plant has the main core and the first workers, numbered without gaps. When their number changes the inner policy
+//! takes over the new plant ([`Policy::start`]). I/O threads on hidden cores are reported on the main core; those that it leaves there are moved
+//! there. Hidden cores sleep.
+//! **Intervals without requests** that it does not need are never passed on, so that it makes no difference whether the plant skips them. If it
+//! wants longer intervals than the limiter, several are added up.
 
 use pilotlight_plant::{
     Capabilities, Command, Component, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Policy, Refusal,
@@ -14,14 +14,14 @@ use pilotlight_plant::{
 
 use super::separate::separated;
 use super::sum::Sum;
-use crate::grid::Grid;
+use crate::hotplug::Hotplug;
 use crate::load::is_quiet;
-use crate::switches::Switches;
+use crate::schedule::Schedule;
 
 /// An inner policy.
 pub(crate) struct Inner {
     policy: Box<dyn Policy>,
-    /// Kinds of knobs that it does not have.
+    /// Kinds of knobs that are hidden from it.
     hidden: &'static [Kind],
     wants: Wants,
     next: Next,
@@ -29,15 +29,15 @@ pub(crate) struct Inner {
     /// The whole plant; `None` before the start.
     topology: Option<Topology>,
     capabilities: Capabilities,
-    /// The cores that it sees, by the number that it sees them under.
-    shown: Vec<CoreId>,
-    /// State of each core, home of each I/O thread, and to where it was told to move since.
+    /// The visible cores, by their number in the visible plant.
+    visible: Vec<CoreId>,
+    /// State of each core, home of each I/O thread, and the target of its pending move.
     cores: Vec<CoreSample>,
     homes: Vec<CoreId>,
-    going: Vec<Option<CoreId>>,
-    switches: Switches,
-    /// Its intervals; `None` if it wants all that there are.
-    grid: Option<Grid>,
+    moving_to: Vec<Option<CoreId>>,
+    hotplug: Hotplug,
+    /// Its intervals; `None` if it wants all of the limiter's.
+    schedule: Option<Schedule>,
     due_ns: u64,
     sum: Sum,
 }
@@ -52,12 +52,12 @@ impl Inner {
             goals: Goals::default(),
             topology: None,
             capabilities: Capabilities::default(),
-            shown: Vec::new(),
+            visible: Vec::new(),
             cores: Vec::new(),
             homes: Vec::new(),
-            going: Vec::new(),
-            switches: Switches::default(),
-            grid: None,
+            moving_to: Vec::new(),
+            hotplug: Hotplug::default(),
+            schedule: None,
             due_ns: 0,
             sum: Sum::default(),
         }
@@ -87,18 +87,18 @@ impl Inner {
         self.policy.view()
     }
 
-    /// How many cores it sees.
+    /// Number of visible cores.
     pub(crate) fn cores(&self) -> usize {
-        self.shown.len()
+        self.visible.len()
     }
 
-    /// As many cores as it can be limited to: all, where I/O threads cannot be moved or cores cannot sleep.
+    /// The number of cores that it can be limited to: all, if I/O threads cannot be moved or cores cannot sleep.
     pub(crate) fn clamp(&self, cores: usize) -> usize {
         let can = self.capabilities.moves.is_some() && !self.capabilities.sleeps.is_empty();
         if can { cores.clamp(1, self.cores.len().max(1)) } else { self.cores.len() }
     }
 
-    /// Takes over a plant, of which it sees so many cores; `limiter_ns` is the limiter's interval.
+    /// Takes over a plant with this number of visible cores; `limiter_ns` is the limiter's interval.
     pub(crate) fn start(
         &mut self,
         start: &Start<'_>,
@@ -108,42 +108,43 @@ impl Inner {
     ) -> Result<(), Unsupported> {
         self.topology = Some(start.topology.clone());
         self.capabilities = start.capabilities.clone();
-        self.switches.find(start.capabilities);
+        self.hotplug.find(start.capabilities);
         self.cores = start.cores.to_vec();
         self.homes = start.homes.to_vec();
-        self.going = vec![None; start.homes.len()];
+        self.moving_to = vec![None; start.homes.len()];
         self.goals = without_budget(start.goals);
-        self.show(start.topology, cores);
+        self.set_visible(start.topology, cores);
         self.take_over(start.now_ns, out)?;
         let longer = self.wants.interval_ns.filter(|&interval_ns| interval_ns > limiter_ns);
-        self.grid = longer.map(|every_ns| Grid { start_ns: start.now_ns, every_ns });
+        self.schedule = longer.map(|period_ns| Schedule { start_ns: start.now_ns, period_ns });
         Ok(())
     }
 
-    fn show(&mut self, topology: &Topology, cores: usize) {
-        self.shown = topology.workers().take(self.clamp(cores).saturating_sub(1)).chain([topology.main()]).collect();
-        self.shown.sort_unstable();
+    fn set_visible(&mut self, topology: &Topology, cores: usize) {
+        self.visible = topology.workers().take(self.clamp(cores).saturating_sub(1)).chain([topology.main()]).collect();
+        self.visible.sort_unstable();
     }
 
-    /// Lets it see so many cores from now on; whether that is another number than before.
+    /// Changes the number of visible cores; whether it was different.
     pub(crate) fn limit_cores(&mut self, now_ns: u64, cores: usize, out: &mut Vec<Command>) -> bool {
-        let Some(topology) = self.topology.clone().filter(|_| self.clamp(cores) != self.shown.len()) else {
+        let Some(topology) = self.topology.clone().filter(|_| self.clamp(cores) != self.visible.len()) else {
             return false;
         };
-        self.show(&topology, cores);
-        // What it could do with other cores it can do with these.
+        self.set_visible(&topology, cores);
+        // It has run on this plant, so it supports it.
         self.take_over(now_ns, out).is_ok()
     }
 
     fn take_over(&mut self, now_ns: u64, out: &mut Vec<Command>) -> Result<(), Unsupported> {
         let Some(topology) = &self.topology else { return Ok(()) };
-        let seen = |core: CoreId| self.shown.iter().position(|&shown| shown == core).map(|at| CoreId(at as u16));
+        let seen = |core: CoreId| self.visible.iter().position(|&visible| visible == core).map(|at| CoreId(at as u16));
         let main = seen(topology.main()).unwrap_or_default();
-        let siblings = self.shown.iter().map(|&core| topology.sibling(core).and_then(seen)).collect();
+        let siblings = self.visible.iter().map(|&core| topology.sibling(core).and_then(seen)).collect();
         let Ok(small) = Topology::new(main, siblings) else { return Ok(()) };
-        let cores: Vec<_> = self.shown.iter().map(|core| self.cores[core.index()]).collect();
-        let homes: Vec<_> = (0..self.homes.len()).map(|thread| seen(self.place(thread)).unwrap_or(main)).collect();
-        let capabilities = self.seen_capabilities();
+        let cores: Vec<_> = self.visible.iter().map(|core| self.cores[core.index()]).collect();
+        let homes: Vec<_> =
+            (0..self.homes.len()).map(|thread| seen(self.target_home(thread)).unwrap_or(main)).collect();
+        let capabilities = self.visible_capabilities();
         let begin = out.len();
         let start = Start {
             now_ns,
@@ -160,17 +161,17 @@ impl Inner {
         Ok(())
     }
 
-    /// Where an I/O thread is, or will be.
-    fn place(&self, thread: usize) -> CoreId {
-        self.going[thread].unwrap_or(self.homes[thread])
+    /// Home of an I/O thread after its pending move.
+    fn target_home(&self, thread: usize) -> CoreId {
+        self.moving_to[thread].unwrap_or(self.homes[thread])
     }
 
-    /// The plant without the hidden knobs, and with the numbers of the cores that it sees.
-    fn seen_capabilities(&self) -> Capabilities {
+    /// The plant without hidden knobs, with the numbers of visible cores.
+    fn visible_capabilities(&self) -> Capabilities {
         let mut capabilities = self.capabilities.clone();
         let seen = |scope: &mut Scope| {
             let Scope::Core(core) = scope else { return true };
-            let at = self.shown.iter().position(|shown| shown == core);
+            let at = self.visible.iter().position(|visible| visible == core);
             *core = at.map_or(CoreId(u16::MAX), |at| CoreId(at as u16));
             at.is_some()
         };
@@ -183,35 +184,36 @@ impl Inner {
         capabilities
     }
 
-    /// What it has commanded, with the plant's numbers of cores.
+    /// Translates commands to the plant's numbers of cores.
     fn translate(&mut self, begin: usize, out: &mut [Command]) {
         for command in &mut out[begin..] {
             match command {
                 Command::Move { thread, to } => {
-                    *to = self.shown[to.index()];
-                    self.going[thread.index()] = Some(*to);
+                    *to = self.visible[to.index()];
+                    self.moving_to[thread.index()] = Some(*to);
                 }
-                Command::Sleep { core, .. } | Command::Wake { core } => *core = self.shown[core.index()],
+                Command::Sleep { core, .. } | Command::Wake { core } => *core = self.visible[core.index()],
                 Command::Completions { .. } | Command::Set { .. } => {}
             }
         }
     }
 
-    /// Moves I/O threads off cores that it does not see, unless `out` moves them, and lets those cores sleep, and leave where they can.
+    /// Moves I/O threads off hidden cores, unless `out` moves them, puts those cores to sleep, and sets them offline if possible.
     pub(crate) fn clear_hidden(&mut self, out: &mut Vec<Command>) {
-        self.switches.set(&self.shown, &self.cores, out);
-        let Some(topology) = self.topology.as_ref().filter(|all| all.len() > self.shown.len()) else { return };
+        self.hotplug.set(&self.visible, &self.cores, out);
+        let Some(topology) = self.topology.as_ref().filter(|all| all.len() > self.visible.len()) else { return };
         let main = topology.main();
         for thread in 0..self.homes.len() {
             let number = ThreadId(thread as u16);
             let moves = |command: &Command| matches!(command, Command::Move { thread, .. } if *thread == number);
-            if !self.shown.contains(&self.place(thread)) && !out.iter().any(moves) {
-                self.going[thread] = Some(main);
+            if !self.visible.contains(&self.target_home(thread)) && !out.iter().any(moves) {
+                self.moving_to[thread] = Some(main);
                 out.push(Command::Move { thread: number, to: main });
             }
         }
         let goal = SleepGoal::DEEPEST;
-        let is_left = |core: &CoreId| !self.shown.contains(core) && self.cores[core.index()].state == CoreState::Awake;
+        let is_left =
+            |core: &CoreId| !self.visible.contains(core) && self.cores[core.index()].state == CoreState::Awake;
         out.extend(topology.workers().filter(is_left).map(|core| Command::Sleep { core, goal }));
     }
 
@@ -221,28 +223,28 @@ impl Inner {
             return;
         }
         let classes: Vec<_> = threads.iter().map(|thread| thread.class).collect();
-        let places: Vec<_> = (0..self.homes.len()).map(|thread| self.place(thread)).collect();
+        let places: Vec<_> = (0..self.homes.len()).map(|thread| self.target_home(thread)).collect();
         for (at, to) in separated(&classes, &places).into_iter().enumerate().filter(|(at, to)| places[*at] != *to) {
             let number = ThreadId(at as u16);
-            // Neither its own move stays, nor the order to sleep of the core that now has it.
+            // Replaces its move, and cancels the sleep of its new core.
             out.retain(|command| match command {
                 Command::Move { thread, .. } => *thread != number,
                 Command::Sleep { core, .. } => *core != to,
                 _ => true,
             });
-            self.going[at] = Some(to).filter(|&to| to != self.homes[at]);
-            out.extend(self.going[at].map(|to| Command::Move { thread: number, to }));
+            self.moving_to[at] = Some(to).filter(|&to| to != self.homes[at]);
+            out.extend(self.moving_to[at].map(|to| Command::Move { thread: number, to }));
         }
     }
 
-    /// Where cores and I/O threads are.
-    pub(crate) fn note_state(&mut self, sample: &Sample<'_>) {
+    /// Records states of cores and homes of I/O threads.
+    pub(crate) fn update_state(&mut self, sample: &Sample<'_>) {
         for (known, core) in self.cores.iter_mut().zip(sample.cores) {
             known.state = core.state;
         }
-        for ((home, going), thread) in self.homes.iter_mut().zip(&mut self.going).zip(sample.threads) {
+        for ((home, moving_to), thread) in self.homes.iter_mut().zip(&mut self.moving_to).zip(sample.threads) {
             *home = thread.home;
-            going.take_if(|to| *to == thread.home);
+            moving_to.take_if(|to| *to == thread.home);
         }
     }
 
@@ -261,14 +263,14 @@ impl Inner {
         }
         let began_ns = sample.now_ns.saturating_sub(sample.elapsed_ns);
         if self.sum.elapsed_ns() == 0 {
-            self.due_ns = self.grid.map_or(0, |grid| grid.after(began_ns));
+            self.due_ns = self.schedule.map_or(0, |schedule| schedule.after(began_ns));
         }
         self.sum.add(sample);
         if sample.now_ns < self.due_ns && sample.now_ns < self.next.needed_ns {
             return;
         }
         let begin = out.len();
-        let seen = self.sum.seen(sample, &self.shown, self.topology.as_ref(), &self.wants);
+        let seen = self.sum.seen(sample, &self.visible, self.topology.as_ref(), &self.wants);
         self.next = self.policy.on_interval(&seen, out);
         self.sum.clear();
         self.translate(begin, out);
@@ -289,8 +291,8 @@ impl Inner {
 
     pub(crate) fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         self.capabilities = capabilities.clone();
-        self.switches.find(capabilities);
-        let (seen, begin) = (self.seen_capabilities(), out.len());
+        self.hotplug.find(capabilities);
+        let (seen, begin) = (self.visible_capabilities(), out.len());
         self.policy.on_plant(now_ns, &seen, out);
         self.wants = self.policy.wants();
         self.translate(begin, out);
@@ -298,13 +300,13 @@ impl Inner {
     }
 
     pub(crate) fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
-        if matches!(*command, Command::Set { knob, value } if self.switches.on_refused(knob, value)) {
+        if matches!(*command, Command::Set { knob, value } if self.hotplug.on_refused(knob, value)) {
             return;
         }
-        let seen = |core: CoreId| self.shown.iter().position(|&shown| shown == core).map(|at| CoreId(at as u16));
+        let seen = |core: CoreId| self.visible.iter().position(|&visible| visible == core).map(|at| CoreId(at as u16));
         let command = match *command {
             Command::Move { thread, to } => {
-                self.going[thread.index()].take_if(|going| *going == to);
+                self.moving_to[thread.index()].take_if(|moving_to| *moving_to == to);
                 seen(to).map(|to| Command::Move { thread, to })
             }
             Command::Sleep { core, goal } => seen(core).map(|core| Command::Sleep { core, goal }),
@@ -320,15 +322,15 @@ impl Inner {
         self.policy.on_resume(now_ns);
     }
 
-    /// Its last answer; an interval with requests that has not ended is needed.
+    /// Its next needed call; an interval with requests that has not ended is needed.
     pub(crate) fn next(&self) -> Next {
         let due_ns = if self.sum.elapsed_ns() > 0 { self.due_ns } else { NEVER };
-        let switch_ns = if self.switches.are_due(&self.shown) { 0 } else { NEVER };
+        let switch_ns = if self.hotplug.has_pending(&self.visible) { 0 } else { NEVER };
         Next { needed_ns: self.next.needed_ns.min(due_ns).min(switch_ns), ..self.next }
     }
 }
 
-/// What the operator asks for without the budget, which is the limiter's.
+/// The goals without the budget, which the limiter enforces.
 fn without_budget(goals: &Goals) -> Goals {
     Goals { budget_uw: None, ..goals.clone() }
 }
@@ -341,9 +343,9 @@ mod tests {
 
     use super::*;
 
-    /// Moves its first I/O thread to the main core, and notes what it sees.
+    /// Moves its first I/O thread to the main core, and records its input.
     #[derive(Clone, Default)]
-    struct Gathers(Arc<Mutex<Seen>>);
+    struct Recorder(Arc<Mutex<Seen>>);
 
     #[derive(Default)]
     struct Seen {
@@ -354,9 +356,9 @@ mod tests {
         interval: Option<(u64, u64, CoreId)>,
     }
 
-    impl Policy for Gathers {
+    impl Policy for Recorder {
         fn name(&self) -> &'static str {
-            "gathers"
+            "recorder"
         }
 
         fn wants(&self) -> Wants {
@@ -401,7 +403,7 @@ mod tests {
     }
 
     /// Four cores, of which the last is the main core; one I/O thread on each.
-    fn inner(policy: &Gathers, cores: usize, out: &mut Vec<Command>) -> Inner {
+    fn inner(policy: &Recorder, cores: usize, out: &mut Vec<Command>) -> Inner {
         let mut inner = Inner::new(Box::new(policy.clone()), &[Kind::QuotaPpm]);
         let topology = Topology::new(CoreId(3), vec![None; 4]).unwrap();
         let states = [CoreSample::new(CoreState::Awake); 4];
@@ -422,8 +424,8 @@ mod tests {
     }
 
     #[test]
-    fn it_sees_a_smaller_plant_and_its_commands_are_for_the_whole_one() {
-        let (policy, mut out) = (Gathers::default(), Vec::new());
+    fn the_visible_plant_is_smaller_and_commands_are_translated() {
+        let (policy, mut out) = (Recorder::default(), Vec::new());
         let mut inner = inner(&policy, 2, &mut out);
         let to_main = |thread| Command::Move { thread: ThreadId(thread), to: CoreId(3) };
         let sleep = |core| Command::Sleep { core: CoreId(core), goal: SleepGoal::DEEPEST };
@@ -431,7 +433,11 @@ mod tests {
         {
             let seen = policy.0.lock().unwrap();
             assert_eq!((seen.cores, seen.budget_uw), (2, None));
-            assert_eq!(seen.homes, [0, 1, 1, 1].map(CoreId), "what is on hidden cores is shown on the main core");
+            assert_eq!(
+                seen.homes,
+                [0, 1, 1, 1].map(CoreId),
+                "I/O threads on hidden cores are reported on the main core"
+            );
             let frequency = |core, there| (Scope::Core(CoreId(core)), there);
             let hidden = frequency(u16::MAX, false);
             assert_eq!(seen.knobs, [frequency(0, true), hidden, hidden, frequency(1, true), (Scope::Server, false)]);
@@ -442,8 +448,8 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_added_up_to_the_length_that_it_wants_and_quiet_ones_left_out() {
-        let (policy, mut out) = (Gathers::default(), Vec::new());
+    fn intervals_are_added_up_and_those_without_requests_skipped() {
+        let (policy, mut out) = (Recorder::default(), Vec::new());
         let mut inner = inner(&policy, 2, &mut out);
         for (now_ns, requests) in [(10, 0), (20, 3), (30, 0), (90, 2), (100, 1)] {
             let thread = ThreadSample { home: CoreId(3), requests, ..ThreadSample::default() };
@@ -456,8 +462,8 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_gets_an_io_thread_of_its_class_is_not_told_to_sleep() {
-        let (policy, mut out) = (Gathers::default(), Vec::new());
+    fn a_core_that_gets_an_io_thread_of_its_class_stays_awake() {
+        let (policy, mut out) = (Recorder::default(), Vec::new());
         let mut inner = inner(&policy, 4, &mut out);
         let sleep = |core| Command::Sleep { core: CoreId(core), goal: SleepGoal::DEEPEST };
         out = vec![sleep(1), sleep(2)];
@@ -473,8 +479,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_command_is_told_with_the_numbers_that_it_knows() {
-        let (policy, mut out) = (Gathers::default(), Vec::new());
+    fn a_refused_command_is_reported_with_visible_core_numbers() {
+        let (policy, mut out) = (Recorder::default(), Vec::new());
         let mut inner = inner(&policy, 2, &mut out);
         inner.on_refused(1, &Command::Move { thread: ThreadId(1), to: CoreId(3) }, Refusal::Failed);
         out.clear();

@@ -1,8 +1,8 @@
-//! A power limiter around another policy: its limits are ceilings for what the other commands.
+//! A power limiter around another policy: its limits are ceilings for the commands of the other.
 //!
-//! The *limiter* holds the budget with knobs of its own and with the number of cores. The *inner* policy sees a plant without those knobs
-//! and with the cores that are left ([`inner`]), and without the budget; all else that it commands passes through. Ticks and
-//! intervals are those that either of them wants; a quiet interval that neither needs changes nothing, whether the plant leaves it out or not.
+//! The *limiter* enforces the budget with its own knobs and with the number of cores. The *inner* policy sees a plant without those knobs and
+//! with the remaining cores ([`inner`]), and without the budget; its other commands pass through. Ticks and intervals are those that either of
+//! them wants; an interval without requests that neither needs changes nothing, whether the plant skips it or not.
 
 pub(crate) mod inner;
 mod separate;
@@ -14,10 +14,10 @@ use pilotlight_plant::{
 };
 
 use self::inner::Inner;
-use crate::grid::Grid;
 use crate::load::is_quiet;
+use crate::schedule::Schedule;
 
-/// What holds a budget.
+/// Enforces a budget.
 pub(crate) trait Limiter: Send {
     /// The name by which an operator chooses it.
     fn name(&self) -> &'static str;
@@ -25,15 +25,15 @@ pub(crate) trait Limiter: Send {
     fn kinds(&self) -> &'static [Kind];
     /// Time between two of its intervals, in nanoseconds.
     fn interval_ns(&self) -> u64;
-    /// How often it wants an interval now; `None` where nothing is asked of it and it has set nothing.
+    /// Its wanted interval; `None` if it has no goal and has set nothing.
     fn wanted_interval_ns(&self) -> Option<u64>;
-    /// Which readings it wants now.
+    /// The readings that it wants.
     fn readings(&self) -> Vec<ReadingId>;
     /// As [`Policy::start`].
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<(), Unsupported>;
     /// The end of an interval.
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>);
-    /// Whether I/O threads of the highest class are to have cores of their own.
+    /// Whether I/O threads of the highest class get separate cores.
     fn separates(&self) -> bool {
         false
     }
@@ -51,15 +51,15 @@ pub(crate) trait Limiter: Send {
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>);
     /// As [`Policy::on_plant`].
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>);
-    /// A knob could not be set to a value; whether it is one of the limiter's.
+    /// Handles a refused setting; whether the knob is one of the limiter's.
     fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool;
-    /// From when on it could command something at an interval; 0 for the next one.
+    /// The first time at which an interval may change anything; 0 for the next one.
     fn acts_ns(&self, now_ns: u64) -> u64;
     /// Most cores that the inner policy may use; at least 1.
     fn cores(&self) -> usize;
-    /// What is limited for the budget now, for people; `None` where nothing is.
+    /// The component limited for the budget, for display; `None` if none is.
     fn limited(&self) -> Option<&'static str>;
-    /// What it sees, for people.
+    /// State for display.
     fn view(&self) -> View;
 }
 
@@ -67,23 +67,23 @@ pub(crate) trait Limiter: Send {
 pub(crate) struct Limited<L> {
     limiter: L,
     inner: Inner,
-    grid: Grid,
-    /// The limiter looks at the first interval that ends from then on.
+    schedule: Schedule,
+    /// The limiter gets the first interval that ends from then on.
     due_ns: u64,
-    /// The last answer.
+    /// The last returned value.
     answer: Next,
-    /// The time, and since when something is limited for the budget.
+    /// The time, and the time since which something is limited for the budget.
     now_ns: u64,
     limited_since_ns: Option<u64>,
 }
 
 impl<L: Limiter> Limited<L> {
     pub(crate) fn new(limiter: L, policy: Box<dyn Policy>) -> Self {
-        let grid = Grid { start_ns: 0, every_ns: limiter.interval_ns() };
+        let schedule = Schedule { start_ns: 0, period_ns: limiter.interval_ns() };
         Self {
             inner: Inner::new(policy, limiter.kinds()),
             limiter,
-            grid,
+            schedule,
             due_ns: 0,
             answer: Next::at(0),
             now_ns: 0,
@@ -97,14 +97,14 @@ impl<L: Limiter> Limited<L> {
         let inner = self.inner.next();
         let has_cores = self.inner.cores() == self.inner.clamp(self.limiter.cores());
         let acts_ns = if has_cores { self.limiter.acts_ns(now_ns) } else { 0 };
-        let own_ns = self.grid.end(acts_ns).max(self.due_ns);
+        let own_ns = self.schedule.at_or_after(acts_ns).max(self.due_ns);
         self.answer = Next { needed_ns: inner.needed_ns.min(own_ns), ..inner };
         self.answer
     }
 }
 
 impl<L: Limiter> Limited<L> {
-    /// Whether the tolerance gives way to the budget, where the inner policy keeps one.
+    /// Whether the budget overrides the tolerance, if the inner policy uses one.
     fn tolerance_view(&self) -> Option<(&'static str, String)> {
         if !self.inner.uses(Goal::Tolerance) {
             return None;
@@ -112,7 +112,7 @@ impl<L: Limiter> Limited<L> {
         let state = match (self.limiter.limited(), self.limited_since_ns) {
             (Some(what), Some(since_ns)) => {
                 let s = self.now_ns.saturating_sub(since_ns) / 1_000_000_000;
-                format!("gives way to the budget ({what} limited for {s} s); kept relative to what that leaves")
+                format!("gives way to the budget ({what} limited for {s} s); kept relative to the limited performance")
             }
             _ => "not limited by the budget".to_owned(),
         };
@@ -128,7 +128,7 @@ impl<L: Limiter> Policy for Limited<L> {
     fn wants(&self) -> Wants {
         let mut wants = self.inner.wants().clone();
         wants.interval_ns = [wants.interval_ns, self.limiter.wanted_interval_ns()].into_iter().flatten().min();
-        wants.service = self.inner.wants().interval_ns.is_some(); // tells whether an interval was quiet
+        wants.service = self.inner.wants().interval_ns.is_some(); // needed to recognize intervals without requests
         let more = self.limiter.readings().into_iter().filter(|id| !self.inner.wants().readings.contains(id));
         wants.readings.extend(more);
         wants
@@ -140,8 +140,8 @@ impl<L: Limiter> Policy for Limited<L> {
         self.inner.start(start, self.limiter.cores(), self.limiter.interval_ns(), out)?;
         self.inner.clear_hidden(out);
         out.append(&mut own);
-        self.grid.start_ns = start.now_ns;
-        self.due_ns = self.grid.after(start.now_ns);
+        self.schedule.start_ns = start.now_ns;
+        self.due_ns = self.schedule.after(start.now_ns);
         Ok(self.next(start.now_ns))
     }
 
@@ -154,10 +154,10 @@ impl<L: Limiter> Policy for Limited<L> {
         if is_quiet(sample) && sample.now_ns < self.answer.needed_ns {
             return self.answer;
         }
-        self.inner.note_state(sample);
+        self.inner.update_state(sample);
         let is_due = sample.now_ns >= self.due_ns;
         if is_due {
-            self.due_ns = self.grid.after(sample.now_ns);
+            self.due_ns = self.schedule.after(sample.now_ns);
             self.limiter.on_interval(sample, out);
         }
         if !(is_due && self.inner.limit_cores(sample.now_ns, self.limiter.cores(), out)) {
@@ -184,7 +184,7 @@ impl<L: Limiter> Policy for Limited<L> {
         self.limiter.uses(goal) || self.inner.uses(goal)
     }
 
-    /// Knobs are set at once, the number of cores follows at the next interval.
+    /// Knobs are set at once, the number of cores at the next interval.
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         self.inner.on_goals(now_ns, goals, out);
         self.limiter.on_goals(now_ns, goals, out);

@@ -1,17 +1,17 @@
 //! I/O threads of the highest class on cores of their own (PASS, section 5.4).
 //!
-//! **Rule.** Of the cores that have I/O threads, as many as the highest class has of all I/O threads are its own, at least one, and at least one
-//! is left to the lower classes. Where nothing is mixed, or there is one core, nothing moves. I/O threads that serve nobody may be anywhere.
+//! **Rule.** Of the cores with I/O threads, the highest class gets a share equal to its share of I/O threads, at least one, and at least one
+//! is left to the lower classes. If no core is shared, or there is one core, nothing moves. I/O threads without hosts may be anywhere.
 
 use pilotlight_plant::CoreId;
 
-/// A core, and how many I/O threads of lower classes and of the highest class it has.
+/// A core, and its numbers of I/O threads of lower classes and of the highest class.
 struct Shared {
     core: CoreId,
     threads: [usize; 2],
 }
 
-/// Where each I/O thread should live, given its class and where it lives.
+/// Target home of each I/O thread, by class and current home.
 pub(super) fn separated(classes: &[Option<u8>], places: &[CoreId]) -> Vec<CoreId> {
     let mut places = places.to_vec();
     let top = classes.iter().flatten().max();
@@ -39,7 +39,7 @@ pub(super) fn separated(classes: &[Option<u8>], places: &[CoreId]) -> Vec<CoreId
     places
 }
 
-/// The cores with I/O threads that serve somebody.
+/// The cores with I/O threads that have hosts.
 fn count(places: &[CoreId], side: impl Fn(usize) -> Option<usize>) -> Vec<Shared> {
     let mut cores: Vec<Shared> = Vec::new();
     for (at, &place) in places.iter().enumerate() {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     proptest! {
-        /// On several cores no core has both; no core gets its first I/O thread or loses its last class; once more changes nothing.
+        /// On several cores no core has both; no unused core gets an I/O thread; a second run changes nothing.
         #[test]
         fn no_core_is_shared(threads in prop::collection::vec((prop::option::weighted(0.9, 0..3_u8), 0..6_u16), 1..20)) {
             let (classes, places): (Vec<_>, Vec<_>) = threads.into_iter().map(|(class, core)| (class, CoreId(core))).unzip();

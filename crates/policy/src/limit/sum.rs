@@ -1,4 +1,4 @@
-//! Intervals of a limiter, added up for an inner policy that wants longer ones, and shown with the cores that it sees.
+//! Adds up intervals of a limiter for an inner policy that wants longer ones, reduced to the visible cores.
 
 use pilotlight_plant::{CoreId, CoreSample, CoreState, Reading, Sample, ThreadSample, Topology, Wants};
 
@@ -9,8 +9,8 @@ pub(super) struct Sum {
     /// Every core of the plant.
     cores: Vec<CoreSample>,
     threads: Vec<ThreadSample>,
-    /// As the policy sees them.
-    shown: Vec<CoreSample>,
+    /// The visible cores.
+    visible: Vec<CoreSample>,
     readings: Vec<Reading>,
 }
 
@@ -39,18 +39,18 @@ impl Sum {
         }
     }
 
-    /// As the policy sees it.
+    /// The sum as a sample of the visible plant.
     pub(super) fn seen(
         &mut self,
         last: &Sample<'_>,
-        shown: &[CoreId],
+        visible: &[CoreId],
         topology: Option<&Topology>,
         wants: &Wants,
     ) -> Sample<'_> {
-        let place = |core: CoreId| shown.iter().position(|&one| one == core);
+        let place = |core: CoreId| visible.iter().position(|&one| one == core);
         let main = topology.and_then(|topology| place(topology.main())).unwrap_or_default();
-        self.shown.clear();
-        self.shown.extend(shown.iter().filter_map(|core| self.cores.get(core.index()).copied()));
+        self.visible.clear();
+        self.visible.extend(visible.iter().filter_map(|core| self.cores.get(core.index()).copied()));
         for thread in &mut self.threads {
             thread.home = CoreId(place(thread.home).unwrap_or(main) as u16);
         }
@@ -60,7 +60,7 @@ impl Sum {
         Sample {
             now_ns: last.now_ns,
             elapsed_ns: self.elapsed_ns,
-            cores: &self.shown,
+            cores: &self.visible,
             threads: &self.threads,
             readings: &self.readings,
         }

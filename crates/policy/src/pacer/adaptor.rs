@@ -1,80 +1,81 @@
-//! From a loss of latency to numbers of cores and a frequency: cores first, then the frequency (PACER IV-C).
+//! Adapts the number of cores, then the frequency, to a loss of latency (PACER IV-C).
 //!
-//! **Rule.** With `loss_distance = (aim - loss) / aim`, where the paper has `plf` for `aim`, under the tolerance that binds: within the dead band nothing is changed. With headroom
-//! cores go, and the frequency only once no more can. With too much loss the frequency rises, and cores come back once it is the highest.
-//! What was too little is not tried again under the same load until the baseline is measured again; then one step less may be.
+//! **Rule.** With `loss_distance = (aim - loss) / aim` (`plf` instead of `aim` in the paper) under the binding tolerance: within the dead band nothing
+//! changes. With headroom cores are removed, and the frequency is lowered only once no core can be removed. With too much loss the frequency rises,
+//! and cores are added once it is the highest. A setting that was too low is not retried under the same load until the baseline is measured again;
+//! then one step less is allowed.
 //!
-//! **Chance.** A loss is the mean of some windows, with a standard error. Headroom counts with a higher loss, excess with a lower one. What is seen in many
-//! windows is sometimes headroom by chance, so a setting that has stayed for long is held until savings begin again.
+//! **Noise.** A loss is the mean of several windows, with a standard error. Headroom is computed with a higher loss, excess with a lower one. Over
+//! many windows noise sometimes shows headroom, so a setting that has been stable for long is held until savings start again.
 
 use super::cores::Size;
 use super::forecast::Forecast;
 use super::frequency::Frequency;
 use super::load::Load;
-use super::migrator::Use;
+use super::migrator::CpuUse;
 use super::parameters::{Adapt, Parameters, share};
 
-/// Loss distances below this are treated as this, so that one window does not undo all; chosen.
+/// Lower bound of loss distances, so that one window does not undo all savings; chosen.
 const LEAST_DISTANCE: f64 = -3.0;
 
-/// A loss distance below this is beyond what chance makes of one window; chosen.
+/// A loss distance below this is not noise of a single window; chosen.
 const SURE_DISTANCE: f64 = -1.0;
 
-/// A setting is held after so many times `windows` windows without a change; chosen.
+/// A setting is held after this multiple of `windows` windows without a change; chosen.
 const HELD_AFTER: usize = 3;
 
-/// A loss of latency under the tolerance that binds.
+/// A loss of latency under the binding tolerance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     /// Relative to the baseline.
     pub(super) share: f64,
-    /// The same, or what the last windows show if that is more, in nanoseconds.
+    /// The same, or that of the last windows if more, in nanoseconds.
     pub(super) delay_ns: f64,
-    /// From what is aimed at, relative to that; negative beyond it.
+    /// Distance to the aim, relative to it; negative beyond it.
     pub(super) distance: f64,
-    /// The distance if the loss is higher than is seen, and if it is lower, as far as chance may make it so.
+    /// The distance with the upper bound of the loss, and with its lower bound.
     pub(super) headroom: f64,
     pub(super) excess: f64,
-    /// How much longer requests may take under every tolerance if the loss is higher than is seen, in nanoseconds.
+    /// Additional latency that every tolerance allows at the upper bound of the loss, in nanoseconds.
     pub(super) room_ns: f64,
-    /// Whether it is of more than one window.
+    /// Whether it covers more than one window.
     pub(super) is_certain: bool,
-    /// Whether a window of it is sparse: then it shows excess alone.
+    /// Whether one of its windows is sparse: then it shows only excess.
     pub(super) is_sparse: bool,
-    /// Whether the latency under every tolerance that can bind is known.
+    /// Whether the latency under every active tolerance is known.
     pub(super) is_whole: bool,
 }
 
 impl Loss {
-    /// Whether it is beyond what is aimed at by more than chance explains.
+    /// Whether it is significantly beyond the aim.
     pub(super) fn is_beyond(&self, parameters: &Parameters) -> bool {
         self.excess < -share(parameters.dead_band_ppm)
     }
 
-    /// Whether latency is below the baseline by more than chance explains.
+    /// Whether latency is significantly below the baseline.
     pub(super) fn is_gain(&self, parameters: &Parameters) -> bool {
         self.headroom > 1.0 + share(parameters.dead_band_ppm)
     }
 
-    /// Whether it is more than so many tolerances.
+    /// Whether it exceeds this multiple of the tolerance.
     pub(super) fn is_far(&self, tolerances: f64, parameters: &Parameters) -> bool {
         self.excess < 1.0 - tolerances / share(parameters.aim_ppm)
     }
 }
 
-/// What is adapted.
+/// Cores and frequency under adaptation.
 #[derive(Debug)]
 pub(super) struct Adaptor {
     /// By core group.
     pub(super) sizes: Vec<Size>,
     pub(super) frequency: Frequency,
     /// CPU use of each group since the last change.
-    uses: Vec<Use>,
+    uses: Vec<CpuUse>,
     has_cores: bool,
     has_frequency: bool,
-    /// The load that it has adapted to.
+    /// The load of the adaptation.
     load: Option<Load>,
-    /// Windows since the last change, and whether so many have passed that headroom lowers nothing any more until savings begin again.
+    /// Windows since the last change, and whether headroom is ignored until savings start again.
     steady: usize,
     is_held: bool,
 }
@@ -89,7 +90,7 @@ impl Adaptor {
     ) -> Self {
         let sizes: Vec<_> = sizes.map(Size::new).collect();
         Self {
-            uses: vec![Use::default(); sizes.len()],
+            uses: vec![CpuUse::default(); sizes.len()],
             sizes,
             has_cores: can_gather && adapt != Adapt::Frequency,
             has_frequency: adapt != Adapt::Cores,
@@ -100,15 +101,15 @@ impl Adaptor {
         }
     }
 
-    /// Takes over what another has found out with other numbers of cores.
+    /// Takes over the state of another with other numbers of cores.
     pub(super) fn inherit(&mut self, before: &Self) {
         self.sizes.iter_mut().zip(&before.sizes).for_each(|(size, before)| size.inherit(before));
         self.frequency.inherit(&before.frequency);
         self.load = before.load;
     }
 
-    /// Whether there is anything to adapt.
-    pub(super) fn can(&self) -> bool {
+    /// Whether anything can be adapted.
+    pub(super) fn can_adapt(&self) -> bool {
         self.has_cores || self.can_set_frequency()
     }
 
@@ -131,14 +132,14 @@ impl Adaptor {
         self.uses_all() && self.frequency.is_highest()
     }
 
-    /// Forgets the use of cores: something was changed.
+    /// Clears the CPU use after a change.
     pub(super) fn clear(&mut self) {
-        self.uses.fill(Use::default());
+        self.uses.fill(CpuUse::default());
         self.steady = 0;
     }
 
-    /// An interval under the present setting.
-    pub(super) fn add(&mut self, uses: impl Iterator<Item = Use>) {
+    /// Adds an interval under the current setting.
+    pub(super) fn add(&mut self, uses: impl Iterator<Item = CpuUse>) {
         self.uses.iter_mut().zip(uses).for_each(|(sum, more)| sum.add(more));
     }
 
@@ -147,7 +148,7 @@ impl Adaptor {
         changed.fold(false, |any, one| any | one)
     }
 
-    /// Savings begin under this load. `retry` is whether what was too little before may be tried again.
+    /// Starts savings under this load. `retry` is whether settings that were too low may be retried.
     pub(super) fn begin(
         &mut self,
         load: &Load,
@@ -156,7 +157,7 @@ impl Adaptor {
         forecast: &mut Forecast<'_>,
     ) {
         self.is_held = false;
-        let known = self.load.filter(|known| !known.differs(load, share(parameters.moved_ppm), 0.0));
+        let known = self.load.filter(|known| !known.differs(load, share(parameters.load_change_ppm), 0.0));
         self.load = Some(known.unwrap_or(*load));
         if known.is_none() {
             self.each_size(|size, cpu_use| (size.begin(cpu_use), false).1);
@@ -173,7 +174,7 @@ impl Adaptor {
         }
     }
 
-    /// What follows from this loss under the present setting; whether anything is changed.
+    /// Adapts to a loss under the current setting; whether anything changes.
     pub(super) fn step(&mut self, loss: &Loss, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
         // The last windows may show more excess than the mean.
         let distance = loss.distance.min(loss.excess).clamp(LEAST_DISTANCE, 1.0);
@@ -190,7 +191,7 @@ impl Adaptor {
         if self.has_cores && self.each_size(|size, cpu_use| size.follow(cpu_use, parameters)) {
             return true;
         }
-        // While the use that is aimed at still grows nothing is steady; it ends at its limit.
+        // Not steady while the target CPU use still grows; it ends at its limit.
         let grows = self.has_cores
             && loss.headroom > share(parameters.dead_band_ppm)
             && !self.sizes.iter().all(Size::is_settled);
@@ -219,7 +220,7 @@ impl Adaptor {
         lowered
     }
 
-    /// The frequency is another: the use of cores will be, without another load.
+    /// Scales the target CPU use after a change of the frequency.
     fn note_frequency(&mut self, before_khz: u64, parameters: &Parameters) {
         let slower = before_khz as f64 / self.frequency.khz.max(1) as f64;
         if before_khz != self.frequency.khz {
@@ -236,17 +237,17 @@ impl Adaptor {
         self.has_cores && self.each_size(|size, cpu_use| size.raise(cpu_use, distance, parameters))
     }
 
-    /// No savings. If they are `blamed`, what was not proven to keep the tolerance is not tried again under this load; if all of it was proven, none
-    /// of it is.
-    pub(super) fn restore(&mut self, blamed: bool) {
+    /// Ends savings. If they are the `cause`, settings not proven to keep the tolerance are not retried under this load; if all were proven, none
+    /// is retried.
+    pub(super) fn restore(&mut self, is_cause: bool) {
         let is_any_new = self.frequency.is_new() || self.sizes.iter().any(Size::is_new);
-        let blames = |is_new: bool| blamed && (is_new || !is_any_new);
-        self.sizes.iter_mut().for_each(|size| size.restore(blames(size.is_new())));
-        self.frequency.restore(blames(self.frequency.is_new()));
+        let cause = |is_new: bool| is_cause && (is_new || !is_any_new);
+        self.sizes.iter_mut().for_each(|size| size.restore(cause(size.is_new())));
+        self.frequency.restore(cause(self.frequency.is_new()));
     }
 
-    /// The server is idle: one core of each group, and what background work needs; at the highest frequency, so that the first request
-    /// waits for nothing.
+    /// Idle server: one core of each group, and those that background work needs; at the highest frequency, so that the first request
+    /// is not delayed.
     pub(super) fn idle(&mut self, works: bool, parameters: &Parameters) {
         if self.has_cores {
             self.each_size(|size, cpu_use| (size.idle(cpu_use, works, parameters), false).1);
@@ -254,7 +255,7 @@ impl Adaptor {
         self.frequency.restore(false);
     }
 
-    /// Another tolerance holds.
+    /// The tolerance has changed.
     pub(super) fn forget(&mut self) {
         self.sizes.iter_mut().for_each(Size::forget);
         self.frequency.forget();

@@ -1,12 +1,12 @@
-//! The Background Task Scheduler (PACER IV-D): while the server is idle, background work runs as fast as it can until none is left, so
-//! that drives reach their idle states; else at its lowest rate. Work that comes steadily never ends: once done, or no longer less at the highest rate, it is
-//! left to gather for as long as idle takes, and drives rest meanwhile.
+//! The Background Task Scheduler (PACER IV-D): while the server is idle, background work runs at its highest rate until none is left, so that drives
+//! reach their idle states; otherwise at its lowest rate. Steady work never ends: once it is done, or no longer shrinks at the highest rate, it
+//! accumulates for the idle time while drives rest.
 //!
-//! A class whose backlog the plant does not tell stays at its lowest rate.
+//! A class without a reading of its backlog stays at its lowest rate.
 
 use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Quantity, Reading, ReadingId, Refusal, Scope};
 
-use crate::pause::Pause;
+use crate::backoff::Backoff;
 
 /// The classes of background work.
 #[derive(Debug, Default)]
@@ -19,19 +19,19 @@ struct Class {
     rates: (u64, u64),
     /// The reading of its backlog.
     backlog: Option<ReadingId>,
-    /// Whether work is left, as far as the plant has said.
+    /// Whether work is left, by the last reading.
     has_work: bool,
-    /// What was left at the last look at the highest rate.
+    /// Backlog at the last reading at the highest rate.
     left: Option<u64>,
-    /// Until when work gathers.
-    gathers_until_ns: u64,
-    /// What was commanded last.
+    /// Time until which work accumulates.
+    accumulates_until_ns: u64,
+    /// The last commanded rate.
     rate: Option<u64>,
-    pause: Pause,
+    backoff: Backoff,
 }
 
 impl Background {
-    /// Those of a plant; what was commanded before still holds.
+    /// Finds the classes of a plant; rates commanded before stay in force.
     pub(super) fn find(&mut self, capabilities: &Capabilities) {
         let before = std::mem::take(&mut self.0);
         let classes =
@@ -45,9 +45,9 @@ impl Background {
                     backlog: capabilities.find_source(knob.scope, Quantity::BacklogBytes).map(|(id, _)| id),
                     has_work: known.is_none_or(|class| class.has_work),
                     left: None,
-                    gathers_until_ns: known.map_or(0, |class| class.gathers_until_ns),
+                    accumulates_until_ns: known.map_or(0, |class| class.accumulates_until_ns),
                     rate: known.and_then(|class| class.rate),
-                    pause: known.map(|class| class.pause).unwrap_or_default(),
+                    backoff: known.map(|class| class.backoff).unwrap_or_default(),
                 })
             })
             .collect();
@@ -58,22 +58,22 @@ impl Background {
         self.0.iter().filter_map(|class| class.backlog)
     }
 
-    /// Whether work can appear that an idle server has to look for.
+    /// Whether an idle server has to check for new work.
     pub(super) fn has_backlog(&self) -> bool {
         self.0.iter().any(|class| class.backlog.is_some())
     }
 
-    /// What the readings tell; work that is done, or no longer shrinks, gathers for `gather_ns`.
-    pub(super) fn see(&mut self, now_ns: u64, readings: &[Reading], gather_ns: u64) {
+    /// Reads the backlogs; work that is done, or no longer shrinks, accumulates for `accumulation_ns`.
+    pub(super) fn update(&mut self, now_ns: u64, readings: &[Reading], accumulation_ns: u64) {
         for class in &mut self.0 {
             let reading = readings.iter().find(|reading| Some(reading.id) == class.backlog);
             let Some(bytes) = reading.and_then(|reading| reading.value) else { continue };
             let is_fast = class.rate == Some(class.rates.1);
             if is_fast && (bytes == 0 || class.left.is_some_and(|left| bytes >= left)) {
-                class.gathers_until_ns = now_ns.saturating_add(gather_ns);
+                class.accumulates_until_ns = now_ns.saturating_add(accumulation_ns);
             }
             class.left = is_fast.then_some(bytes);
-            class.has_work = bytes > 0 && now_ns >= class.gathers_until_ns;
+            class.has_work = bytes > 0 && now_ns >= class.accumulates_until_ns;
         }
     }
 
@@ -87,18 +87,18 @@ impl Background {
         for class in &mut self.0 {
             let (lowest, highest) = class.rates;
             let value = if is_idle && class.is_left() { highest } else { lowest };
-            if class.rate != Some(value) && class.pause.is_over(now_ns) {
+            if class.rate != Some(value) && class.backoff.is_over(now_ns) {
                 class.rate = Some(value);
                 out.push(Command::Set { knob: class.knob, value });
             }
         }
     }
 
-    /// Whether the knob is one of these; it is left alone for a while.
+    /// Starts a backoff; whether the knob is one of these.
     pub(super) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
         let Some(class) = self.0.iter_mut().find(|class| class.knob == knob) else { return false };
         class.rate = None;
-        class.pause.refused(now_ns, refusal);
+        class.backoff.on_refused(now_ns, refusal);
         true
     }
 }

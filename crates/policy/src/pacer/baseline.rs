@@ -1,12 +1,12 @@
 //! Latency without savings, to which losses are relative (PACER IV-C).
 //!
-//! It is frozen when savings begin: one that followed latency under savings, as printed, would let the loss grow without end. It is measured
-//! again, with the savings off, after a while and for another load.
+//! It is fixed when savings start: a baseline that followed latency under savings, as printed, would let the loss grow without bound. It is measured
+//! again, without savings, after some time and when the load changes.
 
 use super::load::Load;
 use super::parameters::{Parameters, share};
 
-/// It holds for at least so many times as long as it takes to measure it; chosen, so that measuring costs at most a twentieth of the savings.
+/// Minimum lifetime as a multiple of the measuring time; chosen, so that measuring costs at most a twentieth of the savings.
 const LEAST_TIMES: u64 = 20;
 
 /// Latency without savings.
@@ -18,28 +18,28 @@ pub(super) struct Baseline {
     pub(super) error_ns: f64,
     /// When it was measured.
     pub(super) at_ns: u64,
-    /// Under which load, and for how long.
+    /// The load during the measurement.
     pub(super) load: Load,
 }
 
 impl Baseline {
-    /// The loss with this latency; negative if it is less.
+    /// The loss at this latency; negative below the baseline.
     pub(super) fn loss(&self, ns: f64) -> f64 {
         (ns - self.ns) / self.ns.max(1.0)
     }
 
-    /// How long it holds, in nanoseconds.
+    /// Its lifetime, in nanoseconds.
     pub(super) fn lasts_ns(&self, parameters: &Parameters) -> u64 {
-        parameters.baseline_ns.max(self.load.elapsed_ns.saturating_mul(LEAST_TIMES))
+        parameters.baseline_interval_ns.max(self.load.elapsed_ns.saturating_mul(LEAST_TIMES))
     }
 
     pub(super) fn is_old(&self, now_ns: u64, parameters: &Parameters) -> bool {
         now_ns.saturating_sub(self.at_ns) >= self.lasts_ns(parameters)
     }
 
-    /// Whether it is for another load than this one.
+    /// Whether it was measured under a different load.
     pub(super) fn is_of_other(&self, load: &Load, loss: f64, parameters: &Parameters) -> bool {
-        self.load.differs(load, share(parameters.moved_ppm), loss)
+        self.load.differs(load, share(parameters.load_change_ppm), loss)
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_measured_again_after_a_while_and_later_where_that_takes_long() {
+    fn the_lifetime_grows_with_the_measuring_time() {
         let parameters = Parameters::default();
         let of =
             |elapsed_ns| Baseline { ns: 100.0, error_ns: 0.0, at_ns: 7, load: Load { elapsed_ns, ..Load::default() } };

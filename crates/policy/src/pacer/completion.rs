@@ -1,46 +1,44 @@
-//! How a server of one core waits for requests: there are no cores to take away, so the tolerance governs how the one that is there waits.
+//! How a server of one core waits for requests: no core can be removed, so the tolerance governs how its core waits.
 //!
-//! **Rule.** From the time by which a request may take longer (the tolerance that is aimed at, times the baseline) follows the wait that is
-//! expected to take the least CPU time among those that keep it:
-//! - *polling*, which delays nothing;
-//! - *sleeping in the kernel after a quiet time*. After a quiet time `q` a share `p` of the requests finds the core asleep and waits for its
-//!   wake-up `w`: with independent gaps of mean `g`, `p = exp(-q / g)`. So `p` is the allowed time over `w`, and `q` follows from it;
-//! - *resting* for a fixed time between polls: a request waits for half of a rest on average;
-//! - *interrupts*, where a whole wake-up is allowed.
+//! **Rule.** The additional latency that is allowed (the tolerance aimed at, times the baseline) selects the wait with the least expected CPU time:
+//! - *polling*, without delay;
+//! - *sleeping in the kernel after a quiet time*. After a quiet time `q` a share `p` of the requests finds the core asleep and waits for its wake-up
+//!   `w`: with independent gaps of mean `g`, `p = exp(-q / g)`. So `p` is the allowed time over `w`, and determines `q`;
+//! - *resting* for a fixed time between polls: a request waits half of a rest on average;
+//! - *interrupts*, if a whole wake-up is allowed.
 //!
-//! A rest is never longer than what delays requests by a wake-up: from there on the core sleeps until a request comes.
+//! A rest never delays requests by more than a wake-up: beyond that the core sleeps until a request arrives.
 //!
-//! **Closed loop.** What a wake-up and a rest cost a request is at first what the plant says. After each window it is what the measured loss says.
-//! A cost that was too low is corrected at once and not taken again until the
-//! baseline is old, one that was too high by halves, and only if the loss is far enough from what is aimed at: so a
-//! steady load settles. Under another load it is as at first.
+//! **Closed loop.** The cost of a wake-up and a rest is first that reported by the plant, then corrected by the measured loss after each window. An
+//! underestimated cost is corrected at once and not used again until the baseline is old, an overestimated one by halves, and only if the loss is far
+//! enough from the aim: so a steady load settles. A different load resets the costs.
 //!
-//! **Properties** (tests/one_core.rs). Mean loss within the tolerance once settled, whatever the costs really are. With no time allowed it polls.
+//! **Properties** (tests/one_core.rs). Once settled the mean loss is within the tolerance, whatever the real costs. Without allowed latency it polls.
 
 use pilotlight_plant::{Command, CompletionMode, Depth, NEVER, Start, ThreadId};
 
 use super::load::Load;
 use super::parameters::{Parameters, share};
 
-/// CPU time of a round that finds nothing, in nanoseconds; chosen.
+/// CPU time of an empty poll, in nanoseconds; chosen.
 const ROUND_NS: f64 = 1_000.0;
-/// Another mechanism is taken where it needs less than this share of the CPU time of the one in use; chosen, so that noise does not make it change.
+/// A different mechanism must need less than this share of the CPU time of the current one; chosen, so that noise causes no change.
 const WORTHWHILE: f64 = 0.9;
-/// A wait that saves less than this share of the CPU time is not taken; chosen.
+/// Minimum saving of a wait, as a share of the CPU time; chosen.
 const LEAST_SAVING: f64 = 0.02;
-/// A cost that is corrected is at least, and at most, so many times what the plant says; chosen.
+/// Minimum and maximum of a corrected cost over the reported one; chosen.
 const CORRECTION: (f64, f64) = (0.1, 50.0);
-/// A cost that was too low is raised by at least this factor; chosen.
+/// Minimum correction of an underestimated cost; chosen.
 const NOT_AGAIN: f64 = 1.25;
 /// The shortest rest, in nanoseconds; chosen.
 const SHORTEST_REST_NS: f64 = 1_000.0;
 
-/// How requests come.
+/// Arrivals of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Arrivals {
     /// Mean time between them, in nanoseconds.
     gap_ns: f64,
-    /// Time of the core for each, in nanoseconds.
+    /// CPU time of a request, in nanoseconds.
     service_ns: f64,
 }
 
@@ -49,35 +47,35 @@ struct Arrivals {
 enum Wait {
     /// It polls.
     Poll,
-    /// It polls for a quiet time, then sleeps until a request comes; the share of requests that are expected to find it asleep.
+    /// It polls for a quiet time, then sleeps until a request arrives; `asleep` is the expected share of requests that find it asleep.
     Quiet { quiet_ns: u64, asleep: f64 },
-    /// It rests between polls, and this delays requests by so much on average.
+    /// It rests between polls, which delays requests by `delay_ns` on average.
     Rest { rest_ns: u32, delay_ns: f64 },
-    /// It sleeps until a request comes.
+    /// It sleeps until a request arrives.
     Interrupt,
 }
 
-/// A cost as the plant says, and how many times that it is found to be.
+/// A cost reported by the plant, and its measured correction.
 #[derive(Clone, Copy, Debug)]
-struct Learned {
-    said_ns: f64,
+struct CostEstimate {
+    reported_ns: f64,
     times: f64,
-    /// Less was too little under this load.
+    /// Minimum of the correction factor under this load.
     least: f64,
 }
 
-impl Learned {
-    fn new(said_ns: f64) -> Self {
-        Self { said_ns, times: 1.0, least: 0.0 }
+impl CostEstimate {
+    fn new(reported_ns: f64) -> Self {
+        Self { reported_ns, times: 1.0, least: 0.0 }
     }
 
     fn ns(self) -> f64 {
-        self.said_ns * self.times
+        self.reported_ns * self.times
     }
 
-    /// It was expected to be `expected`, and was `found`, both in the same unit.
-    fn correct(&mut self, found: f64, expected: f64) {
-        let ratio = (found / expected.max(1.0)).max(0.0);
+    /// Corrects the cost by a measurement, both in the same unit.
+    fn correct(&mut self, measured: f64, expected: f64) {
+        let ratio = (measured / expected.max(1.0)).max(0.0);
         if ratio > 1.0 {
             self.least = (self.times * NOT_AGAIN).min(CORRECTION.1);
         }
@@ -90,8 +88,8 @@ impl Learned {
 #[derive(Clone, Copy, Debug)]
 struct Sleep {
     /// Delay of the request that ends it.
-    wake: Learned,
-    /// CPU time of falling asleep and waking up.
+    wake: CostEstimate,
+    /// CPU time of a sleep and its wake-up.
     cpu_ns: f64,
     /// Whether it can begin after a quiet time.
     after_quiet: bool,
@@ -100,23 +98,23 @@ struct Sleep {
 /// Resting between polls.
 #[derive(Clone, Copy, Debug)]
 struct Rests {
-    /// Time that a rest is longer than commanded.
+    /// Excess of a rest over the commanded time.
     late_ns: f64,
     cpu_ns: f64,
-    /// Delay of requests, in halves of a rest.
-    delay: Learned,
+    /// Delay of requests, in units of half a rest.
+    delay: CostEstimate,
 }
 
-/// How a server of one core waits.
+/// The wait of a server of one core.
 #[derive(Debug)]
 pub(super) struct Completion {
     threads: u16,
     sleep: Option<Sleep>,
     rests: Option<Rests>,
     wait: Wait,
-    /// What was commanded last; `None` if it was refused.
+    /// The last command; `None` if it was refused.
     commanded: Option<CompletionMode>,
-    /// What it was chosen for: the load, the time allowed, and how requests came.
+    /// Inputs of the choice: load, allowed latency and arrivals.
     load: Option<Load>,
     allowed_ns: f64,
     arrivals: Arrivals,
@@ -125,19 +123,19 @@ pub(super) struct Completion {
 }
 
 impl Completion {
-    /// `None` where the plant has more cores than one, or no mechanism but polling.
+    /// `None` if the plant has more than one core, or no mechanism except polling.
     pub(super) fn new(start: &Start<'_>, server_sleep: bool) -> Option<Self> {
         let can = start.capabilities;
         let kernel = can.sleeps.iter().find(|sleep| sleep.depth == Depth::SoftwareWait);
         let sleep = kernel.filter(|_| can.interrupts).map(|kernel| Sleep {
-            wake: Learned::new((kernel.wake.ns() as f64).max(1.0)),
+            wake: CostEstimate::new((kernel.wake.ns() as f64).max(1.0)),
             cpu_ns: can.server_sleep.map_or(kernel.waker.ns(), |cost| cost.ns()) as f64,
             after_quiet: can.server_sleep.is_some() && server_sleep,
         });
         let rests = can.rests.map(|cost| Rests {
             late_ns: cost.late.ns() as f64,
             cpu_ns: cost.cpu.ns() as f64,
-            delay: Learned::new(1.0),
+            delay: CostEstimate::new(1.0),
         });
         let is_alone = start.topology.len() == 1 && (sleep.is_some() || rests.is_some());
         is_alone.then(|| Self {
@@ -153,7 +151,7 @@ impl Completion {
         })
     }
 
-    /// Savings begin under this load; a little less than was too little may be tried again if `retry`. Under another load than before costs are what the plant says, until the loss has shown them.
+    /// Starts savings under this load; with `retry` corrected costs may be lowered again. A different load resets costs to the reported ones.
     pub(super) fn begin(
         &mut self,
         load: &Load,
@@ -161,10 +159,10 @@ impl Completion {
         (service_ns, allowed_ns): (f64, f64),
         parameters: &Parameters,
     ) {
-        if self.load.is_none_or(|known| known.differs(load, share(parameters.moved_ppm), 0.0)) {
+        if self.load.is_none_or(|known| known.differs(load, share(parameters.load_change_ppm), 0.0)) {
             self.load = Some(*load);
-            self.sleep.iter_mut().for_each(|sleep| sleep.wake = Learned::new(sleep.wake.said_ns));
-            self.rests.iter_mut().for_each(|rests| rests.delay = Learned::new(1.0));
+            self.sleep.iter_mut().for_each(|sleep| sleep.wake = CostEstimate::new(sleep.wake.reported_ns));
+            self.rests.iter_mut().for_each(|rests| rests.delay = CostEstimate::new(1.0));
         } else if retry {
             self.sleep.iter_mut().for_each(|sleep| sleep.wake.least /= NOT_AGAIN);
             self.rests.iter_mut().for_each(|rests| rests.delay.least /= NOT_AGAIN);
@@ -173,7 +171,7 @@ impl Completion {
         self.choose(allowed_ns);
     }
 
-    /// With savings requests took `delay_ns` longer; whether the wait is another from now on.
+    /// Adapts to the measured delay of requests; whether the wait changes.
     pub(super) fn step(&mut self, delay_ns: f64, allowed_ns: f64, dead_band: f64) -> bool {
         let is_corrected = self.learn(delay_ns, dead_band);
         (is_corrected || allowed_ns != self.allowed_ns) && self.choose(allowed_ns)
@@ -189,15 +187,15 @@ impl Completion {
         self.set(Wait::Poll);
     }
 
-    /// The server is idle: it sleeps until a request comes, where no command but this one lets it.
+    /// Idle server: it sleeps until a request arrives, if only interrupts allow that.
     pub(super) fn idle(&mut self) {
         let can_wait = self.sleep.is_some_and(|sleep| !sleep.after_quiet);
         self.set(if can_wait { Wait::Interrupt } else { Wait::Poll });
     }
 
-    /// Requests took so much longer than without savings. Whether that is far enough from what was expected to correct a cost.
+    /// Corrects the cost of the wait by the measured delay; whether the difference is large enough.
     pub(super) fn learn(&mut self, delay_ns: f64, dead_band: f64) -> bool {
-        let correct = |cost: &mut Learned, expected_ns: f64| {
+        let correct = |cost: &mut CostEstimate, expected_ns: f64| {
             let is_far = (delay_ns / expected_ns.max(1.0) - 1.0).abs() > dead_band;
             if is_far {
                 cost.correct(delay_ns, expected_ns);
@@ -218,7 +216,7 @@ impl Completion {
         }
     }
 
-    /// The wait that takes the least CPU time where requests may take `allowed_ns` longer; whether it is another.
+    /// Chooses the wait with the least CPU time within the allowed latency; whether it changes.
     fn choose(&mut self, allowed_ns: f64) -> bool {
         self.allowed_ns = allowed_ns;
         let mut best = (Wait::Poll, 1.0);
@@ -264,7 +262,7 @@ impl Completion {
         Some((Wait::Rest { rest_ns: rest_ns.min(f64::from(u32::MAX >> 1)) as u32, delay_ns }, cpu))
     }
 
-    /// Share of time that requests need.
+    /// Share of time spent on requests.
     fn busy(&self) -> f64 {
         (self.arrivals.service_ns / self.arrivals.gap_ns.max(1.0)).min(1.0)
     }
@@ -293,26 +291,26 @@ impl Completion {
         }
     }
 
-    /// A command was refused: the next interval gives it again.
+    /// A command was refused: the next interval repeats it.
     pub(super) fn on_refused(&mut self) {
         self.commanded = None;
     }
 
-    /// For people.
+    /// State for display.
     pub(super) fn view(&self) -> [(&'static str, String); 3] {
         let wait = match self.wait {
             Wait::Poll => "polls".to_owned(),
             Wait::Quiet { quiet_ns, .. } => format!("sleeps after {:.1} us", quiet_ns as f64 / 1e3),
             Wait::Rest { rest_ns, .. } => format!("rests for {:.1} us", f64::from(rest_ns) / 1e3),
-            Wait::Interrupt => "sleeps until a request comes".to_owned(),
+            Wait::Interrupt => "sleeps until a request arrives".to_owned(),
         };
         let wake = self.sleep.map_or_else(|| "unknown".to_owned(), |sleep| format!("{:.1}", sleep.wake.ns() / 1e3));
         [("wait", wait), ("delay by a wake-up in us", wake), ("changes of the wait", self.changes.to_string())]
     }
 }
 
-/// Share of CPU time where the core sleeps as soon as nothing is left to do: for a gap and a wake-up, then it works for `cpu_ns` and for all that
-/// has come meanwhile. With `gap_ns` 0 requests take `service_ns` in all.
+/// Share of CPU time of a core that sleeps when it is idle: for a gap and a wake-up, then works for `cpu_ns` and for the requests that arrived
+/// meanwhile. With `gap_ns` 0 all requests together take `service_ns`.
 fn share_of_sleeper(gap_ns: f64, wake_ns: f64, cpu_ns: f64, service_ns: f64) -> f64 {
     let requests = if gap_ns > 0.0 { 1.0 + wake_ns / gap_ns } else { 1.0 };
     let work_ns = cpu_ns + requests * service_ns;

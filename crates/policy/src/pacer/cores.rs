@@ -1,10 +1,10 @@
-//! The Core Adaptor: how many cores a group needs (PACER IV-C).
+//! The Core Adaptor: number of cores of a group (PACER IV-C).
 //!
 //! `u_desired += beta x loss_distance`, and `n_desired = ceil(alpha n u / u_desired)`.
 
 use super::parameters::{Parameters, share};
 
-/// Use above the one aimed at by this share is more load, not chance; chosen.
+/// CPU use above this multiple of the target is a higher load, not noise; chosen.
 const GROWN: f64 = 1.1;
 
 /// The size of a core group.
@@ -14,9 +14,9 @@ pub(super) struct Size {
     pub(super) most: usize,
     /// Cores in use.
     pub(super) n: usize,
-    /// The CPU use aimed at, as a share; 0 before savings begin.
+    /// The target CPU use, as a share; 0 before savings start.
     desired: f64,
-    /// Fewer were too few under this load.
+    /// Lower bound: fewer were too few under this load.
     floor: usize,
     /// The last number that kept the tolerance.
     proven: Option<usize>,
@@ -24,9 +24,9 @@ pub(super) struct Size {
     is_settled: bool,
 }
 
-/// Cores on which a group of `n` with this use would have the use that is aimed at; at least 1.
+/// Cores on which a group of `n` with this CPU use reaches the target; at least 1.
 pub(super) fn needed(alpha: f64, n: usize, cpu_use: f64, desired: f64) -> usize {
-    let cores = alpha * n as f64 * cpu_use / desired.max(1e-6) - 1e-9; // what rounding adds is no core
+    let cores = alpha * n as f64 * cpu_use / desired.max(1e-6) - 1e-9; // tolerates rounding errors
     (cores.ceil() as usize).max(1)
 }
 
@@ -35,7 +35,7 @@ impl Size {
         Self { most, n: most, desired: 0.0, floor: 1, proven: None, is_settled: false }
     }
 
-    /// Takes over what was found out with another number of cores in the group.
+    /// Takes over the state from another number of cores in the group.
     pub(super) fn inherit(&mut self, before: &Self) {
         let most = self.most;
         self.n = if before.n == before.most { most } else { before.n.min(most) };
@@ -44,31 +44,31 @@ impl Size {
         self.is_settled = false;
     }
 
-    /// The CPU use aimed at.
+    /// The target CPU use.
     pub(super) fn desired(&self) -> f64 {
         self.desired
     }
 
-    /// Savings begin under another load, with this use of all cores.
+    /// Starts savings under another load, with this use of all cores.
     pub(super) fn begin(&mut self, cpu_use: f64) {
         (self.desired, self.floor, self.proven, self.is_settled) = (cpu_use, 1, None, false);
     }
 
-    /// Each request takes so many times as long at another frequency: so does the use that is aimed at.
+    /// Scales the target with the service time at another frequency.
     pub(super) fn scale(&mut self, slower: f64, parameters: &Parameters) {
         self.desired = (self.desired * slower).min(share(parameters.use_limit_ppm));
     }
 
-    /// Savings begin again under the load before, with this use of all cores; one core fewer may be tried again if `retry`.
+    /// Resumes savings under the previous load, with this use of all cores; with `retry` one core fewer is allowed.
     pub(super) fn resume(&mut self, cpu_use: f64, retry: bool, parameters: &Parameters) {
         (self.floor, self.is_settled) = ((self.floor - usize::from(retry)).max(1), false);
         let Some(proven) = self.proven else { return self.desired = cpu_use };
         let limit = share(parameters.use_limit_ppm);
-        let n = proven.max(self.floor).max(needed(parameters.alpha, self.n, cpu_use, limit)).min(self.most); // the load may have grown a little
+        let n = proven.max(self.floor).max(needed(parameters.alpha, self.n, cpu_use, limit)).min(self.most); // the load may be slightly higher
         (self.desired, self.n) = ((self.n as f64 * cpu_use / n as f64).min(limit), n);
     }
 
-    /// There is headroom: fewer cores, if the use allows it and they `fit`. Whether there are.
+    /// Headroom: removes cores, if the CPU use and `fits` allow it; whether it does.
     pub(super) fn lower(
         &mut self,
         cpu_use: f64,
@@ -85,7 +85,7 @@ impl Size {
         }
         let is_refused = target < self.n && n == self.n;
         self.is_settled = self.n <= self.floor || is_refused || (target == self.n && desired >= limit);
-        // No wind-up: it grows until it asks for fewer cores, and then to what those will have.
+        // No wind-up: the target grows until it requires fewer cores, then to their CPU use.
         if n < self.n {
             self.desired = desired.min(parameters.alpha * self.n as f64 * cpu_use / n as f64);
         } else if !is_refused && self.n > self.floor {
@@ -99,21 +99,21 @@ impl Size {
         self.is_settled
     }
 
-    /// The loss is too high: more cores, if there are any. Whether there are.
+    /// Too much loss: adds cores, if there are any; whether it does.
     pub(super) fn raise(&mut self, cpu_use: f64, distance: f64, parameters: &Parameters) -> bool {
         if self.n == self.most {
             return false;
         }
         (self.floor, self.is_settled) = (self.floor.max(self.n + 1), false);
         let desired = (self.desired + parameters.beta * distance).max(cpu_use * self.n as f64 / self.most as f64);
-        // Where a number has kept the tolerance before, that many are enough, or one more.
+        // A number that has kept the tolerance before suffices, or one more.
         let most = self.proven.map_or(self.most, |proven| proven.max(self.floor));
         let n = needed(parameters.alpha, self.n, cpu_use, desired).clamp(self.floor, most);
         (self.desired, self.n) = (desired.min(cpu_use * self.n as f64 / n as f64), n);
         true
     }
 
-    /// More cores where there is more load than they are for. Whether there is.
+    /// Adds cores for a higher load; whether it does.
     pub(super) fn follow(&mut self, cpu_use: f64, parameters: &Parameters) -> bool {
         if cpu_use <= self.desired * GROWN {
             return false;
@@ -123,15 +123,15 @@ impl Size {
         n > before
     }
 
-    /// Whether the present number was not proven to keep the tolerance.
+    /// Whether the current number is not proven to keep the tolerance.
     pub(super) fn is_new(&self) -> bool {
         self.n < self.proven.unwrap_or(self.most)
     }
 
-    /// All cores. Where the present number is `blamed` it is not tried again under this load, but one between it and the proven one; if it is the
-    /// proven one, one more.
-    pub(super) fn restore(&mut self, blamed: bool) {
-        if blamed && self.n < self.most {
+    /// All cores. If the current number is the `cause`, it is not retried under this load; the next try is between it and the proven one, or one
+    /// more if it is the proven one.
+    pub(super) fn restore(&mut self, is_cause: bool) {
+        if is_cause && self.n < self.most {
             let proven = self.proven.unwrap_or(self.most);
             self.floor = self.floor.max((self.n + proven).div_ceil(2)).max(self.n + 1).min(self.most);
             self.proven = self.proven.map(|proven| proven.max(self.floor));
@@ -139,17 +139,17 @@ impl Size {
         (self.n, self.is_settled) = (self.most, false);
     }
 
-    /// The present number keeps the tolerance.
+    /// Records that the current number keeps the tolerance.
     pub(super) fn prove(&mut self) {
         self.proven = Some(self.n);
     }
 
-    /// Another tolerance: what was too few may be enough.
+    /// Another tolerance: forgets numbers that were too low.
     pub(super) fn forget(&mut self) {
         (self.floor, self.proven, self.is_settled) = (1, None, false);
     }
 
-    /// One; while background work is left, more where it needs them.
+    /// Idle: one core; more while background work needs them.
     pub(super) fn idle(&mut self, cpu_use: f64, works: bool, parameters: &Parameters) {
         let limit = share(parameters.use_limit_ppm);
         let grown = works && cpu_use > limit;
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_are_what_the_use_aimed_at_needs() {
+    fn the_number_of_cores_follows_from_the_target_use() {
         assert_eq!(needed(1.0, 48, 0.1, 0.2), 24);
         assert_eq!(needed(1.05, 48, 0.1, 0.2), 26);
         assert_eq!(needed(1.0, 48, 0.0, 0.0), 1);
@@ -178,11 +178,11 @@ mod tests {
         let mut size = Size::new(48);
         size.begin(0.1);
         assert!(size.lower(0.1, 1.0, &parameters, |_| true));
-        assert_eq!((size.n, size.desired()), (26, parameters.alpha * 48.0 * 0.1 / 26.0), "what they will have");
+        assert_eq!((size.n, size.desired()), (26, parameters.alpha * 48.0 * 0.1 / 26.0), "their resulting use");
     }
 
     #[test]
-    fn the_use_aimed_at_does_not_grow_while_fewer_cores_do_not_fit() {
+    fn the_target_use_does_not_grow_while_fewer_cores_do_not_fit() {
         let parameters = Parameters::default();
         let mut size = Size::new(8);
         size.begin(0.1);
@@ -202,14 +202,14 @@ mod tests {
         assert_eq!(size.n, 3);
         size.restore(true);
         size.resume(0.2, false, &parameters);
-        assert_eq!(size.n, 4, "what kept the tolerance does so no more");
+        assert_eq!(size.n, 4, "the proven number no longer suffices");
         size.restore(false);
         size.resume(0.3, false, &parameters);
         assert_eq!(size.n, 5, "4.5 cores of 70 %");
     }
 
     #[test]
-    fn a_number_that_was_too_few_is_not_tried_again_until_it_may_be() {
+    fn a_number_that_was_too_low_is_only_retried_with_retry() {
         let parameters = Parameters::default();
         let mut size = Size::new(8);
         size.begin(0.1);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_that_ends_in_a_burst_is_halved_the_next_time() {
+    fn a_step_that_ends_in_a_burst_is_halved() {
         let parameters = Parameters::default();
         let mut size = Size::new(48);
         size.begin(0.01);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// The number stays within the group, the use aimed at within its limit, and headroom never adds a core.
+        /// The number stays within the group, the target use within its limit, and headroom never adds a core.
         #[test]
         fn it_stays_within_its_limits(
             most in 1..64_usize,

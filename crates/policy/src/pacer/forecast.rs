@@ -1,8 +1,8 @@
-//! What a change would cost in latency, so that no step leads beyond the tolerance ("anticipates the potential IO performance implications",
-//! PACER section I; its rule is not printed).
+//! Forecasts the latency cost of a change, so that no step exceeds the tolerance ("anticipates the potential IO performance implications", PACER
+//! section I; its rule is not printed).
 //!
-//! Losses are in nanoseconds for each request. A request's time at the cores is known from their busy time: the service, which a lower frequency
-//! lengthens, and the wait, which fewer cores or a lower frequency lengthen. The wait counts `forecast` times: 1 is that of independent arrivals.
+//! Losses are in nanoseconds for each request. A request's time at the cores follows from their busy time: the service, which a lower frequency
+//! lengthens, and the queueing, which fewer cores or a lower frequency lengthen. Queueing is scaled by `forecast`: 1 is that of independent arrivals.
 
 use pilotlight_plant::Sample;
 
@@ -13,19 +13,19 @@ use super::migrator::Migrator;
 pub(super) struct Forecast<'a> {
     pub(super) migrator: &'a mut Migrator,
     pub(super) sample: &'a Sample<'a>,
-    /// So many times the wait counts; with 0 nothing is forecast.
+    /// Factor of the queueing time; 0 disables the forecast.
     pub(super) times: f64,
-    /// Most use of a core.
+    /// Maximum use of a core.
     pub(super) limit: f64,
 }
 
 impl Forecast<'_> {
-    /// The loss that a group adds with so many cores.
+    /// The loss that `n` cores of a group add.
     pub(super) fn with_cores(&mut self, group: usize, n: usize) -> f64 {
         self.loss(group..group + 1, Some(n), 1.0)
     }
 
-    /// The loss that a frequency adds at which requests take `slower` times as long.
+    /// The loss that a frequency adds at which service takes `slower` times as long.
     pub(super) fn with_frequency(&mut self, slower: f64) -> f64 {
         let groups = self.migrator.sizes().count();
         self.loss(0..groups, None, slower)

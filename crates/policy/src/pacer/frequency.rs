@@ -3,38 +3,38 @@
 use pilotlight_plant::{Capabilities, Command, KnobId, Refusal, Topology};
 
 use super::parameters::Parameters;
-use crate::clock::Clock;
+use crate::core_frequency::CoreFrequency;
 
 /// The frequency of the cores in use.
 #[derive(Debug)]
 pub(super) struct Frequency {
-    /// By core; `None` where it cannot be set.
-    clocks: Vec<Option<Clock>>,
+    /// By core; `None` if its frequency cannot be set.
+    frequencies: Vec<Option<CoreFrequency>>,
     lowest_khz: u64,
     highest_khz: u64,
-    /// What it is to be.
+    /// The target.
     pub(super) khz: u64,
-    /// Less was too little under this load.
+    /// Lower bound: less was too low under this load.
     floor_khz: u64,
-    /// The last that kept the tolerance.
+    /// The last frequency that kept the tolerance.
     proven_khz: u64,
-    /// Time until a frequency holds, in nanoseconds.
+    /// Time until a frequency takes effect, in nanoseconds.
     effect_ns: u64,
 }
 
 impl Frequency {
     pub(super) fn new(topology: &Topology, capabilities: &Capabilities) -> Self {
-        let clocks: Vec<_> = topology.cores().map(|core| Clock::of(core, capabilities)).collect();
-        let all = || clocks.iter().flatten();
-        let lowest_khz = all().map(|clock| clock.lowest_khz).min().unwrap_or(0);
-        let highest_khz = all().map(|clock| clock.highest_khz).max().unwrap_or(0);
-        let effect = |clock: &Clock| capabilities.knob(clock.knob).map(|knob| knob.effect.ns());
+        let frequencies: Vec<_> = topology.cores().map(|core| CoreFrequency::find(core, capabilities)).collect();
+        let all = || frequencies.iter().flatten();
+        let lowest_khz = all().map(|frequency| frequency.lowest_khz).min().unwrap_or(0);
+        let highest_khz = all().map(|frequency| frequency.highest_khz).max().unwrap_or(0);
+        let effect = |frequency: &CoreFrequency| capabilities.knob(frequency.knob).map(|knob| knob.effect.ns());
         let effect_ns = all().filter_map(effect).max().unwrap_or(0);
         let (khz, floor_khz, proven_khz) = (highest_khz, lowest_khz, highest_khz);
-        Self { clocks, lowest_khz, highest_khz, khz, floor_khz, proven_khz, effect_ns }
+        Self { frequencies, lowest_khz, highest_khz, khz, floor_khz, proven_khz, effect_ns }
     }
 
-    /// Takes over what another has found out, where it has the same range.
+    /// Takes over the state of another with the same range.
     pub(super) fn inherit(&mut self, before: &Self) {
         if (self.lowest_khz, self.highest_khz) == (before.lowest_khz, before.highest_khz) {
             (self.khz, self.floor_khz, self.proven_khz) = (before.khz, before.floor_khz, before.proven_khz);
@@ -43,40 +43,45 @@ impl Frequency {
 
     /// Whether it can be set.
     pub(super) fn exists(&self) -> bool {
-        self.clocks.iter().flatten().any(|clock| !clock.is_refused())
+        self.frequencies.iter().flatten().any(|frequency| !frequency.is_refused())
     }
 
     pub(super) fn effect_ns(&self) -> u64 {
         self.effect_ns
     }
 
-    /// Savings begin under another load.
+    /// Starts savings under another load.
     pub(super) fn begin(&mut self) {
         (self.khz, self.floor_khz, self.proven_khz) = (self.highest_khz, self.lowest_khz, self.highest_khz);
     }
 
-    /// Savings begin again under the load before, at `least` of the highest frequency or more; a step less may be tried again if `retry`.
+    /// Resumes savings under the previous load, at `least` of the highest frequency or more; with `retry` one step less is allowed.
     pub(super) fn resume(&mut self, retry: bool, least: f64) {
         if retry {
-            self.floor_khz = self.step(self.floor_khz, |clock, khz| clock.values.down(khz));
+            self.floor_khz = self.step(self.floor_khz, |frequency, khz| frequency.values.down(khz));
         }
         let least_khz = (self.highest_khz as f64 * least.min(1.0)) as u64;
         let khz = self.proven_khz.max(self.floor_khz).max(least_khz);
-        let nearest_khz = self.step(khz, |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
-        self.khz = if nearest_khz < khz { self.step(khz, |clock, khz| clock.values.up(khz)) } else { nearest_khz };
+        let nearest_khz = self.step(khz, |frequency, khz| frequency.values.nearest(khz).unwrap_or(khz));
+        self.khz =
+            if nearest_khz < khz { self.step(khz, |frequency, khz| frequency.values.up(khz)) } else { nearest_khz };
     }
 
-    /// One step of the clock that goes highest.
-    fn step(&self, khz: u64, to: impl Fn(&Clock, u64) -> u64) -> u64 {
-        self.clocks.iter().flatten().max_by_key(|clock| clock.highest_khz).map_or(khz, |clock| to(clock, khz))
+    /// Steps with the knob of the core that has the highest maximum.
+    fn step(&self, khz: u64, to: impl Fn(&CoreFrequency, u64) -> u64) -> u64 {
+        self.frequencies
+            .iter()
+            .flatten()
+            .max_by_key(|frequency| frequency.highest_khz)
+            .map_or(khz, |frequency| to(frequency, khz))
     }
 
-    /// The value nearest to `khz`, at least a step from the present one.
+    /// The value nearest to `khz`, at least a step from the current one.
     fn nearest(&self, khz: u64) -> u64 {
-        let nearest = self.step(khz, |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
+        let nearest = self.step(khz, |frequency, khz| frequency.values.nearest(khz).unwrap_or(khz));
         match khz < self.khz {
-            true => nearest.min(self.step(self.khz, |clock, khz| clock.values.down(khz))),
-            false => nearest.max(self.step(self.khz, |clock, khz| clock.values.up(khz))),
+            true => nearest.min(self.step(self.khz, |frequency, khz| frequency.values.down(khz))),
+            false => nearest.max(self.step(self.khz, |frequency, khz| frequency.values.up(khz))),
         }
     }
 
@@ -85,9 +90,9 @@ impl Frequency {
         (khz.max(0.0) as u64).min(self.highest_khz)
     }
 
-    /// There is headroom: a lower frequency, if it `fits`, or else the next step if that does. Whether there is one.
+    /// Headroom: lowers the frequency as far as it `fits`, or else by one step; whether it does.
     pub(super) fn lower(&mut self, distance: f64, parameters: &Parameters, mut fits: impl FnMut(f64) -> bool) -> bool {
-        let next = self.step(self.khz, |clock, khz| clock.values.down(khz));
+        let next = self.step(self.khz, |frequency, khz| frequency.values.down(khz));
         let khz = [self.nearest(self.change(distance, parameters)), next]
             .into_iter()
             .map(|khz| khz.max(self.floor_khz))
@@ -96,30 +101,31 @@ impl Frequency {
         khz.is_some()
     }
 
-    /// The loss is too high: a higher frequency. Whether there is one.
+    /// Too much loss: raises the frequency; whether it does.
     pub(super) fn raise(&mut self, distance: f64, parameters: &Parameters) -> bool {
         if self.khz >= self.highest_khz {
             return false;
         }
-        self.floor_khz = self.floor_khz.max(self.step(self.khz, |clock, khz| clock.values.up(khz)));
-        // A frequency that has kept the tolerance before is enough, or one step more.
+        self.floor_khz = self.floor_khz.max(self.step(self.khz, |frequency, khz| frequency.values.up(khz)));
+        // A frequency that has kept the tolerance before suffices, or one step more.
         let most_khz = self.proven_khz.max(self.floor_khz);
         self.khz = self.nearest(self.change(distance, parameters)).clamp(self.floor_khz, most_khz);
         true
     }
 
-    /// Whether the present one was not proven to keep the tolerance.
+    /// Whether the current frequency is not proven to keep the tolerance.
     pub(super) fn is_new(&self) -> bool {
         self.khz < self.proven_khz
     }
 
-    /// The highest. Where the present one is `blamed` it is not tried again under this load, but one between it and the proven one; if it is the
-    /// proven one, one step more.
-    pub(super) fn restore(&mut self, blamed: bool) {
-        if blamed && self.khz < self.highest_khz {
-            let next_khz = self.step(self.khz, |clock, khz| clock.values.up(khz));
-            let half_khz =
-                self.step(self.khz.midpoint(self.proven_khz), |clock, khz| clock.values.nearest(khz).unwrap_or(khz));
+    /// The highest. If the current one is the `cause`, it is not retried under this load; the next try is between it and the proven one, or one
+    /// step more if it is the proven one.
+    pub(super) fn restore(&mut self, is_cause: bool) {
+        if is_cause && self.khz < self.highest_khz {
+            let next_khz = self.step(self.khz, |frequency, khz| frequency.values.up(khz));
+            let half_khz = self.step(self.khz.midpoint(self.proven_khz), |frequency, khz| {
+                frequency.values.nearest(khz).unwrap_or(khz)
+            });
             self.floor_khz = self.floor_khz.max(half_khz).max(next_khz);
             self.proven_khz = self.proven_khz.max(self.floor_khz);
         }
@@ -130,12 +136,12 @@ impl Frequency {
         self.khz == self.highest_khz
     }
 
-    /// The present one keeps the tolerance.
+    /// Records that the current frequency keeps the tolerance.
     pub(super) fn prove(&mut self) {
         self.proven_khz = self.khz;
     }
 
-    /// Another tolerance: what was too little may be enough.
+    /// Another tolerance: forgets frequencies that were too low.
     pub(super) fn forget(&mut self) {
         (self.floor_khz, self.proven_khz) = (self.lowest_khz, self.highest_khz);
     }
@@ -143,20 +149,22 @@ impl Frequency {
     /// Sets it on the cores in use.
     pub(super) fn apply(&mut self, now_ns: u64, in_use: &[bool], out: &mut Vec<Command>) {
         let khz = self.khz;
-        for (clock, _) in self.clocks.iter_mut().zip(in_use).filter(|(_, in_use)| **in_use) {
-            if let Some(clock) = clock {
-                let nearest = clock.values.nearest(khz).unwrap_or(khz);
-                clock.set(now_ns, nearest, out);
+        for (frequency, _) in self.frequencies.iter_mut().zip(in_use).filter(|(_, in_use)| **in_use) {
+            if let Some(frequency) = frequency {
+                let nearest = frequency.values.nearest(khz).unwrap_or(khz);
+                frequency.set(now_ns, nearest, out);
             }
         }
     }
 
-    /// Whether the knob is one of these; it is left alone for a while.
+    /// Starts a backoff; whether the knob is one of these.
     pub(super) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
-        let Some(clock) = self.clocks.iter_mut().flatten().find(|clock| clock.knob == knob) else { return false };
-        clock.refused(now_ns, refusal);
+        let Some(frequency) = self.frequencies.iter_mut().flatten().find(|frequency| frequency.knob == knob) else {
+            return false;
+        };
+        frequency.on_refused(now_ns, refusal);
         if !self.exists() {
-            self.khz = self.highest_khz; // nothing is saved by it
+            self.khz = self.highest_khz; // it saves nothing
         }
         true
     }
@@ -195,11 +203,11 @@ mod tests {
         one.prove();
         assert!(one.raise(-3.0, &parameters));
         assert_eq!(one.khz, 1_900_000, "1.8 GHz has kept the tolerance: one step more is enough");
-        assert!(!one.lower(1.0, &parameters, |_| true), "1.8 GHz was too little");
+        assert!(!one.lower(1.0, &parameters, |_| true), "1.8 GHz was too low");
     }
 
     #[test]
-    fn savings_begin_again_where_the_load_still_fits() {
+    fn savings_resume_at_a_frequency_that_fits_the_load() {
         let parameters = Parameters::default();
         let mut one = frequency(&[2_000_000, 3_000_000]);
         while one.lower(1.0, &parameters, |_| true) && one.khz > 1_500_000 {}
@@ -210,14 +218,14 @@ mod tests {
         assert_eq!(one.khz, proven_khz);
         one.restore(false);
         one.resume(false, 0.95);
-        assert_eq!(one.khz, 2_900_000, "of cores whose highest frequencies differ the highest counts");
+        assert_eq!(one.khz, 2_900_000, "the highest maximum of all cores counts");
         one.restore(true);
         one.resume(false, 0.1);
-        assert_eq!(one.khz, 3_000_000, "2.9 GHz was too little");
+        assert_eq!(one.khz, 3_000_000, "2.9 GHz was too low");
     }
 
     #[test]
-    fn one_that_was_not_proven_is_halved_by_a_burst() {
+    fn a_burst_halves_the_step_to_an_unproven_frequency() {
         let parameters = Parameters::default();
         let mut one = frequency(&[3_000_000]);
         while one.lower(1.0, &parameters, |_| true) && one.khz > 2_000_000 {}

@@ -1,15 +1,15 @@
-//! Core groups (PACER IV-E): cores that share a kind of work, each group sized on its own.
+//! Core groups (PACER IV-E): cores that share a kind of work, each group sized separately.
 //!
-//! The paper's are "normal" (network and protocol), "KV" (address translation) and "RV" (device I/O). Where the plant does not say of which group
-//! its I/O threads are, they are all of one ([`pilotlight_plant::Capabilities::groups`]). A group has a part of the cores that goes with its part of the
-//! I/O threads, at least one; with more groups than cores there is one group.
+//! The paper's are "normal" (network and protocol), "KV" (address translation) and "RV" (device I/O). Without reported groups all I/O threads are in
+//! one ([`pilotlight_plant::Capabilities::groups`]). A group gets a share of the cores equal to its share of the I/O threads, at least one; with more
+//! groups than cores there is one group.
 
 use pilotlight_plant::{Capabilities, CoreId, Topology};
 
 /// The cores and the I/O threads of each group.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// Cores of each group, in the order in which they are used: siblings together, so that both can rest.
+    /// Cores of each group, in the order of use: siblings together, so that both can sleep.
     pub(super) cores: Vec<Vec<CoreId>>,
     /// The group of each I/O thread.
     pub(super) of: Vec<usize>,
@@ -17,15 +17,15 @@ pub(super) struct Groups {
 
 impl Groups {
     pub(super) fn new(topology: &Topology, capabilities: &Capabilities, threads: usize) -> Self {
-        let said = |thread: usize| capabilities.groups.get(thread).copied().unwrap_or(0);
-        let mut names: Vec<u16> = (0..threads).map(said).collect();
+        let reported = |thread: usize| capabilities.groups.get(thread).copied().unwrap_or(0);
+        let mut names: Vec<u16> = (0..threads).map(reported).collect();
         names.sort_unstable();
         names.dedup();
         let cores = in_order(topology);
         if names.len() < 2 || names.len() > cores.len() {
             return Self { cores: vec![cores], of: vec![0; threads] };
         }
-        let of: Vec<_> = (0..threads).map(|thread| names.binary_search(&said(thread)).unwrap_or(0)).collect();
+        let of: Vec<_> = (0..threads).map(|thread| names.binary_search(&reported(thread)).unwrap_or(0)).collect();
         let mut left = &cores[..];
         let mut parts = Vec::with_capacity(names.len());
         for group in 0..names.len() {
@@ -59,26 +59,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_go_with_io_threads_and_siblings_stay_together() {
+    fn cores_are_divided_by_io_threads_and_siblings_stay_together() {
         let topology =
             Topology::new(CoreId(1), [4, 5, 6, 7, 0, 1, 2, 3].map(|core| Some(CoreId(core))).to_vec()).unwrap();
         let one = Groups::new(&topology, &Capabilities::default(), 3);
         assert_eq!((one.cores, one.of), (vec![[1, 5, 0, 4, 2, 6, 3, 7].map(CoreId).to_vec()], vec![0; 3]));
-        let said = Capabilities { groups: vec![0, 0, 0, 0, 9, 9, 4, 4], ..Capabilities::default() };
-        let three = Groups::new(&topology, &said, 8);
+        let reported = Capabilities { groups: vec![0, 0, 0, 0, 9, 9, 4, 4], ..Capabilities::default() };
+        let three = Groups::new(&topology, &reported, 8);
         assert_eq!(three.of, [0, 0, 0, 0, 2, 2, 1, 1]);
         assert_eq!(
             three.cores,
             [&[1, 5, 0, 4][..], &[2, 6], &[3, 7]].map(|part| part.iter().copied().map(CoreId).collect::<Vec<_>>())
         );
-        let small = Groups::new(&Topology::flat(2).unwrap(), &said, 8);
+        let small = Groups::new(&Topology::flat(2).unwrap(), &reported, 8);
         assert_eq!(small.cores.len(), 1, "more groups than cores");
     }
 
     #[test]
     fn every_group_has_a_core() {
-        let said = Capabilities { groups: [&[1; 30][..], &[2], &[3]].concat(), ..Capabilities::default() };
-        let groups = Groups::new(&Topology::flat(4).unwrap(), &said, 32);
+        let reported = Capabilities { groups: [&[1; 30][..], &[2], &[3]].concat(), ..Capabilities::default() };
+        let groups = Groups::new(&Topology::flat(4).unwrap(), &reported, 32);
         assert_eq!(groups.cores.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the load is made of: rate, size and read share.
+//! A load: rate, size and read share.
 
 /// Load over a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -7,12 +7,12 @@ pub(super) struct Load {
     pub(super) elapsed_ns: u64,
     /// Requests in it.
     pub(super) requests: u64,
-    /// Bytes read and written, where the plant tells.
+    /// Bytes read and written, if measured.
     pub(super) read: f64,
     pub(super) written: f64,
 }
 
-/// A change that chance makes in one of so many samples is not taken for another load: this many standard deviations.
+/// Standard deviations up to which a difference is noise.
 const DEVIATIONS: f64 = 3.0;
 
 impl Load {
@@ -40,15 +40,15 @@ impl Load {
         self.read / (self.read + self.written).max(1.0)
     }
 
-    /// Whether another load differs from this one by more than `by`, a share. Where each waits for the one before, a loss of latency
-    /// lowers the rate by itself.
+    /// Whether another load differs from this one by more than the share `by`. In a closed loop a loss of latency lowers the rate by
+    /// itself.
     pub(super) fn differs(&self, other: &Self, by: f64, loss: f64) -> bool {
         let expected = self.rate() * other.elapsed_ns as f64;
         let slack = DEVIATIONS * expected.sqrt();
         let requests = other.requests as f64;
         let is_other_rate = requests > expected * (1.0 + by) + slack
             || requests < expected * (1.0 - by) / (1.0 + loss.max(0.0)) - slack;
-        let few = 1.0 + DEVIATIONS / requests.max(1.0).sqrt(); // sizes of few requests say little
+        let few = 1.0 + DEVIATIONS / requests.max(1.0).sqrt(); // few requests have a large error
         let is_other_size = (other.size() - self.size()).abs() > by * self.size() * few;
         let is_other_mix = (other.read_share() - self.read_share()).abs() > by * few;
         is_other_rate || is_other_size || is_other_mix
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_more_requests_larger_ones_or_other_ones_are_another_load() {
+    fn a_different_rate_size_or_mix_is_another_load() {
         let base = load(100_000, 4e8, 4e8);
         let differs = |other: Load| base.differs(&other, 0.25, 0.0);
         assert!(!differs(load(124_000, 4.96e8, 4.96e8)));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_makes_no_other_load() {
+    fn noise_is_no_other_load() {
         let base = Load { elapsed_ns: 150 * S, requests: 15, ..Load::default() };
         let window = |requests| Load { elapsed_ns: 30 * S, requests, ..Load::default() };
         assert!((0..9).all(|requests| !base.differs(&window(requests), 0.25, 0.0)));

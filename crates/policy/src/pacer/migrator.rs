@@ -1,8 +1,8 @@
-//! The Task Migrator: which cores are in use, and where I/O threads live (PACER IV-D).
+//! The Task Migrator: selects the cores in use and the homes of I/O threads (PACER IV-D).
 //!
-//! I/O threads of cores that are no longer in use move to others of their group, between two polls, so that running work finishes by itself;
-//! the cores then sleep. With all cores in use I/O threads are spread as under `static`; else the heaviest goes first to the core with the least
-//! load, and stays at home where that is not worse by much.
+//! I/O threads of cores that are no longer in use move to others of their group, between two polls, so that running work finishes; the cores then
+//! sleep. With all cores in use I/O threads are spread as under `static`; else the heaviest is placed first on the least loaded core, and stays at
+//! home if that is not much worse.
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, KnobId, Sample, SleepGoal, Start, ThreadId, ThreadSample,
@@ -10,28 +10,28 @@ use pilotlight_plant::{
 };
 
 use super::groups::Groups;
+use crate::hotplug::Hotplug;
 use crate::load::share;
-use crate::switches::Switches;
 
-/// A core may have more load than an even part by this share, in per cent, before an I/O thread leaves it; chosen.
+/// Load of a core up to which its I/O threads stay, in per cent of an equal share; chosen.
 const UNEVEN_PER_CENT: u64 = 110;
-/// A queue is not taken for longer than at this use; chosen.
+/// CPU use at which the queueing time is capped; chosen.
 const FULL: f64 = 0.95;
 
-/// Where I/O threads live.
+/// Placement of I/O threads.
 #[derive(Debug)]
 pub(super) struct Migrator {
     groups: Groups,
     /// Whether each core is in use.
     in_use: Vec<bool>,
-    /// Where each I/O thread is to live.
+    /// Target home of each I/O thread.
     homes: Vec<CoreId>,
     /// Whether I/O threads can be moved, and cores sleep.
-    can: bool,
-    /// Cores that can leave the system, where they are to.
-    switches: Option<Switches>,
+    can_gather: bool,
+    /// Cores that can go offline, if wanted.
+    hotplug: Option<Hotplug>,
     main: CoreId,
-    /// Room that is kept: cores in use, load and I/O threads of each core, homes that are tried, I/O threads by load.
+    /// Kept buffers: cores in use, load and number of I/O threads of each core, candidate homes, I/O threads by load.
     used: Vec<CoreId>,
     loads: Vec<(u64, u32)>,
     trial: Vec<CoreId>,
@@ -39,14 +39,14 @@ pub(super) struct Migrator {
     turns: Vec<usize>,
 }
 
-/// Busy time and time awake of a core group, in nanoseconds.
+/// Busy and awake time of a core group, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Use {
+pub(super) struct CpuUse {
     busy_ns: u64,
     awake_ns: u64,
 }
 
-impl Use {
+impl CpuUse {
     pub(super) fn add(&mut self, more: Self) {
         self.busy_ns += more.busy_ns;
         self.awake_ns += more.awake_ns;
@@ -62,14 +62,14 @@ impl Migrator {
     /// All cores in use.
     pub(super) fn new(start: &Start<'_>, offline: bool) -> Self {
         let (topology, capabilities): (&Topology, &Capabilities) = (start.topology, start.capabilities);
-        let mut switches = offline.then(Switches::default);
-        switches.iter_mut().for_each(|switches| switches.find(capabilities));
+        let mut hotplug = offline.then(Hotplug::default);
+        hotplug.iter_mut().for_each(|hotplug| hotplug.find(capabilities));
         let mut migrator = Self {
             groups: Groups::new(topology, capabilities, start.homes.len()),
             in_use: vec![true; topology.len()],
             homes: start.homes.to_vec(),
-            can: capabilities.moves.is_some() && !capabilities.sleeps.is_empty(),
-            switches,
+            can_gather: capabilities.moves.is_some() && !capabilities.sleeps.is_empty(),
+            hotplug,
             main: topology.main(),
             used: topology.cores().collect(),
             loads: vec![(0, 0); topology.len()],
@@ -81,14 +81,14 @@ impl Migrator {
         migrator
     }
 
-    /// Whether I/O threads and their groups are those of another.
+    /// Whether I/O threads have the same groups as in another.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.groups.of == other.groups.of
     }
 
     /// Whether cores can be taken out of use.
     pub(super) fn can_gather(&self) -> bool {
-        self.can
+        self.can_gather
     }
 
     /// Number of cores of each group.
@@ -103,7 +103,7 @@ impl Migrator {
 
     /// Uses all cores.
     pub(super) fn spread(&mut self) {
-        if !self.can {
+        if !self.can_gather {
             return;
         }
         self.in_use.fill(true);
@@ -123,9 +123,9 @@ impl Migrator {
         }
     }
 
-    /// Uses so many cores of each group.
+    /// Uses these numbers of cores of the groups.
     pub(super) fn gather(&mut self, sizes: impl Iterator<Item = usize>, threads: &[ThreadSample]) {
-        if !self.can {
+        if !self.can_gather {
             return;
         }
         self.in_use.fill(false);
@@ -134,7 +134,7 @@ impl Migrator {
             for core in &self.groups.cores[group][..size] {
                 self.in_use[core.index()] = true;
             }
-            self.deal(group, size, threads);
+            self.assign(group, size, threads);
             for thread in (0..self.homes.len()).filter(|&thread| self.groups.of[thread] == group) {
                 self.homes[thread] = self.trial[thread];
             }
@@ -148,11 +148,11 @@ impl Migrator {
         self.used.extend((0..in_use.len() as u16).map(CoreId).filter(|core| in_use[core.index()]));
     }
 
-    /// Deals the I/O threads of a group out to so many of its cores: their new homes are in `trial`, what each core has in `loads`.
-    fn deal(&mut self, group: usize, size: usize, threads: &[ThreadSample]) {
+    /// Assigns the I/O threads of a group to `size` of its cores: homes go to `trial`, loads of cores to `loads`.
+    fn assign(&mut self, group: usize, size: usize, threads: &[ThreadSample]) {
         let cores = &self.groups.cores[group][..size];
         let of_group = (0..self.homes.len()).filter(|&thread| self.groups.of[thread] == group);
-        // An I/O thread without load counts a little, so that such ones are dealt out too.
+        // An I/O thread without load counts a little, so that such threads are spread too.
         let load = |thread: usize| threads.get(thread).map_or(0, |sample| sample.busy_ns) + 1;
         self.order.clear();
         self.order.extend(of_group.map(|thread| (load(thread), thread)));
@@ -171,9 +171,9 @@ impl Migrator {
         }
     }
 
-    /// Time of requests at the cores of a group, waiting included, with the I/O threads dealt out to `size` of them (as they are, if `None`) and
-    /// each request taking `slower` times as long; each core is a queue (M/M/1), whose wait counts so many times. Infinite where a shared core would
-    /// be used above a limit.
+    /// Time of requests at the cores of a group, including queueing, with the I/O threads on `size` of them (`None` for the current homes) and service
+    /// `slower` times as long; each core is a queue (M/M/1), whose queueing time is multiplied by `times`. Infinite if a shared core would exceed the
+    /// limit.
     pub(super) fn core_time(
         &mut self,
         group: usize,
@@ -183,7 +183,7 @@ impl Migrator {
         sample: &Sample<'_>,
     ) -> f64 {
         match size {
-            Some(size) => self.deal(group, size, sample.threads),
+            Some(size) => self.assign(group, size, sample.threads),
             None => {
                 self.loads.fill((0, 0));
                 for (at, thread) in sample.threads.iter().enumerate().filter(|(at, _)| self.groups.of[*at] == group) {
@@ -205,37 +205,37 @@ impl Migrator {
         time_ns
     }
 
-    /// Use of each group's cores in an interval.
-    pub(super) fn cpu_use(&self, cores: &[CoreSample]) -> impl Iterator<Item = Use> {
+    /// CPU use of each group's cores in an interval.
+    pub(super) fn cpu_use(&self, cores: &[CoreSample]) -> impl Iterator<Item = CpuUse> {
         self.groups.cores.iter().map(move |group| {
-            let mut sum = Use::default();
+            let mut sum = CpuUse::default();
             for core in group.iter().filter_map(|core| cores.get(core.index())) {
-                sum.add(Use { busy_ns: core.busy_ns.min(core.awake_ns), awake_ns: core.awake_ns });
+                sum.add(CpuUse { busy_ns: core.busy_ns.min(core.awake_ns), awake_ns: core.awake_ns });
             }
             sum
         })
     }
 
-    /// Whether all I/O threads are where they are to live, and their cores awake.
+    /// Whether all I/O threads are at their target homes, and the cores in use awake.
     pub(super) fn is_in_place(&self, sample: &Sample<'_>) -> bool {
         let is_awake = |core: &CoreId| sample.cores[core.index()].state == CoreState::Awake;
-        !self.can
+        !self.can_gather
             || (sample.threads.iter().map(|thread| thread.home).eq(self.homes.iter().copied())
                 && self.used.iter().all(is_awake))
     }
 
-    /// From what is to what is to be.
+    /// Commands the target placement.
     pub(super) fn command(
         &mut self,
         cores: &[CoreSample],
         homes: impl Iterator<Item = CoreId>,
         out: &mut Vec<Command>,
     ) {
-        if !self.can {
+        if !self.can_gather {
             return;
         }
-        if let Some(switches) = &mut self.switches {
-            switches.set(&self.used, cores, out);
+        if let Some(hotplug) = &mut self.hotplug {
+            hotplug.set(&self.used, cores, out);
         }
         let is_awake = |core: CoreId| cores[core.index()].state == CoreState::Awake;
         out.extend(self.used.iter().filter(|core| !is_awake(**core)).map(|&core| Command::Wake { core }));
@@ -246,18 +246,18 @@ impl Migrator {
         out.extend((0..cores.len() as u16).map(CoreId).filter(rests).map(|core| Command::Sleep { core, goal }));
     }
 
-    /// Whether a core is to leave the system as soon as it sleeps.
+    /// Whether a core is to go offline as soon as it sleeps.
     pub(super) fn is_switching(&self) -> bool {
-        self.switches.as_ref().is_some_and(|switches| switches.are_due(&self.used))
+        self.hotplug.as_ref().is_some_and(|hotplug| hotplug.has_pending(&self.used))
     }
 
-    /// Cores that can leave may have come or gone.
+    /// Updates the hotplug knobs.
     pub(super) fn find(&mut self, capabilities: &Capabilities) {
-        self.switches.iter_mut().for_each(|switches| switches.find(capabilities));
+        self.hotplug.iter_mut().for_each(|hotplug| hotplug.find(capabilities));
     }
 
-    /// Whether the knob takes a core out.
+    /// Whether the knob is a hotplug knob.
     pub(super) fn on_refused(&mut self, knob: KnobId, value: u64) -> bool {
-        self.switches.as_mut().is_some_and(|switches| switches.on_refused(knob, value))
+        self.hotplug.as_mut().is_some_and(|hotplug| hotplug.on_refused(knob, value))
     }
 }

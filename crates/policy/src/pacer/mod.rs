@@ -1,21 +1,22 @@
 //! `pacer`: fewer cores and a lower frequency while load is steady and latency within a tolerance (PACER, MSST 2024, sections IV-B to IV-E).
 //!
-//! **Problem.** A storage server is mostly far from busy, and what saves power makes requests take longer. Save as much as a
-//! tolerance of latency allows, and nothing at all while load changes.
+//! **Problem.** Storage servers have low utilization most of the time, and saving power makes requests take longer. Save as much as a latency
+//! tolerance allows, and nothing while load changes.
 //!
-//! **Words.** The *tolerance* (`plf`) is how much longer requests may take than without savings, as a share; 0.2 where the operator gives
-//! none, as in the paper. The *loss* is how much longer they take. The *baseline* is latency without savings.
+//! **Terms.** The *tolerance* (`plf`) is the allowed increase of latency over that without savings, as a share; 0.2 by default, as in the paper. The
+//! *loss* is the actual increase. The *baseline* is latency without savings.
 //!
-//! **Algorithm.** Every interval (500 ms) the *state* follows from latency and CPU use: `state`. *Unstable*: no savings; once latency over
-//! `k` windows diverges little (`stability`), it is the baseline (`baseline`) and savings begin. *Stable*: after each window cores, then the
-//! frequency, follow from the loss: `adaptor`, `cores`, `frequency`; no step is made whose cost is `forecast` beyond it; `migrator` moves I/O threads and lets cores sleep, by `groups`. A burst, other
-//! load, or the age of the baseline end savings at once, in the same answer. *Idle*: one core of each group, and `background` work at
-//! its highest rate until none is left; then drives may enter idle states from which they come back within what is tolerated. On a plant of one
-//! core the tolerance governs how that core waits for requests, in place of cores and frequency: `completion`.
+//! **Algorithm.** Every interval (500 ms) the *state* follows from latency and CPU use: `state`. *Unstable*: no savings; once latency over `k` windows
+//! diverges little (`stability`), it becomes the baseline (`baseline`) and savings start. *Stable*: after each window cores, then the frequency, follow
+//! the loss: `adaptor`, `cores`, `frequency`; a step whose `forecast` exceeds the tolerance is not made; `migrator` moves I/O threads and puts cores to
+//! sleep, by `groups`. A burst, another load, or the age of the baseline end savings at once. *Idle*: one core of each group, and `background` work at
+//! its highest rate until none is left; then drives may enter idle states with wake-up times within the tolerance. On a plant of one core the tolerance
+//! governs how that core waits for requests, instead of cores and frequency: `completion`.
 //!
-//! **Properties** (tests/pacer.rs, tests/properties.rs). The loss is within the tolerance once settled. A burst brings all cores back, at the highest
-//! frequency, in the answer to the first interval that shows it. At constant load cores and frequency vary by at most one core or step. With tolerance
-//! 0 nothing is saved that costs latency. No drive may take longer to wake up than `plf` times the baseline. The main core is never told to sleep. A plant that leaves out quiet intervals gets the same commands.
+//! **Properties** (tests/pacer.rs, tests/properties.rs). Once settled the loss is within the tolerance. A burst restores all cores, at the highest
+//! frequency, at the first interval that shows it. At constant load cores and frequency vary by at most one core or step. With tolerance 0 nothing that
+//! costs latency is saved. No drive has a wake-up time above `plf` times the baseline. The main core is never commanded to sleep. A plant that skips
+//! intervals without requests gets the same commands.
 
 mod adaptor;
 mod background;
@@ -49,7 +50,7 @@ use self::running::Running;
 /// The policy.
 #[derive(Debug)]
 pub struct Pacer {
-    /// The name by which the operator chose it.
+    /// Its name in the registry.
     name: &'static str,
     parameters: Parameters,
     /// From [`Policy::start`] on.
@@ -64,7 +65,7 @@ impl Pacer {
         Self::named(NAME, parameters)
     }
 
-    /// Under another name, by which an operator can choose it with some parameters set.
+    /// Under another name of the registry, with some parameters preset.
     pub(crate) fn named(name: &'static str, parameters: Parameters) -> Self {
         Self { name, parameters, running: None, refused: 0 }
     }
@@ -91,7 +92,7 @@ impl Policy for Pacer {
         Wants { interval_ns: Some(self.parameters.interval_ns), service: true, readings, ..Wants::default() }
     }
 
-    /// All cores, at their highest frequency, with the I/O threads spread over them.
+    /// Starts with all cores, at their highest frequency, and I/O threads spread over them.
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         let mut running = Running::new(start, &self.parameters);
         if !running.can_adapt() {

@@ -1,4 +1,4 @@
-//! Latency under one tolerance: where it is read, its windows, and its baseline.
+//! Latency under one tolerance: its readings, windows and baseline.
 
 use pilotlight_plant::{Capabilities, Sample};
 
@@ -8,7 +8,7 @@ use super::readings::Readings;
 use super::stability::{Latency, Window, Windows};
 use super::tolerance::{PLF, Tolerance};
 
-/// The burst check needs one of so many requests that a window needs; chosen.
+/// The burst check needs a window's number of requests over this; chosen.
 const BURST_PART: u64 = 4;
 
 /// Latency under one tolerance.
@@ -18,7 +18,7 @@ pub(super) struct Monitor {
     pub(super) readings: Readings,
     pub(super) windows: Windows,
     pub(super) baseline: Option<Baseline>,
-    /// What the last interval has shown: latency and from when on requests were answered; the window that it has ended.
+    /// Latency of the last interval, and the start of its readings; the window that ended with it.
     seen: Option<(Latency, u64)>,
     pub(super) ended: Option<Window>,
 }
@@ -40,44 +40,44 @@ impl Monitor {
         self.readings.find(capabilities);
     }
 
-    /// How much longer requests may take, as a share; 0 where nothing may be saved that costs latency.
+    /// The allowed increase of latency, as a share; 0 if no latency may be lost.
     pub(super) fn plf(&self) -> f64 {
         self.tolerance.plf(self.baseline.map_or(0.0, |baseline| baseline.ns))
     }
 
-    /// Whether it had requests since the last change. One without does not bind.
+    /// Whether it had requests since the last change. A tolerance without requests does not bind.
     pub(super) fn is_active(&self) -> bool {
         self.windows.has_requests()
     }
 
-    /// An interval.
+    /// Reads an interval.
     pub(super) fn read(&mut self, sample: &Sample<'_>) {
         (self.seen, self.ended) = (self.readings.latency(sample), None);
     }
 
-    /// The interval goes into the windows; what was answered before `holds_ns` does not count.
+    /// Adds the interval to the windows; completions before `holds_ns` do not count.
     pub(super) fn add(&mut self, sample: &Sample<'_>, holds_ns: u64, parameters: &Parameters) {
         let latency = self.seen.filter(|(_, began_ns)| *began_ns >= holds_ns).map(|(latency, _)| latency);
         let least = self.least_requests(parameters);
         self.ended = self.windows.add(latency, &self.readings.load(sample), least, parameters);
     }
 
-    /// Requests that a window needs: the smaller the tolerance, the more, so that chance stays a fixed part of it.
+    /// Requests that a window needs: more for a smaller tolerance, so that noise stays a fixed part of it.
     fn least_requests(&self, parameters: &Parameters) -> u64 {
         let plf = self.plf();
         let times = if plf > 0.0 { (PLF / plf).powi(2).max(1.0) } else { 1.0 };
-        (parameters.least_requests as f64 * times) as u64
+        (parameters.min_requests as f64 * times) as u64
     }
 
-    /// Whether latency of the interval is far above what it was since the last change, or above what is tolerated.
+    /// Whether latency of the interval is far above its mean since the last change, or above the tolerance.
     pub(super) fn is_burst(&self, parameters: &Parameters) -> bool {
         let (Some(baseline), Some((latency, _))) = (self.baseline, self.seen) else { return false };
         let expected_ns = self.windows.mean_ns().unwrap_or(baseline.ns * (1.0 + self.plf()));
-        latency.requests >= parameters.least_requests.div_ceil(BURST_PART)
-            && latency.ns > expected_ns * (1.0 + share(parameters.burst_ppm))
+        latency.requests >= parameters.min_requests.div_ceil(BURST_PART)
+            && latency.ns > expected_ns * (1.0 + share(parameters.burst_threshold_ppm))
     }
 
-    /// Whether the window that has ended shows another load than that of the baseline, or one where there was none.
+    /// Whether the ended window shows another load than the baseline, or a load without a baseline.
     pub(super) fn is_of_other_load(&self, parameters: &Parameters) -> bool {
         let Some(window) = self.ended else { return false };
         match self.baseline {
@@ -86,47 +86,47 @@ impl Monitor {
         }
     }
 
-    /// Whether the interval has another load than that of the baseline: what latency it shows is not due to savings.
+    /// Whether the interval has another load than the baseline: then its latency is not due to savings.
     pub(super) fn is_surge_of_load(&self, sample: &Sample<'_>, parameters: &Parameters) -> bool {
         let load = self.readings.load(sample);
         self.baseline.is_some_and(|baseline| baseline.is_of_other(&load, self.plf(), parameters))
     }
 
-    /// Latency of the windows is that without savings.
+    /// Takes the latency of the windows as the baseline.
     pub(super) fn measure(&mut self, now_ns: u64) {
         let load = self.windows.load();
-        // Of sparse windows it is not known well enough to begin with less.
+        // Sparse windows are too uncertain for a smaller aim.
         let times = if self.windows.are_sparse() { 0.0 } else { 1.0 };
         let baseline = |(ns, error_ns)| Baseline { ns, error_ns: times * error_ns, at_ns: now_ns, load };
         self.baseline = self.windows.mean().map(baseline);
     }
 
-    /// How much longer requests of the last interval took than without savings, in nanoseconds.
-    pub(super) fn seen_delay_ns(&self) -> Option<f64> {
+    /// Increase of latency in the last interval, in nanoseconds.
+    pub(super) fn last_delay_ns(&self) -> Option<f64> {
         Some(self.seen?.0.ns - self.baseline?.ns)
     }
 
     /// The loss over the windows since the last change; `None` without requests.
-    pub(super) fn loss(&self) -> Option<Known> {
+    pub(super) fn loss(&self) -> Option<LossEstimate> {
         let baseline = self.baseline?;
         let (ns, error_ns) = self.windows.all()?;
         let of = |ns: f64| ns / baseline.ns.max(1.0);
         let (recent_ns, recent_error_ns) = self.windows.mean()?;
-        Some(Known {
+        Some(LossEstimate {
             share: baseline.loss(ns),
             error: of(error_ns),
-            of_both: of(error_ns.hypot(baseline.error_ns)),
+            total_error: of(error_ns.hypot(baseline.error_ns)),
             recent: (baseline.loss(recent_ns), of(recent_error_ns)),
         })
     }
 }
 
-/// A loss, as a share, with the standard error of latency, and of that and of the baseline.
+/// A loss, as a share, with the standard error of latency, and that of latency and baseline together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct LossEstimate {
     pub(super) share: f64,
     pub(super) error: f64,
-    pub(super) of_both: f64,
+    pub(super) total_error: f64,
     /// The loss of the last windows, and the standard error of their latency.
     pub(super) recent: (f64, f64),
 }

@@ -1,13 +1,12 @@
-//! The tolerances in force, each with latency of its own; the one that is nearest to its limit, or farthest beyond it, binds.
+//! The tolerances in force, each with its own latency; the one nearest to its limit, or farthest beyond it, binds.
 //!
-//! The first is the server's: as the operator gave it, else the paper's. A tolerance of a namespace that has no requests, or whose latency the plant
-//! does not tell, does not bind.
+//! The first is the server's: the operator's, else the paper's. A tolerance of a namespace without requests or without measured latency does not bind.
 
 use pilotlight_plant::{Capabilities, Goals, ReadingId, Sample};
 
 use super::adaptor::Loss;
 use super::load::Load;
-use super::monitor::{Known, Monitor};
+use super::monitor::{LossEstimate, Monitor};
 use super::parameters::{Parameters, share};
 use super::tolerance::Tolerance;
 
@@ -20,8 +19,8 @@ impl Monitors {
         Self(Tolerance::all(goals).map(|tolerance| Monitor::new(tolerance, parameters)).collect())
     }
 
-    /// Other tolerances; what is known of latency stays where it is of the same requests and statistic. Whether any of them is another, and whether
-    /// baselines have to be measured.
+    /// Replaces the tolerances; latency of the same requests and statistic is kept. Whether any tolerance changed, and whether baselines have to be
+    /// measured.
     pub(super) fn replace(
         &mut self,
         goals: &Goals,
@@ -53,7 +52,7 @@ impl Monitors {
         &self.0[0]
     }
 
-    /// Those that bind, and the server's.
+    /// Those with requests, and the server's.
     fn active(&self) -> impl Iterator<Item = &Monitor> {
         self.0.iter().enumerate().filter(|(at, monitor)| *at == 0 || monitor.is_active()).map(|(_, monitor)| monitor)
     }
@@ -81,23 +80,22 @@ impl Monitors {
         self.0.iter_mut().for_each(|monitor| monitor.add(sample, holds_ns, parameters));
     }
 
-    /// Something was changed: windows begin again.
+    /// Clears the windows after a change.
     pub(super) fn clear(&mut self) {
         self.0.iter_mut().for_each(|monitor| monitor.windows.clear());
     }
 
-    /// Baselines have to be measured.
+    /// Forgets the baselines.
     pub(super) fn forget(&mut self) {
         self.0.iter_mut().for_each(|monitor| monitor.baseline = None);
     }
 
-    /// Whether anything may be saved that costs latency.
+    /// Whether every tolerance allows a loss of latency.
     pub(super) fn may_save(&self) -> bool {
         self.active().all(|monitor| monitor.plf() > 0.0)
     }
 
-    /// How much longer requests may take under every tolerance, in nanoseconds; 0 without a baseline of the server, which counts for namespaces
-    /// without one.
+    /// Increase of latency that every tolerance allows, in nanoseconds; 0 without a baseline of the server, which is used for namespaces without one.
     pub(super) fn tolerated_ns(&self) -> f64 {
         let of = |monitor: &Monitor| {
             let baseline = monitor.baseline.or(self.server().baseline);
@@ -133,19 +131,19 @@ impl Monitors {
         divergences.reduce(|most, one| Some(most?.max(one?))).flatten()
     }
 
-    /// Latency is that without savings: baselines, under which load of the server; `None` without latency of it.
+    /// Measures the baselines; returns the load of the server, `None` without its latency.
     pub(super) fn measure(&mut self, now_ns: u64) -> Option<Load> {
         self.server().windows.mean_ns()?;
         self.0.iter_mut().for_each(|monitor| monitor.measure(now_ns));
         self.server().baseline.map(|baseline| baseline.load)
     }
 
-    /// The loss before anything is saved.
+    /// The loss before savings start.
     pub(super) fn no_loss(&self, parameters: &Parameters) -> Loss {
         let room_ns = self.active().filter_map(|monitor| {
             let baseline = monitor.baseline?;
             let error = baseline.error_ns / baseline.ns.max(1.0);
-            room_ns(monitor, Known { share: 0.0, error, of_both: error, recent: (0.0, error) }, parameters)
+            room_ns(monitor, LossEstimate { share: 0.0, error, total_error: error, recent: (0.0, error) }, parameters)
         });
         Loss {
             share: 0.0,
@@ -160,17 +158,17 @@ impl Monitors {
         }
     }
 
-    /// The loss under the tolerance that binds, if the interval has ended a window.
+    /// The loss under the binding tolerance, if the interval has ended a window.
     pub(super) fn loss(&self, parameters: &Parameters) -> Option<Loss> {
         if !self.active().any(|monitor| monitor.ended.is_some()) {
             return None;
         }
         let known = || self.active().filter_map(|monitor| Some((monitor, monitor.loss()?)));
         let (binding, loss) = known().min_by(|one, other| {
-            let distance = |(monitor, loss): &(&Monitor, Known)| distance(monitor, loss.share, parameters);
+            let distance = |(monitor, loss): &(&Monitor, LossEstimate)| distance(monitor, loss.share, parameters);
             distance(one).total_cmp(&distance(other))
         })?;
-        let least = |of: fn(Known) -> f64| {
+        let least = |of: fn(LossEstimate) -> f64| {
             known().map(|(monitor, loss)| distance(monitor, of(loss), parameters)).fold(f64::INFINITY, f64::min)
         };
         let room_ns = known().filter_map(|(monitor, loss)| room_ns(monitor, loss, parameters));
@@ -187,7 +185,7 @@ impl Monitors {
         })
     }
 
-    /// What requests take without savings, under the first bound that is below that.
+    /// Latency without savings, for the first bound below it.
     pub(super) fn unreachable(&self) -> Option<String> {
         let of = |monitor: &Monitor| {
             let baseline = monitor.baseline.filter(|baseline| monitor.tolerance.is_unreachable(baseline.ns))?;
@@ -196,12 +194,12 @@ impl Monitors {
         self.0.iter().find_map(of)
     }
 
-    /// Whether each has so many windows.
+    /// Whether each has this number of windows.
     pub(super) fn have_windows(&self, number: usize) -> bool {
         self.active().all(|monitor| monitor.windows.len() >= number)
     }
 
-    /// The tolerance that binds.
+    /// The binding tolerance.
     pub(super) fn binding(&self, parameters: &Parameters) -> Tolerance {
         let distance =
             |monitor: &Monitor| monitor.loss().map_or(f64::INFINITY, |loss| distance(monitor, loss.share, parameters));
@@ -210,40 +208,40 @@ impl Monitors {
     }
 }
 
-/// Standard errors by which a loss may be higher than is seen, before anything more is saved, and lower, before less is, and that of the last
-/// windows alone; chosen.
+/// Standard errors of the upper bound of a loss, which is used to save more, and of the lower bound, which is used to save less, over all and over
+/// the last windows; chosen.
 const HIGHER: f64 = 1.5;
 const LOWER: f64 = 1.0;
 const RECENT_LOWER: f64 = 3.0;
 
-fn at_most(loss: Known) -> f64 {
-    loss.share + HIGHER * loss.of_both
+fn at_most(loss: LossEstimate) -> f64 {
+    loss.share + HIGHER * loss.total_error
 }
 
-fn at_least(loss: Known) -> f64 {
+fn at_least(loss: LossEstimate) -> f64 {
     (loss.share - LOWER * loss.error).max(recent_at_least(loss))
 }
 
-fn recent_at_least(loss: Known) -> f64 {
+fn recent_at_least(loss: LossEstimate) -> f64 {
     loss.recent.0 - RECENT_LOWER * loss.recent.1
 }
 
-/// The mean, unless the last windows show more.
-fn shown(loss: Known) -> f64 {
+/// The mean, or the lower bound of the last windows if that is more.
+fn shown(loss: LossEstimate) -> f64 {
     loss.share.max(recent_at_least(loss))
 }
 
-/// The loss that is aimed at, as a share.
+/// The target loss, as a share.
 fn aim(monitor: &Monitor, parameters: &Parameters) -> f64 {
     monitor.plf() * share(parameters.aim_ppm)
 }
 
-/// From the loss that is aimed at, relative to it.
+/// Distance to the target loss, relative to it.
 fn distance(monitor: &Monitor, loss: f64, parameters: &Parameters) -> f64 {
     1.0 - loss / aim(monitor, parameters)
 }
 
-/// How much longer requests may still take, in nanoseconds, with this loss.
-fn room_ns(monitor: &Monitor, loss: Known, parameters: &Parameters) -> Option<f64> {
+/// Remaining increase of latency that is allowed, in nanoseconds.
+fn room_ns(monitor: &Monitor, loss: LossEstimate, parameters: &Parameters) -> Option<f64> {
     Some((aim(monitor, parameters) - at_most(loss)) * monitor.baseline?.ns)
 }

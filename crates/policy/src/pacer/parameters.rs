@@ -1,54 +1,54 @@
-//! What can be set on `pacer`. The paper prints the interval, 80 %, 30 s and the tolerance; all else is chosen here.
+//! Parameters of `pacer`. The paper prints the interval, 80 %, 30 s and the tolerance; the other values are chosen here.
 
 use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
 
 /// The name by which an operator chooses it.
 pub const NAME: &str = "pacer";
 
-/// All that can be set. Shares are in millionths.
+/// All parameters. Shares are in millionths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// Time between two looks: the window of the burst check, in nanoseconds.
+    /// Length of an interval: the window of the burst check, in nanoseconds.
     pub interval_ns: u64,
     /// Length of a latency window (the paper's n), in nanoseconds.
     pub window_ns: u64,
-    /// How many windows the divergence is of (the paper's k).
+    /// Windows in the divergence (the paper's k).
     pub windows: usize,
-    /// Requests that a window needs; with fewer it is extended.
-    pub least_requests: u64,
-    /// The longest that a window is extended, in nanoseconds.
-    pub longest_window_ns: u64,
-    /// Divergence under which latency is stable.
-    pub stable_ppm: u32,
-    /// Divergence above which it is not stable any more.
-    pub unstable_ppm: u32,
+    /// Requests that a window needs; it is extended until then.
+    pub min_requests: u64,
+    /// Maximum length of an extended window, in nanoseconds.
+    pub max_window_ns: u64,
+    /// Divergence below which latency is stable.
+    pub stable_threshold_ppm: u32,
+    /// Divergence above which it is no longer stable.
+    pub unstable_threshold_ppm: u32,
     /// Excess of one interval's latency over the windows' mean that is a burst.
-    pub burst_ppm: u32,
+    pub burst_threshold_ppm: u32,
     /// CPU use above which there is a burst.
-    pub busy_ppm: u32,
-    /// The highest CPU use that is aimed at.
+    pub busy_threshold_ppm: u32,
+    /// The highest target CPU use.
     pub use_limit_ppm: u32,
-    /// Total CPU use after cores were taken away, relative to before.
+    /// Total CPU use after cores were removed, relative to before.
     pub alpha: f64,
-    /// Change of the CPU use that is aimed at, for a loss distance of 1.
+    /// Change of the target CPU use for a loss distance of 1.
     pub beta: f64,
     /// Change of the frequency for a loss distance of 1, as a share of the highest; not above 0.
     pub gamma: f64,
-    /// How many times the wait at the cores counts that is forecast of a step.
+    /// Factor of the queueing time in the forecast of a step.
     pub forecast: f64,
     /// Share of the tolerance that is aimed at.
     pub aim_ppm: u32,
-    /// Distance from that aim within which nothing is changed, as a share of it.
+    /// Distance from that aim within which nothing changes, as a share of it.
     pub dead_band_ppm: u32,
     /// Time without requests until the server is idle, in nanoseconds.
-    pub idle_ns: u64,
+    pub idle_after_ns: u64,
     /// Time until the baseline is measured again, in nanoseconds.
-    pub baseline_ns: u64,
-    /// Change of rate, size or read share from which on it is measured again.
-    pub moved_ppm: u32,
+    pub baseline_interval_ns: u64,
+    /// Change of rate, size or read share from which the baseline is measured again.
+    pub load_change_ppm: u32,
     /// What is adapted.
     pub adapt: Adapt,
-    /// What becomes of cores that are not used.
+    /// State of unused cores.
     pub gate: Gate,
     /// Whether background work is scheduled.
     pub background: bool,
@@ -71,12 +71,12 @@ pub enum Adapt {
     Frequency,
 }
 
-/// What becomes of cores that are not used.
+/// State of unused cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// They sleep.
     Sleep,
-    /// They sleep, and leave the system where the plant lets them.
+    /// They sleep, and go offline if the plant allows it.
     Offline,
 }
 
@@ -86,12 +86,12 @@ impl Default for Parameters {
             interval_ns: 500_000_000,
             window_ns: 1_000_000_000,
             windows: 5,
-            least_requests: 400,
-            longest_window_ns: 30_000_000_000,
-            stable_ppm: 100_000,
-            unstable_ppm: 250_000,
-            burst_ppm: 500_000,
-            busy_ppm: 800_000,
+            min_requests: 400,
+            max_window_ns: 30_000_000_000,
+            stable_threshold_ppm: 100_000,
+            unstable_threshold_ppm: 250_000,
+            burst_threshold_ppm: 500_000,
+            busy_threshold_ppm: 800_000,
             use_limit_ppm: 700_000,
             alpha: 1.05,
             beta: 0.1,
@@ -99,9 +99,9 @@ impl Default for Parameters {
             forecast: 1.0,
             aim_ppm: 800_000,
             dead_band_ppm: 200_000,
-            idle_ns: 30_000_000_000,
-            baseline_ns: 300_000_000_000,
-            moved_ppm: 250_000,
+            idle_after_ns: 30_000_000_000,
+            baseline_interval_ns: 300_000_000_000,
+            load_change_ppm: 250_000,
             adapt: Adapt::Both,
             gate: Gate::Sleep,
             background: true,
@@ -117,9 +117,9 @@ const SHARE: &str = "a share from 0% to 100%";
 const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "interval",
-        meaning: "time between two looks: the window of the burst check (PACER IV-B: 500ms)",
+        meaning: "length of an interval: the window of the burst check (PACER IV-B: 500ms)",
         allowed: TIME,
-        get: |p| text::in_units(p.interval_ns),
+        get: |p| text::format_duration(p.interval_ns),
         set: |p, v| time(&mut p.interval_ns, v),
     },
     Parameter {
@@ -127,12 +127,12 @@ const TABLE: [Parameter<Parameters>; 25] = [
         meaning: "length of a latency window (PACER's n, not printed; chosen; results/pacer-sensitivity: half saves a third more \
                   under steps of 15s, at a loss of 6.5% in place of 5.6%)",
         allowed: TIME,
-        get: |p| text::in_units(p.window_ns),
+        get: |p| text::format_duration(p.window_ns),
         set: |p, v| time(&mut p.window_ns, v),
     },
     Parameter {
         key: "windows",
-        meaning: "number of windows that the divergence is of (PACER's k, not printed; chosen so that n x k is within \
+        meaning: "number of windows in the divergence (PACER's k, not printed; chosen so that n x k is within \
                   the 10s that PACER V-A4 waits; results/pacer-sensitivity: with 3 38% more is saved under steps of 15s, with 10 \
                   hardly anything)",
         allowed: "a whole number from 2 to 64",
@@ -140,64 +140,64 @@ const TABLE: [Parameter<Parameters>; 25] = [
         set: |p, v| put(&mut p.windows, text::within(v, 2, 64)),
     },
     Parameter {
-        key: "least_requests",
-        meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at a half of it \
+        key: "min_requests",
+        meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at half of it \
                   four times as many; a quarter for the burst check (chosen: 400 latencies that vary by their mean \
                   have a mean that varies by 5%; results/pacer-sensitivity: no effect from 2,000 requests a second on)",
         allowed: "a whole number from 1 to 1000000",
-        get: |p| p.least_requests.to_string(),
-        set: |p, v| put(&mut p.least_requests, text::within(v, 1, 1_000_000)),
+        get: |p| p.min_requests.to_string(),
+        set: |p, v| put(&mut p.min_requests, text::within(v, 1, 1_000_000)),
     },
     Parameter {
-        key: "longest_window",
-        meaning: "the longest that a window is extended; it then shows excess alone (chosen: as long as idle)",
+        key: "max_window",
+        meaning: "maximum length of an extended window, which then shows only excess (chosen: as long as idle_after)",
         allowed: TIME,
-        get: |p| text::in_units(p.longest_window_ns),
-        set: |p, v| time(&mut p.longest_window_ns, v),
+        get: |p| text::format_duration(p.max_window_ns),
+        set: |p, v| time(&mut p.max_window_ns, v),
     },
     Parameter {
-        key: "stable",
-        meaning: "divergence of latency under which savings begin (PACER's l_stable_thresh, not printed; chosen; \
+        key: "stable_threshold",
+        meaning: "divergence of latency below which savings start (PACER's l_stable_thresh, not printed; chosen; \
                   results/pacer-sensitivity: no effect from 2.5% to 20%)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.stable_ppm),
-        set: |p, v| put(&mut p.stable_ppm, text::percent(v)),
+        get: |p| text::format_percent(p.stable_threshold_ppm),
+        set: |p, v| put(&mut p.stable_threshold_ppm, text::percent(v)),
     },
     Parameter {
-        key: "unstable",
+        key: "unstable_threshold",
         meaning: "divergence of latency above which savings end (PACER's l_unstable_thresh, not printed; chosen; \
                   results/pacer-sensitivity: no effect from 12.5% to 50%)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.unstable_ppm),
-        set: |p, v| put(&mut p.unstable_ppm, text::percent(v)),
+        get: |p| text::format_percent(p.unstable_threshold_ppm),
+        set: |p, v| put(&mut p.unstable_threshold_ppm, text::percent(v)),
     },
     Parameter {
-        key: "burst",
+        key: "burst_threshold",
         meaning: "excess of an interval's latency over the mean of the windows that is a burst (PACER's \
                   l_burst_thresh, not printed; chosen; results/pacer-sensitivity: no effect from 12.5% to 100%, CPU use or the \
                   load shows changes first)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.burst_ppm),
-        set: |p, v| put(&mut p.burst_ppm, text::percent(v)),
+        get: |p| text::format_percent(p.burst_threshold_ppm),
+        set: |p, v| put(&mut p.burst_threshold_ppm, text::percent(v)),
     },
     Parameter {
-        key: "busy",
+        key: "busy_threshold",
         meaning: "CPU use of a core group above which there is a burst (PACER IV-B: 80%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.busy_ppm),
-        set: |p, v| put(&mut p.busy_ppm, text::percent(v)),
+        get: |p| text::format_percent(p.busy_threshold_ppm),
+        set: |p, v| put(&mut p.busy_threshold_ppm, text::percent(v)),
     },
     Parameter {
         key: "use_limit",
-        meaning: "the highest CPU use aimed at (chosen: a margin below busy, so that it is not taken for a burst; \
+        meaning: "the highest target CPU use (chosen: a margin below busy_threshold, so that it is no burst; \
                   results/pacer-sensitivity: half saves a tenth less under steps, a quarter a seventh at 10% load)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.use_limit_ppm),
+        get: |p| text::format_percent(p.use_limit_ppm),
         set: |p, v| put(&mut p.use_limit_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
     },
     Parameter {
         key: "alpha",
-        meaning: "CPU use of all cores after some were taken away, relative to before (PACER's alpha, not printed; \
+        meaning: "CPU use of all cores after some were removed, relative to before (PACER's alpha, not printed; \
                   chosen; results/pacer-sensitivity: hardly any effect from 1.01 to 1.1)",
         allowed: "a number from 1 to 2",
         get: |p| p.alpha.to_string(),
@@ -205,7 +205,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "beta",
-        meaning: "change of the CPU use aimed at, for a loss distance of 1 (PACER's beta, not printed; chosen; \
+        meaning: "change of the target CPU use for a loss distance of 1 (PACER's beta, not printed; chosen; \
                   results/pacer-sensitivity: a quarter saves half as much under steps of 15s, twice as much the same)",
         allowed: "a number from 0.001 to 1",
         get: |p| p.beta.to_string(),
@@ -222,8 +222,8 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "forecast",
-        meaning: "factor of the wait at the cores that is forecast of a step; 0 makes steps without a forecast, as \
-                  printed (chosen: 1, the wait of independent arrivals; results/pacer-sensitivity: 0 saves a seventh more at 10% \
+        meaning: "factor of the queueing time in the forecast of a step; 0 disables the forecast, as \
+                  printed (chosen: 1, the queueing of independent arrivals; results/pacer-sensitivity: 0 saves a seventh more at 10% \
                   load, at a loss of 13.9% in place of 9.7%)",
         allowed: "a number from 0 to 100",
         get: |p| p.forecast.to_string(),
@@ -231,43 +231,43 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "aim",
-        meaning: "share of the tolerance that is aimed at, in place of plf in the loss distance (chosen; \
+        meaning: "share of the tolerance that is aimed at, instead of plf in the loss distance (chosen; \
                   results/pacer-sensitivity: at 100% a loss of 14% in place of 9.7% saves a seventh more, at 20% less than half is \
                   saved)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.aim_ppm),
+        get: |p| text::format_percent(p.aim_ppm),
         set: |p, v| put(&mut p.aim_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
     },
     Parameter {
         key: "dead_band",
-        meaning: "loss distance within which nothing is changed (chosen: it ends below the tolerance, apart from the \
+        meaning: "loss distance within which nothing changes (chosen: it ends below the tolerance, apart from the \
                   standard error; results/pacer-sensitivity: hardly any effect from 5% to 40%)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.dead_band_ppm),
+        get: |p| text::format_percent(p.dead_band_ppm),
         set: |p, v| put(&mut p.dead_band_ppm, text::percent(v)),
     },
     Parameter {
-        key: "idle",
+        key: "idle_after",
         meaning: "time without requests until the server is idle (PACER IV-B: 30s)",
         allowed: TIME,
-        get: |p| text::in_units(p.idle_ns),
-        set: |p, v| time(&mut p.idle_ns, v),
+        get: |p| text::format_duration(p.idle_after_ns),
+        set: |p, v| time(&mut p.idle_after_ns, v),
     },
     Parameter {
-        key: "baseline",
+        key: "baseline_interval",
         meaning: "time until latency without savings is measured again, at least 20 times as long as that takes \
                   (chosen; an hour of constant load has no savings for 2% of its time)",
         allowed: TIME,
-        get: |p| text::in_units(p.baseline_ns),
-        set: |p, v| time(&mut p.baseline_ns, v),
+        get: |p| text::format_duration(p.baseline_interval_ns),
+        set: |p, v| time(&mut p.baseline_interval_ns, v),
     },
     Parameter {
-        key: "moved",
-        meaning: "change of rate, size or read share from which on it is measured again (chosen; results/pacer-sensitivity: at 50% \
+        key: "load_change",
+        meaning: "change of rate, size or read share from which the baseline is measured again (chosen; results/pacer-sensitivity: at 50% \
                   a third more is saved under steps of 15s)",
         allowed: SHARE,
-        get: |p| text::in_percent(p.moved_ppm),
-        set: |p, v| put(&mut p.moved_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
+        get: |p| text::format_percent(p.load_change_ppm),
+        set: |p, v| put(&mut p.load_change_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
     },
     Parameter {
         key: "adapt",
@@ -280,7 +280,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "gate",
-        meaning: "cores that are not used sleep, or leave the system (offline) where hotplug is allowed",
+        meaning: "unused cores sleep, or go offline if hotplug is allowed",
         allowed: "sleep or offline",
         get: |p| p.gate.name().to_owned(),
         set: |p, v| put(&mut p.gate, [Gate::Sleep, Gate::Offline].into_iter().find(|one| one.name() == v)),
@@ -295,7 +295,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "drives",
         meaning: "while the server is idle and no background work is left, drives may enter idle states whose wake-up \
-                  is within the tolerance (PACER IV-D), else none; false leaves them as they are found",
+                  is within the tolerance (PACER IV-D), else none; false leaves idle states unchanged",
         allowed: SWITCH,
         get: |p| p.drives.to_string(),
         set: |p, v| put(&mut p.drives, v.parse().ok()),
@@ -306,7 +306,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
                   garbage collection ends before (chosen: the Energy Benchmark thesis, 5.1.2, shows up to 20s of it \
                   after 60s of writes)",
         allowed: TIME,
-        get: |p| text::in_units(p.after_writes_ns),
+        get: |p| text::format_duration(p.after_writes_ns),
         set: |p, v| time(&mut p.after_writes_ns, v),
     },
     Parameter {
@@ -319,7 +319,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
 ];
 
 impl Adapt {
-    /// As an operator writes it.
+    /// The name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -331,7 +331,7 @@ impl Adapt {
 }
 
 impl Gate {
-    /// As an operator writes it.
+    /// The name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -342,21 +342,21 @@ impl Gate {
 }
 
 impl Parameters {
-    /// With these set, in this order.
+    /// Applies settings in this order.
     ///
     /// # Errors
-    /// If there is no such parameter, a value is not allowed, or thresholds are not in order.
+    /// If a parameter does not exist, a value is not allowed, or thresholds are not in order.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         let read: Self = parameter::read(NAME, &TABLE, settings)?;
-        let wrong = |message: &str| Err(ParameterError::Together(message.to_owned()));
-        if read.stable_ppm >= read.unstable_ppm {
-            return wrong("stable must be below unstable");
+        let wrong = |message: &str| Err(ParameterError::Conflict(message.to_owned()));
+        if read.stable_threshold_ppm >= read.unstable_threshold_ppm {
+            return wrong("stable_threshold must be below unstable_threshold");
         }
-        if read.use_limit_ppm >= read.busy_ppm {
-            return wrong("use_limit must be below busy");
+        if read.use_limit_ppm >= read.busy_threshold_ppm {
+            return wrong("use_limit must be below busy_threshold");
         }
-        if read.longest_window_ns < read.window_ns {
-            return wrong("longest_window must not be below window");
+        if read.max_window_ns < read.window_ns {
+            return wrong("max_window must not be below window");
         }
         Ok(read)
     }

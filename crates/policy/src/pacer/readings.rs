@@ -1,7 +1,7 @@
-//! What an interval shows of latency and load (the paper's Unified Collector).
+//! Latency and load of an interval (the paper's Unified Collector).
 //!
-//! Latency of the server is its reading where the plant has a source of it; else the mean service time of the I/O threads, in which the time that a
-//! request waits for its first poll is missing. How many requests were to a namespace is taken from its part of the bytes.
+//! Latency of the server is a reading if the plant has one; else the mean service time of the I/O threads, which excludes the time that a request waits
+//! for its first poll. The number of requests to a namespace is estimated by its share of the bytes.
 
 use pilotlight_plant::{Capabilities, Quantity, Reading, ReadingId, Sample, Scope, Stat};
 
@@ -15,26 +15,26 @@ pub(super) struct Readings {
     scope: Scope,
     /// Statistics of their latency, and the lengths of their windows.
     latencies: Vec<(Stat, ReadingId, u64)>,
-    /// The one that is wanted.
+    /// The wanted statistic.
     stat: Stat,
     /// Bytes read a second, and written, of these requests' namespaces; of all.
     read: Vec<ReadingId>,
     written: Vec<ReadingId>,
     all: Vec<ReadingId>,
-    /// When the last window of latency ended that was used.
+    /// End of the last used window of latency.
     used_ns: u64,
-    /// Requests answered since.
+    /// Requests completed since then.
     answered: u64,
 }
 
 impl Readings {
-    /// With latency as this statistic; where the plant does not tell it, as the mean.
+    /// With this statistic of latency; the mean if the plant does not measure it.
     pub(super) fn new(scope: Scope, stat: Stat) -> Self {
         let (read, written, all) = (Vec::new(), Vec::new(), Vec::new());
         Self { scope, latencies: Vec::new(), stat, read, written, all, used_ns: 0, answered: 0 }
     }
 
-    /// Those of a plant.
+    /// Finds the sources of a plant.
     pub(super) fn find(&mut self, capabilities: &Capabilities) {
         let source = |stat| {
             let (id, source) = capabilities.find_source(self.scope, Quantity::LatencyNs(stat))?;
@@ -43,7 +43,8 @@ impl Readings {
         self.latencies = [Stat::Mean, Stat::P50, Stat::P99].into_iter().filter_map(source).collect();
         let own = self.scope;
         let of_namespaces = |quantity, is_all: bool| {
-            let is_one = move |of| matches!(of, Scope::Namespace(_)) && (is_all || own == Scope::Server || of == own);
+            let is_one =
+                move |scope| matches!(scope, Scope::Namespace(_)) && (is_all || own == Scope::Server || scope == own);
             capabilities.sources_of(quantity).filter(move |(_, source)| is_one(source.scope)).map(|(id, _)| id)
         };
         self.read = of_namespaces(Quantity::ReadBytesPerS, false).collect();
@@ -61,7 +62,7 @@ impl Readings {
         self.source().into_iter().map(|(id, _)| id).chain(self.all.iter().copied())
     }
 
-    /// So many requests of the server, but for those to other namespaces.
+    /// The part of the server's requests that counts here.
     fn own(&self, requests: u64, readings: &[Reading]) -> u64 {
         if self.scope == Scope::Server {
             return requests;
@@ -71,7 +72,7 @@ impl Readings {
         (requests as f64 * part).round() as u64
     }
 
-    /// Latency of requests, and from when on they were answered; `None` if nothing new is known.
+    /// Latency of requests, and the start of their window; `None` without a new reading.
     pub(super) fn latency(&mut self, sample: &Sample<'_>) -> Option<(Latency, u64)> {
         let (answered, in_progress_ns) =
             sample.threads.iter().fold((0, 0), |sum, thread| (sum.0 + thread.answered, sum.1 + thread.in_progress_ns));

@@ -1,4 +1,4 @@
-//! The policy on a plant: state, windows, baseline and what is set.
+//! The policy on a plant: state, windows, baseline and settings.
 
 use pilotlight_plant::{
     Capabilities, Command, Goals, KnobId, NEVER, Next, ReadingId, Refusal, Sample, Start, ThreadSample, View,
@@ -10,45 +10,45 @@ use super::baseline::Baseline;
 use super::completion::Completion;
 use super::forecast::Forecast;
 use super::frequency::Frequency;
-use super::migrator::{Migrator, Use};
+use super::migrator::{CpuUse, Migrator};
 use super::monitors::Monitors;
 use super::parameters::{Adapt, Gate, Parameters, share};
-use super::state::{Signs, State};
+use super::state::{Observations, State};
 use super::tolerance::Tolerance;
 use crate::drives::Drives;
-use crate::grid::Grid;
 use crate::load::is_quiet;
+use crate::schedule::Schedule;
 
-/// Windows after which a loss is beyond what chance makes of it, on a plant of one core; chosen.
+/// Windows after which a loss is significant, on a plant of one core; chosen.
 const CERTAIN_WINDOWS: usize = 3;
-/// A loss of more than this many tolerances counts at once; chosen.
+/// A loss above this multiple of the tolerance counts at once; chosen.
 const FAR: f64 = 2.0;
 
 /// The policy on a plant.
 #[derive(Debug)]
 pub(super) struct Running {
-    grid: Grid,
-    /// The last answer.
+    schedule: Schedule,
+    /// The last returned value.
     answer: Next,
     now_ns: u64,
     state: State,
     monitors: Monitors,
     capabilities: Capabilities,
-    /// The loss under the tolerance that binds at the last look, and which that is.
+    /// The last loss, and its binding tolerance.
     loss: Option<(f64, Tolerance)>,
     /// The baseline is measured again because of its age.
     retries: bool,
-    /// Until when a baseline above latency with savings is not taken for wrong.
+    /// Time until which a baseline above latency with savings is trusted.
     trusted_until_ns: u64,
     adaptor: Adaptor,
-    /// On a plant of one core, in place of cores and frequency.
+    /// On a plant of one core, instead of cores and frequency.
     completion: Option<Completion>,
     migrator: Migrator,
     background: Background,
     has_background: bool,
     drives: Drives,
     has_drives: bool,
-    /// From when on what was set last holds.
+    /// When the last settings take effect.
     holds_ns: u64,
     /// When an interval with requests last ended.
     active_ns: u64,
@@ -56,7 +56,7 @@ pub(super) struct Running {
     counters: Counters,
 }
 
-/// What it has done so far.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     bursts: u64,
@@ -70,7 +70,7 @@ impl Running {
         let frequency = Frequency::new(start.topology, start.capabilities);
         let adaptor = Adaptor::new(migrator.sizes(), migrator.can_gather(), frequency, parameters.adapt);
         let mut running = Self {
-            grid: Grid { start_ns: start.now_ns, every_ns: parameters.interval_ns },
+            schedule: Schedule { start_ns: start.now_ns, period_ns: parameters.interval_ns },
             answer: Next::NEVER,
             now_ns: start.now_ns,
             state: State::Unstable,
@@ -107,7 +107,7 @@ impl Running {
         }
     }
 
-    /// Another number of cores on the same plant, as under a budget: what `before` knew of latency and load holds, and its state.
+    /// Another number of cores on the same plant, as under a budget: keeps the latency, load and state of `before`.
     pub(super) fn inherit(&mut self, before: Self, parameters: &Parameters) {
         if !self.migrator.is_like(&before.migrator) {
             return;
@@ -126,14 +126,14 @@ impl Running {
             self.migrator.gather(self.adaptor.sizes.iter().map(|size| size.n), &[]);
         }
         if (self.completion.is_some() || before.completion.is_some()) && self.state == State::Stable {
-            self.state = State::Unstable; // how one core waits follows from arrivals that are measured without savings
+            self.state = State::Unstable; // the wait of one core needs arrivals measured without savings
             return self.restore(false);
         }
         self.forget_windows();
     }
 
     pub(super) fn can_adapt(&self) -> bool {
-        self.adaptor.can() || self.completion.is_some()
+        self.adaptor.can_adapt() || self.completion.is_some()
     }
 
     pub(super) fn readings(&self) -> Vec<ReadingId> {
@@ -151,7 +151,7 @@ impl Running {
             return self.answer;
         }
         self.now_ns = sample.now_ns;
-        self.look(sample, parameters);
+        self.evaluate(sample, parameters);
         let before = out.len();
         self.migrator.command(sample.cores, sample.threads.iter().map(|thread| thread.home), out);
         self.set(parameters, out);
@@ -159,7 +159,7 @@ impl Running {
         self.next(is_done && self.state == State::Idle, parameters)
     }
 
-    /// Knobs.
+    /// Sets the knobs.
     fn set(&mut self, parameters: &Parameters, out: &mut Vec<Command>) {
         self.adaptor.frequency.apply(self.now_ns, self.migrator.in_use(), out);
         self.background.set(self.now_ns, self.state == State::Idle, out);
@@ -169,18 +169,18 @@ impl Running {
         }
     }
 
-    /// How long a drive may take to wake up: all that is tolerated while the server is idle, else not at all, as the adaptor foresees no wake-ups.
+    /// Wake-up limit of drives: the tolerance while the server is idle, else 0, as the forecast contains no wake-ups.
     fn wake_limit_ns(&self, parameters: &Parameters) -> u64 {
         let is_idle = self.state == State::Idle && !self.background.is_left();
         if is_idle && self.now_ns >= self.settled_ns(parameters) { self.tolerated_ns() } else { 0 }
     }
 
-    /// How much longer requests may take; 0 without a baseline.
+    /// Allowed increase of latency; 0 without a baseline.
     fn tolerated_ns(&self) -> u64 {
         self.monitors.tolerated_ns() as u64
     }
 
-    /// When garbage collection of drives has ended; a request may have written, and sources of bytes need not cover all of an interval.
+    /// When garbage collection of drives has ended; any request counts as a write, as readings of bytes may not cover a whole interval.
     fn settled_ns(&self, parameters: &Parameters) -> u64 {
         self.active_ns.saturating_add(parameters.after_writes_ns)
     }
@@ -188,17 +188,19 @@ impl Running {
     fn next(&mut self, rests: bool, parameters: &Parameters) -> Next {
         let rests = rests && !self.background.is_left();
         let mut needed_ns = match rests {
-            false => self.grid.after(self.now_ns),
-            true if self.background.has_backlog() => self.grid.end(self.now_ns.saturating_add(parameters.idle_ns)),
+            false => self.schedule.after(self.now_ns),
+            true if self.background.has_backlog() => {
+                self.schedule.at_or_after(self.now_ns.saturating_add(parameters.idle_after_ns))
+            }
             true => NEVER,
         };
         let settled_ns = self.settled_ns(parameters);
         if settled_ns > self.now_ns && !self.drives.is_empty() && self.tolerated_ns() > 0 {
-            needed_ns = needed_ns.min(self.grid.end(settled_ns));
+            needed_ns = needed_ns.min(self.schedule.at_or_after(settled_ns));
         }
         let sleeps = rests && self.can_server_sleep && self.may_save();
         let awake_ns = self.completion.as_ref().map_or(NEVER, Completion::awake_ns);
-        self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_ns } else { awake_ns } };
+        self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_after_ns } else { awake_ns } };
         self.answer
     }
 
@@ -206,20 +208,20 @@ impl Running {
         self.monitors.server().baseline
     }
 
-    /// Whether anything may be saved that costs latency.
+    /// Whether the tolerances allow a loss of latency.
     fn may_save(&self) -> bool {
         self.monitors.may_save()
     }
 
-    /// What an interval shows, and what follows.
-    fn look(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
+    /// Evaluates an interval.
+    fn evaluate(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !is_quiet(sample) {
             self.active_ns = sample.now_ns;
         }
-        self.background.see(sample.now_ns, sample.readings, parameters.idle_ns);
+        self.background.update(sample.now_ns, sample.readings, parameters.idle_after_ns);
         self.monitors.read(sample);
         let is_old = self.monitors.are_old(sample.now_ns, parameters);
-        let mut signs = Signs {
+        let mut observed = Observations {
             quiet_ns: sample.now_ns - self.active_ns,
             surged: self.monitors.is_burst(parameters),
             cpu_use: self.cpu_use(sample),
@@ -227,22 +229,22 @@ impl Running {
             divergence: None,
         };
         if self.add(sample, parameters) {
-            signs.divergence = self.monitors.divergence();
-            signs.remeasure |= self.monitors.is_of_other_load(parameters) || self.is_baseline_wrong(parameters);
+            observed.divergence = self.monitors.divergence();
+            observed.remeasure |= self.monitors.is_of_other_load(parameters) || self.is_baseline_wrong(parameters);
         }
-        let next = self.state.next(&signs, parameters);
+        let next = self.state.next(&observed, parameters);
         let before = std::mem::replace(&mut self.state, next);
         match (before, next) {
             (State::Unstable, State::Stable) => self.begin(sample, parameters),
             (State::Stable, State::Stable) => self.adapt(sample, parameters),
             (State::Stable, State::Unstable) => {
                 self.retries = is_old;
-                self.counters.bursts += u64::from(!signs.remeasure);
-                let is_blamed = !signs.remeasure && !self.monitors.is_surge_of_load(sample, parameters);
-                if is_blamed && signs.surged {
+                self.counters.bursts += u64::from(!observed.remeasure);
+                let is_cause = !observed.remeasure && !self.monitors.is_surge_of_load(sample, parameters);
+                if is_cause && observed.surged {
                     self.learn(parameters);
                 }
-                self.restore(is_blamed);
+                self.restore(is_cause);
             }
             (State::Idle, State::Unstable) => self.restore(false),
             (_, State::Idle) => self.rest(sample, parameters, before != State::Idle),
@@ -250,8 +252,8 @@ impl Running {
         }
     }
 
-    /// Whether requests take less time than without savings: the baseline was measured across a change of the load. It is found once in a while,
-    /// as fewer cores may really be faster.
+    /// Whether latency is below the baseline, because the baseline was measured across a change of the load. Reported at most once in its lifetime, as
+    /// fewer cores may really be faster.
     fn is_baseline_wrong(&mut self, parameters: &Parameters) -> bool {
         let Some(baseline) = self.baseline().filter(|_| self.state == State::Stable && self.may_save()) else {
             return false;
@@ -264,16 +266,16 @@ impl Running {
         is_wrong
     }
 
-    /// The highest CPU use of a core group. Where the tolerance governs how the core waits, it is a share of all time, not of time awake.
+    /// The highest CPU use of a core group. On a plant of one core it is a share of all time, not of awake time.
     fn cpu_use(&self, sample: &Sample<'_>) -> f64 {
         if self.completion.is_some() {
             let busy_ns: u64 = sample.cores.iter().map(|core| core.busy_ns).sum();
             return busy_ns as f64 / sample.elapsed_ns.max(1) as f64;
         }
-        self.migrator.cpu_use(sample.cores).map(Use::share).fold(0.0, f64::max)
+        self.migrator.cpu_use(sample.cores).map(CpuUse::share).fold(0.0, f64::max)
     }
 
-    /// An interval goes into the windows, if all of it was under what is set; whether it did.
+    /// Adds an interval to the windows, if the current settings were in effect during all of it; whether it did.
     fn add(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> bool {
         if !self.migrator.is_in_place(sample) {
             self.holds_ns = sample.now_ns;
@@ -286,7 +288,7 @@ impl Running {
         true
     }
 
-    /// Latency is steady without savings: it is the baseline, and savings begin.
+    /// Latency is steady: measures the baseline and starts savings.
     fn begin(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         let Some(load) = self.monitors.measure(sample.now_ns) else { return };
         self.loss = Some((0.0, self.monitors.binding(parameters)));
@@ -303,7 +305,7 @@ impl Running {
         }
     }
 
-    /// A window has ended under savings: more or less of them.
+    /// Adapts savings at the end of a window.
     fn adapt(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !self.may_save() {
             if !self.saves_nothing() {
@@ -326,7 +328,7 @@ impl Running {
         }
     }
 
-    /// Windows have ended with this loss: the core may wait in another way.
+    /// Adapts the wait of one core.
     fn adapt_wait(&mut self, loss: &Loss, parameters: &Parameters) {
         let is_certain = self.monitors.have_windows(CERTAIN_WINDOWS.min(parameters.windows));
         let is_seen = if loss.is_sparse { loss.is_beyond(parameters) } else { is_certain };
@@ -340,15 +342,15 @@ impl Running {
         }
     }
 
-    /// Latency of an interval has ended savings: what the wait costs is more than was expected.
+    /// A burst of latency has ended savings: corrects the cost of the wait.
     fn learn(&mut self, parameters: &Parameters) {
-        let delay_ns = self.monitors.server().seen_delay_ns();
+        let delay_ns = self.monitors.server().last_delay_ns();
         if let (Some(completion), Some(delay_ns)) = (&mut self.completion, delay_ns) {
             completion.learn(delay_ns, share(parameters.dead_band_ppm));
         }
     }
 
-    /// Latency is too long although nothing is saved: a ceiling of another holds, a drive is slower. What was taken for too little was not.
+    /// Latency is too high without savings, because of another limit or a slower drive: settings were not too low.
     fn measure_without_savings(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if self.monitors.have_windows(parameters.windows) {
             self.adaptor.forget();
@@ -356,7 +358,7 @@ impl Running {
         }
     }
 
-    /// The adaptor, and what tells it what a change would cost.
+    /// The adaptor and the forecast for it.
     fn forecast<'a>(&'a mut self, sample: &'a Sample<'a>, parameters: &Parameters) -> (&'a mut Adaptor, Forecast<'a>) {
         let limit = share(parameters.use_limit_ppm);
         (&mut self.adaptor, Forecast { migrator: &mut self.migrator, sample, times: parameters.forecast, limit })
@@ -388,16 +390,16 @@ impl Running {
         self.adaptor.is_full() && self.completion.as_ref().is_none_or(Completion::is_polling)
     }
 
-    /// No savings from now on.
-    fn restore(&mut self, is_blamed: bool) {
-        self.adaptor.restore(is_blamed);
+    /// Ends savings.
+    fn restore(&mut self, is_cause: bool) {
+        self.adaptor.restore(is_cause);
         self.migrator.spread();
         self.completion.iter_mut().for_each(Completion::poll);
         self.loss = None;
         self.forget_windows();
     }
 
-    /// What is set is another; with another number of cores I/O threads move.
+    /// Settings have changed; with another number of cores I/O threads move.
     fn note_change(&mut self, sample: &Sample<'_>, has_moved: bool) {
         if has_moved && !self.adaptor.uses_all() {
             self.migrator.gather(self.adaptor.sizes.iter().map(|size| size.n), sample.threads);
@@ -414,7 +416,7 @@ impl Running {
         self.adaptor.clear();
     }
 
-    /// The next interval comes.
+    /// Requests the next interval.
     pub(super) fn on_goals(&mut self, now_ns: u64, goals: &Goals, parameters: &Parameters) {
         let (is_other, is_new) = self.monitors.replace(goals, &self.capabilities, parameters);
         self.answer.needed_ns = now_ns;
@@ -428,7 +430,7 @@ impl Running {
         }
     }
 
-    /// The next interval comes.
+    /// Requests the next interval.
     pub(super) fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities) {
         self.find(capabilities);
         self.answer.needed_ns = now_ns;
@@ -472,7 +474,7 @@ impl Running {
     }
 }
 
-/// Time of the core for a request, in nanoseconds.
+/// CPU time of a request, in nanoseconds.
 fn service_ns(sample: &Sample<'_>) -> f64 {
     let sum = |of: fn(&ThreadSample) -> u64| sample.threads.iter().map(of).sum::<u64>();
     sum(|thread| thread.busy_ns) as f64 / sum(|thread| thread.requests).max(1) as f64

@@ -1,7 +1,7 @@
-//! Latency over sliding windows, and how much it diverges (PACER IV-B).
+//! Latency over sliding windows, and its divergence (PACER IV-B).
 //!
-//! A window is `n` seconds, and longer while it has too few requests to say anything. One that had too few when it was as long as it may be
-//! is *sparse*: it shows excess alone, and no divergence.
+//! A window is `n` seconds long, and longer while it has too few requests. One with too few requests at its maximum length is *sparse*: it shows only
+//! excess, and no divergence.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::parameters::Parameters;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Latency {
     pub(super) ns: f64,
-    /// How many requests it is of.
+    /// Number of requests.
     pub(super) requests: u64,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Latency {
 pub(super) struct Window {
     /// Latency of its requests, in nanoseconds; 0 if there were none.
     pub(super) ns: f64,
-    /// How many requests that is of.
+    /// Number of requests.
     requests: u64,
     pub(super) is_sparse: bool,
     pub(super) load: Load,
@@ -30,13 +30,13 @@ pub(super) struct Window {
 /// Windows kept for the loss, in multiples of `windows`; chosen.
 const KEPT: usize = 12;
 
-/// The last windows, and the one that is open.
+/// The last windows, and the open one.
 #[derive(Debug)]
 pub(super) struct Windows {
     /// The last [`KEPT`] times `k`, none from before a change.
     ended: VecDeque<Window>,
     k: usize,
-    /// Sum of latencies in the open window, and of how many requests.
+    /// Sum of latencies and number of requests in the open window.
     open: (f64, u64),
     load: Load,
 }
@@ -47,7 +47,7 @@ impl Windows {
         Self { ended: VecDeque::with_capacity(KEPT * k), k, open: (0.0, 0), load: Load::default() }
     }
 
-    /// Forgets all: something was changed.
+    /// Clears all windows after a change.
     pub(super) fn clear(&mut self) {
         self.ended.clear();
         self.restart();
@@ -57,8 +57,8 @@ impl Windows {
         (self.open, self.load) = ((0.0, 0), Load::default());
     }
 
-    /// An interval under the present setting; the window that it has ended.
-    /// `least` is how many requests a window needs.
+    /// Adds an interval under the current settings; returns the window that it ends.
+    /// `least` is the number of requests that a window needs.
     pub(super) fn add(
         &mut self,
         latency: Option<Latency>,
@@ -72,7 +72,7 @@ impl Windows {
         }
         let (sum_ns, requests) = self.open;
         let is_sparse = requests < least;
-        let least_ns = if is_sparse { parameters.longest_window_ns } else { parameters.window_ns };
+        let least_ns = if is_sparse { parameters.max_window_ns } else { parameters.window_ns };
         if self.load.elapsed_ns < least_ns {
             return None;
         }
@@ -90,7 +90,7 @@ impl Windows {
         self.open.1 > 0 || with_requests(self.ended.iter()).next().is_some()
     }
 
-    /// Mean latency of all that are kept, in nanoseconds, and its standard error.
+    /// Mean latency of all windows, in nanoseconds, and its standard error.
     pub(super) fn all(&self) -> Option<(f64, f64)> {
         let mean_ns = mean_ns(self.ended.iter())?;
         Some((mean_ns, error(self.ended.iter(), mean_ns)))
@@ -101,7 +101,7 @@ impl Windows {
         self.ended.back().is_some_and(|last| last.is_sparse)
     }
 
-    /// How many there are.
+    /// Number of ended windows.
     pub(super) fn len(&self) -> usize {
         self.ended.len()
     }
@@ -155,7 +155,7 @@ fn squares<'a>(windows: impl Iterator<Item = &'a Window>, mean_ns: f64) -> f64 {
     with_requests(windows).map(|window| (window.ns - mean_ns).powi(2)).sum()
 }
 
-/// Standard error of their mean, in nanoseconds: of what they show, and at least that of latencies that vary by their mean.
+/// Standard error of their mean, in nanoseconds: measured, and at least that of latencies with a deviation equal to their mean.
 fn error<'a>(windows: impl Iterator<Item = &'a Window> + Clone, mean_ns: f64) -> f64 {
     let (count, requests) =
         with_requests(windows.clone()).fold((0_u32, 0), |(count, sum), window| (count + 1, sum + window.requests));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_with_few_requests_is_extended_and_at_last_sparse() {
+    fn a_window_with_few_requests_is_extended_and_finally_sparse() {
         let parameters = Parameters::default();
         let mut windows = Windows::new(&parameters);
         let ended = |windows: &mut Windows, requests: fn(u64) -> u64| {

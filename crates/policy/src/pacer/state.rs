@@ -1,6 +1,6 @@
 //! The state machine (PACER IV-B, Figure 9).
 //!
-//! Savings begin below one divergence and end above a higher one, so that the state does not change often. (The paper prints `<` for
+//! Savings start below one divergence and end above a higher one, so that the state does not change often. (The paper prints `<` for
 //! both; its text says "exceeds" for the second.)
 
 use super::parameters::{Parameters, share};
@@ -16,9 +16,9 @@ pub(super) enum State {
     Idle,
 }
 
-/// What an interval has shown.
+/// Observations of an interval.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Signs {
+pub(super) struct Observations {
     /// Time since the last request, in nanoseconds; 0 if the interval had any.
     pub(super) quiet_ns: u64,
     /// Divergence of latency, if the interval has ended a window and there are enough of them.
@@ -33,25 +33,27 @@ pub(super) struct Signs {
 
 impl State {
     /// The state that follows.
-    pub(super) fn next(self, signs: &Signs, parameters: &Parameters) -> Self {
-        if signs.quiet_ns >= parameters.idle_ns {
+    pub(super) fn next(self, observed: &Observations, parameters: &Parameters) -> Self {
+        if observed.quiet_ns >= parameters.idle_after_ns {
             return Self::Idle;
         }
-        let is_busy = signs.cpu_use > share(parameters.busy_ppm);
-        let is_full = signs.cpu_use > share(parameters.use_limit_ppm); // nothing could be saved: so it does not begin and end at once
-        let below = |limit_ppm| signs.divergence.is_some_and(|divergence| divergence < share(limit_ppm));
-        let above = |limit_ppm| signs.divergence.is_some_and(|divergence| divergence > share(limit_ppm));
+        let is_busy = observed.cpu_use > share(parameters.busy_threshold_ppm);
+        let is_full = observed.cpu_use > share(parameters.use_limit_ppm); // nothing could be saved: avoids an immediate end
+        let below = |limit_ppm| observed.divergence.is_some_and(|divergence| divergence < share(limit_ppm));
+        let above = |limit_ppm| observed.divergence.is_some_and(|divergence| divergence > share(limit_ppm));
         match self {
-            Self::Unstable if below(parameters.stable_ppm) && !is_full => Self::Stable,
-            Self::Stable if is_busy || signs.surged || signs.remeasure || above(parameters.unstable_ppm) => {
+            Self::Unstable if below(parameters.stable_threshold_ppm) && !is_full => Self::Stable,
+            Self::Stable
+                if is_busy || observed.surged || observed.remeasure || above(parameters.unstable_threshold_ppm) =>
+            {
                 Self::Unstable
             }
-            Self::Idle if signs.quiet_ns == 0 => Self::Unstable,
+            Self::Idle if observed.quiet_ns == 0 => Self::Unstable,
             _ => self,
         }
     }
 
-    /// For people.
+    /// For display.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Unstable => "unstable",
@@ -65,35 +67,36 @@ impl State {
 mod tests {
     use super::*;
 
-    fn next(state: State, signs: Signs) -> State {
-        state.next(&signs, &Parameters::default())
+    fn next(state: State, observed: Observations) -> State {
+        state.next(&observed, &Parameters::default())
     }
 
     #[test]
     fn between_the_two_divergences_the_state_stays() {
-        let at = |state, divergence| next(state, Signs { divergence: Some(divergence), ..Signs::default() });
+        let at =
+            |state, divergence| next(state, Observations { divergence: Some(divergence), ..Observations::default() });
         for state in [State::Unstable, State::Stable] {
             assert_eq!(at(state, 0.09), State::Stable);
             assert_eq!(at(state, 0.2), state);
             assert_eq!(at(state, 0.26), State::Unstable);
         }
-        assert_eq!(next(State::Unstable, Signs::default()), State::Unstable, "not enough windows");
+        assert_eq!(next(State::Unstable, Observations::default()), State::Unstable, "not enough windows");
     }
 
     #[test]
-    fn a_busy_cpu_ends_savings_and_keeps_them_from_beginning() {
-        let busy = Signs { cpu_use: 0.81, divergence: Some(0.0), ..Signs::default() };
+    fn a_busy_cpu_ends_and_prevents_savings() {
+        let busy = Observations { cpu_use: 0.81, divergence: Some(0.0), ..Observations::default() };
         assert_eq!(next(State::Stable, busy), State::Unstable);
         assert_eq!(next(State::Unstable, busy), State::Unstable);
-        let full = Signs { cpu_use: 0.75, ..busy };
+        let full = Observations { cpu_use: 0.75, ..busy };
         assert_eq!(next(State::Unstable, full), State::Unstable);
         assert_eq!(next(State::Stable, full), State::Stable, "hysteresis");
-        assert_eq!(next(State::Stable, Signs { cpu_use: 0.8, ..Signs::default() }), State::Stable);
+        assert_eq!(next(State::Stable, Observations { cpu_use: 0.8, ..Observations::default() }), State::Stable);
     }
 
     #[test]
-    fn without_requests_it_is_idle_until_one_comes() {
-        let quiet = |quiet_ns| Signs { quiet_ns, ..Signs::default() };
+    fn without_requests_it_is_idle_until_one_arrives() {
+        let quiet = |quiet_ns| Observations { quiet_ns, ..Observations::default() };
         for state in [State::Unstable, State::Stable] {
             assert_eq!(next(state, quiet(29_999_999_999)), state);
             assert_eq!(next(state, quiet(30_000_000_000)), State::Idle);

@@ -1,33 +1,33 @@
-//! The tolerances in force, as the operator gave them.
+//! The tolerances in force.
 
-use pilotlight_plant::{Bound, Goals, Scope, Stat, Tolerance as Asked};
+use pilotlight_plant::{Bound, Goals, Scope, Stat, Tolerance as ToleranceGoal};
 
-/// The paper's tolerance (V-A1), which holds where the operator gives none.
+/// The paper's tolerance (V-A1), the default.
 pub(super) const PLF: f64 = 0.2;
 
-/// How long requests of the server or of a namespace may take because of savings.
+/// Allowed latency of the server or of a namespace under savings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tolerance {
     pub(super) scope: Scope,
-    /// The statistic of latency that it bounds.
+    /// The bounded statistic of latency.
     pub(super) stat: Stat,
     bound: Bound,
 }
 
 impl Tolerance {
-    /// Those of these goals: the server's, the paper's where there is none, then those of namespaces.
+    /// The tolerances of these goals: the server's, by default the paper's, then those of namespaces.
     pub(super) fn all(goals: &Goals) -> impl Iterator<Item = Self> {
-        let paper = Asked::mean_loss((PLF * 1e6) as u32);
+        let paper = ToleranceGoal::mean_loss((PLF * 1e6) as u32);
         let server = goals.tolerance(Scope::Server).unwrap_or(paper);
         let of_namespaces = goals.tolerances.iter().filter(|tolerance| matches!(tolerance.scope, Scope::Namespace(_)));
-        [server].into_iter().chain(of_namespaces.copied()).map(|Asked { scope, stat, bound }| Self {
+        [server].into_iter().chain(of_namespaces.copied()).map(|ToleranceGoal { scope, stat, bound }| Self {
             scope,
             stat,
             bound,
         })
     }
 
-    /// Whose and of what, for people.
+    /// Statistic and object, for display.
     pub(super) fn name(&self) -> String {
         let stat = self.stat.name();
         match self.scope {
@@ -36,12 +36,12 @@ impl Tolerance {
         }
     }
 
-    /// Whether it is a bound below `baseline_ns`, which no policy reaches.
+    /// Whether it is a bound below `baseline_ns`, which no policy can reach.
     pub(super) fn is_unreachable(&self, baseline_ns: f64) -> bool {
         matches!(self.bound, Bound::LatencyNs(ns) if (ns as f64) < baseline_ns)
     }
 
-    /// The `plf` where requests take `baseline_ns` without savings. At 0 nothing is saved that costs latency.
+    /// The `plf` at this baseline. At 0 nothing that costs latency is saved.
     pub(super) fn plf(&self, baseline_ns: f64) -> f64 {
         match self.bound {
             Bound::LossPpm(ppm) => f64::from(ppm) / 1e6,
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_absolute_bound_is_the_loss_that_is_left() {
+    fn an_absolute_bound_becomes_a_relative_loss() {
         let of = |bound| Tolerance { scope: Scope::Server, stat: Stat::P99, bound }.plf(80_000.0);
         assert_eq!(of(Bound::LatencyNs(100_000)), 0.25);
         assert_eq!(of(Bound::LatencyNs(70_000)), 0.0, "latency is above it without savings");
@@ -64,8 +64,8 @@ mod tests {
     }
 
     #[test]
-    fn without_one_of_the_server_the_paper_s_holds_beside_those_of_namespaces() {
-        let one = Asked { scope: Scope::Namespace(7), stat: Stat::P50, bound: Bound::LossPpm(50_000) };
+    fn the_paper_tolerance_is_the_default_of_the_server() {
+        let one = ToleranceGoal { scope: Scope::Namespace(7), stat: Stat::P50, bound: Bound::LossPpm(50_000) };
         let goals = Goals { tolerances: vec![one], ..Goals::default() };
         let all: Vec<_> = Tolerance::all(&goals).map(|tolerance| (tolerance.scope, tolerance.plf(1.0))).collect();
         assert_eq!(all, [(Scope::Server, PLF), (Scope::Namespace(7), 0.05)]);

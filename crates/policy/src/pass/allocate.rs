@@ -1,30 +1,30 @@
-//! How a change of power is divided between CPU and drives (PASS, section 3.3 and Algorithm 1).
+//! Divides a change of power between CPU and drives (PASS, section 3.3 and Algorithm 1).
 
 use pilotlight_plant::{Command, Component};
 
 use super::Pass;
 use super::ssd_model::Rate;
-use super::trial::{Aim, Trial};
+use super::trial::{Change, Trial};
 use crate::budget::Domain;
 use crate::budget::control::Thresholds;
 use crate::budget::meter::Estimate;
 
-/// Levels nearer to each other than this are the same, in microwatts: an eighth of a watt, as RAPL's steps.
+/// Smallest difference of levels, in microwatts: an eighth of a watt, as RAPL's steps.
 const STEP_UW: u64 = 125_000;
-/// The gain that a raise expects, and how far any may be from 1 (`polling-interval-rapl.csv`, and models that are wrong by 20 %).
+/// Gain expected of a raise, and bound of any gain (`polling-interval-rapl.csv`, and models that are wrong by 20 %).
 const MOST_GAIN: f64 = 2.35 * 1.2;
 const BOUNDS: f64 = 3.0;
-/// A CPU that draws so much less than its configuration does in the model is not limited by it; the model may be wrong by 20 %.
+/// A CPU that draws less than its configuration in the model by this factor is not limited by it; the model may be wrong by 20 %.
 const UNLIMITED: f64 = 1.3;
-/// What is left to such a CPU above what it draws.
+/// Limit of such a CPU over the power that it draws.
 const MARGIN: f64 = 1.1;
 
-/// A change in which drives moved so many times the power of all else shows no gain: their model may be wrong by 20 %, which is 40 % of
-/// the rest then. (Chosen on the machines of `tests/pass.rs`; on two other sets of 336 it leaves 8 for 18 and 8 for 12 that are late.)
+/// A change in which the power of drives changed by more than this times that of the rest shows no gain: their model may be wrong by 20 %, 40 % of
+/// the rest then. (Chosen on the machines of `tests/pass.rs`; on two other sets of 336 it reduces late ones from 18 and 12 to 8 each.)
 const UNCLEAR: f64 = 2.0;
 
 impl Pass {
-    /// Cuts or raises by what an estimate asks for.
+    /// Cuts or raises by an estimate.
     pub(super) fn follow(
         &mut self,
         now_ns: u64,
@@ -36,7 +36,7 @@ impl Pass {
         let Some(power_uw) = limits.power_uw(budget_uw, estimate) else { return };
         let rates = self.bandwidth.rates();
         let drives_uw = if self.has_drives() { self.bandwidth.power_uw(&rates) } else { 0.0 };
-        // What drives draw more or less is no effect of the CPU's limits.
+        // Changes of the drives' power are no effect of the CPU's limits.
         let (drives_before_uw, other_before_uw) = self.before_change;
         let other_uw = power_uw - drives_uw - other_before_uw;
         if (drives_uw - drives_before_uw).abs() > UNCLEAR * other_uw.abs() {
@@ -46,7 +46,7 @@ impl Pass {
         let change_uw = limits.change_uw(budget_uw, power_uw);
         self.unreachable_uw = self.unreachable_uw.filter(|_| change_uw < 0.0);
         let (cpu_uw, moved_uw) = (self.cpu.level_uw(), self.moved_uw);
-        let aim = if change_uw < 0.0 {
+        let change = if change_uw < 0.0 {
             self.control.note_over(&limits, now_ns, moved_uw);
             self.lower_idle_cpu();
             let is_high = limits.is_high(budget_uw, power_uw);
@@ -58,8 +58,8 @@ impl Pass {
         } else {
             return;
         };
-        self.unreachable_uw = (change_uw < 0.0 && aim.is_none()).then_some(power_uw as u64);
-        let Some(aim) = aim else { return };
+        self.unreachable_uw = (change_uw < 0.0 && change.is_none()).then_some(power_uw as u64);
+        let Some(change) = change else { return };
         self.moved_uw = moved_uw.saturating_add_signed(change_uw as i64);
         if self.cpu.level_uw() != cpu_uw {
             self.control.note_change(cpu_uw, self.cpu.level_uw(), power_uw - drives_uw);
@@ -68,10 +68,10 @@ impl Pass {
         self.bandwidth.apply(now_ns, out);
         self.note_change(now_ns);
         let samples_ns = self.holds_ns().saturating_add(self.bandwidth.shows_ns());
-        self.trial = aim.map(|(aim, rates)| Trial::new(aim, samples_ns, rates, power_uw - drives_uw));
+        self.trial = change.map(|(change, rates)| Trial::new(change, samples_ns, rates, power_uw - drives_uw));
     }
 
-    /// Saves so much power; `None` if nothing can. What is watched then: `cpu_before_uw` is where the CPU goes back to.
+    /// Cuts power; `None` if nothing can be cut. Returns a trial, if one starts; `cpu_before_uw` is the CPU level that it may restore.
     fn cut(
         &mut self,
         now_ns: u64,
@@ -79,7 +79,7 @@ impl Pass {
         is_high: bool,
         rates: Vec<Rate>,
         out: &mut Vec<Command>,
-    ) -> Option<Option<(Aim, Vec<Rate>)>> {
+    ) -> Option<Option<(Change, Vec<Rate>)>> {
         let gain = self.control.gain(&self.thresholds());
         let cpu_uw = (self.cpu.level_uw() - self.cpu.lowest_uw()) as f64 * gain;
         let drives_uw = if self.has_drives() { self.bandwidth.available_uw(&rates) } else { 0.0 };
@@ -93,17 +93,17 @@ impl Pass {
             return Some(None);
         }
         self.set_cpu_by(now_ns, -wanted_uw / gain, out);
-        Some(Some((Aim::Cut { expected_uw: wanted_uw, cpu_before_uw }, rates)))
+        Some(Some((Change::Cut { expected_uw: wanted_uw, cpu_before_uw }, rates)))
     }
 
-    /// Lets so much more power be drawn; `None` if nothing is limited. What is watched then.
+    /// Allows more power; `None` if nothing is limited. Returns a trial, if one starts.
     fn raise(
         &mut self,
         now_ns: u64,
         wanted_uw: f64,
         rates: Vec<Rate>,
         out: &mut Vec<Command>,
-    ) -> Option<Option<(Aim, Vec<Rate>)>> {
+    ) -> Option<Option<(Change, Vec<Rate>)>> {
         if wanted_uw <= 0.0 || self.is_full() {
             return None;
         }
@@ -111,10 +111,10 @@ impl Pass {
         if used_uw <= 0.0 {
             self.set_cpu_by(now_ns, wanted_uw / self.control.gain_or(MOST_GAIN), out);
         }
-        Some((used_uw > 0.0).then_some((Aim::Raise { expected_uw: wanted_uw }, rates)))
+        Some((used_uw > 0.0).then_some((Change::Raise { expected_uw: wanted_uw }, rates)))
     }
 
-    /// A CPU that draws less than its configuration would is cut from what it draws, where that is measured.
+    /// Lowers the level of a CPU that draws less than its configuration to the measured power.
     fn lower_idle_cpu(&mut self) {
         let packages = if self.parameters.common.domain == Domain::Cpu { &self.meter } else { &self.packages };
         let Some(Estimate { power_uw: draws_uw, .. }) = packages.estimate() else { return };
@@ -132,22 +132,22 @@ impl Pass {
         self.cpu.set(now_ns, level_uw.max(0.0) as u64, out);
     }
 
-    /// Ends a trial of which all samples are there (Algorithm 1, lines 7 to 12).
+    /// Ends a trial with all samples (Algorithm 1, lines 7 to 12).
     pub(super) fn end_trial(&mut self, now_ns: u64, out: &mut Vec<Command>) {
         let Some(trial) = self.trial.take() else { return };
         let rates = self.bandwidth.rates();
         let lost_uw = self.bandwidth.power_uw(trial.rates()) - self.bandwidth.power_uw(&rates);
         let before = out.len();
-        match trial.aim() {
-            Aim::Cut { expected_uw, cpu_before_uw } if expected_uw < lost_uw => {
+        match trial.change() {
+            Change::Cut { expected_uw, cpu_before_uw } if expected_uw < lost_uw => {
                 self.found = Some(Component::Cpu);
-                // The CPU is the bottleneck: `k` of section 3.3 leaves of what was lost all but the power that is to be saved.
+                // The CPU is the bottleneck: `k` of section 3.3 restores the lost bandwidth except for the power to be saved.
                 self.bandwidth.cut(expected_uw, trial.rates());
                 self.cpu.set(now_ns, cpu_before_uw, out);
                 self.control.forget_change();
             }
-            Aim::Cut { .. } => self.found = Some(Component::Drives),
-            Aim::Raise { expected_uw } => {
+            Change::Cut { .. } => self.found = Some(Component::Drives),
+            Change::Raise { expected_uw } => {
                 let unused_uw = expected_uw + lost_uw.min(0.0);
                 if unused_uw > expected_uw / 4.0 {
                     self.found = Some(Component::Cpu);

@@ -1,13 +1,13 @@
-//! The drives' share of a budget: caps on the bandwidth of namespaces and hosts, by class of priority (PASS, sections 3.3 and 5.1).
+//! The drives' part of a budget: caps on the bandwidth of namespaces and hosts, by priority class (PASS, sections 3.3 and 5.1).
 //!
-//! **Classes.** The class of a request is the lower priority of its host and its namespace; one that the operator has not named says
-//! nothing ([`Goals::class`]). A knob's class is the highest that a request under it can have. Hosts are capped only where one is named.
-//! **Both kinds** of a class hold back the same requests for the most part, so what the class saves is taken to be what the better of both saves;
-//! and what hosts of lower classes save is taken from all namespaces alike.
-//! **Order.** All knobs of a class have the same cap, so whoever uses less than that loses nothing. A class is capped only when all lower ones
-//! are at the floor, and lower ones are raised only when no higher one is capped.
-//! **Floor.** 10 MiB/s a drive (`floor.rs`), or the minimum of the class ([`Goals::minimums`]) if that is more. A cap of the class that is below the
-//! floor of a namespace or host does not lower that one further.
+//! **Classes.** The class of a request is the lower priority of its host and its namespace; one without a priority does not count
+//! ([`Goals::class`]). The class of a knob is the highest that a request under it can have. Hosts are capped only if one has a priority.
+//! **Namespaces and hosts** of a class mostly limit the same requests, so the saving of the class is taken as the larger of both; the saving by
+//! hosts of lower classes is subtracted from all namespaces alike.
+//! **Order.** All knobs of a class have the same cap, so a user below it is not affected. A class is capped only when all lower ones are at the
+//! floor, and lower ones are raised only when no higher one is capped.
+//! **Floor.** 10 MiB/s a drive (`floor.rs`), or the minimum of the class ([`Goals::minimums`]) if that is more. A cap of the class below the floor
+//! of a namespace or host does not lower that one further.
 
 use pilotlight_plant::{
     Capabilities, Command, Goals, Kind, KnobId, Quantity, ReadingId, Refusal, Sample, Scope, Source,
@@ -19,9 +19,9 @@ use super::level::{User, level, saved};
 use super::ssd_model::{Rate, SsdModel};
 use crate::budget::caps::{Caps, Selection};
 
-/// Samples that a mean is taken over (PASS 3.3: five intervals).
+/// Samples in a mean (PASS 3.3: five intervals).
 pub(super) const MANY: usize = 5;
-/// From this share of its cap on a knob limits something.
+/// Share of its cap from which a user is limited by it.
 const BINDING: f64 = 0.95;
 
 /// A namespace or a host.
@@ -30,11 +30,11 @@ struct Item {
     scope: Scope,
     knob: KnobId,
     class: u8,
-    /// The least that it is capped to, whatever its class: bytes a second.
+    /// Its lowest cap for any class, in bytes a second.
     least: f64,
     read: Option<ReadingId>,
     written: Option<ReadingId>,
-    /// Both directions, where they are not told apart.
+    /// Both directions, if they are not measured separately.
     both: Option<ReadingId>,
     /// `None` until the first sample under a budget.
     recent: Option<[Rate; MANY]>,
@@ -50,7 +50,7 @@ pub(super) struct Bandwidth {
     others: Vec<Scope>,
     /// Each class that has a knob, from low to high, and the cap of its knobs in bytes a second.
     classes: Vec<(u8, Option<f64>)>,
-    /// What each namespace and host of a class keeps.
+    /// Minimum of each namespace and host of a class.
     minimums: Vec<(u8, u64)>,
     samples: usize,
     shows_ns: u64,
@@ -103,8 +103,8 @@ impl Bandwidth {
         self.others = capabilities.knobs_of(Kind::BytesPerS).map(|(_, knob)| knob.scope).collect();
     }
 
-    /// Other priorities hold. Where a class is capped, those below it are at the floor.
-    /// `old` are the caps until now, as far as there are any.
+    /// Applies priorities. If a class is capped, those below it are at the floor.
+    /// `old` are the previous caps.
     fn classify(&mut self, goals: &Goals, old: &[(KnobId, Option<f64>)]) {
         self.minimums.clone_from(&goals.minimums);
         self.items.iter_mut().for_each(|item| item.class = highest_class(item.scope, &self.others, goals));
@@ -126,7 +126,7 @@ impl Bandwidth {
         self.classes = caps;
     }
 
-    /// The plant or the priorities are others now.
+    /// The plant or the priorities have changed.
     pub(super) fn replace(&mut self, capabilities: &Capabilities, goals: &Goals) {
         let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of_class(item.class))).collect();
         self.caps.replace_knobs(capabilities);
@@ -138,7 +138,7 @@ impl Bandwidth {
         self.items.is_empty() || self.caps.is_empty()
     }
 
-    /// The readings that are wanted: of every namespace and host, since priorities may be named later.
+    /// The wanted readings: of every namespace and host, since priorities may be set later.
     pub(super) fn readings(capabilities: &Capabilities) -> Vec<ReadingId> {
         let is_bytes =
             |quantity| matches!(quantity, Quantity::ReadBytesPerS | Quantity::WrittenBytesPerS | Quantity::BytesPerS);
@@ -148,7 +148,7 @@ impl Bandwidth {
         all.filter(|(_, source)| wanted(source)).map(|(id, _)| id).collect()
     }
 
-    /// Takes in a sample; what is missing counts as it was last. The first counts for all before it.
+    /// Records a sample; missing values repeat the last one, and the first value fills the history.
     pub(super) fn record(&mut self, sample: &Sample<'_>) {
         let value = |id: Option<ReadingId>| {
             let reading = sample.readings.iter().find(|reading| Some(reading.id) == id)?;
@@ -156,7 +156,7 @@ impl Bandwidth {
         };
         let last = (self.samples + MANY - 1) % MANY;
         for item in &mut self.items {
-            // Both directions together count as reads, of which it takes more to save a watt.
+            // Both directions together count as reads, which save less power per byte.
             let (read, written) = (value(item.read).or(value(item.both)), value(item.written));
             if item.recent.is_none() && read.is_none() && written.is_none() {
                 continue;
@@ -170,23 +170,23 @@ impl Bandwidth {
         self.samples += 1;
     }
 
-    /// Whether it is known what is read and written, where that can be.
+    /// Whether bandwidth is known, if it is measured.
     pub(super) fn is_known(&self) -> bool {
         let is_measured = |item: &Item| item.read.or(item.both).is_some();
         self.items.iter().any(|item| item.recent.is_some()) || !self.items.iter().any(is_measured)
     }
 
-    /// What is known is of an earlier budget.
+    /// Forgets samples of an earlier budget.
     pub(super) fn forget(&mut self) {
         self.items.iter_mut().for_each(|item| item.recent = None);
     }
 
-    /// Time from a change until a sample is about it alone, in nanoseconds: a window and its lag.
+    /// Time from a change until a sample shows only its effect, in nanoseconds: a window and its lag.
     pub(super) fn shows_ns(&self) -> u64 {
         self.shows_ns
     }
 
-    /// What each item used over the last samples.
+    /// Mean rate of each item over the last samples.
     pub(super) fn rates(&self) -> Vec<Rate> {
         let mean = |item: &Item| {
             let recent = item.recent.unwrap_or_default();
@@ -231,7 +231,7 @@ impl Bandwidth {
         item.least.max(minimum.map_or(0, |&(_, bytes_per_s)| bytes_per_s) as f64)
     }
 
-    /// The cap of a class with which all of it are at their floors.
+    /// The cap of a class at which all its items are at their floors.
     fn lowest(&self, class: u8) -> f64 {
         let of_class = self.items.iter().filter(|item| item.class == class);
         of_class.map(|item| self.floor(item)).fold(f64::INFINITY, f64::min)
@@ -255,14 +255,14 @@ impl Bandwidth {
         self.classes.iter().any(|(class, cap)| cap.is_some_and(|cap| self.bound(*class, cap, &rates).next().is_some()))
     }
 
-    /// Slope of each that this cap of its class limits.
+    /// Slope of each item that this cap of its class limits.
     fn bound(&self, class: u8, cap: f64, rates: &[Rate]) -> impl Iterator<Item = f64> {
         let least = move |item: &Item| cap.max(self.floor(item)) * BINDING;
         let is_bound = move |(item, rate): &(&Item, &Rate)| item.class == class && rate.bytes() >= least(item);
         self.items.iter().zip(rates).filter(is_bound).map(|(_, rate)| self.ssd.slope(*rate))
     }
 
-    /// Caps that save so many microwatts of what these rates draw, the lowest class first; what they save.
+    /// Lowers caps to save this power at these rates, the lowest class first; returns the power saved.
     pub(super) fn cut(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
         let all_uw = self.power_uw(rates);
         let (mut left_uw, mut by_hosts_uw) = (wanted_uw, 0.0);
@@ -295,8 +295,7 @@ impl Bandwidth {
         wanted_uw - left_uw.max(0.0)
     }
 
-    /// Caps with which so many more microwatts can be drawn, the highest class first; what can be drawn more. A cap that limits nothing is
-    /// lifted.
+    /// Raises caps to allow this additional power, the highest class first; returns the power allowed. A cap that limits nothing is lifted.
     pub(super) fn raise(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
         let mut left_uw = wanted_uw;
         let top = self.ssd.most.read.max(self.ssd.most.written) * f64::from(self.ssd.drives);
@@ -317,10 +316,10 @@ impl Bandwidth {
         wanted_uw - left_uw
     }
 
-    /// Caps with which the drives draw no more than this beyond idle, whatever they are used for; none that are set are raised.
+    /// Lowers caps so that the drives draw at most this beyond idle under any load; raises none.
     pub(super) fn limit(&mut self, most_uw: f64) {
         let drive = f64::from(self.ssd.drives);
-        // Any host may use all of it, so that only caps of namespaces are sure to save anything.
+        // A host may use any namespace, so only caps of namespaces are certain to save power.
         let each = |item: &Item| {
             let share = if matches!(item.scope, Scope::Host(_)) { 0.0 } else { drive / self.namespaces as f64 };
             let written = self.ssd.most.written * share;
@@ -333,7 +332,7 @@ impl Bandwidth {
         }
     }
 
-    /// Whether caps may be raised from now on.
+    /// Sets whether caps may be raised.
     pub(super) fn allow_raises(&mut self, may_raise: bool) {
         self.caps.allow_raises(may_raise);
     }
@@ -342,7 +341,7 @@ impl Bandwidth {
         self.classes.iter_mut().for_each(|(_, cap)| *cap = None);
     }
 
-    /// Commands what is not set yet; whether anything.
+    /// Commands changed caps; whether there are any.
     pub(super) fn apply(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
         let values: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item))).collect();
         let value = |knob: KnobId| Some(values.iter().find(|(known, _)| *known == knob)?.1? as u64);
@@ -361,7 +360,7 @@ impl Bandwidth {
         self.caps.on_refused(now_ns, set, refusal)
     }
 
-    /// The caps by class, for people.
+    /// The caps by class, for display.
     pub(super) fn text(&self) -> String {
         let capped = self.classes.iter().filter_map(|(class, cap)| Some((class, (*cap)?)));
         let one = |(class, cap): (&u8, f64)| format!("class {class}: {:.1} MiB/s", cap / f64::from(1 << 20));

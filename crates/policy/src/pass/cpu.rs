@@ -1,7 +1,7 @@
-//! The CPU's share of a budget: the configuration of the model for a power, set with what the plant has.
+//! The CPU's part of a budget: the configuration of the model for a power, set with the knobs of the plant.
 //!
-//! **Main core.** A configuration of the model is of all polling cores. The plant's quota is of the workers: the main core, which has none, counts as
-//! a whole core in it.
+//! **Main core.** A configuration of the model covers all polling cores. The plant's quota covers the workers: the main core, which has none,
+//! counts as a whole core in it.
 
 use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Refusal, Start};
 
@@ -12,13 +12,13 @@ use crate::budget::caps::{Caps, Selection};
 /// Millionths of a core in a whole one.
 const CORE_PPM: u64 = 1_000_000;
 
-/// The mechanisms, and where they stand.
+/// The mechanisms and their state.
 #[derive(Debug)]
 pub(super) struct Cpu {
     profiled: CpuModel,
-    /// Cores are not throttled where one more can poll instead.
+    /// Use one more whole core instead of throttled cores.
     whole_cores: bool,
-    /// Of what this plant can set.
+    /// Restricted to the knobs of this plant.
     model: CpuModel,
     limits: Caps,
     quota: Caps,
@@ -43,7 +43,7 @@ impl Cpu {
         }
     }
 
-    /// What there is on a plant; a CPU quota with this period. Whether the plant has that.
+    /// Finds the knobs of a plant, with this period of the CPU quota; whether the plant supports the period.
     pub(super) fn start(&mut self, start: &Start<'_>, period_ns: Option<u64>) -> bool {
         self.limits = Caps::find(Selection::of(Kind::LimitUw), start.capabilities);
         self.quota = Caps::find(Selection::quota(period_ns), start.capabilities);
@@ -58,7 +58,7 @@ impl Cpu {
         let range = Some(self.quota.range()).filter(|_| !self.quota.is_empty());
         let least_quota_ppm = range.map(|range| range.lowest + self.without_quota_ppm());
         let limit = !self.limits.is_empty();
-        self.model = self.profiled.restrict(Settable { cores: self.cores.can(), least_quota_ppm, limit });
+        self.model = self.profiled.restrict(Settable { cores: self.cores.is_limitable(), least_quota_ppm, limit });
         self.level_uw = self.level_uw.clamp(self.lowest_uw(), self.highest_uw());
     }
 
@@ -67,7 +67,7 @@ impl Cpu {
         (self.polling_cores * CORE_PPM).saturating_sub(self.quota.range().highest).min(CORE_PPM)
     }
 
-    /// The knobs of the plant are others now.
+    /// The knobs of the plant have changed.
     pub(super) fn replace(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         self.limits.replace_knobs(capabilities);
         self.quota.replace_knobs(capabilities);
@@ -87,14 +87,14 @@ impl Cpu {
         self.model.bottom().power_uw
     }
 
-    /// Power above which nothing is limited: beyond the best configuration, that of the limits as they were found, but no more than a model
-    /// that is wrong by 20 % makes necessary.
+    /// Power above which nothing is limited: that of the best configuration plus the distance to the initial limits, at most a quarter, as
+    /// the model may be wrong by 20 %.
     pub(super) fn highest_uw(&self) -> u64 {
         let (top, found_uw) = (self.model.top(), self.limits.range().highest);
         top.power_uw + found_uw.saturating_sub(top.limit_uw).min(top.power_uw / 4)
     }
 
-    /// Sets the configuration of a power; at the highest nothing is limited. Whether anything changes.
+    /// Sets the configuration of a power; the highest limits nothing. Whether anything changes.
     pub(super) fn set(&mut self, now_ns: u64, level_uw: u64, out: &mut Vec<Command>) -> bool {
         self.level_uw = level_uw.clamp(self.lowest_uw(), self.highest_uw());
         if self.level_uw == self.highest_uw() {
@@ -117,14 +117,14 @@ impl Cpu {
         self.cores.set(now_ns, self.cores.all()) | limits | quota
     }
 
-    /// Whether limits may be raised from now on.
+    /// Sets whether limits may be raised.
     pub(super) fn allow_raises(&mut self, may_raise: bool) {
         self.limits.allow_raises(may_raise);
         self.quota.allow_raises(may_raise);
         self.cores.allow_raises(may_raise);
     }
 
-    /// It is known to draw less than what is set: a lower level is as good, without a command.
+    /// Lowers the level without a command, when the CPU draws less than it.
     pub(super) fn lower_level(&mut self, level_uw: u64) {
         self.level_uw = level_uw.clamp(self.lowest_uw(), self.level_uw);
     }
@@ -138,7 +138,7 @@ impl Cpu {
         self.limits.holds_ns().max(self.quota.holds_ns()).max(self.cores.holds_ns())
     }
 
-    /// When a knob that is not as it was found can be set next.
+    /// When a knob without its initial value can be set next.
     pub(super) fn lifts_ns(&self) -> Option<u64> {
         [self.limits.lifts_ns(), self.quota.lifts_ns()].into_iter().flatten().min()
     }
@@ -161,7 +161,7 @@ mod tests {
     use super::super::cpu_model::CpuRow;
     use super::*;
 
-    /// Four cores of which one to four poll at full speed, 10 W each; the quota is of so many of them.
+    /// Four cores of which one to four poll at full speed, 10 W each; the quota covers `in_quota` of them.
     fn cpu(in_quota: u64) -> Cpu {
         cpu_of(in_quota, true)
     }
@@ -215,13 +215,13 @@ mod tests {
         let mut cpu = cpu(3);
         assert_eq!(at(&mut cpu, 25.0), (3, Some(1_500_000)), "a whole main core and two halves of workers");
         assert_eq!(at(&mut cpu, 20.0), (2, Some(1_000_000)));
-        assert_eq!(at(&mut cpu, 0.0), (1, Some(10_000)), "what it cannot go below");
+        assert_eq!(at(&mut cpu, 0.0), (1, Some(10_000)), "the lowest quota");
         assert_eq!(cpu.lowest_uw(), 10_000_000);
         assert_eq!(at(&mut cpu, 40.0), (4, Some(3_000_000)), "nothing is limited");
     }
 
     #[test]
-    fn a_knob_that_is_not_there_after_all_leaves_no_level_below_the_lowest() {
+    fn an_unsupported_knob_raises_the_lowest_level() {
         let mut cpu = cpu_of(4, false);
         assert_eq!(at(&mut cpu, 15.0), (usize::MAX, Some(1_500_000)));
         assert!(cpu.on_refused(0, (KnobId(0), 1_500_000), Refusal::Unsupported));

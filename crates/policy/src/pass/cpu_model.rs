@@ -1,21 +1,21 @@
-//! The power and performance of CPU configurations, as profiled (PASS, section 3.2.2), and the best one for a power.
+//! Profiled power and performance of CPU configurations (PASS, section 3.2.2), and the best one for a power.
 //!
 //! **Order.** The better of two configurations has the lower p99 polling interval; at equal intervals the one with more CPU time, since the
-//! interval cannot rank bandwidth (the artifact has 5.18 from 5 to 100 % on two cores); then the one with the higher power limit.
-//! A configuration that draws more than a better one is never used.
-//! **Between rows** quota and power limit are interpolated, because steps of the artifact's 5 W exceed the no-action range of 1 %; the
-//! cores are as many as the quota fills. Around a policy that saves power cores are whole where they can be: the backlog of a throttled core looks like a
-//! burst, for which `sandman` wakes another core, and both draw more than cores without a limit (`sim/tests/budget.rs`).
+//! interval cannot rank bandwidth (the artifact has 5.18 from 5 to 100 % on two cores); then the one with the higher power limit. A configuration
+//! that draws more than a better one is never used.
+//! **Between rows** quota and power limit are interpolated, because the artifact's steps of 5 W exceed the no-action range of 1 %; the number of
+//! cores is that which the quota fills. Around a policy that saves power, whole cores are used if possible: the backlog of a throttled core looks
+//! like a burst, for which `sandman` wakes another core, and both draw more than cores without a limit (`sim/tests/budget.rs`).
 
 use serde::Deserialize;
 
-/// A CPU configuration, with what was measured under it.
+/// A CPU configuration and its measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuRow {
     /// Power of all packages in microwatts.
     pub power_uw: u64,
-    /// Polling cores, the main core among them.
+    /// Polling cores, including the main core.
     pub cores: u16,
     /// CPU time that all of them may use together, in millionths of one core.
     pub quota_ppm: u64,
@@ -37,7 +37,7 @@ impl CpuRow {
     }
 }
 
-/// What of a configuration a plant can set.
+/// The parts of a configuration that a plant can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settable {
     /// The number of polling cores.
@@ -68,8 +68,7 @@ impl CpuModel {
         (!best.is_empty()).then_some(Self { rows: best })
     }
 
-    /// Where a plant lacks a mechanism, that mechanism stays at its highest value. Of configurations that are the same on the plant, the
-    /// power is the highest one measured.
+    /// A missing mechanism stays at its highest value. Of configurations that are equal on the plant the one with the highest power remains.
     #[must_use]
     pub fn restrict(&self, settable: Settable) -> Self {
         let top = *self.top();
@@ -95,8 +94,8 @@ impl CpuModel {
         Self { rows }
     }
 
-    /// The configuration with the least p99 polling interval within a power (PASS's `get_CPU_configuration`): the lowest row where even that
-    /// draws more, the highest where all draw less. Its interval is that of the row below.
+    /// The configuration with the lowest p99 polling interval within a power (PASS's `get_CPU_configuration`), interpolated; its interval is
+    /// that of the row below.
     #[must_use]
     pub fn configuration(&self, target_uw: u64) -> CpuRow {
         let above = self.rows.partition_point(|row| row.power_uw <= target_uw);
@@ -116,8 +115,7 @@ impl CpuModel {
         CpuRow { power_uw: target_uw, cores, quota_ppm, limit_uw, p99_interval: low.p99_interval }
     }
 
-    /// As [`CpuModel::configuration`], with cores that poll all the time where the rows around it have such: a core more instead of one
-    /// that is throttled.
+    /// As [`CpuModel::configuration`], with one more whole core instead of a throttled one, if the neighbouring rows have whole cores.
     #[must_use]
     pub fn in_whole_cores(&self, target_uw: u64) -> CpuRow {
         let row = self.configuration(target_uw);
@@ -139,7 +137,7 @@ impl CpuModel {
     }
 }
 
-/// How good a configuration is.
+/// Rank of a configuration.
 struct Rank {
     p99_interval: f64,
     more: (u64, u64),
@@ -196,17 +194,17 @@ mod tests {
     }
 
     #[test]
-    fn whole_cores_poll_all_the_time_where_the_model_has_such() {
+    fn whole_cores_are_used_if_the_model_has_them() {
         let model = artifact();
         let whole = |power_w: u64| model.in_whole_cores(power_w * 1_000_000);
         assert_eq!((whole(77).cores, whole(77).quota_ppm), (3, 3_000_000), "not 2.4 cores");
         assert_eq!((whole(75).cores, whole(75).quota_ppm), (2, 2_000_000));
-        assert_eq!((whole(67).cores, whole(67).quota_ppm), (2, 700_000), "there are no such here");
+        assert_eq!((whole(67).cores, whole(67).quota_ppm), (2, 700_000), "these rows have no whole cores");
         assert_eq!([0, 45, 210, 300].map(whole), [0, 45, 210, 300].map(|w| model.configuration(w * 1_000_000)));
     }
 
     #[test]
-    fn what_draws_more_than_a_better_configuration_is_never_used() {
+    fn a_configuration_that_draws_more_than_a_better_one_is_never_used() {
         let rows = vec![
             row(90, 4, 400, 100, 2.0),
             row(80, 8, 200, 100, 2.5),

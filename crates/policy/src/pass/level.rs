@@ -1,22 +1,22 @@
-//! The cap on bandwidth that saves a power, of users with different rates.
+//! The bandwidth cap that saves a given power, for users with different rates.
 
 /// A namespace or a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User {
-    /// What it uses.
+    /// Bandwidth used.
     pub(super) bytes_per_s: f64,
     /// Microwatts for each byte a second.
     pub(super) slope: f64,
-    /// The least that it is capped to, in bytes a second.
+    /// Its lowest cap, in bytes a second.
     pub(super) floor: f64,
 }
 
-/// What a cap saves of these users, in microwatts.
+/// Power that a cap saves, in microwatts.
 pub(super) fn saved(users: &[User], cap: f64) -> f64 {
     users.iter().map(|user| (user.bytes_per_s - cap.max(user.floor)).max(0.0) * user.slope).sum()
 }
 
-/// The highest cap, not below `lowest`, that saves at least so much.
+/// The highest cap, not below `lowest`, that saves at least `wanted_uw`.
 pub(super) fn level(users: &[User], lowest: f64, wanted_uw: f64) -> f64 {
     if saved(users, lowest) <= wanted_uw {
         return lowest;

@@ -1,20 +1,20 @@
-//! `pass`: a power budget for the whole server, with power moved between CPU and drives (PASS, section 3).
+//! `pass`: a power budget for the whole server, divided between CPU and drives (PASS, section 3).
 //!
-//! **Models.** [`cpu_model`] says which CPU configuration is best within a power, [`ssd_model`] what drives draw by what they read and write; both come
-//! from a [`profile`].
-//! **Zones** (section 3.3), by the rules of [`crate::budget`]. Above +2 % CPU and bandwidth are cut at once by the whole excess, each in proportion to
-//! what it could save. Between the budget and +2 % the CPU is cut on trial (Algorithm 1, `trial`, `allocate`). Down to -1 % nothing is done. Below, caps
-//! on bandwidth that limit something are raised by what is left, and the CPU by what they turn out not to use.
-//! **Gain.** One watt of a model is taken to move one watt of the server until a change has shown how much it moves (chosen: about the geometric mean
-//! of 0.4 and 2.35, the least and the most between neighbouring rows of the artifact's `polling-interval-rapl.csv`).
-//! **Start.** Without a reading the budget less everything that the others and idle drives may draw is split by the models: all that the
-//! CPU can use goes to the CPU last, so that drives are capped only where the CPU is at its lowest. `start = full` begins without limits.
-//! **Faults.** Without a new reading nothing is raised. Once the last good reading is older than `blind_after`, the configuration of the start is
-//! a ceiling. Refused knobs: `crate::budget::caps`.
-//! **I/O threads** of the highest class share no core with others while several cores have any (section 5.4; `crate::limit`).
+//! **Models.** [`cpu_model`] gives the best CPU configuration within a power, [`ssd_model`] the power of drives by bandwidth; both come from a
+//! [`profile`].
+//! **Zones** (section 3.3), by the rules of [`crate::budget`]. Above +2 % CPU and bandwidth are cut at once by the whole excess, each in proportion
+//! to its possible saving. Between the budget and +2 % the CPU is cut as a trial (Algorithm 1, `trial`, `allocate`). Down to -1 % nothing changes.
+//! Below, bandwidth caps that limit something are raised by the distance, and the CPU by the part that they do not use.
+//! **Gain.** One watt of a model is assumed to change the server's power by one watt until a change has shown the gain (chosen: about the geometric
+//! mean of 0.4 and 2.35, the extremes between neighbouring rows of the artifact's `polling-interval-rapl.csv`).
+//! **Start.** Without a reading the models divide the budget less the maximum of other components and the power of idle drives: the CPU gets what
+//! drives cannot use, so that drives are capped only if the CPU is at its lowest. `start = full` begins without limits.
+//! **Faults.** Without a new reading nothing is raised. Once the last good reading is older than `stale_after`, the configuration of the start is a
+//! ceiling. Refused knobs: `crate::budget::caps`.
+//! **I/O threads** of the highest class share no core with others while several cores have I/O threads (section 5.4; `crate::limit`).
 //!
-//! **Properties** (`tests/pass.rs`). The highest priority is throttled last; no cap is left when the budget is lifted; while the sensor is dead
-//! no command raises a cap; steps of the budget are followed in time; at constant load commands end.
+//! **Properties** (`tests/pass.rs`). The highest priority is throttled last; no cap remains after the budget is removed; while the sensor fails no
+//! command raises a cap; steps of the budget are followed in time; at constant load commands end.
 
 mod allocate;
 mod bandwidth;
@@ -49,30 +49,30 @@ pub(crate) struct Pass {
     capabilities: Capabilities,
     goals: Goals,
     meter: Meter,
-    /// Power of the CPU packages, where that is measured beside the server's.
+    /// Power of the CPU packages, if it is measured beside the server's.
     packages: Meter,
     cpu: Cpu,
     bandwidth: Bandwidth,
     control: Control,
-    /// All that was cut and raised so far, in microwatts, from [`ORIGIN_UW`] on.
+    /// Sum of cuts and raises, in microwatts, from [`ORIGIN_UW`] on.
     moved_uw: u64,
     trial: Option<Trial>,
     /// Power of the drives and of all else before the last change, in microwatts.
     before_change: (f64, f64),
-    /// What the last trial under this budget has found.
+    /// Bottleneck found by the last trial under this budget.
     found: Option<Component>,
-    /// Since when there has been a budget.
+    /// Start of the budget.
     since_ns: u64,
-    is_blind: bool,
-    /// Power with everything at its lowest, where that is over the budget.
+    is_stale: bool,
+    /// Power with everything at its lowest, if that is over the budget.
     unreachable_uw: Option<u64>,
-    /// When the last new reading of power came, whether it says something of the last setting or not.
+    /// When the last new reading of power arrived.
     read_ns: u64,
     changes: u64,
     refused: u64,
 }
 
-/// Far from both ends.
+/// Far from both limits of the type.
 const ORIGIN_UW: u64 = 1 << 50;
 impl Pass {
     pub(crate) fn new(parameters: Parameters) -> Self {
@@ -90,7 +90,7 @@ impl Pass {
             before_change: (0.0, 0.0),
             found: None,
             since_ns: 0,
-            is_blind: false,
+            is_stale: false,
             unreachable_uw: None,
             read_ns: 0,
             changes: 0,
@@ -98,31 +98,31 @@ impl Pass {
         }
     }
 
-    /// What follows from what is known; `is_new` is whether that is an estimate that was not decided on before.
+    /// Decides by the last estimate; `is_new` is whether it was not used before.
     fn decide(&mut self, now_ns: u64, is_new: bool, out: &mut Vec<Command>) {
         let Some(budget_uw) = self.goals.budget_uw else { return self.lift(now_ns, out) };
         let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
-        let blind_after_ns = self.parameters.common.blind_after_ns;
-        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > blind_after_ns;
-        if self.is_blind {
+        let stale_after_ns = self.parameters.common.stale_after_ns;
+        self.is_stale = now_ns.saturating_sub(known_ns.max(self.since_ns)) > stale_after_ns;
+        if self.is_stale {
             self.trial = None;
             return self.begin_within(now_ns, budget_uw, out);
         }
         let waits_ns = 2 * self.parameters.common.interval_ns;
         if self.has_drives() && !self.bandwidth.is_known() && now_ns < self.since_ns.saturating_add(waits_ns) {
-            return; // a cut that is not shared with the drives would be undone at once
+            return; // a cut of the CPU alone would be reverted at once
         }
         if let Some(estimate) = self.meter.estimate() {
             self.follow(now_ns, (budget_uw, estimate), is_new, out);
         }
     }
 
-    /// Whether drives are a part of what the budget is of.
+    /// Whether the budget includes drives.
     fn has_drives(&self) -> bool {
         self.parameters.common.domain == Domain::Server && !self.bandwidth.is_empty()
     }
 
-    /// Sets again what was refused a while ago.
+    /// Retries refused settings.
     fn retry(&mut self, now_ns: u64, out: &mut Vec<Command>) {
         let is_cpu = self.cpu.set(now_ns, self.cpu.level_uw(), out);
         if self.bandwidth.apply(now_ns, out) || is_cpu {
@@ -130,7 +130,7 @@ impl Pass {
         }
     }
 
-    /// Something was set, and the power until then is known.
+    /// Records a change.
     fn note_change(&mut self, now_ns: u64) {
         self.changes += 1;
         let holds_ns = self.holds_ns().max(now_ns);
@@ -142,7 +142,7 @@ impl Pass {
         self.cpu.holds_ns().max(self.bandwidth.holds_ns())
     }
 
-    /// The models' configuration for a budget of which nothing is known; what is lower stays.
+    /// Sets the models' configuration for a budget without readings; lower settings stay.
     fn begin_within(&mut self, now_ns: u64, budget_uw: u64, out: &mut Vec<Command>) {
         let target_uw = budget_uw as f64 * (1.0 - f64::from(self.parameters.common.no_action_ppm) / 2e6);
         let (others_uw, drives_uw) = match self.parameters.common.domain {
@@ -163,7 +163,7 @@ impl Pass {
         }
     }
 
-    /// Whether anything may be raised by what follows: only with a new reading, or without a budget.
+    /// Sets whether limits may be raised: only with a new reading, or without a budget.
     fn allow_raises(&mut self, may_raise: bool) {
         self.cpu.allow_raises(may_raise);
         self.bandwidth.allow_raises(may_raise);
@@ -188,13 +188,13 @@ impl Pass {
             return;
         }
         if before.budget_uw.is_none() || goals.budget_uw.is_none() {
-            self.meter.reset(); // readings of an earlier budget
+            self.meter.reset(); // readings under an earlier budget
             self.packages.reset();
             self.bandwidth.forget();
             self.since_ns = now_ns;
         }
         (self.trial, self.found) = (None, None);
-        (self.is_blind, self.unreachable_uw) = (false, None);
+        (self.is_stale, self.unreachable_uw) = (false, None);
         self.control.on_budget();
     }
 
@@ -206,7 +206,7 @@ impl Pass {
     fn state(&self) -> &'static str {
         match self.goals.budget_uw {
             None => "no budget",
-            Some(_) if self.is_blind => "no reading: at most what the models allow",
+            Some(_) if self.is_stale => "no reading: at most what the models allow",
             Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with everything at its lowest",
             Some(_) if self.is_full() => "nothing is limited",
             Some(_) if self.trial.is_some() => "looking for the bottleneck",
@@ -226,12 +226,12 @@ impl Limiter for Pass {
     }
 
     fn interval_ns(&self) -> u64 {
-        self.parameters.own.sample_ns
+        self.parameters.own.sample_interval_ns
     }
 
     fn wanted_interval_ns(&self) -> Option<u64> {
         if self.goals.budget_uw.is_some() {
-            return Some(self.parameters.own.sample_ns);
+            return Some(self.parameters.own.sample_interval_ns);
         }
         let is_wanted = self.changes > 0 || !self.goals.priorities.is_empty();
         is_wanted.then_some(self.parameters.common.interval_ns)
@@ -245,7 +245,7 @@ impl Limiter for Pass {
         self.unreachable_uw.map(|reached| Unreachable { goal: Goal::Budget, reached })
     }
 
-    /// Drives where caps limit them now, else what the last trial has found: by PASS's model it is one of both.
+    /// Drives if caps limit them, else the result of the last trial: in PASS's model it is one of both.
     fn bottleneck(&self) -> Option<Component> {
         if self.goals.budget_uw.is_none() || self.is_full() {
             return None;
@@ -273,7 +273,7 @@ impl Limiter for Pass {
             return Err(Unsupported {
                 policy: NAME,
                 feature: "a power limit, a quota of CPU time, cores that can sleep or caps on bandwidth",
-                remedy: "it takes Linux powercap or a cgroup that the server may write",
+                remedy: "give the server write access to Linux powercap or to a cgroup",
             });
         }
         let common = &self.parameters.common;
@@ -314,7 +314,7 @@ impl Limiter for Pass {
         matches!(goal, Goal::Budget | Goal::Priorities)
     }
 
-    /// A budget that is lifted, or lower than the last estimate, takes effect at once; so does one before the first reading.
+    /// A budget that is removed, lower than the last estimate, or set before the first reading takes effect at once.
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         let had_budget = self.goals.budget_uw.is_some();
         self.adopt(now_ns, goals);

@@ -1,4 +1,4 @@
-//! What can be set on `pass`.
+//! Parameters of `pass`.
 
 use super::profile::Profile;
 use crate::budget::Common;
@@ -8,29 +8,29 @@ use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text
 /// Its name.
 pub(crate) const NAME: &str = "pass";
 
-/// All that can be set.
+/// All parameters.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Parameters {
-    /// As for every policy with a budget.
+    /// Parameters of every policy with a budget.
     pub common: Common,
-    /// Its own.
+    /// Its own parameters.
     pub own: Own,
 }
 
-/// What only `pass` has.
+/// Parameters of `pass` only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Own {
     /// Time between two samples of bandwidth, in nanoseconds.
-    pub sample_ns: u64,
-    /// Where it begins.
+    pub sample_interval_ns: u64,
+    /// Configuration at the start.
     pub begin: Begin,
-    /// What is known of the machine.
+    /// Profile of the machine.
     pub profile: Profile,
-    /// Period of the CPU quota in nanoseconds; `None` as it was found.
+    /// Period of the CPU quota in nanoseconds; `None` for the one found.
     pub period_ns: Option<u64>,
 }
 
-/// Where `pass` begins, before any reading.
+/// Configuration at the start, before any reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// Within the budget, by the models.
@@ -43,15 +43,15 @@ const DEFAULT_PROFILE: &str = "pass-xeon-gold-6430";
 
 const OWN: [Parameter<Own>; 4] = [
     Parameter {
-        key: "sample",
-        meaning: "time between the five samples of bandwidth by which the bottleneck is found (100ms; the artifact: 500ms)",
+        key: "sample_interval",
+        meaning: "time between the five samples of bandwidth that find the bottleneck (100ms; the artifact: 500ms)",
         allowed: TIME,
-        get: |p| text::in_units(p.sample_ns),
-        set: |p, v| time(&mut p.sample_ns, v),
+        get: |p| text::format_duration(p.sample_interval_ns),
+        set: |p, v| time(&mut p.sample_interval_ns, v),
     },
     Parameter {
         key: "start",
-        meaning: "where it begins: within the budget by the models, or at full power (PASS 3.3: full)",
+        meaning: "configuration at the start: within the budget by the models, or full power (PASS 3.3: full)",
         allowed: "within or full",
         get: |p| if p.begin == Begin::Full { "full".to_owned() } else { "within".to_owned() },
         set: |p, v| {
@@ -61,7 +61,7 @@ const OWN: [Parameter<Own>; 4] = [
     },
     Parameter {
         key: "profile",
-        meaning: "power and performance of the machine (default: PASS's; make your own with pilotlab profile)",
+        meaning: "power and performance of the machine (default: PASS's; pilotlab profile creates one)",
         allowed: "the name of a profile that comes with the program, or the text of one",
         get: |p| p.profile.name.clone(),
         set: |p, v| put(&mut p.profile, Profile::named(v).or_else(|| Profile::parse(v).ok())),
@@ -72,23 +72,23 @@ const OWN: [Parameter<Own>; 4] = [
 impl Default for Own {
     fn default() -> Self {
         let profile = Profile::named(DEFAULT_PROFILE).expect("a test reads it");
-        Self { sample_ns: 100_000_000, begin: Begin::Within, profile, period_ns: None }
+        Self { sample_interval_ns: 100_000_000, begin: Begin::Within, profile, period_ns: None }
     }
 }
 
 impl Parameters {
-    /// With these set, in this order.
+    /// Applies settings in this order.
     ///
     /// # Errors
-    /// If there is no such parameter, or a value is not allowed.
+    /// If a parameter does not exist or a value is not allowed.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         let mut values = Self::default();
         for setting in settings {
             let Self { common, own } = &mut values;
             parameter::set_either(NAME, (&COMMON, common), (&OWN, own), *setting)?;
         }
-        if values.own.sample_ns > values.common.interval_ns {
-            return Err(ParameterError::Together("sample must not be above interval".to_owned()));
+        if values.own.sample_interval_ns > values.common.interval_ns {
+            return Err(ParameterError::Conflict("sample_interval must not be above interval".to_owned()));
         }
         Ok(values)
     }

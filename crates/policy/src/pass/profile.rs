@@ -1,4 +1,4 @@
-//! What PASS knows of a machine before it runs: a file of `profiles/`, as `pilotlab profile` writes it.
+//! Profile of a machine for `pass`: a file of `profiles/`, as written by `pilotlab profile`.
 
 use serde::Deserialize;
 
@@ -12,9 +12,9 @@ const NAMED: [(&str, &str); 1] =
 /// Power and performance of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// The name that outputs give.
+    /// The name in outputs.
     pub name: String,
-    /// Power of what is neither CPU nor drive, at its highest, in microwatts.
+    /// Maximum power of other components than CPU and drives, in microwatts.
     pub others_uw: u64,
     /// CPU configurations.
     pub cpu: CpuModel,
@@ -25,12 +25,12 @@ pub struct Profile {
 /// Why a profile cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// It is not written as a profile is.
+    /// The syntax is invalid.
     #[error("the profile cannot be read: {0}")]
     Syntax(String),
-    /// Its figures cannot be.
-    #[error("profile {0}: it takes at least one CPU row, and powers and bandwidths above 0")]
-    Empty(String),
+    /// Its figures are invalid.
+    #[error("profile {0} needs at least one CPU row, and powers and bandwidths above 0")]
+    Figures(String),
 }
 
 #[derive(Deserialize)]
@@ -63,18 +63,18 @@ struct Cpu {
 }
 
 impl Profile {
-    /// Reads a profile's text.
+    /// Parses a profile.
     ///
     /// # Errors
-    /// If it is not written as a profile is, or its figures cannot be.
+    /// If its syntax or its figures are invalid.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
         let file: File = toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string()))?;
         let File { name, others, ssd, cpu } = file;
         let slopes = [(ssd.read_uw, ssd.read_bytes_per_s), (ssd.written_uw, ssd.written_bytes_per_s)];
         let is_measured = |row: &CpuRow| row.power_uw > 0 && row.cores > 0 && row.p99_interval.is_finite();
-        let Some(model) = CpuModel::new(cpu.rows.clone()) else { return Err(ProfileError::Empty(name)) };
+        let Some(model) = CpuModel::new(cpu.rows.clone()) else { return Err(ProfileError::Figures(name)) };
         if slopes.iter().any(|&(uw, bytes)| uw == 0 || bytes == 0) || !cpu.rows.iter().all(is_measured) {
-            return Err(ProfileError::Empty(name));
+            return Err(ProfileError::Figures(name));
         }
         let [read_slope, written_slope] = slopes.map(|(uw, bytes)| uw as f64 / bytes as f64);
         let most = Rate { read: ssd.read_bytes_per_s as f64, written: ssd.written_bytes_per_s as f64 };
@@ -89,7 +89,7 @@ impl Profile {
         Ok(Self { name, others_uw: others.most_uw, cpu: model, ssd })
     }
 
-    /// One that comes with the program.
+    /// A profile that comes with the program.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let (_, text) = NAMED.iter().find(|(known, _)| *known == name)?;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profile_of_pass_is_read() {
+    fn the_profile_of_pass_is_parsed() {
         let profile = Profile::named("pass-xeon-gold-6430").unwrap();
         assert_eq!((profile.others_uw, profile.ssd.drives), (160_000_000, 10));
         assert_eq!((profile.cpu.bottom().power_uw, profile.cpu.top().power_uw), (45_000_000, 210_000_000));

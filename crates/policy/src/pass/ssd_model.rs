@@ -1,4 +1,4 @@
-//! The power of drives by what they read and write: linear, by direction (PASS, section 3.2.1; errata 28).
+//! The power of drives by bandwidth: linear, by direction (PASS, section 3.2.1; errata 28).
 
 /// Bytes a second, by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,7 +20,7 @@ impl Rate {
 /// The drives of a machine, all of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SsdModel {
-    /// How many there are.
+    /// Number of drives.
     pub drives: u32,
     /// Power of one without requests, in microwatts.
     pub idle_uw: f64,
@@ -28,9 +28,9 @@ pub struct SsdModel {
     pub read_slope: f64,
     /// Microwatts that one byte a second of writes adds.
     pub written_slope: f64,
-    /// Most that one drive reads and writes, in bytes a second.
+    /// Maximum bandwidth of one drive, in bytes a second.
     pub most: Rate,
-    /// The least that one drive is capped to, in bytes a second.
+    /// The lowest cap of one drive, in bytes a second.
     pub floor_bytes_per_s: u64,
 }
 
@@ -41,7 +41,7 @@ impl SsdModel {
         self.read_slope * rate.read + self.written_slope * rate.written
     }
 
-    /// Microwatts for each byte a second of this mixture; of none, the steeper of both slopes.
+    /// Microwatts for each byte a second of this mixture; without any, the larger of both slopes.
     #[must_use]
     pub fn slope(&self, rate: Rate) -> f64 {
         if rate.bytes() > 0.0 { self.power_uw(rate) / rate.bytes() } else { self.read_slope.max(self.written_slope) }

@@ -2,48 +2,48 @@
 
 use super::ssd_model::Rate;
 
-/// What was changed.
+/// The change on trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Aim {
-    /// The CPU was cut: unless bandwidth worth more than `expected_uw` was lost, it stays so.
+pub(super) enum Change {
+    /// The CPU was cut; the cut stays unless bandwidth worth more than `expected_uw` was lost.
     Cut {
         /// Power that the cut is expected to save, in microwatts.
         expected_uw: f64,
-        /// Where the CPU was before.
+        /// The CPU's level before.
         cpu_before_uw: u64,
     },
-    /// Caps on bandwidth were raised: what is not used goes to the CPU.
+    /// Bandwidth caps were raised; power that the drives do not use goes to the CPU.
     Raise {
-        /// Power that they and the CPU can use, in microwatts.
+        /// Additional power for drives and CPU, in microwatts.
         expected_uw: f64,
     },
 }
 
-/// A change under watch.
+/// A trial in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    aim: Aim,
-    /// Samples from then on are about the change.
+    change: Change,
+    /// Start of the samples after the change.
     from_ns: u64,
     samples: usize,
-    /// What was used before, and the power of all but the drives.
+    /// Rates before the change, and the power of everything but the drives.
     rates: Vec<Rate>,
     other_uw: f64,
 }
 
 impl Trial {
-    pub(super) fn new(aim: Aim, from_ns: u64, rates: Vec<Rate>, other_uw: f64) -> Self {
-        Self { aim, from_ns, samples: 0, rates, other_uw }
+    pub(super) fn new(change: Change, from_ns: u64, rates: Vec<Rate>, other_uw: f64) -> Self {
+        Self { change, from_ns, samples: 0, rates, other_uw }
     }
 
-    /// Counts a sample; whether all are there.
+    /// Counts a sample; whether the trial is complete.
     pub(super) fn is_over(&mut self, now_ns: u64, many: usize) -> bool {
         self.samples += usize::from(now_ns >= self.from_ns);
         self.samples >= many
     }
 
-    pub(super) fn aim(&self) -> Aim {
-        self.aim
+    pub(super) fn change(&self) -> Change {
+        self.change
     }
 
     pub(super) fn other_uw(&self) -> f64 {

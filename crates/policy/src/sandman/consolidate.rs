@@ -1,25 +1,24 @@
-//! Where I/O threads should live after a coarse interval (SANDMAN section 4.4.1): a pure function from a sample, a topology and
-//! parameters to a home for each thread. Which cores sleep follows: the workers that own none.
+//! Placement of I/O threads after a coarse interval (SANDMAN section 4.4.1): a pure function from a sample, a topology and parameters to a
+//! home for each thread. Workers without threads sleep.
 //!
-//! **Words.** A core's *load* is its busy time over its time awake. It is *idle* under the idle threshold, *busy* above the
-//! healthy one, *healthy* between. A thread is *active* if it had a request in the interval. A core *can take* a thread if its load with
-//! the thread's added is not above the healthy threshold.
+//! **Terms.** The *load* of a core is its busy time over its awake time. It is *idle* below the idle threshold, *busy* above the healthy
+//! one, *healthy* between. A thread is *active* if it had a request in the interval. A core *can take* a thread if its load plus the
+//! thread's is not above the healthy threshold.
 //!
-//! **Steps**, each on what the one before has left:
+//! **Steps**, each on the result of the one before:
 //!
-//! 1. Threads without a request go to the main core. Where `main_gives_active` is set, it gives the others to workers (5.3): to one that
+//! 1. Threads without a request go to the main core. With `main_gives_active` the main core gives the others to workers (5.3): to one that
 //!    can take a thread, else to a core that is woken.
-//! 2. Where `relieve` is set: a busy core gives its largest threads away until it is not busy: to a worker that can take one,
-//!    else to a whole core of its own.
-//! 3. Idle workers are emptied, the emptiest first. Their threads go, the largest first, to the worker that is then fullest
-//!    (best fit), healthy ones before idle ones, and to the main core only where no worker can take one. All of a core's
-//!    threads or none: a core that keeps one thread does not sleep, so moving the others would gain nothing.
-//! 4. Pairs of siblings of which one half is in use: the threads of one go onto the free half of another, so that a whole pair
-//!    sleeps (Figure 10: after "B and D onto A and C", A's threads go onto D). The main core never sleeps, so
-//!    its sibling is the first place to go. Left out with `siblings = false` (Figure 11(b) before "+SS").
+//! 2. With `relieve` a busy core gives its largest threads away until it is not busy: to a worker that can take one, else to a whole core.
+//! 3. Idle workers are emptied, the emptiest first. Their threads go, the largest first, to the fullest worker that can take them (best fit),
+//!    healthy ones before idle ones, and to the main core only if no worker can. All threads of a core move or none: a core that keeps one
+//!    thread does not sleep, so moving the others would gain nothing.
+//! 4. Pairs of siblings with one half in use: the threads of one half move to the free half of another pair, so that a whole pair sleeps
+//!    (Figure 10: after "B and D onto A and C", A's threads go onto D). The main core never sleeps, so its sibling is filled first. Skipped
+//!    with `siblings = false` (Figure 11(b) before "+SS").
 //!
-//! **Properties** (tests/properties.rs, tests/figure_10.rs). No thread is lost; a core that was not busy does not become so; a
-//! worker is emptied whole or not at all; at most one pair of workers is left half in use; the same sample gives the same plan.
+//! **Properties** (tests/properties.rs, tests/figure_10.rs). No thread is lost; a core that was not busy does not become busy; a worker is
+//! emptied whole or not at all; at most one pair of workers is left half in use; the same sample gives the same plan.
 
 use pilotlight_plant::{Command, CoreId, CoreState, Sample, SleepGoal, ThreadId, Topology};
 
@@ -27,14 +26,14 @@ use super::parameters::Parameters;
 use super::select::{Cores, Selection, whole_core};
 use crate::load::share;
 
-/// Where each I/O thread should live.
+/// The target home of each I/O thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// By thread.
     pub homes: Vec<CoreId>,
 }
 
-/// What to do, given what an interval has shown.
+/// The plan for a sample.
 #[must_use]
 pub fn plan(sample: &Sample<'_>, topology: &Topology, parameters: &Parameters) -> Plan {
     let mut layout = Layout::new(sample, topology, parameters);
@@ -52,7 +51,7 @@ pub fn plan(sample: &Sample<'_>, topology: &Topology, parameters: &Parameters) -
     Plan { homes: layout.homes }
 }
 
-/// From what is to what should be, in the order in which it is to begin: wake-ups, moves, sleep.
+/// Commands that lead to the plan: wake-ups, moves, sleep.
 pub fn commands(plan: &Plan, sample: &Sample<'_>, topology: &Topology, goal: SleepGoal, out: &mut Vec<Command>) {
     let mut used = vec![false; topology.len()];
     let mut reached = vec![false; topology.len()];
@@ -72,7 +71,7 @@ pub fn commands(plan: &Plan, sample: &Sample<'_>, topology: &Topology, goal: Sle
     out.extend(done.map(|core| Command::Sleep { core, goal }));
 }
 
-/// The plan in the making.
+/// The working state of a plan.
 struct Layout<'a> {
     topology: &'a Topology,
     idle_ppm: u64,
@@ -91,7 +90,7 @@ struct Layout<'a> {
 struct Core {
     awake: bool,
     load: u64,
-    /// The threads that live there, in the order of their numbers but for those that came.
+    /// Its threads: those of the sample in the order of their numbers, then those added.
     owned: Vec<usize>,
 }
 
@@ -105,11 +104,9 @@ impl Cores for Layout<'_> {
 }
 
 impl<'a> Layout<'a> {
-    /// What the sample shows.
-    ///
-    /// A core's load is its busy over its awake time (4.4.1), or what its threads did in the whole interval where that is
-    /// more: a thread that came in the middle counts in full. A thread's is its busy time over its home's time awake,
-    /// but not more than its home's load.
+    /// Loads of a sample. That of a core is its busy over its awake time (4.4.1), or the busy time of its threads over the
+    /// interval if that is more: a thread that arrived in the middle counts in full. That of a thread is its busy time over
+    /// its home's awake time, at most its home's load.
     fn new(sample: &Sample<'_>, topology: &'a Topology, parameters: &Parameters) -> Self {
         let mut cores: Vec<Core> = Vec::with_capacity(topology.len());
         for core in sample.cores {
@@ -141,7 +138,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Step 1. A thread on a core that sleeps, which a plant should never show, goes to the main core as well.
+    /// Step 1. A thread on a sleeping core, which a plant should never report, also goes to the main core.
     fn gather_quiet_threads(&mut self) {
         for thread in 0..self.homes.len() {
             if !self.active[thread] || !self.is_awake(self.homes[thread]) {
@@ -150,7 +147,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Step 1, second half. What is left of the main core's load is its own.
+    /// Step 1, second half.
     fn spare_main(&mut self) {
         let selection = Selection { reuse_awake: true, siblings: self.siblings };
         let main = self.topology.main();
@@ -184,14 +181,14 @@ impl<'a> Layout<'a> {
         let mut idle: Vec<CoreId> = self.topology.workers().filter(|&core| self.is_idle(core)).collect();
         idle.sort_by_key(|&core| (self.load(core), core));
         for core in idle {
-            // It may have been given threads since.
+            // It may have received threads since.
             if self.is_idle(core) {
                 self.empty(core);
             }
         }
     }
 
-    /// All of a core's threads to others, or none.
+    /// Moves all threads of a core to others, or none.
     fn empty(&mut self, core: CoreId) {
         let threads = self.largest_first(core);
         let load = self.load(core);
@@ -207,7 +204,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Step 4. Of two halves the one with fewer threads moves.
+    /// Step 4. The half with fewer threads moves.
     fn fill_pairs(&mut self) {
         let mut halves: Vec<CoreId> = self.topology.workers().filter(|&core| self.is_half(core)).collect();
         halves.sort_by_key(|&core| (self.owned(core).len(), self.load(core), core));
@@ -226,7 +223,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Whether a core is in use and its sibling, neither of them the main core, is not.
+    /// Whether a worker is in use and its sibling, also a worker, is not.
     fn is_half(&self, core: CoreId) -> bool {
         let free = |sibling| sibling != self.topology.main() && self.is_empty(sibling);
         !self.is_empty(core) && self.topology.sibling(core).is_some_and(free)
@@ -236,11 +233,11 @@ impl<'a> Layout<'a> {
         self.is_awake(core) && !self.is_empty(core) && self.load(core) < self.idle_ppm
     }
 
-    /// The worker in use that can take a thread and is the fullest, healthy ones before idle ones.
+    /// The fullest worker in use that can take a thread.
     fn fullest_worker(&self, from: CoreId, thread: usize) -> Option<CoreId> {
         let used = |&core: &CoreId| core != from && self.is_awake(core) && !self.is_empty(core);
         let able = self.topology.workers().filter(used).filter(|&core| self.can_take(core, thread));
-        // Fuller is healthy before idle, too. Of equals the one with the lowest number.
+        // This puts healthy cores before idle ones. Of equals the lowest number.
         able.max_by_key(|&core| (self.load(core), std::cmp::Reverse(core)))
     }
 
@@ -282,7 +279,7 @@ impl<'a> Layout<'a> {
         let load = self.threads[thread];
         let source = &mut self.cores[from.index()];
         source.owned.retain(|&other| other != thread);
-        // What is left on an empty worker was done by threads that are gone.
+        // The remaining load of an empty worker belongs to threads that have left.
         let gone = source.owned.is_empty() && from != self.topology.main();
         source.load = if gone { 0 } else { source.load.saturating_sub(load) };
         let target = &mut self.cores[to.index()];
@@ -301,7 +298,7 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// A second in which every core was awake, from the home and the load in per cent of each thread.
+    /// A sample of one second with all cores awake; each thread has a home and a load in per cent.
     fn sample(cores: u16, threads: &[(u16, u64)]) -> (Vec<CoreSample>, Vec<ThreadSample>) {
         let mut samples = vec![CoreSample { state: CoreState::Awake, busy_ns: 0, awake_ns: SECOND_NS }; cores.into()];
         let thread = |&(home, load): &(u16, u64)| {
@@ -318,7 +315,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn nobody_gets_more_than_is_healthy(
+        fn no_core_exceeds_the_healthy_threshold(
             cores in 1..10u16,
             threads in prop::collection::vec((any::<u16>(), 0..40u64), 0..20),
             relieve in any::<bool>(),
@@ -335,7 +332,7 @@ mod tests {
             let most = topology.cores().map(|core| load(&|t| threads[t].home, core)).max().unwrap();
             for core in topology.cores() {
                 let now = load(&|t| plan.homes[t], core);
-                prop_assert!(now <= most.max(SECOND_NS * 8 / 10), "{core:?} has {now} ns, before nobody had more than {most}");
+                prop_assert!(now <= most.max(SECOND_NS * 8 / 10), "{core:?} has {now} ns, the maximum before was {most}");
             }
         }
     }

@@ -1,54 +1,52 @@
-//! Which I/O threads have surged: the fine interval (SANDMAN section 4.4.2).
+//! Detection of surges: I/O threads whose load has risen, at each fine interval (SANDMAN section 4.4.2).
 //!
-//! **Problem.** Every 10 us the main core looks at the requests that each I/O thread polled, and has to say within a fraction
-//! of a microsecond whose load has risen, for 48 threads or 4,800, without being called while nothing arrives.
+//! **Problem.** Every 10 us the main core reads the number of requests that each I/O thread polled, and must decide within a fraction of a
+//! microsecond which loads have risen, for 48 threads or 4,800, without being called while no requests arrive.
 //!
-//! **Words.** The *count* `x` of a thread: its requests in a tick, as they would have been had the tick been as long as the
-//! fine interval. The *window*: the last `n` counts before those that are tested. `MA`, `s`: their mean and standard
-//! deviation. `SE`: the standard error `s / sqrt(n)`.
+//! **Terms.** The *count* `x` of a thread: its requests in a tick, scaled to the length of the fine interval. The *window*: the last `n`
+//! counts before the tested ones. `MA`, `s`: their mean and standard deviation. `SE`: the standard error `s / sqrt(n)`.
 //!
-//! **Rule.** A thread has surged where `x > MA + Z * SE`. With the sums `S` of the counts and `Q` of their squares over the
-//! window that is, without a root or a division,
+//! **Rule.** A thread has surged if `x > MA + Z * SE`. With the sums `S` of the counts and `Q` of their squares over the window that is,
+//! without a root or a division,
 //!
 //! ```text
 //! n x > S   and   (n x - S)^2 (n - 1) > Z^2 (n Q - S^2)
 //! ```
 //!
-//! With fewer than two counts there is no `SE` and nothing fires. Two guards change what is compared with what:
+//! With fewer than two counts there is no `SE` and no surge. Two guards change the comparison:
 //!
-//! - [`Spread::Deviation`]: `Z` counts deviations of what is tested, `s`, in the place of errors of the mean.
-//! - `average`: the mean of the latest counts, over so many fine intervals, is tested in the place of the last one. A late
-//!   tick counts for as many intervals as it is about. The window is what came before them. With `R` requests in `W` intervals
-//!   the mean is `R / W` and its deviation `s / sqrt(W)`.
+//! - [`Spread::Deviation`]: `Z` multiplies the deviation of the tested value, `s`, instead of the error of the mean.
+//! - `average`: the mean of the latest counts over this number of fine intervals is tested instead of the last count. A late tick counts as
+//!   several intervals. The window is the counts before them. With `R` requests in `W` intervals the mean is `R / W` and its deviation
+//!   `s / sqrt(W)`.
 //!
 //! All four cases are `(n R - W S)^2 (n - 1) > f (n Q - S^2)`, with `f` from [`Detector::bound`].
 //!
-//! **How.** A structure of arrays: a row of counts per tick in a ring, first the window, then the *recent* rows that are
-//! tested. Per thread `S` and `Q` over the window and `R` over the recent rows, which a tick changes by the rows that come, change sides
-//! and go. Counts are integers (256ths of a request), and so are the sums, held in `f64` and exact: no drift, however long it
-//! runs. Threads come in blocks of [`LANES`]; a block in which nobody polled anything cannot fire and costs next to nothing.
+//! **Implementation.** A structure of arrays: a ring with a row of counts per tick, first the window, then the *recent* rows that are
+//! tested. Per thread `S` and `Q` over the window and `R` over the recent rows, updated in each tick by the rows that enter, age and leave.
+//! Counts are integers (256ths of a request), and so are the sums, held exactly in `f64`: no drift. Threads form blocks of [`LANES`]; a block
+//! without requests cannot surge and costs almost nothing.
 //!
-//! **Quiet ticks** change nothing when they come, and may not come at all. The next tick with requests says how long it was
-//! quiet before it, and that many rows of zeros are put in first.
+//! **Ticks without requests** change nothing and may be skipped. At the next tick with requests, rows of zeros are inserted for the time since.
 //!
-//! **Properties** (tests/detector.rs, tests/properties.rs). The same answers as the definition written out; the same with and
-//! without quiet ticks; no allocation after [`Detector::new`].
+//! **Properties** (tests/detector.rs, tests/properties.rs). Same results as the definition; same results with and without ticks without
+//! requests; no allocation after [`Detector::new`].
 
 use pilotlight_plant::{ThreadCount, ThreadId, Tick};
 
-use super::parameters::{Confirm, Parameters, Resume, Spread};
+use super::parameters::{AfterSleep, Confirm, Parameters, Spread};
 
 /// Threads in a block.
 const LANES: usize = 16;
 /// Counts are in 2^-8 of a request.
 const FRACTION: u32 = 8;
-/// The largest count: 4,096 requests. The sums stay exact with windows of any length that can be set.
+/// The largest count: 4,096 requests. The sums stay exact with every allowed length of the window.
 const MOST: u64 = 4_096 << FRACTION;
 /// One, where counts are scaled by the length of a tick.
 const SCALE: f64 = (1 << 24) as f64;
-/// A tick of less than a 128th of the fine interval counts as one of a 128th.
+/// A tick shorter than a 128th of the fine interval counts as a 128th.
 const MOST_SCALE: u64 = 128 << 24;
-/// No tick is about more intervals than these (10 s at 10 us).
+/// A tick counts at most as this number of intervals (10 s at 10 us).
 const MOST_INTERVALS: u64 = 1_000_000;
 
 /// The counts of a block's threads.
@@ -62,12 +60,12 @@ pub struct Detector {
     interval_ns: u64,
     rule: Rule,
     confirm: Confirm,
-    resume: Resume,
+    after_sleep: AfterSleep,
     ring: Ring,
     blocks: usize,
-    /// A block of each row after the other.
+    /// By row, then by block.
     rows: Vec<Counts>,
-    /// Which blocks of `rows` hold anything; what the others hold does not count.
+    /// Which blocks of `rows` are valid; the others count as zeros.
     live: Vec<bool>,
     /// `S`, `Q` and `R`, by block.
     sums: Vec<Sums>,
@@ -75,7 +73,7 @@ pub struct Detector {
     recent: Vec<Sums>,
     /// End of the last tick with requests.
     end_ns: u64,
-    /// Ticks so far, with the quiet ones.
+    /// Ticks so far, including those without requests.
     tick: u64,
     exceeded: Vec<Exceeded>,
 }
@@ -89,7 +87,7 @@ struct Ring {
     average: u64,
     /// The oldest row.
     first: usize,
-    /// Rows in the window, those of quiet ticks included.
+    /// Rows in the window, including those of ticks without requests.
     filled: usize,
     /// Rows after them.
     recent: usize,
@@ -98,30 +96,30 @@ struct Ring {
     of_row: Vec<u64>,
 }
 
-/// What one tick does to the ring.
+/// Effect of one tick on the ring.
 #[derive(Clone, Copy, Default)]
 struct Step {
     /// The row that leaves the window.
     gone: Option<usize>,
-    /// The row that was recent and is in the window now.
+    /// The row that moves from the recent rows to the window.
     aged: Option<usize>,
 }
 
-/// When a thread was above its bound lately: a bit a tick, the lowest is tick `tick`.
+/// Recent ticks in which a thread was above its bound: one bit a tick, the lowest is tick `tick`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Exceeded {
     tick: u64,
     bits: u64,
 }
 
-/// What does not change from tick to tick.
+/// Constants of the rule.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     z_squared: f64,
     spread: Spread,
-    /// What `R` has to be above, in 256ths of a request: half a request less than the parameter, so that a tick that is a
-    /// little late is as good as one that is not.
-    floor: f64,
+    /// Lower bound of `R`, in 256ths of a request: half a request less than the parameter, so that a slightly late tick makes no
+    /// difference.
+    min_requests: f64,
     /// Least number of counts in the window.
     least: usize,
 }
@@ -134,23 +132,23 @@ struct Bound {
     freedom: f64,
     /// `W`.
     intervals: f64,
-    /// Fine intervals of the tick itself, and of the row that is recent no longer.
+    /// Fine intervals of the tick, and of the row that leaves the recent rows.
     fresh_intervals: f64,
     aged_intervals: f64,
     /// `f`.
     factor: f64,
-    floor: f64,
+    min_requests: f64,
 }
 
 impl Detector {
-    /// No thread has done anything yet.
+    /// Without any counts.
     #[must_use]
     pub fn new(parameters: &Parameters, threads: usize, now_ns: u64) -> Self {
         let blocks = threads.div_ceil(LANES);
         let rule = Rule {
             z_squared: parameters.z * parameters.z,
             spread: parameters.spread,
-            floor: (f64::from(parameters.floor) - 0.5) * f64::from(1 << FRACTION) - 0.5,
+            min_requests: (f64::from(parameters.min_requests) - 0.5) * f64::from(1 << FRACTION) - 0.5,
             least: parameters.min_samples.max(2),
         };
         let ring = Ring::new(parameters.window, u64::from(parameters.average));
@@ -159,7 +157,7 @@ impl Detector {
             interval_ns: parameters.fine_interval_ns,
             rule,
             confirm: parameters.confirm,
-            resume: parameters.resume,
+            after_sleep: parameters.after_sleep,
             ring,
             blocks,
             rows: vec![[0; LANES]; rows],
@@ -173,8 +171,8 @@ impl Detector {
         }
     }
 
-    /// There were no ticks until now, and nothing came. If the window ends before, what was in it is no measure of what comes, and it
-    /// starts anew; else the next tick puts in the quiet ones.
+    /// Ticks resume after a sleep without requests. A sleep longer than the window resets it; else the next tick inserts rows of
+    /// zeros.
     pub fn resume(&mut self, now_ns: u64) {
         let window_ns = (self.ring.window as u64 + self.ring.average).saturating_mul(self.interval_ns);
         if now_ns.saturating_sub(self.end_ns) >= window_ns {
@@ -182,25 +180,25 @@ impl Detector {
         }
     }
 
-    /// What was before is no measure of what comes: the windows start anew at `now_ns`.
+    /// Resets the windows at `now_ns`.
     pub fn restart(&mut self, now_ns: u64) {
         self.forget();
-        match self.resume {
-            Resume::Anew => self.ring.empty(),
-            Resume::Quiet => self.ring.fill_with_zeros(),
+        match self.after_sleep {
+            AfterSleep::Empty => self.ring.empty(),
+            AfterSleep::Zeros => self.ring.fill_with_zeros(),
         }
         self.end_ns = now_ns;
         self.exceeded.fill(Exceeded::default());
     }
 
-    /// Takes in a tick, and appends the threads that have surged to `surged`, in the order of their numbers.
+    /// Processes a tick, and appends the threads that have surged to `surged`, in the order of their numbers.
     pub fn on_tick(&mut self, tick: &Tick<'_>, surged: &mut Vec<ThreadId>) {
         if tick.counts.is_empty() {
             return;
         }
-        self.put_in_quiet_ticks(tick.now_ns.saturating_sub(tick.elapsed_ns));
+        self.insert_empty_ticks(tick.now_ns.saturating_sub(tick.elapsed_ns));
         self.end_ns = tick.now_ns;
-        // A division of floating point numbers is several times as fast as one of integers.
+        // A floating-point division is several times as fast as an integer division.
         let scale = (self.interval_ns as f64 / tick.elapsed_ns.max(1) as f64 * SCALE) as u64;
         let scale = scale.min(MOST_SCALE);
         let intervals = self.intervals(tick.elapsed_ns);
@@ -220,7 +218,7 @@ impl Detector {
         self.tick += 1;
     }
 
-    /// How many fine intervals a tick counts for.
+    /// The number of fine intervals that a tick counts as.
     fn intervals(&self, elapsed_ns: u64) -> u64 {
         if self.ring.average == 1 || elapsed_ns < 2 * self.interval_ns {
             return 1;
@@ -228,7 +226,7 @@ impl Detector {
         (elapsed_ns / self.interval_ns).min(MOST_INTERVALS)
     }
 
-    /// The rule, for a tick that counts for so many intervals. `f` is `Z^2 W^2` for errors, `Z^2 W n` for deviations.
+    /// The rule for a tick that counts as `fresh` intervals. `f` is `Z^2 W^2` for errors, `Z^2 W n` for deviations.
     fn bound(&self, fresh: u64, step: Step) -> Bound {
         let n = self.ring.filled as f64;
         let intervals = (self.ring.intervals + fresh) as f64;
@@ -243,12 +241,12 @@ impl Detector {
             fresh_intervals: fresh as f64,
             aged_intervals: step.aged.map_or(0.0, |row| self.ring.of_row[row] as f64),
             factor: self.rule.z_squared * intervals * per_mean,
-            floor: if self.ring.filled < self.rule.least { f64::INFINITY } else { self.rule.floor },
+            min_requests: if self.ring.filled < self.rule.least { f64::INFINITY } else { self.rule.min_requests },
         }
     }
 
-    /// Rows of zeros for the time since the last tick with requests: as many as there were ticks, to the nearest one.
-    fn put_in_quiet_ticks(&mut self, until_ns: u64) {
+    /// Inserts rows of zeros for the ticks since the last one with requests, rounded.
+    fn insert_empty_ticks(&mut self, until_ns: u64) {
         let gap_ns = until_ns.saturating_sub(self.end_ns);
         if gap_ns < self.interval_ns / 2 {
             return;
@@ -267,7 +265,7 @@ impl Detector {
         }
     }
 
-    /// Takes as many steps as a tick of so many intervals needs; the last is for the caller to take.
+    /// Takes the steps for a tick of this number of intervals, except the last, which is returned.
     fn make_room(&mut self, intervals: u64) -> Step {
         let mut step = self.ring.step(intervals).unwrap_or_default();
         while let Some(next) = self.ring.step(intervals) {
@@ -277,7 +275,7 @@ impl Detector {
         step
     }
 
-    /// A block's part of a step in which it has no fresh counts.
+    /// A step of a block without fresh counts.
     fn slide(&mut self, block: usize, step: Step) {
         if let Some(at) = self.live_at(step.gone, block) {
             self.live[at] = false;
@@ -288,7 +286,7 @@ impl Detector {
             }
         }
         if let Some(at) = self.live_at(step.aged, block) {
-            // Where nothing is averaged there is no recent sum to keep.
+            // Without averaging no recent sum is kept.
             let intervals = if self.ring.average == 1 { 0.0 } else { self.ring.of_row[at / self.blocks] as f64 };
             for (lane, &count) in self.rows[at].iter().enumerate() {
                 let count = f64::from(count);
@@ -299,12 +297,12 @@ impl Detector {
         }
     }
 
-    /// Where a block of a row is, if it holds anything.
+    /// Index of a block of a row, if it is valid.
     fn live_at(&self, row: Option<usize>, block: usize) -> Option<usize> {
         row.map(|row| row * self.blocks + block).filter(|&at| self.live[at])
     }
 
-    /// A block's part of a step with fresh counts, which become row `row`: how far each lane is above its bound.
+    /// A step of a block with fresh counts, which become row `row`. Returns the distance of each lane above its bound.
     fn test(&mut self, block: usize, row: usize, fresh: &Counts, step: Step, bound: Bound) -> Sums {
         let gone = self.live_at(step.gone, block);
         let aged = self.live_at(step.aged, block);
@@ -327,7 +325,7 @@ impl Detector {
         }
     }
 
-    /// Of the lanes above their bound, those that were so often enough.
+    /// Appends the lanes that exceeded their bound often enough.
     fn confirm_block(&mut self, block: usize, above: &Sums, surged: &mut Vec<ThreadId>) {
         let mut lanes = 0;
         for (lane, &above) in above.iter().enumerate() {
@@ -363,7 +361,7 @@ impl Ring {
         if row < self.of_row.len() { row } else { row - self.of_row.len() }
     }
 
-    /// Ages the oldest recent row if the others and a tick of so many intervals are enough to average.
+    /// Moves the oldest recent row to the window if the others and a tick of this number of intervals suffice for the average.
     fn step(&mut self, intervals: u64) -> Option<Step> {
         if self.recent == 0 {
             return None;
@@ -392,7 +390,7 @@ impl Ring {
 }
 
 impl Exceeded {
-    /// Notes that the thread is above its bound; whether that makes `times` of the last `ticks`. If so, counting starts anew.
+    /// Records that the thread is above its bound; whether that makes `times` of the last `ticks`. If so, counting restarts.
     fn often_enough(&mut self, tick: u64, confirm: Confirm) -> bool {
         let since = u32::try_from(tick - self.tick).unwrap_or(u32::MAX);
         self.bits = self.bits.checked_shl(since).unwrap_or(0) | 1;
@@ -406,12 +404,12 @@ impl Exceeded {
     }
 }
 
-/// Takes the counts of a block from the front of a list in the order of threads, each at the length of the fine interval;
-/// whether there were any.
+/// Takes the counts of a block from the front of a list sorted by thread, scaled to the length of the fine interval; whether
+/// there were any.
 fn take_block(rest: &mut &[ThreadCount], block: usize, scale: u64, fresh: &mut Counts) -> bool {
     let first = block * LANES;
     let count = |requests: u32| ((u64::from(requests) * scale) >> (24 - FRACTION)).min(MOST) as i32;
-    // In the order of their numbers and each once: where the first and the last of a block are in their places, all are.
+    // Sorted and unique: if the first and the last of a block are in place, all are.
     if let Some((all, others)) = rest.split_first_chunk::<LANES>()
         && all[0].thread.index() == first
         && all[LANES - 1].thread.index() == first + LANES - 1
@@ -431,10 +429,10 @@ fn take_block(rest: &mut &[ThreadCount], block: usize, scale: u64, fresh: &mut C
     rest.len() < before
 }
 
-/// The arithmetic of a block, written so that the compiler makes vector instructions of it, and apart so that it can tell that
-/// nothing overlaps. How far each lane is above its bound: above if positive. A lane without requests never is.
+/// The arithmetic of a block, in a form that the compiler vectorizes, and in its own function so that it sees that nothing aliases.
+/// Returns the distance of each lane above its bound; never positive for a lane without requests.
 ///
-/// Where nothing is `AVERAGED` the fresh count is all that is recent.
+/// Without `AVERAGED` the fresh count is the only recent one.
 #[inline(never)]
 fn test_and_slide<const AVERAGED: bool>(
     bound: Bound,
@@ -455,7 +453,7 @@ fn test_and_slide<const AVERAGED: bool>(
         let distance = bound.n * requests - if AVERAGED { bound.intervals * sum } else { sum };
         let variance = bound.n * square - sum * sum;
         let excess = distance * distance * bound.freedom - bound.factor * variance;
-        above[lane] = lesser(lesser(excess, distance), lesser(requests - bound.floor, new - 0.5));
+        above[lane] = lesser(lesser(excess, distance), lesser(requests - bound.min_requests, new - 0.5));
         (sums[lane], squares[lane]) = (sum, square);
         if AVERAGED {
             recent[lane] = requests;
@@ -464,7 +462,7 @@ fn test_and_slide<const AVERAGED: bool>(
     above
 }
 
-/// One vector instruction, unlike `f64::min`, which minds what is not a number.
+/// One vector instruction, unlike `f64::min`, which handles NaN.
 fn lesser(one: f64, other: f64) -> f64 {
     if one < other { one } else { other }
 }

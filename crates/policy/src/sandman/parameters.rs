@@ -1,74 +1,74 @@
-//! What can be set on `sandman`: the paper's parameters with the paper's values, the ones that it does not print, and guards
-//! beyond its rule, of which those that are recommended are on unless said otherwise.
+//! Parameters of `sandman`: those of the paper with its values, those that it does not print, and guards beyond its rule. Recommended guards are
+//! on by default.
 //!
-//! `table.rs` says what each does, README.md what guards were measured to change.
+//! `table.rs` describes each parameter, README.md the measured effect of guards.
 
 use super::select::Selection;
 use super::table::TABLE;
 use crate::parameter::{self, ParameterError, Setting, text};
 use crate::sleep::Sleep;
 
-/// Every value. Fractions of a core are in millionths (`_ppm`), times in nanoseconds (`_ns`).
+/// All values. Shares of a core are in millionths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// Time between two looks at load, for consolidation.
+    /// Time between two consolidations.
     pub coarse_interval_ns: u64,
-    /// Time between two looks at request counts, for bursts.
+    /// Time between two checks for bursts.
     pub fine_interval_ns: u64,
-    /// A core with less load than this is emptied.
+    /// Load below which a core is emptied.
     pub idle_ppm: u32,
-    /// No core is given more load than this.
+    /// Load up to which a core gets threads.
     pub healthy_ppm: u32,
     /// `Z`, in standard errors.
     pub z: f64,
-    /// Ticks over which mean and standard error are taken.
+    /// Ticks in the mean and the standard error.
     pub window: usize,
-    /// How soon an emptied core has to be back.
+    /// Longest wake-up time of an emptied core.
     pub wake_within_ns: u64,
-    /// In what an emptied core sleeps.
+    /// How an emptied core sleeps.
     pub sleep: Sleep,
-    /// By what a burst is detected.
+    /// How bursts are detected.
     pub detect: Detect,
-    /// Whether pairs of siblings are kept asleep together.
+    /// Whether siblings are kept asleep in pairs.
     pub siblings: bool,
-    /// Whether the main core takes active threads from workers that nobody else can empty.
+    /// Whether the main core takes active threads of workers that no other worker can take.
     pub main_takes_active: bool,
-    /// Whether the main core gives its active threads to workers, waking one where none can take them.
+    /// Whether the main core gives its active threads to workers, and wakes one if none can take them.
     pub main_gives_active: bool,
-    /// Whether a worker sleeps as soon as a burst has taken its last thread, not after the coarse interval.
+    /// Whether a worker sleeps as soon as its last thread has left for a burst, instead of after the coarse interval.
     pub sleep_at_once: bool,
-    /// Whether the whole server may sleep when all is quiet.
+    /// Whether the whole server may sleep while there are no requests.
     pub server_sleep: bool,
-    /// What a count is compared with: the error of the mean, or the deviation of counts.
+    /// Unit of `z`: the error of the mean, or the deviation of counts.
     pub spread: Spread,
-    /// Fewest requests that can be a surge, in the fine interval or in those that are averaged.
-    pub floor: u32,
-    /// How often a count has to be above the bound.
+    /// Fewest requests of a surge, in the fine interval or in the averaged ones.
+    pub min_requests: u32,
+    /// How often a count must be above the bound.
     pub confirm: Confirm,
-    /// Fine intervals whose mean is compared in the place of one count.
+    /// Fine intervals in the mean that is tested instead of one count.
     pub average: u32,
     /// Least number of ticks in the window.
     pub min_samples: usize,
     /// Whether a thread that has a worker core to itself stays there.
     pub exempt_alone: bool,
-    /// Whether a surging thread may have a worker core that is awake but empty.
+    /// Whether a surging thread may get a worker core that is awake and empty.
     pub reuse_awake: bool,
-    /// Whether the coarse interval takes threads from cores above the healthy threshold.
+    /// Whether the coarse interval moves threads from cores above the healthy threshold.
     pub relieve: bool,
-    /// What the window holds after the whole server slept.
-    pub resume: Resume,
+    /// Contents of the window after a sleep of the whole server.
+    pub after_sleep: AfterSleep,
 }
 
-/// By what a burst is detected (Figure 11(a)).
+/// How bursts are detected (Figure 11(a)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detect {
-    /// Requests polled from network queues: SANDMAN's way.
+    /// By requests polled from network queues (SANDMAN).
     Queues,
-    /// The load of cores, as SPDK's dynamic scheduler sees it.
+    /// By the load of cores, as in SPDK's dynamic scheduler.
     Load,
 }
 
-/// What the distance of a count from the mean is measured in.
+/// Unit of the distance of a count from the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// The standard error of the mean, `s / sqrt(n)`: the printed rule.
@@ -80,9 +80,9 @@ pub enum Spread {
 /// "Above the bound in `times` of the last `ticks` ticks".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirm {
-    /// How often; at least 1.
+    /// At least 1.
     pub times: u32,
-    /// In how many ticks, this one included; at most 64.
+    /// Including the current tick; at most 64.
     pub ticks: u32,
 }
 
@@ -94,17 +94,17 @@ impl Confirm {
     }
 }
 
-/// What is known after the whole server slept.
+/// Contents of the window after a sleep of the whole server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resume {
-    /// Nothing: the window starts empty.
-    Anew,
-    /// That it was quiet: the window starts full of zeros.
-    Quiet,
+pub enum AfterSleep {
+    /// No counts.
+    Empty,
+    /// A full window of zeros.
+    Zeros,
 }
 
 impl Default for Parameters {
-    /// The paper's values, and the guards that are recommended.
+    /// The paper's values and the recommended guards.
     fn default() -> Self {
         let mut parameters = Self::printed();
         let _ = parameters.set_guards("recommended"); // a test sets each
@@ -132,37 +132,37 @@ impl Parameters {
             sleep_at_once: false,
             server_sleep: true,
             spread: Spread::Error,
-            floor: 0,
+            min_requests: 0,
             confirm: Confirm { times: 1, ticks: 1 },
             average: 1,
             min_samples: 2,
             exempt_alone: false,
             reuse_awake: false,
             relieve: false,
-            resume: Resume::Anew,
+            after_sleep: AfterSleep::Empty,
         }
     }
 }
 
-/// The recommended guards (README.md has the reasons). The first six were chosen on the accuracy of detection alone and are frozen; the
-/// others decide what follows a detection.
+/// The recommended guards (reasons in README.md). The first six were chosen on the accuracy of detection alone and are frozen; the
+/// others govern the reaction to a detection.
 pub const RECOMMENDED: [(&str, &str); 9] = [
     ("window", "256"),
     ("spread", "deviation"),
     ("average", "32"),
     ("z", "9"),
-    ("floor", "20"),
-    ("resume", "quiet"),
+    ("min_requests", "20"),
+    ("after_sleep", "zeros"),
     ("exempt_alone", "true"),
     ("reuse_awake", "true"),
     ("relieve", "true"),
 ];
 
 impl Parameters {
-    /// With these set: first the variant and then the set of guards, whatever the order, then the others in theirs.
+    /// Applies settings: first the variant, then the set of guards, then the others in this order.
     ///
     /// # Errors
-    /// If there is no such parameter, or values are not allowed, each by itself or together.
+    /// If a parameter does not exist, or values are not allowed, alone or together.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         let mut ordered = settings.to_vec();
         ordered.sort_by_key(|(key, _)| ["variant", "guards"].iter().position(|first| first == key).unwrap_or(2));
@@ -171,50 +171,50 @@ impl Parameters {
         Ok(read)
     }
 
-    /// Sets one.
+    /// Sets a parameter.
     ///
     /// # Errors
-    /// If there is none of this name, or it cannot have this value.
+    /// If the parameter does not exist or the value is not allowed.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), ParameterError> {
         parameter::set(super::NAME, &TABLE, self, key, value)
     }
 
-    /// All of them, in the order in which they are best read.
+    /// All of them, in the order of the documentation.
     #[must_use]
     pub fn list(&self) -> Vec<Setting> {
         parameter::list(&TABLE, self)
     }
 
-    /// Whether they make sense together.
+    /// Checks that the values are consistent.
     ///
     /// # Errors
-    /// If they do not.
+    /// If they are not.
     pub fn check(&self) -> Result<(), ParameterError> {
         if self.idle_ppm > self.healthy_ppm {
-            return Err(ParameterError::Together(format!(
+            return Err(ParameterError::Conflict(format!(
                 "idle_threshold ({}) must not be above healthy_threshold ({}); the paper keeps it at half of it",
-                text::in_percent(self.idle_ppm),
-                text::in_percent(self.healthy_ppm),
+                text::format_percent(self.idle_ppm),
+                text::format_percent(self.healthy_ppm),
             )));
         }
         if self.coarse_interval_ns < self.fine_interval_ns {
             let message = "coarse_interval must not be shorter than fine_interval";
-            return Err(ParameterError::Together(message.to_owned()));
+            return Err(ParameterError::Conflict(message.to_owned()));
         }
         if self.min_samples > self.window {
             let message = "min_samples must not be above window: nothing would ever be detected";
-            return Err(ParameterError::Together(message.to_owned()));
+            return Err(ParameterError::Conflict(message.to_owned()));
         }
         Ok(())
     }
 
-    /// What a core for a thread alone is chosen by.
+    /// How a whole core is selected.
     #[must_use]
     pub fn selection(&self) -> Selection {
         Selection { reuse_awake: self.reuse_awake, siblings: self.siblings }
     }
 
-    /// The paper's policy as its text has it, or with what is recommended beside.
+    /// Sets the paper's variant or the recommended one.
     pub(super) fn set_variant(&mut self, which: &str) -> Option<()> {
         let (guards, is_paper) = match which {
             "paper" => ("printed", true),
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn printed_values_are_the_paper_s() {
+    fn printed_values_are_those_of_the_paper() {
         let list = Parameters::printed().list();
         let value = |key| list.iter().find(|setting| setting.key == key).unwrap().value.as_str();
         let expected = [
@@ -300,7 +300,8 @@ mod tests {
     #[test]
     fn every_listed_value_can_be_set_again() {
         let mut parameters = Parameters::default();
-        for (key, value) in [("confirm", "3 / 4"), ("z", "2.5"), ("idle_threshold", "12.5%"), ("resume", "quiet")] {
+        for (key, value) in [("confirm", "3 / 4"), ("z", "2.5"), ("idle_threshold", "12.5%"), ("after_sleep", "zeros")]
+        {
             parameters.set(key, value).unwrap();
         }
         let mut again = Parameters::default();
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_are_recommended_unless_said_otherwise_and_come_before_what_is_set_by_itself() {
+    fn guards_are_recommended_by_default_and_single_settings_override_them() {
         let value = |settings: &[(&str, &str)], key| {
             let list = Parameters::read(settings).unwrap().list();
             list.into_iter().find(|setting| setting.key == key).unwrap().value
@@ -322,25 +323,25 @@ mod tests {
         for (key, recommended) in RECOMMENDED {
             assert_eq!(value(&[], key), recommended, "{key}");
         }
-        assert_eq!(value(&[("floor", "8"), ("guards", "printed")], "floor"), "8");
-        assert_eq!(value(&[("floor", "8"), ("guards", "printed")], "window"), "32");
+        assert_eq!(value(&[("min_requests", "8"), ("guards", "printed")], "min_requests"), "8");
+        assert_eq!(value(&[("min_requests", "8"), ("guards", "printed")], "window"), "32");
     }
 
     #[test]
-    fn sets_of_guards_have_a_name_and_leave_the_rest_alone() {
+    fn sets_of_guards_have_a_name_and_leave_other_parameters() {
         let mut parameters = Parameters::default();
         parameters.set("coarse_interval", "500ms").unwrap();
         parameters.set("guards", "recommended").unwrap();
         assert_eq!(parameters.guards(), "recommended");
         assert_eq!(parameters.coarse_interval_ns, 500_000_000);
-        parameters.set("floor", "77").unwrap();
+        parameters.set("min_requests", "77").unwrap();
         assert_eq!(parameters.guards(), "own");
         parameters.set("guards", "printed").unwrap();
         assert_eq!(parameters, Parameters { coarse_interval_ns: 500_000_000, ..Parameters::printed() });
     }
 
     #[test]
-    fn the_paper_s_variant_is_the_printed_rule_with_what_its_text_says() {
+    fn the_paper_variant_is_the_printed_rule_and_placement() {
         let paper = Parameters::read(&[("spread", "deviation"), ("variant", "paper")]).unwrap();
         let expected = Parameters {
             main_takes_active: false,
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_what_would_be_right() {
+    fn error_messages_name_the_allowed_values() {
         let message = |key, value| Parameters::default().set(key, value).unwrap_err().to_string();
         assert!(message("windw", "3").contains("did you mean window?"), "{}", message("windw", "3"));
         assert!(!message("frequency", "3").contains("did you mean"), "{}", message("frequency", "3"));

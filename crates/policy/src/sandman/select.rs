@@ -1,12 +1,11 @@
-//! Which core a surging I/O thread gets (SANDMAN section 4.4.2, "Core selection").
+//! Selection of the core for a surging I/O thread (SANDMAN section 4.4.2, "Core selection").
 //!
-//! A whole core that nobody uses: first one whose sibling is awake, so that no further physical core has to leave its sleep;
-//! of equals the one with the lowest number. Where there is none the thread stays where it is, and the main core serves
-//! active threads as a last resort.
+//! An unused core: first one whose sibling is awake, so that no further physical core leaves its sleep; of equals the lowest number. If there is
+//! none the thread stays, and the main core serves active threads as a last resort.
 
 use pilotlight_plant::{CoreId, Topology};
 
-/// What has to be known of a core to choose it.
+/// State of the cores to choose from.
 pub trait Cores {
     /// Whether it polls.
     fn is_awake(&self, core: CoreId) -> bool;
@@ -14,10 +13,10 @@ pub trait Cores {
     fn is_empty(&self, core: CoreId) -> bool;
 }
 
-/// Which cores there are to choose from, and what is looked at.
+/// Criteria of the selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// First those that are awake and empty: nobody has to be woken. The paper takes sleeping cores only.
+    /// Whether cores that are awake and empty come first, as they need no wake-up. The paper uses sleeping cores only.
     pub reuse_awake: bool,
     /// Whether a core whose sibling is awake comes first (4.4.2; without: Figure 11(b) before "+SS").
     pub siblings: bool,
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn where_siblings_do_not_count_the_lowest_number_comes_first() {
+    fn without_siblings_the_lowest_number_comes_first() {
         let lowest = |row| {
             let topology = Topology::paired(6).unwrap();
             whole_core(&topology, &Row(row), Selection { reuse_awake: false, siblings: false }).map(|core| core.0)
@@ -80,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn awake_and_empty_cores_only_where_asked_for() {
+    fn awake_and_empty_cores_only_with_reuse_awake() {
         assert_eq!(choose("ttssta", false), Some(2));
         assert_eq!(choose("ttssta", true), Some(5));
         assert_eq!(choose("ttttta", false), None);
     }
 
     #[test]
-    fn never_the_main_core_nor_one_with_threads() {
+    fn neither_the_main_core_nor_a_core_with_threads() {
         assert_eq!(choose("atttt", true), None);
         assert_eq!(choose("a", true), None);
     }

@@ -1,6 +1,6 @@
-//! How the parameters of `sandman` are written: a key, what it is for and its values, for each.
+//! The parameters of `sandman`: key, purpose and values of each.
 
-use super::parameters::{Confirm, Detect, Parameters, Resume, Spread};
+use super::parameters::{AfterSleep, Confirm, Detect, Parameters, Spread};
 use crate::parameter::{PERCENT, Parameter, SWITCH, TIME, put, text, time};
 use crate::sleep::Sleep;
 
@@ -8,8 +8,8 @@ use crate::sleep::Sleep;
 pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     Parameter {
         key: "variant",
-        meaning: "sets guards, main_takes_active, main_gives_active, sleep_at_once and server_sleep, before all else: what is recommended, \
-                  or as the paper has it",
+        meaning: "sets guards, main_takes_active, main_gives_active, sleep_at_once and server_sleep, before other parameters: as recommended \
+                  or as in the paper",
         allowed: "paper or recommended",
         get: |p| p.variant().to_owned(),
         set: |p, v| p.set_variant(v),
@@ -18,41 +18,40 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
         key: "coarse_interval",
         meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s)",
         allowed: TIME,
-        get: |p| text::in_units(p.coarse_interval_ns),
+        get: |p| text::format_duration(p.coarse_interval_ns),
         set: |p, v| time(&mut p.coarse_interval_ns, v),
     },
     Parameter {
         key: "fine_interval",
-        meaning: "time between two looks for bursts (4.4.2, 5.4; paper: 10us)",
+        meaning: "time between two checks for bursts (4.4.2, 5.4; paper: 10us)",
         allowed: TIME,
-        get: |p| text::in_units(p.fine_interval_ns),
+        get: |p| text::format_duration(p.fine_interval_ns),
         set: |p, v| time(&mut p.fine_interval_ns, v),
     },
     Parameter {
         key: "idle_threshold",
-        meaning: "load under which a worker core is emptied (4.4.1, 5.4; paper: 40%, half of healthy_threshold)",
+        meaning: "load below which a worker core is emptied (4.4.1, 5.4; paper: 40%, half of healthy_threshold)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.idle_ppm),
+        get: |p| text::format_percent(p.idle_ppm),
         set: |p, v| put(&mut p.idle_ppm, text::percent(v)),
     },
     Parameter {
         key: "healthy_threshold",
-        meaning: "load up to which a core is given threads (4.4.1, 5.4; paper: 80%)",
+        meaning: "load up to which a core gets threads (4.4.1, 5.4; paper: 80%)",
         allowed: PERCENT,
-        get: |p| text::in_percent(p.healthy_ppm),
+        get: |p| text::format_percent(p.healthy_ppm),
         set: |p, v| put(&mut p.healthy_ppm, text::percent(v)),
     },
     Parameter {
         key: "wake_within",
-        meaning: "most time that a sleeping core may take to be back; the deepest state that keeps it is used \
-                  (4.3; paper: the shallowest)",
+        meaning: "longest wake-up time of a sleeping core; the deepest state within it is used (4.3; paper: the shallowest)",
         allowed: "a time such as 3us, or shallowest, or deepest",
         get: |p| wake_within_text(p.wake_within_ns),
         set: |p, v| put(&mut p.wake_within_ns, wake_within(v)),
     },
     Parameter {
         key: "sleep",
-        meaning: "in what an emptied core sleeps: what serves wake_within (goal), a wait instruction (monitor), or the kernel \
+        meaning: "how an emptied core sleeps: by wake_within (goal), in a wait instruction (monitor), or in the kernel \
                   (software: Figure 11(a) before +NI)",
         allowed: "goal, monitor or software",
         get: |p| p.sleep.name().to_owned(),
@@ -60,7 +59,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "detect",
-        meaning: "what bursts are detected by: requests in network queues (4.4.2), or the load of cores (load: Figure 11(a) \
+        meaning: "how bursts are detected: by requests in network queues (4.4.2), or by the load of cores (load: Figure 11(a) \
                   before +DQ)",
         allowed: "queues or load",
         get: |p| if p.detect == Detect::Queues { "queues" } else { "load" }.to_owned(),
@@ -75,7 +74,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "main_takes_active",
-        meaning: "the main core takes the active threads of an idle worker that no worker can take \
+        meaning: "the main core takes active threads of an idle worker that no other worker can take \
                   (4.4.1, 5.3: last resort); false keeps the last worker awake",
         allowed: SWITCH,
         get: |p| p.main_takes_active.to_string(),
@@ -83,7 +82,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "main_gives_active",
-        meaning: "the main core gives its active threads to workers at the coarse interval, and wakes one where none can take them (5.3: \
+        meaning: "the main core gives its active threads to workers at the coarse interval, and wakes one if none can take them (5.3: \
                   worker cores first)",
         allowed: SWITCH,
         get: |p| p.main_gives_active.to_string(),
@@ -91,63 +90,63 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "sleep_at_once",
-        meaning: "a worker sleeps as soon as a burst has taken its last thread (4.3); false: at the coarse interval",
+        meaning: "a worker sleeps as soon as its last thread has left for a burst (4.3); false: at the coarse interval",
         allowed: SWITCH,
         get: |p| p.sleep_at_once.to_string(),
         set: |p, v| put(&mut p.sleep_at_once, v.parse().ok()),
     },
     Parameter {
         key: "server_sleep",
-        meaning: "the main core waits in the kernel too when all is quiet (not in the paper)",
+        meaning: "the main core also waits in the kernel while there are no requests (not in the paper)",
         allowed: SWITCH,
         get: |p| p.server_sleep.to_string(),
         set: |p, v| put(&mut p.server_sleep, v.parse().ok()),
     },
     Parameter {
         key: "guards",
-        meaning: "sets everything below at once, before all else: the paper's rule as printed, or the recommended set",
+        meaning: "sets all parameters below, before single ones: the paper's rule as printed, or the recommended set",
         allowed: "printed or recommended",
         get: |p| p.guards().to_owned(),
         set: |p, v| p.set_guards(v),
     },
     Parameter {
         key: "z",
-        meaning: "how far above the mean a count has to be (4.4.2; paper: 1.96, 95 % confidence)",
+        meaning: "distance of a count above the mean (4.4.2; paper: 1.96, 95 % confidence)",
         allowed: "a number from 0 to 100",
         get: |p| p.z.to_string(),
         set: |p, v| put(&mut p.z, text::within(v, 0.0, 100.0)),
     },
     Parameter {
         key: "window",
-        meaning: "ticks of which mean and spread are taken (4.4.2; not printed)",
+        meaning: "ticks in the mean and the spread (4.4.2; not printed)",
         allowed: "a whole number from 2 to 1024",
         get: |p| p.window.to_string(),
         set: |p, v| put(&mut p.window, text::within(v, 2, 1_024)),
     },
     Parameter {
         key: "spread",
-        meaning: "what z counts: standard errors of the mean (4.4.2, as printed) or standard deviations of counts",
+        meaning: "unit of z: standard errors of the mean (4.4.2, as printed) or standard deviations of counts",
         allowed: "error or deviation",
         get: |p| if p.spread == Spread::Error { "error" } else { "deviation" }.to_owned(),
         set: |p, v| put(&mut p.spread, spread(v)),
     },
     Parameter {
-        key: "floor",
-        meaning: "guard: fewer requests in what is tested (one fine interval, or those averaged) are no surge (paper: none)",
+        key: "min_requests",
+        meaning: "guard: fewest requests of a surge, in one fine interval or in the averaged ones (paper: none)",
         allowed: "a whole number from 0 to 4096",
-        get: |p| p.floor.to_string(),
-        set: |p, v| put(&mut p.floor, text::within(v, 0, 4_096)),
+        get: |p| p.min_requests.to_string(),
+        set: |p, v| put(&mut p.min_requests, text::within(v, 0, 4_096)),
     },
     Parameter {
         key: "confirm",
-        meaning: "guard: k/m asks for counts above the bound in k of the last m ticks (paper: 1/1)",
+        meaning: "guard: k/m requires counts above the bound in k of the last m ticks (paper: 1/1)",
         allowed: "k/m with k from 1 to m and m from 1 to 64, for example 2/3",
         get: |p| format!("{}/{}", p.confirm.times, p.confirm.ticks),
         set: |p, v| put(&mut p.confirm, confirm(v)),
     },
     Parameter {
         key: "average",
-        meaning: "guard: fine intervals whose mean is tested in the place of the last count, by time: a late tick is several \
+        meaning: "guard: fine intervals in the mean that is tested instead of the last count; a late tick counts as several \
                   (paper: 1)",
         allowed: "a whole number from 1 to 1024",
         get: |p| p.average.to_string(),
@@ -155,7 +154,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "min_samples",
-        meaning: "guard: no surge before the window holds as many ticks (paper: 2, or there is no error)",
+        meaning: "guard: fewest ticks in the window for a surge (paper: 2, needed for an error)",
         allowed: "a whole number from 2 to 1024, at most window",
         get: |p| p.min_samples.to_string(),
         set: |p, v| put(&mut p.min_samples, text::within(v, 2, 1_024)),
@@ -169,7 +168,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "reuse_awake",
-        meaning: "guard: a surging thread takes a worker core that is awake and empty before one is woken \
+        meaning: "guard: a surging thread gets a worker core that is awake and empty before one is woken \
                   (paper: sleeping cores only)",
         allowed: SWITCH,
         get: |p| p.reuse_awake.to_string(),
@@ -177,18 +176,18 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "relieve",
-        meaning: "guard: the coarse interval takes threads from a core above healthy_threshold, for load that rose too \
+        meaning: "guard: the coarse interval moves threads from a core above healthy_threshold, for load that rose too \
                   slowly to be a burst (paper: bursts only)",
         allowed: SWITCH,
         get: |p| p.relieve.to_string(),
         set: |p, v| put(&mut p.relieve, v.parse().ok()),
     },
     Parameter {
-        key: "resume",
-        meaning: "guard: after the whole server slept the window is empty (anew), or holds that it was quiet (quiet)",
-        allowed: "anew or quiet",
-        get: |p| if p.resume == Resume::Anew { "anew" } else { "quiet" }.to_owned(),
-        set: |p, v| put(&mut p.resume, resume(v)),
+        key: "after_sleep",
+        meaning: "guard: after the whole server slept the window is empty, or full of zeros",
+        allowed: "empty or zeros",
+        get: |p| if p.after_sleep == AfterSleep::Empty { "empty" } else { "zeros" }.to_owned(),
+        set: |p, v| put(&mut p.after_sleep, after_sleep(v)),
     },
 ];
 
@@ -204,7 +203,7 @@ fn wake_within_text(ns: u64) -> String {
     match ns {
         0 => "shallowest".to_owned(),
         u64::MAX => "deepest".to_owned(),
-        _ => text::in_units(ns),
+        _ => text::format_duration(ns),
     }
 }
 
@@ -224,10 +223,10 @@ fn spread(value: &str) -> Option<Spread> {
     }
 }
 
-fn resume(value: &str) -> Option<Resume> {
+fn after_sleep(value: &str) -> Option<AfterSleep> {
     match value {
-        "anew" => Some(Resume::Anew),
-        "quiet" => Some(Resume::Quiet),
+        "empty" => Some(AfterSleep::Empty),
+        "zeros" => Some(AfterSleep::Zeros),
         _ => None,
     }
 }

@@ -1,10 +1,10 @@
-//! What any plant of these tests can do.
+//! Capabilities of the test plants.
 
 use pilotlight_plant::{
     Capabilities, CoreId, Cost, Depth, Kind, Knob, Quantity, RestCost, Scope, SleepCost, Source, Stat, Values,
 };
 
-/// Everything, with up to 64 cores: figures of SANDMAN's machine (Table 2, section 3.5) where they matter.
+/// All capabilities, for up to 64 cores, with figures of SANDMAN's machine (Table 2, section 3.5) where relevant.
 pub(crate) fn capabilities() -> Capabilities {
     let sleep = |depth, ns| SleepCost { depth, waker: Cost::Measured(0), wake: Cost::Measured(ns) };
     let frequency = |core| Knob {

@@ -1,9 +1,8 @@
-//! A plant for tests: cores and I/O threads as a table, commands with delays and refusals, and complaints about whatever a policy
-//! must not do.
+//! A plant for tests: cores and I/O threads as tables, commands with delays and refusals, and assertions about invalid commands.
 
-mod dice;
 mod knobs;
 mod machine;
+mod random;
 
 use std::collections::VecDeque;
 
@@ -12,29 +11,28 @@ use pilotlight_plant::{
     Tick, Topology,
 };
 
-pub(crate) use dice::Dice;
 use knobs::Knobs;
 use machine::capabilities;
+pub(crate) use random::Random;
 
-/// Time that one request keeps a core busy when it comes; half of that when it is answered.
+/// CPU time of a request at its arrival; half of that at its completion.
 const REQUEST_NS: u64 = 1_250;
-/// Time from a request's arrival to its answer.
+/// Time from a request's arrival to its completion.
 const SERVICE_NS: u64 = 23_000;
 
-/// Policies that wake cores for no I/O thread: those that start an inner policy again when it gets another number of cores, and those that end
-/// their savings with all cores.
+/// Policies that wake cores without an I/O thread: those that restart an inner policy with another number of cores, and those that end savings with
+/// all cores.
 const WAKE_ALL: [&str; 4] = ["cpu-jailing", "pass", "pacer", "pg"];
 
-/// How a plant takes commands.
+/// Delay and refusals of commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manners {
+pub(crate) struct Faults {
     /// Ticks until a command takes effect.
     pub(crate) delay: u64,
-    /// One command in so many is refused; 0 for none.
+    /// One of this number of commands is refused; 0 for none.
     pub(crate) refuse_every: u64,
 }
 
-/// What a plant has been told and not done yet.
 #[derive(Clone, Debug)]
 struct Pending {
     ready_ns: u64,
@@ -50,30 +48,30 @@ pub(crate) struct Plant {
     pub(crate) next_needed_ns: u64,
     pub(crate) stays_awake_ns: u64,
     policy: Box<dyn Policy>,
-    manners: Manners,
-    dice: Dice,
+    faults: Faults,
+    random: Random,
     pending: VecDeque<Pending>,
-    /// What each thread did since the interval began; its home is filled in later.
+    /// Samples of the current interval, without homes.
     threads: Vec<ThreadSample>,
-    /// Requests in progress: when they came, of which thread, how many.
+    /// Requests in progress: arrival, thread and number.
     in_progress: VecDeque<(u64, usize, u64)>,
     busy_ns: Vec<u64>,
     awake_ns: Vec<u64>,
-    /// When the interval began.
+    /// Start of the interval.
     since_ns: u64,
     knobs: Knobs,
     goals: Goals,
-    /// Whether cores may be woken for no I/O thread: what `static` does wherever it begins.
+    /// Whether cores without an I/O thread may be woken.
     wakes_all: bool,
 }
 
 impl Plant {
-    /// Puts a policy in charge of a plant in this state. Also what it commanded.
+    /// Starts a policy on a plant in this state; also returns its commands.
     pub(crate) fn new(
         topology: Topology,
         cores: Vec<CoreState>,
         homes: Vec<CoreId>,
-        manners: Manners,
+        faults: Faults,
         policy: Box<dyn Policy>,
     ) -> (Self, Vec<Command>) {
         let mut plant = Self {
@@ -88,8 +86,8 @@ impl Plant {
             next_needed_ns: 0,
             stays_awake_ns: 0,
             policy,
-            manners,
-            dice: Dice(1),
+            faults,
+            random: Random::new(1),
             pending: VecDeque::new(),
             since_ns: 1_000_000,
             knobs: Knobs::new(capabilities()),
@@ -100,21 +98,21 @@ impl Plant {
         (plant, out)
     }
 
-    /// Another policy takes over.
+    /// Starts another policy.
     pub(crate) fn change_policy(&mut self, policy: Box<dyn Policy>) -> Vec<Command> {
         self.policy = policy;
         self.pending.clear();
-        self.knobs.put_back();
+        self.knobs.restore();
         self.start()
     }
 
-    /// Another budget holds; what the policy commanded.
+    /// Sets a budget; returns the policy's commands.
     pub(crate) fn set_budget(&mut self, budget_uw: Option<u64>) -> Vec<Command> {
         self.goals.budget_uw = budget_uw;
         let mut out = Vec::new();
         self.policy.on_goals(self.now_ns, &self.goals, &mut out);
         self.next_needed_ns = self.now_ns;
-        self.obey(&out, false);
+        self.apply(&out, false);
         out
     }
 
@@ -128,11 +126,11 @@ impl Plant {
         (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
         self.wakes_all = WAKE_ALL.contains(&self.policy.name());
         let wakes_all = !["sandman", "dynamic", "thunderbolt"].contains(&self.policy.name());
-        self.obey(&out, wakes_all);
+        self.apply(&out, wakes_all);
         out
     }
 
-    /// Time passes; what arrived in it is counted whether or not the policy is told.
+    /// Advances the time; arrivals are counted whether or not the policy gets the tick.
     pub(crate) fn arrive(&mut self, now_ns: u64, counts: &[ThreadCount]) {
         for (core, state) in self.cores.iter().enumerate() {
             self.awake_ns[core] += if *state == CoreState::Awake { now_ns - self.now_ns } else { 0 };
@@ -148,7 +146,7 @@ impl Plant {
         self.take_effect();
     }
 
-    /// Requests are in progress, and answered when it is time.
+    /// Advances requests in progress, and completes them.
     fn serve(&mut self, before_ns: u64) {
         for &(came_ns, thread, requests) in &self.in_progress {
             let (from_ns, to_ns) = (came_ns.max(before_ns), (came_ns + SERVICE_NS).min(self.now_ns));
@@ -163,13 +161,13 @@ impl Plant {
         }
     }
 
-    /// A thread keeps its core busy; also with what is no request.
+    /// Adds busy time of a thread.
     pub(crate) fn work(&mut self, thread: usize, busy_ns: u64) {
         self.threads[thread].busy_ns += busy_ns;
         self.busy_ns[self.homes[thread].index()] += busy_ns;
     }
 
-    /// A tick, if the policy wants any; what it commanded.
+    /// A tick, if the policy wants ticks; returns its commands.
     pub(crate) fn tick(&mut self, elapsed_ns: u64, counts: &[ThreadCount]) -> Vec<Command> {
         let mut out = Vec::new();
         if self.policy.wants().tick_ns.is_none() {
@@ -179,12 +177,12 @@ impl Plant {
         let next = self.policy.on_tick(&tick, &mut out);
         (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
         self.check_whole_cores(&out);
-        self.obey(&out, false);
+        self.apply(&out, false);
         out
     }
 
-    /// The end of an interval. The policy is told, and what it commanded returned, unless `told` is false.
-    pub(crate) fn interval(&mut self, told: bool) -> Vec<Command> {
+    /// Ends an interval. If `notify`, the policy gets the sample; returns its commands.
+    pub(crate) fn interval(&mut self, notify: bool) -> Vec<Command> {
         let cores: Vec<_> = (0..self.cores.len())
             .map(|core| CoreSample {
                 state: self.cores[core],
@@ -205,13 +203,13 @@ impl Plant {
         self.busy_ns.fill(0);
         self.awake_ns.fill(0);
         let mut out = Vec::new();
-        if told {
+        if notify {
             let readings = self.knobs.readings(&self.policy.wants().readings, self.now_ns);
             let sample =
                 Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &readings };
             let next = self.policy.on_interval(&sample, &mut out);
             (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
-            self.obey(&out, false);
+            self.apply(&out, false);
         }
         out
     }
@@ -221,61 +219,64 @@ impl Plant {
         self.threads.iter().map(|thread| thread.requests).collect()
     }
 
-    /// Whether since the interval began no request came and none was in progress.
+    /// Whether no request arrived or was in progress in this interval.
     pub(crate) fn is_quiet(&self) -> bool {
         let quiet = |thread: &ThreadSample| (thread.requests, thread.answered, thread.in_progress_ns) == (0, 0, 0);
         self.threads.iter().all(quiet)
     }
 
-    /// The server slept until now.
+    /// Ends a sleep of the server.
     pub(crate) fn resume(&mut self) {
         self.policy.on_resume(self.now_ns);
     }
 
-    /// Checks an answer, and queues it.
-    fn obey(&mut self, answer: &[Command], may_wake: bool) {
-        self.check(answer, may_wake || self.wakes_all);
-        let ready_ns = self.now_ns + self.manners.delay * 10_000;
-        self.pending.extend(answer.iter().map(|&command| Pending { ready_ns, command }));
+    /// Checks and queues commands.
+    fn apply(&mut self, commands: &[Command], may_wake: bool) {
+        self.check(commands, may_wake || self.wakes_all);
+        let ready_ns = self.now_ns + self.faults.delay * 10_000;
+        self.pending.extend(commands.iter().map(|&command| Pending { ready_ns, command }));
         self.take_effect();
     }
 
-    fn check(&self, answer: &[Command], may_wake: bool) {
+    fn check(&self, commands: &[Command], may_wake: bool) {
         let mut moved = Vec::new();
         let mut awake: Vec<bool> = self.cores.iter().map(|state| *state == CoreState::Awake).collect();
-        for command in answer {
+        for command in commands {
             match *command {
                 Command::Move { thread, to } => {
-                    assert!(!moved.contains(&thread), "{thread:?} moves twice: {answer:?}");
+                    assert!(!moved.contains(&thread), "{thread:?} moves twice: {commands:?}");
                     moved.push(thread);
-                    let at_once = self.manners.delay == 0 && self.manners.refuse_every == 0;
-                    assert!(!at_once || awake[to.index()], "{to:?} gets a thread in its sleep: {answer:?}");
+                    let at_once = self.faults.delay == 0 && self.faults.refuse_every == 0;
+                    assert!(!at_once || awake[to.index()], "{to:?} gets a thread while asleep: {commands:?}");
                 }
                 Command::Sleep { core, .. } => {
-                    assert_ne!(core, self.topology.main(), "the main core is told to sleep");
+                    assert_ne!(core, self.topology.main(), "the main core is commanded to sleep");
                     let gets_one = |other: &Command| matches!(other, Command::Move { to, .. } if *to == core);
-                    assert!(!answer.iter().any(gets_one), "{core:?} gets a thread and is to sleep: {answer:?}");
+                    assert!(!commands.iter().any(gets_one), "{core:?} gets a thread and is to sleep: {commands:?}");
                 }
                 Command::Wake { core } => {
                     awake[core.index()] = true;
                     let gets_one = |other: &Command| matches!(other, Command::Move { to, .. } if *to == core);
-                    assert!(may_wake || answer.iter().any(gets_one), "{core:?} is woken for nothing: {answer:?}");
+                    assert!(
+                        may_wake || commands.iter().any(gets_one),
+                        "{core:?} is woken without an I/O thread: {commands:?}"
+                    );
                 }
                 Command::Completions { .. } | Command::Set { .. } => {}
             }
         }
     }
 
-    /// Each thread of a tick gets a core that nobody else gets, and nobody else has who does not leave it in the same tick.
-    fn check_whole_cores(&self, answer: &[Command]) {
+    /// Each thread that moves in a tick gets a separate core, which no other thread keeps.
+    fn check_whole_cores(&self, commands: &[Command]) {
         let mut given = Vec::new();
         let mut homes: Vec<_> = self.homes.iter().copied().map(Some).collect();
-        for command in answer {
+        for command in commands {
             if let Command::Move { thread, to } = *command {
                 homes[thread.index()] = None;
-                assert!(!given.contains(&to), "{to:?} is given away twice: {answer:?}");
-                let in_use = homes.contains(&Some(to)) && self.manners == Manners::default();
-                assert!(!in_use, "{to:?} is in use: {answer:?}");
+                assert!(!given.contains(&to), "{to:?} is given away twice: {commands:?}");
+                let in_use = homes.contains(&Some(to)) && self.faults == Faults::default();
+                assert!(!in_use, "{to:?} is in use: {commands:?}");
                 given.push(to);
             }
         }
@@ -297,7 +298,7 @@ impl Plant {
     }
 
     fn execute(&mut self, command: Command) -> Result<(), Refusal> {
-        let refused = self.manners.refuse_every > 0 && self.dice.below(self.manners.refuse_every) == 0;
+        let refused = self.faults.refuse_every > 0 && self.random.below(self.faults.refuse_every) == 0;
         match command {
             Command::Move { .. } if refused => return Err(Refusal::Unknown),
             Command::Move { thread: ThreadId(thread), to } => {

@@ -1,4 +1,4 @@
-//! A server of one core, request by request, beside one that polls and gets the same requests.
+//! A simulated server of one core, and a polling reference with the same requests.
 
 use pilotlight_plant::{
     Capabilities, Command, CompletionMode, CoreId, CoreSample, CoreState, Cost, Depth, Goals, NEVER, Policy, Quantity,
@@ -7,13 +7,13 @@ use pilotlight_plant::{
 };
 use pilotlight_policy::build;
 
-use crate::dice::Dice;
+use crate::random::Random;
 
 const STEP_NS: u64 = 500_000_000;
-/// A round that finds nothing.
+/// CPU time of an empty poll.
 const ROUND_NS: f64 = 1_000.0;
 
-/// What waits cost, in nanoseconds.
+/// Costs of waits, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     pub(crate) wake: f64,
@@ -22,29 +22,29 @@ pub(crate) struct Costs {
     pub(crate) rest_cpu: f64,
 }
 
-/// What it is.
+/// The machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// Time of the core for each request.
+    /// CPU time of a request.
     pub(crate) service_ns: f64,
-    /// Time of a request that the core does not see: network and drive.
+    /// Time of a request outside the core: network and drive.
     pub(crate) elsewhere_ns: f64,
     pub(crate) costs: Costs,
-    /// What the plant says of them.
-    pub(crate) said: Costs,
-    /// Whether the whole server can sleep, so that the core sleeps after a quiet time.
+    /// Costs reported by the plant.
+    pub(crate) reported: Costs,
+    /// Whether the whole server can sleep, so that the core can sleep after a quiet time.
     pub(crate) sleeps: bool,
-    /// Whether requests come at random times, or one after the other at the same distance.
+    /// Whether arrivals are Poisson or equidistant.
     pub(crate) is_random: bool,
     pub(crate) seed: u64,
 }
 
-/// Sums over some time.
+/// Sums over a period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) requests: f64,
     pub(crate) latency_ns: f64,
-    /// Of the server that polls.
+    /// Latency of the polling reference.
     pub(crate) polled_ns: f64,
     pub(crate) cpu_ns: f64,
     pub(crate) time_ns: f64,
@@ -73,20 +73,20 @@ pub(crate) struct OneCore {
     machine: Machine,
     policy: Box<dyn Policy>,
     capabilities: Capabilities,
-    mode: CompletionMode,
+    how: CompletionMode,
     awake_ns: u64,
-    /// Everything that was commanded.
+    /// All commands.
     pub(crate) commanded: Vec<CompletionMode>,
     now_ns: u64,
     arrival_ns: f64,
-    /// When it is free, and when the one that polls is.
+    /// When the server and the polling reference are free.
     free_ns: (f64, f64),
-    dice: Dice,
+    random: Random,
 }
 
 fn capabilities(machine: &Machine) -> Capabilities {
     let cost = |ns: f64| Cost::Measured(ns as u64);
-    let said = &machine.said;
+    let said = &machine.reported;
     let sleep = SleepCost { depth: Depth::SoftwareWait, waker: cost(said.sleep_cpu), wake: cost(said.wake) };
     let quantity = Quantity::LatencyNs(Stat::Mean);
     Capabilities {
@@ -106,13 +106,13 @@ impl OneCore {
         let mut server = Self {
             policy: build("pacer", &[]).unwrap(),
             capabilities: capabilities(&machine),
-            mode: CompletionMode::Poll,
+            how: CompletionMode::Poll,
             awake_ns: NEVER,
             commanded: Vec::new(),
             now_ns: 0,
             arrival_ns: 0.0,
             free_ns: (0.0, 0.0),
-            dice: Dice(machine.seed),
+            random: Random::new(machine.seed),
             machine,
         };
         let cores = [CoreSample::new(CoreState::Awake)];
@@ -131,7 +131,7 @@ impl OneCore {
         server
     }
 
-    /// The operator asks for another tolerance.
+    /// Sets the tolerance.
     pub(crate) fn set_tolerance(&mut self, ppm: u32) {
         let goals = Goals { tolerances: vec![Tolerance::mean_loss(ppm)], ..Goals::default() };
         let mut out = Vec::new();
@@ -139,30 +139,30 @@ impl OneCore {
         self.obey(&out);
     }
 
-    /// The plant refuses how its I/O thread is to wait.
-    pub(crate) fn refuse(&mut self, mode: CompletionMode) {
-        self.mode = CompletionMode::Poll;
-        let command = Command::Completions { thread: ThreadId(0), mode };
+    /// Refuses a wait.
+    pub(crate) fn refuse(&mut self, how: CompletionMode) {
+        self.how = CompletionMode::Poll;
+        let command = Command::Completions { thread: ThreadId(0), mode: how };
         self.policy.on_refused(self.now_ns, &command, Refusal::Failed);
     }
 
     fn obey(&mut self, commands: &[Command]) {
         for command in commands {
-            let Command::Completions { mode, .. } = *command else { panic!("{command:?}") };
-            self.mode = mode;
-            self.commanded.push(mode);
+            let Command::Completions { mode: how, .. } = *command else { panic!("{command:?}") };
+            self.how = how;
+            self.commanded.push(how);
         }
     }
 
     fn gap_ns(&mut self, rate: f64) -> f64 {
-        let uniform = (self.dice.below(1 << 40) + 1) as f64 / (1_u64 << 40) as f64;
+        let uniform = (self.random.below(1 << 40) + 1) as f64 / (1_u64 << 40) as f64;
         if self.machine.is_random { -uniform.ln() * 1e9 / rate } else { 1e9 / rate }
     }
 
-    /// When the core begins with a request that comes at `at_ns` and finds it idle since `free_ns`, and CPU time until then.
+    /// When the core starts a request that arrives at `at_ns`, idle since `free_ns`, and CPU time until then.
     fn begin_ns(&self, at_ns: f64, free_ns: f64) -> (f64, f64) {
         let (idle_ns, costs) = (at_ns - free_ns, &self.machine.costs);
-        match self.mode {
+        match self.how {
             CompletionMode::Poll if self.awake_ns != NEVER && idle_ns > self.awake_ns as f64 => {
                 (at_ns + costs.wake, self.awake_ns as f64 + costs.sleep_cpu)
             }
@@ -176,7 +176,7 @@ impl OneCore {
         }
     }
 
-    /// Half a second passes at this rate.
+    /// Simulates half a second at this rate.
     pub(crate) fn step(&mut self, rate: f64) -> Sums {
         let began_ns = self.now_ns as f64;
         self.now_ns += STEP_NS;
@@ -196,14 +196,14 @@ impl OneCore {
         }
         if rate == 0.0 {
             self.arrival_ns = end_ns;
-            let sleeps = self.mode == CompletionMode::Poll && began_ns - self.free_ns.0 > self.awake_ns as f64;
+            let sleeps = self.how == CompletionMode::Poll && began_ns - self.free_ns.0 > self.awake_ns as f64;
             sums.cpu_ns += if sleeps { 0.0 } else { self.begin_ns(end_ns, began_ns.max(self.free_ns.0)).1 };
         }
-        self.tell(&sums);
+        self.report(&sums);
         sums
     }
 
-    fn tell(&mut self, sums: &Sums) {
+    fn report(&mut self, sums: &Sums) {
         let busy_ns = ((sums.requests * self.machine.service_ns) as u64).min(STEP_NS);
         let awake_ns = (sums.cpu_ns as u64).clamp(busy_ns, STEP_NS);
         let cores = [CoreSample { state: CoreState::Awake, busy_ns, awake_ns }];
@@ -223,7 +223,7 @@ impl OneCore {
         self.obey(&out);
     }
 
-    /// So many seconds at this rate.
+    /// Simulates `seconds` at this rate.
     pub(crate) fn run(&mut self, seconds: u64, rate: f64) -> Sums {
         let mut sums = Sums::default();
         (0..seconds * 2).for_each(|_| sums.add(&self.step(rate)));

@@ -1,6 +1,6 @@
-//! A server whose latency grows as cores and frequency shrink, in steps of 500 ms: each core is a queue (M/M/1) for the I/O threads that live on
-//! it, and a drive takes its time besides.
-#![allow(dead_code)] // each test takes what it needs
+//! A simulated server whose latency depends on cores and frequency, in steps of 500 ms: each core is a queue (M/M/1) for its I/O threads, plus the
+//! time of a drive.
+#![allow(dead_code)] // each test uses a part
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Policy, Quantity, Reading,
@@ -9,18 +9,18 @@ use pilotlight_plant::{
 };
 use pilotlight_policy::build;
 
-use crate::dice::Dice;
+use crate::random::Random;
 
 pub(crate) const STEP_NS: u64 = 500_000_000;
 pub(crate) const MAX_KHZ: u64 = 2_600_000;
 const MIN_KHZ: u64 = 600_000;
 const STEP_KHZ: u64 = 100_000;
-/// Wake-up times of the drive's idle states, in nanoseconds; it is found with the first allowed.
+/// Wake-up times of the drive's idle states, in nanoseconds; initially the first is allowed.
 pub(crate) const WAKE_NS: [u64; 4] = [1_000, 16_000, 21_000, 200_000];
-/// A core whose queue would grow without end has the latency of so many services.
+/// Latency of an overloaded core, in service times.
 const FULL: f64 = 50.0;
 
-/// What it is, and its load.
+/// The machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) cores: u16,
@@ -30,7 +30,7 @@ pub(crate) struct Machine {
     pub(crate) drive_ns: f64,
     /// Deviation of one latency, as a share of the mean.
     pub(crate) noise: f64,
-    /// Whether the server's latency is a reading; else service times tell it.
+    /// Whether the server's latency is a reading; else it follows from service times.
     pub(crate) has_latency: bool,
     /// The core group of each I/O thread.
     pub(crate) groups: Vec<u16>,
@@ -69,7 +69,7 @@ impl Default for Machine {
 pub(crate) struct Load {
     /// Requests a second.
     pub(crate) rate: f64,
-    /// Bytes of each, and how many of the bytes are read, as a share.
+    /// Bytes of each, and the share of bytes read.
     pub(crate) bytes: f64,
     pub(crate) reads: f64,
 }
@@ -80,7 +80,7 @@ impl Load {
     }
 }
 
-/// What a step was like.
+/// Result of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) latency_ns: f64,
@@ -90,7 +90,7 @@ pub(crate) struct Step {
     /// The lowest of the cores awake.
     pub(crate) khz: u64,
     pub(crate) power_w: f64,
-    /// What the cores add to a request.
+    /// Time of a request at the cores.
     pub(crate) core_ns: f64,
 }
 
@@ -104,18 +104,18 @@ pub(crate) struct Server {
     pub(crate) awake: Vec<bool>,
     /// By knob.
     pub(crate) values: Vec<u64>,
-    /// Background work that is left, in bytes.
+    /// Backlog of background work, in bytes.
     pub(crate) backlog: u64,
-    /// How long the last decision took.
+    /// Duration of the last decision.
     pub(crate) decision_ns: u64,
-    /// What was commanded at the end of the last step.
-    pub(crate) answer: Vec<Command>,
+    /// Commands at the end of the last step.
+    pub(crate) commands: Vec<Command>,
     pub(crate) needed_ns: u64,
     pub(crate) awake_ns: u64,
     goals: Goals,
     power_w: f64,
-    dice: Dice,
-    /// Requests that are due, less than one.
+    random: Random,
+    /// Fraction of a request carried over.
     carry: f64,
 }
 
@@ -178,12 +178,12 @@ impl Server {
             values: capabilities.knobs.iter().map(|knob| knob.initial).collect(),
             backlog: 0,
             decision_ns: 0,
-            answer: Vec::new(),
+            commands: Vec::new(),
             needed_ns: 0,
             awake_ns: 0,
             goals,
             power_w: 0.0,
-            dice: Dice(machine.seed),
+            random: Random::new(machine.seed),
             carry: 0.0,
             capabilities,
             machine,
@@ -198,7 +198,7 @@ impl Server {
             homes: &server.homes,
             goals: &server.goals,
         };
-        let next = server.policy.start(&start, &mut server.answer).unwrap();
+        let next = server.policy.start(&start, &mut server.commands).unwrap();
         (server.needed_ns, server.awake_ns) = (next.needed_ns, next.awake_ns);
         server.obey();
         server
@@ -206,12 +206,12 @@ impl Server {
 
     pub(crate) fn set_goals(&mut self, goals: Goals) {
         self.goals = goals;
-        self.answer.clear();
-        self.policy.on_goals(self.now_ns, &self.goals, &mut self.answer);
+        self.commands.clear();
+        self.policy.on_goals(self.now_ns, &self.goals, &mut self.commands);
         self.obey();
     }
 
-    /// Mean latency, and the load of each core, where I/O threads live as `homes` says and cores run at `khz`.
+    /// Mean latency, and the load of each core, for I/O threads at `homes` and cores at `khz`.
     fn latency(&self, rate: f64, homes: &[CoreId], khz: impl Fn(usize) -> u64) -> (f64, Vec<f64>) {
         let each = rate / homes.len() as f64;
         let mut loads = vec![0.0; self.awake.len()];
@@ -225,12 +225,12 @@ impl Server {
         (self.machine.drive_ns + mean_ns, loads)
     }
 
-    /// A number that deviates by about one from 0.
+    /// A random number of mean 0 and deviation 1.
     fn deviation(&mut self) -> f64 {
-        (0..12).map(|_| self.dice.below(1_000_000) as f64 / 1e6).sum::<f64>() - 6.0
+        (0..12).map(|_| self.random.below(1_000_000) as f64 / 1e6).sum::<f64>() - 6.0
     }
 
-    /// Time passes under this load.
+    /// Simulates a step under this load.
     pub(crate) fn step(&mut self, load: Load) -> Step {
         let seconds = STEP_NS as f64 / 1e9;
         self.now_ns += STEP_NS;
@@ -249,18 +249,18 @@ impl Server {
         let awake_khz: u64 = (0..self.awake.len()).filter(|&core| self.awake[core]).map(khz).sum();
         self.power_w = 50.0 + 10.0 * awake_khz as f64 / MAX_KHZ as f64;
         self.work();
-        self.tell(load, (requests, seen_ns), &loads);
+        self.report(load, (requests, seen_ns), &loads);
         let core_ns = latency_ns - self.machine.drive_ns;
         Step { latency_ns, native_ns, cores: in_use, khz: lowest_khz, power_w: self.power_w, core_ns }
     }
 
-    /// Background work goes on.
+    /// Advances background work.
     fn work(&mut self) {
         let rate = self.capabilities.find_knob(Scope::Background(0), Kind::RatePpm).unwrap().0;
         self.backlog = self.backlog.saturating_sub(self.values[rate.index()] * 1_000);
     }
 
-    fn tell(&mut self, load: Load, (requests, seen_ns): (u64, f64), loads: &[f64]) {
+    fn report(&mut self, load: Load, (requests, seen_ns): (u64, f64), loads: &[f64]) {
         let core = |(awake, load): (&bool, &f64)| {
             let awake_ns = if *awake { STEP_NS } else { 0 };
             let state = if *awake { CoreState::Awake } else { CoreState::Asleep(Depth::SoftwareWait) };
@@ -307,16 +307,16 @@ impl Server {
         let readings: Vec<_> = self.policy.wants().readings.iter().map(reading).collect();
         let (now_ns, elapsed_ns) = (self.now_ns, STEP_NS);
         let sample = Sample { now_ns, elapsed_ns, cores: &cores, threads: &samples, readings: &readings };
-        self.answer.clear();
+        self.commands.clear();
         let began = std::time::Instant::now();
-        let next = self.policy.on_interval(&sample, &mut self.answer);
+        let next = self.policy.on_interval(&sample, &mut self.commands);
         self.decision_ns = began.elapsed().as_nanos() as u64;
         (self.needed_ns, self.awake_ns) = (next.needed_ns, next.awake_ns);
         self.obey();
     }
 
     fn obey(&mut self) {
-        for command in self.answer.clone() {
+        for command in self.commands.clone() {
             match command {
                 Command::Wake { core } => self.awake[core.index()] = true,
                 Command::Move { thread: ThreadId(thread), to } => {
@@ -337,7 +337,7 @@ impl Server {
         }
     }
 
-    /// As many steps as `seconds`, under one load.
+    /// Simulates `seconds` under one load.
     pub(crate) fn run(&mut self, seconds: u64, load: Load) -> Vec<Step> {
         (0..seconds * 1_000_000_000 / STEP_NS).map(|_| self.step(load)).collect()
     }
@@ -353,9 +353,9 @@ impl Server {
         self.values[self.capabilities.find_knob(Scope::Background(0), Kind::RatePpm).unwrap().0.index()]
     }
 
-    /// The wake-up time that the drive's idle states may have, in nanoseconds.
+    /// The wake-up limit of the drive, in nanoseconds.
     pub(crate) fn wake_limit_ns(&self) -> u64 {
-        assert_eq!(self.value(Kind::PowerState), 0, "states in which a drive works are left alone");
+        assert_eq!(self.value(Kind::PowerState), 0, "operational power states are not used");
         self.value(Kind::WakeLimitNs)
     }
 
@@ -363,7 +363,7 @@ impl Server {
         self.values[self.capabilities.find_knob(Scope::Device(0), kind).unwrap().0.index()]
     }
 
-    /// Cores that are part of the system.
+    /// Cores that are online.
     pub(crate) fn online(&self) -> usize {
         let off = self.capabilities.knobs_of(Kind::Online).filter(|(id, _)| self.values[id.index()] == 0).count();
         self.awake.len() - off

@@ -1,4 +1,4 @@
-//! A storage server for tests of policies with a budget: CPU, drives and the rest, with caps on both, in steps of 100 ms.
+//! A simulated storage server for tests of policies with a budget: CPU and drives with caps, and other components, in steps of 100 ms.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use pilotlight_plant::{
 };
 use pilotlight_policy::build;
 
-use super::dice::Dice;
+use super::random::Random;
 
 pub(crate) const NAMESPACES: usize = 10;
 /// 10 MiB/s a drive.
@@ -23,19 +23,19 @@ const UNCAPPED: u64 = 100 << 30;
 /// The namespaces' caps among the knobs: after the power limit and the quota.
 const CAPS: std::ops::Range<usize> = 2..2 + NAMESPACES;
 
-/// What it is, and its load.
+/// The machine and its load.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     /// Watts of the server for each watt of the CPU.
     pub(crate) gain: f64,
-    /// What a configuration draws, of what the profile says; the same for drives.
+    /// Real power over that of the profile, of the CPU and of drives.
     pub(crate) cpu_error: f64,
     pub(crate) ssd_error: f64,
-    /// Power of all else.
+    /// Power of other components.
     pub(crate) others_w: f64,
-    /// What the load would draw of the CPU without limits.
+    /// Power of the CPU under this load without limits.
     pub(crate) cpu_w: f64,
-    /// Share of what drives can do that the load asks for.
+    /// Share of the drives' bandwidth that the load demands.
     pub(crate) drives: f64,
     /// Whether bandwidth follows the CPU's power.
     pub(crate) is_cpu_bound: bool,
@@ -44,15 +44,15 @@ pub(crate) struct Machine {
     /// When in each second the sensor reads.
     pub(crate) phase_steps: u64,
     pub(crate) noise_w: f64,
-    /// Whether the power of the package is measured too.
+    /// Whether the power of the package is measured.
     pub(crate) has_package: bool,
     /// Priority of each namespace.
     pub(crate) classes: Vec<u8>,
     /// Whether the server's power follows the CPU's as in the artifact's `polling-interval-rapl.csv`, not by `gain`.
     pub(crate) is_artifact: bool,
-    /// What each namespace of a class keeps, in bytes a second.
+    /// Minimum of each namespace of a class, in bytes a second.
     pub(crate) minimums: Vec<(u8, u64)>,
-    /// How late it is told what is read and written.
+    /// Delay of the readings of bandwidth.
     pub(crate) bytes_lag_steps: usize,
     pub(crate) seed: u64,
 }
@@ -61,27 +61,27 @@ pub(crate) struct Machine {
 const ARTIFACT: [(f64, f64); 7] =
     [(0.0, 245.0), (99.0, 297.0), (109.0, 314.0), (119.0, 332.0), (125.0, 336.0), (144.0, 383.0), (200.0, 464.0)];
 
-/// Between the points that surround it.
+/// Linear interpolation.
 fn interpolate(points: &[(f64, f64)], at: f64) -> f64 {
     let above = points.iter().position(|(x, _)| *x > at).unwrap_or(points.len()).clamp(1, points.len() - 1);
     let ((from, low), (to, high)) = (points[above - 1], points[above]);
     low + (high - low) * (at - from) / (to - from)
 }
 
-/// What happens to it.
+/// A period with constant conditions.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) seconds: u64,
     pub(crate) budget_w: Option<u64>,
-    /// Share of the load.
+    /// Demand as a share of the load.
     pub(crate) demand: f64,
-    /// The sensor reads nothing.
+    /// The sensor fails.
     pub(crate) is_dead: bool,
-    /// Settings fail.
+    /// Settings are refused.
     pub(crate) refuses: bool,
 }
 
-/// Limits as they hold.
+/// Limits in effect.
 struct Limits<'a> {
     limit_uw: u64,
     quota_ppm: u64,
@@ -95,7 +95,7 @@ impl Machine {
         minimum.map_or(FLOOR, |&(_, bytes_per_s)| bytes_per_s.max(FLOOR))
     }
 
-    /// Bytes a second that a namespace is asked for.
+    /// Demand on a namespace, in bytes a second.
     fn wanted(&self) -> f64 {
         self.drives * if self.writes { 3_600.0 * 1_048_576.0 } else { 7_000.0 * 1_048_576.0 }
     }
@@ -146,7 +146,7 @@ impl Machine {
         self.draws(&Limits { limit_uw: 270_000_000, quota_ppm: 8_000_000, caps: &caps }, 1.0).1
     }
 
-    /// With everything at its lowest: a class keeps its minimum.
+    /// Power with everything at its lowest; a class keeps its minimum.
     pub(crate) fn floor_w(&self) -> f64 {
         let caps: Vec<_> = self.classes.iter().map(|&class| self.floor(class)).collect();
         self.draws(&Limits { limit_uw: 110_000_000, quota_ppm: 50_000, caps: &caps }, 1.0).1
@@ -168,7 +168,7 @@ impl Machine {
         ];
         let namespace = |at| knob(Scope::Namespace(at as u32), Kind::BytesPerS, (1, UNCAPPED, 1), UNCAPPED, 0);
         knobs.extend((0..NAMESPACES).map(namespace));
-        // Its window of 10 s is too long for a loop of 1 s.
+        // Unused by policies: its window of 10 s is too long for a loop of 1 s.
         knobs.push(knob(Scope::Device(0), Kind::PowerState, (0, 2, 1), 0, 0));
         let source =
             |scope, quantity, window_ns, lag_ns| Source { scope, quantity, window_ns, lag: Cost::Measured(lag_ns) };
@@ -197,12 +197,12 @@ pub(crate) struct Plant {
     /// Bytes a second of the first namespace, likewise.
     pub(crate) first_bytes: Vec<f64>,
     pub(crate) commands: Vec<(u64, Command)>,
-    pub(crate) raised_blindly: Option<(u64, Command)>,
-    /// A namespace that was throttled before another of lower priority was at its floor.
-    pub(crate) disorder: Option<(u64, usize, usize)>,
-    /// A namespace with less than its minimum.
-    pub(crate) starved: Option<(u64, usize)>,
-    /// How many samples in a row cores were shared by I/O threads of the highest class and others, while several had any.
+    pub(crate) raised_without_reading: Option<(u64, Command)>,
+    /// A namespace throttled before one of lower priority was at its floor.
+    pub(crate) priority_violation: Option<(u64, usize, usize)>,
+    /// A namespace below its minimum.
+    pub(crate) below_minimum: Option<(u64, usize)>,
+    /// Consecutive samples with a core shared by the highest class and others, while several cores had I/O threads.
     pub(crate) shared: usize,
     pub(crate) longest_shared: usize,
     policy: Box<dyn Policy>,
@@ -212,14 +212,14 @@ pub(crate) struct Plant {
     /// Bytes a second of each namespace, the last step at the end.
     bytes: VecDeque<Vec<f64>>,
     known: Option<Window>,
-    /// When the sensor has read last.
+    /// Time of the last sensor reading.
     read_ns: u64,
     pub(crate) homes: Vec<CoreId>,
     pub(crate) asleep: Vec<bool>,
     budget_w: Option<u64>,
     has_started: bool,
     name: &'static str,
-    dice: Dice,
+    random: Random,
 }
 
 impl Plant {
@@ -243,15 +243,15 @@ impl Plant {
             homes: (0..CORES).map(CoreId).collect(),
             asleep: vec![false; CORES.into()],
             commands: Vec::new(),
-            raised_blindly: None,
-            disorder: None,
-            starved: None,
+            raised_without_reading: None,
+            priority_violation: None,
+            below_minimum: None,
             shared: 0,
             longest_shared: 0,
             budget_w: None,
             has_started: false,
             name,
-            dice: Dice(machine.seed),
+            random: Random::new(machine.seed),
             capabilities,
             machine: machine.clone(),
         }
@@ -264,7 +264,7 @@ impl Plant {
         Goals { budget_uw, priorities, minimums: self.machine.minimums.clone(), ..Goals::default() }
     }
 
-    /// The first phase is how it starts.
+    /// Runs a phase; the first one starts the policy.
     pub(crate) fn run(&mut self, phase: &Phase) {
         self.budget_w = phase.budget_w;
         let (goals, mut out) = (self.goals(), Vec::new());
@@ -349,12 +349,12 @@ impl Plant {
         source.reading(id, window, self.now_ns)
     }
 
-    /// The sensor reads its last whole window.
+    /// Reads the last whole window.
     fn sense(&mut self) -> Option<Window> {
         let ended_ns = self.now_ns.checked_sub(LAG_NS)?;
         let (to, steps) = ((ended_ns / STEP_NS) as usize, self.machine.window_steps as usize);
         let mean_w = self.power_w[to.checked_sub(steps)?..to].iter().sum::<f64>() / steps as f64;
-        let uniform: f64 = (0..12).map(|_| self.dice.below(1 << 20) as f64 / (1 << 20) as f64).sum();
+        let uniform: f64 = (0..12).map(|_| self.random.below(1 << 20) as f64 / (1 << 20) as f64).sum();
         let value = (mean_w + self.machine.noise_w * (uniform - 6.0)).round().max(0.0) as u64 * 1_000_000;
         Some(Window { ended_ns: to as u64 * STEP_NS, value: Some(value) })
     }
@@ -374,9 +374,9 @@ impl Plant {
                         continue;
                     }
                     let is_raise = value > std::mem::replace(&mut self.values[knob.index()], value);
-                    // Another budget can begin a trial until the next reading is missing.
+                    // A new budget can start a trial until the next reading is missing.
                     if is_raise && phase.budget_w.is_some() && phase.is_dead && self.now_ns >= self.read_ns + 2 * S {
-                        self.raised_blindly = Some((self.now_ns, command));
+                        self.raised_without_reading = Some((self.now_ns, command));
                     }
                 }
             }
@@ -384,7 +384,7 @@ impl Plant {
         self.check_order();
     }
 
-    /// Cores on which the highest class and others are.
+    /// Checks for cores shared by the highest class and others.
     fn check_cores(&mut self) {
         let top = self.machine.classes.iter().max();
         let of = |highest: bool| {
@@ -403,20 +403,20 @@ impl Plant {
         let caps = &self.values[CAPS];
         for (at, &class) in self.machine.classes.iter().enumerate() {
             if caps[at] + 1 < self.machine.floor(class) {
-                self.starved = Some((self.now_ns, at));
+                self.below_minimum = Some((self.now_ns, at));
             }
         }
         for (one, &high) in self.machine.classes.iter().enumerate() {
             for (other, &low) in self.machine.classes.iter().enumerate() {
                 let floor = self.machine.floor(low);
                 if high > low && caps[one] < UNCAPPED && caps[other] > floor {
-                    self.disorder = Some((self.now_ns, one, other));
+                    self.priority_violation = Some((self.now_ns, one, other));
                 }
             }
         }
     }
 
-    /// Whether every knob is as it was found, and no core sleeps.
+    /// Whether every knob has its initial value, and no core sleeps.
     pub(crate) fn is_lifted(&self) -> bool {
         self.has_no_caps() && self.asleep.iter().all(|asleep| !asleep)
     }
@@ -425,7 +425,7 @@ impl Plant {
         self.capabilities.knobs.iter().zip(&self.values).all(|(knob, &value)| value == knob.initial)
     }
 
-    /// What it draws instead of its budget, if that is out of reach.
+    /// Power reached, if the budget is unreachable.
     pub(crate) fn unreachable_uw(&self) -> Option<u64> {
         self.policy.unreachable().map(|unreachable| unreachable.reached)
     }
@@ -434,20 +434,20 @@ impl Plant {
         self.policy.bottleneck()
     }
 
-    /// What it says of its state.
+    /// The `budget_state` of the view.
     pub(crate) fn state(&self) -> String {
         let view = self.policy.view();
         view.into_iter().find(|(name, _)| *name == "budget_state").map_or(String::new(), |(_, state)| state)
     }
 
-    /// How many times anything was commanded.
+    /// Number of times with commands.
     pub(crate) fn changes(&self) -> usize {
         let mut times: Vec<_> = self.commands.iter().map(|(now_ns, _)| now_ns).collect();
         times.dedup();
         times.len()
     }
 
-    /// True power over the last seconds.
+    /// Mean true power over the last seconds.
     pub(crate) fn mean_w(&self, seconds: usize) -> f64 {
         let last = &self.power_w[self.power_w.len() - seconds * STEPS_PER_S..];
         last.iter().sum::<f64>() / last.len() as f64

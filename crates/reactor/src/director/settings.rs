@@ -1,4 +1,4 @@
-//! The knobs that the policy in charge has set: its commands, their delivery and their refusals.
+//! Knobs set by the current policy.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use pilotlight_plant::{Command, Knob, KnobId, Refusal};
 
 use crate::knobs::Knobs;
 
-/// The knobs that the policy in charge has set.
+/// Knobs set by the current policy.
 pub(super) struct Settings {
     knobs: Option<Arc<dyn Knobs>>,
-    /// What the policy asked for last, and the knob's value nearest to it, by [`KnobId`].
+    /// The last requested value and the nearest value of the knob, by [`KnobId`].
     last: Vec<Option<(u64, u64)>>,
 }
 
@@ -28,13 +28,13 @@ impl Settings {
         Ok(())
     }
 
-    /// The command that the machine has refused; `None` if the policy in charge has not given it, or has given another since.
+    /// The refused command; `None` if the current policy has not sent it, or has sent another since.
     pub(super) fn refused(&self, id: KnobId, nearest: u64) -> Option<Command> {
         let (value, _) = self.last.get(id.index()).copied().flatten().filter(|last| last.1 == nearest)?;
         Some(Command::Set { knob: id, value })
     }
 
-    /// Puts everything back.
+    /// Restores all knobs.
     pub(super) fn restore(&mut self) {
         self.last.fill(None);
         if let Some(knobs) = &self.knobs {

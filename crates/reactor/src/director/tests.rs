@@ -1,4 +1,4 @@
-//! The director with cores that are made up: what it sends them, and in which state of theirs.
+//! The director with simulated cores.
 
 use std::sync::mpsc::sync_channel;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::inbox::Inbox;
 
-/// Commands at each tick what it was given for it.
+/// Sends the scripted commands of each tick.
 struct Script(Vec<Vec<Command>>);
 
 impl Script {
@@ -36,15 +36,15 @@ impl Policy for Script {
     }
 }
 
-/// A director, and what its cores find in their rings.
-struct Stage {
+/// A director and the rings of its cores.
+struct Fixture {
     director: Director,
     inboxes: Vec<Inbox<Event>>,
     cells: Vec<Arc<ThreadCell>>,
     now_ns: u64,
 }
 
-fn stage(cores: u16, ring: usize, threads: usize, script: Vec<Vec<Command>>) -> Stage {
+fn fixture(cores: u16, ring: usize, threads: usize, script: Vec<Vec<Command>>) -> Fixture {
     let inboxes: Vec<Inbox<Event>> = (0..cores).map(|_| Inbox::new(ring)).collect();
     let peers: Arc<[Peer]> = inboxes.iter().map(|own| Peer { events: own.sender(), cell: Arc::default() }).collect();
     let none = Cost::Measured(0);
@@ -61,10 +61,10 @@ fn stage(cores: u16, ring: usize, threads: usize, script: Vec<Vec<Command>>) -> 
     let (reply, answer) = sync_channel(1);
     director.instruct(Instruction::Policy { policy: Box::new(Script(script)), cells: cells.clone(), reply });
     answer.recv().expect("an answer").expect("it needs nothing");
-    Stage { director, inboxes, cells, now_ns: clock::now_ns() }
+    Fixture { director, inboxes, cells, now_ns: clock::now_ns() }
 }
 
-impl Stage {
+impl Fixture {
     /// The next tick, in which the first I/O thread has got a request.
     fn tick(&mut self) {
         self.now_ns += 1_000_000;
@@ -95,44 +95,44 @@ fn sleep(core: u16) -> Command {
 
 #[test]
 fn a_core_still_on_its_way_down_is_made_shallow_again() {
-    let mut stage = stage(2, 16, 1, vec![vec![sleep(1)]]);
-    assert_eq!(stage.sleep_of(1, None), Some(Depth::MonitorWait));
-    stage.fall_asleep(1, Depth::MonitorWait);
-    stage.director.before_sleep(stage.now_ns, 0);
-    assert_eq!(stage.sleep_of(1, None), Some(Depth::ServerSleep));
-    stage.director.peers[1].cell.wake(stage.now_ns); // to fall asleep again, deeper, soon
-    stage.director.after_sleep(stage.now_ns);
-    stage.tick();
-    assert_eq!(stage.sleep_of(1, None), Some(Depth::MonitorWait));
+    let mut fixture = fixture(2, 16, 1, vec![vec![sleep(1)]]);
+    assert_eq!(fixture.sleep_of(1, None), Some(Depth::MonitorWait));
+    fixture.fall_asleep(1, Depth::MonitorWait);
+    fixture.director.before_sleep(fixture.now_ns, 0);
+    assert_eq!(fixture.sleep_of(1, None), Some(Depth::ServerSleep));
+    fixture.director.peers[1].cell.wake(fixture.now_ns); // to fall asleep again, deeper, soon
+    fixture.director.after_sleep(fixture.now_ns);
+    fixture.tick();
+    assert_eq!(fixture.sleep_of(1, None), Some(Depth::MonitorWait));
 }
 
 #[test]
-fn a_core_that_is_being_woken_does_not_fall_deeper() {
-    let mut stage = stage(2, 16, 1, vec![vec![sleep(1)], vec![Command::Wake { core: CoreId(1) }]]);
-    stage.fall_asleep(1, Depth::MonitorWait);
-    stage.tick();
-    stage.director.before_sleep(stage.now_ns, 0);
-    assert_eq!(stage.sleep_of(1, None), None);
-    assert!(!stage.director.is_quiet(stage.now_ns, 0), "a core is to poll");
+fn a_core_that_is_being_woken_does_not_sleep_deeper() {
+    let mut fixture = fixture(2, 16, 1, vec![vec![sleep(1)], vec![Command::Wake { core: CoreId(1) }]]);
+    fixture.fall_asleep(1, Depth::MonitorWait);
+    fixture.tick();
+    fixture.director.before_sleep(fixture.now_ns, 0);
+    assert_eq!(fixture.sleep_of(1, None), None);
+    assert!(!fixture.director.is_quiet(fixture.now_ns, 0), "a core is awake");
 }
 
-/// Whether the first core has been told to hand an I/O thread over.
-fn is_handed(stage: &mut Stage) -> bool {
-    std::iter::from_fn(|| stage.inboxes[0].take()).any(|event| matches!(event, Event::Hand { .. }))
+/// Whether the first core has received a hand-over.
+fn is_handed(fixture: &mut Fixture) -> bool {
+    std::iter::from_fn(|| fixture.inboxes[0].take()).any(|event| matches!(event, Event::Hand { .. }))
 }
 
 #[test]
 fn the_old_home_serves_until_one_that_software_wakes_is_awake() {
     for (depth, at_once) in [(Depth::SoftwareWait, false), (Depth::ServerSleep, false), (Depth::MonitorWait, true)] {
-        let go = vec![Command::Wake { core: CoreId(1) }, Command::Move { thread: ThreadId(0), to: CoreId(1) }];
-        let mut stage = stage(2, 16, 1, vec![vec![sleep(1)], go]);
-        stage.fall_asleep(1, depth);
-        stage.tick();
-        assert_eq!(stage.sleep_of(1, Some(depth)), None, "it is woken");
-        assert_eq!(is_handed(&mut stage), at_once, "{depth}: not awake yet");
-        stage.director.peers[1].cell.wake(stage.now_ns);
-        stage.director.step(stage.now_ns);
-        assert_eq!(is_handed(&mut stage), !at_once, "{depth}: awake now");
+        let commands = vec![Command::Wake { core: CoreId(1) }, Command::Move { thread: ThreadId(0), to: CoreId(1) }];
+        let mut fixture = fixture(2, 16, 1, vec![vec![sleep(1)], commands]);
+        fixture.fall_asleep(1, depth);
+        fixture.tick();
+        assert_eq!(fixture.sleep_of(1, Some(depth)), None, "it is woken");
+        assert_eq!(is_handed(&mut fixture), at_once, "{depth}: not awake yet");
+        fixture.director.peers[1].cell.wake(fixture.now_ns);
+        fixture.director.step(fixture.now_ns);
+        assert_eq!(is_handed(&mut fixture), !at_once, "{depth}: awake now");
     }
 }
 
@@ -146,30 +146,29 @@ fn command() -> impl Strategy<Value = Command> {
 }
 
 proptest! {
-    /// Rings of one event, cores that read them now and then: what each was told last is what it hears last, and every I/O
-    /// thread comes to where it was ordered last.
+    /// With rings of one event that are read rarely, the last command takes effect for every core and I/O thread.
     #[test]
-    fn full_rings_lose_no_order(script in prop::collection::vec(prop::collection::vec(command(), 0..6), 1..20), reads in any::<u64>()) {
+    fn full_rings_lose_no_command(script in prop::collection::vec(prop::collection::vec(command(), 0..6), 1..20), reads in any::<u64>()) {
         let ticks = script.len();
-        let mut stage = stage(3, 1, 4, script.clone());
+        let mut fixture = fixture(3, 1, 4, script.clone());
         let mut sleeps = [None; 3];
         let mut hands: Vec<(ThreadId, CoreId)> = Vec::new();
         for round in 0..ticks + 400 {
             if round < ticks {
-                stage.tick();
+                fixture.tick();
             } else {
-                stage.director.step(stage.now_ns);
+                fixture.director.step(fixture.now_ns);
             }
             for (core, sleep) in sleeps.iter_mut().enumerate() {
                 if round < ticks && reads >> ((round * 3 + core) % 64) & 1 == 0 {
                     continue;
                 }
-                while let Some(event) = stage.inboxes[core].take() {
+                while let Some(event) = fixture.inboxes[core].take() {
                     match event {
                         Event::Sleep(depth) => *sleep = Some(depth),
                         Event::Wake { .. } => *sleep = None,
                         Event::Hand { thread, to } => {
-                            prop_assert_eq!(stage.cells[thread.index()].home().index(), core, "handed by its home");
+                            prop_assert_eq!(fixture.cells[thread.index()].home().index(), core, "handed by its home");
                             hands.push((thread, to));
                         }
                         _ => {}
@@ -178,18 +177,18 @@ proptest! {
             }
             // The hand-overs arrive a round later.
             for (thread, to) in hands.drain(..) {
-                stage.cells[thread.index()].home.store(to.0, std::sync::atomic::Ordering::Release);
+                fixture.cells[thread.index()].home.store(to.0, std::sync::atomic::Ordering::Release);
             }
         }
-        prop_assert!(stage.director.may_wait_for_orders(), "something is stuck");
-        let told: Vec<bool> = sleeps.iter().map(Option::is_some).collect();
-        prop_assert_eq!(&told, &stage.director.asleep_by_order);
+        prop_assert!(fixture.director.has_no_pending_work(), "pending work");
+        let asleep: Vec<bool> = sleeps.iter().map(Option::is_some).collect();
+        prop_assert_eq!(&asleep, &fixture.director.commanded_asleep);
         for thread in 0..4_u16 {
             let last = script.iter().flatten().filter_map(|command| match *command {
                 Command::Move { thread: moved, to } if moved.0 == thread => Some(to),
                 _ => None,
             }).next_back();
-            prop_assert_eq!(stage.cells[usize::from(thread)].home(), last.unwrap_or(CoreId(0)));
+            prop_assert_eq!(fixture.cells[usize::from(thread)].home(), last.unwrap_or(CoreId(0)));
         }
     }
 }

@@ -1,18 +1,15 @@
-//! One poll of every I/O thread that may have something to do.
+//! Polls the I/O threads that may have work.
 //!
-//! # The problem
-//! To find out that an idle I/O thread has nothing to do costs a system call. With 48 of them on a core a round took 10 us, most
-//! of it such calls, and so long a request waited for its poll.
+//! A poll of an idle I/O thread costs a system call. With 48 of them on a core a round took 10 us, mostly for such calls, and requests waited
+//! that long.
 //!
-//! # The algorithm
-//! An I/O thread is *active* from when its descriptor becomes readable to a poll that finds no work; one that is not, and whose
-//! descriptor is watched (`watch.rs`), is *quiet*. Where many are quiet, a round begins with one look at the descriptors of all of
-//! them, and polls those that are active and those that say that they need a poll. Else each is polled: one system call each,
-//! which costs less than a look where few are quiet or many get work in each round.
+//! An I/O thread is *active* from when its descriptor becomes readable to a poll without work. One that is not active and whose descriptor is
+//! watched (`watch.rs`) is *quiet*. With many quiet ones, a round begins with one system call for all descriptors, and polls those that are
+//! active and those that need a poll (`needs_poll`). Otherwise each is polled, which is cheaper if few are quiet or many have work.
 //!
-//! # The properties
+//! # Properties
 //! - An I/O thread whose descriptor is readable when a round begins is polled in that round.
-//! - Time is divided completely: the time of the look is idle time, in equal parts of every I/O thread here.
+//! - All time is accounted: the time of the system call is idle time, in equal parts for every I/O thread here.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 

@@ -1,4 +1,4 @@
-//! How a round without work ends: polling on, a pause, sleep, or a wait in the kernel.
+//! Rest after a round without work: polling on, a pause, sleep, or a wait in the kernel.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::{Idle, Reactor, Slot};
 use crate::clock;
 use crate::io_thread::CompletionMode;
 
-/// Loops without work, one after the other, until a reactor that yields naps: threads that do nothing but yield can keep
-/// those of the kernel from running that finish direct writes, for seconds (seen on Linux 6.18 with two CPUs).
+/// Consecutive yields before a short sleep: threads that only yield can delay kernel threads that complete direct writes for seconds
+/// (Linux 6.18 with two CPUs).
 const YIELDS: u32 = 32;
 
-/// How a round without work ends.
+/// Kinds of rest.
 enum Rest {
     Poll,
     Sleep(Depth),
@@ -24,7 +24,7 @@ enum Rest {
 
 impl Reactor {
     pub(super) fn rest(&mut self, now: &mut u64) {
-        match self.way_to_rest(*now) {
+        match self.choose_rest(*now) {
             Rest::Poll => self.spin(),
             Rest::Pause { until_ns } => self.pause(until_ns, now),
             Rest::Sleep(depth) => self.fall_asleep(depth, now),
@@ -33,15 +33,15 @@ impl Reactor {
     }
 
     fn spin(&mut self) {
-        self.fruitless = self.fruitless.wrapping_add(1);
+        self.empty_rounds = self.empty_rounds.wrapping_add(1);
         match self.idle {
             Idle::Spin | Idle::YieldMain => std::hint::spin_loop(),
-            Idle::Yield if self.fruitless.is_multiple_of(YIELDS) => std::thread::sleep(Duration::from_nanos(1)),
+            Idle::Yield if self.empty_rounds.is_multiple_of(YIELDS) => std::thread::sleep(Duration::from_nanos(1)),
             Idle::Yield => sched_yield(),
         }
     }
 
-    fn way_to_rest(&self, now: u64) -> Rest {
+    fn choose_rest(&self, now: u64) -> Rest {
         if !self.unsent.is_empty() || !self.watch.is_settled() {
             return Rest::Poll;
         }
@@ -68,13 +68,13 @@ impl Reactor {
         }
     }
 
-    /// The shortest pause that an I/O thread here is to have between two polls; 0 if one is to be polled all the time.
+    /// The shortest pause of the I/O threads here; 0 if one polls without pause.
     fn pause_ns(&self, now: u64) -> u64 {
         let rest = |slot: &Slot| slot.completions.rest_ns(slot.arrivals.oldest_ns(), now);
         self.slots.iter().filter_map(rest).min().unwrap_or(0)
     }
 
-    /// Rests until then, until a message comes, or until the director is due.
+    /// Rests until `until_ns`, an event, or the director is due.
     fn pause(&mut self, mut until_ns: u64, now: &mut u64) {
         if let Some(director) = &self.director {
             until_ns = until_ns.min(director.next_step_ns());
@@ -83,8 +83,8 @@ impl Reactor {
         if until_ns <= *now {
             return self.spin();
         }
-        self.end_pauses_on_time();
-        self.fall_asleep_together(depth, *now);
+        self.set_timer_slack();
+        self.start_sleep(depth, *now);
         while self.inbox.is_empty() && *now < until_ns {
             match self.monitor {
                 Some(monitor) => self.inbox.wait_monitor(monitor, until_ns),
@@ -92,29 +92,28 @@ impl Reactor {
             }
             *now = clock::now_ns();
         }
-        self.wake_together(*now);
+        self.end_sleep(*now);
     }
 
     /// Accounts a sleep to the core and to every I/O thread here.
-    fn fall_asleep_together(&self, depth: Depth, now_ns: u64) {
+    fn start_sleep(&self, depth: Depth, now_ns: u64) {
         self.cell.fall_asleep(depth, now_ns);
         self.slots.iter().for_each(|slot| slot.cell.fall_asleep(depth, now_ns));
     }
 
-    fn wake_together(&self, now_ns: u64) {
+    fn end_sleep(&self, now_ns: u64) {
         self.slots.iter().for_each(|slot| slot.cell.wake(now_ns));
         self.cell.wake(now_ns);
     }
 
-    /// The kernel ends waits up to 50 us late so as to end several together (`prctl(2)`, `PR_SET_TIMERSLACK`); as long as a
-    /// pause is to be.
-    fn end_pauses_on_time(&mut self) {
-        if !std::mem::replace(&mut self.on_time, true) {
-            let _ = set_current_timer_slack(NonZeroU64::new(1)); // refused nowhere; a pause would be longer
+    /// Sets the timer slack, by which the kernel ends waits up to 50 us late (`prctl(2)`, `PR_SET_TIMERSLACK`): as long as a pause.
+    fn set_timer_slack(&mut self) {
+        if !std::mem::replace(&mut self.is_slack_set, true) {
+            let _ = set_current_timer_slack(NonZeroU64::new(1)); // without it pauses are longer
         }
     }
 
-    /// Sleeps until a message comes. Arming, looking once more and waiting, in that order, are the inbox's.
+    /// Sleeps until an event arrives. The inbox arms, checks again and waits.
     fn fall_asleep(&mut self, depth: Depth, now: &mut u64) {
         self.cell.fall_asleep(depth, *now);
         while self.inbox.is_empty() {
@@ -128,32 +127,32 @@ impl Reactor {
         self.woken = Some(depth);
     }
 
-    /// Waits in the kernel for messages and for whatever the I/O threads wait for, unless one of them has work.
+    /// Waits in the kernel for events and for the descriptors of the I/O threads, unless one of them has work.
     fn wait_in_kernel(&mut self, depth: Depth, mut until_ns: u64, now: &mut u64) {
         self.kernel_wait.clear();
         for at in 0..self.slots.len() {
             let Some(until) = self.slots[at].thread.prepare_wait(*now) else {
                 self.end_waits(at);
-                return self.spin(); // it goes on polling, and still leaves time to others
+                return self.spin();
             };
             until_ns = until_ns.min(until);
             if let Some(fd) = self.slots[at].thread.wait_fd() {
                 self.kernel_wait.add(fd);
             }
         }
-        if self.inbox.arm() && self.waits_as_told() {
+        if self.inbox.arm() && self.completions_are_current() {
             let server = depth == Depth::ServerSleep;
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 until_ns = until_ns.min(director.before_sleep(*now, self.last_request_ns));
             }
-            self.fall_asleep_together(depth, *now);
+            self.start_sleep(depth, *now);
             if let Ok(bell) = self.inbox.doorbell() {
                 self.kernel_wait.add(bell);
             }
             let left_ns = if until_ns == u64::MAX { until_ns } else { until_ns.saturating_sub(clock::now_ns()) };
             self.kernel_wait.wait(left_ns);
             *now = clock::now_ns();
-            self.wake_together(*now);
+            self.end_sleep(*now);
             self.woken = Some(depth);
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 director.after_sleep(*now);
@@ -163,10 +162,10 @@ impl Reactor {
         self.end_waits(self.slots.len());
     }
 
-    /// Whether every I/O thread still is to wait as it was told last. The director writes that down and then tells the home it
-    /// sees; one that has just come here may have another in its eyes. So we have said where it lives before we look, and
-    /// between the two lies the fence of arming.
-    fn waits_as_told(&self) -> bool {
+    /// Whether the completion mode of every I/O thread is current. The director stores the mode, then notifies the core that it reads as the
+    /// I/O thread's; an I/O thread that has just arrived may have notified another. So its core is stored before the mode is read, and the
+    /// fence of arming is between the two.
+    fn completions_are_current(&self) -> bool {
         self.slots.iter().all(|slot| slot.cell.completions() == slot.completions)
     }
 

@@ -61,7 +61,7 @@ fn two_publishers_wake_the_owner() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_a_second_look_the_wake_up_is_lost() {
+fn without_a_re_check_the_wake_up_is_lost() {
     leave_out(Step::Recheck);
     model(1, 1);
 }

@@ -6,7 +6,7 @@ use loom::thread;
 use crate::inbox::Inbox;
 
 #[test]
-fn an_inbox_that_goes_while_a_message_comes() {
+fn an_inbox_is_dropped_while_a_message_arrives() {
     loom::model(|| {
         let inbox = Inbox::new(2);
         let sender = inbox.sender();
@@ -17,7 +17,7 @@ fn an_inbox_that_goes_while_a_message_comes() {
 }
 
 #[test]
-fn an_inbox_that_goes_with_messages_in_it_and_one_coming() {
+fn an_inbox_is_dropped_with_messages_while_one_arrives() {
     loom::model(|| {
         let inbox = Inbox::new(2);
         let (sender, other) = (inbox.sender(), inbox.sender());

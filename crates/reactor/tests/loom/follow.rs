@@ -25,7 +25,7 @@ fn model(knobs: usize, written: &'static [(usize, Option<u64>)], holds: fn(&[Vec
 }
 
 #[test]
-fn the_last_value_is_carried_out_and_put_back_at_the_end() {
+fn the_last_value_is_applied_and_restored_at_the_end() {
     model(1, &[(0, Some(5)), (0, Some(7))], |done| {
         let allowed: [&[Option<u64>]; 4] = [&[None], &[Some(5), None], &[Some(7), None], &[Some(5), Some(7), None]];
         assert!(allowed.contains(&done[0].as_slice()), "{done:?}");
@@ -33,7 +33,7 @@ fn the_last_value_is_carried_out_and_put_back_at_the_end() {
 }
 
 #[test]
-fn each_knob_has_its_own() {
+fn each_knob_has_its_own_value() {
     model(2, &[(0, Some(5)), (1, Some(7))], |done| {
         for (knob, value) in [(0, 5), (1, 7)] {
             assert!(done[knob] == [None] || done[knob] == [Some(value), None], "{done:?}");
@@ -43,7 +43,7 @@ fn each_knob_has_its_own() {
 
 /// It may have been refused.
 #[test]
-fn a_value_written_again_is_carried_out_again() {
+fn a_value_written_again_is_applied_again() {
     model(1, &[(0, Some(5)), (0, Some(5))], |done| {
         let allowed: [&[Option<u64>]; 3] = [&[None], &[Some(5), None], &[Some(5), Some(5), None]];
         assert!(allowed.contains(&done[0].as_slice()), "{done:?}");
@@ -52,7 +52,7 @@ fn a_value_written_again_is_carried_out_again() {
 
 /// Also where the worker has not seen that it was put back meanwhile: the first may have been refused.
 #[test]
-fn a_value_put_back_and_written_again_is_carried_out_again() {
+fn a_value_restored_and_written_again_is_applied_again() {
     model(1, &[(0, Some(5)), (0, None), (0, Some(5))], |done| {
         // Each of the four, the end included, or fewer where a later one came first; never the first value alone.
         let all = [Some(5), None, Some(5), None];
@@ -64,21 +64,21 @@ fn a_value_put_back_and_written_again_is_carried_out_again() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_a_second_look_a_setpoint_is_slept_through() {
+fn without_a_re_check_a_setpoint_is_missed() {
     leave_out(Step::Recheck);
     model(1, &[(0, Some(5))], |_| {});
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_arming_a_setpoint_is_slept_through() {
+fn without_arming_a_setpoint_is_missed() {
     leave_out(Step::Arm);
     model(1, &[(0, Some(5))], |_| {});
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_the_sender_s_fence_a_setpoint_is_slept_through() {
+fn without_the_senders_fence_a_setpoint_is_missed() {
     leave_out(Step::SenderFence);
     model(1, &[(0, Some(5))], |_| {});
 }

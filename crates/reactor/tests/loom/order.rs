@@ -29,17 +29,17 @@ fn two_senders(capacity: usize, takes: usize, first: &'static [u32], second: &'s
 }
 
 #[test]
-fn one_place_used_again_and_again() {
+fn one_slot_is_reused() {
     two_senders(1, 2, &[1, 2], &[11, 12]);
 }
 
 #[test]
-fn two_places_are_filled_and_used_again() {
+fn two_slots_are_reused() {
     two_senders(2, 2, &[1, 2], &[11, 12]);
 }
 
 #[test]
-fn room_for_all_is_enough() {
+fn all_messages_fit_into_a_large_ring() {
     loom::model(|| {
         let mut inbox = Inbox::new(2);
         let sender = inbox.sender();
@@ -53,7 +53,7 @@ fn room_for_all_is_enough() {
 }
 
 #[test]
-fn what_does_not_fit_comes_back() {
+fn messages_beyond_the_capacity_are_returned() {
     loom::model(|| {
         let mut inbox = Inbox::new(1);
         let sender = inbox.sender();

@@ -212,7 +212,7 @@ mod no_sender_fence {
 
     /// Nobody has to look: the store itself is the wake-up.
     #[test]
-    fn does_a_monitor_no_harm() {
+    fn does_not_affect_a_monitor() {
         fails(by_monitor);
     }
 }

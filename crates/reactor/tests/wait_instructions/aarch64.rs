@@ -115,7 +115,7 @@ fn wfet_waits_until_the_deadline_and_a_millisecond_at_most() {
 }
 
 #[test]
-fn an_owner_with_a_message_or_no_time_does_not_wait() {
+fn an_owner_with_a_message_or_a_past_deadline_does_not_wait() {
     emulate_wfet();
     for how in [Monitor::Wfe, Monitor::Wfet] {
         let mut inbox = Inbox::new(1);
@@ -128,6 +128,6 @@ fn an_owner_with_a_message_or_no_time_does_not_wait() {
 
 #[test]
 #[should_panic(expected = "no instruction of aarch64")]
-fn another_architectures_instruction_is_refused() {
+fn an_instruction_of_another_architecture_panics() {
     Inbox::<u64>::new(1).wait_monitor(Monitor::Umwait, NO_LIMIT);
 }

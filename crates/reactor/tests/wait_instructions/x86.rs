@@ -145,7 +145,7 @@ fn the_systems_limit_ends_umwait_early() {
 }
 
 #[test]
-fn an_owner_with_a_message_or_no_time_does_not_wait() {
+fn an_owner_with_a_message_or_a_past_deadline_does_not_wait() {
     static EMULATOR: Emulator = Emulator::new();
     for how in [Monitor::Umwait, Monitor::Mwaitx] {
         if !runs(how, &EMULATOR) {
@@ -162,6 +162,6 @@ fn an_owner_with_a_message_or_no_time_does_not_wait() {
 
 #[test]
 #[should_panic(expected = "no instruction of x86_64")]
-fn another_architectures_instruction_is_refused() {
+fn an_instruction_of_another_architecture_panics() {
     Inbox::<u64>::new(1).wait_monitor(Monitor::Wfe, NO_LIMIT);
 }

@@ -1,4 +1,4 @@
-//! The file against a naive store with a volatile cache.
+//! The file compared with a reference store with a volatile cache.
 
 use proptest::prelude::*;
 
@@ -29,14 +29,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a change leaves in a block: a generation, or zeroes.
+/// Content of a block after a change: a generation, or zeroes.
 #[derive(Clone, Copy, Debug)]
 struct Version {
     generation: u32,
     zero: bool,
 }
 
-/// All that ever was sent to a block, and how much of it is settled and durable, by the definition and nothing else.
+/// All changes of a block, and the last settled and durable one, by definition.
 #[derive(Clone, Debug, Default)]
 struct Block {
     versions: Vec<Version>,
@@ -49,7 +49,7 @@ struct Run {
     journal: Journal,
     blocks: Vec<Block>,
     changes: Vec<(u64, u32)>,
-    /// Marks, and what was settled when the Flush was sent.
+    /// Marks, and the settled generations when the Flush was sent.
     flushes: Vec<(u64, Vec<u32>)>,
 }
 
@@ -65,7 +65,7 @@ impl Run {
         &mut self.blocks[(lba - FIRST) as usize..][..blocks as usize]
     }
 
-    fn take(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match *step {
             Step::Begin { lba, blocks, zero } => {
                 let lba = FIRST + lba;
@@ -118,56 +118,55 @@ fn content(lba: u64, version: Version) -> Vec<u8> {
 }
 
 fn faults(ledger: &Ledger, lba: u64, data: &[u8]) -> Vec<super::super::Mismatch> {
-    let (mut floors, mut faults) = ([0], Vec::new());
-    ledger.floors(lba, &mut floors);
-    ledger.judge(lba, &floors, data, |fault| faults.push(fault));
+    let (mut min_generations, mut faults) = ([0], Vec::new());
+    ledger.min_generations(lba, &mut min_generations);
+    ledger.check(lba, &min_generations, data, |fault| faults.push(fault));
     faults
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// At the moment of a crash: each version from the durable one on is accepted, each older one is not, and durable is what the
-    /// definition says.
+    /// After a crash each version from the durable one on is accepted, each older one is not.
     #[test]
-    fn a_crash_at_any_moment_can_be_judged(steps in proptest::collection::vec(step(), 1..120)) {
+    fn versions_before_the_durable_one_are_faults_after_a_crash(steps in proptest::collection::vec(step(), 1..120)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
         let mut run = Run::new(&path);
-        steps.iter().for_each(|step| run.take(step));
+        steps.iter().for_each(|step| run.apply(step));
         let read = Ledger::read(&path).unwrap();
         for (lba, block) in (FIRST..).zip(&run.blocks) {
             prop_assert_eq!(read.entry(lba).settled, block.durable);
             prop_assert_eq!(read.entry(lba).issued, block.versions.len() as u32);
             for version in &block.versions {
                 let faults = faults(&read, lba, &content(lba, *version));
-                // Zeroes do not say of which zeroing they are: a later one makes them right.
+                // Zeroes have no generation: a later zeroing allows them.
                 let later_zeroes = |v: &Version| v.zero && v.generation >= block.durable;
-                let may_be = version.generation >= block.durable
+                let allowed = version.generation >= block.durable
                     || (version.zero && (block.durable == 0 || block.versions.iter().any(later_zeroes)));
-                prop_assert_eq!(faults.is_empty(), may_be, "{:?} of {:?}: {:?}", version, block, faults);
+                prop_assert_eq!(faults.is_empty(), allowed, "{:?} of {:?}: {:?}", version, block, faults);
             }
             let before = faults(&read, lba, &[7; BS]);
-            prop_assert_eq!(before.is_empty(), block.durable == 0, "what was there before the run");
+            prop_assert_eq!(before.is_empty(), block.durable == 0, "content before the run");
         }
     }
 }
 
 #[test]
-fn the_file_says_what_was_begun_before_anything_is_sent() {
+fn a_change_is_recorded_before_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
     let mut run = Run::new(&path);
-    run.take(&Step::Begin { lba: 2, blocks: 2, zero: false });
+    run.apply(&Step::Begin { lba: 2, blocks: 2, zero: false });
     let read = Ledger::read(&path).unwrap();
     assert_eq!((read.first(), read.blocks(), read.block_size(), read.run()), (FIRST, N, BS as u32, 7));
-    assert_eq!((read.settled_blocks(), read.touched(8).collect::<Vec<_>>()), (0, vec![(FIRST + 2, 2)]));
+    assert_eq!((read.settled_blocks(), read.changed_ranges(8).collect::<Vec<_>>()), (0, vec![(FIRST + 2, 2)]));
     let block = content(FIRST + 2, Version { generation: 1, zero: false });
     assert!(matches!(inspect(&block), Content::Whole(_)) && faults(&read, FIRST + 2, &block).is_empty());
 }
 
 #[test]
-fn a_file_that_is_there_is_left_alone() {
+fn an_existing_file_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
     std::fs::write(&path, "precious").unwrap();
@@ -182,30 +181,30 @@ fn a_file_that_is_there_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_ledger_is_refused_and_damage_is_named() {
+fn invalid_and_damaged_files_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
-    let says = |path: &Path, words: &str| {
+    let assert_error = |path: &Path, words: &str| {
         let error = Ledger::read(path).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     };
-    says(&path, "No such file");
-    says(folder.path(), "no regular file");
-    says(Path::new("/dev/zero"), "no regular file");
+    assert_error(&path, "No such file");
+    assert_error(folder.path(), "not a regular file");
+    assert_error(Path::new("/dev/zero"), "not a regular file");
     std::fs::write(&path, "short").unwrap();
-    says(&path, "too short");
+    assert_error(&path, "too short");
     std::fs::write(&path, [1; 8192]).unwrap();
-    says(&path, "no ledger");
+    assert_error(&path, "not a ledger");
     std::fs::remove_file(&path).unwrap();
     let mut run = Run::new(&path);
-    run.take(&Step::Begin { lba: 1, blocks: 1, zero: false });
+    run.apply(&Step::Begin { lba: 1, blocks: 1, zero: false });
     let whole = std::fs::read(&path).unwrap();
     for at in 0..4 * 4 {
         let mut damaged = whole.clone();
         damaged[HEADER_LEN as usize + ENTRY_LEN + at] ^= 1;
         std::fs::write(&path, damaged).unwrap();
-        says(&path, "block 101 is damaged");
+        assert_error(&path, "block 101 is damaged");
     }
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    says(&path, "6 blocks");
+    assert_error(&path, "6 blocks");
 }

@@ -1,7 +1,7 @@
 //! The values of an experiment at a point under a policy: cores, drives, workload, trace, times, seed, the policy's parameters, and
 //! which metrics are kept.
 
-use pilotlight_policy::registry;
+use pilotlight_policy::{Setting, registry};
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Spacing, Step};
 use pilotlight_sim::ssd::SsdModel;
 
@@ -27,6 +27,10 @@ pub const ADDED: [(u8, &str, &str, &str); 5] = [
 
 /// Parameters that name a set of others: what they set is in the others.
 const DERIVED: [(&str, &str); 2] = [("sandman", "guards"), ("sandman", "variant")];
+
+/// Values of parameters that are encoded under an earlier name: policy, key, value, what is encoded.
+const RENAMED: [(&str, &str, &str, &str); 2] =
+    [("sandman", "after_sleep", "empty", "anew"), ("sandman", "after_sleep", "zeros", "quiet")];
 
 /// What does not depend on the machine, at a point under a policy.
 ///
@@ -118,11 +122,17 @@ fn of_policy(policy: &PolicySpec, out: &mut Values) {
     for parameter in parameters.iter().filter(|parameter| !DERIVED.contains(&(policy.name.as_str(), parameter.key))) {
         let added = ADDED.iter().find(|(_, name, key, _)| (*name, *key) == (policy.name.as_str(), parameter.key));
         match added {
-            None => parameter.value.encode(out),
+            None => encoded(&policy.name, parameter).encode(out),
             Some((_, _, _, neutral)) if parameter.value == *neutral => {}
             Some((number, ..)) => out.added(*number, &parameter.value),
         }
     }
+}
+
+fn encoded<'a>(policy: &str, parameter: &'a Setting) -> &'a str {
+    let is_same =
+        |known: &&(&str, &str, &str, &str)| (known.0, known.1, known.2) == (policy, parameter.key, &*parameter.value);
+    RENAMED.iter().find(is_same).map_or(&parameter.value, |(.., encoded)| encoded)
 }
 
 values!(Cores: cores, siblings, threads);

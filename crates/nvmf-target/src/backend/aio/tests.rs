@@ -7,8 +7,8 @@ use crate::buffer::{Buffer, BufferPool};
 
 const SLOTS: u32 = 16;
 
-/// A file with its space allocated, on disk, opened with O_DIRECT where that works. It is filled past the page cache:
-/// a cached page would make every write of it fail with EAGAIN until somebody evicts it.
+/// A file with allocated space on disk, opened with O_DIRECT where supported. It is filled bypassing the page cache: a
+/// write to a cached page fails with EAGAIN until the page is evicted.
 fn file() -> File {
     let here = std::env::current_exe().expect("a test has a path");
     let named = tempfile::NamedTempFile::new_in(here.parent().expect("in a directory")).expect("a file");
@@ -23,11 +23,11 @@ fn file() -> File {
     file
 }
 
-/// Pushes a command for every slot, and again where the file system would have had to wait, until all are through.
+/// Runs a command in every slot, and repeats those that failed with EAGAIN.
 fn run_all(aio: &mut Aio, file: &File, command: Command, addresses: &[*mut u8]) {
     let push = |aio: &mut Aio, slot: u32| {
         let memory = (addresses[slot as usize], 4096);
-        // SAFETY: the caller leaves the memory alone until this function returns, when all has been reaped.
+        // SAFETY: the caller does not touch the memory until this function returns, when all requests are reaped.
         unsafe { aio.push(slot, file.as_fd(), command, memory, u64::from(slot) * 4096) };
     };
     (0..SLOTS).for_each(|slot| push(aio, slot));
@@ -47,7 +47,7 @@ fn run_all(aio: &mut Aio, file: &File, command: Command, addresses: &[*mut u8]) 
     assert_eq!(aio.in_kernel, 0);
 }
 
-/// Writes and reads, often enough for the ring to wrap several times.
+/// Writes and reads enough for the ring to wrap several times.
 fn round_trips(mut aio: Aio) {
     let file = file();
     let mut pool = BufferPool::new(1 << 20).expect("memory");
@@ -80,14 +80,14 @@ fn completions_are_fetched_where_the_ring_is_unknown() {
 }
 
 #[test]
-fn a_refused_request_is_named_and_the_others_go_on() {
+fn submit_names_a_refused_request_and_the_others_complete() {
     let file = file();
-    let reads_only = File::open("/dev/zero").expect("a device that is not written here");
+    let reads_only = File::open("/dev/zero").expect("a device");
     let mut pool = BufferPool::new(1 << 20).expect("memory");
     let mut buffer = pool.alloc(4096).expect("memory");
     let memory = (buffer.as_mut_ptr(), 4096);
     let mut aio = Aio::new(4).expect("a context");
-    // SAFETY: nothing is written to the memory, and the buffer is left alone until all is reaped.
+    // SAFETY: nothing is written to the memory, and the buffer is not touched until all requests are reaped.
     unsafe {
         aio.push(0, file.as_fd(), Command::Write { durable: false }, memory, 0);
         aio.push(1, reads_only.as_fd(), Command::Write { durable: false }, memory, 0);
@@ -115,13 +115,13 @@ fn dropping_the_context_waits_for_the_device() {
         for (slot, buffer) in buffers.iter_mut().enumerate() {
             buffer.fill(1);
             let memory = (buffer.as_mut_ptr(), 4096);
-            // SAFETY: the buffers are left alone until the context is dropped.
+            // SAFETY: the buffers are not touched until the context is dropped.
             unsafe { aio.push(slot as u32, file.as_fd(), Command::Read, memory, slot as u64 * 4096) };
         }
         aio.submit().expect("accepted");
         std::iter::repeat_with(|| aio.reap()).find(Option::is_some);
         drop(aio);
-        // Either read, or refused as the file system would have had to wait: in any case not read any more.
+        // Each was read or failed with EAGAIN: no transfer is in progress.
         for buffer in buffers {
             assert!(buffer.iter().all(|&byte| byte == 0xff) || buffer.iter().all(|&byte| byte == 1));
             pool.free(buffer);

@@ -1,13 +1,13 @@
-//! The cases for one thread.
+//! Single-threaded cases.
 
 use std::sync::Arc;
 
 use super::super::{Backend, IoError, Op, Random};
-use super::driver::PATIENCE;
+use super::driver::TIMEOUT;
 use super::{Driver, Subject, ok};
 use crate::buffer::MAX_BUFFER;
 
-/// Blocks in a test's namespace: 4 MiB and a bit, so that the end lies within a page at 512 bytes.
+/// Blocks of a test's namespace: a little over 4 MiB, so that the end is within a page at 512 bytes.
 fn blocks_for(block_size: u32) -> u64 {
     (4 << 20) / u64::from(block_size) + 3
 }
@@ -20,13 +20,13 @@ fn fresh_driver(subject: &Subject<'_>, block_size: u32) -> (Arc<dyn Backend>, Dr
     (backend, driver)
 }
 
-/// Bytes that are different in every block and at every time.
+/// Bytes that differ in every block and for every seed.
 fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     (0..bytes / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect()
 }
 
-/// What a read must return after `data` was written.
+/// The expected result of a read after `data` was written.
 fn stored(subject: &Subject<'_>, data: &[u8]) -> Vec<u8> {
     if subject.stores { data.to_vec() } else { vec![0; data.len()] }
 }
@@ -114,7 +114,7 @@ pub(super) fn large_zeroes(subject: &Subject<'_>, block_size: u32) {
         ok(driver.run(op, 1, (geometry.blocks - 2) as u32, None));
         let left = backend.allocated_bytes().expect("a number");
         if op == Op::Deallocate && geometry.deallocated_reads_zero && subject.counts_space {
-            assert!(left <= full / 4, "deallocating gives space back: {full} bytes before, {left} after");
+            assert!(left <= full / 4, "deallocation frees space: {full} bytes before, {left} after");
         }
         if op == Op::Deallocate && !geometry.deallocated_reads_zero {
             continue;
@@ -155,7 +155,7 @@ pub(super) fn out_of_range(subject: &Subject<'_>, block_size: u32) {
             assert_eq!(driver.run(op, lba, 2, bytes).unwrap_err(), IoError::OutOfRange, "{op:?} at {lba}");
         }
     }
-    assert!(ok(driver.read(end - 1, 1)).iter().all(|&byte| byte == 0), "a refused write leaves nothing");
+    assert!(ok(driver.read(end - 1, 1)).iter().all(|&byte| byte == 0), "a refused write has no effect");
 }
 
 pub(super) fn exactly_once(subject: &Subject<'_>, block_size: u32) {
@@ -209,11 +209,11 @@ pub(super) fn moves(subject: &Subject<'_>, block_size: u32) {
         let writes: Vec<_> =
             (0..8).map(|n| driver.submit(Op::Write { fua: false }, round + 8 * n, 8, Some(&data))).collect();
         driver = std::thread::scope(|scope| {
-            let elsewhere = scope.spawn(move || {
+            let other_thread = scope.spawn(move || {
                 writes.into_iter().for_each(|tag| drop(ok(driver.wait(tag))));
                 driver
             });
-            elsewhere.join().expect("no panic elsewhere")
+            other_thread.join().expect("no panic")
         });
         assert_eq!(ok(driver.read(round + 56, 8)), stored(subject, &data));
     }
@@ -240,7 +240,7 @@ pub(super) fn random(subject: &Subject<'_>, block_size: u32) {
     model.compare_all(&mut drivers[0]);
 }
 
-/// Submits to one channel and, while that is busy, polls all: the blocks may be held by a request in another.
+/// Submits to one channel. While it is busy, polls all: a request in another may hold the blocks.
 fn submit_to_one_of(drivers: &mut [Driver], which: usize, planned: &Planned, data: Option<&[u8]>) -> u64 {
     let mut request = drivers[which].request(planned.op, planned.lba, planned.blocks, data);
     let started = std::time::Instant::now();
@@ -249,9 +249,9 @@ fn submit_to_one_of(drivers: &mut [Driver], which: usize, planned: &Planned, dat
             Ok(tag) => return tag,
             Err(busy) => request = busy,
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > TIMEOUT {
             drivers[which].discard(request);
-            panic!("{planned:?} was busy for {PATIENCE:?}");
+            panic!("{planned:?} was busy for {TIMEOUT:?}");
         }
         if drivers.iter_mut().map(Driver::poll).sum::<usize>() == 0 {
             std::thread::yield_now();
@@ -268,7 +268,7 @@ struct Planned {
 }
 
 impl Planned {
-    /// Whether the outcome depends on which of the two is first.
+    /// Whether the result depends on the order of the two.
     fn conflicts(&self, other: &Self) -> bool {
         let reads = self.op == Op::Read && other.op == Op::Read;
         let apart = self.lba + u64::from(self.blocks) <= other.lba || other.lba + u64::from(other.blocks) <= self.lba;
@@ -276,7 +276,7 @@ impl Planned {
     }
 }
 
-/// In flight: the driver's number and the tag; the request; for a read what it must return.
+/// In flight: driver and tag; the request; the expected data of a read.
 type InFlight = ((usize, u64), Planned, Option<Vec<u8>>);
 
 /// The oracle: the namespace as a vector of bytes.
@@ -315,7 +315,7 @@ impl Model {
             _ if random.one_in(8) => end as usize,
             _ => 3 * MAX_BUFFER / self.block_size,
         };
-        // Short ones are as likely as long ones, and requests crowd at the two ends.
+        // Lengths are spread logarithmically, and requests concentrate at both ends.
         let bits = most.ilog2() + 1;
         let scale = 1 << random.below(u64::from(bits));
         let blocks = (1 + random.below(scale)).min(most as u64).min(end);
@@ -350,7 +350,7 @@ impl Model {
         for ((driver, tag), request, expected) in self.in_flight.drain(..) {
             let got = ok(drivers[driver].wait(tag));
             if let Some(expected) = expected {
-                assert!(got == expected, "{request:?} returned something else than was written");
+                assert!(got == expected, "{request:?} returned wrong data");
             }
         }
     }
@@ -359,7 +359,7 @@ impl Model {
         for (n, expected) in self.image.chunks(MAX_BUFFER).enumerate() {
             let lba = (n * MAX_BUFFER / self.block_size) as u64;
             let got = ok(driver.read(lba, (expected.len() / self.block_size) as u32));
-            assert!(got == expected, "blocks {lba} and on differ in the end");
+            assert!(got == expected, "blocks {lba} and on differ at the end");
         }
     }
 }
@@ -393,6 +393,6 @@ pub(super) fn resizes(subject: &Subject<'_>, block_size: u32) {
     assert_eq!(backend.resize(Some(before.blocks)).expect("grows again").blocks, before.blocks);
     assert_eq!(ok(driver.read(small - 3, 3)), stored(subject, kept));
     let again = ok(driver.read(small, (before.blocks - small) as u32));
-    assert!(again.iter().all(|&byte| byte == 0), "what a shrink cut off must not come back");
+    assert!(again.iter().all(|&byte| byte == 0), "blocks cut by a shrink read as zeroes");
     assert!(backend.resize(Some(0)).is_err(), "a namespace has at least one block");
 }

@@ -1,6 +1,6 @@
-//! Drives a channel in tests: submits, tries again what was busy, and keeps account of every request.
+//! Drives a channel in tests: submits, retries busy requests, and tracks every request.
 //!
-//! Every other read and write is done without a buffer where the channel can: read from a loan, written from where it lies.
+//! Every other read and write uses no buffer where the channel supports that.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -14,14 +14,14 @@ use super::super::{Backend, Bell, Channel, Completion, IoError, Loan, Op, Reques
 use crate::buffer::{Buffer, BufferPool};
 use crate::wait::Wait;
 
-/// How long a request may take, in real time, before the test fails. Real media are slow on busy machines.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// What stale memory looks like: a read that leaves any of it has leaked another host's data.
+/// Time limit of a request, in real time. Generous, because real media are slow on busy machines.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+/// Fill of unused memory: a read that leaves any of it leaks another host's data.
 const STALE: u8 = 0xee;
-/// Simulated time that passes from poll to poll.
+/// Simulated time between polls.
 const POLL_NS: u64 = 1_000;
 
-/// A channel, its buffers, and its books.
+/// A channel, its buffers, and its requests.
 pub struct Driver {
     channel: Box<dyn Channel>,
     bell: Arc<Bell>,
@@ -29,7 +29,7 @@ pub struct Driver {
     block_size: usize,
     now_ns: u64,
     next_tag: Tag,
-    /// Accepted and not yet returned; for each its operation and bytes.
+    /// Requests in flight with their operations and bytes.
     expected: HashMap<Tag, (Op, usize)>,
     finished: HashMap<Tag, (Result<(), IoError>, Vec<u8>)>,
     done: Vec<Completion>,
@@ -57,12 +57,12 @@ impl Driver {
         assert_eq!(self.done.capacity(), most);
     }
 
-    /// Requests accepted and not yet returned, by our own account.
+    /// Requests in flight, as counted by the driver.
     pub fn in_flight(&self) -> usize {
         self.expected.len()
     }
 
-    /// A request, ready to be submitted; a read's buffer is full of stale bytes, and all buffers are longer than needed.
+    /// A request to submit. The buffer is longer than needed and filled with stale bytes.
     pub fn request(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Request {
         let bytes = blocks as usize * self.block_size;
         let buffer = matches!(op, Op::Read | Op::Write { .. }).then(|| {
@@ -83,17 +83,17 @@ impl Driver {
         self.channel.lend(lba, blocks)
     }
 
-    /// Takes a loan back.
+    /// Ends a loan.
     pub fn end_loan(&mut self, loan: Loan) {
         self.channel.end_loan(loan);
     }
 
-    /// Writes without a buffer, if the channel can.
+    /// Writes without a buffer, if the channel supports that.
     pub fn write_now(&mut self, lba: u64, data: &[u8]) -> Option<Result<(), IoError>> {
         self.channel.write_now(lba, (data.len() / self.block_size) as u32, false, data)
     }
 
-    /// Reads or writes without a buffer, if the channel can do so now: the result, and the data.
+    /// Reads or writes without a buffer, if that is possible now: the result, and the data.
     fn do_directly(&mut self, request: &Request) -> Option<(Result<(), IoError>, Vec<u8>)> {
         let bytes = request.blocks as usize * self.block_size;
         match request.op {
@@ -115,7 +115,7 @@ impl Driver {
         }
     }
 
-    /// Submits once. `Err` gives back what was busy.
+    /// Submits once. `Err` returns a busy request.
     pub fn try_submit(&mut self, request: Request) -> Result<Tag, Request> {
         let (tag, op, bytes) = (request.tag, request.op, request.blocks as usize * self.block_size);
         if tag % 2 == 0
@@ -128,7 +128,7 @@ impl Driver {
         let address = request.buffer.as_ref().map(|buffer| buffer.as_ptr());
         match self.channel.submit(request, self.now_ns) {
             Submitted::Busy(request) => {
-                assert_eq!((request.tag, request.op), (tag, op), "a busy request comes back as it was");
+                assert_eq!((request.tag, request.op), (tag, op), "a busy request is returned unchanged");
                 assert_eq!(request.buffer.as_ref().map(|buffer| buffer.as_ptr()), address, "with its buffer");
                 Err(request)
             }
@@ -153,9 +153,9 @@ impl Driver {
                 Ok(tag) => return tag,
                 Err(busy) => request = busy,
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > TIMEOUT {
                 self.discard(request);
-                panic!("a request was busy for {PATIENCE:?}");
+                panic!("a request was busy for {TIMEOUT:?}");
             }
             if self.poll() == 0 {
                 std::thread::yield_now();
@@ -163,7 +163,7 @@ impl Driver {
         }
     }
 
-    /// Gives up a request that was not accepted.
+    /// Drops a request that was not accepted.
     pub fn discard(&mut self, request: Request) {
         if let Some(buffer) = request.buffer {
             self.pool.free(buffer);
@@ -184,20 +184,16 @@ impl Driver {
         }
         self.done = done;
         assert_eq!(self.expected.len() + completed, before);
-        assert_eq!(
-            self.channel.in_flight(),
-            self.expected.len(),
-            "in_flight counts what was accepted and not returned"
-        );
+        assert_eq!(self.channel.in_flight(), self.expected.len(), "in_flight counts accepted requests");
         completed
     }
 
-    /// How the channel says that something has completed.
-    pub fn set_completions(&mut self, mode: CompletionMode) {
-        self.channel.set_completions(mode, &self.bell);
+    /// Sets how the channel signals completions.
+    pub fn set_completions(&mut self, how: CompletionMode) {
+        self.channel.set_completions(how, &self.bell);
     }
 
-    /// Waits as an I/O thread does, for what the channel says: for the bell, until a time, or not at all. Returns what.
+    /// Waits as an I/O thread does: for the bell, until a time, or not at all. Returns the channel's answer.
     pub fn rest(&mut self) -> Wait {
         self.bell.arm();
         let wait = self.channel.wait(self.now_ns);
@@ -207,8 +203,8 @@ impl Driver {
             Wait::Event if self.expected.is_empty() => {}
             Wait::Event => {
                 let mut bell = [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
-                let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-                let rung = poll(&mut bell, Some(&patience)).expect("the descriptor is good");
+                let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+                let rung = poll(&mut bell, Some(&timeout)).expect("the descriptor is good");
                 assert_eq!(rung, 1, "{} requests are in flight, and nothing has rung", self.expected.len());
             }
         }
@@ -217,7 +213,7 @@ impl Driver {
         wait
     }
 
-    /// What has come of requests that nobody has waited for by their tags.
+    /// Results of requests that were not waited for by tag.
     pub fn take_finished(&mut self) -> impl Iterator<Item = Result<Vec<u8>, IoError>> {
         self.finished.drain().map(|(_, (result, data))| result.map(|()| data))
     }
@@ -232,12 +228,12 @@ impl Driver {
 
     fn take_data(&mut self, buffer: Buffer, bytes: usize) -> Vec<u8> {
         let data = buffer[..bytes].to_vec();
-        assert!(buffer[bytes..].iter().all(|&byte| byte == STALE), "bytes behind the request were touched");
+        assert!(buffer[bytes..].iter().all(|&byte| byte == STALE), "bytes behind the request changed");
         self.pool.free(buffer);
         data
     }
 
-    /// Waits for a request. Returns the data of its buffer: what was read, or what was to be written.
+    /// Waits for a request. Returns the data of its buffer.
     pub fn wait(&mut self, tag: Tag) -> Result<Vec<u8>, IoError> {
         let started = Instant::now();
         loop {
@@ -245,7 +241,7 @@ impl Driver {
                 return result.map(|()| data);
             }
             assert!(self.expected.contains_key(&tag), "tag {tag} was never accepted, or is waited for twice");
-            assert!(started.elapsed() < PATIENCE, "no completion within {PATIENCE:?}");
+            assert!(started.elapsed() < TIMEOUT, "no completion within {TIMEOUT:?}");
             if self.poll() == 0 {
                 std::thread::yield_now();
             }
@@ -261,7 +257,7 @@ impl Driver {
         }
     }
 
-    /// Does a request from beginning to end.
+    /// Submits a request and waits for it.
     pub fn run(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Result<Vec<u8>, IoError> {
         let tag = self.submit(op, lba, blocks, data);
         self.wait(tag)
@@ -286,6 +282,6 @@ impl Drop for Driver {
         }
         self.wait_for_all();
         assert_eq!(self.channel.in_flight(), 0);
-        assert_eq!(self.pool.outstanding(), 0, "every buffer came back");
+        assert_eq!(self.pool.outstanding(), 0, "every buffer was returned");
     }
 }

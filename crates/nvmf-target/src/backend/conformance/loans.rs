@@ -1,16 +1,16 @@
-//! Reads from loans and writes without a buffer, of backends that can do that; the others pass by.
+//! Loans and writes without a buffer. Cases pass trivially for backends without them.
 
 use super::super::{IoError, Op};
 use super::{Driver, Subject, ok};
 
-/// Blocks in a test's namespace: as many as one command writes.
+/// Blocks of a test's namespace: the most that one command writes.
 const BLOCKS: u64 = 32;
 
 fn filled(byte: u8, blocks: u64, block_size: u32) -> Vec<u8> {
     vec![byte; blocks as usize * block_size as usize]
 }
 
-/// Whether a request is turned away; one that is not is taken back.
+/// Whether a request is busy.
 fn is_busy(driver: &mut Driver, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> bool {
     let request = driver.request(op, lba, blocks, data);
     match driver.try_submit(request) {
@@ -22,7 +22,7 @@ fn is_busy(driver: &mut Driver, op: Op, lba: u64, blocks: u32, data: Option<&[u8
     }
 }
 
-pub(super) fn keep_writers_out(subject: &Subject<'_>, block_size: u32) {
+pub(super) fn exclude_writers(subject: &Subject<'_>, block_size: u32) {
     let backend = (subject.create)(block_size, BLOCKS);
     let (mut driver, mut other) = (Driver::open(&*backend, 8), Driver::open(&*backend, 8));
     let (old, new) = (filled(7, BLOCKS, block_size), filled(9, BLOCKS, block_size));
@@ -43,17 +43,17 @@ pub(super) fn keep_writers_out(subject: &Subject<'_>, block_size: u32) {
     assert!(loan.bytes() == filled(7, 20, block_size) && again.bytes() == filled(7, 12, block_size));
     driver.end_loan(loan);
     other.end_loan(again);
-    assert!(ok(driver.read(0, BLOCKS as u32)) == old, "what was turned away had no effect");
+    assert!(ok(driver.read(0, BLOCKS as u32)) == old, "busy requests had no effect");
     ok(driver.write(0, &new));
-    assert!(ok(other.read(0, BLOCKS as u32)) == new, "nothing is kept out when the loans have ended");
+    assert!(ok(other.read(0, BLOCKS as u32)) == new, "writes succeed after the loans");
 }
 
-pub(super) fn are_reads(subject: &Subject<'_>, block_size: u32) {
+pub(super) fn equal_reads(subject: &Subject<'_>, block_size: u32) {
     let page = 4096 / u64::from(block_size);
     let end = 8 * page;
     let backend = (subject.create)(block_size, end);
     let mut driver = Driver::open(&*backend, 8);
-    // Blocks that hold data, that never did, and that no longer do.
+    // Blocks with data, never written, and deallocated.
     for (lba, byte) in [(0, 1), (3 * page, 3), (4 * page, 4), (5 * page, 5)] {
         ok(driver.write(lba, &filled(byte, page.div_ceil(2), block_size)));
     }

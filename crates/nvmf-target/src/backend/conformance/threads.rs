@@ -1,4 +1,4 @@
-//! One block is atomic, from any thread: writers write blocks that are uniform, and no reader may see one that is not.
+//! Blocks are atomic across threads: writers write uniform blocks, and every read block must be uniform.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::super::{Op, Random};
 use super::{Driver, Subject, ok};
 
 const THREADS: usize = 4;
-/// Few blocks, so that the threads meet; several pages at either block size.
+/// Few blocks, so that threads collide; several pages at either block size.
 const BLOCKS: u64 = 24;
 
 pub(super) fn atomic_blocks(subject: &Subject<'_>, block_size: u32) {
@@ -57,7 +57,7 @@ fn start_one(
     None
 }
 
-/// Each block must be uniform, and something that was written: zeroes, or a generation that its thread has reached.
+/// Each block must be uniform: zeroes, or a generation that its thread has reached.
 fn check_blocks(data: &[u8], block_size: usize, newest: &[AtomicU64]) {
     for block in data.chunks(block_size) {
         let words = block.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));

@@ -1,8 +1,8 @@
-//! One I/O thread's requests to a file or device: handed to AIO or to threads, tracked in slots, collected by polling.
+//! One I/O thread's requests to a file or device.
 //!
 //! A slot is *free*, or its request is with AIO, with a thread, *waiting* (for a thread, or for the hold of its next
-//! slice), or *finished*, until a poll returns it. From the start of a transfer to its end the slot keeps the request's
-//! hold and, while AIO has it, the buffer, which nobody touches.
+//! slice), or *finished*, until a poll returns it. During a transfer the slot keeps the request's hold and, while AIO has
+//! it, the buffer, which is not touched.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use super::super::{Bell, Channel, Completion, IoError, Op, Request, Submitted};
 use super::medium::{Deallocation, Job, Medium, Replies, Reply, Way, Work};
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
-/// Guarded units that a request without data is done by at a time.
+/// Guarded units per slice of a request without data.
 const SLICE_UNITS: u64 = 2048;
 
 /// A request in flight.
@@ -27,9 +27,9 @@ const SLICE_UNITS: u64 = 2048;
 struct Slot {
     request: Option<Request>,
     hold: Option<Hold>,
-    /// For zeroing and deallocation: what is left, the slice in work included.
+    /// For zeroing and deallocation: the remaining range, including the current slice.
     rest: Range<u64>,
-    /// For a write with Force Unit Access: it is written and has yet to be synced.
+    /// For a write with Force Unit Access: written but not yet synced.
     written: bool,
     result: Option<Result<(), IoError>>,
 }
@@ -116,8 +116,8 @@ impl FileChannel {
     }
 
     fn submit_zero(&mut self, request: Request) -> Submitted {
-        let pointless = request.op == Op::Deallocate && self.medium.deallocation() == Deallocation::Nothing;
-        if pointless || request.blocks == 0 {
+        let no_op = request.op == Op::Deallocate && self.medium.deallocation() == Deallocation::Nothing;
+        if no_op || request.blocks == 0 {
             return Submitted::Done(request.complete(Ok(())));
         }
         if self.free.is_empty() {
@@ -146,12 +146,12 @@ impl FileChannel {
         let bytes = request.bytes(self.medium.block_size());
         let buffer = request.buffer.as_mut().expect("a read or write has a buffer");
         let memory = (buffer.as_mut_ptr(), (bytes.end - bytes.start) as usize);
-        // SAFETY: the buffer is at least that long (`submit_data` checks), stays mapped even if it is lost, and lies
-        // untouched in its slot until the completion is reaped; `drop` waits for AIO before it gives up the slots.
+        // SAFETY: the buffer is long enough (`submit_data` checks), stays mapped even if it is leaked, and is not touched in
+        // its slot until the completion is reaped; `drop` waits for AIO before it releases the slots.
         unsafe { aio.push(slot, self.medium.fd(), command, memory, bytes.start) };
     }
 
-    /// Hands a slot's next piece of work to a thread; where that is not possible now, a later poll tries again.
+    /// Submits a slot's next piece of work to a thread; a later poll retries if that is not possible now.
     fn start_or_wait(&mut self, slot: u32) {
         if !self.start(slot) {
             self.waiting.push_back(slot);
@@ -179,7 +179,7 @@ impl FileChannel {
         true
     }
 
-    /// What a thread is to do for a slot; `None` if the next slice is held by others.
+    /// A slot's next work for a thread; `None` if another request holds the next slice.
     fn next_work(&mut self, slot: u32) -> Option<Result<Work, IoError>> {
         let block_size = self.medium.block_size();
         let request = self.slots[slot as usize].request.as_ref().expect("a slot in use has a request");
@@ -225,7 +225,7 @@ impl FileChannel {
         self.finished.push_back(slot);
     }
 
-    /// Takes a result of AIO: bytes transferred, or a negative error number.
+    /// Handles a result of AIO: bytes transferred, or a negative error number.
     fn take_aio(&mut self, slot: u32, result: i64) {
         let block_size = self.medium.block_size();
         let request = self.request(slot);
@@ -234,10 +234,10 @@ impl FileChannel {
         #[cfg(test)]
         let (result, number) = self.medium.faults.of_completion(op, result, number);
         match number {
-            // The kernel would have had to wait, or cannot do it asynchronously.
+            // The kernel would block, or does not support the operation asynchronously.
             libc::EAGAIN | libc::EOPNOTSUPP => self.start_or_wait(slot),
             _ if result == expected => self.transferred(slot, op),
-            // In part: all of it once more, which nobody can see as its blocks are held.
+            // A partial transfer: repeat all of it; the hold keeps that invisible to others.
             _ if result >= 0 => self.start_or_wait(slot),
             _ => self.finish(slot, Err(self.medium.failed_transfer(op, number))),
         }
@@ -277,7 +277,7 @@ impl FileChannel {
         }
     }
 
-    /// Hands the batch to the kernel and takes what it has completed.
+    /// Submits the batch to the kernel and reaps completions.
     fn drive_aio(&mut self) {
         while let Some(Err((slot, number))) = self.aio.as_mut().map(Aio::submit) {
             self.take_aio(slot, -i64::from(number));
@@ -342,7 +342,7 @@ impl Channel for FileChannel {
 
 impl Drop for FileChannel {
     fn drop(&mut self) {
-        // First the kernel and the threads must be done with the buffers and the blocks.
+        // First the kernel and the threads must release the buffers and the blocks.
         self.aio = None;
         while self.with_threads > 0 {
             match self.replies.pop() {

@@ -1,4 +1,4 @@
-//! What a flush may say after writes and syncs have failed, in every way to reach a medium.
+//! Results of flushes after writes and syncs have failed, with every access method.
 
 use super::super::conformance::Driver;
 use super::super::{IoError, Op, Random};
@@ -7,8 +7,8 @@ use super::*;
 
 const EIO: Result<(), IoError> = Err(IoError::Medium(libc::EIO));
 
-/// As it comes (AIO where that works), threads past the page cache, threads through it.
-fn ways() -> [Limits; 3] {
+/// The default (AIO where supported), threads bypassing the page cache, threads using it.
+fn all_limits() -> [Limits; 3] {
     let limits = Limits::default();
     [limits, Limits { nowait: false, ..limits }, Limits { direct: false, ..limits }]
 }
@@ -23,11 +23,11 @@ fn forced_operations() -> [Op; 2] {
     [Op::Write { fua: true }, Op::WriteZeroes { fua: true, deallocate: false }]
 }
 
-/// The forced operation takes the kernel's only report of writes that were lost: no flush may succeed after it.
+/// The forced operation consumes the kernel's only report of lost writes: no flush may succeed after it.
 #[test]
-fn after_a_forced_write_has_reported_lost_writes_every_flush_fails() {
+fn every_flush_fails_after_a_forced_write_reported_lost_writes() {
     let dir = on_disk();
-    for limits in ways() {
+    for limits in all_limits() {
         for forced in forced_operations() {
             let backend = fresh(&dir, 4096, 64, limits);
             let mut driver = Driver::open(&backend, 4);
@@ -41,11 +41,11 @@ fn after_a_forced_write_has_reported_lost_writes_every_flush_fails() {
     }
 }
 
-/// A write that fails has lost nothing that was written before it.
+/// A failed write loses no earlier writes.
 #[test]
-fn a_write_that_fails_alone_makes_no_flush_fail() {
+fn a_failed_write_does_not_fail_a_flush() {
     let dir = on_disk();
-    for limits in ways() {
+    for limits in all_limits() {
         for number in [libc::EIO, libc::ENOSPC, libc::EROFS, libc::EINVAL] {
             let backend = fresh(&dir, 4096, 64, limits);
             let mut driver = Driver::open(&backend, 4);
@@ -61,10 +61,10 @@ fn a_write_that_fails_alone_makes_no_flush_fail() {
     }
 }
 
-/// Where the device executes Force Unit Access, a forced write is one command: it takes no report of lost writes, and its failure
-/// is its own.
+/// Where the device executes Force Unit Access, a forced write is one command: it does not consume the report of lost
+/// writes, and its failure affects only itself.
 #[test]
-fn a_forced_write_that_the_device_executes_is_no_sync() {
+fn a_forced_write_executed_by_the_device_is_not_a_sync() {
     let dir = on_disk();
     let backend = fresh(&dir, 4096, 64, Limits { force_unit_access: true, ..Limits::default() });
     if backend.medium.way() != super::medium::Way::Direct {
@@ -72,7 +72,7 @@ fn a_forced_write_that_the_device_executes_is_no_sync() {
     }
     let mut driver = Driver::open(&backend, 4);
     let forced = Op::Write { fua: true };
-    // Once there is an extent, AIO need not hand the write to a thread.
+    // With an allocated extent, AIO does not defer the write to a thread.
     assert_eq!((run(&mut driver, Op::Write { fua: false }), run(&mut driver, Op::Flush)), (Ok(()), Ok(())));
     backend.medium.faults.fail_writes(Some(libc::EIO));
     assert_eq!(run(&mut driver, forced), EIO);
@@ -84,13 +84,13 @@ fn a_forced_write_that_the_device_executes_is_no_sync() {
     assert_eq!(run(&mut driver, Op::Flush), EIO);
 }
 
-/// The plainest account: whether completed writes were lost at any time before, and whether the next write fails.
+/// The model: whether completed writes were lost, and whether the next write fails.
 #[test]
-fn a_flush_succeeds_exactly_until_completed_writes_are_lost() {
+fn flushes_succeed_until_completed_writes_are_lost() {
     let dir = on_disk();
     for seed in 0..24 {
         let mut random = Random::new(seed);
-        let backend = fresh(&dir, 4096, 64, ways()[seed as usize % 3]);
+        let backend = fresh(&dir, 4096, 64, all_limits()[seed as usize % 3]);
         let mut driver = Driver::open(&backend, 4);
         let (mut lost, mut failing) = (false, false);
         for _ in 0..60 {
@@ -111,11 +111,11 @@ fn a_flush_succeeds_exactly_until_completed_writes_are_lost() {
     }
 }
 
-/// Each write to a synchronous file is a sync as well: its error may be the only report of writes that were lost.
+/// Each write to a synchronous file is also a sync: its error may be the only report of lost writes.
 #[test]
-fn a_write_that_fails_in_a_synchronous_file_makes_every_flush_fail() {
+fn every_flush_fails_after_a_failed_write_to_a_synchronous_file() {
     let dir = on_disk();
-    for limits in ways() {
+    for limits in all_limits() {
         for (number, remembered) in
             [(libc::EIO, true), (libc::ENOSPC, false), (libc::EROFS, false), (libc::EINVAL, false)]
         {

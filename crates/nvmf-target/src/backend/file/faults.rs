@@ -1,7 +1,7 @@
-//! The fault layer of the tests: errors in the place of what the system calls of a medium return.
+//! Fault injection for tests: errors in place of the results of a medium's system calls.
 //!
-//! It reports errors as Linux does: a write that fails has failed alone; what the kernel could not write back is lost,
-//! and the next sync reports it, once.
+//! It reports errors as Linux does: a failed write affects only itself; a failed writeback is reported by the next sync,
+//! once.
 
 use std::sync::Mutex;
 
@@ -15,34 +15,34 @@ struct State {
     writeback: Option<i32>,
 }
 
-/// What is to fail.
+/// The injected faults.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     state: Mutex<State>,
 }
 
 impl Faults {
-    /// Every write fails with this error number from now on; `None`: none does.
+    /// Fails every write from now on with this error number; `None` stops that.
     pub(super) fn fail_writes(&self, number: Option<i32>) {
         self.state.lock().expect("no panic holds it").write = number;
     }
 
-    /// Writes that were completed are lost; the next sync says so.
+    /// Loses completed writes; the next sync reports it.
     pub(super) fn lose_writes(&self, number: i32) {
         self.state.lock().expect("no panic holds it").writeback = Some(number);
     }
 
-    /// What a write meets.
+    /// The fault of a write.
     pub(super) fn of_write(&self) -> Result<(), i32> {
         self.state.lock().expect("no panic holds it").write.map_or(Ok(()), Err)
     }
 
-    /// What a sync meets.
+    /// The fault of a sync.
     pub(super) fn of_sync(&self) -> Result<(), i32> {
         self.state.lock().expect("no panic holds it").writeback.take().map_or(Ok(()), Err)
     }
 
-    /// What AIO says of a transfer: its result, and the error number in it.
+    /// The AIO result of a transfer and its error number, with faults applied.
     pub(super) fn of_completion(&self, op: Op, result: i64, number: i32) -> (i64, i32) {
         match self.of_write() {
             Err(number) if matches!(op, Op::Write { .. }) && result >= 0 => (-i64::from(number), number),

@@ -1,4 +1,4 @@
-//! An open file or device: what can be done to it with calls that may block, and what requests share.
+//! An open file or device: its blocking operations, and the state that requests share.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -19,43 +19,43 @@ use super::super::{Bell, Geometry, IoError, Op, check_geometry};
 use super::sync::{Moment, Syncs};
 use crate::buffer::Buffer;
 
-/// Words of the guards' table: enough that requests in flight rarely share one by chance.
+/// Words of the guard table: enough that requests in flight rarely collide.
 pub(super) const GUARD_WORDS: u64 = 1 << 20;
-/// How long a shrinking file waits for requests beyond its new end.
-const SHRINK_PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of a shrinking file for requests beyond its new end.
+const SHRINK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How reads and writes are done.
+/// How reads and writes access the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// Linux AIO with O_DIRECT.
     Direct,
-    /// By the reactor itself.
+    /// System calls by the reactor.
     Inline,
-    /// By threads.
+    /// System calls by the thread pool.
     Threads,
 }
 
-/// What deallocating does.
+/// The operation behind deallocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deallocation {
     /// `fallocate` with `PUNCH_HOLE`: zeroes.
     Punch,
-    /// `BLKDISCARD`: what is read afterwards is anybody's guess.
+    /// `BLKDISCARD`: later reads return undefined data.
     Discard,
     /// Nothing.
     Nothing,
 }
 
-/// What was found out when the file was opened.
+/// Properties found when the file was opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
     pub(super) way: Way,
     pub(super) block_device: bool,
     pub(super) block_size: u32,
-    /// O_DIRECT transfers start and end at multiples of this.
+    /// Alignment of O_DIRECT transfers in bytes.
     pub(super) unit: usize,
     pub(super) volatile_write_cache: bool,
-    /// The device executes writes with Force Unit Access itself: AIO asks for it, and no sync follows.
+    /// The device executes writes with Force Unit Access itself: AIO requests it, and no sync follows.
     pub(super) force_unit_access: bool,
     /// Each write is a sync as well (`mount -o sync`, `chattr +S`).
     pub(super) synchronous: bool,
@@ -69,9 +69,9 @@ pub(super) struct Medium {
     traits: Traits,
     blocks: AtomicU64,
     guards: PageGuards,
-    /// Bytes that one guard's word stands for.
+    /// Bytes per guard word.
     guarded: u64,
-    /// Whether `ZERO_RANGE` and `PUNCH_HOLE` are worth trying.
+    /// Whether `ZERO_RANGE` and `PUNCH_HOLE` may be supported.
     zeroes_range: AtomicBool,
     punches: AtomicBool,
     syncs: Syncs,
@@ -81,7 +81,7 @@ pub(super) struct Medium {
 
 impl Medium {
     pub(super) fn new(file: File, traits: Traits) -> io::Result<Self> {
-        // The page cache copies pages; the device transfers blocks, and neighbours there need not exclude each other.
+        // The page cache copies pages; a device transfers blocks, so that neighbouring blocks need no exclusion.
         let guarded = if traits.way == Way::Inline { PAGE as u64 } else { u64::from(traits.block_size) };
         let medium = Self {
             file,
@@ -112,12 +112,12 @@ impl Medium {
         self.traits.way
     }
 
-    /// Whether AIO can leave Force Unit Access to the device.
+    /// Whether AIO passes Force Unit Access to the device.
     pub(super) fn forces_unit_access(&self) -> bool {
         self.traits.volatile_write_cache && self.traits.force_unit_access
     }
 
-    /// Whether a write with Force Unit Access that AIO has completed has yet to be synced.
+    /// Whether a write with Force Unit Access that AIO has completed needs a sync.
     pub(super) fn syncs_forced_writes(&self) -> bool {
         self.traits.volatile_write_cache && !self.traits.force_unit_access
     }
@@ -138,13 +138,13 @@ impl Medium {
         self.file.as_fd()
     }
 
-    /// Bytes that the file or device has now.
+    /// Current size in bytes.
     pub(super) fn bytes(&self) -> io::Result<u64> {
-        // Devices tell their size in this way too. Nobody uses the position.
+        // Works for devices, too. The position is not used.
         (&self.file).seek(SeekFrom::End(0))
     }
 
-    /// Whole blocks that the file or device has now.
+    /// Current size in whole blocks.
     fn measure(&self) -> io::Result<u64> {
         Ok(self.bytes()? / u64::from(self.traits.block_size))
     }
@@ -156,10 +156,10 @@ impl Medium {
         Ok(self.file.metadata()?.blocks() * 512)
     }
 
-    // Who may touch what.
+    // Exclusion.
 
-    /// Tries to hold the blocks of a range for a request; the end is checked under the hold, because a file that shrinks
-    /// sets the end first and takes the holds then.
+    /// Tries to hold the blocks of a range. The end is checked under the hold, because shrinking sets the end before it takes
+    /// the holds.
     pub(super) fn try_hold(&self, bytes: &Range<u64>, exclusive: bool) -> Option<Result<Hold, IoError>> {
         let units = bytes.start / self.guarded..bytes.end.div_ceil(self.guarded);
         let hold = if exclusive { self.guards.try_exclusive(units) } else { self.guards.try_shared(units) }?;
@@ -174,14 +174,14 @@ impl Medium {
         self.guards.release(hold);
     }
 
-    /// The part of a range that one slice covers: up to the next multiple of `units` guarded units.
+    /// The first slice of a range: up to the next multiple of `units` guarded units.
     pub(super) fn first_slice(&self, bytes: &Range<u64>, units: u64) -> Range<u64> {
         let slice = units * self.guarded;
         let next = (bytes.start / slice + 1) * slice;
         bytes.start..next.min(bytes.end)
     }
 
-    // The size.
+    // Size.
 
     pub(super) fn follow_size(&self) -> io::Result<()> {
         let blocks = self.measure()?;
@@ -197,7 +197,7 @@ impl Medium {
             return Ok(());
         }
         if self.traits.block_device {
-            let message = "a block device has the size that it has: resize it by its own means, then follow it";
+            let message = "a block device cannot be resized here: resize the device itself, then repeat the command without a size";
             return Err(io::Error::new(ErrorKind::Unsupported, message));
         }
         let block_size = u64::from(self.traits.block_size);
@@ -213,11 +213,11 @@ impl Medium {
         })
     }
 
-    /// Waits until each request that had its hold before the end was set is over.
+    /// Waits for requests that took their hold before the end was set.
     fn wait_for_requests(&self, bytes: Range<u64>) -> io::Result<()> {
         let started = Instant::now();
         let first = bytes.start / self.guarded;
-        // As many neighbours as there are words meet every word.
+        // `GUARD_WORDS` consecutive units cover every word.
         let last = bytes.end.div_ceil(self.guarded).min(first + GUARD_WORDS);
         for unit in first..last {
             loop {
@@ -225,7 +225,7 @@ impl Medium {
                     self.guards.release(hold);
                     break;
                 }
-                if started.elapsed() > SHRINK_PATIENCE {
+                if started.elapsed() > SHRINK_TIMEOUT {
                     let message = "requests beyond the new end did not complete: try again when there is less load";
                     return Err(io::Error::new(ErrorKind::TimedOut, message));
                 }
@@ -235,7 +235,7 @@ impl Medium {
         Ok(())
     }
 
-    // What may block.
+    // Blocking operations.
 
     /// Reads all of `data`, or fails.
     pub(super) fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), IoError> {
@@ -251,7 +251,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Writes all of `data`, or fails; with `durable` it is on the medium then.
+    /// Writes all of `data`, or fails; `durable` adds a sync.
     pub(super) fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), IoError> {
         let mut done = 0;
         while done < data.len() {
@@ -274,13 +274,13 @@ impl Medium {
         self.file.write_at(data, offset)
     }
 
-    /// What the error number of a read or write means to a host.
+    /// The host's error for the error number of a read or write.
     pub(super) fn failed_transfer(&self, op: Op, number: i32) -> IoError {
         let error = io::Error::from_raw_os_error(number);
         if op == Op::Read { classify(&error) } else { self.failed_write(&error) }
     }
 
-    /// What the error of a write means to a host; where the write may have been a sync that failed, that is remembered.
+    /// The host's error for a failed write; remembered if the write may have been a failed sync.
     fn failed_write(&self, error: &io::Error) -> IoError {
         let result = classify(error);
         if let (true, IoError::Medium(number)) = (self.traits.synchronous, result)
@@ -291,18 +291,18 @@ impl Medium {
         result
     }
 
-    /// How far a transfer in part got: it goes on at a multiple of the unit. `None` if that is nowhere.
+    /// Usable bytes of a partial transfer: a multiple of the unit. `None` if there are none.
     fn progress(&self, complete: bool, count: usize) -> Option<usize> {
         let whole = if complete { count } else { count / self.traits.unit * self.traits.unit };
         (whole > 0).then_some(whole)
     }
 
-    /// The moment to hand to [`Medium::sync`] or [`Medium::flush`] for what has been written by now.
+    /// The moment to pass to [`Medium::sync`] or [`Medium::flush`] for all writes up to now.
     pub(super) fn now(&self) -> Moment {
         self.syncs.now()
     }
 
-    /// Waits until everything that was written before `since` and not lost earlier is on the medium.
+    /// Waits until all writes before `since` that were not lost earlier are on the medium.
     pub(super) fn sync(&self, since: Moment) -> Result<(), IoError> {
         if !self.traits.volatile_write_cache {
             return Ok(());
@@ -310,7 +310,7 @@ impl Medium {
         self.syncs.run(since, || self.sync_data()).map_err(IoError::Medium)
     }
 
-    /// Waits until everything that was ever written before `since` is on the medium: after a sync that failed, none is.
+    /// As [`Medium::sync`], but fails if any earlier sync failed.
     pub(super) fn flush(&self, since: Moment) -> Result<(), IoError> {
         self.sync(since)?;
         self.syncs.first_failure().map_err(IoError::Medium)
@@ -322,7 +322,7 @@ impl Medium {
         rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file)).map_err(Errno::raw_os_error)
     }
 
-    /// Drops what the page cache has of a range and has written. Direct reads pass the cache anyway.
+    /// Drops clean pages of a range from the page cache. Direct reads bypass it anyway.
     pub(super) fn drop_cache(&self, bytes: Range<u64>) {
         let len = std::num::NonZeroU64::new(bytes.end - bytes.start);
         let _ = rustix::fs::fadvise(&self.file, bytes.start, len, rustix::fs::Advice::DontNeed);
@@ -349,10 +349,10 @@ impl Medium {
         Ok(())
     }
 
-    /// Gives a range's space back.
+    /// Frees the space of a range.
     pub(super) fn deallocate(&self, bytes: &Range<u64>) -> Result<(), IoError> {
         match self.traits.deallocation {
-            // It was promised that zeroes follow.
+            // The geometry promises zeroes.
             Deallocation::Punch => self.zero(bytes, true),
             Deallocation::Discard => match discard(&self.file, bytes) {
                 Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
@@ -362,16 +362,16 @@ impl Medium {
         }
     }
 
-    /// Returns `false` where the file system cannot do that, and does not ask it again.
-    fn fallocate(&self, can: &AtomicBool, mode: FallocateFlags, bytes: &Range<u64>) -> Result<bool, IoError> {
-        if !can.load(Ordering::Relaxed) {
+    /// Returns `false` if the file system does not support the mode, which is then not tried again.
+    fn fallocate(&self, supported: &AtomicBool, mode: FallocateFlags, bytes: &Range<u64>) -> Result<bool, IoError> {
+        if !supported.load(Ordering::Relaxed) {
             return Ok(false);
         }
         let (mode, len) = (mode | FallocateFlags::KEEP_SIZE, bytes.end - bytes.start);
         match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, mode, bytes.start, len)) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                can.store(false, Ordering::Relaxed);
+                supported.store(false, Ordering::Relaxed);
                 Ok(false)
             }
             Err(error) => Err(classify(&error.into())),
@@ -379,7 +379,7 @@ impl Medium {
     }
 }
 
-/// Zeroes to write, aligned for O_DIRECT.
+/// Source of zeroes, aligned for O_DIRECT.
 #[repr(align(4096))]
 struct Zeroes([u8; 128 << 10]);
 static ZEROES: Zeroes = Zeroes([0; 128 << 10]);
@@ -394,7 +394,7 @@ fn discard(file: &File, bytes: &Range<u64>) -> rustix::io::Result<()> {
     }
 }
 
-/// What a system error means to a host.
+/// The host's error for a system error.
 pub(super) fn classify(error: &io::Error) -> IoError {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => IoError::NoSpace,
@@ -404,7 +404,7 @@ pub(super) fn classify(error: &io::Error) -> IoError {
     }
 }
 
-/// Something for a thread to do.
+/// Work for a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Read {
@@ -416,9 +416,9 @@ pub(super) enum Work {
         len: usize,
         durable: bool,
     },
-    /// A flush of what was written before the moment.
+    /// A flush of all writes before the moment.
     Flush(Moment),
-    /// The sync that a write of before the moment is completed by.
+    /// The sync that completes a write made before the moment.
     Sync(Moment),
     Zero {
         bytes: Range<u64>,
@@ -430,7 +430,7 @@ pub(super) enum Work {
     },
 }
 
-/// Work for a slot of a channel, and where the channel looks for the result.
+/// Work for a slot of a channel, and the queue for its result.
 pub(super) struct Job {
     pub(super) medium: Arc<Medium>,
     pub(super) replies: Arc<Replies>,
@@ -464,7 +464,7 @@ impl blocking::Job for Job {
     }
 }
 
-/// The results of a channel's jobs, on their way back to it.
+/// The results of a channel's jobs.
 pub(super) struct Replies {
     queue: ArrayQueue<Reply>,
     bell: OnceLock<Arc<Bell>>,
@@ -476,18 +476,18 @@ impl Replies {
         Self { queue: ArrayQueue::new(depth as usize), bell: OnceLock::new() }
     }
 
-    /// Has `bell` rung from now on; a channel has one for its life.
+    /// Sets the bell to ring, once in the channel's lifetime.
     pub(super) fn set_bell(&self, bell: &Arc<Bell>) {
         self.bell.get_or_init(|| Arc::clone(bell));
     }
 
-    /// Whether a thread that waits learns of the next result.
+    /// Whether the next result rings the bell.
     pub(super) fn would_ring(&self) -> bool {
         self.bell.get().is_some() && self.queue.is_empty()
     }
 
     fn push(&self, reply: Reply) {
-        assert!(self.queue.push(reply).is_ok(), "a slot has one job at a time, and the queue has room for each slot");
+        assert!(self.queue.push(reply).is_ok(), "a slot has at most one job, and the queue has capacity for each slot");
         if let Some(bell) = self.bell.get() {
             bell.ring();
         }

@@ -1,4 +1,4 @@
-//! Opening a file or device for this process alone, and finding out what it can do.
+//! Opens a file or device exclusively and detects its capabilities.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -14,17 +14,17 @@ use super::medium::{Deallocation, Medium, Traits, Way};
 use super::queue::{executes_force_unit_access, queue_attribute};
 use crate::buffer::{BufferPool, MIN_BUFFER};
 
-/// Why a file or device cannot be had, and what helps.
+/// Why a file or device cannot be opened, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// There is none.
+    /// It does not exist.
     #[error("{path}: no such file; create it with: truncate -s 10G {path}, or give a size: file:{path}?size=10GiB", path = path.display())]
     Missing {
         /// The file.
         path: PathBuf,
     },
     /// Another program holds the lock.
-    #[error("{path}: another program, most likely another pilotlight, serves it: stop that one first", path = path.display())]
+    #[error("{path}: locked by another program, probably another pilotlight: stop that one first", path = path.display())]
     Locked {
         /// The file.
         path: PathBuf,
@@ -36,21 +36,21 @@ pub enum FileError {
         path: PathBuf,
     },
     /// A directory, a terminal, ...
-    #[error("{path}: it is neither a regular file nor a block device", path = path.display())]
+    #[error("{path}: neither a regular file nor a block device", path = path.display())]
     NotStorage {
-        /// What it is called.
+        /// The path.
         path: PathBuf,
     },
-    /// Not one block.
-    #[error("{path}: it has less than one block of {block_size} bytes; give it a size with: truncate -s 10G {path}", path = path.display())]
+    /// Less than one block.
+    #[error("{path}: less than one block of {block_size} bytes; set its size with: truncate -s 10G {path}", path = path.display())]
     Empty {
         /// The file or device.
         path: PathBuf,
         /// Logical block size in bytes.
         block_size: u32,
     },
-    /// It has another size than was asked for.
-    #[error("{path}: it has {found} bytes, but size= asks for {wanted}; change its size with truncate -s {wanted} {path}, or leave size= out", path = path.display())]
+    /// It does not have the requested size.
+    #[error("{path}: the size is {found} bytes, but size= is {wanted}; change it with truncate -s {wanted} {path}, or omit size=", path = path.display())]
     OtherSize {
         /// The file or device.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum FileError {
         wanted: u64,
     },
     /// The blocks are smaller than the medium's.
-    #[error("{path}: its medium transfers units of {unit} bytes: set the namespace's block size to 4096", path = path.display())]
+    #[error("{path}: the medium's block size is {unit} bytes: set the namespace's block size to 4096", path = path.display())]
     Unit {
         /// The file or device.
         path: PathBuf,
@@ -68,17 +68,17 @@ pub enum FileError {
         unit: u32,
     },
     /// The block size is not one that a namespace can have.
-    #[error("a block size of {block_size} bytes: use 512 or 4096")]
+    #[error("unsupported block size of {block_size} bytes: use 512 or 4096")]
     BlockSize {
         /// What was asked for.
         block_size: u32,
     },
-    /// What was written to it earlier may be lost.
-    #[error("{path}: data in the page cache could not be written to the medium, and may be lost ({source}): check the medium and what is on it, then start again", path = path.display())]
+    /// Data written earlier may be lost.
+    #[error("{path}: data in the page cache could not be written to the medium, and may be lost ({source}): check the medium and its data, then restart", path = path.display())]
     Unsynced {
         /// The file or device.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         r#source: io::Error,
     },
     /// Anything else.
@@ -86,12 +86,12 @@ pub enum FileError {
     System {
         /// The file or device.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         r#source: io::Error,
     },
 }
 
-/// What may be used of what the medium can do: everything, except in tests of what happens without it.
+/// Capabilities that may be used: all, except in tests of their absence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// O_DIRECT.
@@ -102,7 +102,7 @@ pub(super) struct Limits {
     pub(super) deallocate: bool,
     /// The reactor's own calls on tmpfs.
     pub(super) inline: bool,
-    /// Take the medium for a device that executes Force Unit Access itself.
+    /// Treat the medium as a device that executes Force Unit Access itself.
     #[cfg(test)]
     pub(super) force_unit_access: bool,
 }
@@ -144,7 +144,7 @@ pub(super) fn open(options: &FileOptions, limits: Limits) -> Result<Medium, File
     Ok(medium)
 }
 
-/// Opens the file, creating it where that was asked for, and shuts out everybody else.
+/// Opens the file exclusively, and creates it if requested.
 fn open_alone(options: &FileOptions) -> Result<(File, bool), FileError> {
     let path = &options.path;
     let system = |source| FileError::System { path: path.clone(), source };
@@ -162,7 +162,7 @@ fn open_alone(options: &FileOptions) -> Result<(File, bool), FileError> {
     }
     let mut open = OpenOptions::new();
     open.read(true).write(true).mode(0o600).create_new(kind.is_none());
-    // Without O_CREAT, O_EXCL on a device means: nobody else, not even a mounted file system.
+    // Without O_CREAT, O_EXCL on a device excludes other exclusive users, mounted file systems included.
     open.custom_flags(if block_device { libc::O_EXCL } else { 0 });
     let file = open.open(path).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => FileError::InUse { path: path.clone() },
@@ -180,7 +180,7 @@ fn open_alone(options: &FileOptions) -> Result<(File, bool), FileError> {
     Ok((file, block_device))
 }
 
-/// Takes a write lock on the whole file for this open file description. `false` if somebody else has it.
+/// Takes a write lock on the whole file for this open file description. `false` if it is locked already.
 fn lock(file: &File) -> io::Result<bool> {
     // SAFETY: zeroes are a valid `flock`: from the start to the end, however long the file gets.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -210,7 +210,7 @@ fn check_size(options: &FileOptions, medium: &Medium) -> Result<(), FileError> {
     }
 }
 
-/// Chooses how to read and write: see the backend's header.
+/// Chooses the access method: see `file.rs`.
 fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<Traits, FileError> {
     let system = |source| FileError::System { path: path.to_owned(), source };
     let in_memory = is_tmpfs(file).map_err(system)?;
@@ -225,11 +225,11 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
     if set_direct(file, true).is_err() {
         return Ok(traits);
     }
-    // Cached pages, as left by whatever filled the file, would make the first direct writes wait.
+    // Cached pages would make the first direct writes wait.
     let unsynced = |source: Errno| FileError::Unsynced { path: path.to_owned(), source: source.into() };
     rustix::fs::fdatasync(file).map_err(unsynced)?;
     let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
-    // The page cache is volatile whatever the device is: what counts without it is the device alone.
+    // Without the page cache, only the device's own cache is volatile.
     let volatile_write_cache = !traits.block_device || queue_attribute(file, "write_cache") != "write through";
     let cached = traits;
     let force_unit_access = traits.block_device && executes_force_unit_access(file);
@@ -248,7 +248,7 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
     }
 }
 
-/// Whether each write to a file is a sync as well.
+/// Whether each write to a file is also a sync.
 fn is_synchronous(file: &File) -> bool {
     let by_mount = rustix::fs::fstatvfs(file).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::SYNCHRONOUS));
     by_mount || rustix::fs::ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::SYNC))
@@ -258,18 +258,18 @@ fn is_tmpfs(file: &File) -> io::Result<bool> {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;
     let kind = file.metadata()?.file_type();
-    // A device node may lie on a tmpfs; what counts is the device.
+    // A device node may be on a tmpfs; the device counts.
     Ok(kind.is_file() && [TMPFS, RAMFS].contains(&(rustix::fs::fstatfs(file)?.f_type as u64 & 0xffff_ffff)))
 }
 
-/// The unit of direct transfers; `None` if there are none, or buffers would have to be aligned to more than they are.
+/// The unit of direct transfers; `None` if they are unsupported or need buffers of a larger alignment.
 fn direct_unit(file: &File, traits: &Traits) -> Option<u32> {
     let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
     if let Some(statx) = statx.filter(|statx| statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0) {
         let fits = statx.stx_dio_offset_align > 0 && statx.stx_dio_mem_align as usize <= MIN_BUFFER;
         return fits.then_some(statx.stx_dio_offset_align);
     }
-    // Before Linux 6.1: a device says what its unit is; a file is tried.
+    // Before Linux 6.1: a device has an attribute; a file is probed.
     let logical = if traits.block_device { queue_attribute(file, "logical_block_size").parse().ok() } else { None };
     Some(logical.unwrap_or(512))
 }
@@ -280,7 +280,7 @@ fn set_direct(file: &File, direct: bool) -> rustix::io::Result<()> {
     rustix::fs::fcntl_setfl(file, flags)
 }
 
-/// Reads the first block directly: whether `RWF_NOWAIT` is known; `INVAL` if the block is too small.
+/// Reads the first block directly: whether `RWF_NOWAIT` is supported; `INVAL` if the block is too small.
 fn probe_nowait(file: &File, block_size: u32) -> rustix::io::Result<bool> {
     let mut pool = BufferPool::new(MIN_BUFFER).map_err(|_| Errno::NOMEM)?;
     let mut buffer = pool.alloc(block_size as usize).ok_or(Errno::NOMEM)?;
@@ -309,7 +309,7 @@ fn find_deallocation(file: &File, traits: Traits, limits: Limits) -> io::Result<
     Ok(Traits { deallocation, ..traits })
 }
 
-/// Tries to punch a hole where there is nothing: beyond the end.
+/// Tries to punch a hole beyond the end.
 fn punches(file: &File) -> io::Result<bool> {
     let beyond = file.metadata()?.len().next_multiple_of(MIN_BUFFER as u64) + MIN_BUFFER as u64;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -1,32 +1,31 @@
-//! The data syncs of one medium: one at a time, shared by all who wait for one, and remembered when one has failed.
+//! Data syncs of one medium: serialized, shared by all waiters, and remembered if one fails.
 //!
 //! # The problem
-//! A sync that fails may have lost writes that were completed long ago, and the kernel says so once for a descriptor, to
-//! whichever sync comes first: that of a flush, or that of a write with Force Unit Access. A device that could not store
-//! its cache says it once as well. Every later sync succeeds and proves nothing.
+//! A failed sync may have lost writes that completed long before, and the kernel reports that once per descriptor, to the
+//! next sync: that of a flush, or that of a write with Force Unit Access. A device that could not store its cache also
+//! reports it once. Every later sync succeeds and proves nothing.
 //!
 //! # The algorithm
-//! A sync runs under a lock, and the error number of the first that fails is stored before the lock is released. So a
-//! flush whose own sync succeeds sees the failure of every sync that could have taken the report from it. Who waits for the
-//! lock notes beforehand how many syncs have begun: one that began later covers all that had been written by then, and
-//! its result is shared.
+//! A sync runs under a lock, and the error number of the first failure is stored before the lock is released. So a flush
+//! whose own sync succeeds sees the failure of every sync that could have consumed the report. A waiter notes beforehand
+//! how many syncs have begun: one that began later covers all earlier writes, and its result is shared.
 //!
-//! What fails without a sync is not remembered. A plain `write` reports its own failure alone (no space, a read-only
-//! file system, a bad sector) and leaves the report of lost writes for the next sync. A write with `RWF_DSYNC` is a write
-//! and a sync in one, and its error number does not say which of the two has failed: so it is not used, and what must be
-//! durable is written first and synced then. The exception is O_DIRECT to a device that executes Force Unit Access itself:
-//! there Linux makes of `RWF_DSYNC` one command to the device (`REQ_FUA`), no sync is involved, and the error is the write's own. Only where the file is synchronous anyway (`mount -o sync`, `chattr +S`) is a
-//! write that fails taken for a sync that failed, unless its error number rules that out.
+//! Failures without a sync are not remembered. A plain `write` reports only its own failure (no space, a read-only file
+//! system, a bad sector) and leaves the report of lost writes for the next sync. A write with `RWF_DSYNC` is a write and a
+//! sync, and its error number does not say which of them failed: so it is not used, and durable data is written and then
+//! synced. The exception is O_DIRECT to a device that executes Force Unit Access itself: there Linux turns `RWF_DSYNC`
+//! into one command (`REQ_FUA`) without a sync, and the error is the write's own. Only in a synchronous file (`mount -o
+//! sync`, `chattr +S`) does a failed write count as a failed sync, unless its error number rules that out.
 //!
 //! # The properties
-//! - After a sync that failed no flush succeeds, until the medium is opened anew.
-//! - No write that fails makes a flush fail, synchronous files apart.
-//! - However many wait, each waits for at most the sync that runs and one more.
+//! - After a failed sync no flush succeeds until the medium is reopened.
+//! - A failed write does not fail a flush, except in synchronous files.
+//! - Each waiter waits for at most the running sync and one more.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A moment: what was written before it, a sync that began after it covers.
+/// A moment: a sync that begins after it covers all writes before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment(u64);
 
@@ -57,8 +56,8 @@ impl Syncs {
         Moment(self.begun.load(Ordering::SeqCst))
     }
 
-    /// Has a sync that begins after `since`, and returns its result or error number: `sync` is called unless another one
-    /// has begun meanwhile. May block.
+    /// Returns the result of a sync that began after `since`: `sync` is called unless another one has begun meanwhile. May
+    /// block.
     pub(super) fn run(&self, since: Moment, sync: impl FnOnce() -> Result<(), i32>) -> Result<(), i32> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.number <= since.0 {
@@ -71,12 +70,12 @@ impl Syncs {
         last.result
     }
 
-    /// Takes note of a failure other than that of [`Syncs::run`].
+    /// Records a failure outside of [`Syncs::run`].
     pub(super) fn remember(&self, number: i32) {
         let _ = self.failed.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// The error number of the first sync that failed, if one has.
+    /// The error number of the first failed sync, if any.
     pub(super) fn first_failure(&self) -> Result<(), i32> {
         match self.failed.load(Ordering::SeqCst) {
             0 => Ok(()),
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sync_that_began_after_the_moment_is_shared_and_an_earlier_one_is_not() {
+    fn only_syncs_begun_after_the_moment_are_shared() {
         let syncs = Syncs::new();
         let before = syncs.now();
         assert_eq!(syncs.run(before, || Ok(())), Ok(()));
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_during_a_sync_is_not_covered_by_it() {
+    fn a_running_sync_does_not_cover_a_later_moment() {
         let syncs = Syncs::new();
         let mut during = None;
         let first = syncs.run(syncs.now(), || {
@@ -131,17 +130,17 @@ mod tests {
         assert_eq!(syncs.first_failure(), Err(5));
     }
 
-    /// The kernel tells one of two syncs at a time of the lost writes; the other must know of it when it is over.
+    /// The kernel reports lost writes to one of two concurrent syncs; the other must see the failure when it ends.
     #[test]
-    fn a_sync_beside_one_that_fails_knows_of_it() {
+    fn a_concurrent_sync_sees_the_failure_of_another() {
         let syncs = Syncs::new();
         let (running, is_running) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 syncs.run(syncs.now(), move || {
-                    running.send(()).expect("somebody listens");
-                    may_go_on.recv().expect("told to");
+                    running.send(()).expect("the receiver exists");
+                    may_go_on.recv().expect("a message");
                     Err(5)
                 })
             });

@@ -1,4 +1,4 @@
-//! Every way of the file backend, on a real disk, on tmpfs, and on a loop device where there is one.
+//! Every access method of the file backend, on disk, on tmpfs, and on a loop device where available.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::medium::{Deallocation, Way};
 use super::*;
 use crate::wait::Wait;
 
-/// A directory on the disk that the build uses: /tmp may be a tmpfs.
+/// A directory on the build's disk: /tmp may be a tmpfs.
 pub(super) fn on_disk() -> TempDir {
     let here = std::env::current_exe().expect("a test has a path");
     TempDir::new_in(here.parent().expect("in a directory")).expect("a directory")
@@ -27,7 +27,7 @@ pub(super) fn options(path: &Path, block_size: u32, size: Option<u64>) -> FileOp
     FileOptions { path: path.to_owned(), block_size, size }
 }
 
-/// Makes a sparse file and opens it.
+/// Creates a sparse file and opens it.
 pub(super) fn fresh(dir: &TempDir, block_size: u32, blocks: u64, limits: Limits) -> FileBackend {
     let (_, path) = tempfile::NamedTempFile::new_in(dir).and_then(|file| Ok(file.keep()?)).expect("a file");
     std::fs::remove_file(&path).expect("it was there");
@@ -35,7 +35,7 @@ pub(super) fn fresh(dir: &TempDir, block_size: u32, blocks: u64, limits: Limits)
     FileBackend::open_within(&options(&path, block_size, size), limits).expect("opens")
 }
 
-/// Runs the suite; the way is checked, so that a fallback cannot pass for what it replaces.
+/// Runs the suite. Checks the access method, so that a fallback does not go unnoticed.
 fn conforms(dir: &TempDir, limits: Limits, way: Option<Way>, requests: u32) {
     let create = |block_size, blocks| {
         let backend = fresh(dir, block_size, blocks, limits);
@@ -52,7 +52,7 @@ fn conforms(dir: &TempDir, limits: Limits, way: Option<Way>, requests: u32) {
     });
 }
 
-/// Whether direct transfers work where the tests lie.
+/// Whether direct transfers work on the build's disk.
 fn disk_is_direct(dir: &TempDir) -> bool {
     let direct = fresh(dir, 4096, 8, Limits::default()).medium.way() == Way::Direct;
     if !direct {
@@ -62,7 +62,7 @@ fn disk_is_direct(dir: &TempDir) -> bool {
 }
 
 #[test]
-fn conforms_on_disk_as_it_comes() {
+fn conforms_on_disk_by_default() {
     conforms(&on_disk(), Limits::default(), None, 300);
 }
 
@@ -75,12 +75,12 @@ fn conforms_on_disk_with_aio() {
 }
 
 #[test]
-fn conforms_on_disk_with_threads_past_the_page_cache() {
+fn conforms_on_disk_with_threads_bypassing_the_page_cache() {
     conforms(&on_disk(), Limits { nowait: false, ..Limits::default() }, Some(Way::Threads), 300);
 }
 
 #[test]
-fn conforms_on_disk_with_threads_through_the_page_cache() {
+fn conforms_on_disk_with_threads_using_the_page_cache() {
     conforms(&on_disk(), Limits { direct: false, ..Limits::default() }, Some(Way::Threads), 300);
 }
 
@@ -102,11 +102,11 @@ fn conforms_on_tmpfs_with_threads_and_without_deallocation() {
     conforms(&dir, limits, Some(Way::Threads), 1_000);
 }
 
-/// A loop device over a file of its own; detached when dropped.
+/// A loop device with its own file; detached when dropped.
 struct Loop(String);
 
 impl Loop {
-    /// `None`, after saying why, where there are none to be had.
+    /// `None` and a message if no loop device is available.
     fn attach(dir: &TempDir, block_size: u32, blocks: u64) -> Option<Self> {
         let file = tempfile::NamedTempFile::new_in(dir).expect("a file");
         file.as_file().set_len(blocks * u64::from(block_size)).expect("a size");
@@ -115,14 +115,14 @@ impl Loop {
         let reason = match output {
             Ok(output) if output.status.success() => {
                 let device = Self(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-                // A device keeps what it was last said to be.
+                // A device keeps its last setting.
                 let _ = device.set_write_cache("write back");
                 return Some(device);
             }
             Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
             Err(error) => error.to_string(),
         };
-        println!("skipped: no loop device to be had ({reason})");
+        println!("skipped: no loop device available ({reason})");
         None
     }
 
@@ -145,8 +145,8 @@ impl Drop for Loop {
     }
 }
 
-/// A backend and the device that it needs; in the order in which they are given up.
-struct OnLoop(FileBackend, #[expect(dead_code, reason = "it is only kept")] Loop);
+/// A backend and its device, in the order in which they are dropped.
+struct OnLoop(FileBackend, #[expect(dead_code, reason = "detached when dropped")] Loop);
 
 impl Backend for OnLoop {
     fn geometry(&self) -> Geometry {
@@ -189,7 +189,7 @@ fn conforms_on_a_block_device() {
 }
 
 #[test]
-fn a_block_device_is_opened_by_one_and_keeps_its_size() {
+fn a_block_device_is_opened_exclusively_and_not_resized() {
     let dir = on_disk();
     let Some(device) = Loop::attach(&dir, 4096, 100) else { return };
     let options = options(device.path(), 4096, None);
@@ -205,7 +205,7 @@ fn a_block_device_is_opened_by_one_and_keeps_its_size() {
 }
 
 #[test]
-fn errors_say_what_helps() {
+fn errors_name_a_remedy() {
     let dir = on_disk();
     let path = dir.path().join("disk.img");
     let refuse = |path: &Path, block_size, size| {
@@ -219,33 +219,33 @@ fn errors_say_what_helps() {
         )
     );
     assert!(!path.exists());
-    assert!(refuse(dir.path(), 4096, None).ends_with("it is neither a regular file nor a block device"));
-    assert!(refuse(Path::new("/dev/null"), 4096, None).ends_with("it is neither a regular file nor a block device"));
+    assert!(refuse(dir.path(), 4096, None).ends_with("neither a regular file nor a block device"));
+    assert!(refuse(Path::new("/dev/null"), 4096, None).ends_with("neither a regular file nor a block device"));
     std::fs::write(&path, [0; 4095]).expect("a short file");
-    assert!(refuse(&path, 4096, None).contains("it has less than one block of 4096 bytes"));
+    assert!(refuse(&path, 4096, None).contains("less than one block of 4096 bytes"));
     assert!(refuse(&path, 4096, Some(8192)).contains("less than one block"));
-    assert_eq!(refuse(&path, 520, None), "a block size of 520 bytes: use 512 or 4096");
+    assert_eq!(refuse(&path, 520, None), "unsupported block size of 520 bytes: use 512 or 4096");
     std::fs::write(&path, vec![0; 8192]).expect("a file");
-    assert!(refuse(&path, 4096, Some(4096)).contains("it has 8192 bytes, but size= asks for 4096"));
+    assert!(refuse(&path, 4096, Some(4096)).contains("the size is 8192 bytes, but size= is 4096"));
     let missing_directory = dir.path().join("no/disk.img");
     assert!(refuse(&missing_directory, 4096, Some(4096)).contains("No such file or directory"));
 }
 
 #[test]
-fn a_file_is_served_once_and_the_error_names_it() {
+fn a_file_is_opened_exclusively() {
     let dir = on_disk();
     let path = dir.path().join("disk.img");
     let first = FileBackend::open(&options(&path, 4096, Some(1 << 20))).expect("created");
     let second = FileBackend::open(&options(&path, 4096, None)).err().expect("refused");
     assert!(matches!(second, FileError::Locked { .. }), "{second}");
-    assert!(second.to_string().starts_with(&format!("{}: another program", path.display())), "{second}");
+    assert!(second.to_string().starts_with(&format!("{}: locked by another program", path.display())), "{second}");
     drop(first);
     let again = FileBackend::open(&options(&path, 4096, Some(1 << 20))).expect("it is free again");
     assert_eq!(again.geometry().blocks, 256);
 }
 
 #[test]
-fn a_partial_block_at_the_end_is_left_alone() {
+fn a_partial_block_at_the_end_is_not_used() {
     let dir = on_disk();
     let path = dir.path().join("disk.img");
     std::fs::write(&path, vec![7; 3 * 4096 + 1000]).expect("a file");
@@ -257,7 +257,7 @@ fn a_partial_block_at_the_end_is_left_alone() {
 }
 
 #[test]
-fn what_is_written_is_in_the_file_and_deallocation_gives_space_back() {
+fn data_is_in_the_file_and_deallocation_frees_space() {
     let dir = on_disk();
     let path = dir.path().join("disk.img");
     let backend = FileBackend::open(&options(&path, 4096, Some(16 << 20))).expect("created");
@@ -280,7 +280,7 @@ fn what_is_written_is_in_the_file_and_deallocation_gives_space_back() {
 }
 
 #[test]
-fn a_file_cut_by_somebody_else_is_an_error_not_stale_data() {
+fn reads_beyond_the_end_of_a_truncated_file_fail() {
     for limits in [Limits::default(), Limits { direct: false, ..Limits::default() }] {
         let dir = on_disk();
         let path = dir.path().join("disk.img");
@@ -296,8 +296,8 @@ fn a_file_cut_by_somebody_else_is_an_error_not_stale_data() {
 }
 
 #[test]
-fn a_full_medium_is_no_space() {
-    // /dev/full cannot be a backend, so the errors are looked at where they enter.
+fn system_errors_are_classified() {
+    // /dev/full cannot be a backend, so only the classification is tested.
     let classify = |number| medium::classify(&io::Error::from_raw_os_error(number));
     assert_eq!(classify(libc::ENOSPC), IoError::NoSpace);
     assert_eq!(classify(libc::EDQUOT), IoError::NoSpace);
@@ -306,7 +306,7 @@ fn a_full_medium_is_no_space() {
 }
 
 #[test]
-fn blocks_smaller_than_the_mediums_unit_are_refused() {
+fn blocks_smaller_than_the_mediums_are_refused() {
     let dir = on_disk();
     let Some(device) = Loop::attach(&dir, 4096, 100) else { return };
     let status = Command::new("losetup").args(["--sector-size", "4096", &device.0]).status().expect("losetup runs");
@@ -315,13 +315,13 @@ fn blocks_smaller_than_the_mediums_unit_are_refused() {
     }
     let error = FileBackend::open(&options(device.path(), 512, None)).err().expect("refused").to_string();
     assert!(
-        error.ends_with("its medium transfers units of 4096 bytes: set the namespace's block size to 4096"),
+        error.ends_with("the medium's block size is 4096 bytes: set the namespace's block size to 4096"),
         "{error}"
     );
     drop(FileBackend::open(&options(device.path(), 4096, None)).expect("opens"));
 }
 
-/// Submits reads that nobody collects.
+/// Submits reads and drops the channel without collecting them.
 fn abandon(backend: &FileBackend) {
     let mut pool = crate::buffer::BufferPool::new(1 << 20).expect("memory");
     let mut channel = backend.open_channel(16).expect("a channel");
@@ -335,19 +335,19 @@ fn abandon(backend: &FileBackend) {
 }
 
 #[test]
-fn a_dropped_channel_waits_for_its_requests_and_is_loud() {
+fn dropping_a_channel_with_requests_waits_and_panics() {
     for limits in [Limits::default(), Limits { direct: false, ..Limits::default() }] {
         let backend = fresh(&on_disk(), 4096, 64, limits);
         let lost = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| abandon(&backend)));
-        let message = *lost.expect_err("loud").downcast::<String>().expect("a message");
+        let message = *lost.expect_err("a panic").downcast::<String>().expect("a message");
         assert!(message.contains("8 requests in flight were lost"), "{message}");
-        // Nothing stays locked.
+        // The holds are released.
         Driver::open(&backend, 8).write(0, &vec![1; 32 * 4096]).expect("writes");
     }
 }
 
 #[test]
-fn the_table_of_guards_serves_more_blocks_than_it_has_words() {
+fn the_guard_table_has_fewer_words_than_blocks() {
     let backend = fresh(&on_disk(), 512, 3 << 20, Limits::default());
     let mut driver = Driver::open(&backend, 32);
     let data: Vec<_> = (0..3_u64).map(|n| vec![n as u8 + 1; 512]).collect();
@@ -373,7 +373,7 @@ fn shrinking_waits_for_requests_beyond_the_new_end() {
         }
         assert!(!shrinking.is_finished());
         assert_eq!(backend.medium.allocated_bytes().expect("a number"), 0);
-        // Whoever passed the check of the end before it was set meets it again here.
+        // A request that passed an earlier check of the end is checked again here.
         let late = backend.medium.try_hold(&(19 * 4096..21 * 4096), true).expect("free");
         assert_eq!(late.expect_err("beyond the end"), IoError::OutOfRange);
         backend.medium.release(hold);
@@ -382,7 +382,7 @@ fn shrinking_waits_for_requests_beyond_the_new_end() {
 }
 
 #[test]
-fn reads_and_overwrites_need_no_thread() {
+fn reads_and_overwrites_use_no_thread() {
     let dir = on_disk();
     if !disk_is_direct(&dir) {
         return;
@@ -401,13 +401,13 @@ fn reads_and_overwrites_need_no_thread() {
     for lba in 0..256 {
         assert_eq!(driver.read(lba, 1).expect("reads"), vec![2; 4096]);
     }
-    // The file system may have to wait now and then, to note the time of the change for instance.
+    // The file system may block occasionally, for instance to update the modification time.
     let jobs = backend.threads.jobs() - before;
     assert!(jobs < 50, "{jobs} of 513 requests went to threads");
 }
 
-/// Writes block after block, waiting in between as the channel says; returns how often it was for the bell, and for how
-/// many requests the channel had to be polled.
+/// Writes block after block and waits as the channel's `wait` says. Returns the waits for the bell, and the requests that
+/// needed polling.
 fn waits(limits: Limits) -> (u32, u32) {
     let backend = fresh(&on_disk(), 4096, 256, limits);
     let mut driver = Driver::open(&backend, 32);
@@ -415,25 +415,25 @@ fn waits(limits: Limits) -> (u32, u32) {
     let (mut rung, mut polled) = (0, 0);
     for lba in 0..256 {
         let tag = driver.submit(Op::Write { fua: false }, lba, 1, Some(&[1; 4096]));
-        driver.poll(); // hands it over
-        let mut in_vain = 0;
+        driver.poll(); // submits it
+        let mut empty_polls = 0;
         while driver.in_flight() > 0 {
             match driver.rest() {
                 Wait::Event => rung += 1,
-                _ => in_vain += 1,
+                _ => empty_polls += 1,
             }
             driver.poll();
         }
-        polled += u32::from(in_vain > 1); // once for a completion that is there when it is about to wait
+        polled += u32::from(empty_polls > 1); // one is allowed: the completion may arrive just before the wait
         driver.wait(tag).expect("writes");
     }
     (rung, polled)
 }
 
 #[test]
-fn a_thread_waits_for_the_device_and_need_not_poll() {
+fn a_waiting_thread_is_woken_by_the_device() {
     for limits in [Limits::default(), Limits { direct: false, ..Limits::default() }] {
-        // How many writes are done before anyone could wait for them is up to the machine; that none needs polling is not.
+        // The number of waits depends on the machine; the number of polled requests must be 0.
         let mut rung = 0;
         for pass in 0.. {
             assert!(pass < 100, "{limits:?}: waited for the bell {rung} times in {pass} passes");
@@ -447,14 +447,14 @@ fn a_thread_waits_for_the_device_and_need_not_poll() {
     }
 }
 
-/// Flushes that a block device has done: the 16th number of its statistics.
+/// Flushes of a block device: the 16th field of its statistics.
 fn flushes_of(device: &Loop) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/sys/block/{}/stat", device.name())).ok()?;
     stat.split_whitespace().nth(15)?.parse().ok()
 }
 
 #[test]
-fn flush_and_forced_unit_access_reach_the_device() {
+fn flush_and_force_unit_access_reach_the_device() {
     let dir = on_disk();
     let Some(device) = Loop::attach(&dir, 4096, 100) else { return };
     for nowait in [true, false] {
@@ -470,7 +470,7 @@ fn flush_and_forced_unit_access_reach_the_device() {
         let Some(none) = flushes(Op::Write { fua: false }, 3) else {
             return println!("skipped: this kernel does not count flushes");
         };
-        assert_eq!(none, 0, "a plain write is not flushed, or the count means nothing");
+        assert_eq!(none, 0, "a plain write causes no flush");
         assert_eq!(flushes(Op::Flush, 0), Some(1), "nowait: {nowait}");
         assert!(flushes(Op::Write { fua: true }, 3) >= Some(1), "nowait: {nowait}");
         assert_eq!(flushes(Op::WriteZeroes { fua: true, deallocate: false }, 3), Some(1), "nowait: {nowait}");
@@ -478,19 +478,19 @@ fn flush_and_forced_unit_access_reach_the_device() {
     }
 }
 
-/// Writes that a block device has been given so far: the fifth number of its statistics.
+/// Writes to a block device: the fifth field of its statistics.
 fn writes_of(device: &Loop) -> u64 {
     let stat = std::fs::read_to_string(format!("/sys/block/{}/stat", device.name())).expect("statistics");
     stat.split_whitespace().nth(4).and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// A device without a volatile cache has none, but the page cache above it is one.
+/// The page cache above a device without a volatile cache is volatile.
 #[test]
-fn flush_and_forced_unit_access_empty_the_page_cache_of_a_write_through_device() {
+fn flush_and_force_unit_access_write_back_the_page_cache_of_a_write_through_device() {
     let dir = on_disk();
     let Some(device) = Loop::attach(&dir, 4096, 100) else { return };
     if device.set_write_cache("write through").is_err() {
-        return println!("skipped: the cache of {} cannot be said to be write-through", device.0);
+        return println!("skipped: the cache of {} cannot be set to write-through", device.0);
     }
     for direct in [true, false] {
         let limits = Limits { direct, ..Limits::default() };
@@ -503,7 +503,7 @@ fn flush_and_forced_unit_access_empty_the_page_cache_of_a_write_through_device()
             if !fua {
                 driver.run(Op::Flush, 0, 0, None).expect("flushes");
             }
-            assert!(writes_of(&device) > before, "direct: {direct}, fua: {fua}: the data is in the page cache alone");
+            assert!(writes_of(&device) > before, "direct: {direct}, fua: {fua}: the data is only in the page cache");
         }
     }
 }

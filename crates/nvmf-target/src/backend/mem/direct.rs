@@ -1,4 +1,4 @@
-//! Reads without a buffer: blocks on loan.
+//! Zero-copy reads: blocks on loan.
 
 use std::ptr::NonNull;
 
@@ -6,8 +6,8 @@ use super::{Store, pages_of};
 use crate::backend::loan::Loan;
 
 impl Store {
-    /// Lends blocks that the caller has checked against the end, if all of their pages have content or none has: what has
-    /// none is read from zeroes elsewhere, so that its memory is not touched.
+    /// Lends blocks that the caller has checked against the end, if all of their pages have content or none has. Pages without
+    /// content are read from static zeroes, so that their memory is not accessed.
     pub(super) fn lend(&self, lba: u64, blocks: u32) -> Option<Loan> {
         let bytes = self.bytes_of(lba, blocks);
         let len = (bytes.end - bytes.start) as usize;
@@ -18,17 +18,17 @@ impl Store {
             self.guards.release(hold);
             return if bytes.end <= self.end() && content == 0 { Loan::zeroes(len) } else { None };
         }
-        // SAFETY: all pages of the range are in the mapping and held shared, so nobody writes to them; the channel keeps the
-        // mapping until the loan is ended, or for good.
+        // SAFETY: all pages of the range are in the mapping and held shared, so they do not change; the channel keeps the
+        // mapping until the loan has ended, or leaks it.
         Some(unsafe {
             Loan::new(NonNull::slice_from_raw_parts(NonNull::new_unchecked(self.at(bytes.start)), len), hold)
         })
     }
 
-    /// Takes a loan back.
+    /// Ends a loan.
     ///
     /// # Panics
-    /// If it is another namespace's: its hold would unlock pages here.
+    /// If the loan is another namespace's.
     pub(super) fn end_loan(&self, loan: Loan) {
         let Some((first, hold)) = loan.into_hold() else { return };
         let own = self.data.base().as_ptr().addr();

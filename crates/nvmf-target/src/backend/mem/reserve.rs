@@ -1,20 +1,20 @@
-//! A namespace's address space, and its memory where that is allocated before it is written.
+//! A namespace's address space, and preallocation of its memory.
 //!
-//! Preallocated memory is in huge pages where the system allows them. A sparse namespace refuses them, because a write of
-//! one page would take the memory of 512.
+//! Preallocated memory uses huge pages where available. A sparse namespace does not, because a write of one page would
+//! take the memory of 512.
 
 use std::io;
 use std::ops::Range;
 
-use super::super::guard::{Leave, PAGE, PageGuards};
+use super::super::guard::{PAGE, PageGuards, PageState};
 use super::{Store, first_slice, pages_of};
 use crate::mapping::Mapping;
 
-/// Address space set aside beyond the namespace's size, where there is any: what it can grow to.
+/// Reserved address space relative to the namespace's size, for growth.
 const RESERVE_FACTOR: u64 = 16;
 pub(super) const RESERVE_LEAST: u64 = 64 << 30;
 
-/// Maps address space for `bytes` and, as far as the system lets us, for growth.
+/// Maps address space for `bytes` and, if available, for growth.
 pub(super) fn reserve(bytes: u64) -> io::Result<(Mapping, PageGuards)> {
     let mut reserve = bytes.saturating_mul(RESERVE_FACTOR).max(RESERVE_LEAST);
     loop {
@@ -33,7 +33,7 @@ pub(super) fn reserve(bytes: u64) -> io::Result<(Mapping, PageGuards)> {
 }
 
 impl Store {
-    /// Charges a range beyond the end of what is in use and makes it resident; all of it, or none and an error.
+    /// Charges a range beyond the end and makes it resident, completely or not at all.
     /// Not for reactors.
     pub(super) fn preallocate(&self, bytes: Range<u64>) -> io::Result<()> {
         self.data.use_huge_pages_within(bytes.end as usize);
@@ -42,7 +42,7 @@ impl Store {
             let pages = pages_of(&bytes);
             self.data.populate(pages.start as usize * PAGE, (pages.end - pages.start) as usize * PAGE)
         } else {
-            let message = "max_memory leaves too little for it: make the namespace smaller, or raise max_memory";
+            let message = "not enough memory within max_memory: make the namespace smaller, or raise max_memory";
             Err(io::Error::new(io::ErrorKind::OutOfMemory, message))
         };
         result.inspect_err(|_| {
@@ -51,8 +51,8 @@ impl Store {
         })
     }
 
-    /// Charges a range slice by slice as far as the budget allows, and marks it as content, as if it had been written with
-    /// zeroes. Returns where it ended.
+    /// Charges a range slice by slice as far as the budget allows, and marks it as content. Returns the end of the charged
+    /// part.
     fn charge_slices(&self, mut bytes: Range<u64>) -> u64 {
         while !bytes.is_empty() {
             let slice = first_slice(&bytes);
@@ -64,7 +64,7 @@ impl Store {
                 self.guards.release(hold);
                 break;
             }
-            self.guards.release_leaving(hold, |_| Leave::Content);
+            self.guards.release_with(hold, |_| PageState::Content);
             bytes.start = slice.end;
         }
         bytes.start

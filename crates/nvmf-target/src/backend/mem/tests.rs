@@ -29,7 +29,7 @@ fn conforms_when_preallocated() {
         create: &create,
         stores: true,
         resizes: true,
-        counts_space: false, // it has all of it from the start
+        counts_space: false, // all of it is allocated from the start
         requests: 20_000,
         seed: 2,
     });
@@ -65,7 +65,7 @@ fn allocated_bytes_are_exact() {
 }
 
 #[test]
-fn a_page_that_the_namespace_ended_in_is_given_back_when_it_shrinks() {
+fn shrinking_frees_the_last_partial_page() {
     let backend = fresh(512, 9);
     let mut driver = Driver::open(&backend, 8);
     driver.write(7, &[1; 1024]).expect("writes");
@@ -75,7 +75,7 @@ fn a_page_that_the_namespace_ended_in_is_given_back_when_it_shrinks() {
 }
 
 #[test]
-fn the_budget_is_shared_and_kept() {
+fn namespaces_share_the_budget() {
     let budget = Arc::new(MemoryBudget::new(3 * 4096));
     let make = || MemoryBackend::new(4096, 100, Arc::clone(&budget)).expect("memory");
     let (one, two) = (make(), make());
@@ -85,10 +85,10 @@ fn the_budget_is_shared_and_kept() {
     second.write(50, &page).expect("within the budget");
     assert_eq!(second.write(51, &page), Err(IoError::NoSpace));
     assert_eq!(first.write(1, &page.repeat(2)), Err(IoError::NoSpace), "one of the two is new");
-    assert!(first.read(2, 1).expect("reads").iter().all(|&byte| byte == 0), "the refused write left nothing");
-    first.write(1, &page).expect("overwriting takes nothing");
-    first.run(Op::Deallocate, 0, 1, None).expect("gives back");
-    second.write(51, &page).expect("there is room again");
+    assert!(first.read(2, 1).expect("reads").iter().all(|&byte| byte == 0), "the refused write had no effect");
+    first.write(1, &page).expect("overwriting needs no memory");
+    first.run(Op::Deallocate, 0, 1, None).expect("frees");
+    second.write(51, &page).expect("within the budget again");
     assert_eq!(budget.used(), 3 * 4096);
 }
 
@@ -105,7 +105,7 @@ fn unwritten_memory_is_not_touched_by_reads() {
 }
 
 #[test]
-fn deallocated_memory_is_given_back_to_the_system() {
+fn deallocation_frees_memory() {
     const SIZE: usize = 16 << 20;
     let backend = fresh(4096, SIZE as u64 / 4096);
     let mut driver = Driver::open(&backend, 8);
@@ -154,15 +154,14 @@ fn preallocated_memory_is_resident_and_charged_until_the_namespace_shrinks() {
 }
 
 #[test]
-fn preallocating_more_than_the_budget_is_refused_and_takes_nothing() {
+fn preallocation_beyond_the_budget_is_refused() {
     let budget = Arc::new(MemoryBudget::new(99 * 4096));
     let error = MemoryBackend::preallocated(4096, 100, Arc::clone(&budget)).expect_err("refused");
     assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
     assert_eq!(budget.used(), 0);
 }
 
-/// Whether the kernel may, must not or does as it likes about huge pages at an address: `hg`, `nh` or neither among the
-/// flags of its mapping.
+/// The huge page flag of the mapping at an address: `hg` (advised), `nh` (refused) or none.
 fn huge_page_flag(address: *const u8) -> Option<&'static str> {
     let text = std::fs::read_to_string("/proc/self/smaps").expect("the mappings");
     let mut inside = false;
@@ -181,7 +180,7 @@ fn huge_page_flag(address: *const u8) -> Option<&'static str> {
 }
 
 #[test]
-fn only_what_is_preallocated_is_in_huge_pages() {
+fn only_preallocated_memory_uses_huge_pages() {
     if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
         return println!("skipped: this kernel has no transparent huge pages");
     }
@@ -197,9 +196,9 @@ fn only_what_is_preallocated_is_in_huge_pages() {
 }
 
 #[test]
-fn where_memory_is_locked_deallocating_clears_and_keeps_it() {
+fn deallocation_clears_locked_memory() {
     let backend = fresh(4096, 16);
-    // SAFETY: locking changes nothing about what the memory holds.
+    // SAFETY: locking does not change the content of the memory.
     let locked = unsafe { libc::mlock(backend.store.data.base().as_ptr().cast(), 16 * 4096) };
     if locked != 0 {
         println!("skipped: memory cannot be locked here ({})", io::Error::last_os_error());
@@ -209,11 +208,11 @@ fn where_memory_is_locked_deallocating_clears_and_keeps_it() {
     driver.write(0, &vec![1; 16 * 4096]).expect("writes");
     driver.run(Op::Deallocate, 2, 8, None).expect("deallocates");
     assert!(driver.read(2, 8).expect("reads").iter().all(|&byte| byte == 0));
-    assert_eq!(backend.allocated_bytes().expect("a number"), 16 * 4096, "the pages could not be given back");
+    assert_eq!(backend.allocated_bytes().expect("a number"), 16 * 4096, "locked pages are not freed");
 }
 
 #[test]
-fn growing_beyond_the_reserve_is_refused_with_the_limit() {
+fn growth_beyond_the_reserve_is_refused() {
     let backend = fresh(4096, 1);
     let most = reserve::RESERVE_LEAST / 4096;
     let error = backend.resize(Some(most + 1)).unwrap_err();
@@ -222,17 +221,17 @@ fn growing_beyond_the_reserve_is_refused_with_the_limit() {
 }
 
 #[test]
-fn impossible_geometries_are_refused() {
+fn invalid_geometries_are_refused() {
     let make = |block_size, blocks| MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited()));
     for (block_size, blocks) in [(520, 1), (0, 1), (4096, 0), (512, u64::MAX), (4096, 1 << 51)] {
         assert_eq!(make(block_size, blocks).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
-    assert!(make(4096, (1 << 51) - 1).is_err(), "no machine has that much address space");
+    assert!(make(4096, (1 << 51) - 1).is_err(), "too much address space");
 }
 
 #[test]
 #[should_panic(expected = "in flight were lost")]
-fn dropping_a_channel_with_requests_in_flight_is_loud() {
+fn dropping_a_channel_with_requests_panics() {
     let backend = fresh(4096, 10_000);
     let mut channel = backend.open_channel(4).expect("a channel");
     let request = Request { tag: 1, op: Op::Deallocate, lba: 0, blocks: 10_000, buffer: None };

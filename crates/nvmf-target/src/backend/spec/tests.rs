@@ -11,7 +11,7 @@ fn file(path: &str, size: Option<u64>) -> BackendSpec {
 }
 
 #[test]
-fn what_an_operator_writes() {
+fn specifications_are_parsed() {
     assert_eq!(parse("mem:1GiB"), Ok(BackendSpec::Memory(1 << 30)));
     assert_eq!(parse("mem:1GiB,hugepages"), Ok(BackendSpec::HugePages(1 << 30)));
     assert_eq!(parse("null:4096"), Ok(BackendSpec::Null(4096)));
@@ -27,8 +27,8 @@ fn what_an_operator_writes() {
 }
 
 #[test]
-fn what_nobody_can_mean() {
-    let kind = "is no backend: write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB";
+fn invalid_specifications_are_refused() {
+    let kind = "is not a backend: use mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB";
     for text in ["", "mem", "/srv/disk.img", "memory:1GiB", "MEM:1GiB", ":1GiB"] {
         assert_eq!(parse(text), Err(format!("'{text}' {kind}")));
     }
@@ -37,14 +37,14 @@ fn what_nobody_can_mean() {
     assert!(parse("mem:1GiB,huge").unwrap_err().contains("'1GiB,huge' is not a size"));
     assert_eq!(parse("file:x?size=1 GiB"), Ok(file("x", Some(1 << 30))));
     assert!(parse("file:x?size=1 G B").unwrap_err().contains("'1 G B' is not a size"));
-    assert_eq!(parse("file:"), Err("'file:' names no file: write file:PATH, as in file:/srv/disk.img".into()));
-    assert!(parse("file:?size=1GiB").unwrap_err().contains("names no file"));
+    assert_eq!(parse("file:"), Err("'file:' has no path: use file:PATH, as in file:/srv/disk.img".into()));
+    assert!(parse("file:?size=1GiB").unwrap_err().contains("has no path"));
     for text in
         ["delay:mem:1GiB", "delay:2:mem:1GiB", "delay:2ms-1ms:mem:1GiB", "delay:1ms,seed=x:mem:1GiB", "delay:1ms"]
     {
-        assert!(parse(text).unwrap_err().starts_with(&format!("'{text}' is no delay: write delay:")), "{text}");
+        assert!(parse(text).unwrap_err().starts_with(&format!("'{text}' is not a delay: use delay:")), "{text}");
     }
-    assert!(parse("delay:1ms:tape:1GiB").unwrap_err().starts_with("'tape:1GiB' is no backend"));
+    assert!(parse("delay:1ms:tape:1GiB").unwrap_err().starts_with("'tape:1GiB' is not a backend"));
 }
 
 fn any_spec() -> impl Strategy<Value = BackendSpec> {
@@ -65,18 +65,18 @@ fn any_spec() -> impl Strategy<Value = BackendSpec> {
 
 proptest! {
     #[test]
-    fn what_is_printed_can_be_read(spec in any_spec()) {
+    fn displayed_specifications_are_parsed(spec in any_spec()) {
         prop_assert_eq!(parse(&spec.to_string()), Ok(spec));
     }
 
     #[test]
-    fn nothing_makes_it_panic(text in "(mem|file|null|delay)?:?[0-9a-zA-Z:,=?-]{0,20}") {
+    fn parsing_does_not_panic(text in "(mem|file|null|delay)?:?[0-9a-zA-Z:,=?-]{0,20}") {
         let _ = parse(&text);
     }
 }
 
 #[test]
-fn the_same_storage_may_have_another_size() {
+fn is_same_storage_ignores_the_size() {
     let same = |a: &str, b: &str| {
         let (a, b): (BackendSpec, BackendSpec) = (a.parse().expect("valid"), b.parse().expect("valid"));
         a.is_same_storage(&b)
@@ -90,7 +90,7 @@ fn the_same_storage_may_have_another_size() {
     }
     let mut without: BackendSpec = "file:x".parse().expect("valid");
     without.set_size(1);
-    assert_eq!(without.size(), None, "none is written");
+    assert_eq!(without.size(), None, "no size specified");
     assert!(same("file:x", "file:x?size=8KiB") && same("file:x?size=8KiB", "file:x"));
     for (a, b) in [("mem:4KiB", "null:4KiB"), ("mem:4KiB", "mem:4KiB,hugepages"), ("file:x", "file:y")] {
         assert!(!same(a, b) && !same(b, a), "{a} and {b}");
@@ -99,12 +99,12 @@ fn the_same_storage_may_have_another_size() {
 }
 
 #[test]
-fn questions_about_a_specification() {
+fn properties_of_specifications() {
     let spec = parse("delay:1ms:file:disk?size=8KiB").expect("valid");
     assert_eq!((spec.path(), spec.size(), spec.memory()), (Some(Path::new("disk")), Some(8192), 0));
     let spec = spec.relative_to(Path::new("/etc/pilotlight"));
     assert_eq!(spec.path(), Some(Path::new("/etc/pilotlight/disk")));
-    assert_eq!(spec.clone().relative_to(Path::new("/elsewhere")), spec, "it is absolute now");
+    assert_eq!(spec.clone().relative_to(Path::new("/elsewhere")), spec, "an absolute path");
     let spec = parse("delay:1ms:mem:8KiB").expect("valid");
     assert_eq!((spec.path(), spec.size(), spec.memory()), (None, Some(8192), 8192));
     assert_eq!(spec.preallocated_memory(), 0);
@@ -114,7 +114,7 @@ fn questions_about_a_specification() {
 }
 
 #[test]
-fn opening() {
+fn backends_are_opened() {
     let budget = Arc::new(MemoryBudget::unlimited());
     let try_open = |text: &str, block_size| {
         let geometry = open(&parse(text)?, block_size, &budget).map(|backend| backend.geometry());
@@ -129,14 +129,17 @@ fn opening() {
     assert!(try_open(&format!("file:{}", path.display()), 4096).unwrap_err().contains("no such file; create it with"));
     assert_eq!(try_open(&format!("file:{}?size=1MiB", path.display()), 4096), Ok((4096, 256)));
     assert_eq!(try_open(&format!("delay:1us:file:{}", path.display()), 4096), Ok((4096, 256)));
-    assert_eq!(try_open("null:10GB", 4096), Ok((4096, 2_441_406)), "and a quarter of a block");
+    assert_eq!(try_open("null:10GB", 4096), Ok((4096, 2_441_406)), "whole blocks only");
     let sized = format!("file:{}?size=1MB", dir.path().join("other").display());
     assert_eq!(try_open(&sized, 4096), Ok((4096, 244)));
-    assert_eq!(try_open(&sized, 512), Ok((512, 1953)), "it has the size that it was made with");
+    assert_eq!(try_open(&sized, 512), Ok((512, 1953)), "the file exists with this size");
     assert_eq!(
         try_open("mem:511", 512).unwrap_err(),
         "mem:511B: 0 blocks of 512 bytes: a namespace has from one block to 8 EiB"
     );
     assert!(try_open("mem:1MiB", 520).unwrap_err().contains("520"));
-    assert_eq!(try_open("mem:1040", 520).unwrap_err(), "mem:1040B: a block size of 520 bytes: use 512 or 4096");
+    assert_eq!(
+        try_open("mem:1040", 520).unwrap_err(),
+        "mem:1040B: unsupported block size of 520 bytes: use 512 or 4096"
+    );
 }

@@ -1,4 +1,4 @@
-//! What a read has found: checksums that hold, checksums to be written, bad blocks.
+//! Evaluation of a read: matching checksums, new checksums, bad blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use super::super::sums::{BLOCKS, RANGE, Sums, sums_of};
 use super::{Job, Purpose, Scrubber, State};
 use crate::backend::IoError;
 
-/// The blocks that differ among those that `compared` names, a bit each.
+/// The differing blocks among `compared`, a bit each.
 fn differing(old: &Sums, new: &Sums, compared: u16) -> u16 {
     let differs = |at: &usize| compared >> at & 1 == 1 && old[*at] != new[*at];
     (0..BLOCKS).filter(differs).fold(0, |blocks, at| blocks | 1 << at)
@@ -37,11 +37,11 @@ impl Scrubber {
         }
     }
 
-    /// Of the blocks of a range those that are known to be bad, a bit each.
+    /// The known bad blocks of a range, a bit each.
     fn bad(&self, range: u64) -> u16 {
         let Some(tracker) = self.upkeep.tracker().filter(|tracker| !tracker.bad.is_empty()) else { return 0 };
         let first = range * BLOCKS as u64;
-        (0..BLOCKS).filter(|at| tracker.bad.meets(first + *at as u64, 1)).fold(0, |blocks, at| blocks | 1 << at)
+        (0..BLOCKS).filter(|at| tracker.bad.overlaps(first + *at as u64, 1)).fold(0, |blocks, at| blocks | 1 << at)
     }
 
     fn verify(&mut self, job: Job, new: &Sums, shared: &Background) {
@@ -49,25 +49,24 @@ impl Scrubber {
         let (found, healed) = (differs & !bad, bad & !differs);
         let is_clean = self.upkeep.tracker().is_some_and(|tracker| tracker.ranges.mark(job.range) == Mark::Clean);
         if found | healed == 0 || !is_clean {
-            return self.done(job); // what was written meanwhile may well differ
+            return self.done(job); // writes in between explain differences
         }
-        if found != 0 && !job.again {
+        if found != 0 && !job.is_retry {
             return self.read_again(job);
         }
-        // a write that waits for the mark has not begun
+        // with `Marking`, a write waits for the mark and has not begun
         self.note_bad(job.range, (found, healed), [Mark::Clean, Mark::Marking], shared);
         self.done(job);
     }
 
     fn read_again(&mut self, job: Job) {
-        let job = Job { again: true, ..job };
-        if !self.look(job) {
+        let job = Job { is_retry: true, ..job };
+        if !self.look_up(job) {
             self.done(job);
         }
     }
 
-    /// Notes blocks (a bit each) that were found to be bad, and bad ones that match their checksums again; unless the range has another mark
-    /// by now, because somebody has written to it.
+    /// Records newly bad blocks and bad ones that match again (a bit each), unless a write has changed the range's mark.
     fn note_bad(&self, range: u64, (found, healed): (u16, u16), marks: [Mark; 2], shared: &Background) {
         let Some(tracker) = self.upkeep.tracker().filter(|tracker| found | healed != 0 && tracker.ranges.hold(range))
         else {
@@ -84,7 +83,7 @@ impl Scrubber {
                 self.upkeep.progress.mismatches.fetch_add(1, Relaxed);
                 shared.report(&self.upkeep, Finding::Mismatch { lba });
             }
-            let _ = tracker.submit(Work::KeepBad); // without room it is kept with the next commit
+            let _ = tracker.submit(Work::KeepBad); // if the queue is full, the next commit stores them
         }
         tracker.ranges.release(range);
     }
@@ -92,12 +91,12 @@ impl Scrubber {
     fn sum(&mut self, job: Job, written: u16, new: Sums, shared: &Background) {
         let bad = self.bad(job.range);
         let differs = job.old.map_or(0, |old| differing(&old, &new, !written & !bad));
-        if differs != 0 && !job.again {
+        if differs != 0 && !job.is_retry {
             return self.read_again(job);
         }
         let is_quiet = self.upkeep.tracker().is_some_and(|tracker| tracker.ranges.begin_commit(job.range));
         if !is_quiet {
-            return self.done(job); // written meanwhile: it is summed another time
+            return self.done(job); // written meanwhile: summed later
         }
         self.note_bad(job.range, (differs, 0), [Mark::Committing; 2], shared);
         let mut sums = new;
@@ -112,7 +111,7 @@ impl Scrubber {
         self.done(job);
     }
 
-    /// The drive has been flushed: checksums may be written. Without room for the job, or where the flush failed, the ranges are summed again.
+    /// Writes checksums after the flush. If the flush failed or the queue is full, the ranges are summed again.
     pub(super) fn commit(&mut self, flushed: Result<(), IoError>) {
         let Some(tracker) = self.upkeep.tracker().map(Arc::clone) else { return };
         let batch = std::mem::take(&mut self.batch);

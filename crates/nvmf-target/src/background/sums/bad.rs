@@ -1,7 +1,7 @@
-//! Blocks whose data is not what their checksum says: reads of them fail until they are written again.
+//! Blocks that do not match their checksums: reads of them fail until they are written again.
 //!
-//! A list of fixed length, looked through by every read while it is not empty. Blocks beyond [`PLACES`] are counted and logged by who
-//! finds them, and not kept here. The sums file keeps the list, place by place.
+//! A list of fixed length, searched by every read while it is not empty. Blocks beyond [`PLACES`] are only counted and
+//! logged. The sums file stores the list.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -10,9 +10,9 @@ use super::format::PLACES;
 /// The list.
 #[derive(Debug)]
 pub struct BadBlocks {
-    /// 1 + LBA; 0 where there is room.
+    /// 1 + LBA; 0 for an empty place.
     places: Box<[AtomicU64]>,
-    /// Places that were ever used: the others need not be looked at.
+    /// Number of places ever used: the search ends there.
     used: AtomicUsize,
     count: AtomicUsize,
 }
@@ -25,7 +25,7 @@ impl Default for BadBlocks {
 }
 
 impl BadBlocks {
-    /// Those of a sums file, place by place.
+    /// From the places of a sums file.
     #[must_use]
     pub fn of(places: &[Option<u64>]) -> Self {
         let this = Self::default();
@@ -37,20 +37,20 @@ impl BadBlocks {
         this
     }
 
-    /// The bad blocks, place by place; the places that were never used are left out.
+    /// The used places.
     #[must_use]
     pub fn places(&self) -> Vec<Option<u64>> {
         let used = self.used.load(Ordering::SeqCst).min(PLACES);
         self.places[..used].iter().map(|place| place.load(Ordering::SeqCst).checked_sub(1)).collect()
     }
 
-    /// How many there are.
+    /// Number of bad blocks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -58,21 +58,21 @@ impl BadBlocks {
 
     fn within(&self, lba: u64, blocks: u64) -> impl Iterator<Item = &AtomicU64> {
         let used = self.used.load(Ordering::SeqCst).min(PLACES);
-        let meets = move |place: &&AtomicU64| {
+        let overlaps = move |place: &&AtomicU64| {
             place.load(Ordering::SeqCst).checked_sub(1).is_some_and(|bad| (lba..lba + blocks).contains(&bad))
         };
-        self.places[..used].iter().filter(meets)
+        self.places[..used].iter().filter(overlaps)
     }
 
     /// Whether any of `blocks` blocks at `lba` is bad.
     #[must_use]
-    pub fn meets(&self, lba: u64, blocks: u64) -> bool {
+    pub fn overlaps(&self, lba: u64, blocks: u64) -> bool {
         !self.is_empty() && self.within(lba, blocks).next().is_some()
     }
 
-    /// Adds a block; whether it is new and there was room. One thread at a time.
+    /// Adds a block. Returns whether it is new and there was a free place. One thread at a time.
     pub fn add(&self, lba: u64) -> bool {
-        if self.meets(lba, 1) {
+        if self.overlaps(lba, 1) {
             return false;
         }
         let Some(at) = self.places.iter().position(|place| place.load(Ordering::SeqCst) == 0) else { return false };
@@ -82,7 +82,7 @@ impl BadBlocks {
         true
     }
 
-    /// Blocks have been written: they are bad no longer.
+    /// Removes blocks that have been written.
     pub fn clear(&self, lba: u64, blocks: u64) {
         if self.is_empty() {
             return;
@@ -103,13 +103,13 @@ mod tests {
     fn a_block_is_bad_until_it_is_written() {
         let bad = BadBlocks::default();
         assert!(bad.add(0) && bad.add(7) && !bad.add(7));
-        assert!(bad.meets(0, 1) && bad.meets(5, 3) && !bad.meets(1, 6) && !bad.meets(8, 100));
+        assert!(bad.overlaps(0, 1) && bad.overlaps(5, 3) && !bad.overlaps(1, 6) && !bad.overlaps(8, 100));
         bad.clear(1, 7);
-        assert_eq!((bad.len(), bad.meets(7, 1), bad.meets(0, 8)), (1, false, true));
+        assert_eq!((bad.len(), bad.overlaps(7, 1), bad.overlaps(0, 8)), (1, false, true));
         let again = BadBlocks::of(&bad.places());
         assert_eq!((again.len(), again.places()), (1, vec![Some(0), None]));
         assert!((1..PLACES as u64).all(|lba| bad.add(lba)));
-        assert!(!bad.add(PLACES as u64), "there is no room left");
+        assert!(!bad.add(PLACES as u64), "the list is full");
         bad.clear(0, u64::MAX - 1);
         assert!(bad.is_empty());
     }

@@ -1,4 +1,4 @@
-//! A set of ranges that any thread may add to and take from, one bit each.
+//! A concurrent set of ranges, one bit each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ impl Bits {
         }
     }
 
-    /// Takes a range out; whether it was in.
+    /// Removes a range. Returns whether it was in the set.
     pub fn take(&self, range: u64) -> bool {
         let bit = 1 << (range % 64);
         let was = self.words[(range / 64) as usize].fetch_and(!bit, Ordering::SeqCst) & bit != 0;
@@ -35,22 +35,22 @@ impl Bits {
         was
     }
 
-    /// How many there are.
+    /// Number of ranges.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The first range at or after `from`, looked for in at most `words` words; else where to look on.
+    /// The first range at or after `from`, searched in at most `words` words.
     ///
     /// # Errors
-    /// Where to look on; `None` at the end.
+    /// Where to continue the search; `None` at the end.
     pub fn next(&self, from: u64, words: usize) -> Result<u64, Option<u64>> {
         let first = (from / 64) as usize;
         for at in first..self.words.len().min(first + words) {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_range_is_found_once() {
+    fn next_finds_every_range_once() {
         let bits = Bits::new(300);
         for range in [0, 63, 64, 299, 63] {
             bits.add(range);

@@ -1,15 +1,15 @@
-//! The sums file, open: marks that are durable before anything is written, checksums that are durable before a mark goes.
+//! An open sums file. Marks are durable before data is written; checksums are durable before marks are cleared.
 //!
-//! Everything here may block, and one thread at a time calls it (`worker.rs`): so a mark that follows a commit of the same range
-//! is written after it.
+//! All calls may block. One thread calls them (`tracker.rs`), so that a mark after a commit of the same range is written
+//! after it.
 //!
 //! # The properties
-//! The crash test at the end loses any of what was not synced, at any call:
+//! After a crash at any call (the crash test loses any unsynced data):
 //! - a range that was marked and not committed since has its mark;
 //! - a range without a mark has the checksums of its last commit.
 //!
-//! Bad blocks are kept so that they fail from the start on. Those in marked ranges count only after a clean close: else one of them may have been
-//! written again, and the ranges are summed anew without a report.
+//! Bad blocks are stored so that reads of them fail after a restart, too. In marked ranges they are valid only after a
+//! clean close: otherwise they may have been written again, and the ranges are summed again without a report.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -24,32 +24,32 @@ use super::format::{
     encode_bad, encode_record,
 };
 
-/// Where the bytes of a sums file are: a file, or a model of one in tests.
+/// Storage of a sums file: a file, or a model in tests.
 pub trait Storage: Send + Sync {
     /// Reads all of `data` at `offset`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn read(&self, offset: u64, data: &mut [u8]) -> io::Result<()>;
     /// Writes all of `data` at `offset`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Makes durable what was written.
+    /// Makes all writes durable.
     ///
     /// # Errors
-    /// What the system says: what was written since the last sync may be lost.
+    /// The system's error: writes since the last sync may be lost.
     fn sync(&self) -> io::Result<()>;
-    /// Bytes that there are.
+    /// Size in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn size(&self) -> io::Result<u64>;
-    /// Makes it so long, of zeroes, with space for all of it.
+    /// Sets the size, fills with zeroes and allocates the space.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn reset(&self, bytes: u64) -> io::Result<()>;
 }
 
@@ -84,17 +84,17 @@ impl Storage for File {
 /// Opens the file at `path`, or creates it.
 ///
 /// # Errors
-/// What the system says, also if another process has it open.
+/// The system's error, or that another process has it open.
 pub fn open_file(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
     file.try_lock().map_err(|error| match error {
         std::fs::TryLockError::WouldBlock => io::Error::new(ErrorKind::WouldBlock, "another program has it open"),
         std::fs::TryLockError::Error(error) => error,
     })?;
-    // the file itself has to survive, not only its content
+    // make the directory entry durable
     if let Some(folder) = path.parent() {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         File::open(folder)?.sync_all()?;
@@ -102,20 +102,20 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// How a sums file was found.
+/// State of a sums file when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Its namespace was closed cleanly.
+pub enum OpenState {
+    /// Closed cleanly.
     Clean,
-    /// It was not.
+    /// Not closed cleanly.
     Unclean,
-    /// It was empty.
+    /// Empty.
     New,
-    /// It was of no use, and has been made anew.
+    /// Unusable and recreated.
     Reset(FormatError),
 }
 
-/// What changes, held by the thread that changes it.
+/// The mutable state.
 struct Inner {
     header: Header,
     marks: Box<[u64]>,
@@ -131,18 +131,18 @@ pub struct SumsFile {
 }
 
 impl SumsFile {
-    /// Opens the checksums of a namespace of `bytes` bytes; every range of new ones is marked.
+    /// Opens the sums file of a namespace of `bytes` bytes; in a new one every range is marked.
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub fn open(storage: Box<dyn Storage>, bytes: u64) -> io::Result<(Self, Found)> {
+    pub fn open(storage: Box<dyn Storage>, bytes: u64) -> io::Result<(Self, OpenState)> {
         let layout = Layout::new(bytes);
         let (header, found) = match read_header(&*storage, &layout)? {
-            Ok(header) => (header, if header.is_clean { Found::Clean } else { Found::Unclean }),
+            Ok(header) => (header, if header.is_clean { OpenState::Clean } else { OpenState::Unclean }),
             Err(why) => {
                 let was_empty = storage.size()? == 0;
                 let header = create(&*storage, &layout)?;
-                (header, if was_empty { Found::New } else { Found::Reset(why) })
+                (header, if was_empty { OpenState::New } else { OpenState::Reset(why) })
             }
         };
         let mut raw = vec![0; layout.words() * 8];
@@ -155,10 +155,7 @@ impl SumsFile {
         let blocks: Vec<u64> =
             inner.bad.iter().zip(&valid).filter_map(|(bad, valid)| bad.filter(|_| valid.is_none())).collect();
         if !blocks.is_empty() {
-            tracing::warn!(
-                ?blocks,
-                "bad blocks are forgotten: a host may have written them again before the unclean stop"
-            );
+            tracing::warn!(?blocks, "discarding bad blocks: they may have been written again before the unclean stop");
         }
         file.write_bad(&mut inner, &valid)?;
         file.write_header(&mut inner, false, header.pass)?;
@@ -166,7 +163,7 @@ impl SumsFile {
         Ok((file, found))
     }
 
-    /// The bad blocks that count, place by place.
+    /// The valid bad blocks, by place.
     fn valid_bad(&self, inner: &Inner) -> Box<[Option<u64>]> {
         let is_marked = |range: u64| inner.marks[range as usize / 64] >> (range % 64) & 1 == 1;
         let counts = |lba: u64| {
@@ -176,7 +173,7 @@ impl SumsFile {
         inner.bad.iter().map(|place| place.filter(|&lba| counts(lba))).collect()
     }
 
-    /// The bad blocks that are kept, place by place; the places behind the last one are left out.
+    /// The stored bad blocks, by place up to the last used one.
     #[must_use]
     pub fn bad(&self) -> Vec<Option<u64>> {
         let inner = self.inner();
@@ -184,16 +181,16 @@ impl SumsFile {
         inner.bad[..used].to_vec()
     }
 
-    /// Keeps these bad blocks, place by place, durably; others are forgotten.
+    /// Stores these bad blocks durably in place of the previous ones.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn keep_bad(&self, places: &[Option<u64>]) -> io::Result<()> {
         let mut inner = self.inner();
         if self.write_bad(&mut inner, places)? { self.storage.sync() } else { Ok(()) }
     }
 
-    /// Writes the places that have changed; whether any has.
+    /// Writes changed places. Returns whether there were any.
     fn write_bad(&self, inner: &mut Inner, places: &[Option<u64>]) -> io::Result<bool> {
         let mut changed = false;
         for (at, known) in inner.bad.iter_mut().enumerate() {
@@ -210,40 +207,40 @@ impl SumsFile {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where what stands.
+    /// The layout.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The ranges that are marked.
+    /// The marked ranges.
     #[must_use]
     pub fn marked(&self) -> Vec<u64> {
         let inner = self.inner();
         (0..self.layout.ranges).filter(|&range| inner.marks[range as usize / 64] >> (range % 64) & 1 == 1).collect()
     }
 
-    /// The pass of scrubbing as it was last noted.
+    /// The last recorded pass of scrubbing.
     #[must_use]
     pub fn pass(&self) -> Pass {
         self.inner().header.pass
     }
 
-    /// Marks ranges; they are durably marked when this returns.
+    /// Marks ranges durably.
     ///
     /// # Errors
-    /// If the marks cannot be written or synced: then nothing is known of them.
+    /// If the marks cannot be written or synced: then their state is unknown.
     pub fn mark(&self, ranges: &[u64]) -> io::Result<()> {
         let mut inner = self.inner();
         self.write_marks(&mut inner, ranges, true)?;
         self.storage.sync()
     }
 
-    /// Writes the checksums of ranges, and the blocks that are `bad` now, and makes both durable; of those ranges for which `is_clean` then
-    /// says so the mark goes.
+    /// Writes the checksums of ranges and the `bad` blocks durably, then clears the marks of the ranges for which `is_clean`
+    /// returns `true`.
     ///
     /// # Errors
-    /// If something cannot be written or synced: `is_clean` is not asked, and every mark stays.
+    /// If a write or the sync fails: `is_clean` is not called, and every mark stays.
     pub fn commit(
         &self,
         sums: &[(u64, Sums)],
@@ -260,20 +257,20 @@ impl SumsFile {
         self.write_marks(&mut inner, &clean, false)
     }
 
-    /// The checksums of a range; `None` if they are damaged or were never written.
+    /// The checksums of a range; `None` if they are damaged or not written yet.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn sums(&self, range: u64) -> io::Result<Option<Sums>> {
         let mut record = [0; RECORD];
         self.storage.read(self.layout.record_at(range), &mut record)?;
         Ok(decode_record(range, &record))
     }
 
-    /// Notes how far the pass of scrubbing has come; with `closes` also that all is written and nothing follows.
+    /// Records the pass of scrubbing; `closes` also records a clean close.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn note(&self, pass: Pass, closes: bool) -> io::Result<()> {
         let mut inner = self.inner();
         if closes {
@@ -301,7 +298,7 @@ impl SumsFile {
     }
 }
 
-/// The header of a file that may be empty or anything else.
+/// Reads the header of a file with any content.
 fn read_header(storage: &dyn Storage, layout: &Layout) -> io::Result<Result<Header, FormatError>> {
     let found = storage.size()?;
     if found < 2 * HEADER_STEP {
@@ -328,7 +325,7 @@ fn read_bad(storage: &dyn Storage) -> io::Result<Box<[Option<u64>]>> {
     Ok(raw.chunks_exact(PLACE).enumerate().map(|(at, bytes)| decode_bad(at, bytes)).collect())
 }
 
-/// Makes a file anew: its header becomes durable after its marks.
+/// Creates a file; its header becomes durable after its marks.
 fn create(storage: &dyn Storage, layout: &Layout) -> io::Result<Header> {
     storage.reset(layout.file_bytes())?;
     let mut marks = vec![0xff; layout.words() * 8];

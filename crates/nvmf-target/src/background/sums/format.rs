@@ -1,85 +1,85 @@
-//! The sums file, byte by byte.
+//! Format of the sums file.
 //!
-//! | at | what |
+//! | offset | content |
 //! |---|---|
-//! | 0, 4096 | two copies of the header, written in turn: the valid one with the higher sequence number holds |
+//! | 0, 4096 | two copies of the header, written alternately: the valid one with the higher sequence number applies |
 //! | 8192 | bad blocks: 4096 places of 16 bytes |
 //! | 73728 | marks: one bit for each range, set while it is dirty; little-endian words of 64 bits |
 //! | next multiple of 4096 | records: 72 bytes for each range |
 //!
 //! A header is 64 bytes: magic (8), version (4), bytes of a block (4), of a range (4), flags (4; bit 0: stopped cleanly), bytes of
-//! the namespace (8), sequence number (8), start of the pass in Unix seconds (8), position of the pass in ranges (8), reserved (4),
-//! CRC-32C of the 60 bytes before (4). A record is 16 checksums (4 each), reserved (4), CRC-32C of the range's number and the
-//! 68 bytes before (4): a record that is damaged itself is told from damaged data. A place of a bad block is its LBA (8), reserved (4),
-//! CRC-32C of the place's number and the 12 bytes before (4); a place that is not valid is empty.
+//! the namespace (8), sequence number (8), start of the pass in Unix seconds (8), position of the pass in ranges (8),
+//! reserved (4), CRC-32C of the first 60 bytes (4). A record is 16 checksums (4 each), reserved (4), CRC-32C of the range's
+//! number and the first 68 bytes (4), which distinguishes a damaged record from damaged data. A place of a bad block is its
+//! LBA (8), reserved (4), CRC-32C of the place's number and the first 12 bytes (4); an invalid place is empty.
 
 use std::ops::Range;
 
 use super::{BLOCK, BLOCKS, RANGE, Sums};
 
-/// Bytes that a copy of the header takes.
+/// Offset between the copies of the header.
 pub const HEADER_STEP: u64 = 4096;
 /// Bytes of a header.
 pub const HEADER: usize = 64;
 /// Bytes of a record.
 pub const RECORD: usize = 72;
-/// Bytes of the place of a bad block.
+/// Bytes of a place of a bad block.
 pub const PLACE: usize = 16;
-/// Bad blocks that there is room for.
+/// Number of places for bad blocks.
 pub const PLACES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"PLSUMS\r\n";
 const VERSION: u32 = 1;
-/// Where the bad blocks stand.
+/// Offset of the bad blocks.
 pub const BAD_AT: u64 = 2 * HEADER_STEP;
 const MARKS_AT: u64 = BAD_AT + (PLACE * PLACES) as u64;
 const CLEAN: u32 = 1;
 
-/// How far a pass of scrubbing has come.
+/// Progress of a pass of scrubbing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
-    /// When it began, in Unix seconds; 0 if there was none.
+    /// Start in Unix seconds; 0 for no pass.
     pub began_s: u64,
-    /// Ranges that it is done with.
+    /// Completed ranges.
     pub position: u64,
 }
 
-/// What a header says.
+/// A header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of the namespace.
     pub bytes: u64,
-    /// Counts the headers written.
+    /// Sequence number.
     pub sequence: u64,
-    /// Whether the namespace was closed after everything was written.
+    /// Whether the namespace was closed cleanly.
     pub is_clean: bool,
     /// The pass of scrubbing.
     pub pass: Pass,
 }
 
-/// Why a file is no sums file of this namespace.
+/// Why a file is not a sums file of this namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// Neither copy of the header is valid.
-    #[error("it has no valid header")]
+    #[error("no valid header")]
     Header,
     /// Another version, or other sizes of blocks and ranges.
-    #[error("it has version {0} of the format, and this program writes version {VERSION}")]
+    #[error("version {0} of the format; this program uses version {VERSION}")]
     Version(u32),
     /// It belongs to a namespace of another size.
-    #[error("it has the checksums of {found} bytes, and the namespace has {wanted}")]
+    #[error("it is for {found} bytes, but the namespace has {wanted}")]
     Size {
-        /// Bytes of the namespace that the file is about.
+        /// Bytes of the file's namespace.
         found: u64,
         /// Bytes of this namespace.
         wanted: u64,
     },
     /// The file is shorter than its header says.
-    #[error("it has {found} bytes instead of {wanted}")]
+    #[error("{found} bytes instead of {wanted}")]
     Short {
         /// Bytes of the file.
         found: u64,
-        /// Bytes that it should have.
+        /// Expected bytes.
         wanted: u64,
     },
 }
@@ -93,7 +93,7 @@ fn word64(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Header {
-    /// As it stands in the file.
+    /// Encodes it.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -111,10 +111,10 @@ impl Header {
         bytes
     }
 
-    /// Reads one copy.
+    /// Decodes one copy.
     ///
     /// # Errors
-    /// If it is no header, or one of another version.
+    /// If it is not a header, or of another version.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let valid = bytes.len() >= HEADER
             && bytes[..8] == MAGIC
@@ -134,10 +134,10 @@ impl Header {
         })
     }
 
-    /// Of two copies the one that holds.
+    /// The newer valid copy.
     ///
     /// # Errors
-    /// If neither is valid: why the first is not.
+    /// If neither is valid.
     pub fn newest(copies: [&[u8]; 2]) -> Result<Self, FormatError> {
         match copies.map(Self::decode) {
             [Ok(one), Ok(other)] => Ok(if one.sequence >= other.sequence { one } else { other }),
@@ -146,14 +146,14 @@ impl Header {
         }
     }
 
-    /// Where it is to be written.
+    /// Its offset in the file.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.sequence % 2 * HEADER_STEP
     }
 }
 
-/// Where what stands in the sums file of a namespace.
+/// Layout of the sums file of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of the namespace.
@@ -164,7 +164,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// For a namespace of so many bytes (at most 2^63).
+    /// For a namespace of `bytes` bytes (at most 2^63).
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         let ranges = bytes.div_ceil(RANGE);
@@ -172,19 +172,19 @@ impl Layout {
         Self { bytes, ranges, records_at }
     }
 
-    /// Words of marks.
+    /// Number of words of marks.
     #[must_use]
     pub fn words(&self) -> usize {
         self.ranges.div_ceil(64) as usize
     }
 
-    /// Where a word of marks stands.
+    /// Offset of a word of marks.
     #[must_use]
     pub fn word_at(&self, word: usize) -> u64 {
         MARKS_AT + word as u64 * 8
     }
 
-    /// Where a range's record stands.
+    /// Offset of a range's record.
     #[must_use]
     pub fn record_at(&self, range: u64) -> u64 {
         self.records_at + range * RECORD as u64
@@ -196,7 +196,7 @@ impl Layout {
         self.record_at(self.ranges)
     }
 
-    /// The bytes of the namespace that a range has.
+    /// The bytes of a range within the namespace.
     #[must_use]
     pub fn bytes_of(&self, range: u64) -> Range<u64> {
         let start = (range * RANGE).min(self.bytes);
@@ -204,7 +204,7 @@ impl Layout {
     }
 }
 
-/// A bad block as it stands in the file, at this place; an empty place for none.
+/// Encodes the bad block of a place; `None` is an empty place.
 #[must_use]
 pub fn encode_bad(place: usize, lba: Option<u64>) -> [u8; PLACE] {
     let mut bytes = [0; PLACE];
@@ -216,7 +216,7 @@ pub fn encode_bad(place: usize, lba: Option<u64>) -> [u8; PLACE] {
     bytes
 }
 
-/// The bad block at this place, if there is one.
+/// Decodes the bad block of a place, if any.
 #[must_use]
 pub fn decode_bad(place: usize, bytes: &[u8]) -> Option<u64> {
     let is_valid = bytes.len() == PLACE && record_sum(place as u64, &bytes[..PLACE - 4]) == word32(bytes, PLACE - 4);
@@ -227,7 +227,7 @@ fn record_sum(range: u64, record: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&range.to_le_bytes()), record)
 }
 
-/// A range's checksums as they stand in the file.
+/// Encodes a range's checksums.
 #[must_use]
 pub fn encode_record(range: u64, sums: &Sums) -> [u8; RECORD] {
     let mut record = [0; RECORD];
@@ -239,7 +239,7 @@ pub fn encode_record(range: u64, sums: &Sums) -> [u8; RECORD] {
     record
 }
 
-/// A range's checksums; `None` if the record is damaged, or was never written.
+/// Decodes a range's checksums; `None` if the record is damaged or not written yet.
 #[must_use]
 pub fn decode_record(range: u64, record: &[u8]) -> Option<Sums> {
     if record.len() != RECORD || record_sum(range, &record[..RECORD - 4]) != word32(record, RECORD - 4) {
@@ -269,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(header in header(), range in any::<u64>(), sums in any::<Sums>()) {
+        fn encoding_round_trips(header in header(), range in any::<u64>(), sums in any::<Sums>()) {
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
             let record = encode_record(range, &sums);
             prop_assert_eq!(decode_record(range, &record), Some(sums));
@@ -278,9 +278,9 @@ mod tests {
             prop_assert_eq!((decode_bad(7, &bad), decode_bad(8, &bad)), (Some(range), None));
         }
 
-        /// Any bytes: an answer, never a panic; and no single damaged byte goes unnoticed.
+        /// Arbitrary bytes do not panic, and any single damaged byte is detected.
         #[test]
-        fn damage_is_noticed(
+        fn damage_is_detected(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             header in header(),
             at in 0..HEADER,
@@ -296,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_overlaps(bytes in 1..=1_u64 << 40) {
+        fn sections_do_not_overlap(bytes in 1..=1_u64 << 40) {
             let layout = Layout::new(bytes);
             prop_assert!(layout.word_at(0) >= 2 * HEADER_STEP);
             prop_assert!(layout.word_at(layout.words()) <= layout.record_at(0));
@@ -305,9 +305,9 @@ mod tests {
         }
     }
 
-    /// The bytes are promised: a file written by this version is read by every later one.
+    /// The format is stable: later versions read files of this one.
     #[test]
-    fn the_bytes_stay_as_they_are() {
+    fn the_format_is_stable() {
         let pass = Pass { began_s: 3, position: 4 };
         let bytes = Header { bytes: 1, sequence: 2, is_clean: true, pass }.encode();
         assert_eq!(&bytes[..16], b"PLSUMS\r\n\x01\0\0\0\0\x10\0\0");

@@ -1,4 +1,4 @@
-//! Checksums of a namespace: their file, which ranges are dirty, which blocks are bad.
+//! Checksums of a namespace: their file, dirty ranges, bad blocks.
 
 pub mod bad;
 pub mod bits;
@@ -7,9 +7,9 @@ pub mod format;
 pub mod ranges;
 pub mod tracker;
 
-/// Bytes of a block: what has a checksum of its own.
+/// Bytes of a block, the unit of checksums.
 pub const BLOCK: u64 = 4096;
-/// Bytes of a range: what is marked, read and summed as a whole.
+/// Bytes of a range, the unit of marks and reads.
 pub const RANGE: u64 = BLOCK * BLOCKS as u64;
 /// Blocks of a range.
 pub const BLOCKS: usize = 16;
@@ -17,7 +17,7 @@ pub const BLOCKS: usize = 16;
 /// The checksums (CRC-32C) of a range's blocks; those beyond the end of the namespace are 0.
 pub type Sums = [u32; BLOCKS];
 
-/// The checksums of a range's data, which ends early in the last range.
+/// The checksums of a range's data, which may be shorter in the last range.
 #[must_use]
 pub fn sums_of(data: &[u8]) -> Sums {
     let mut sums = [0; BLOCKS];

@@ -1,7 +1,7 @@
-//! What is known of a namespace's ranges, and the thread that reads and writes its sums file.
+//! State of a namespace's ranges, and the thread that reads and writes its sums file.
 //!
-//! I/O threads ask without waiting: a range to be marked goes into a queue, and one job of the thread marks all that are in it with one
-//! sync. The scrubber asks for one thing at a time and finds the reply later.
+//! I/O threads do not wait: ranges to mark go into a queue, and one job marks all queued ranges with one sync. The scrubber
+//! has one request at a time and polls for the reply.
 
 use std::io;
 use std::ops::Range;
@@ -19,61 +19,61 @@ use super::{BLOCK, BLOCKS, Sums};
 use crate::backend::Backend;
 use crate::backend::blocking::{self, BlockingPool, Handle};
 
-/// Ranges that may wait for their marks.
+/// Capacity of the queue of ranges to mark.
 const TO_MARK: usize = 8192;
-/// Ranges that one sync marks at most.
+/// Maximum ranges marked by one sync.
 const BATCH: usize = 4096;
-/// Ranges that are marked ahead of a write that follows a dirty range, as part of a sequential stream: 1 MiB.
+/// Ranges marked ahead of a sequential write: 1 MiB.
 const AHEAD: u64 = 16;
 
-/// What a job has found out for the scrubber.
+/// Result of a job for the scrubber.
 #[derive(Debug)]
 pub enum Reply {
-    /// What was looked up.
-    Looked {
+    /// Result of a lookup.
+    Lookup {
         /// The range.
         range: u64,
         /// Whether its data was dropped from caches.
-        fresh: bool,
+        uncached: bool,
         /// Its checksums; `None` if there are none that are valid.
         sums: Option<Sums>,
     },
-    /// What was to be committed; it is over.
+    /// A finished commit.
     Committed(Vec<(u64, Sums)>),
 }
 
-/// What the thread is to do.
+/// Work for the thread.
 #[derive(Debug)]
 pub enum Work {
-    /// Make the marks durable that are waited for.
+    /// Write the queued marks durably.
     Mark,
-    /// Look up a range's checksums; with `fresh` its data is dropped from caches first.
-    Look {
+    /// Look up a range's checksums, optionally dropping its data from caches.
+    Lookup {
         /// The range.
         range: u64,
         /// Whether its data is dropped from caches.
-        fresh: bool,
+        uncached: bool,
     },
-    /// Write these checksums, and then take the marks of these ranges away.
+    /// Write checksums, then clear the marks of their ranges.
     Commit(Vec<(u64, Sums)>),
-    /// Note how far the pass has come.
+    /// Record the progress of the pass.
     Note(Pass),
-    /// Keep the bad blocks.
+    /// Store the bad blocks.
     KeepBad,
 }
 
-/// Something for the thread to do.
+/// A job of the thread.
 pub struct Job {
     tracker: Arc<Tracker>,
     work: Work,
 }
 
-/// What is known of the ranges of a namespace.
+/// State of the ranges of a namespace.
 pub struct Tracker {
     layout: Layout,
-    /// Their words.
+    /// State of each range.
     pub ranges: Ranges,
-    /// The checksums; `None` where only freed ranges are tracked.
+    /// The checksums; `None` if only freed ranges are tracked.
     file: Option<SumsFile>,
     /// Whether freed ranges are trimmed in the background.
     trims: bool,
@@ -85,25 +85,25 @@ pub struct Tracker {
     pub bad: BadBlocks,
     to_mark: ArrayQueue<u64>,
     is_marking: AtomicBool,
-    /// Error number of a mark that could not be made durable; 0 for none.
+    /// Error number of the first mark that could not be written; 0 for none.
     failed: AtomicI32,
     replies: ArrayQueue<Reply>,
     jobs: OnceLock<Handle<Job>>,
-    /// The blocks themselves, to drop them from caches.
+    /// The data, to drop it from caches.
     medium: Weak<dyn Backend>,
 }
 
-/// The thread of a tracker. Dropped, it finishes what it was asked for, and notes that the namespace was closed.
+/// The thread of a tracker. Dropping it finishes the queued jobs and closes the sums file cleanly.
 pub struct Worker {
     pool: Option<BlockingPool<Job>>,
     tracker: Arc<Tracker>,
 }
 
 impl Tracker {
-    /// Tracks the ranges of `medium`, which has `bytes` bytes.
+    /// Tracks the ranges of `medium` of `bytes` bytes.
     ///
     /// # Errors
-    /// If the system has no memory or thread left.
+    /// If there is no memory, or the thread cannot be started.
     pub fn start(
         medium: &Arc<dyn Backend>,
         bytes: u64,
@@ -135,7 +135,7 @@ impl Tracker {
         Ok((Arc::clone(&tracker), Worker { pool: Some(pool), tracker }))
     }
 
-    /// Where what is.
+    /// The layout of the sums file.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -153,16 +153,16 @@ impl Tracker {
         self.trims
     }
 
-    /// The pass of scrubbing that was last noted.
+    /// The last recorded pass of scrubbing.
     #[must_use]
     pub fn pass(&self) -> Pass {
         self.file.as_ref().map(SumsFile::pass).unwrap_or_default()
     }
 
-    /// The error number of the first mark that could not be made durable: from then on no clean range can be written.
+    /// Fails once a mark could not be written: from then on writes to clean ranges fail.
     ///
     /// # Errors
-    /// That number.
+    /// The error number.
     pub fn check(&self) -> Result<(), i32> {
         match self.failed.load(Ordering::Relaxed) {
             0 => Ok(()),
@@ -170,26 +170,26 @@ impl Tracker {
         }
     }
 
-    /// Has a range marked that has just become [`Mark::Marking`]. Without room it is clean again, to be tried later.
+    /// Queues a range in state [`Mark::Marking`]. If the queue is full it becomes clean again, for a later retry.
     pub fn request_mark(self: &Arc<Self>, range: u64) {
         if self.to_mark.push(range).is_err() {
             self.ranges.marked(range, false);
         }
-        self.poke();
+        self.wake();
     }
 
-    /// Sees to it that somebody makes the marks durable that are waited for.
-    pub fn poke(self: &Arc<Self>) {
+    /// Starts a job for queued marks unless one is pending.
+    pub fn wake(self: &Arc<Self>) {
         if !self.to_mark.is_empty() && !self.is_marking.swap(true, Ordering::SeqCst) && self.submit(Work::Mark).is_err()
         {
             self.is_marking.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Has the thread do something; without room for it, it comes back.
+    /// Submits work to the thread.
     ///
     /// # Errors
-    /// The work.
+    /// The work, if the queue is full.
     pub fn submit(self: &Arc<Self>, work: Work) -> Result<(), Work> {
         let Some(jobs) = self.jobs.get() else { return Err(work) };
         jobs.submit(Job { tracker: Arc::clone(self), work }).map_err(|job| job.work)
@@ -215,7 +215,7 @@ impl Tracker {
         self.mark_all(&batch);
     }
 
-    /// A write that follows a dirty range is taken for a part of a sequential stream.
+    /// Treats a write after a dirty range as part of a sequential stream.
     fn mark_ahead(&self, range: u64, batch: &mut Vec<u64>) {
         if range == 0 || self.ranges.mark(range - 1) != Mark::Dirty {
             return;
@@ -230,7 +230,7 @@ impl Tracker {
         if let Err(error) = &result {
             let number = error.raw_os_error().unwrap_or(libc::EIO);
             if self.failed.compare_exchange(0, number, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                tracing::error!(%error, "checksums: ranges cannot be marked before they are written; writes to them fail");
+                tracing::error!(%error, "checksums: cannot mark ranges dirty; writes to clean ranges fail: check the drive of the sums file, then restart");
             }
         }
         for &range in ranges {
@@ -241,19 +241,19 @@ impl Tracker {
         }
     }
 
-    fn look(&self, range: u64, fresh: bool) -> Option<Sums> {
-        if fresh && let Some(medium) = self.medium.upgrade() {
+    fn look_up(&self, range: u64, uncached: bool) -> Option<Sums> {
+        if uncached && let Some(medium) = self.medium.upgrade() {
             medium.drop_cache(self.bytes_of(range));
         }
         self.file.as_ref()?.sums(range).unwrap_or_else(|error| {
-            tracing::warn!(range, %error, "checksums cannot be read; the range is summed again");
+            tracing::warn!(range, %error, "cannot read checksums; the range is summed again");
             None
         })
     }
 
     fn commit(&self, sums: &[(u64, Sums)]) {
         let Some(file) = &self.file else { return };
-        // a block of these ranges that was written again has been taken out of the bad ones before its write left the range
+        // writes have removed their blocks from the bad ones before they left the range
         let result = file.commit(sums, &self.bad.places(), |range| {
             let is_clean = self.ranges.end_commit(range, true);
             if is_clean {
@@ -262,7 +262,7 @@ impl Tracker {
             is_clean
         });
         if let Err(error) = result {
-            tracing::warn!(%error, "checksums cannot be written; their ranges stay dirty");
+            tracing::warn!(%error, "cannot write checksums; their ranges stay dirty");
             for (range, _) in sums {
                 let _ = self.ranges.end_commit(*range, false);
             }
@@ -271,17 +271,17 @@ impl Tracker {
 
     fn keep_bad(&self) {
         if let Some(Err(error)) = self.file.as_ref().map(|file| file.keep_bad(&self.bad.places())) {
-            tracing::warn!(%error, "bad blocks cannot be noted; after a restart scrubbing has to find them again");
+            tracing::warn!(%error, "cannot store bad blocks; after a restart scrubbing must find them again");
         }
     }
 
-    /// The bytes that a range has.
+    /// The bytes of a range.
     #[must_use]
     pub fn bytes_of(&self, range: u64) -> Range<u64> {
         self.layout.bytes_of(range)
     }
 
-    /// The ranges that `blocks` blocks at `lba` meet.
+    /// The ranges of `blocks` blocks at `lba`.
     #[must_use]
     pub fn ranges_of(lba: u64, blocks: u64) -> Range<u64> {
         lba / BLOCKS as u64..(lba + blocks).div_ceil(BLOCKS as u64)
@@ -308,18 +308,20 @@ impl blocking::Job for Job {
             Work::KeepBad => return tracker.keep_bad(),
             Work::Note(pass) => {
                 if let Some(Err(error)) = tracker.file.as_ref().map(|file| file.note(pass, false)) {
-                    tracing::warn!(%error, "the progress of scrubbing cannot be noted");
+                    tracing::warn!(%error, "cannot record the progress of scrubbing");
                 }
                 return;
             }
-            Work::Look { range, fresh } => Reply::Looked { range, fresh, sums: tracker.look(range, fresh) },
+            Work::Lookup { range, uncached } => {
+                Reply::Lookup { range, uncached, sums: tracker.look_up(range, uncached) }
+            }
             Work::Commit(mut sums) => {
                 tracker.commit(&sums);
                 sums.clear();
                 Reply::Committed(sums)
             }
         };
-        let _ = tracker.replies.push(reply); // the scrubber asks for one thing at a time
+        let _ = tracker.replies.push(reply); // the scrubber has one request at a time
     }
 }
 
@@ -329,7 +331,7 @@ impl Drop for Worker {
         let Some(file) = &self.tracker.file else { return };
         self.tracker.keep_bad();
         if let Err(error) = file.note(file.pass(), true) {
-            tracing::warn!(%error, "the sums file cannot be closed cleanly");
+            tracing::warn!(%error, "cannot close the sums file cleanly");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Data and sums together: random writes, flushes, damage and scrubbing are recorded, and then the power goes at any moment of the record,
-//! with any sectors lost that were not flushed.
+//! Crash test of data and checksums: random writes, flushes, damage and scrubbing are recorded; then the power fails at a
+//! random point of the record, and random unflushed sectors are lost.
 
 mod passes;
 
@@ -19,13 +19,13 @@ use super::*;
 use crate::backend::{Completion, IoError, Op, Random, Request, Submitted};
 use crate::buffer::BufferPool;
 
-/// Bytes that reach a medium as a whole.
+/// Bytes written atomically.
 const SECTOR: usize = 512;
 const RANGES: u64 = 6;
 /// The last range is shorter.
 const BYTES: u64 = RANGES * RANGE - 2 * BLOCK;
 const LBAS: u64 = BYTES / BLOCK;
-/// What a damaged block holds.
+/// Content of a damaged block.
 const GARBAGE: u8 = 0xee;
 const S: u64 = 1_000_000_000;
 const DAYS_31: u64 = 31 * 86_400 * S;
@@ -36,29 +36,29 @@ enum Medium {
     Sums,
 }
 
-/// What happened on a medium.
+/// An event of a medium.
 enum Event {
     Write(Medium, usize, Vec<u8>),
     Sync(Medium),
     /// A block is damaged, durably.
     Damage(u64),
-    /// The sums file is made anew, durably.
+    /// The sums file is recreated, durably.
     Reset(usize),
 }
 
 /// Both media and their record.
 #[derive(Default)]
-struct World {
+struct Media {
     data: Vec<u8>,
     sums: Vec<u8>,
     record: Vec<Event>,
-    /// A block that reads as garbage until it is dropped from caches: the medium holds what was written.
+    /// A block that reads as garbage until it is dropped from caches; the medium is correct.
     stale: Option<u64>,
     /// Reads of that block so far.
     stale_reads: u64,
 }
 
-impl World {
+impl Media {
     fn medium(&mut self, medium: Medium) -> &mut Vec<u8> {
         match medium {
             Medium::Data => &mut self.data,
@@ -91,40 +91,40 @@ impl World {
 }
 
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<World>>);
+struct Shared(Arc<Mutex<Media>>);
 
 impl Shared {
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn media(&self) -> MutexGuard<'_, Media> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Storage for Shared {
     fn read(&self, offset: u64, data: &mut [u8]) -> io::Result<()> {
-        let world = self.world();
-        let bytes = world.sums.get(offset as usize..offset as usize + data.len());
+        let media = self.media();
+        let bytes = media.sums.get(offset as usize..offset as usize + data.len());
         data.copy_from_slice(bytes.ok_or(ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.world().write(Medium::Sums, offset as usize, data);
+        self.media().write(Medium::Sums, offset as usize, data);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.world().record.push(Event::Sync(Medium::Sums));
+        self.media().record.push(Event::Sync(Medium::Sums));
         Ok(())
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.world().sums.len() as u64)
+        Ok(self.media().sums.len() as u64)
     }
 
     fn reset(&self, bytes: u64) -> io::Result<()> {
-        let mut world = self.world();
-        world.sums = vec![0; bytes as usize];
-        world.record.push(Event::Reset(bytes as usize));
+        let mut media = self.media();
+        media.sums = vec![0; bytes as usize];
+        media.record.push(Event::Reset(bytes as usize));
         Ok(())
     }
 }
@@ -147,12 +147,12 @@ impl Backend for Shared {
     }
 
     fn drop_cache(&self, bytes: Range<u64>) {
-        let mut world = self.world();
-        world.stale = world.stale.filter(|lba| !bytes.contains(&(lba * BLOCK)));
+        let mut media = self.media();
+        media.stale = media.stale.filter(|lba| !bytes.contains(&(lba * BLOCK)));
     }
 }
 
-/// A channel whose requests are done when it is polled.
+/// A channel that executes requests when it is polled.
 struct Recorded {
     shared: Shared,
     waiting: VecDeque<Request>,
@@ -167,16 +167,16 @@ impl Channel for Recorded {
     fn poll(&mut self, _now_ns: u64, done: &mut Vec<Completion>) {
         while done.len() < done.capacity() {
             let Some(mut request) = self.waiting.pop_front() else { return };
-            let mut world = self.shared.world();
+            let mut media = self.shared.media();
             let (at, bytes) = ((request.lba * BLOCK) as usize, (u64::from(request.blocks) * BLOCK) as usize);
             let buffer = request.buffer.as_deref_mut().map(|buffer| &mut buffer[..bytes]);
             match (request.op, buffer) {
-                (Op::Read, Some(buffer)) => world.read(at, buffer),
-                (Op::Write { .. }, Some(buffer)) => world.write(Medium::Data, at, buffer),
-                (Op::Flush, _) => world.record.push(Event::Sync(Medium::Data)),
-                _ => world.write(Medium::Data, at, &vec![0; bytes]),
+                (Op::Read, Some(buffer)) => media.read(at, buffer),
+                (Op::Write { .. }, Some(buffer)) => media.write(Medium::Data, at, buffer),
+                (Op::Flush, _) => media.record.push(Event::Sync(Medium::Data)),
+                _ => media.write(Medium::Data, at, &vec![0; bytes]),
             }
-            drop(world);
+            drop(media);
             done.push(request.complete(Ok(())));
         }
     }
@@ -186,11 +186,11 @@ impl Channel for Recorded {
     }
 }
 
-/// A namespace that is served and scrubbed.
+/// A namespace with a host and a scrubber.
 struct Served {
     scrubber: Scrubber,
     background: Background,
-    /// Of the scrubber, and of the host.
+    /// The scrubber's and the host's channel.
     channels: [Box<dyn Channel>; 2],
     pool: BufferPool,
     tracker: Arc<Tracker>,
@@ -232,7 +232,7 @@ impl Served {
         done.into_iter().for_each(|one| self.scrubber.on_completion(one, &self.background, now_ns));
     }
 
-    /// Scrubs until all is summed and another pass is over.
+    /// Scrubs until all ranges are summed and another pass has ended.
     fn scrub_all(&mut self) {
         let progress = |this: &Self| this.scrubber.upkeep.stats().expect("placed");
         self.now_ns += DAYS_31;
@@ -276,7 +276,7 @@ impl Served {
         }
     }
 
-    /// The blocks whose reads fail.
+    /// The blocks with failing reads.
     fn bad(&mut self) -> Vec<u64> {
         let fails = |lba: &u64| {
             self.drain();
@@ -289,10 +289,10 @@ impl Served {
     }
 }
 
-/// Serves random requests from a namespace that is summed, damages blocks, closes cleanly: the media, and the blocks that were bad then.
+/// Serves random requests, damages blocks, and closes cleanly. Returns the media and the bad blocks at the end.
 fn history(random: &mut Random) -> (Shared, Vec<u64>) {
     let shared = Shared::default();
-    shared.world().data = vec![0; BYTES as usize];
+    shared.media().data = vec![0; BYTES as usize];
     let mut served = Served::open(&shared);
     served.scrub_all();
     for step in 0..400 {
@@ -306,8 +306,8 @@ fn history(random: &mut Random) -> (Shared, Vec<u64>) {
             ),
             4 => served.submit(Op::Flush, 0, 0, 0),
             5 => served.submit(Op::Deallocate, lba, 1, 0),
-            // what has been written and not flushed is damaged as well: a medium that is at fault answers so
-            6 if served.channels[1].in_flight() == 0 => shared.world().damage(lba),
+            // unflushed data is damaged as well, as by a faulty medium
+            6 if served.channels[1].in_flight() == 0 => shared.media().damage(lba),
             // a bad block is written again
             30 => {
                 let bad = served.tracker.bad.places().into_iter().flatten().next();
@@ -322,7 +322,7 @@ fn history(random: &mut Random) -> (Shared, Vec<u64>) {
         }
         if random.one_in(60) {
             served.drain();
-            served.scrub_all(); // else few ranges are left alone for long enough to be summed
+            served.scrub_all(); // otherwise few ranges are without writes for long enough to be summed
         }
     }
     served.drain();
@@ -331,9 +331,9 @@ fn history(random: &mut Random) -> (Shared, Vec<u64>) {
     (shared, bad)
 }
 
-/// What is left of a record when the power goes after `events` of them.
-fn crash(record: &[Event], events: usize, random: &mut Random) -> World {
-    let mut world = World { data: vec![0; BYTES as usize], ..World::default() };
+/// The media when the power fails after `events` events.
+fn crash(record: &[Event], events: usize, random: &mut Random) -> Media {
+    let mut media = Media { data: vec![0; BYTES as usize], ..Media::default() };
     for medium in [Medium::Data, Medium::Sums] {
         let mut pending: Vec<(usize, &[u8])> = Vec::new();
         for event in &record[..events] {
@@ -342,12 +342,12 @@ fn crash(record: &[Event], events: usize, random: &mut Random) -> World {
                 Event::Sync(of) if *of == medium => {
                     pending
                         .drain(..)
-                        .for_each(|(at, bytes)| world.medium(medium)[at..at + bytes.len()].copy_from_slice(bytes));
+                        .for_each(|(at, bytes)| media.medium(medium)[at..at + bytes.len()].copy_from_slice(bytes));
                 }
-                Event::Reset(bytes) if medium == Medium::Sums => world.sums = vec![0; *bytes],
+                Event::Reset(bytes) if medium == Medium::Sums => media.sums = vec![0; *bytes],
                 Event::Damage(lba) if medium == Medium::Data => {
-                    pending.drain(..).for_each(|(at, bytes)| world.data[at..at + bytes.len()].copy_from_slice(bytes));
-                    world.damage(*lba);
+                    pending.drain(..).for_each(|(at, bytes)| media.data[at..at + bytes.len()].copy_from_slice(bytes));
+                    media.damage(*lba);
                 }
                 _ => {}
             }
@@ -357,17 +357,17 @@ fn crash(record: &[Event], events: usize, random: &mut Random) -> World {
             while from < end {
                 let to = end.min((from / SECTOR + 1) * SECTOR);
                 if random.one_in(2) {
-                    world.medium(medium)[from..to].copy_from_slice(&bytes[from - at..to - at]);
+                    media.medium(medium)[from..to].copy_from_slice(&bytes[from - at..to - at]);
                 }
                 from = to;
             }
         }
     }
-    world.record.clear();
-    world
+    media.record.clear();
+    media
 }
 
-/// Whenever a range is written, its mark is durable.
+/// Checks that the mark of each written range is durable.
 fn check_order(record: &[Event]) {
     let layout = Layout::new(BYTES);
     let (mut durable, mut pending, mut written) = (Vec::new(), Vec::new(), 0);
@@ -380,7 +380,7 @@ fn check_order(record: &[Event]) {
             }
             Event::Write(Medium::Data, at, bytes) => {
                 let word_at = layout.word_at(0) as usize;
-                // what is not synced may be there or not
+                // unsynced data may be lost
                 let pending = pending.iter().filter(|(at, _)| *at == word_at).map(|(_, word)| word[0]);
                 let marks = pending.fold(durable[word_at], |marks, word| marks & word);
                 for range in *at as u64 / RANGE..(*at + bytes.len()).div_ceil(RANGE as usize) as u64 {
@@ -394,7 +394,7 @@ fn check_order(record: &[Event]) {
     assert!(written > 20, "{written} ranges were written");
 }
 
-/// The bad blocks that a sums file keeps.
+/// The bad blocks stored in a sums file.
 fn kept_bad(sums: &[u8]) -> Vec<u64> {
     let place = |at: usize| sums.get(BAD_AT as usize + at * PLACE..)?.get(..PLACE);
     let mut kept: Vec<u64> = (0..PLACES).filter_map(|at| decode_bad(at, place(at)?)).collect();
@@ -402,35 +402,35 @@ fn kept_bad(sums: &[u8]) -> Vec<u64> {
     kept
 }
 
-/// The power is back.
-fn check_crash(world: World, random: &mut Random) {
-    let shared = Shared(Arc::new(Mutex::new(world)));
-    let kept = kept_bad(&shared.world().sums);
+/// Checks the namespace after a crash.
+fn check_crash(media: Media, random: &mut Random) {
+    let shared = Shared(Arc::new(Mutex::new(media)));
+    let kept = kept_bad(&shared.media().sums);
     let mut served = Served::open(&shared);
-    let suspects = |shared: &Shared| (0..LBAS).filter(|&lba| shared.world().is_garbage(lba)).collect::<Vec<_>>();
+    let suspects = |shared: &Shared| (0..LBAS).filter(|&lba| shared.media().is_garbage(lba)).collect::<Vec<_>>();
     let damaged = suspects(&shared);
     let marks: Vec<Mark> = (0..RANGES).map(|range| served.tracker.ranges.mark(range)).collect();
     for range in (0..RANGES).filter(|&range| marks[range as usize] == Mark::Clean) {
         let at = Layout::new(BYTES).record_at(range) as usize;
-        let known = decode_record(range, &shared.world().sums[at..at + RECORD]).expect("a clean range has checksums");
+        let known = decode_record(range, &shared.media().sums[at..at + RECORD]).expect("a clean range has checksums");
         let bytes = served.tracker.bytes_of(range);
-        let now = sums_of(&shared.world().data[bytes.start as usize..bytes.end as usize]);
+        let now = sums_of(&shared.media().data[bytes.start as usize..bytes.end as usize]);
         let differs = (0..BLOCKS as u64).filter(|&at| known[at as usize] != now[at as usize]);
         let lbas: Vec<u64> = differs.map(|at| range * BLOCKS as u64 + at).collect();
         assert!(lbas.iter().all(|lba| damaged.contains(lba)), "blocks {lbas:?} of a clean range, damaged: {damaged:?}");
     }
-    let known = served.bad(); // before a pass finds that they match their checksums
+    let known = served.bad(); // before a pass may find that they match their checksums
     assert!(known.iter().all(|lba| damaged.contains(lba)), "known as bad {known:?}, damaged {damaged:?}");
     let is_clean = |lba: &u64| marks[(lba / BLOCKS as u64) as usize] == Mark::Clean;
     let expected: Vec<u64> = kept.into_iter().filter(is_clean).collect();
-    assert_eq!(known, expected, "what the file kept of ranges without a mark");
-    (0..2).for_each(|_| served.scrub_all()); // the first may be the end of a pass
+    assert_eq!(known, expected, "stored bad blocks in ranges without a mark");
+    (0..2).for_each(|_| served.scrub_all()); // the first may be the rest of a pass
     let bad = served.bad();
     assert!(bad.iter().all(|lba| damaged.contains(lba)), "bad {bad:?}, damaged {damaged:?}");
-    // All is summed: what is damaged now is found, and nothing else.
+    // All ranges are summed: new damage is found, and nothing else.
     let lba = random.below(LBAS);
     let was_garbage = damaged.contains(&lba);
-    shared.world().damage(lba);
+    shared.media().damage(lba);
     served.scrub_all();
     let expected: Vec<u64> = (0..LBAS).filter(|other| bad.contains(other) || *other == lba && !was_garbage).collect();
     assert_eq!(served.bad(), expected);
@@ -438,12 +438,12 @@ fn check_crash(world: World, random: &mut Random) {
 }
 
 #[test]
-fn a_crash_at_any_moment_reports_no_good_block_and_loses_no_mark() {
+fn a_crash_loses_no_mark_and_good_blocks_are_not_reported() {
     for seed in 0..12 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
         let (shared, bad) = history(&mut random);
-        let record = std::mem::take(&mut shared.world().record);
+        let record = std::mem::take(&mut shared.media().record);
         check_order(&record);
         for _ in 0..8 {
             let events = random.below(record.len() as u64 + 1) as usize;

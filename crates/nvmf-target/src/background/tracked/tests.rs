@@ -1,4 +1,4 @@
-//! A tracked backend as a backend, and what survives a crash of its blocks and its sums file.
+//! Conformance of tracked backends, and their ranges.
 
 use std::sync::Arc;
 
@@ -48,11 +48,11 @@ fn conforms_with_checksums_and_with_trimming() {
 }
 
 #[test]
-fn a_write_marks_its_ranges_and_those_ahead_of_a_stream() {
+fn writes_mark_their_ranges_and_streams_mark_ahead() {
     let folder = tempfile::tempdir().expect("a folder");
     let backend = open(folder.path(), 8 << 20, &checked());
     let tracker = Arc::clone(backend.tracker().expect("tracked"));
-    assert_eq!(tracker.dirty.len(), 128, "a new namespace is to be summed");
+    assert_eq!(tracker.dirty.len(), 128, "a new namespace is dirty");
     for range in 0..128 {
         assert!(tracker.ranges.begin_summing(range, false).is_some() && tracker.ranges.begin_commit(range));
     }
@@ -83,14 +83,14 @@ fn reads_of_a_bad_block_fail_until_it_is_written() {
     let mut driver = Driver::open(&backend, 4);
     assert!(backend.tracker().expect("tracked").bad.add(5));
     assert_eq!(driver.read(3, 4).unwrap_err(), crate::backend::IoError::Checksum);
-    driver.read(6, 4).expect("others are read");
+    driver.read(6, 4).expect("other blocks are readable");
     driver.write(4, &[1; 8192]).expect("works");
     assert_eq!(driver.read(5, 1).expect("written again"), [1; 4096]);
     assert!(driver.run(WRITE, 300, 1, Some(&[0; 4096])).is_err(), "beyond the end");
 }
 
 #[test]
-fn freed_ranges_read_as_zeroes_and_wait_to_be_trimmed() {
+fn freed_ranges_read_as_zeroes_until_they_are_trimmed() {
     let folder = tempfile::tempdir().expect("a folder");
     let backend = open(folder.path(), 1 << 20, &Tracking { sums: None, trim: true });
     let tracker = Arc::clone(backend.tracker().expect("tracked"));
@@ -101,14 +101,14 @@ fn freed_ranges_read_as_zeroes_and_wait_to_be_trimmed() {
         assert_eq!(tracker.freed.len(), 2, "whole ranges only");
         assert_eq!(driver.read(8, 31).expect("works"), vec![0; 4096 * 31]);
         driver.write(16, &[2; 4096]).expect("works");
-        assert!(!tracker.ranges.begin_punch(1), "a write ends what was freed");
+        assert!(!tracker.ranges.begin_punch(1), "a written range is not free");
         assert!(tracker.ranges.begin_punch(2));
         tracker.ranges.end_punch(2);
     }
 }
 
 #[test]
-fn tracking_is_read_as_it_is_written() {
+fn tracking_is_parsed_and_displayed() {
     for text in ["checked", "checked=/a/b.sums", "trim", "checked,trim", "checked=x,trim"] {
         assert_eq!(Tracking::parse(text).expect("valid").to_string(), text);
     }

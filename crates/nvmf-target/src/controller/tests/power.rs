@@ -1,4 +1,4 @@
-//! Power states as a host meets them: shown only where the server is told to.
+//! Power states of a controller.
 
 use pilotlight_nvme::power::{TABLE_LEN, Transition};
 
@@ -34,7 +34,7 @@ fn state(controller: &mut Controller, now_ns: u64) -> Outcome {
 }
 
 #[test]
-fn without_the_mode_there_is_one_state_that_cannot_be_changed() {
+fn by_default_there_is_one_fixed_state() {
     let mut controller = io_controller();
     let (_, id) = identify(&mut controller, 1, 0);
     assert_eq!((id[263], id[265]), (0, 0));
@@ -49,18 +49,18 @@ fn without_the_mode_there_is_one_state_that_cannot_be_changed() {
 }
 
 #[test]
-fn with_it_identify_shows_five_states() {
+fn identify_reports_five_states_if_configured() {
     let (outcome, id) = identify(&mut with_power_states(), 1, 0);
     assert_eq!((outcome, id[263], id[265]), (Outcome::SUCCESS, 4, 1));
     let state = |number: usize| &id[2048 + 32 * number..2080 + 32 * number];
     assert_eq!(state(0)[..4], [0x51, 0x03, 0, 0], "8.49 W");
-    assert_eq!(state(2)[8..16], [0xe8, 0x03, 0, 0, 2, 2, 2, 2], "1,000 us to leave it; ranks");
-    assert_eq!(state(4)[..8], [50, 0, 0, 3, 0xf4, 0x01, 0, 0], "0.005 W, no I/O, 500 us to enter it");
+    assert_eq!(state(2)[8..16], [0xe8, 0x03, 0, 0, 2, 2, 2, 2], "exit latency of 1,000 us; ranks");
+    assert_eq!(state(4)[..8], [50, 0, 0, 3, 0xf4, 0x01, 0, 0], "0.005 W, non-operational, entry latency of 500 us");
     assert!(id[2048 + 5 * 32..3072].iter().all(|&byte| byte == 0));
 }
 
 #[test]
-fn states_are_set_read_back_and_refused_as_specified() {
+fn states_are_set_and_read() {
     let c = &mut with_power_states();
     assert_eq!(state(c, 0), Outcome::result(0));
     for value in [2, 1 | 1 << 5, 4] {
@@ -78,11 +78,11 @@ fn states_are_set_read_back_and_refused_as_specified() {
     assert_eq!(c.property_set(&off, 0), Ok(Effect::Reset));
     c.reset_done();
     enable(c);
-    assert_eq!(state(c, 0), Outcome::result(0), "nothing outlives a reset");
+    assert_eq!(state(c, 0), Outcome::result(0), "cleared by a reset");
 }
 
 #[test]
-fn io_wakes_and_admin_commands_do_not() {
+fn only_io_leaves_a_non_operational_state() {
     let c = &mut with_power_states();
     set(c, POWER, 1, &[], 0);
     set(c, POWER, 3, &[], 0);
@@ -93,7 +93,7 @@ fn io_wakes_and_admin_commands_do_not() {
 }
 
 #[test]
-fn a_host_can_leave_transitions_to_the_controller() {
+fn autonomous_transitions_follow_the_table() {
     let c = &mut with_power_states();
     let mut table = vec![0; TABLE_LEN];
     let rest = Transition { to: 3, idle_ms: 100 };
@@ -109,7 +109,7 @@ fn a_host_can_leave_transitions_to_the_controller() {
 }
 
 #[test]
-fn a_discovery_controller_has_none() {
+fn a_discovery_controller_has_no_power_states() {
     let mut c = controller(ControllerKind::Discovery);
     enable(&mut c);
     let (_, id) = identify(&mut c, 1, 0);

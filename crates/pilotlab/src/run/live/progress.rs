@@ -38,7 +38,7 @@ impl<'a> Progress<'a> {
             }
             Event::Failed(key, why) => {
                 let text = format!("{} failed: {why}", words(&self.plan.points[key.point]));
-                if self.lines { console::say(&text) } else { self.bar.println(text) }
+                if self.lines { console::eprintln(&text) } else { self.bar.println(text) }
             }
         }
     }
@@ -46,7 +46,7 @@ impl<'a> Progress<'a> {
     fn say(&self, text: &str) {
         let short: String = text.chars().take(160).collect();
         if self.lines {
-            console::say(&short);
+            console::eprintln(&short);
         }
         self.bar.set_message(short);
     }

@@ -67,6 +67,6 @@ pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
     progress.finish();
     tell_audited(args, audited)?;
     let (count, out) = (entries.len(), args.out());
-    console::line(format_args!("{count} experiments are in {}; `pilotlab claims` compares them", out.display()))?;
+    console::println(format_args!("{count} experiments are in {}; `pilotlab claims` compares them", out.display()))?;
     Ok(Exit::Clean.into())
 }

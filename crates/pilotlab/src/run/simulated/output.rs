@@ -18,7 +18,7 @@ use crate::table::Table;
 pub(super) fn write(args: &RunArgs, out: &Path, bench: &Bench, variants: &[Variant], done: Done) -> anyhow::Result<()> {
     let results = save_all(args, out, bench, variants, done)?;
     if args.output.json {
-        return console::line(serde_json::to_string_pretty(&results)?);
+        return console::println(serde_json::to_string_pretty(&results)?);
     }
     console::print(output::people(&results, &folder(out, bench)) + &limits(bench, &results))
 }

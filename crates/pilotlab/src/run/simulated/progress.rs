@@ -50,7 +50,7 @@ impl Progress {
         name.clone_into(&mut state.name);
         if self.lines && missing_s > 0.0 {
             let all = time(self.left_s(&state));
-            console::say(format_args!(
+            console::eprintln(format_args!(
                 "{name}: {runs} runs, about {}; of all about {all} left",
                 time(missing_s / self.workers)
             ));
@@ -69,7 +69,10 @@ impl Progress {
         if self.lines && state.said.elapsed() >= QUIET {
             let share = 100.0 * state.finished_s / self.all_s.max(f64::MIN_POSITIVE);
             let gone = time(self.begun.elapsed().as_secs_f64());
-            console::say(format_args!("{}: {runs}; of all {share:.0} % after {gone}, about {left} left", state.name));
+            console::eprintln(format_args!(
+                "{}: {runs}; of all {share:.0} % after {gone}, about {left} left",
+                state.name
+            ));
             state.said = Instant::now();
         }
     }
@@ -79,7 +82,7 @@ impl Progress {
         let mut state = self.state();
         self.bar.set_message(format!("{} {at} of {of} brackets", state.name));
         if self.lines && state.said.elapsed() >= QUIET {
-            console::say(format_args!("{}: {at} of {of} brackets", state.name));
+            console::eprintln(format_args!("{}: {at} of {of} brackets", state.name));
             state.said = Instant::now();
         }
     }

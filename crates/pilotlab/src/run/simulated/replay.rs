@@ -110,11 +110,11 @@ fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
 fn tell(args: &RunArgs, source: &str, bench: &Bench, points: &[PointResult]) -> anyhow::Result<()> {
     let first = points.first().context("nothing was run")?;
     if args.output.json {
-        return console::line(format_args!("{:#}", json(source, bench, points)));
+        return console::println(format_args!("{:#}", json(source, bench, points)));
     }
     let model = format!("modelled on {} (hash {}), a month is 30 days\n", bench.machine.name, bench.hash);
     let [heading, table, place] = [heading(source, first), table(points).to_string(), place(&args.out())];
-    console::line(format_args!("{heading}\n{model}\n{table}\n{place}"))
+    console::println(format_args!("{heading}\n{model}\n{table}\n{place}"))
 }
 
 fn place(out: &Path) -> String {
@@ -205,7 +205,7 @@ pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
     let (bench, variants) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            crate::exit::failed(&error);
+            crate::exit::report_error(&error);
             return Ok(crate::exit::Exit::Refused.into());
         }
     };

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn requests_survive_a_round_trip() {
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    let parameters = vec![pair("guards", "recommended"), pair("floor", "3")];
+    let parameters = vec![pair("guards", "recommended"), pair("min_requests", "3")];
     let nqn = || Some("nqn".to_owned());
     let backend = "mem:1GiB".to_owned();
     let add = NamespaceAdd { nqn: nqn(), backend, block_size: Some(512), ..NamespaceAdd::default() };

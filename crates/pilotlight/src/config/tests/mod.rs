@@ -1,6 +1,7 @@
-//! Every kind of mistake, with the exact words that the user reads. `UPDATE_EXPECT=1 cargo test` writes them anew.
+//! All kinds of errors, with their exact text. `UPDATE_EXPECT=1 cargo test` updates it.
 
 mod policy;
+mod reference;
 mod server;
 mod storage;
 mod text;
@@ -43,11 +44,11 @@ impl ConfigDir {
         Self { dir }
     }
 
-    fn load(&self, text: &str) -> Result<Loaded, Refused> {
+    fn load(&self, text: &str) -> Result<Loaded, ConfigError> {
         self.load_on(text, &machine())
     }
 
-    fn load_on(&self, text: &str, machine: &Machine) -> Result<Loaded, Refused> {
+    fn load_on(&self, text: &str, machine: &Machine) -> Result<Loaded, ConfigError> {
         let path = self.dir.path().join("server.toml");
         fs::write(&path, text).unwrap();
         load(&ServeArgs { config: Some(path), ..ServeArgs::default() }, machine)
@@ -58,7 +59,7 @@ impl ConfigDir {
     }
 
     /// The output for a file, without the name of the temporary directory.
-    fn told(&self, text: &str) -> String {
+    fn output(&self, text: &str) -> String {
         self.cut(&match self.load(text) {
             Ok(loaded) => loaded.warnings(false),
             Err(refused) => refused.render(false),
@@ -76,15 +77,15 @@ fn args(line: &[&str]) -> ServeArgs {
     *args
 }
 
-fn flags(line: &[&str]) -> Result<Loaded, Refused> {
+fn flags(line: &[&str]) -> Result<Loaded, ConfigError> {
     load(&args(line), &machine())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
 fn refused(text: &str, words: Expect) {
-    let bench = ConfigDir::new();
-    assert!(bench.load(text).is_err(), "not refused: {text}");
-    words.assert_eq(&bench.told(text));
+    let config_dir = ConfigDir::new();
+    assert!(config_dir.load(text).is_err(), "not refused: {text}");
+    words.assert_eq(&config_dir.output(text));
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]

@@ -1,9 +1,8 @@
-//! Mistakes about reactors, the policy and the control socket, with the exact words that the user reads, and what holds
-//! where there is none. `UPDATE_EXPECT=1 cargo test` writes them anew.
+//! Errors about reactors, the policy and the control socket, with their exact text, and valid
+//! configurations. `UPDATE_EXPECT=1 cargo test` updates the text.
 
 use expect_test::{Expect, expect};
 use pilotlight_plant::{CoreId, Topology};
-use pilotlight_policy::POLICIES;
 
 use super::{AdminSocket, ConfigDir, Loaded, Operation, flags};
 use crate::config::SleepAfter;
@@ -18,9 +17,9 @@ fn file(text: &str) -> Loaded {
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
 fn refused(text: &str, words: Expect) {
-    let (bench, text) = (ConfigDir::new(), format!("{text}\n{SUBSYSTEM}"));
-    assert!(bench.load(&text).is_err(), "not refused: {text}");
-    words.assert_eq(&without_lists(&bench.told(&text)));
+    let (config_dir, text) = (ConfigDir::new(), format!("{text}\n{SUBSYSTEM}"));
+    assert!(config_dir.load(&text).is_err(), "not refused: {text}");
+    words.assert_eq(&without_lists(&config_dir.output(&text)));
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
@@ -29,12 +28,12 @@ fn refused_flags(line: &[&str], words: Expect) {
 }
 
 /// Cuts the list of a policy's parameters, which grows with the policy.
-fn without_lists(told: &str) -> String {
+fn without_lists(output: &str) -> String {
     let cut = |line: &str| match line.split_once("There are: variant, ") {
         Some((before, _)) => format!("{before}There are: variant, [...]\n"),
         None => format!("{line}\n"),
     };
-    told.lines().map(cut).collect()
+    output.lines().map(cut).collect()
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -46,7 +45,7 @@ fn a_server_that_was_told_nothing_sleeps_by_sandman() {
     let operation = flags(&[]).unwrap().operation;
     assert_eq!(operation.policy, PolicyChoice { name: "sandman".to_owned(), parameters: Vec::new() });
     assert_eq!(operation.sleep_after, SleepAfter::Policy);
-    let socket = AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false, read_group: None };
+    let socket = AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), is_explicit: false, read_group: None };
     assert_eq!(operation.admin_socket, Some(socket));
     assert_eq!(operation.reactors.cores, [Some(0)]);
 }
@@ -80,18 +79,18 @@ fn flags_and_file_say_the_same() {
 
 #[test]
 fn parameters_are_set_in_the_order_of_the_file() {
-    let loaded = file("[policy]\nwindow = 64\nguards = \"recommended\"\nfloor = 3\n");
+    let loaded = file("[policy]\nwindow = 64\nguards = \"recommended\"\nmin_requests = 3\n");
     let keys: Vec<String> = loaded.operation.policy.parameters.into_iter().map(|(key, _)| key).collect();
-    assert_eq!(keys, ["window", "guards", "floor"]);
+    assert_eq!(keys, ["window", "guards", "min_requests"]);
 }
 
 #[test]
 fn a_socket_stands_beside_its_file_or_nowhere() {
-    let bench = ConfigDir::new();
-    let loaded = bench.load(&format!("[admin]\nsocket = \"a.sock\"\n{SUBSYSTEM}")).unwrap();
+    let config_dir = ConfigDir::new();
+    let loaded = config_dir.load(&format!("[admin]\nsocket = \"a.sock\"\n{SUBSYSTEM}")).unwrap();
     assert_eq!(
         loaded.operation.admin_socket,
-        Some(AdminSocket { path: bench.path().join("a.sock"), asked: true, read_group: None })
+        Some(AdminSocket { path: config_dir.path().join("a.sock"), is_explicit: true, read_group: None })
     );
     assert_eq!(flags(&["--admin-socket=none"]).unwrap().operation.admin_socket, None);
 }
@@ -105,33 +104,33 @@ fn a_page_is_of_this_machine_alone_and_its_token_stands_beside_the_control_socke
     let expected = Page {
         listen: PageAddress::Tcp("127.0.0.1:9809".parse().unwrap()),
         hosts: Vec::new(),
-        token: TokenFile::Made("/run/pilotlight/pilotlight.page-token".into()),
+        token: TokenFile::Generated("/run/pilotlight/pilotlight.page-token".into()),
         tick: std::time::Duration::from_secs(1),
     };
     assert_eq!(page(&["--page=9809"]), Some(expected.clone()));
     let unix = Page { listen: PageAddress::Unix("/run/a.sock".into()), ..expected };
     assert_eq!(page(&["--page=unix:/run/a.sock"]), Some(unix));
-    let given = page(&["--page=9809", "--admin-socket=none", "--page-token-file=/etc/token"]).unwrap();
-    assert_eq!(given.token, TokenFile::Given("/etc/token".into()));
+    let configured = page(&["--page=9809", "--admin-socket=none", "--page-token-file=/etc/token"]).unwrap();
+    assert_eq!(configured.token, TokenFile::Configured("/etc/token".into()));
     let hosts = file("[page]\nlisten = \"9809\"\nhosts = [\"Storage1.example.com\"]\n").operation.page.unwrap().hosts;
     assert_eq!(hosts, ["storage1.example.com"]);
 }
 
 #[test]
 fn page_options_are_checked() {
-    let told =
+    let output =
         |line: &[&str]| flags(line).map_or_else(|refused| refused.render(false), |loaded| loaded.warnings(false));
-    for (line, says) in [
+    for (line, expected) in [
         (&["--page=192.0.2.7:9809"][..], "is not encrypted"),
         (&["--page=example.com:9809"], "is not an address for the page"),
         (&["--page=unix:"], "names no socket"),
         (&["--page=9809", "--admin-socket=none"], "--page-token-file"),
         (&["--page-token-file=a"], "no page is served"),
     ] {
-        assert!(told(line).contains(says), "{line:?}: {}", told(line));
+        assert!(output(line).contains(expected), "{line:?}: {}", output(line));
     }
-    let bench = ConfigDir::new();
-    let host = bench.told(&format!("[page]\nlisten = \"9809\"\nhosts = [\"a:80\"]\n{SUBSYSTEM}"));
+    let config_dir = ConfigDir::new();
+    let host = config_dir.output(&format!("[page]\nlisten = \"9809\"\nhosts = [\"a:80\"]\n{SUBSYSTEM}"));
     assert!(host.contains("not a name of a machine"), "{host}");
 }
 
@@ -140,7 +139,7 @@ fn reactors_for_tests_are_warned_about_and_have_an_io_thread_each() {
     let loaded = flags(&["--reactors=8"]).unwrap();
     expect![[r#"
         warning: --reactors: 8 reactors without cores of their own: this is for tests
-          = they share the CPUs and yield to each other, and who is whose sibling is made up; figures never come from it
+          = they share the CPUs, and their siblings are artificial; measurements are not valid
     "#]]
     .assert_eq(&loaded.warnings(false));
     assert_eq!((loaded.config.io_threads, loaded.config.cores.len()), (8, 0));
@@ -156,9 +155,9 @@ fn reactors_for_tests_have_no_cores() {
         &["--reactors=8", "--cores=0-1"],
         expect![[r#"
             error: --cores: cannot be used together with --reactors
-              = in test mode reactors have no cores of their own: leave out --reactors, or --cores
+              = in test mode reactors have no cores of their own: omit --reactors, or --cores
             warning: --reactors: 8 reactors without cores of their own: this is for tests
-              = they share the CPUs and yield to each other, and who is whose sibling is made up; figures never come from it
+              = they share the CPUs, and their siblings are artificial; measurements are not valid
         "#]],
     );
     refused_flags(
@@ -176,7 +175,7 @@ fn reactors_for_tests_have_no_cores() {
               |
             2 | main_core = 1
               |             ^
-              = in test mode reactors have no cores of their own: leave out reactors, or main_core
+              = in test mode reactors have no cores of their own: omit reactors, or main_core
             error: server.reactors: 1000 reactors
              --> server.toml:3:12
               |
@@ -230,7 +229,7 @@ fn parameters_that_a_policy_does_not_have() {
               |
             3 | window = 64
               | ^^^^^^
-              = it has none
+              = it has no parameters
         "#]],
     );
     refused_flags(
@@ -243,14 +242,13 @@ fn parameters_that_a_policy_does_not_have() {
     refused_flags(
         &["--policy-set=window"],
         expect![[r#"
-        error: --policy-set: `window` sets nothing
-          = write KEY=VALUE, such as window=64
-    "#]],
+            error: --policy-set: `window` is not an assignment: write KEY=VALUE, such as window=64
+        "#]],
     );
     refused_flags(
         &["--policy-set=window=64", "--policy-set=window=32"],
         expect![[r#"
-        error: --policy-set: window is given twice
+        error: --policy-set: window is a duplicate
     "#]],
     );
 }
@@ -340,20 +338,4 @@ fn sockets_that_cannot_be() {
           = write a path such as /run/pilotlight/a.sock, or none
     "#]],
     );
-}
-
-#[test]
-fn the_reference_lists_the_parameters_of_every_policy() {
-    let reference = include_str!("../../../../../docs/configuration-keys.md");
-    for policy in POLICIES {
-        let settings = (policy.parameters)(&[]);
-        if settings.is_empty() {
-            continue;
-        }
-        let mut table = format!("The parameters of `{}`:\n\n| key | default | values |\n|---|---|---|\n", policy.name);
-        for setting in settings {
-            table += &format!("| `{}` | `{}` | {} |\n", setting.key, setting.value, setting.allowed);
-        }
-        assert!(reference.contains(&table), "docs/configuration-keys.md does not have this table:\n{table}");
-    }
 }

@@ -30,14 +30,14 @@ advertise = "0.0.0.0:4420""#,
               |
             2 | listen = ["localhost:4420", "192.0.2.7", "0.0.0.0:4420", "127.0.0.1:4420", "[::1]:5", "[::1]:5"]
               |                                                          ^^^^^^^^^^^^^^^^
-              = leave out one of the two
-            error: server.listen[5]: [::1]:5 is given twice
+              = remove one of them
+            error: server.listen[5]: [::1]:5 is a duplicate
              --> server.toml:2:87
               |
             2 | listen = ["localhost:4420", "192.0.2.7", "0.0.0.0:4420", "127.0.0.1:4420", "[::1]:5", "[::1]:5"]
               |                                                                                       ^^^^^^^^^
-              = it stands already in server.listen[4]
-            error: server.advertise: `0.0.0.0:4420` is not an address that hosts can be told
+              = first used in server.listen[4]
+            error: server.advertise: `0.0.0.0:4420` is not an address to advertise
              --> server.toml:3:13
               |
             3 | advertise = "0.0.0.0:4420"
@@ -70,7 +70,7 @@ fn cores_and_threads() {
         2 | cores = [0, 4, 1, 1]
           |             ^
           = it may run on 0-3,6 (see `taskset -cp $$`)
-        error: server.cores[3]: core 1 is given twice
+        error: server.cores[3]: core 1 is a duplicate
          --> server.toml:2:19
           |
         2 | cores = [0, 4, 1, 1]
@@ -152,7 +152,7 @@ drain_timeout = "2h"
               |
             3 | buffer_memory = "12GiB"
               |                 ^^^^^^^
-              = use 1MiB to 6143MiB (max_memory less what queues need)
+              = use 1MiB to 6143MiB (max_memory less the minimum for queues)
             error: limits.queue_memory: 1KiB for queues
              --> server.toml:4:16
               |
@@ -196,6 +196,10 @@ drain_timeout = "2h"
               = use 1ms to 1h
         "#]],
     );
+}
+
+#[test]
+fn limits_of_the_machine() {
     refused(
         &with_subsystem("[limits]\nmax_memory = \"16GiB\"\n"),
         expect![[r#"
@@ -204,7 +208,7 @@ drain_timeout = "2h"
               |
             2 | max_memory = "16GiB"
               |              ^^^^^^^
-              = use 2MiB to 8GiB (what this process may use)
+              = use 2MiB to 8GiB (the limit of this process)
         "#]],
     );
     refused(

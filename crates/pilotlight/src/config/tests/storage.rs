@@ -25,6 +25,10 @@ fn subsystems() {
           = for example `nqn = "nqn.2014-08.org.nvmexpress:uuid:4f473c7f-70b4-51c5-9e01-e71a877f08dc"` (made from this machine's identity)
     "#]],
     );
+}
+
+#[test]
+fn subsystem_names() {
     refused(
         r#"
 [[subsystem]]
@@ -60,24 +64,24 @@ nqn = "nqn.2024-05.com.example:a"
             5 | allowed_hosts = ["host", "nqn.2024-05.com.example:h", "nqn.2024-05.com.example:h"]
               |                  ^^^^^^
               = an NQN is `nqn.2014-08.org.nvmexpress:uuid:` and a UUID, or `nqn.`, a year and month in which you owned a domain, the domain reversed, `:` and a name: nqn.2024-05.com.example:disks
-            error: subsystem[0].allowed_hosts[2]: nqn.2024-05.com.example:h is given twice
+            error: subsystem[0].allowed_hosts[2]: nqn.2024-05.com.example:h is a duplicate
              --> server.toml:5:55
               |
             5 | allowed_hosts = ["host", "nqn.2024-05.com.example:h", "nqn.2024-05.com.example:h"]
               |                                                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-              = it stands already in subsystem[0].allowed_hosts[1]
+              = first used in subsystem[0].allowed_hosts[1]
             error: subsystem[1].nqn: this NQN belongs to the discovery service, which Pilotlight provides by itself
              --> server.toml:8:7
               |
             8 | nqn = "nqn.2014-08.org.nvmexpress.discovery"
               |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
               = an NQN is `nqn.2014-08.org.nvmexpress:uuid:` and a UUID, or `nqn.`, a year and month in which you owned a domain, the domain reversed, `:` and a name: nqn.2024-05.com.example:disks
-            error: subsystem[3].nqn: nqn.2024-05.com.example:a is given twice
+            error: subsystem[3].nqn: nqn.2024-05.com.example:a is a duplicate
               --> server.toml:14:7
                |
             14 | nqn = "nqn.2024-05.com.example:a"
                |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^
-              = it stands already in subsystem[2].nqn
+              = first used in subsystem[2].nqn
         "#]],
     );
     refused_flags(
@@ -105,9 +109,13 @@ fn namespaces() {
           |
         3 | [[subsystem.namespace]]
           | ^^^^^^^^^^^^^^^^^^^^^^^
-          = say what holds its blocks, such as `backend = "mem:1GiB"` or `backend = "file:/path"`
+          = set its storage, such as `backend = "mem:1GiB"` or `backend = "file:/path"`
     "#]],
     );
+}
+
+#[test]
+fn namespace_values() {
     refused(
         &in_subsystem(
             r#"
@@ -135,7 +143,7 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
             5 | nsid = 0
               |        ^
               = use 1 to 1024
-            error: subsystem[0].namespace[0].backend: 'disk.img' is no backend: write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB
+            error: subsystem[0].namespace[0].backend: 'disk.img' is not a backend: use mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB
              --> server.toml:6:11
               |
             6 | backend = "disk.img"
@@ -158,27 +166,24 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
             12 | backend = "mem:1000"
                |           ^^^^^^^^^^
               = use a size such as 512MiB or 1GiB
-            error: subsystem[0].namespace[2].nsid: 2 is given twice
+            error: subsystem[0].namespace[2].nsid: 2 is a duplicate
               --> server.toml:16:8
                |
             16 | nsid = 2
                |        ^
-              = it stands already in subsystem[0].namespace[1].nsid
-            error: subsystem[0].namespace[2].uuid: 2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10 is given twice
+              = first used in subsystem[0].namespace[1].nsid
+            error: subsystem[0].namespace[2].uuid: 2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10 is a duplicate
               --> server.toml:18:8
                |
             18 | uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
                |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-              = it stands already in subsystem[0].namespace[1].uuid
+              = first used in subsystem[0].namespace[1].uuid
         "#]],
     );
 }
 
-#[test]
-fn files() {
-    refused(
-        &in_subsystem(
-            r#"
+/// Namespaces on missing, unsuitable and shared files.
+const FILES: &str = r#"
 [[subsystem.namespace]]
 nsid = 1
 backend = "file:missing.img"
@@ -214,8 +219,12 @@ backend = "file:disk.img?size=2MiB"
 [[subsystem.namespace]]
 nsid = 9
 backend = "file:other.img?size=5000"
-"#,
-        ),
+"#;
+
+#[test]
+fn files() {
+    refused(
+        &in_subsystem(FILES),
         expect![[r#"
             error: subsystem[0].namespace[0].backend: missing.img: no such file or directory
              --> server.toml:6:11
@@ -246,12 +255,12 @@ backend = "file:other.img?size=5000"
             30 | backend = "delay:1ms:file:./new.img?size=1MiB"
                |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
               = see subsystem[0].namespace[5].backend; two namespaces cannot share blocks
-            error: subsystem[0].namespace[7].backend: disk.img: it has 1MiB, and ?size= says 2MiB
+            error: subsystem[0].namespace[7].backend: disk.img: it has 1MiB, and ?size= is 2MiB
               --> server.toml:34:11
                |
             34 | backend = "file:disk.img?size=2MiB"
                |           ^^^^^^^^^^^^^^^^^^^^^^^^^
-              = leave ?size= out, or change the file: `truncate -s 2097152 disk.img`
+              = omit ?size=, or change the file: `truncate -s 2097152 disk.img`
             error: subsystem[0].namespace[8].backend: 5000 bytes are not a whole number of blocks of 4096 bytes
               --> server.toml:38:11
                |
@@ -264,8 +273,8 @@ backend = "file:other.img?size=5000"
 
 #[test]
 fn warnings_about_namespaces() {
-    let bench = ConfigDir::new();
-    fs::write(bench.dir.path().join("odd.img"), vec![0; 5000]).unwrap();
+    let config_dir = ConfigDir::new();
+    fs::write(config_dir.dir.path().join("odd.img"), vec![0; 5000]).unwrap();
     let text = in_subsystem(
         r#"
 [[subsystem.namespace]]
@@ -281,12 +290,12 @@ cores = [0, 1, 2]
 io_threads = 1
 "#,
     );
-    assert!(bench.load(&text).is_ok());
+    assert!(config_dir.load(&text).is_ok());
     expect![[r#"
         warning: namespaces in memory add up to 64GiB, and there is room for 5312MiB (max_memory 6GiB less 64MiB of buffers and 768MiB for queues)
          --> server.toml
-          = writes beyond that will fail with Capacity Exceeded; what is never written takes no memory
-        warning: subsystem[0].namespace[0].backend: the last 904 bytes of odd.img are no whole block and are left alone
+          = writes beyond that will fail with Capacity Exceeded; only written blocks take memory
+        warning: subsystem[0].namespace[0].backend: the last 904 bytes of odd.img are not a whole block and are not used
          --> server.toml:6:11
           |
         6 | backend = "file:odd.img"
@@ -296,7 +305,7 @@ io_threads = 1
            |
         14 | io_threads = 1
            |              ^
-    "#]].assert_eq(&bench.told(&text));
+    "#]].assert_eq(&config_dir.output(&text));
 }
 
 #[test]
@@ -307,7 +316,7 @@ fn preallocated_namespaces_have_to_fit() {
         &[huge, "--namespace=mem:2GiB,hugepages"],
         expect![[r#"
             error: namespaces in memory with hugepages add up to 6GiB, and there is room for 5312MiB (max_memory 6GiB less 64MiB of buffers and 768MiB for queues)
-              = make them smaller, raise max_memory, or leave out ',hugepages': then only what is written takes memory
+              = make them smaller, raise max_memory, or omit ',hugepages': then only written blocks take memory
         "#]],
     );
 }
@@ -361,8 +370,8 @@ fn ranges_of_controller_identifiers() {
              [[subsystem]]\nnqn = \"nqn.2024-05.com.example:b\"\ncontroller_ids = \"{second}\"\n"
         )
     };
-    let bench = ConfigDir::new();
-    for (first, second, key, says) in [
+    let config_dir = ConfigDir::new();
+    for (first, second, key, expected) in [
         ("0-5", "6-9", "subsystem[0].controller_ids", "`0-5` is not a range"),
         ("5-1", "6-9", "subsystem[0].controller_ids", "`5-1` is not a range"),
         ("7", "8-9", "subsystem[0].controller_ids", "`7` is not a range"),
@@ -370,10 +379,10 @@ fn ranges_of_controller_identifiers() {
         ("1-5", "5-9", "subsystem[1].controller_ids", "overlaps 1-5"),
         ("1-5", "6-65519", "subsystem[1].controller_ids", "left for the discovery service"),
     ] {
-        let told = bench.told(&two(first, second));
-        assert!(told.contains(&format!("error: {key}")) && told.contains(says), "{first} {second}: {told}");
+        let output = config_dir.output(&two(first, second));
+        assert!(output.contains(&format!("error: {key}")) && output.contains(expected), "{first} {second}: {output}");
     }
-    let loaded = bench.load(&two("1-5", "6-65518")).unwrap();
+    let loaded = config_dir.load(&two("1-5", "6-65518")).unwrap();
     let ids = loaded.config.subsystems[1].controller_ids.unwrap();
     assert_eq!((ids.first, ids.last), (6, 65518));
 }

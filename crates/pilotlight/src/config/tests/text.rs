@@ -20,32 +20,32 @@ fn invalid_toml() {
     refused(
         "[server\nlisten = 1\n",
         expect![[r#"
-        error: not TOML: unclosed table, expected `]`
-         --> server.toml:1:8
-          |
-        1 | [server
-          |        ^
-    "#]],
+            error: invalid TOML: unclosed table, expected `]`
+             --> server.toml:1:8
+              |
+            1 | [server
+              |        ^
+        "#]],
     );
     refused(
         "[server]\nlisten = [\n",
         expect![[r#"
-        error: not TOML: unclosed array, expected `]`
-         --> server.toml:2:11
-          |
-        2 | listen = [
-          |           ^
-    "#]],
+            error: invalid TOML: unclosed array, expected `]`
+             --> server.toml:2:11
+              |
+            2 | listen = [
+              |           ^
+        "#]],
     );
     refused(
         "[server]\nio_threads = 1\nio_threads = 2\n",
         expect![[r#"
-        error: not TOML: duplicate key
-         --> server.toml:3:1
-          |
-        3 | io_threads = 2
-          | ^^^^^^^^^^
-    "#]],
+            error: invalid TOML: duplicate key
+             --> server.toml:3:1
+              |
+            3 | io_threads = 2
+              | ^^^^^^^^^^
+        "#]],
     );
 }
 
@@ -151,7 +151,7 @@ namespace = { nsid = 1 }
               |
             6 | main_core = "0"
               |             ^^^
-            error: server.io_threads: 99999999999999999999 is too large a number
+            error: server.io_threads: 99999999999999999999 is too large
              --> server.toml:7:14
               |
             7 | io_threads = 99999999999999999999
@@ -176,7 +176,7 @@ namespace = { nsid = 1 }
                |
             13 | allowed_hosts = []
                |                 ^^
-              = give at least one entry, or leave the key out
+              = add an entry, or omit the key
             error: subsystem[0].namespace: expected tables headed [[subsystem.namespace]], found a table
               --> server.toml:14:13
                |
@@ -184,6 +184,10 @@ namespace = { nsid = 1 }
                |             ^^^^^^^^^^^^
         "#]],
     );
+}
+
+#[test]
+fn tables_of_the_wrong_kind() {
     refused(
         "[subsystem]\nnqn = \"nqn.2024-05.com.example:a\"\n",
         expect![[r#"

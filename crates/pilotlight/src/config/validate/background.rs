@@ -8,7 +8,7 @@ use pilotlight_nvmf_target::background::tracked::{SumsPlace, Tracking};
 
 use super::Checker;
 use crate::config::caps::parse_background_rate;
-use crate::config::draft::{BackgroundDraft, NamespaceDraft, Text};
+use crate::config::keys::{Background, Namespace, Text};
 use crate::config::problem::Problem;
 
 /// Days that a pass of scrubbing may take.
@@ -16,7 +16,7 @@ const DAYS: RangeInclusive<u32> = 1..=3650;
 
 impl Checker<'_> {
     /// The section `[background]`.
-    pub(super) fn background(&mut self, written: &BackgroundDraft) -> BackgroundConfig {
+    pub(super) fn background(&mut self, written: &Background) -> BackgroundConfig {
         let default = BackgroundConfig::default();
         BackgroundConfig {
             scrub: written.scrub.as_ref().map_or(default.scrub, |scrub| self.scrubbed(scrub)),
@@ -47,8 +47,8 @@ impl Checker<'_> {
         })
     }
 
-    /// The backend with what `checksums`, `checksums_file` and `trim` ask for.
-    pub(super) fn tracked(&mut self, written: &NamespaceDraft, spec: BackendSpec, block_size: u32) -> BackendSpec {
+    /// The backend with `checksums`, `checksums_file` and `trim`.
+    pub(super) fn tracked(&mut self, written: &Namespace, spec: BackendSpec, block_size: u32) -> BackendSpec {
         let (mut tracking, inner) = match spec {
             BackendSpec::Tracked { tracking, inner } => (tracking, *inner),
             other => (Tracking::default(), other),
@@ -71,8 +71,7 @@ impl Checker<'_> {
             let at = written.block_size.as_ref().map_or(&written.at, |size| &size.at);
             let what = "checksums and trimming in the background need blocks of 4096 bytes";
             self.problem(
-                Problem::error(at, what)
-                    .help("set block_size = 4096; a namespace that hosts have written to has to keep its own"),
+                Problem::error(at, what).help("set block_size = 4096; a namespace with data has to keep its own"),
             );
         }
         BackendSpec::Tracked { tracking, inner: Box::new(inner) }
@@ -92,7 +91,7 @@ impl Checker<'_> {
 }
 
 /// Whether a namespace is tracked, which takes blocks of 4096 bytes.
-pub(super) fn is_tracked(written: &NamespaceDraft) -> bool {
+pub(super) fn is_tracked(written: &Namespace) -> bool {
     let spec = written.backend.as_ref().and_then(|text| text.value.parse::<BackendSpec>().ok());
     let trims = written.trim.as_ref().is_some_and(|trim| trim.value == "background");
     written.checksums || written.checksums_file.is_some() || trims || matches!(spec, Some(BackendSpec::Tracked { .. }))

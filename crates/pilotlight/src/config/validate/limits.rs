@@ -7,13 +7,13 @@ use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerConfig};
 
 use super::Checker;
-use crate::config::draft::{Draft, LimitsDraft, Text};
+use crate::config::keys::{self, Draft, Text};
 use crate::config::problem::{Origin, Problem};
 use crate::config::units::{format_duration, parse_duration};
 
 /// Default buffers of an I/O thread in bytes: 512 requests of 128 KiB in flight.
 const BUFFERS_PER_THREAD: u64 = 64 << 20;
-/// The least: eight requests of 128 KiB, or one could hold up all others.
+/// The minimum: eight requests of 128 KiB, so that one cannot block all others.
 const MIN_BUFFERS_PER_THREAD: u64 = 1 << 20;
 /// The least memory for queues in bytes: an admin queue and two I/O queues of 1,024 entries.
 const MIN_QUEUE_MEMORY: u64 = 1 << 20;
@@ -34,7 +34,7 @@ const HOST_QUEUES: RangeInclusive<u32> = 2..=1_000_000;
 
 impl Checker<'_> {
     /// All limits.
-    pub(super) fn limits(&mut self, written: &LimitsDraft, io_threads: u32) -> Limits {
+    pub(super) fn limits(&mut self, written: &keys::Limits, io_threads: u32) -> Limits {
         let default = Limits::default();
         let max_memory = self.max_memory(written.max_memory.as_ref());
         let buffer_memory = self.buffer_memory(written.buffer_memory.as_ref(), max_memory, io_threads);
@@ -70,7 +70,7 @@ impl Checker<'_> {
         let most = self.machine.memory;
         let default = mebibytes(most / 4 * 3).max(MIN_MEMORY);
         let range = MIN_MEMORY..=mebibytes(most).max(MIN_MEMORY);
-        self.size(written, &range, default, "of memory", "what this process may use")
+        self.size(written, &range, default, "of memory", "the limit of this process")
     }
 
     /// The part of the memory that holds data on the way.
@@ -89,10 +89,10 @@ impl Checker<'_> {
             return least;
         }
         let default = (BUFFERS_PER_THREAD * u64::from(io_threads)).min(max_memory / 2).max(least);
-        self.size(written, &(least..=most), default, "of buffers", "max_memory less what queues need")
+        self.size(written, &(least..=most), default, "of buffers", "max_memory less the minimum for queues")
     }
 
-    /// The part of the memory that is kept for the state of queues; `left` is what buffers leave of it.
+    /// Memory for the state of queues; `left` is the memory that buffers do not use.
     fn queue_memory(&mut self, written: Option<&Text>, max_memory: u64, left: u64) -> u64 {
         let mebibytes = (max_memory / QUEUE_MEMORY_ONE_IN) & !((1 << 20) - 1);
         let default = mebibytes.clamp(MIN_QUEUE_MEMORY, MOST_QUEUE_MEMORY).min(left);
@@ -163,10 +163,11 @@ impl Checker<'_> {
             format_size(config.limits.queue_memory)
         );
         if fails {
-            let help = "make them smaller, raise max_memory, or leave out ',hugepages': then only what is written takes memory";
+            let help =
+                "make them smaller, raise max_memory, or omit ',hugepages': then only written blocks take memory";
             return self.problem(Problem::error(&at, what).help(help));
         }
-        let help = "writes beyond that will fail with Capacity Exceeded; what is never written takes no memory";
+        let help = "writes beyond that will fail with Capacity Exceeded; only written blocks take memory";
         self.problem(Problem::warning(&at, what).help(help));
     }
 }

@@ -1,11 +1,11 @@
-//! Addresses: where to listen, and what to tell hosts.
+//! Addresses to listen on and to advertise.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use pilotlight_nvmf_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
 
 use super::Checker;
-use crate::config::draft::{ReferralDraft, Text};
+use crate::config::keys::{Referral, Text};
 use crate::config::problem::{Located, Problem};
 
 /// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
@@ -33,14 +33,14 @@ impl Checker<'_> {
     /// Notes listeners that another one, on all addresses of the machine, already covers.
     fn no_overlap(&mut self, listeners: &[Located<SocketAddr>]) {
         for one in listeners.iter().filter(|one| one.value.ip().is_unspecified() && one.value.port() != 0) {
-            let covered = |other: &&Located<SocketAddr>| {
+            let overlaps = |other: &&Located<SocketAddr>| {
                 other.value.port() == one.value.port()
                     && other.value.is_ipv4() == one.value.is_ipv4()
                     && !other.value.ip().is_unspecified()
             };
-            for other in listeners.iter().filter(covered) {
+            for other in listeners.iter().filter(overlaps) {
                 let what = format!("{} is already part of {}", other.value, one.value);
-                self.problem(Problem::error(&other.at, what).help("leave out one of the two"));
+                self.problem(Problem::error(&other.at, what).help("remove one of them"));
             }
         }
     }
@@ -57,15 +57,17 @@ impl Checker<'_> {
             return None;
         };
         if !address.ip().is_loopback() {
-            let what = format!("whoever reaches {address} can read the metrics: names of namespaces, load and power");
-            let help = "listen on 127.0.0.1, or let a firewall or a proxy decide who gets there";
+            let what = format!(
+                "the metrics on {address} are not protected: any client can read names of namespaces, load and power"
+            );
+            let help = "listen on 127.0.0.1, or restrict access by a firewall or a proxy";
             self.problem(Problem::warning(&written.at, what).help(help));
         }
         Some(address)
     }
 
     /// Referrals to other discovery services. A referral to this server would be a loop.
-    pub(super) fn referrals(&mut self, written: &[ReferralDraft], listeners: &[SocketAddr]) -> Vec<(String, u16)> {
+    pub(super) fn referrals(&mut self, written: &[Referral], listeners: &[SocketAddr]) -> Vec<(String, u16)> {
         let mut referrals: Vec<(String, u16)> = Vec::new();
         for draft in written {
             let Some(text) = &draft.address else {
@@ -79,13 +81,14 @@ impl Checker<'_> {
                     self.problem(Problem::error(&text.at, what).help(help));
                 }
                 Ok(referral) if referrals.contains(&referral) => {
-                    self.error(&text.at, format!("{} is given twice", text.value));
+                    self.error(&text.at, format!("{} is a duplicate", text.value));
                 }
                 Ok((host, port))
                     if listeners.iter().any(|own| (own.ip().to_string(), own.port()) == (host.clone(), port)) =>
                 {
                     let what = format!("{} is this server itself", text.value);
-                    let help = "name the discovery services of other servers: hosts follow a referral, and would come back here";
+                    let help =
+                        "name the discovery services of other servers: hosts follow a referral, which would be a loop";
                     self.problem(Problem::error(&text.at, what).help(help));
                 }
                 Ok(referral) => referrals.push(referral),
@@ -109,7 +112,7 @@ impl Checker<'_> {
     }
 }
 
-/// A port of this machine alone, or an IP address and a port.
+/// A port of 127.0.0.1, or an IP address and a port.
 pub(super) fn port_or_address(text: &str) -> Option<SocketAddr> {
     let port = text.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     port.or_else(|| text.parse().ok())
@@ -146,7 +149,7 @@ fn parse_referral(text: &str) -> Result<(String, u16), String> {
 
 /// Address or name, and port.
 fn parse_advertised(text: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("`{text}` is not an address that hosts can be told");
+    let wrong = || format!("`{text}` is not an address to advertise");
     if let Ok(address) = text.parse::<SocketAddr>() {
         if address.ip().is_unspecified() || address.port() == 0 {
             return Err(wrong());
@@ -156,7 +159,7 @@ fn parse_advertised(text: &str) -> Result<(String, u16), String> {
     let (name, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
     let named = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-    // what consists of digits and dots alone is a mistyped address
+    // digits and dots only: a mistyped address
     let is_name = name.chars().all(named) && name.chars().any(|c| c.is_ascii_alphabetic());
     if !is_name || name.len() > MAX_TRADDR {
         return Err(wrong());

@@ -12,7 +12,7 @@ use super::Checker;
 use crate::admin::NONE;
 use crate::admin::group::Group;
 use crate::config::caps::{Cap, Priority, parse_cap, parse_minimum};
-use crate::config::draft::{ClassDraft, Draft, GoalsDraft, Number, PolicyDraft, Text};
+use crate::config::keys::{self, Class, Draft, Number, Text};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
 use crate::config::parse_energy_shares;
 use crate::config::power::{BudgetDomain, SensorChoice, parse_budget};
@@ -22,7 +22,7 @@ use crate::config::storage::cause;
 use crate::config::tolerance::{NamespaceTolerance, parse_tolerance};
 use crate::config::units::{format_duration, parse_duration};
 use crate::log;
-use crate::policies::{Part, PolicyChoice, Unfit, users_of};
+use crate::policies::{ChoicePart, InvalidChoice, PolicyChoice, users_of};
 
 /// The most reactors of a test.
 const TEST_REACTORS: RangeInclusive<u16> = 1..=256;
@@ -34,35 +34,34 @@ const MAX_SOCKET_PATH: usize = 107;
 impl Checker<'_> {
     /// Reactors in test mode; `None` where there are to be cores.
     pub(super) fn test_reactors(&mut self, draft: &Draft) -> Option<u16> {
-        let written = draft.reactors.as_ref()?;
-        let cores = draft.cores.first().map(|core| ("cores", &core.at));
-        let main = draft.main_core.as_ref().map(|core| ("main_core", &core.at));
+        let written = draft.server.reactors.as_ref()?;
+        let cores = draft.server.cores.first().map(|core| ("cores", &core.at));
+        let main = draft.server.main_core.as_ref().map(|core| ("main_core", &core.at));
         if let Some((key, at)) = cores.or(main) {
             let (key, reactors) = match at {
                 Origin::Flag(flag) => (*flag, "--reactors"),
                 _ => (key, "reactors"),
             };
-            let help = format!("in test mode reactors have no cores of their own: leave out {reactors}, or {key}");
+            let help = format!("in test mode reactors have no cores of their own: omit {reactors}, or {key}");
             self.problem(Problem::error(at, format!("cannot be used together with {reactors}")).help(help));
         }
         let count = self.number(Some(written), TEST_REACTORS, 1, "reactors");
         if i64::from(count) == written.value {
             let what = format!("{count} reactors without cores of their own: this is for tests");
-            let help = "they share the CPUs and yield to each other, and who is whose sibling is made up; figures never \
-                        come from it";
+            let help = "they share the CPUs, and their siblings are artificial; measurements are not valid";
             self.problem(Problem::warning(&written.at, what).help(help));
         }
         Some(count)
     }
 
-    /// All that [`pilotlight_nvmf_target::config::ServerConfig`] does not say.
+    /// The settings in addition to [`pilotlight_nvmf_target::config::ServerConfig`].
     pub(super) fn operation(&mut self, draft: &Draft, reactors: Reactors, subsystems: &[SubsystemConfig]) -> Operation {
         let operation = Operation {
             reactors,
-            sleep_after: self.sleep_after(draft.sleep_after.as_ref()),
-            hotplug: draft.hotplug,
+            sleep_after: self.sleep_after(draft.server.sleep_after.as_ref()),
+            hotplug: draft.server.hotplug,
             roots: draft.roots.clone(),
-            policy: self.policy(&draft.policy),
+            policy: self.policy(draft),
             goals: Goals { minimums: self.minimums(&draft.classes), ..self.goals(&draft.goals) },
             caps: self.caps(draft, subsystems),
             priorities: self.priorities(draft, subsystems),
@@ -75,17 +74,17 @@ impl Checker<'_> {
             profile: self.profile(draft.goals.profile.as_ref()),
             sensor: {
                 let base = self.base;
-                self.parsed(draft.sensor.as_ref(), |text| SensorChoice::parse(text, base)).unwrap_or_default()
+                self.parsed(draft.server.sensor.as_ref(), |text| SensorChoice::parse(text, base)).unwrap_or_default()
             },
-            admin_socket: self.admin_socket(draft.admin_socket.as_ref(), draft.read_group.as_ref()),
-            state_file: self.state_file(draft.state_file.as_ref()),
-            energy_shares: self.parsed(draft.energy_shares.as_ref(), parse_energy_shares).flatten(),
-            log_format: self.parsed(draft.log_format.as_ref(), log::Format::parse).unwrap_or_default(),
-            metrics: draft.metrics.as_ref().and_then(|text| self.metrics(text)),
-            mdns: draft.mdns,
+            admin_socket: self.admin_socket(draft.admin.socket.as_ref(), draft.admin.read_group.as_ref()),
+            state_file: self.state_file(draft.admin.state.as_ref()),
+            energy_shares: self.parsed(draft.server.energy_shares.as_ref(), parse_energy_shares).flatten(),
+            log_format: self.parsed(draft.log.format.as_ref(), log::Format::parse).unwrap_or_default(),
+            metrics: draft.metrics.listen.as_ref().and_then(|text| self.metrics(text)),
+            mdns: draft.discovery.mdns,
             page: None,
         };
-        let page = self.page(&draft.page, operation.admin_socket.as_ref());
+        let page = self.page(&draft.page, draft.page_tick_ms, operation.admin_socket.as_ref());
         let operation = Operation { page, ..operation };
         self.unused_goals(&draft.goals, &operation);
         operation
@@ -94,23 +93,18 @@ impl Checker<'_> {
     /// Bandwidth caps of namespaces and hosts.
     fn caps(&mut self, draft: &Draft, subsystems: &[SubsystemConfig]) -> Vec<Cap> {
         let mut caps = Vec::new();
-        for (written, SubsystemConfig { nqn, .. }) in draft.subsystems.iter().zip(subsystems) {
-            for namespace in &written.namespaces {
-                let rate = self.parsed(namespace.max_bytes_per_s.as_ref(), parse_cap).flatten();
-                let nsid = namespace.nsid.as_ref().and_then(|nsid| u32::try_from(nsid.value).ok());
-                let capped = nsid.map(|nsid| Capped::Namespace { nqn: nqn.clone(), nsid });
-                caps.extend(capped.zip(rate));
-            }
+        for (of, namespace) in namespaces(draft, subsystems) {
+            let rate = self.parsed(namespace.max_bytes_per_s.as_ref(), parse_cap).flatten();
+            caps.extend(of.zip(rate));
         }
         for host in &draft.hosts {
             if host.nqn.is_none() {
-                let help = "give the name that the host connects with, such as the one in its /etc/nvme/hostnqn";
+                let help = "name the host by its NQN, such as the one in its /etc/nvme/hostnqn";
                 self.problem(Problem::error(&host.at, "`nqn` is missing").help(help));
             }
             host.nqn.iter().for_each(|nqn| self.nqn(nqn));
             let rate = self.parsed(host.max_bytes_per_s.as_ref(), parse_cap).flatten();
-            let capped = host.nqn.as_ref().map(|nqn| Capped::Host { nqn: nqn.value.clone() });
-            caps.extend(capped.zip(rate));
+            caps.extend(host_name(host).zip(rate));
         }
         self.no_duplicates(draft.hosts.iter().filter_map(|host| host.nqn.as_ref()));
         caps
@@ -118,32 +112,17 @@ impl Checker<'_> {
 
     /// Priorities of namespaces and hosts.
     fn priorities(&mut self, draft: &Draft, subsystems: &[SubsystemConfig]) -> Vec<Priority> {
-        let mut written = Vec::new();
-        for (subsystem, SubsystemConfig { nqn, .. }) in draft.subsystems.iter().zip(subsystems) {
-            for namespace in &subsystem.namespaces {
-                let nsid = namespace.nsid.as_ref().and_then(|nsid| u32::try_from(nsid.value).ok());
-                let of = nsid.map(|nsid| Capped::Namespace { nqn: nqn.clone(), nsid });
-                written.extend(of.zip(namespace.priority.as_ref()));
-            }
-        }
-        for host in &draft.hosts {
-            let of = host.nqn.as_ref().map(|nqn| Capped::Host { nqn: nqn.value.clone() });
-            written.extend(of.zip(host.priority.as_ref()));
-        }
-        let priority = |(of, written): (Capped, &Number)| (of, self.priority(written));
-        written.into_iter().map(priority).collect()
+        let namespaces = namespaces(draft, subsystems).filter_map(|(of, ns)| of.zip(ns.priority.as_ref()));
+        let hosts = draft.hosts.iter().filter_map(|host| host_name(host).zip(host.priority.as_ref()));
+        namespaces.chain(hosts).map(|(of, written)| (of, self.priority(written))).collect()
     }
 
     /// Tolerances of namespaces.
     fn tolerances(&mut self, draft: &Draft, subsystems: &[SubsystemConfig]) -> Vec<NamespaceTolerance> {
         let mut tolerances = Vec::new();
-        for (subsystem, SubsystemConfig { nqn, .. }) in draft.subsystems.iter().zip(subsystems) {
-            for namespace in &subsystem.namespaces {
-                let nsid = namespace.nsid.as_ref().and_then(|nsid| u32::try_from(nsid.value).ok());
-                let of = nsid.map(|nsid| Capped::Namespace { nqn: nqn.clone(), nsid });
-                let bound = self.parsed(namespace.tolerance.as_ref(), parse_tolerance).flatten();
-                tolerances.extend(of.zip(bound));
-            }
+        for (of, namespace) in namespaces(draft, subsystems) {
+            let bound = self.parsed(namespace.tolerance.as_ref(), parse_tolerance).flatten();
+            tolerances.extend(of.zip(bound));
         }
         tolerances
     }
@@ -153,7 +132,7 @@ impl Checker<'_> {
     }
 
     /// Bandwidth that each class keeps under a budget.
-    fn minimums(&mut self, classes: &[ClassDraft]) -> Vec<(u8, u64)> {
+    fn minimums(&mut self, classes: &[Class]) -> Vec<(u8, u64)> {
         let mut minimums = Vec::new();
         for class in classes {
             let Some(priority) = &class.priority else {
@@ -169,7 +148,7 @@ impl Checker<'_> {
         minimums
     }
 
-    fn goals(&mut self, written: &GoalsDraft) -> Goals {
+    fn goals(&mut self, written: &keys::Goals) -> Goals {
         Goals {
             budget_uw: self.parsed(written.budget.as_ref(), parse_budget).flatten(),
             tolerances: self.tolerance(written).into_iter().collect(),
@@ -177,7 +156,7 @@ impl Checker<'_> {
         }
     }
 
-    fn tolerance(&mut self, written: &GoalsDraft) -> Option<Tolerance> {
+    fn tolerance(&mut self, written: &keys::Goals) -> Option<Tolerance> {
         Some(self.parsed(written.tolerance.as_ref(), parse_tolerance)??.of(Scope::Server))
     }
 
@@ -196,7 +175,7 @@ impl Checker<'_> {
     }
 
     /// Warns about a goal that the policy does not use. A budget is held by a wrapping policy (`serve/holder.rs`).
-    fn unused_goals(&mut self, written: &GoalsDraft, operation: &Operation) {
+    fn unused_goals(&mut self, written: &keys::Goals, operation: &Operation) {
         let Ok(policy) = operation.policy.build() else { return };
         let is_unused = !operation.goals.tolerances.is_empty() && !policy.uses(Goal::Tolerance);
         let Some(text) = written.tolerance.as_ref().filter(|_| is_unused) else { return };
@@ -230,15 +209,16 @@ impl Checker<'_> {
         SleepAfter::default()
     }
 
-    fn policy(&mut self, written: &PolicyDraft) -> PolicyChoice {
+    fn policy(&mut self, draft: &Draft) -> PolicyChoice {
         let default = PolicyChoice::default();
+        let written = draft.parameters.iter();
         let choice = PolicyChoice {
-            name: written.name.as_ref().map_or(default.name, |name| name.value.clone()),
-            parameters: written.settings.iter().map(|(key, value)| (key.value.clone(), value.value.clone())).collect(),
+            name: draft.policy.name.as_ref().map_or(default.name, |name| name.value.clone()),
+            parameters: written.map(|(key, value)| (key.value.clone(), value.value.clone())).collect(),
         };
-        self.no_duplicates(written.settings.iter().map(|(key, _)| key));
+        self.no_duplicates(draft.parameters.iter().map(|(key, _)| key));
         if let Err(unfit) = choice.build() {
-            let problem = Problem::error(&place(written, &unfit), unfit.what);
+            let problem = Problem::error(&place(draft, &unfit), unfit.what);
             self.problem(problem.help(unfit.help));
         }
         choice
@@ -260,7 +240,7 @@ impl Checker<'_> {
             None => (self.machine.socket.clone()?, Origin::Default),
         };
         self.socket_path(&path, &at);
-        Some(AdminSocket { path, asked: written.is_some(), read_group })
+        Some(AdminSocket { path, is_explicit: written.is_some(), read_group })
     }
 
     /// Checks the path of a Unix socket.
@@ -292,14 +272,31 @@ impl Checker<'_> {
     }
 }
 
+/// All namespaces; the name is `None` if the NSID is invalid.
+fn namespaces<'a>(
+    draft: &'a Draft,
+    subsystems: &'a [SubsystemConfig],
+) -> impl Iterator<Item = (Option<Capped>, &'a keys::Namespace)> {
+    draft.subsystems.iter().zip(subsystems).flat_map(|(written, config)| {
+        written.namespace.iter().map(|namespace| {
+            let nsid = namespace.nsid.as_ref().and_then(|nsid| u32::try_from(nsid.value).ok());
+            (nsid.map(|nsid| Capped::Namespace { nqn: config.nqn.clone(), nsid }), namespace)
+        })
+    })
+}
+
+fn host_name(host: &keys::Host) -> Option<Capped> {
+    host.nqn.as_ref().map(|nqn| Capped::Host { nqn: nqn.value.clone() })
+}
+
 /// The origin of the invalid part.
-fn place(written: &PolicyDraft, unfit: &Unfit) -> Origin {
-    let last = |key: &str| written.settings.iter().rfind(|(other, _)| other.value == key);
+fn place(draft: &Draft, unfit: &InvalidChoice) -> Origin {
+    let last = |key: &str| draft.parameters.iter().rfind(|(other, _)| other.value == key);
     let found = match &unfit.part {
-        Part::Name => written.name.as_ref().map(|name| &name.at),
-        Part::Key(key) => last(key).map(|(key, _)| &key.at),
-        Part::Value(key) => last(key).map(|(_, value)| &value.at),
-        Part::Together => None,
+        ChoicePart::Name => draft.policy.name.as_ref().map(|name| &name.at),
+        ChoicePart::Key(key) => last(key).map(|(key, _)| &key.at),
+        ChoicePart::Value(key) => last(key).map(|(_, value)| &value.at),
+        ChoicePart::Together => None,
     };
-    found.unwrap_or(&written.at).clone()
+    found.unwrap_or(&draft.policy.at).clone()
 }

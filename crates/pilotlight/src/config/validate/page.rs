@@ -1,4 +1,4 @@
-//! The live page: where it is served, under which names, and the file of its token.
+//! The live page: its address, accepted host names, and the token file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Checker;
 use super::network::port_or_address;
 use crate::admin::NONE;
-use crate::config::draft::{PageDraft, Text};
+use crate::config::keys::{self, Text};
 use crate::config::operation::{AdminSocket, Page, PageAddress, TokenFile};
 use crate::config::problem::{Origin, Problem};
 
@@ -14,12 +14,17 @@ use crate::config::problem::{Origin, Problem};
 const TICK: Duration = Duration::from_secs(1);
 /// Prefix of a Unix socket.
 const UNIX: &str = "unix:";
-/// The ending of the file that the server makes for its token, beside the control socket.
+/// The extension of the token file that the server writes next to the control socket.
 const TOKEN: &str = "page-token";
 
 impl Checker<'_> {
     /// The page, if one is to be served.
-    pub(super) fn page(&mut self, written: &PageDraft, control: Option<&AdminSocket>) -> Option<Page> {
+    pub(super) fn page(
+        &mut self,
+        written: &keys::Page,
+        tick_ms: Option<u64>,
+        control: Option<&AdminSocket>,
+    ) -> Option<Page> {
         let listen = written.listen.as_ref().filter(|listen| listen.value != NONE);
         let Some(listen) = listen else {
             self.page_without_address(written);
@@ -28,14 +33,14 @@ impl Checker<'_> {
         let address = self.page_address(listen);
         let hosts = written.hosts.iter().filter_map(|host| self.page_host(host)).collect();
         let token = self.token_file(written.token_file.as_ref(), &listen.at, control);
-        Some(Page { listen: address?, hosts, token: token?, tick: written.tick_ms.map_or(TICK, Duration::from_millis) })
+        Some(Page { listen: address?, hosts, token: token?, tick: tick_ms.map_or(TICK, Duration::from_millis) })
     }
 
-    fn page_without_address(&mut self, written: &PageDraft) {
+    fn page_without_address(&mut self, written: &keys::Page) {
         let of_token = written.token_file.as_ref();
         if let Some(text) = of_token.or(written.hosts.first()) {
             let problem = Problem::warning(&text.at, "has no effect: no page is served".to_owned());
-            self.problem(problem.help("say where with `listen` in [page], or --page"));
+            self.problem(problem.help("set its address with `listen` in [page], or --page"));
         }
     }
 
@@ -53,7 +58,7 @@ impl Checker<'_> {
             return None;
         };
         if !address.ip().is_loopback() {
-            let what = format!("the page on {address} is not encrypted: who listens on the way reads its token");
+            let what = format!("the page on {address} is not encrypted: its token can be read on the network");
             let help = "listen on 127.0.0.1 and use ssh -L, or let a proxy with TLS pass requests on";
             self.problem(Problem::warning(&written.at, what).help(help));
         }
@@ -79,7 +84,7 @@ impl Checker<'_> {
         control: Option<&AdminSocket>,
     ) -> Option<TokenFile> {
         if let Some(text) = written {
-            return Some(TokenFile::Given(self.base.join(&text.value)));
+            return Some(TokenFile::Configured(self.base.join(&text.value)));
         }
         let beside: Option<PathBuf> = control.map(|socket| socket.path.with_extension(TOKEN));
         if beside.is_none() {
@@ -88,6 +93,6 @@ impl Checker<'_> {
                 Problem::error(listen, what).help("name a file with `token_file` in [page], or --page-token-file"),
             );
         }
-        beside.map(TokenFile::Made)
+        beside.map(TokenFile::Generated)
     }
 }

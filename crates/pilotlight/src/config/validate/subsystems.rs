@@ -1,4 +1,4 @@
-//! Subsystems and their namespaces: names and numbers that are valid and stand once, and storage that is there.
+//! Subsystems and their namespaces: valid, unique names and numbers, and existing storage.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Checker;
 use super::background::is_tracked;
-use crate::config::draft::{NamespaceDraft, SubsystemDraft, Text};
+use crate::config::keys::{Namespace, Subsystem, Text};
 use crate::config::nqn;
 use crate::config::problem::{Located, Origin, Problem};
 use crate::config::storage::{self, Medium, medium_of};
@@ -20,9 +20,9 @@ use crate::config::storage::{self, Medium, medium_of};
 /// Block size in bytes of a namespace that was given none, where its medium does not decide.
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
 
-/// Things that may stand only once in the whole server.
+/// Values that must be unique in the server.
 #[derive(Default)]
-struct Once {
+struct Unique {
     uuids: Vec<Located<Uuid>>,
     media: Vec<(Medium, Origin)>,
     controller_ids: Vec<(ControllerIds, Origin)>,
@@ -30,45 +30,36 @@ struct Once {
 
 impl Checker<'_> {
     /// All subsystems. `listener` is what the NQN of one that has none follows from.
-    pub(super) fn subsystems(
-        &mut self,
-        written: &[SubsystemDraft],
-        listener: Option<SocketAddr>,
-    ) -> Vec<SubsystemConfig> {
+    pub(super) fn subsystems(&mut self, written: &[Subsystem], listener: Option<SocketAddr>) -> Vec<SubsystemConfig> {
         if written.is_empty() {
             let problem = Problem::error(&Origin::Default, "the file has no [[subsystem]]");
             self.problem(problem.help("add one, with an `nqn` and a [[subsystem.namespace]]"));
         }
-        let mut once = Once::default();
-        let subsystems = written.iter().map(|subsystem| self.subsystem(subsystem, listener, &mut once)).collect();
+        let mut unique = Unique::default();
+        let subsystems = written.iter().map(|subsystem| self.subsystem(subsystem, listener, &mut unique)).collect();
         self.no_duplicates(written.iter().filter_map(|subsystem| subsystem.nqn.as_ref()));
-        self.no_duplicates(&once.uuids);
+        self.no_duplicates(&unique.uuids);
         subsystems
     }
 
-    fn subsystem(
-        &mut self,
-        written: &SubsystemDraft,
-        listener: Option<SocketAddr>,
-        once: &mut Once,
-    ) -> SubsystemConfig {
-        let numbers = written.namespaces.iter().filter_map(|namespace| namespace.nsid.as_ref());
+    fn subsystem(&mut self, written: &Subsystem, listener: Option<SocketAddr>, unique: &mut Unique) -> SubsystemConfig {
+        let numbers = written.namespace.iter().filter_map(|namespace| namespace.nsid.as_ref());
         self.no_duplicates(numbers);
         self.no_duplicates(&written.allowed_hosts);
         for host in &written.allowed_hosts {
             self.nqn(host);
         }
-        let controller_ids = written.controller_ids.as_ref().and_then(|ids| self.controller_ids(ids, once));
+        let controller_ids = written.controller_ids.as_ref().and_then(|ids| self.controller_ids(ids, unique));
         SubsystemConfig {
             nqn: self.subsystem_nqn(written, listener),
             serial: written.serial.as_ref().map(|serial| self.serial(serial)),
             allowed_hosts: written.allowed_hosts.iter().map(|host| host.value.clone()).collect(),
             controller_ids,
-            namespaces: written.namespaces.iter().filter_map(|namespace| self.namespace(namespace, once)).collect(),
+            namespaces: written.namespace.iter().filter_map(|namespace| self.namespace(namespace, unique)).collect(),
         }
     }
 
-    fn subsystem_nqn(&mut self, written: &SubsystemDraft, listener: Option<SocketAddr>) -> String {
+    fn subsystem_nqn(&mut self, written: &Subsystem, listener: Option<SocketAddr>) -> String {
         let of_machine = || nqn::of_machine(&self.machine.id, listener);
         match &written.nqn {
             Some(nqn) => {
@@ -91,7 +82,7 @@ impl Checker<'_> {
     }
 
     /// A range of identifiers that no other subsystem has.
-    fn controller_ids(&mut self, written: &Text, once: &mut Once) -> Option<ControllerIds> {
+    fn controller_ids(&mut self, written: &Text, unique: &mut Unique) -> Option<ControllerIds> {
         let help = format!("write the lowest and the highest, both from 1 to {MAX_CNTLID}, such as 1-1000");
         let number = |text: &str| text.trim().parse::<u16>().ok().filter(|id| (1..=MAX_CNTLID).contains(id));
         let ends = written.value.split_once('-').and_then(|(first, last)| number(first).zip(number(last)));
@@ -102,7 +93,7 @@ impl Checker<'_> {
         };
         let ids = ControllerIds { first, last };
         if let Some((other, at)) =
-            once.controller_ids.iter().find(|(other, _)| first <= other.last && other.first <= last)
+            unique.controller_ids.iter().find(|(other, _)| first <= other.last && other.first <= last)
         {
             let what = format!("{first}-{last} overlaps {}-{}, which another subsystem has", other.first, other.last);
             let problem = Problem::error(&written.at, what);
@@ -112,8 +103,8 @@ impl Checker<'_> {
             });
             return None;
         }
-        once.controller_ids.push((ids, written.at.clone()));
-        let taken: u32 = once.controller_ids.iter().map(|(ids, _)| u32::from(ids.last - ids.first) + 1).sum();
+        unique.controller_ids.push((ids, written.at.clone()));
+        let taken: u32 = unique.controller_ids.iter().map(|(ids, _)| u32::from(ids.last - ids.first) + 1).sum();
         if taken == u32::from(MAX_CNTLID) {
             let what = "no controller identifier is left for the discovery service";
             self.problem(Problem::error(&written.at, what).help(help));
@@ -134,14 +125,14 @@ impl Checker<'_> {
     /// A namespace that is to join those of a running server.
     pub(super) fn joining_namespace<'a>(
         &mut self,
-        written: &NamespaceDraft,
+        written: &Namespace,
         others: impl Iterator<Item = &'a NamespaceConfig>,
     ) -> Option<NamespaceConfig> {
-        let mut once = Once::default();
+        let mut unique = Unique::default();
         for other in others {
             let medium = other.backend.path().and_then(|path| fs::metadata(path).ok()).map(|meta| medium_of(&meta));
-            once.media.extend(medium.map(|medium| (medium, Origin::Default)));
-            once.uuids.extend(other.uuid.map(|uuid| Located::new(Uuid::from_bytes(uuid), Origin::Default)));
+            unique.media.extend(medium.map(|medium| (medium, Origin::Default)));
+            unique.uuids.extend(other.uuid.map(|uuid| Located::new(Uuid::from_bytes(uuid), Origin::Default)));
         }
         if let Some(text) = &written.backend
             && let Ok(spec) = text.value.parse::<BackendSpec>()
@@ -151,24 +142,24 @@ impl Checker<'_> {
             self.problem(problem.help("a server has no directory of its own: write the whole path"));
             return None;
         }
-        let namespace = self.namespace(written, &mut once);
-        self.no_duplicates(&once.uuids);
+        let namespace = self.namespace(written, &mut unique);
+        self.no_duplicates(&unique.uuids);
         namespace
     }
 
     /// One namespace; `None` where there is no storage to go on with.
-    fn namespace(&mut self, written: &NamespaceDraft, once: &mut Once) -> Option<NamespaceConfig> {
+    fn namespace(&mut self, written: &Namespace, unique: &mut Unique) -> Option<NamespaceConfig> {
         let nsid = self.nsid(written);
         let block_size = self.block_size(written);
-        let uuid = written.uuid.as_ref().and_then(|uuid| self.uuid(uuid, once));
-        let backend = self.backend(written, block_size, once)?;
+        let uuid = written.uuid.as_ref().and_then(|uuid| self.uuid(uuid, unique));
+        let backend = self.backend(written, block_size, unique)?;
         self.no_duplicates(&written.hosts);
         written.hosts.iter().for_each(|host| self.nqn(host));
         let hosts = written.hosts.iter().map(|host| host.value.clone()).collect();
         Some(NamespaceConfig { nsid, backend, block_size, uuid, hosts })
     }
 
-    fn nsid(&mut self, written: &NamespaceDraft) -> u32 {
+    fn nsid(&mut self, written: &Namespace) -> u32 {
         if written.nsid.is_none() {
             let help = "give the number under which hosts see it, such as `nsid = 1`; it must not change later";
             self.problem(Problem::error(&written.at, "`nsid` is missing").help(help));
@@ -178,7 +169,7 @@ impl Checker<'_> {
 
     /// The configured block size, else the sector size of the medium: AWUPF 0 promises hosts that a power
     /// failure does not tear a block, and media guarantee that for a sector.
-    fn block_size(&mut self, written: &NamespaceDraft) -> u32 {
+    fn block_size(&mut self, written: &Namespace) -> u32 {
         let sector = self.sector_size(written);
         let (size, at) = match &written.block_size {
             None if is_tracked(written) => (DEFAULT_BLOCK_SIZE, &written.at),
@@ -195,23 +186,22 @@ impl Checker<'_> {
                 "blocks of {size} bytes on sectors of {sector}: a power failure can leave part of a block old and part new, \
                  though hosts are told that a block is atomic"
             );
-            let help =
-                "leave the block size out for a new namespace; one that hosts have written to has to keep its own";
+            let help = "omit the block size for a new namespace; one with data has to keep its own";
             self.problem(Problem::warning(at, what).help(help));
         }
         size
     }
 
     /// Bytes in a sector of the medium of a namespace; `None` if it has none, or they are not known.
-    fn sector_size(&self, written: &NamespaceDraft) -> Option<u32> {
+    fn sector_size(&self, written: &Namespace) -> Option<u32> {
         let spec = written.backend.as_ref()?.value.parse::<BackendSpec>().ok()?.relative_to(self.base);
         (self.machine.sector_size)(spec.path()?)
     }
 
-    fn uuid(&mut self, written: &Text, once: &mut Once) -> Option<[u8; 16]> {
+    fn uuid(&mut self, written: &Text, unique: &mut Unique) -> Option<[u8; 16]> {
         match Uuid::try_parse(&written.value) {
             Ok(uuid) if !uuid.is_nil() => {
-                once.uuids.push(Located::new(uuid, written.at.clone()));
+                unique.uuids.push(Located::new(uuid, written.at.clone()));
                 Some(uuid.into_bytes())
             }
             _ => {
@@ -223,9 +213,9 @@ impl Checker<'_> {
         }
     }
 
-    fn backend(&mut self, written: &NamespaceDraft, block_size: u32, once: &mut Once) -> Option<BackendSpec> {
+    fn backend(&mut self, written: &Namespace, block_size: u32, unique: &mut Unique) -> Option<BackendSpec> {
         let Some(text) = &written.backend else {
-            let help = "say what holds its blocks, such as `backend = \"mem:1GiB\"` or `backend = \"file:/path\"`";
+            let help = "set its storage, such as `backend = \"mem:1GiB\"` or `backend = \"file:/path\"`";
             self.problem(Problem::error(&written.at, "`backend` is missing").help(help));
             return None;
         };
@@ -239,14 +229,14 @@ impl Checker<'_> {
         if self.holds_whole_blocks(&spec, block_size, &text.at)
             && let Some(path) = spec.path()
         {
-            self.medium(path, spec.size(), block_size, &text.at, once);
+            self.medium(path, spec.size(), block_size, &text.at, unique);
         }
         Some(spec)
     }
 
     /// Looks at the file or device of a namespace.
-    fn medium(&mut self, path: &Path, wanted: Option<u64>, block_size: u32, at: &Origin, once: &mut Once) {
-        let found = match storage::look_at(path, wanted, block_size) {
+    fn medium(&mut self, path: &Path, wanted: Option<u64>, block_size: u32, at: &Origin, unique: &mut Unique) {
+        let found = match storage::inspect(path, wanted, block_size) {
             Ok(found) => found,
             Err(unfit) => {
                 let problem = Problem::error(at, unfit.what);
@@ -254,17 +244,17 @@ impl Checker<'_> {
                 return;
             }
         };
-        if let Some((_, first)) = once.media.iter().find(|(medium, _)| *medium == found.medium) {
+        if let Some((_, first)) = unique.media.iter().find(|(medium, _)| *medium == found.medium) {
             let problem = Problem::error(at, format!("{} already holds another namespace", path.display()));
             self.problem(match first {
                 Origin::File { key, .. } => problem.help(format!("see {key}; two namespaces cannot share blocks")),
                 _ => problem.help("two namespaces cannot share blocks"),
             });
         }
-        once.media.push((found.medium, at.clone()));
+        unique.media.push((found.medium, at.clone()));
         let rest = found.size % u64::from(block_size);
         if rest != 0 {
-            let what = format!("the last {rest} bytes of {} are no whole block and are left alone", path.display());
+            let what = format!("the last {rest} bytes of {} are not a whole block and are not used", path.display());
             self.problem(Problem::warning(at, what));
         }
     }

@@ -68,7 +68,7 @@ fn figures_of_a_busy_cpu_are_told_as_such() {
 
 #[test]
 fn the_remedy_for_a_hidden_wait_instruction_depends_on_who_hides_it() {
-    let told = |hypervisor: Option<&str>, vendor: &str| {
+    let wait_row = |hypervisor: Option<&str>, vendor: &str| {
         let mut recorded = vm();
         recorded.facts.cpu.hypervisor = hypervisor.map(str::to_owned);
         recorded.facts.cpu.vendor = vendor.to_owned();
@@ -76,13 +76,13 @@ fn the_remedy_for_a_hidden_wait_instruction_depends_on_who_hides_it() {
         let lack = &section.lacks[0];
         (lack.what.clone(), lack.why.clone(), lack.remedy.join(" "))
     };
-    let (what, _, remedy) = told(Some("KVM"), "GenuineIntel");
+    let (what, _, remedy) = wait_row(Some("KVM"), "GenuineIntel");
     assert!(what == "umwait" && remedy.contains("-overcommit cpu-pm=on") && remedy.contains("+waitpkg"), "{remedy}");
-    let (what, why, remedy) = told(Some("KVM"), "AuthenticAMD");
+    let (what, why, remedy) = wait_row(Some("KVM"), "AuthenticAMD");
     assert!(what == "mwaitx" && why.contains("KVM shows no guest monitorx") && !remedy.contains("cpu-pm"), "{why}");
-    let (_, why, remedy) = told(None, "GenuineIntel");
+    let (_, why, remedy) = wait_row(None, "GenuineIntel");
     assert!(why.contains("older than Tremont") && remedy.contains("newer processor"), "{why}");
-    let (_, why, _) = told(Some("VMware"), "GenuineIntel");
+    let (_, why, _) = wait_row(Some("VMware"), "GenuineIntel");
     assert!(why.starts_with("VMware hides it"), "{why}");
 }
 
@@ -167,7 +167,7 @@ fn a_disabled_state_is_not_chosen() {
 fn the_kernels_command_line_explains_missing_idle_states() {
     let recorded = only(Fixture::default().fixed("/proc/cmdline", "quiet idle=poll panic=1"));
     let section = idle::examine(&recorded.facts, &recorded.chosen);
-    assert_eq!(lack(&section, "idle states").why, "`idle=poll` stands on the kernel's command line");
+    assert_eq!(lack(&section, "idle states").why, "`idle=poll` is on the kernel's command line");
 }
 
 #[test]

@@ -18,7 +18,7 @@ impl Default for Fixture {
 }
 
 impl Fixture {
-    /// The tree as the sections see it.
+    /// The tree as input of the sections.
     pub(in super::super) fn tree(&self) -> Tree {
         Tree::recorded(self.dir.path())
     }
@@ -46,7 +46,7 @@ impl Fixture {
         files.iter().fold(self, |fixture, (name, text)| fixture.fixed(&format!("{dir}/{name}"), text))
     }
 
-    /// Writes a file anew.
+    /// Replaces a file.
     pub(in super::super) fn replaced(self, path: &str, text: &str) -> Self {
         fs::remove_file(self.at(path)).unwrap();
         self.file(path, text)

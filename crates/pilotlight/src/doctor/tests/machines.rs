@@ -9,7 +9,7 @@ use super::fixture::Fixture;
 const CPUS: &str = "/sys/devices/system/cpu";
 const V2: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate";
 
-/// A recorded machine, and the server that it is looked at for.
+/// A recorded machine, and the server to check for.
 pub(super) struct Recorded {
     /// Keeps the tree.
     pub(super) fixture: Fixture,
@@ -36,7 +36,7 @@ pub(super) fn intel() -> Recorded {
             .file(&format!("{CPUS}/cpufreq/policy{cpu}/energy_performance_preference"), "balance_performance");
     }
     let fixture = fixture
-        // state 3 (C6) is off on core 1 alone
+        // state 3 (C6) is disabled on core 1 only
         .file(&format!("{CPUS}/cpu1/cpuidle/state3/disable"), "1")
         .fixed("/proc/sys/kernel/osrelease", "6.12.9")
         .files("/proc/sys/fs", &[("aio-nr", "2048"), ("aio-max-nr", "65536")])
@@ -70,8 +70,8 @@ pub(super) fn intel() -> Recorded {
     Recorded { fixture, facts, chosen }
 }
 
-/// An EPYC with monitorx, one package of four cores with two hyper-threads each (siblings are N and N + 4), looked at by a
-/// user who may change nothing.
+/// An EPYC with monitorx, one package of four cores with two hyper-threads each (siblings are N and N + 4), read by a
+/// user without write permission.
 pub(super) fn amd() -> Recorded {
     let mut fixture = processors(&[(0, 0, "0,4"), (1, 0, "1,5"), (2, 0, "2,6"), (3, 0, "3,7")]);
     fixture = more_processors(fixture, &[(4, 0, "0,4"), (5, 0, "1,5"), (6, 0, "2,6"), (7, 0, "3,7")])

@@ -243,7 +243,7 @@ function showHistory(history) {
   const select = byId('policies');
   if (!select.options.length) {
     select.replaceChildren(...history.policies.map((name) => new Option(name, name)));
-    select.selectedIndex = -1; // the first sample says which is in charge
+    select.selectedIndex = -1; // the first sample says which is active
   }
   draw();
 }

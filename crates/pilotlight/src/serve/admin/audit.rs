@@ -1,5 +1,5 @@
 //! Who changed what over the control socket or the page: one line of the log for each value that is another afterwards, with the user's number
-//! or the browser's address, the old value and the new one. Values are compared as a whole, so that no kind of request can be left out.
+//! or the browser's address, the old value and the new one. All values are compared, so that no kind of request is missed.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Author {
         }
     }
 
-    /// Where the request came in.
+    /// The channel of the request.
     pub(super) fn place(&self) -> &'static str {
         match self {
             Self::User(_) => "control socket",

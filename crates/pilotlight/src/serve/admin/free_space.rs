@@ -44,7 +44,7 @@ fn lock(known: &Known) -> MutexGuard<'_, BTreeMap<PathBuf, Option<u64>>> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks again and again, as long as there is who wants to know.
+/// Updates known files until the map is dropped.
 fn watch(known: &Weak<Known>) {
     loop {
         let Some(paths) = known.upgrade().map(|known| lock(&known).keys().cloned().collect::<Vec<_>>()) else { return };

@@ -23,8 +23,8 @@ use crate::serve::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
 use crate::status::measure;
 use crate::status::report::{BudgetReport, GoalsResponse, NameAndValue, ScheduleEntryReport};
 
-/// Between two looks at a budget: half a window of the sensor.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval of checks of a budget: half a window of the sensor.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Longest wait for the end of a budget, so that a clock that is set is noticed.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -71,9 +71,9 @@ struct Planned {
 }
 
 impl Admin {
-    /// Keeps goals in force and looks whether power stays within the budget, until [`Admin::stop_watching`].
+    /// Keeps goals in force and checks whether power stays within the budget, until [`Admin::stop_watching`].
     pub(in crate::serve) fn watch_budget(&self) {
-        while self.watch.wait(self.look_at_budget()) {}
+        while self.watch.wait(self.check_budget_state()) {}
     }
 
     /// Ends [`Admin::watch_budget`] and [`Admin::watch_energy`].
@@ -82,13 +82,13 @@ impl Admin {
         self.energy_watch.note(|state| state.is_stopped = true);
     }
 
-    /// Lets the thread that watches look at once.
+    /// Wakes the watching thread.
     pub(super) fn goals_have_changed(&self) {
         self.watch.note(|state| state.is_changed = true);
     }
 
-    /// How long nothing has to be looked at; `None`: until goals are changed.
-    fn look_at_budget(&self) -> Option<Duration> {
+    /// Time until the next check; `None`: until goals are changed.
+    fn check_budget_state(&self) -> Option<Duration> {
         let mut state = self.state();
         let now_s = budget::now_s();
         if state.goal_overrides.expire(now_s) {
@@ -98,7 +98,7 @@ impl Admin {
         self.follow(&mut state, now_s);
         self.update_verdict(&mut state);
         if state.operation.goals.budget_uw.is_some() {
-            return Some(LOOK);
+            return Some(CHECK_INTERVAL);
         }
         let until_s = state.configured.budget(&state.goal_overrides, now_s).until_s?;
         Some(Duration::from_secs(until_s.saturating_sub(now_s).max(1)).min(LONGEST_WAIT))
@@ -142,7 +142,7 @@ impl Admin {
         }
     }
 
-    /// Asks something else of the policy in charge, and of those after it; or only answers what that would be.
+    /// Changes the goals of the active policy and of later ones; or only reports the effect.
     pub(super) fn set_goals(&self, request: &GoalsRequest) -> Result<GoalsResponse, Refusal> {
         let now_s = budget::now_s();
         let mut state = self.state();
@@ -351,7 +351,7 @@ fn check_holder(policy: &PolicyChoice) -> Result<(), Refusal> {
 /// Lets the policy decide that is right for the goals in force, if it is another than before.
 ///
 /// # Errors
-/// Why it cannot: the one before goes on, and it is not tried again for these goals.
+/// Why not: the previous policy stays active, and the change is not retried for these goals.
 fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
     let candidates = holder::candidates_for(&state.operation, server);
     if candidates == state.candidates {
@@ -368,11 +368,11 @@ fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
 /// As [`follow_goals`].
 pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> Result<(), String> {
     state.operation.domain = state.goal_overrides.domain.or(state.configured.domain);
-    tell_goals(state, server, now_s);
+    set_goals_in_force(state, server, now_s);
     follow_goals(state, server)
 }
 
-fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
+fn set_goals_in_force(state: &mut State, server: &dyn Running, now_s: u64) {
     let priorities = state.configured.priorities(&state.goal_overrides);
     if priorities != state.operation.priorities {
         server.set_priorities(priorities.clone());
@@ -395,7 +395,7 @@ fn tell_goals(state: &mut State, server: &dyn Running, now_s: u64) {
     state.operation.goals = goals;
 }
 
-/// The tolerance of the server, for people.
+/// The tolerance of the server, as text.
 pub(in crate::serve) fn tolerance_of(goals: &Goals) -> String {
     format_tolerance(goals.tolerance(Scope::Server).map(LatencyBound::from))
 }

@@ -1,4 +1,4 @@
-//! Hosts by hand: who may connect, who is connected, and whose associations end.
+//! Allowed hosts, associations, and their end, at run time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -91,7 +91,7 @@ impl Admin {
         Connections { connections: self.server.associations().iter().map(connection).collect() }
     }
 
-    /// Ends the associations of a host; it may come back.
+    /// Ends the associations of a host, which may reconnect.
     pub(super) fn disconnect(&self, request: &DisconnectRequest) -> Result<EndedReport, Refusal> {
         let DisconnectRequest { host, nqn } = request;
         if !host.is_empty() {
@@ -109,8 +109,9 @@ fn with(nqn: &str, mut hosts: Vec<String>, host: &str, only: bool) -> Result<Vec
     }
     if hosts.is_empty() {
         let what = format!("any host may connect to {nqn} already");
-        return Err(Refusal::of("host", what)
-            .help("--only (\"only\": true) lets this host alone connect from now on, and disconnects all others"));
+        return Err(
+            Refusal::of("host", what).help("--only (\"only\": true) allows this host only, and disconnects all others")
+        );
     }
     if !hosts.iter().any(|known| known == host) {
         hosts.push(host.to_owned());
@@ -121,7 +122,7 @@ fn with(nqn: &str, mut hosts: Vec<String>, host: &str, only: bool) -> Result<Vec
 fn without(nqn: &str, mut hosts: Vec<String>, host: &str, allow_any: bool) -> Result<Vec<String>, Refusal> {
     if !hosts.iter().any(|known| known == host) {
         let there_are = match hosts.as_slice() {
-            [] => "any host may connect to it: `pilotlight host add HOST --only` names those who may".to_owned(),
+            [] => "any host may connect to it: `pilotlight host add HOST --only` starts a list".to_owned(),
             hosts => format!("hosts that may: {}", hosts.join(", ")),
         };
         return Err(Refusal::of("host", format!("{host} is not on the list of {nqn}")).help(there_are));
@@ -129,9 +130,8 @@ fn without(nqn: &str, mut hosts: Vec<String>, host: &str, allow_any: bool) -> Re
     hosts.retain(|known| known != host);
     if hosts.is_empty() && !allow_any {
         let what = format!("{host} is the last host on the list of {nqn}: without it any host could connect");
-        return Err(Refusal::of("host", what).help(
-            "add another host first, or say that any host may connect from now on (--allow-any, \"allow_any\": true)",
-        ));
+        return Err(Refusal::of("host", what)
+            .help("add another host first, or allow any host (--allow-any, \"allow_any\": true)"));
     }
     Ok(hosts)
 }
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_disconnected_host_with_the_state_locked() {
         let waits = Arc::new(OnceLock::<Weak<Admin>>::new());
-        let (of_server, looks) = (Arc::clone(&waits), Arc::<AtomicUsize>::default());
-        let looked = Arc::clone(&looks);
+        let (of_server, checks) = (Arc::clone(&waits), Arc::<AtomicUsize>::default());
+        let checked = Arc::clone(&checks);
         let undrained = move || {
-            looked.fetch_add(1, SeqCst);
+            checked.fetch_add(1, SeqCst);
             let admin = of_server.get().and_then(Weak::upgrade).unwrap();
             assert!(admin.state.try_lock().is_ok(), "the state is locked");
             0
@@ -207,9 +207,9 @@ mod tests {
         waits.set(Arc::downgrade(&admin)).unwrap();
         let remove = HostRemove { nqn: None, host: B.to_owned(), allow_any: false };
         assert!(admin.remove_host(&remove).unwrap().ended.is_some());
-        assert_eq!(looks.load(SeqCst), 1);
+        assert_eq!(checks.load(SeqCst), 1);
         admin.reload(&loaded(&[B]));
-        assert_eq!(looks.load(SeqCst), 3, "once for each of two steps");
+        assert_eq!(checks.load(SeqCst), 3, "once for each of two steps");
     }
 
     fn read(rest: &str) -> Loaded {

@@ -103,7 +103,7 @@ impl Admin {
                     "the file or device holds {next}, less than the {now} that hosts see: the data beyond the new end would be lost"
                 ),
             };
-            return Err(Refusal::of("size", what).help("say that it may shrink (--shrink, or \"shrink\": true)"));
+            return Err(Refusal::of("size", what).help("allow it to shrink (--shrink, or \"shrink\": true)"));
         }
         let blocks = size.map(|size| size / u64::from(namespace.block_size));
         let blocks = self.server.resize_namespace(nqn, namespace.nsid, blocks).map_err(|error| refusal(&error))?;
@@ -202,7 +202,7 @@ pub(super) fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refu
         (Some(nqn), all) if all.iter().any(|subsystem| subsystem.nqn == nqn) => Ok(nqn.to_owned()),
         (Some(nqn), _) => Err(Refusal::of("nqn", format!("there is no subsystem {nqn}")).help(there_are())),
         (None, [only]) => Ok(only.nqn.clone()),
-        (None, _) => Err(Refusal::of("nqn", "say which subsystem is meant: there is more than one").help(there_are())),
+        (None, _) => Err(Refusal::of("nqn", "name the subsystem: there is more than one").help(there_are())),
     }
 }
 
@@ -254,10 +254,7 @@ fn wanted_size(text: &str, namespace: &NamespaceConfig) -> Result<u64, Refusal> 
 fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
     let written = backend.path().and(backend.size()).filter(|&written| written != bytes);
     let note = |written| {
-        format!(
-            "?size={} no longer holds: where the configuration has it, the next start refuses it",
-            format_size(written)
-        )
+        format!("?size={} is outdated: change it in the configuration, or the next start fails", format_size(written))
     };
     written.map(note).into_iter().collect()
 }

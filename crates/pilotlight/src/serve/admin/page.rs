@@ -4,12 +4,12 @@ use super::Admin;
 use super::audit::Author;
 use crate::admin::request::Request;
 use crate::admin::response::to_line;
-use crate::page::{PageReport, Watched};
+use crate::page::{PageReport, StatusSource};
 use crate::status::measure::Snapshot;
 use crate::status::report::Report;
 
-impl Watched for Admin {
-    fn look(&self) -> Snapshot {
+impl StatusSource for Admin {
+    fn snapshot(&self) -> Snapshot {
         self.take_snapshot()
     }
 
@@ -17,7 +17,7 @@ impl Watched for Admin {
         self.report_of(before, now, false)
     }
 
-    fn answer(&self, request: &[u8], peer: &str) -> String {
+    fn handle(&self, request: &[u8], peer: &str) -> String {
         match Request::parse(request) {
             Ok(request) => self.carry_out_and_log(request, &Author::Page(peer.to_owned())),
             Err(refusal) => to_line::<()>(Err(refusal)),

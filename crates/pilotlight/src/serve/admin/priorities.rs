@@ -55,7 +55,7 @@ pub(super) fn priorities(state: &State) -> PrioritiesReport {
     measure::priorities(named, &state.operation.goals, &state.active_policy)
 }
 
-/// A namespace that is not there, and has a priority all the same or had one by hand.
+/// A removed namespace that has a priority, configured or set manually.
 fn removed_namespace(state: &State, target: Target<'_>) -> Option<Capped> {
     let Target::Namespace { nqn: subsystem, nsid: number } = target else { return None };
     let overridden = state.goal_overrides.priorities.iter().map(|(of, _)| Capped::from(of.clone()));
@@ -72,7 +72,7 @@ fn removed_namespace(state: &State, target: Target<'_>) -> Option<Capped> {
 fn parsed<T>(text: &str, parse: impl Fn(&str) -> Result<Option<T>, String>) -> Result<Option<Option<T>>, String> {
     match text {
         DEFAULT => Ok(None),
-        _ => parse(text).map(Some).map_err(|what| format!("{what}, or {DEFAULT} for what the configuration says")),
+        _ => parse(text).map(Some).map_err(|what| format!("{what}, or {DEFAULT} for that of the configuration")),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::admin::request::{BackgroundClass, BackgroundState, CapRequest, Namesp
 use crate::admin::response::{Refusal, to_line};
 use crate::config::parse_cap;
 use crate::metrics;
-use crate::policies::{Part, PolicyChoice, Unfit};
+use crate::policies::{ChoicePart, InvalidChoice, PolicyChoice};
 use crate::serve::holder::choose;
 use crate::serve::notify;
 use crate::status::background::{BackgroundReport, background};
@@ -30,12 +30,12 @@ impl RequestHandler for Admin {
     type Session = Session;
 
     fn session(&self, user: User) -> Session {
-        Session { user, look: Snapshot::default(), first: None }
+        Session { user, previous: Snapshot::default(), first: None }
     }
 
     fn answer(&self, line: &[u8], session: &mut Session) -> String {
         let request = match Request::parse(line) {
-            Ok(Request::Status {}) => return to_line(Ok(self.status(&mut session.look))),
+            Ok(Request::Status {}) => return to_line(Ok(self.status(&mut session.previous))),
             Ok(Request::Health {}) => return to_line(Ok(self.health(session))),
             Ok(request) => request,
             Err(refusal) => return to_line::<()>(Err(refusal)),
@@ -60,7 +60,7 @@ pub(in crate::serve) struct Session {
     /// Who is at its other end.
     user: User,
     /// The counters at its previous status request.
-    look: Snapshot,
+    previous: Snapshot,
     /// Counters of the reactors at its first health request.
     first: Option<RuntimeStats>,
 }
@@ -115,7 +115,7 @@ fn read_only() -> Refusal {
         .help("the user that runs the server, and root, may")
 }
 
-/// The answer's line; what was refused stands in the server's log too.
+/// The response line; a refusal is also logged.
 fn log<T: Serialize>(by: &Author, what: &str, outcome: Result<T, Refusal>) -> String {
     if let Err(refusal) = &outcome {
         warn!(command = what, reason = %refusal.message, "{} request refused", by.name());
@@ -128,7 +128,7 @@ impl Admin {
     fn status(&self, session: &mut Snapshot) -> Report {
         self.server.watch_latency();
         let now = self.take_snapshot();
-        // after the counters: asking wakes the main core, and that is not to be seen
+        // after the counters, as this wakes the main core
         let report = self.report_of(session, &now, true);
         let metrics = metrics::samples(&self.facts_with(now.stats.clone()));
         *session = now;
@@ -169,7 +169,7 @@ impl Admin {
         Report { goals, priorities, budget, power, page, energy_shares: self.energy_shares(), ..report }
     }
 
-    /// Whether it works, from counters alone: no core is woken.
+    /// The health, from counters only: no core is woken.
     fn health(&self, session: &mut Session) -> HealthReport {
         let now = self.server.runtime_stats();
         let first = session.first.get_or_insert_with(|| now.clone());
@@ -193,7 +193,7 @@ impl Admin {
         let has_class = |stats: &ServerStats| stats.background.iter().any(|one| one.class == class);
         if !has_class(&self.server.stats()) {
             let what = format!("no namespace of this server has work of the class {}", class.name());
-            return Err(Refusal::of("class", what).help("docs/background.md says how a namespace gets it"));
+            return Err(Refusal::of("class", what).help("see docs/background.md"));
         }
         self.server.set_paused(class, state == BackgroundState::Pause);
         Ok(background(&self.server.stats()))
@@ -210,11 +210,11 @@ impl Admin {
     }
 }
 
-fn refusal(unfit: Unfit) -> Refusal {
+fn refusal(unfit: InvalidChoice) -> Refusal {
     let field = match &unfit.part {
-        Part::Name => "policy".to_owned(),
-        Part::Key(key) | Part::Value(key) => format!("parameters[{key}]"),
-        Part::Together => "parameters".to_owned(),
+        ChoicePart::Name => "policy".to_owned(),
+        ChoicePart::Key(key) | ChoicePart::Value(key) => format!("parameters[{key}]"),
+        ChoicePart::Together => "parameters".to_owned(),
     };
     Refusal::of(&field, unfit.what).help(unfit.help)
 }

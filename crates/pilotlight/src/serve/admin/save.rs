@@ -24,7 +24,7 @@ use crate::save::SaveReport;
 use crate::serve::budget::{self, Configured, GoalOverrides};
 use crate::serve::reload;
 
-/// Where the configuration goes.
+/// The destination of the configuration.
 struct Target {
     path: PathBuf,
     /// Its text when it was read; `None`: a new file of a server that was started with flags.
@@ -55,7 +55,7 @@ impl Admin {
         if target.before.is_some() {
             self.count_as_read(&mut state, &loaded);
         } else {
-            notes.push(format!("the server still goes by its flags: start it with --config {file} from now on"));
+            notes.push(format!("the server still uses its flags: start it with --config {file} next time"));
         }
         Ok(SaveReport { file, changes, notes })
     }
@@ -65,7 +65,7 @@ impl Admin {
         if let Some(path) = &self.args.config {
             if request.to.is_some() {
                 let what = format!("the server was started with --config {}", path.display());
-                return Err(Refusal::of("to", what).help("leave it out: that file is written"));
+                return Err(Refusal::of("to", what).help("omit it: that file is written"));
             }
             let before = state.text_read.clone().ok_or_else(|| Refusal::new("no configuration file was read"))?;
             let now = config::text_of(path);
@@ -89,7 +89,7 @@ impl Admin {
         Ok(Target { path: path.to_owned(), before: None })
     }
 
-    /// Makes a text say what runs.
+    /// Edits a text to match the running state.
     fn change(&self, state: &State, edit: &mut Edit) {
         if state.operation.policy != state.policy_read {
             edit.set_policy(&state.operation.policy);
@@ -136,7 +136,10 @@ impl Admin {
     fn check(&self, state: &State, target: &Target, text: &str) -> Result<Loaded, Refusal> {
         let read = config::load_text(&self.args, &target.path, text.to_owned(), &self.machine);
         let loaded = read.map_err(|refused| {
-            Refusal::new(format!("what runs is no valid configuration, and is not saved:\n{}", refused.render(false)))
+            Refusal::new(format!(
+                "the running configuration is not valid, and is not saved:\n{}",
+                refused.render(false)
+            ))
         })?;
         let (mut config, mut operation) = (state.config.clone(), state.operation.clone());
         operation.caps = self.caps();
@@ -151,7 +154,10 @@ impl Admin {
         if differences.is_empty() {
             return Ok(loaded);
         }
-        let what = format!("the file would not say what runs, and is not saved: {}", differences.join("; "));
+        let what = format!(
+            "the file would differ from the running configuration, and is not saved: {}",
+            differences.join("; ")
+        );
         Err(Refusal::new(what))
     }
 

@@ -1,4 +1,4 @@
-//! Whether power stays within a budget: by readings, for every policy alike, and by the floor that the policy in charge names.
+//! Whether power stays within a budget: by readings, and by the minimum power that the active policy reports.
 //!
 //! **Rule.** A reading counts if its window began after the budget came into force. Up to [`MARGIN_PPM`] above the budget it is *held*. Above it for
 //! less than [`TOLERATED_NS`] the budget is *settling* at first and *exceeded* later. Above it for longer, and not falling for
@@ -23,7 +23,7 @@ pub(in crate::serve) struct Observation {
     pub(in crate::serve) now_ns: u64,
     /// The budget in force, in microwatts.
     pub(in crate::serve) budget_uw: Option<u64>,
-    /// Whether the policy in charge holds budgets.
+    /// Whether the active policy holds budgets.
     pub(in crate::serve) is_used: bool,
     /// The lowest power, if the policy reports the budget as unreachable, in microwatts.
     pub(in crate::serve) floor_uw: Option<u64>,
@@ -37,11 +37,11 @@ pub(in crate::serve) enum Verdict {
     /// There is no budget.
     #[default]
     Off,
-    /// The policy in charge does not use budgets.
+    /// The active policy does not use budgets.
     NotUsed,
     /// There are no readings.
     NotMeasured,
-    /// It has come into force, and was not met yet.
+    /// In force, and not yet met.
     Settling,
     /// Power is within it.
     Held,
@@ -51,7 +51,7 @@ pub(in crate::serve) enum Verdict {
     Unreachable(u64),
 }
 
-/// The state between looks.
+/// The state between updates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::serve) struct BudgetMonitor {
     budget_uw: Option<u64>,
@@ -97,7 +97,7 @@ impl Verdict {
                 format!("the budget of {budget} is unreachable: power does not fall below {floor:.1} W (the floor)")
             }
             Self::NotMeasured => format!("the budget of {budget} is not measured: the sensor gives no readings"),
-            Self::NotUsed => format!("the budget of {budget} is not held: the policy in charge does not use it"),
+            Self::NotUsed => format!("the budget of {budget} is not held: the active policy does not use it"),
             Self::Off | Self::Settling => return None,
         })
     }

@@ -69,7 +69,7 @@ impl Store {
         Self { path }
     }
 
-    /// Where it is, for people.
+    /// The path, as text.
     pub(in crate::serve) fn place(&self) -> Option<String> {
         self.path.as_ref().map(|path| path.display().to_string())
     }
@@ -98,9 +98,7 @@ impl Store {
             }
         };
         if contents.configured != Digest::of(configured) {
-            info!(
-                "the configuration says something else of goals than when they were set manually: it is in force again"
-            );
+            info!("the goals of the configuration have changed since goals were set manually: it is in force again");
             return GoalOverrides::default();
         }
         if contents.overrides.expire(now_s) {

@@ -6,7 +6,8 @@ use std::path::Path;
 use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::config::{ServerConfig, SubsystemConfig};
 
-use super::{Change, Plan, describe, plan, settled, settled_operation};
+use super::change::{Change, describe};
+use super::plan::{Plan, plan, settled, settled_operation};
 use crate::config::{Cap, Operation, PageAddress, Priority, SensorChoice, TokenFile, format_cap, name_of};
 use crate::serve::admin::exists;
 
@@ -105,7 +106,7 @@ pub(in crate::serve) fn in_full(config: &mut ServerConfig, operation: &mut Opera
         PageAddress::Unix(path) => Some(path),
         PageAddress::Tcp(_) => None,
     });
-    let token = token.map(|(TokenFile::Made(path) | TokenFile::Given(path))| path);
+    let token = token.map(|(TokenFile::Generated(path) | TokenFile::Configured(path))| path);
     let profile = match &mut operation.sensor {
         SensorChoice::Modelled(profile) => profile.as_mut(),
         _ => None,

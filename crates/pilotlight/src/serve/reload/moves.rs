@@ -6,7 +6,7 @@
 //!
 //! # The rule
 //! Storage that runs as one namespace and is configured as another is moved, open as it is. What cannot be moved stays, and
-//! is named: it is never removed alone. A number that runs with other storage is never given to this one
+//! is logged: it is never removed alone. A number that runs with other storage is never given to this one
 //! (hosts cache blocks under the number): so two namespaces do not swap their numbers.
 
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Move<'_> {
         let (from, to) = (&self.from, &self.to);
         let obstacle = self.obstacle.as_ref()?;
         Some(format!(
-            "namespace {} of {} stays: its storage is configured as namespace {} of {}, but {obstacle}; a restart brings it about",
+            "namespace {} of {} stays: its storage is configured as namespace {} of {}, but {obstacle}; it takes effect at a restart",
             from.namespace.nsid, from.nqn, to.namespace.nsid, to.nqn
         ))
     }

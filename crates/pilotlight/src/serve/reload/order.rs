@@ -1,4 +1,4 @@
-//! In which order a reload changes who may see what.
+//! The order in which a reload changes access.
 //!
 //! # The problem
 //! The changes of one reload are made one after the other. A host that is admitted to a subsystem before a namespace is hidden from it, or
@@ -7,11 +7,11 @@
 //! # The rule
 //! A list of hosts first loses those that the new list does not name, then namespaces are removed and moved, and a list gets its new hosts
 //! last. A list that loses some hosts and gets others is changed in two steps. Until the last namespace is moved every list is a part of
-//! the old one, from then on a part of the new one: at any time a host sees what the old or the new configuration shows it.
+//! the old one, from then on a part of the new one: at any time a host sees only namespaces of the old or the new configuration.
 //!
-//! An empty list means any host. So where the old and the new list have no host in common, the first step leaves [`NO_HOST`].
+//! An empty list means any host. So if the old and the new list have no host in common, the first step sets [`NO_HOST`].
 
-use super::Change;
+use super::change::Change;
 
 /// A host list with this name allows no host: the target does not accept an empty host NQN as listed.
 const NO_HOST: &str = "";

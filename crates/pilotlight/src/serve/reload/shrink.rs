@@ -1,5 +1,5 @@
 //! Namespaces that would shrink at a reload: what lies behind the new end is lost, so the configuration has to allow it
-//! (`shrink = true` beside the namespace), as `pilotlight namespace resize` insists on `--shrink`.
+//! (`shrink = true` in the namespace), as `pilotlight namespace resize` requires `--shrink`.
 
 use pilotlight_nvmf_target::backend::format_size;
 use pilotlight_nvmf_target::config::NamespaceConfig;

@@ -9,14 +9,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerStats};
+use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_power::shares::Idle;
 
 use super::*;
 use crate::admin::group::Group;
 use crate::config::{
-    BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, SensorChoice, SleepAfter, TokenFile,
+    AdminSocket, BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter,
+    TokenFile,
 };
 use crate::serve::admin::NamespaceOverride;
 use crate::serve::budget::BudgetOverride;
@@ -25,7 +27,7 @@ use crate::status::report::PowerReport;
 /// Records calls, and refuses those with this prefix.
 #[derive(Default)]
 pub(in crate::serve) struct Recorder {
-    asked: Mutex<Vec<String>>,
+    calls: Mutex<Vec<String>>,
     refuse: Option<&'static str>,
     /// Returns the number of undrained associations; without it, waiting panics.
     undrained: Option<Arc<dyn Fn() -> usize + Send + Sync>>,
@@ -39,7 +41,7 @@ impl Recorder {
 
     fn note(&self, what: String) -> Result<(), ServerError> {
         let refused = self.refuse.is_some_and(|refused| what.starts_with(refused));
-        self.asked.lock().unwrap().push(what);
+        self.calls.lock().unwrap().push(what);
         if refused { Err(std::io::Error::other("refused by the test").into()) } else { Ok(()) }
     }
 }
@@ -154,21 +156,21 @@ fn state(config: &ServerConfig) -> State {
 /// Reloads; returns the recorded calls.
 fn reload_state(state: &mut State, to: &ServerConfig, recorder: Recorder) -> Vec<String> {
     apply(state, Wanted { config: to, operation: &operation("static"), may_shrink: &[] }, &recorder);
-    recorder.asked.into_inner().unwrap()
+    recorder.calls.into_inner().unwrap()
 }
 
 /// Reloads from one configuration to another; returns the recorded calls, and the resulting configuration.
 fn reload(from: &ServerConfig, to: &ServerConfig, recorder: Recorder) -> (Vec<String>, ServerConfig) {
     let mut state = state(from);
-    let asked = reload_state(&mut state, to, recorder);
-    (asked, state.config)
+    let calls = reload_state(&mut state, to, recorder);
+    (calls, state.config)
 }
 
 #[test]
 fn nothing_changed_nothing_done_but_files_are_looked_at() {
     let config = server(vec![namespace(1, "mem:1GiB"), namespace(2, "file:/disk"), namespace(3, "null:1GiB")]);
-    let (asked, running) = reload(&config, &config, Recorder::default());
-    assert_eq!(asked, ["resize a 2 None"]);
+    let (calls, running) = reload(&config, &config, Recorder::default());
+    assert_eq!(calls, ["resize a 2 None"]);
     assert_eq!(running, config);
 }
 
@@ -176,11 +178,11 @@ fn nothing_changed_nothing_done_but_files_are_looked_at() {
 fn namespaces_go_before_others_come() {
     let from = server(vec![namespace(1, "null:1GiB"), namespace(2, "mem:1GiB"), namespace(4, "mem:1MiB,hugepages")]);
     let to = server(vec![namespace(2, "mem:2GiB"), namespace(3, "file:/disk"), namespace(4, "mem:2MiB,hugepages")]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["remove a 1", "resize a 2 Some(524288)", "resize a 4 Some(512)", "add a 3"]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, ["remove a 1", "resize a 2 Some(524288)", "resize a 4 Some(512)", "add a 3"]);
     // what follows is quiet: the same configuration holds, in another order of its namespaces
-    let (asked, _) = reload(&running, &to, Recorder::default());
-    assert_eq!(asked, ["resize a 3 None"]);
+    let (calls, _) = reload(&running, &to, Recorder::default());
+    assert_eq!(calls, ["resize a 3 None"]);
 }
 
 #[test]
@@ -191,8 +193,8 @@ fn a_number_keeps_its_storage() {
     let larger_blocks = NamespaceConfig { block_size: 512, ..namespace(3, "mem:2GiB") };
     let preallocated = namespace(4, "mem:1GiB,hugepages");
     let to = server(vec![namespace(1, "null:1GiB"), namespace(2, "file:/other"), larger_blocks, preallocated]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, [""; 0]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, [""; 0]);
     assert_eq!(running, from);
     assert_eq!(plan(&from, &to).waiting.len(), 4);
 }
@@ -201,8 +203,8 @@ fn a_number_keeps_its_storage() {
 fn a_file_is_as_large_as_it_is() {
     let from = server(vec![namespace(1, "file:/disk?size=1GiB"), namespace(2, "delay:1ms:file:/other")]);
     let to = server(vec![namespace(1, "file:/disk"), namespace(2, "delay:1ms:file:/other?size=1GiB")]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["resize a 1 None", "resize a 2 None"]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, ["resize a 1 None", "resize a 2 None"]);
     assert_eq!(running, to);
     let later = server(vec![namespace(1, "file:/disk"), namespace(2, "delay:2ms:file:/other?size=1GiB")]);
     assert_eq!(plan(&to, &later).waiting.len(), 1, "another delay is another backend");
@@ -215,8 +217,8 @@ fn a_refused_change_is_retried() {
     let refusing = Recorder { refuse: Some("add a 2"), ..Recorder::default() };
     let (_, running) = reload(&from, &to, refusing);
     assert_eq!(running, from);
-    let (asked, running) = reload(&running, &to, Recorder::default());
-    assert_eq!(asked, ["add a 2"]);
+    let (calls, running) = reload(&running, &to, Recorder::default());
+    assert_eq!(calls, ["add a 2"]);
     assert_eq!(running, to);
 }
 
@@ -232,22 +234,22 @@ fn the_rest_waits_for_a_restart() {
     assert_eq!(
         plan.waiting,
         [
-            "server.listen has changed; a restart brings it about",
-            "server.cores has changed; a restart brings it about",
-            "limits has changed; a restart brings it about",
-            "serial of a has changed; a restart brings it about",
+            "server.listen has changed; it takes effect at a restart",
+            "server.cores has changed; it takes effect at a restart",
+            "limits has changed; it takes effect at a restart",
+            "serial of a has changed; it takes effect at a restart",
         ]
     );
 }
 
 #[test]
 fn a_changed_key_that_waits_for_a_restart_is_named() {
-    let socket = |read_group: Option<Group>| AdminSocket { path: "/a.sock".into(), asked: true, read_group };
+    let socket = |read_group: Option<Group>| AdminSocket { path: "/a.sock".into(), is_explicit: true, read_group };
     let group = Group { name: "readers".to_owned(), gid: 7 };
     let page = Page {
         listen: PageAddress::Tcp(([127, 0, 0, 1], 9809).into()),
         hosts: Vec::new(),
-        token: TokenFile::Given("/token".into()),
+        token: TokenFile::Configured("/token".into()),
         tick: Duration::from_secs(1),
     };
     let from = Operation { admin_socket: Some(socket(None)), ..operation("static") };
@@ -260,7 +262,7 @@ fn a_changed_key_that_waits_for_a_restart_is_named() {
         ("admin.read_group", Operation { admin_socket: Some(socket(Some(group))), ..from.clone() }),
     ];
     for (key, to) in changes {
-        assert_eq!(settled_operation(&from, &to), [format!("{key} has changed; a restart brings it about")]);
+        assert_eq!(settled_operation(&from, &to), [format!("{key} has changed; it takes effect at a restart")]);
     }
 }
 
@@ -272,7 +274,7 @@ fn subsystems_hosts_and_referrals_change_while_the_server_runs() {
     to.subsystems[0].allowed_hosts.push("host".to_owned());
     to.subsystems.push(subsystem("new", vec![namespace(1, "mem:1GiB")]));
     to.referrals.push(("10.0.0.2".to_owned(), 8009));
-    let (asked, running) = reload(&from, &to, Recorder::default());
+    let (calls, running) = reload(&from, &to, Recorder::default());
     let expected = [
         r#"allow a ["host"]"#,
         r#"discovery None [("10.0.0.2", 8009)]"#,
@@ -281,7 +283,7 @@ fn subsystems_hosts_and_referrals_change_while_the_server_runs() {
         "remove subsystem old",
         "add new 1",
     ];
-    assert_eq!(asked, expected);
+    assert_eq!(calls, expected);
     assert_eq!(running, to);
     assert_eq!(reload(&running, &to, Recorder::default()).0, [""; 0]);
 }
@@ -330,8 +332,8 @@ fn changes_at_run_time_hold_until_the_configuration_changes() {
     let overridden: Vec<u32> = state.namespace_overrides.iter().map(|entry| entry.nsid).collect();
     assert_eq!(overridden, [2, 5], "3 is the configuration's again");
     let more = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:4GiB"), namespace(5, "null:2GiB")]);
-    let asked = reload_state(&mut state, &more, Recorder::default());
-    assert_eq!(asked, ["remove a 3", "resize a 5 Some(524288)", "add a 2"]);
+    let calls = reload_state(&mut state, &more, Recorder::default());
+    assert_eq!(calls, ["remove a 3", "resize a 5 Some(524288)", "add a 2"]);
     assert_eq!(state.namespace_overrides, [] as [NamespaceOverride; 0]);
     assert_eq!(reload_state(&mut state, &more, Recorder::default()), quiet);
 }
@@ -354,7 +356,7 @@ fn a_policy_is_set_when_another_one_is_read() {
         let recorder = Recorder { refuse, ..Recorder::default() };
         let wanted = Wanted { config: &config, operation: &operation(policy), may_shrink: &[] };
         super::apply(&mut state, wanted, &recorder);
-        (recorder.asked.into_inner().unwrap(), state.operation.policy.name.clone())
+        (recorder.calls.into_inner().unwrap(), state.operation.policy.name.clone())
     };
     let nothing = Vec::<String>::new;
     assert_eq!(apply("static", None), (nothing(), "static".to_owned()));
@@ -365,7 +367,7 @@ fn a_policy_is_set_when_another_one_is_read() {
         let recorder = Recorder::default();
         let wanted = Wanted { config: &config, operation: &operation(policy), may_shrink: &[] };
         super::apply(&mut state, wanted, &recorder);
-        (recorder.asked.into_inner().unwrap(), state.operation.policy.name.clone())
+        (recorder.calls.into_inner().unwrap(), state.operation.policy.name.clone())
     };
     assert_eq!(apply("interrupt"), (nothing(), "sandman".to_owned()));
     assert_eq!(apply("static"), (vec!["policy static".to_owned()], "static".to_owned()));
@@ -380,7 +382,7 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
         let recorder = Recorder::default();
         let operation = Operation { goals: goals.clone(), ..operation("static") };
         super::apply(state, Wanted { config: &config, operation: &operation, may_shrink: &[] }, &recorder);
-        (recorder.asked.into_inner().unwrap(), state.operation.goals.clone())
+        (recorder.calls.into_inner().unwrap(), state.operation.goals.clone())
     };
     let nothing = Vec::<String>::new;
     let held = vec!["goals Some(300000000) []".to_owned(), "policy cpu-bandwidth".to_owned()];
@@ -415,7 +417,7 @@ fn caps_that_were_set_by_hand_stay_until_the_configuration_says_something_else_a
         let recorder = Recorder::default();
         let operation = Operation { caps: caps.to_vec(), ..operation("static") };
         super::apply(&mut state, Wanted { config: &config, operation: &operation, may_shrink: &[] }, &recorder);
-        recorder.asked.into_inner().unwrap()
+        recorder.calls.into_inner().unwrap()
     };
     let cap = |nsid: u32, rate: Option<u64>| format!("cap {:?} {rate:?}", of(nsid));
     assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [cap(1, Some(7)), cap(2, Some(8))]);

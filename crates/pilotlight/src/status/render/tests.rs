@@ -36,7 +36,66 @@ fn reactor(id: u16, state: &str, busy_percent: f64, asleep: f64) -> ReactorRepor
     }
 }
 
-/// A report with something of everything.
+fn budget() -> BudgetReport {
+    BudgetReport {
+        domain: "cpu".to_owned(),
+        origin: "schedule".to_owned(),
+        until_unix_s: None,
+        next: Some(ScheduleEntryReport { at_unix_s: 1_795_456_800, budget: "off".to_owned() }),
+        state: "held".to_owned(),
+        power_uw: Some(57_213_000),
+        headroom_uw: Some(242_787_000),
+        floor_uw: None,
+        age_ns: None,
+        sensor: None,
+        bottleneck: None,
+        throttled: vec![NameAndValue {
+            name: "CPU quota of the worker cores".to_owned(),
+            value: "23.0 % of 100 %".to_owned(),
+        }],
+        withdrawn_uw: None,
+    }
+}
+
+fn power() -> PowerReport {
+    PowerReport {
+        sensor: "modelled".to_owned(),
+        modelled: Some("sandman-epyc-9454p".to_owned()),
+        readings: vec![
+            PowerReading { of: "CPU packages".to_owned(), power_uw: Some(57_213_000), age_ns: Some(312_000_000) },
+            PowerReading { of: "system".to_owned(), power_uw: None, age_ns: None },
+        ],
+    }
+}
+
+fn io_report() -> IoReport {
+    IoReport {
+        connections: 12,
+        associations: 3,
+        faults: count(0, 1),
+        iops: 12_300.0,
+        read_iops: 8_200.0,
+        write_iops: 4_100.0,
+        read_bytes_per_s: 33_587_200.0,
+        written_bytes_per_s: 16_793_600.0,
+        latency: distribution(6150, 12_100),
+        from_socket: Some(SocketLatencyReport {
+            start: "socket".to_owned(),
+            mean_ns: 15_000,
+            p50_ns: 14_000,
+            p99_ns: 30_000,
+        }),
+        namespaces_from_socket: vec![NamespaceLatencyReport {
+            nqn: Some("nqn.2024-05.com.example:disks".to_owned()),
+            nsid: Some(7),
+            mean_ns: 25_000,
+            p50_ns: 24_000,
+            p99_ns: 40_000,
+        }],
+    }
+}
+
+/// A report with all parts.
 pub(crate) fn report() -> Report {
     let parameter =
         |key: &str, value: &str, is_set| ParameterReport { key: key.to_owned(), value: value.to_owned(), is_set };
@@ -65,56 +124,9 @@ pub(crate) fn report() -> Report {
             gives_way: None,
             floor_uw: None,
         },
-        budget: Some(BudgetReport {
-            domain: "cpu".to_owned(),
-            origin: "schedule".to_owned(),
-            until_unix_s: None,
-            next: Some(ScheduleEntryReport { at_unix_s: 1_795_456_800, budget: "off".to_owned() }),
-            state: "held".to_owned(),
-            power_uw: Some(57_213_000),
-            headroom_uw: Some(242_787_000),
-            floor_uw: None,
-            age_ns: None,
-            sensor: None,
-            bottleneck: None,
-            throttled: vec![NameAndValue {
-                name: "CPU quota of the worker cores".to_owned(),
-                value: "23.0 % of 100 %".to_owned(),
-            }],
-            withdrawn_uw: None,
-        }),
-        power: Some(PowerReport {
-            sensor: "modelled".to_owned(),
-            modelled: Some("sandman-epyc-9454p".to_owned()),
-            readings: vec![
-                PowerReading { of: "CPU packages".to_owned(), power_uw: Some(57_213_000), age_ns: Some(312_000_000) },
-                PowerReading { of: "system".to_owned(), power_uw: None, age_ns: None },
-            ],
-        }),
-        io: IoReport {
-            connections: 12,
-            associations: 3,
-            faults: count(0, 1),
-            iops: 12_300.0,
-            read_iops: 8_200.0,
-            write_iops: 4_100.0,
-            read_bytes_per_s: 33_587_200.0,
-            written_bytes_per_s: 16_793_600.0,
-            latency: distribution(6150, 12_100),
-            from_socket: Some(SocketLatencyReport {
-                start: "socket".to_owned(),
-                mean_ns: 15_000,
-                p50_ns: 14_000,
-                p99_ns: 30_000,
-            }),
-            namespaces_from_socket: vec![NamespaceLatencyReport {
-                nqn: Some("nqn.2024-05.com.example:disks".to_owned()),
-                nsid: Some(7),
-                mean_ns: 25_000,
-                p50_ns: 24_000,
-                p99_ns: 40_000,
-            }],
-        },
+        budget: Some(budget()),
+        power: Some(power()),
+        io: io_report(),
         caps: Vec::new(),
         background: crate::status::background::BackgroundReport::default(),
         cap_wait: Distribution::default(),
@@ -157,10 +169,10 @@ pub(crate) fn report() -> Report {
 fn text_output() {
     expect![[r#"
         pilotlight 0.1.0 (process 4242) on 127.0.0.1:4420, up 3 min 12 s; the last 500 ms
-        reactors have no cores of their own (test mode): these figures mean nothing elsewhere
+        reactors have no cores of their own (test mode): measurements are not valid
 
         policy                sandman (window=64); the server may sleep after 1ms of quiet
-        policy sees           cores awake 1; watts are modelled
+        policy view           cores awake 1; watts are modelled
         budget                300W
         tolerance             20%; policy sandman does not use it
         budget is             held; CPU packages 57.2 W (modelled), headroom 242.8 W

@@ -44,7 +44,7 @@ fn caps(bandwidth: &Bandwidth) -> Vec<Option<i64>> {
 }
 
 #[test]
-fn all_of_a_class_get_one_cap_so_the_lighter_user_loses_nothing() {
+fn a_class_has_one_cap_that_does_not_limit_lighter_users() {
     let mut bandwidth = bandwidth(&[]);
     let rates = reads(&[5.0 * WATT, WATT]);
     assert!((bandwidth.power_uw(&rates) - 6e6).abs() < 1.0);
@@ -66,7 +66,7 @@ fn a_class_is_capped_when_the_lower_one_is_at_the_floor_and_raised_before_it() {
     bandwidth.raise(0.4e6, &reads(&[10.0 * MIB, 1_490.0 * MIB]));
     assert_eq!(caps(&bandwidth), [Some(10), Some(1_890)]);
     let used_uw = bandwidth.raise(1e6, &reads(&[10.0 * MIB, 100.0 * MIB]));
-    assert_eq!((used_uw, caps(&bandwidth)), (1e6, vec![Some(1_010), None]), "what limits nothing is lifted");
+    assert_eq!((used_uw, caps(&bandwidth)), (1e6, vec![Some(1_010), None]), "a cap that limits nothing is lifted");
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn a_namespace_that_is_not_named_has_the_class_of_its_hosts() {
 }
 
 #[test]
-fn before_any_sample_any_host_may_use_all_that_the_drives_can_do() {
+fn before_any_sample_each_host_may_use_the_full_bandwidth() {
     let mut bandwidth = bandwidth_of(2, &[(Scope::Host(0), 5), (Scope::Host(1), 1)]);
     bandwidth.limit(10e6);
     assert_eq!(caps(&bandwidth), [Some(1_800), Some(1_800), Some(1_800), Some(10)]);
 }
 
 #[test]
-fn other_priorities_leave_no_class_capped_above_one_that_is_not_at_the_floor() {
+fn new_priorities_keep_lower_classes_at_the_floor() {
     let mut bandwidth = bandwidth(&[(Scope::Namespace(1), 5)]);
     bandwidth.cut(1e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
     assert_eq!(caps(&bandwidth), [Some(1_000), None]);
@@ -120,7 +120,7 @@ fn namespaces_on_one_drive_have_half_of_its_floor_each() {
 }
 
 #[test]
-fn who_shares_a_drive_is_cut_further_than_who_has_one() {
+fn namespaces_that_share_a_drive_have_lower_floors() {
     let mut bandwidth = bandwidth(&[(Scope::Host(0), 0)]);
     let mut plant = plant(2, 1);
     let third = plant.knobs[0].clone();
@@ -149,7 +149,7 @@ fn a_class_keeps_its_minimum() {
 }
 
 #[test]
-fn what_comes_changes_no_cap() {
+fn new_hosts_and_namespaces_change_no_cap() {
     let priorities = [(Scope::Namespace(1), 5), (Scope::Namespace(2), 5)];
     let mut bandwidth = bandwidth(&priorities);
     bandwidth.cut(3e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
@@ -163,7 +163,7 @@ fn what_comes_changes_no_cap() {
 }
 
 #[test]
-fn before_any_sample_drives_are_taken_to_write_at_full_speed() {
+fn before_any_sample_drives_are_assumed_to_write_at_full_speed() {
     let mut bandwidth = bandwidth(&[]);
     assert_eq!(bandwidth.most_uw().round(), 20e6);
     bandwidth.limit(20e6);

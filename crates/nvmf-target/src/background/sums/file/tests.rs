@@ -1,4 +1,4 @@
-//! The sums file against a plain model, with a crash at any call.
+//! The sums file with a crash at any call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,42 +7,37 @@ use proptest::prelude::*;
 
 use super::super::BLOCKS;
 use super::*;
+use crate::backend::Random;
 
-/// Bytes that reach the medium as a whole.
+/// Bytes written atomically by the medium.
 const SECTOR: usize = 512;
 
-/// A file that forgets, at a crash, any of what was not synced.
+/// A file that loses random unsynced sectors in a crash.
 #[derive(Default)]
 struct Image {
     live: Vec<u8>,
     durable: Vec<u8>,
     /// Calls until the crash.
     left: usize,
-    /// Chooses what survives.
-    random: u64,
+    /// Selects the sectors that survive; `None` after the crash.
+    random: Option<Random>,
 }
 
 impl Image {
-    /// Counts a call; the crash keeps each sector that is not synced or loses it.
+    /// Counts a call. The crash keeps or loses each unsynced sector.
     fn step(&mut self) -> io::Result<()> {
         self.left = self.left.saturating_sub(1);
         if self.left > 0 {
             return Ok(());
         }
         let lost = io::Error::other("crashed");
-        if self.random == 0 {
-            return Err(lost); // crashed before
-        }
+        let Some(mut random) = self.random.take() else { return Err(lost) };
         self.durable.resize(self.live.len(), 0);
         for (durable, live) in self.durable.chunks_mut(SECTOR).zip(self.live.chunks(SECTOR)) {
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            if self.random.is_multiple_of(2) {
+            if random.one_in(2) {
                 durable.copy_from_slice(live);
             }
         }
-        self.random = 0;
         Err(lost)
     }
 }
@@ -98,44 +93,44 @@ fn sums(value: u32) -> Sums {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Mark(Vec<u64>),
     Commit(Vec<(u64, u32)>),
     Note(u64),
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn actions() -> impl Strategy<Value = Vec<Action>> {
     let range = || prop_oneof![0..4_u64, 62..RANGES];
-    let act = prop_oneof![
-        prop::collection::vec(range(), 1..4).prop_map(Act::Mark),
-        prop::collection::vec((range(), any::<u32>()), 1..4).prop_map(Act::Commit),
-        (0..RANGES).prop_map(Act::Note),
+    let action = prop_oneof![
+        prop::collection::vec(range(), 1..4).prop_map(Action::Mark),
+        prop::collection::vec((range(), any::<u32>()), 1..4).prop_map(Action::Commit),
+        (0..RANGES).prop_map(Action::Note),
     ];
-    prop::collection::vec(act, 1..40)
+    prop::collection::vec(action, 1..40)
 }
 
-/// What has to be found after a crash.
+/// The expected state after a crash.
 #[derive(Default)]
 struct Oracle {
     /// Ranges that must have their mark.
     marked: BTreeSet<u64>,
-    /// Of each range the checksums that it may have without a mark.
+    /// The checksums that each range may have without a mark.
     allowed: BTreeMap<u64, Vec<u32>>,
 }
 
-/// Runs `acts` until the crash; a range is committed as a namespace does: only while it is marked.
-fn run(file: &SumsFile, acts: &[Act], oracle: &mut Oracle) -> io::Result<()> {
-    for act in acts {
-        match act {
-            Act::Mark(ranges) => {
+/// Runs `actions` until the crash; as in a namespace, only marked ranges are committed.
+fn run(file: &SumsFile, actions: &[Action], oracle: &mut Oracle) -> io::Result<()> {
+    for action in actions {
+        match action {
+            Action::Mark(ranges) => {
                 file.mark(ranges)?;
                 oracle.marked.extend(ranges);
             }
-            Act::Commit(sums_of) => {
+            Action::Commit(sums_of) => {
                 let mut batch = BTreeMap::new();
                 batch.extend(sums_of.iter().filter(|(range, _)| oracle.marked.contains(range)).copied());
                 let batch: Vec<_> = batch.into_iter().map(|(range, value)| (range, sums(value))).collect();
-                // A mark that goes is not synced: it may be there after a crash, and without it only the new checksums hold.
+                // Clearing a mark is not synced: it may exist after a crash; without it only the new checksums are valid.
                 let mut clean = Vec::new();
                 let result = file.commit(&batch, &[], |range| {
                     clean.push(range);
@@ -147,7 +142,7 @@ fn run(file: &SumsFile, acts: &[Act], oracle: &mut Oracle) -> io::Result<()> {
                 }
                 result?;
             }
-            Act::Note(position) => file.note(Pass { began_s: 1, position: *position }, false)?,
+            Action::Note(position) => file.note(Pass { began_s: 1, position: *position }, false)?,
         }
     }
     Ok(())
@@ -155,31 +150,31 @@ fn run(file: &SumsFile, acts: &[Act], oracle: &mut Oracle) -> io::Result<()> {
 
 proptest! {
     #[test]
-    fn a_crash_at_any_call_loses_no_mark_and_leaves_no_wrong_sum(
-        acts in acts(),
+    fn a_crash_at_any_call_keeps_marks_and_checksums_consistent(
+        actions in actions(),
         left in 5..200_usize,
         seed in 1..u64::MAX,
     ) {
         let model = Model::default();
-        *model.image() = Image { left: usize::MAX, random: seed, ..Image::default() };
+        *model.image() = Image { left: usize::MAX, random: Some(Random::new(seed)), ..Image::default() };
         let (file, found) = SumsFile::open(Box::new(model.clone()), BYTES).expect("the model works");
-        prop_assert_eq!(found, Found::New);
+        prop_assert_eq!(found, OpenState::New);
         prop_assert_eq!(file.marked().len() as u64, RANGES);
         let mut oracle = Oracle { marked: (0..RANGES).collect(), ..Oracle::default() };
         model.image().left = left;
-        let outcome = run(&file, &acts, &mut oracle);
+        let outcome = run(&file, &actions, &mut oracle);
         drop(file);
         {
             let mut image = model.image();
             if outcome.is_ok() {
                 image.left = 1;
-                let _ = image.step(); // the power goes after the last act
+                let _ = image.step(); // the power fails after the last action
             }
             image.live = image.durable.clone();
             image.left = usize::MAX;
         }
         let (file, found) = SumsFile::open(Box::new(model), BYTES).expect("the model works");
-        prop_assert_eq!(found, Found::Unclean);
+        prop_assert_eq!(found, OpenState::Unclean);
         let marked: BTreeSet<_> = file.marked().into_iter().collect();
         prop_assert!(oracle.marked.is_subset(&marked), "lost: {:?}", oracle.marked.difference(&marked));
         for range in (0..RANGES).filter(|range| !marked.contains(range)) {
@@ -188,9 +183,9 @@ proptest! {
         }
     }
 
-    /// Any file: it is opened, or made anew; never a panic, and never clean ranges out of nothing.
+    /// Any file is opened or recreated, without a panic and without falsely clean ranges.
     #[test]
-    fn a_damaged_file_is_made_anew(at in 0..8192_usize, flip in 1..=255_u8, cut in any::<bool>()) {
+    fn a_damaged_file_is_recreated(at in 0..8192_usize, flip in 1..=255_u8, cut in any::<bool>()) {
         let model = Model::default();
         model.image().left = usize::MAX;
         let (file, _) = SumsFile::open(Box::new(model.clone()), BYTES).expect("the model works");
@@ -207,21 +202,21 @@ proptest! {
         let (file, found) = SumsFile::open(Box::new(model), BYTES).expect("the model works");
         prop_assert_eq!(file.marked().len() as u64, RANGES);
         let as_expected = match found {
-            Found::Reset(_) => cut,
-            Found::Clean | Found::Unclean => !cut,
-            Found::New => false,
+            OpenState::Reset(_) => cut,
+            OpenState::Clean | OpenState::Unclean => !cut,
+            OpenState::New => false,
         };
         prop_assert!(as_expected, "{:?}", found);
     }
 }
 
 #[test]
-fn a_file_on_disk_is_opened_again_and_by_one_program_only() {
+fn a_file_on_disk_is_locked_and_reopened() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("disk.sums");
     let open = |bytes| SumsFile::open(Box::new(open_file(&path).expect("a file")), bytes).expect("it opens");
     let (file, found) = open(BYTES);
-    assert_eq!(found, Found::New);
+    assert_eq!(found, OpenState::New);
     assert!(open_file(&path).is_err(), "it is locked");
     file.commit(&[(1, sums(9))], &[Some(20), None, Some(40)], |_| true).expect("it works");
     file.note(Pass { began_s: 7, position: 8 }, true).expect("it works");
@@ -229,19 +224,19 @@ fn a_file_on_disk_is_opened_again_and_by_one_program_only() {
     let (file, found) = open(BYTES);
     assert_eq!(
         (found, file.pass(), file.marked().len() as u64),
-        (Found::Clean, Pass { began_s: 7, position: 8 }, RANGES - 1)
+        (OpenState::Clean, Pass { began_s: 7, position: 8 }, RANGES - 1)
     );
     assert_eq!(file.sums(1).expect("it works"), Some(sums(9)));
     assert_eq!(file.bad(), [Some(20), None, Some(40)]);
     drop(file);
     let (file, found) = open(BYTES);
-    assert_eq!((found, file.bad()), (Found::Unclean, vec![Some(20)]), "block 40 may have been written again");
+    assert_eq!((found, file.bad()), (OpenState::Unclean, vec![Some(20)]), "block 40 may have been written again");
     file.note(Pass::default(), true).expect("it works");
     drop(file);
     let (file, _) = open(BYTES);
-    assert_eq!(file.bad(), [Some(20)], "what did not count is gone");
+    assert_eq!(file.bad(), [Some(20)], "invalid entries are discarded");
     drop(file);
     let (file, found) = open(BYTES + 4096);
-    assert_eq!(found, Found::Reset(FormatError::Size { found: BYTES, wanted: BYTES + 4096 }));
+    assert_eq!(found, OpenState::Reset(FormatError::Size { found: BYTES, wanted: BYTES + 4096 }));
     assert_eq!(file.marked().len() as u64, RANGES);
 }

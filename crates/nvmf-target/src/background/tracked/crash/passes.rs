@@ -1,4 +1,4 @@
-//! Passes of scrubbing: what is read again before it counts, and when a pass is over.
+//! Passes of scrubbing: repeated reads, and the schedule.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,17 @@ use super::super::super::upkeep::UpkeepStats;
 use super::*;
 
 const DAY: u64 = 86_400 * S;
-/// How long the thread of the sums file may take, in real time; far more than it does.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of the thread of the sums file, in real time.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A namespace of zeroes that has been summed, with a pass finished.
+/// A summed namespace of zeroes at the start of a pass.
 fn summed() -> (Shared, Served) {
     let shared = Shared::default();
-    shared.world().data = vec![0; BYTES as usize];
+    shared.media().data = vec![0; BYTES as usize];
     let mut served = Served::open(&shared);
     served.scrub_all();
     while served.stats().scrubbed_bytes < RANGES * RANGE {
-        served.scrub(); // the pass that begins when the one before is over
+        served.scrub(); // until the next pass has begun
         std::thread::yield_now();
     }
     (shared, served)
@@ -28,7 +28,7 @@ impl Served {
         self.scrubber.upkeep.stats().expect("placed")
     }
 
-    /// Polls the scrubber at `now_ns`; `has_requests`: another I/O thread has some.
+    /// Polls the scrubber at `now_ns`; `has_requests`: another I/O thread has requests.
     fn poll_at(&mut self, now_ns: u64, has_requests: bool) {
         let round = Round { now_ns, took_requests: false, has_requests, has_hosts: has_requests };
         let channel = &mut *self.channels[0];
@@ -39,8 +39,8 @@ impl Served {
     }
 }
 
-/// The first read of a block differs from its checksum, the one past the cache does not: in a clean range, and in a range that is summed again
-/// because a host has written another block of it.
+/// The first read of a block differs from its checksum, the uncached one does not: in a clean range, and in a range that is
+/// summed again after a write to another block.
 #[test]
 fn a_block_that_differs_only_in_the_cache_is_not_counted() {
     let (shared, mut served) = summed();
@@ -51,19 +51,19 @@ fn a_block_that_differs_only_in_the_cache_is_not_counted() {
             served.drain();
             assert_eq!(served.tracker.ranges.mark(1), Mark::Dirty);
         }
-        shared.world().stale = Some(lba);
+        shared.media().stale = Some(lba);
         served.scrub_all();
-        let World { stale, stale_reads, .. } = *shared.world();
-        assert_eq!((stale, stale_reads), (None, reads), "it is read once, then dropped from the cache");
+        let Media { stale, stale_reads, .. } = *shared.media();
+        assert_eq!((stale, stale_reads), (None, reads), "read once, then dropped from the cache");
         let stats = served.stats();
         assert_eq!((stats.mismatches, stats.bad_blocks, served.bad()), (0, 0, Vec::new()), "written: {is_written}");
     }
     served.drain();
 }
 
-/// Time is handed in. Other I/O threads have requests all the time in every second hour.
+/// In simulated time; other I/O threads have requests in every second hour.
 #[test]
-fn at_a_rate_of_zero_a_pass_is_finished_within_its_days() {
+fn a_pass_at_rate_zero_follows_its_schedule() {
     let (_, mut served) = summed();
     let period_ns = u64::from(served.background.config().scrub_days) * DAY;
     served.background.set_ppm(Class::Scrub, 0);
@@ -78,23 +78,23 @@ fn at_a_rate_of_zero_a_pass_is_finished_within_its_days() {
     for hour in 1..=period_ns / (DAY / 24) {
         let now_ns = began_ns + hour * (DAY / 24);
         let due = RANGES * (now_ns - began_ns) / period_ns;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while served.stats().scrubbed_bytes < due * RANGE || served.scrubber.is_on_drive() {
             served.poll_at(now_ns, hour % 2 == 0);
             assert!(Instant::now() < until, "hour {hour}: {due} ranges are due: {:?}", served.stats());
             std::thread::yield_now();
         }
         if due < RANGES {
-            served.poll_at(now_ns, false); // with the last range done it would begin the next pass
+            served.poll_at(now_ns, false); // after the last range it would begin the next pass
         }
-        assert_eq!(served.stats().scrubbed_bytes, due * RANGE, "hour {hour}: no more than the schedule asks for");
+        assert_eq!(served.stats().scrubbed_bytes, due * RANGE, "hour {hour}: the schedule and no more");
     }
     assert_eq!((served.stats().passes, served.background.rate(Class::Scrub)), (passes + 1, 0));
     served.drain();
 }
 
 #[test]
-fn a_pause_holds_though_a_pass_is_behind_its_schedule() {
+fn a_pause_overrides_the_schedule() {
     let (_, mut served) = summed();
     served.background.set_paused(Class::Scrub, true);
     let before = served.stats();

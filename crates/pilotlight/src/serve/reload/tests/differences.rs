@@ -18,7 +18,7 @@ fn another_block_size_or_uuid_is_a_difference_and_what_waits_for_a_restart_is_no
         namespace(1, "file:/other"),
     ] {
         let found = differ((&runs, &by), (&server(vec![other]), &by));
-        assert!(found.len() == 1 && found[0].contains("namespace 1 of a is another one"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("namespace 1 of a has other storage"), "{found:?}");
     }
     let mut waiting = ServerConfig { cores: vec![0, 1], ..runs.clone() };
     waiting.limits.max_connections = 7;
@@ -56,9 +56,9 @@ fn caps_priorities_and_tolerances_of_what_is_there_are_compared() {
 #[test]
 fn relative_paths_of_flags_are_compared_as_they_are_written() {
     let mut config = server(vec![namespace(1, "file:disk")]);
-    let socket = |path: &str| Some(AdminSocket { path: path.into(), asked: true, read_group: None });
+    let socket = |path: &str| Some(AdminSocket { path: path.into(), is_explicit: true, read_group: None });
     let page = |listen: &str, token: &str| {
-        let (listen, token) = (PageAddress::Unix(listen.into()), TokenFile::Given(token.into()));
+        let (listen, token) = (PageAddress::Unix(listen.into()), TokenFile::Configured(token.into()));
         Some(Page { listen, hosts: Vec::new(), token, tick: Duration::from_secs(1) })
     };
     let at = |of: &str| Operation {

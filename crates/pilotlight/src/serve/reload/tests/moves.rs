@@ -9,8 +9,8 @@ use crate::status::report::PowerReport;
 fn a_file_that_gets_another_number_is_moved_and_its_size_looked_at() {
     let from = server(vec![namespace(1, "file:/disk"), namespace(2, "delay:1ms:file:/other")]);
     let to = server(vec![namespace(3, "file:/disk"), namespace(4, "delay:1ms:file:/other"), namespace(5, "mem:1MiB")]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["move a 1 to a 3", "move a 2 to a 4", "resize a 3 None", "resize a 4 None", "add a 5"]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, ["move a 1 to a 3", "move a 2 to a 4", "resize a 3 None", "resize a 4 None", "add a 5"]);
     assert_eq!(running, to);
 }
 
@@ -20,8 +20,8 @@ fn a_file_moves_between_subsystems() {
         |a, b| ServerConfig { subsystems: vec![subsystem("a", a), subsystem("b", b)], ..ServerConfig::default() };
     let from = config(vec![namespace(1, "file:/disk")], vec![namespace(2, "file:/other")]);
     let to = config(vec![namespace(2, "file:/other")], vec![namespace(1, "file:/disk")]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["move b 2 to a 2", "move a 1 to b 1", "resize a 2 None", "resize b 1 None"]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, ["move b 2 to a 2", "move a 1 to b 1", "resize a 2 None", "resize b 1 None"]);
     assert_eq!(running, to);
 }
 
@@ -30,8 +30,8 @@ fn a_file_moves_between_subsystems() {
 fn a_file_moves_to_a_new_subsystem_and_out_of_one_that_goes() {
     let from = server(vec![namespace(1, "file:/disk")]);
     let to = ServerConfig { subsystems: vec![subsystem("new", vec![namespace(1, "file:/disk")])], ..from.clone() };
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["add subsystem new", "move a 1 to new 1", "remove subsystem a", "resize new 1 None"]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, ["add subsystem new", "move a 1 to new 1", "remove subsystem a", "resize new 1 None"]);
     assert_eq!(running, to);
 }
 
@@ -41,12 +41,12 @@ fn a_subsystem_stays_while_storage_cannot_be_moved_out_of_it() {
     let from = server(vec![namespace(1, "file:/disk")]);
     let to = |namespace| ServerConfig { subsystems: vec![subsystem("new", vec![namespace])], ..from.clone() };
     let small = to(NamespaceConfig { block_size: 512, ..namespace(1, "file:/disk") });
-    let (asked, running) = reload(&from, &small, Recorder::default());
-    assert_eq!(asked, ["add subsystem new"]);
+    let (calls, running) = reload(&from, &small, Recorder::default());
+    assert_eq!(calls, ["add subsystem new"]);
     assert_eq!(running.subsystems[0], from.subsystems[0]);
     let refusing = Recorder { refuse: Some("move"), ..Recorder::default() };
-    let (asked, running) = reload(&from, &to(namespace(1, "file:/disk")), refusing);
-    assert_eq!(asked, ["add subsystem new", "move a 1 to new 1"]);
+    let (calls, running) = reload(&from, &to(namespace(1, "file:/disk")), refusing);
+    assert_eq!(calls, ["add subsystem new", "move a 1 to new 1"]);
     assert_eq!(running.subsystems[0], from.subsystems[0]);
 }
 
@@ -56,8 +56,8 @@ fn a_file_whose_blocks_or_delays_change_with_its_number_stays() {
     let small = NamespaceConfig { block_size: 512, ..namespace(2, "file:/disk") };
     for (to, why) in [(small, "with another block size"), (namespace(2, "delay:1ms:file:/disk"), "with other delays")] {
         let to = server(vec![to]);
-        let (asked, running) = reload(&from, &to, Recorder::default());
-        assert_eq!((asked.as_slice(), &running), (&[][..] as &[String], &from));
+        let (calls, running) = reload(&from, &to, Recorder::default());
+        assert_eq!((calls.as_slice(), &running), (&[][..] as &[String], &from));
         assert!(plan(&from, &to).waiting[0].contains(why), "{:?}", plan(&from, &to).waiting);
     }
 }
@@ -65,19 +65,19 @@ fn a_file_whose_blocks_or_delays_change_with_its_number_stays() {
 #[test]
 fn a_move_that_fails_is_tried_again() {
     let (from, to) = (server(vec![namespace(1, "file:/disk")]), server(vec![namespace(2, "file:/disk")]));
-    let (asked, running) = reload(&from, &to, Recorder { refuse: Some("move"), ..Recorder::default() });
-    assert_eq!((asked.as_slice(), &running), (&["move a 1 to a 2".to_owned()][..], &from));
+    let (calls, running) = reload(&from, &to, Recorder { refuse: Some("move"), ..Recorder::default() });
+    assert_eq!((calls.as_slice(), &running), (&["move a 1 to a 2".to_owned()][..], &from));
     assert_eq!(reload(&running, &to, Recorder::default()).1, to);
 }
 
-/// A file that was added by hand under one number does not change it because the configuration has it under another.
+/// A file that was added under one number at run time keeps it although the configuration has it under another.
 #[test]
 fn namespaces_added_at_run_time_are_not_moved() {
     let mut state = state(&server(vec![]));
     state.config = server(vec![namespace(5, "file:/disk")]);
     state.note_override("a", 5);
-    let asked = reload_state(&mut state, &server(vec![namespace(1, "file:/disk")]), Recorder::default());
-    assert_eq!(asked, ["resize a 5 None"]);
+    let calls = reload_state(&mut state, &server(vec![namespace(1, "file:/disk")]), Recorder::default());
+    assert_eq!(calls, ["resize a 5 None"]);
     assert_eq!(state.config, server(vec![namespace(5, "file:/disk")]));
 }
 
@@ -89,8 +89,8 @@ fn one_file_is_known_under_every_name() {
     std::os::unix::fs::symlink(&disk, &link).unwrap();
     let backend = |path: &std::path::Path| format!("file:{}", path.display());
     let from = server(vec![namespace(1, &backend(&disk))]);
-    let (asked, _) = reload(&from, &server(vec![namespace(2, &backend(&link))]), Recorder::default());
-    assert_eq!(asked, ["move a 1 to a 2", "resize a 2 None"]);
+    let (calls, _) = reload(&from, &server(vec![namespace(2, &backend(&link))]), Recorder::default());
+    assert_eq!(calls, ["move a 1 to a 2", "resize a 2 None"]);
 }
 
 /// A server with one subsystem that keeps each file open once, and takes until the next reload to close it.

@@ -1,4 +1,4 @@
-//! No host sees anything during a reload that neither configuration shows it.
+//! No host sees a namespace during a reload that neither configuration shows it.
 
 use std::collections::BTreeSet;
 
@@ -24,26 +24,26 @@ fn a_host_is_admitted_after_a_namespace_is_hidden_from_it() {
     let from = allowing(&["h1"], vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB")]);
     let hidden = seen_by(&["h1"], namespace(2, "mem:1GiB"));
     let to = allowing(&["h1", "h2"], vec![namespace(1, "mem:1GiB"), hidden]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, [r#"show a 2 ["h1"]"#, r#"allow a ["h1", "h2"]"#]);
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, [r#"show a 2 ["h1"]"#, r#"allow a ["h1", "h2"]"#]);
     assert_eq!(running, to);
-    let (asked, _) = reload(&to, &from, Recorder::default());
-    assert_eq!(asked, [r#"allow a ["h1"]"#, "show a 2 []"], "a list that becomes longer is last on the way back");
+    let (calls, _) = reload(&to, &from, Recorder::default());
+    assert_eq!(calls, [r#"allow a ["h1"]"#, "show a 2 []"], "a list that becomes longer is last on the way back");
 }
 
 #[test]
 fn a_host_is_admitted_after_a_namespace_is_removed_or_moved() {
     let from = allowing(&["h1"], vec![namespace(1, "mem:1GiB"), namespace(2, "file:/none/disk")]);
     let to = allowing(&[], vec![seen_by(&["h1"], namespace(3, "file:/none/disk"))]);
-    let (asked, _) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["remove a 1", "move a 2 to a 3", "resize a 3 None", "allow a []"]);
+    let (calls, _) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, ["remove a 1", "move a 2 to a 3", "resize a 3 None", "allow a []"]);
 }
 
 #[test]
 fn a_list_that_loses_some_and_gets_others_is_changed_in_two_steps() {
     let from = allowing(&["h1", "h2"], vec![seen_by(&["h1"], namespace(1, "mem:1GiB")), namespace(2, "mem:1GiB")]);
     let to = allowing(&["h2", "h3"], vec![seen_by(&["h3"], namespace(1, "mem:1GiB"))]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
+    let (calls, running) = reload(&from, &to, Recorder::default());
     let expected = [
         r#"allow a ["h2"]"#,
         r#"show a 1 [""]"#, // nobody
@@ -51,7 +51,7 @@ fn a_list_that_loses_some_and_gets_others_is_changed_in_two_steps() {
         r#"allow a ["h2", "h3"]"#,
         r#"show a 1 ["h3"]"#,
     ];
-    assert_eq!(asked, expected);
+    assert_eq!(calls, expected);
     assert_eq!(running, to);
     let operation = operation("static");
     let differences = differences((&from, &operation), &to, &operation);
@@ -62,8 +62,8 @@ fn a_list_that_loses_some_and_gets_others_is_changed_in_two_steps() {
 fn the_storage_that_stays_until_a_restart_is_not_shown_to_hosts_of_the_new_one() {
     let from = allowing(&["h1", "h2"], vec![seen_by(&["h1"], namespace(1, "mem:1GiB"))]);
     let to = allowing(&["h1", "h2"], vec![seen_by(&["h2"], namespace(1, "null:1GiB"))]);
-    let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, [r#"show a 1 [""]"#], "hidden from all");
+    let (calls, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(calls, [r#"show a 1 [""]"#], "hidden from all");
     assert_eq!(reload(&running, &to, Recorder::default()).0, [""; 0], "and stays so");
 }
 
@@ -73,13 +73,13 @@ fn no_host_is_admitted_where_hiding_has_failed() {
     let shown = |hosts: &[&str]| seen_by(hosts, namespace(1, "file:/none/disk"));
     let from = allowing(&["h1"], vec![shown(&["h1"]), namespace(2, "mem:1GiB")]);
     let to = allowing(&["h1", "h2"], vec![shown(&["h1", "h2"])]);
-    let (asked, running) = reload(&from, &to, Recorder { refuse: Some("remove a 2"), ..Recorder::default() });
-    assert_eq!(asked, ["remove a 2", "resize a 1 None"]);
+    let (calls, running) = reload(&from, &to, Recorder { refuse: Some("remove a 2"), ..Recorder::default() });
+    assert_eq!(calls, ["remove a 2", "resize a 1 None"]);
     assert_eq!(running, from);
     assert_eq!(reload(&running, &to, Recorder::default()).1, to);
 }
 
-/// Which storage a host sees.
+/// The storage that a host sees.
 fn sees(config: &ServerConfig, host: &str) -> BTreeSet<String> {
     let names = |hosts: &[String]| hosts.is_empty() || hosts.iter().any(|other| other == host);
     let admitting = config.subsystems.iter().filter(|subsystem| names(&subsystem.allowed_hosts));

@@ -7,7 +7,7 @@ fn reload_shrinking(state: &mut State, to: &ServerConfig) -> Vec<String> {
     let recorder = Recorder::default();
     let may_shrink = [("a".to_owned(), 1)];
     apply(state, Wanted { config: to, operation: &operation("static"), may_shrink: &may_shrink }, &recorder);
-    recorder.asked.into_inner().unwrap()
+    recorder.calls.into_inner().unwrap()
 }
 
 #[test]

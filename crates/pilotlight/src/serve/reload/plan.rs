@@ -1,0 +1,180 @@
+//! The plan of a reload: changes from the running configuration to the wanted one.
+
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+
+use super::change::Change;
+use super::moves::{self, Move};
+use super::order;
+use crate::config::{AdminSocket, Operation, Reactors};
+
+/// The changes of a reload.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// In order: removals make room for additions.
+    pub(super) changes: Vec<Change>,
+    /// Differences that only a restart brings about.
+    pub(super) waiting: Vec<String>,
+}
+
+/// Differences in how the program runs the server that only a start settles. A new field of [`Operation`] is decided here.
+pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
+    let Operation {
+        reactors,
+        sleep_after,
+        hotplug,
+        profile,
+        sensor,
+        state_file,
+        admin_socket,
+        energy_shares,
+        metrics,
+        page,
+        // they change while the server runs
+        policy: _,
+        goals: _,
+        caps: _,
+        priorities: _,
+        tolerances: _,
+        domain: _,
+        schedule: _,
+        mdns: _,
+        log_format: _,
+        // command line only
+        roots: _,
+    } = running;
+    let test_reactors = |reactors: &Reactors| reactors.is_test_mode().then(|| reactors.len());
+    let socket = |socket: &Option<AdminSocket>| socket.as_ref().map(|socket| (socket.path.clone(), socket.is_explicit));
+    let group = |socket: &Option<AdminSocket>| socket.as_ref().and_then(|socket| socket.read_group.clone());
+    let differs = [
+        ("server.reactors", test_reactors(reactors) != test_reactors(&wanted.reactors)),
+        ("server.sleep_after", *sleep_after != wanted.sleep_after),
+        ("server.hotplug", *hotplug != wanted.hotplug),
+        ("server.sensor", *sensor != wanted.sensor),
+        ("server.energy_shares", *energy_shares != wanted.energy_shares),
+        ("goals.profile", *profile != wanted.profile),
+        ("admin.state", *state_file != wanted.state_file),
+        ("admin.socket", socket(admin_socket) != socket(&wanted.admin_socket)),
+        ("admin.read_group", group(admin_socket) != group(&wanted.admin_socket)),
+        ("metrics.listen", *metrics != wanted.metrics),
+        ("page", *page != wanted.page),
+    ];
+    name(&differs)
+}
+
+fn name(differs: &[(&str, bool)]) -> Vec<String> {
+    let differing = differs.iter().filter(|(_, differs)| *differs);
+    differing.map(|(key, _)| format!("{key} has changed; it takes effect at a restart")).collect()
+}
+
+/// The changes from `running` to `wanted`.
+pub(super) fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
+    let mut plan = Plan { changes: Vec::new(), waiting: settled(running, wanted) };
+    let moves = moves::find(running, wanted);
+    for subsystem in &running.subsystems {
+        match wanted.subsystems.iter().find(|other| other.nqn == subsystem.nqn) {
+            Some(other) => plan_subsystem(&mut plan, subsystem, other, &moves),
+            None => plan_removal(&mut plan, &subsystem.nqn, &moves),
+        }
+    }
+    let is_new = |other: &&SubsystemConfig| running.subsystems.iter().all(|subsystem| subsystem.nqn != other.nqn);
+    for subsystem in wanted.subsystems.iter().filter(is_new) {
+        let empty = SubsystemConfig { namespaces: Vec::new(), ..subsystem.clone() };
+        plan_namespaces(&mut plan, &empty, subsystem, &moves);
+        plan.changes.push(Change::AddSubsystem { subsystem: empty });
+    }
+    if (&running.advertise, &running.referrals) != (&wanted.advertise, &wanted.referrals) {
+        let (advertise, referrals) = (wanted.advertise.clone(), wanted.referrals.clone());
+        plan.changes.push(Change::Discovery { advertise, referrals });
+    }
+    plan.waiting.extend(moves.iter().filter_map(Move::refusal));
+    plan.changes.extend(moves.iter().filter(|one| one.obstacle.is_none()).flat_map(plan_move));
+    plan.changes.sort_by_key(order::place); // stable, so that within each kind the order of the file holds
+    plan
+}
+
+/// A file may have grown too.
+fn plan_move(one: &Move) -> [Change; 2] {
+    let (nqn, to) = (one.to.nqn.to_owned(), one.to.namespace.clone());
+    let resize = Change::Resize { nqn: nqn.clone(), to: to.clone(), blocks: None };
+    let from = (one.from.nqn.to_owned(), one.from.namespace.nsid);
+    [Change::Move { from, nqn, to }, resize]
+}
+
+/// Differences in what is settled at the start.
+pub(super) fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
+    let differs = [
+        ("server.listen", running.listeners != wanted.listeners),
+        ("server.cores", running.cores != wanted.cores),
+        ("server.main_core", running.main_core != wanted.main_core),
+        ("server.io_threads", running.io_threads != wanted.io_threads),
+        ("server.power_states", running.power_states != wanted.power_states),
+        ("limits", running.limits != wanted.limits),
+        ("background", running.background != wanted.background),
+    ];
+    name(&differs)
+}
+
+fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {
+    let differs = [
+        ("serial", running.serial != wanted.serial),
+        ("controller_ids", running.controller_ids != wanted.controller_ids),
+    ];
+    let waiting = differs.iter().filter(|(_, differs)| *differs);
+    plan.waiting
+        .extend(waiting.map(|(key, _)| format!("{key} of {} has changed; it takes effect at a restart", running.nqn)));
+    let steps = order::steps(&running.allowed_hosts, &wanted.allowed_hosts).into_iter();
+    plan.changes.extend(steps.map(|(admits, allowed_hosts)| Change::AllowHosts {
+        nqn: running.nqn.clone(),
+        allowed_hosts,
+        admits,
+    }));
+    plan_namespaces(plan, running, wanted, moves);
+}
+
+/// Removes a subsystem with its namespaces, unless storage of one has to be moved and cannot be.
+fn plan_removal(plan: &mut Plan, nqn: &str, moves: &[Move]) {
+    if moves.iter().any(|one| one.from.nqn == nqn && one.obstacle.is_some()) {
+        plan.waiting.push(format!("subsystem {nqn} stays, as the storage of a namespace cannot be moved"));
+    } else {
+        plan.changes.push(Change::RemoveSubsystem { nqn: nqn.to_owned() });
+    }
+}
+
+fn plan_namespaces(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {
+    let nqn = || running.nqn.clone();
+    for namespace in &running.namespaces {
+        match wanted.namespaces.iter().find(|other| other.nsid == namespace.nsid) {
+            Some(other) => plan_namespace(plan, &running.nqn, namespace, other),
+            None if moves.iter().any(|one| one.from.is(&running.nqn, namespace.nsid)) => {}
+            None => plan.changes.push(Change::Remove { nqn: nqn(), nsid: namespace.nsid }),
+        }
+    }
+    let is_new = |other: &&NamespaceConfig| running.namespaces.iter().all(|namespace| namespace.nsid != other.nsid);
+    let is_moved = |other: &NamespaceConfig| moves.iter().any(|one| one.to.is(&running.nqn, other.nsid));
+    let added = wanted.namespaces.iter().filter(is_new).filter(|other| !is_moved(other));
+    plan.changes.extend(added.map(|namespace| Change::Add { nqn: nqn(), namespace: namespace.clone() }));
+}
+
+fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
+    let steps = order::steps(&running.hosts, &wanted.hosts).into_iter();
+    let show = |(admits, hosts)| Change::Show { nqn: nqn.to_owned(), nsid: running.nsid, hosts, admits };
+    let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ..running.clone() };
+    let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
+    let is_another = !same_otherwise || !running.backend.is_same_storage(&wanted.backend);
+    // new hosts are for the storage after a restart, not for the present one
+    plan.changes.extend(steps.filter(|(admits, _)| !is_another || !admits).map(show));
+    if is_another {
+        let nsid = running.nsid;
+        plan.waiting.push(format!(
+            "namespace {nsid} of {nqn} has other storage or format; give it a number of its own, or restart"
+        ));
+        return;
+    }
+    // a file is as large as it is (where a size was written, that has been checked), and may have grown
+    let in_file = wanted.backend.path().is_some();
+    if in_file || running != wanted {
+        let written = wanted.backend.size().filter(|_| !in_file);
+        let blocks = written.map(|size| size / u64::from(wanted.block_size));
+        plan.changes.push(Change::Resize { nqn: nqn.to_owned(), to: wanted.clone(), blocks });
+    }
+}

@@ -1,0 +1,258 @@
+//! Commands that overlap each other or a core's changes of state.
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use pilotlight_plant::{
+    Command, CompletionMode, CoreId, CoreState, Depth, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start,
+    ThreadId, Tick, Unsupported, Wants,
+};
+use pilotlight_reactor::{Idle, QuietTime, Runtime, RuntimeOptions};
+use support::{EVERY_MS, ProbeState, TIMEOUT, eventually, probe, scripted_policy, start, state};
+
+const ASLEEP: CoreState = CoreState::Asleep(Depth::SoftwareWait);
+
+/// Waits long enough for all events to arrive.
+fn settle(runtime: &Runtime) {
+    let before = runtime.stats().director.intervals;
+    eventually("some intervals", || runtime.stats().director.intervals > before + 20);
+}
+
+fn home(runtime: &Runtime, core: u16) {
+    eventually("the move", || runtime.stats().threads[0].home == CoreId(core));
+}
+
+/// A runtime with one I/O thread.
+fn one_thread(cores: usize, on: u16) -> (Runtime, Arc<ProbeState>) {
+    let runtime = start(cores);
+    let (probe_state, thread) = probe(0);
+    runtime.adopt(CoreId(on), thread);
+    (runtime, probe_state)
+}
+
+#[test]
+fn a_core_with_an_arriving_thread_refuses_to_sleep() {
+    let (runtime, _shown) = one_thread(2, 0);
+    let (control, policy) = scripted_policy(EVERY_MS);
+    control.sleep(1);
+    runtime.set_policy(policy).expect("supported");
+    eventually("sleep", || state(&runtime, 1) == ASLEEP);
+    let (control, policy) = scripted_policy(EVERY_MS);
+    control.move_thread(0, 1);
+    control.sleep(1);
+    runtime.set_policy(policy).expect("supported");
+    assert_eq!(control.refused.recv_timeout(TIMEOUT).expect("a refusal").1, Refusal::NotEmpty);
+    home(&runtime, 1);
+}
+
+#[test]
+fn a_completion_mode_does_not_cancel_a_sleep_command() {
+    let (runtime, _shown) = one_thread(2, 1);
+    let (control, policy) = scripted_policy(EVERY_MS);
+    control.sleep(1);
+    control.command(Command::Completions { thread: ThreadId(0), mode: CompletionMode::Interrupt });
+    control.move_thread(0, 0);
+    runtime.set_policy(policy).expect("supported");
+    home(&runtime, 0);
+    eventually("sleep", || state(&runtime, 1) == ASLEEP);
+}
+
+#[test]
+fn a_core_sleeps_after_a_thread_has_passed_through() {
+    let (runtime, _shown) = one_thread(3, 0);
+    for _ in 0..200 {
+        let (control, policy) = scripted_policy(EVERY_MS);
+        control.move_thread(0, 1);
+        runtime.set_policy(policy).expect("supported");
+        let (control, policy) = scripted_policy(EVERY_MS);
+        control.move_thread(0, 2);
+        control.sleep(1);
+        runtime.set_policy(policy).expect("supported");
+        home(&runtime, 2);
+        eventually("sleep", || state(&runtime, 1) == ASLEEP);
+        let (control, policy) = scripted_policy(EVERY_MS);
+        control.command(Command::Wake { core: CoreId(1) });
+        control.move_thread(0, 0);
+        runtime.set_policy(policy).expect("supported");
+        home(&runtime, 0);
+        eventually("its wake-up", || state(&runtime, 1) == CoreState::Awake);
+    }
+}
+
+#[test]
+fn a_new_policy_cancels_pending_sleep_commands() {
+    let (runtime, _shown) = one_thread(2, 1);
+    let (control, policy) = scripted_policy(EVERY_MS);
+    control.sleep(1); // takes effect when its thread has left
+    runtime.set_policy(policy).expect("supported");
+    let (control, policy) = scripted_policy(EVERY_MS);
+    control.move_thread(0, 0);
+    runtime.set_policy(policy).expect("supported");
+    home(&runtime, 0);
+    settle(&runtime);
+    assert_eq!(state(&runtime, 1), CoreState::Awake);
+}
+
+#[test]
+fn a_stopped_runtime_responds() {
+    let (done, finished) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut runtime = start(2);
+        runtime.stop();
+        let _ = runtime.set_policy(scripted_policy(EVERY_MS).1);
+        let _ = done.send(runtime.view().is_none());
+    });
+    assert_eq!(finished.recv_timeout(TIMEOUT), Ok(true));
+}
+
+/// Is needed at `needed_ns` after the start, and never again after the next interval.
+struct QuietPolicy {
+    wants: Wants,
+    needed_ns: u64,
+    completions: CompletionMode,
+    received: Arc<Received>,
+}
+
+#[derive(Default)]
+struct Received {
+    requests: AtomicU64,
+    intervals: AtomicU64,
+    /// Intervals before the last tick.
+    intervals_before: AtomicU64,
+}
+
+impl Policy for QuietPolicy {
+    fn name(&self) -> &'static str {
+        "quiet_policy"
+    }
+    fn wants(&self) -> Wants {
+        self.wants.clone()
+    }
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        out.extend((0..start.homes.len()).map(|thread| {
+            let thread = ThreadId(thread as u16);
+            Command::Completions { thread, mode: self.completions }
+        }));
+        let empty = start.topology.workers().filter(|core| !start.homes.contains(core));
+        out.extend(empty.map(|core| Command::Sleep { core, goal: SleepGoal::SHALLOWEST }));
+        self.needed_ns = start.now_ns.saturating_add(self.needed_ns);
+        Ok(Next { needed_ns: self.needed_ns, awake_ns: 0 })
+    }
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
+        self.received.intervals_before.store(self.received.intervals.load(SeqCst), SeqCst);
+        self.received.requests.fetch_add(tick.counts.iter().map(|count| u64::from(count.requests)).sum(), SeqCst);
+        Next { needed_ns: self.needed_ns, awake_ns: 0 }
+    }
+    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
+        self.received.intervals.fetch_add(1, SeqCst);
+        if sample.now_ns >= self.needed_ns {
+            self.needed_ns = NEVER;
+        }
+        Next { needed_ns: self.needed_ns, awake_ns: 0 }
+    }
+}
+
+fn quiet_policy(needed_ns: u64, interval_ns: u64, completions: CompletionMode) -> (Arc<Received>, Box<QuietPolicy>) {
+    let received = Arc::<Received>::default();
+    let wants = Wants { tick_ns: Some(10_000), interval_ns: Some(interval_ns), ..Wants::default() };
+    (Arc::clone(&received), Box::new(QuietPolicy { wants, needed_ns, completions, received }))
+}
+
+/// Two cores that may sleep after `quiet_ns` without requests, and a thread that can wait.
+fn waiting_thread(on: u16, quiet_ns: u64) -> (Runtime, Arc<ProbeState>) {
+    let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
+    let options = RuntimeOptions { quiet: QuietTime::Fixed(quiet_ns), monitor: None, ..options };
+    let runtime = Runtime::start(&options).expect("starts");
+    let (probe_state, thread) = probe(0);
+    probe_state.can_wait.store(true, SeqCst);
+    runtime.adopt(CoreId(on), thread);
+    (runtime, probe_state)
+}
+
+#[test]
+fn a_quiet_server_whose_policy_waits_for_an_interval_does_not_spin() {
+    let (runtime, _shown) = waiting_thread(0, 0);
+    // Needed long before the next interval: the waits end at that time without work.
+    let (received, policy) = quiet_policy(10_000_000, 400_000_000, CompletionMode::Poll);
+    runtime.set_policy(policy).expect("supported");
+    eventually("the interval", || received.intervals.load(SeqCst) == 1);
+    let wakes = runtime.stats().reactors[0].asleep[2].wakes;
+    assert!(wakes < 100, "{wakes} waits ended early");
+}
+
+#[test]
+fn an_interval_that_ended_during_a_sleep_is_quiet() {
+    let (runtime, probe_state) = waiting_thread(0, 0);
+    let (received, policy) = quiet_policy(NEVER, 300_000_000, CompletionMode::Poll);
+    runtime.set_policy(policy).expect("supported");
+    std::thread::sleep(Duration::from_millis(350));
+    arrives(&probe_state);
+    eventually("the request", || received.requests.load(SeqCst) == 1);
+    assert_eq!(received.intervals_before.load(SeqCst), 0, "the interval that has ended was quiet");
+}
+
+fn arrives(probe_state: &ProbeState) {
+    probe_state.waiting.store(1, SeqCst);
+    rustix::io::write(probe_state.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
+}
+
+#[test]
+fn the_main_core_stays_awake_while_another_may_get_requests() {
+    let (runtime, probe_state) = waiting_thread(1, 0);
+    let (received, policy) = quiet_policy(NEVER, 1_000_000_000, CompletionMode::Interrupt);
+    runtime.set_policy(policy).expect("supported");
+    eventually("a wait", || state(&runtime, 1) == ASLEEP);
+    std::thread::sleep(Duration::from_millis(20)); // for the main core to sleep, if it does
+    arrives(&probe_state);
+    eventually("the tick", || received.requests.load(SeqCst) == 1);
+}
+
+/// Lets core 1 sleep, wakes it, and reports its state in the next sample.
+struct WakingPolicy {
+    commanded: Option<CoreState>,
+    states: mpsc::Sender<CoreState>,
+}
+
+impl Policy for WakingPolicy {
+    fn name(&self) -> &'static str {
+        "rouser"
+    }
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(1), ..EVERY_MS }
+    }
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        Ok(Next::at(start.now_ns))
+    }
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        let (core, found) = (CoreId(1), sample.cores[1].state);
+        match self.commanded {
+            Some(CoreState::Asleep(_)) if found == ASLEEP => {
+                out.push(Command::Wake { core });
+                self.commanded = Some(CoreState::Awake);
+            }
+            Some(CoreState::Asleep(_)) => {}
+            commanded => {
+                if commanded.is_some() {
+                    let _ = self.states.send(found);
+                }
+                out.push(Command::Sleep { core, goal: SleepGoal::SHALLOWEST });
+                self.commanded = Some(ASLEEP);
+            }
+        }
+        Next::at(sample.now_ns)
+    }
+}
+
+#[test]
+fn a_core_that_is_being_woken_is_reported_as_awake() {
+    let options = RuntimeOptions::new(vec![None; 2], Idle::Spin); // a yielding core would run only after the other is awake
+    let runtime = Runtime::start(&RuntimeOptions { monitor: None, ..options }).expect("starts");
+    let (states, found) = mpsc::channel();
+    runtime.set_policy(Box::new(WakingPolicy { commanded: None, states })).expect("supported");
+    for _ in 0..100 {
+        assert_eq!(found.recv_timeout(TIMEOUT), Ok(CoreState::Awake));
+    }
+}
