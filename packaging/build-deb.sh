@@ -3,7 +3,7 @@
 #
 #   packaging/build-deb.sh [PROFILE]     of cargo: release (default), ci, dev
 #
-# It depends on the C library of the machine that builds it: build on the oldest Debian that has to install it. VERSION in the environment is the
+# The package needs at least the C library of the build machine: build on the oldest Debian that has to install it. VERSION in the environment is the
 # package's version (default: the workspace's and revision 1).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ cargo build --locked -p pilotlight --profile "$profile" >&2
 rm -rf "$pages" "$docs"
 mkdir -p "$pages" "$docs"
 PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked -p pilotlight --bins pages >&2
-# What an operator reads, and what that links to, in the same folders so that the links hold.
+# The operator's documents and the files they link to, in the same folders so that the links work.
 (
   shopt -s nullglob
   cd docs

@@ -26,7 +26,7 @@ for document in documents("pilotlight.yaml"):
     print(f"{document['kind']}: as Kubernetes {kubernetes_validate.latest_version()} wants it")
 
 for document in documents("servicemonitor.yaml"):
-    # What the models do not know is lost on the way back.
+    # Fields that the models do not have are missing after the round trip.
     back = operator.ServiceMonitor.model_validate(document).model_dump(mode="json", by_alias=True, exclude_unset=True)
     assert back == document, f"{document['kind']}: has fields that the definition has not:\n{document}\n{back}"
     print(f"{document['kind']}: as the Operator's definition wants it")

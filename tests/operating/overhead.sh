@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Throughput with everything on that an operator can turn on (metrics scraped every second, the page with a reader, energy shares, a sensor) against a
-# server without any of it, in alternated rounds: the median of the ratios with the range of the middle 95 % of 10,000 resampled medians.
+# Throughput with all optional features (metrics scraped every second, the page with a reader, energy shares, a sensor) relative to a
+# server without them, in alternating rounds: the median of the ratios and its 95 % bootstrap interval (10,000 resamples).
 #
 #   cargo build --release -p pilotlight && tests/operating/overhead.sh [ROUNDS] [SECONDS]
 #
-# The server has CPU 0, the load CPU 1: everything that reads counters runs there too, as it stays off the reactors' CPUs, and so takes its CPU time from the
+# The server has CPU 0, the load CPU 1. The threads that read counters avoid the reactors' CPUs, so they run on CPU 1 too and take CPU time from the
 # load. On a machine with more CPUs give the load one of its own: SERVER=2 LOAD=3 REST=0,1.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -21,7 +21,7 @@ start() {
   until [[ -S $folder/$name.sock ]] && "$program" status --ready --socket "$folder/$name.sock" >/dev/null 2>&1; do sleep 0.1; done
 }
 
-# everything READS: what reads the server that has everything on.
+# everything READS: runs the clients of the server with all features.
 everything() {
   local token cookie
   token=$("$program" page --socket "$folder/on.sock" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["token"])')
@@ -30,13 +30,13 @@ everything() {
   while sleep 1; do taskset -c "${REST:-1}" curl -s "http://127.0.0.1:$metrics/metrics" >"$folder/scraped"; done &
 }
 
-# load PORT: requests a second.
+# load PORT: prints requests/s.
 load() {
   taskset -c "${LOAD:-1}" "$program" load --target "127.0.0.1:$1" --rw randread --bs 4096 --iodepth 16 --runtime "${seconds}s" --json 2>/dev/null |
     python3 -c 'import json,sys; print(json.load(sys.stdin)["total"]["rate_iops"])'
 }
 
-# One server runs at a time: a reactor that polls would take the CPU of the other.
+# One server at a time: a polling reactor would take the CPU of the other.
 round() { # round on|off
   if [[ $1 == on ]]; then
     start on 44201 --sensor modelled --energy-shares unassigned --metrics "$metrics" --page "$page"

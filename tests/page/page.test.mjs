@@ -24,7 +24,7 @@ after(async () => {
   await server?.stop();
 });
 
-// A page of its own, what went wrong on it, and a login where that is wanted.
+// Opens a page, collects its errors, and logs in if requested.
 async function open({ width = 1280, colorScheme = 'light', login = true, of = server } = {}) {
   const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, bypassCSP: false });
   const page = await context.newPage();
@@ -51,7 +51,7 @@ const drawn = (page) => page.waitForFunction(() =>
   document.querySelector('#cores canvas')?.getAttribute('aria-label').includes('%')
   && document.getElementById('power-chart').getAttribute('aria-label').includes('W'));
 
-// Violations of accessibility rules, as text. axe is run past the page's own policy, as an extension would be.
+// Violations of accessibility rules, as text. axe bypasses the page's Content-Security-Policy, like an extension.
 async function violations(page) {
   const session = await page.context().newCDPSession(page);
   const { readFileSync } = await import('node:fs');
@@ -64,7 +64,7 @@ async function violations(page) {
 
 const scrollsSideways = (page) => page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth);
 
-test('without the token there is only a login, and a wrong one is refused beside the form', async () => {
+test('without the token only the login is served, and a wrong token is refused next to the form', async () => {
   const { page, context } = await open({ login: false });
   assert.deepEqual(await violations(page), []);
   await page.getByLabel('Token').fill('wrong');
@@ -89,7 +89,7 @@ for (const width of [400, 1600]) {
       await page.waitForFunction((before) => document.getElementById('iops').textContent !== before, requests);
       const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       assert.equal(back === 'rgb(255, 255, 255)', colorScheme === 'light');
-      // the strips have been painted: a colour of a state is among their pixels
+      // the strips are painted: their pixels contain the colour of a state
       const painted = await page.evaluate(() => {
         const canvas = document.querySelector('#cores canvas');
         const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -103,19 +103,19 @@ for (const width of [400, 1600]) {
   }
 }
 
-test('a budget and a policy are set through their forms, and a refusal stands beside its form', async () => {
+test('budget and policy are set by their forms, and a refusal is shown next to its form', async () => {
   const { page, problems, context } = await open();
   const form = page.locator('#set-budget');
-  await form.getByLabel('Most power').fill('250W');
+  await form.getByLabel('Limit').fill('250W');
   await form.getByRole('button').click();
   await form.getByText('Done').waitFor();
   await page.waitForFunction(() => document.getElementById('budget').textContent === '250 W');
   assert.equal(server.ask('status').goals.budget_uw, 250_000_000);
-  await form.getByLabel('Most power').fill('much');
+  await form.getByLabel('Limit').fill('much');
   await form.getByRole('button').click();
   await form.getByText('Refused').waitFor();
   assert.deepEqual(await violations(page), []);
-  await form.getByLabel('Most power').fill('off');
+  await form.getByLabel('Limit').fill('off');
   await form.getByRole('button').click();
   await page.waitForFunction(() => document.getElementById('budget').textContent === 'off');
   const policy = page.locator('#set-policy');
@@ -135,7 +135,7 @@ test('with two subsystems, caps and tolerances of namespaces are set by NQN', as
   const two = await Server.start(['--config', config], { socket, isInConfig: true });
   try {
     const { page, problems, context } = await open({ of: two });
-    for (const [id, field, value] of [['set-cap', 'Most data', '100MB/s'], ['set-tolerance', 'Such as', '20%']]) {
+    for (const [id, field, value] of [['set-cap', 'Limit', '100MB/s'], ['set-tolerance', 'Such as', '20%']]) {
       const form = page.locator(`#${id}`);
       await form.getByLabel(field).fill(value);
       await form.getByLabel('Namespace number').fill('1');
@@ -155,7 +155,7 @@ test('with two subsystems, caps and tolerances of namespaces are set by NQN', as
   }
 });
 
-test('a reload shows the past, and a logout ends the session', async () => {
+test('a reload shows the history, and a logout ends the session', async () => {
   const { page, problems, context } = await open();
   await drawn(page);
   await page.reload();
@@ -168,11 +168,11 @@ test('a reload shows the past, and a logout ends the session', async () => {
   await context.close();
 });
 
-test('a restart of the server leads to the login, and from there on', async () => {
+test('after a restart of the server the login is shown and works', async () => {
   const { page, context } = await open();
   const port = new URL(server.url).port;
   await server.stop();
-  await page.getByText('the server does not answer').waitFor();
+  await page.getByText('the server does not respond').waitFor();
   server = await Server.start([...ARGS, '--page', port]);
   await page.getByLabel('Token').waitFor(); // the session was the old server's
   await logIn(page);

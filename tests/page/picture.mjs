@@ -1,4 +1,4 @@
-// Draws the page of a server under a load that comes and goes, with the policy that lets cores sleep: docs/page.png.
+// Draws docs/page.png: the page of a server under bursts of load, with the policy that lets cores sleep.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { chromium } from 'playwright-core';
 import { Server, run } from './server.mjs';
@@ -13,7 +13,7 @@ await page.goto(server.url);
 await page.getByLabel('Token').fill(server.token);
 await page.getByRole('button', { name: 'Log in' }).click();
 
-// Seconds of load, its requests a second, and seconds without any.
+// Seconds of load, its requests/s, and seconds without load.
 const bursts = [[8, 2000, 5], [10, 6000, 4], [6, 500, 8], [12, 4000, 6], [8, 8000, 4], [9, 1000, 0]];
 for (const [seconds, rate, pause] of bursts) {
   const load = run(['load', '--yield', '--target', server.target, '--runtime', String(seconds), '--iodepth', '8',

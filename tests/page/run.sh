@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the live page in Debian's Chromium, and with --picture draws docs/page.png. Exits with 77 where what it needs cannot be had.
+# Tests the live page in Debian's Chromium, and with --picture draws docs/page.png. Exits with 77 if a requirement is missing.
 #   tests/page/run.sh [--picture]
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -18,7 +18,7 @@ modules=../../target/page
 mkdir -p "$modules"
 cp package.json package-lock.json ./*.mjs "$modules/"
 cd "$modules"
-# by contents: a checkout and a copy change times
+# compared by contents, as a checkout and a copy change times
 if ! cmp -s package-lock.json node_modules/installed-from.json; then
   npm ci --no-audit --no-fund --ignore-scripts || lacks 'npm ci failed'
   cp package-lock.json node_modules/installed-from.json

@@ -1,4 +1,4 @@
-// Starts `pilotlight serve` with a page, and programs beside it, for tests and for the picture.
+// Starts `pilotlight serve` with a page, and other programs, for tests and for the picture.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,7 +10,7 @@ export const program = process.env.PILOTLIGHT ?? new URL('../../target/debug/pil
 const children = new Set();
 process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 
-// Runs a program until this process ends, or longer than that by nothing.
+// Runs a program that is killed when this process ends.
 export function run(args, stdio = 'ignore') {
   const child = spawn(program, args, { stdio: ['ignore', stdio, process.env.VERBOSE ? 'inherit' : 'ignore'] });
   children.add(child);
@@ -22,7 +22,7 @@ export const folder = mkdtempSync(join(tmpdir(), 'pilotlight-page-'));
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 
 export class Server {
-  // Starts a server and waits until it serves. A configuration file among its arguments names the control socket itself.
+  // Starts a server and waits until it is ready. If a configuration file is passed, it sets the control socket.
   static async start(args, { socket = join(folder, 'control.sock'), isInConfig = false } = {}) {
     const server = new Server();
     server.socket = socket;
@@ -38,7 +38,7 @@ export class Server {
   get url() { return this.told.page; }
   get target() { return this.told.listening[0]; }
 
-  // What a command of the program that asks this server prints as JSON.
+  // The JSON output of a command sent to this server.
   ask(...args) {
     return JSON.parse(execFileSync(program, [...args, '--json', '--socket', this.socket]));
   }

@@ -1,5 +1,5 @@
-//! `pilotlight doctor`: what this machine offers to a server whose cores sleep; for each missing thing why it is missing,
-//! what that costs, and what would bring it.
+//! `pilotlight doctor`: features of this machine that a server with sleeping cores uses; for each missing one the reason, the cost and
+//! the remedy.
 //!
 //! Facts are gathered once ([`facts`], [`live`]); a section depends on them only, and the report is printed
 //! as text ([`render`]) or JSON ([`report`]). Nothing on the machine is changed.
@@ -66,7 +66,7 @@ Exit codes:
 #[command(long_about = ABOUT, after_long_help = EXAMPLES)]
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct DoctorArgs {
-    /// Cores that the server is to have, such as 0,1 or 0-3 [default: all that are allowed]
+    /// Cores of the server, such as 0,1 or 0-3 [default: all that are allowed]
     #[arg(long, value_name = "LIST", conflicts_with = "config")]
     cores: Option<String>,
 
@@ -79,7 +79,7 @@ pub(crate) struct DoctorArgs {
     json: bool,
 }
 
-/// Looks and prints.
+/// Examines the machine and prints the report.
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let machine = Machine::this();
     let chosen = match choose(args, &machine) {
@@ -128,7 +128,7 @@ fn on_all(machine: &Machine) -> Chosen {
     }
 }
 
-/// How many namespaces are in files or on drives.
+/// Number of namespaces in files or on drives.
 fn files(config: &ServerConfig) -> u32 {
     let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
     namespaces.filter(|namespace| namespace.backend.path().is_some()).count() as u32

@@ -1,7 +1,7 @@
-//! HTTP on a thread of its own that stays off the CPUs of reactors: what metrics and the page share.
+//! The HTTP server of metrics and of the page, on a thread of its own that avoids the CPUs of reactors.
 //!
-//! Bounded: connections at once, the time of a request's head, and how long a connection may make no progress. What is answered is not known
-//! here: each connection has a router of its own.
+//! Limits: concurrent connections, the time to receive the head of a request, and the time without progress on a connection. Each connection has its
+//! own router, given by the service.
 
 use std::future::Future;
 use std::io;
@@ -30,15 +30,15 @@ use tracing::{debug, warn};
 use crate::admin::listener::owner_at;
 use crate::admin::socket::ControlSocket;
 
-/// How long the head of a request may take.
+/// Timeout for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 /// Default time without progress after which a connection is closed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait where the system has no descriptor left.
+/// Delay after a failed accept, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most bytes that a connection buffers, each way.
+/// Maximum of buffered bytes of a connection in each direction.
 const BUFFER: usize = 64 * 1024;
-/// Threads for work that waits: one that samples, one that answers.
+/// Threads for blocking work: one samples, one answers.
 const WAITING: usize = 2;
 
 /// The source of connections.
@@ -51,13 +51,13 @@ pub(crate) enum Listener {
 /// A connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// Who is at the other end: an address, or a user.
+    /// The peer: an address, or a user.
     pub(crate) name: Arc<str>,
     /// The same for all connections of one address (without its port; all loopback addresses are one), or of one user.
     pub(crate) source: Arc<str>,
-    /// The server's end is a loopback address.
+    /// The local address is a loopback address.
     pub(crate) is_local: bool,
-    /// Counts requests, and parts of a long answer that were taken.
+    /// Counts requests, and the sent parts of a long response.
     pub(crate) progress: Progress,
 }
 
@@ -76,7 +76,7 @@ impl Progress {
     }
 }
 
-/// A thread that serves until the end of this.
+/// A thread that serves until this is dropped.
 pub(crate) struct Http {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -84,9 +84,9 @@ pub(crate) struct Http {
 
 /// A service.
 pub(crate) struct Service<R, B> {
-    /// The thread's name, and what the log calls it.
+    /// Name of the thread and in the log.
     pub(crate) name: &'static str,
-    /// Connections at once; one more is closed.
+    /// Maximum of concurrent connections; more are closed.
     pub(crate) connections: usize,
     /// Idle timeout of a connection.
     pub(crate) patience: Duration,
@@ -100,7 +100,7 @@ impl Http {
     /// Serves connections to `listener`, if possible not on these CPUs.
     ///
     /// # Errors
-    /// If the system has no thread or no way to wait left.
+    /// If the system cannot create a thread or an epoll instance.
     pub(crate) fn start<R, B>(listener: Listener, service: Service<R, B>, reactors: &[Option<u32>]) -> io::Result<Self>
     where
         R: Fn(Peer) -> Router + Send + 'static,
@@ -228,7 +228,7 @@ async fn counted(State(progress): State<Progress>, request: Request, next: Next)
     response
 }
 
-/// Who is at the other end of a Unix socket.
+/// The peer of a Unix socket.
 fn user_at(stream: BorrowedFd<'_>) -> String {
     socket_peercred(stream).map_or_else(
         |_| "unix socket, uid unknown".to_owned(),

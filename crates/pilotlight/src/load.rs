@@ -31,7 +31,7 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Default commands in flight per connection in an open loop.
 const OPEN_LOOP_DEPTH: u16 = 128;
-/// Bytes of a command, and the most of one in a replay.
+/// Bytes per command, and the maximum in a replay.
 const BLOCK: u64 = 4 << 10;
 const REPLAY_BLOCK: u64 = 128 << 10;
 
@@ -72,17 +72,17 @@ Exit codes:
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[expect(clippy::enum_variant_names, reason = "fio's names")]
 pub(crate) enum Rw {
-    /// Reads, one after the other
+    /// Sequential reads
     Read,
-    /// Writes, one after the other
+    /// Sequential writes
     Write,
-    /// Both, one after the other
+    /// Sequential reads and writes
     Rw,
     /// Random reads
     Randread,
     /// Random writes
     Randwrite,
-    /// Random, both
+    /// Random reads and writes
     Randrw,
 }
 
@@ -100,11 +100,11 @@ pub(crate) enum RateProcess {
 #[command(long_about = ABOUT, after_long_help = EXAMPLES)]
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct LoadArgs {
-    /// Where the target listens
+    /// Address of the target
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4420", help_heading = "Target")]
     target: String,
 
-    /// The subsystem [default: the only one that the target's discovery service names]
+    /// NQN of the subsystem [default: the only one that the target's discovery service reports]
     #[arg(long, value_name = "NQN", help_heading = "Target")]
     nqn: Option<String>,
 
@@ -116,19 +116,19 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "NQN", value_parser = host_nqn, help_heading = "Target")]
     hostnqn: Option<String>,
 
-    /// Ask for header digests
+    /// Request header digests
     #[arg(long, help_heading = "Target")]
     hdr_digest: bool,
 
-    /// Ask for data digests
+    /// Request data digests
     #[arg(long, help_heading = "Target")]
     data_digest: bool,
 
-    /// Most R2Ts outstanding for a write
+    /// Maximum of outstanding R2Ts of a write
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "Target")]
     max_r2t: u32,
 
-    /// Keep SQ flow control on: every read then ends with a response of its own
+    /// Keep SQ flow control on: every read then ends with its own response
     #[arg(long, help_heading = "Target")]
     sq_flow: bool,
 
@@ -149,11 +149,11 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = percent(), help_heading = "Work")]
     rwmixread: u8,
 
-    /// Bytes per command; in a replay the most [default: 4k, replay: 128k, or the pattern's]
+    /// Bytes per command; in a replay the maximum [default: 4k, replay: 128k, or the pattern's]
     #[arg(long, alias = "blocksize", value_name = "SIZE", value_parser = units::bytes, help_heading = "Work")]
     bs: Option<u64>,
 
-    /// Commands in flight per connection; in an open loop the most [default: 1, open loop: 128, or the pattern's]
+    /// Commands in flight per connection; in an open loop the maximum [default: 1, open loop: 128, or the pattern's]
     #[arg(long, value_name = "COUNT", help_heading = "Work")]
     iodepth: Option<u16>,
 
@@ -161,28 +161,28 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "Work")]
     numjobs: u16,
 
-    /// Where to begin in the namespace
+    /// Start of the used range of the namespace
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::bytes, help_heading = "Work")]
     offset: u64,
 
-    /// How much of the namespace to use [default: all behind --offset]
+    /// Size of the used range of the namespace [default: to its end]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Work")]
     size: Option<u64>,
 
-    /// How long to go on [default: until --number_ios, or until --size is moved once]
+    /// Duration of the run [default: until --number_ios, or until --size is moved once]
     #[arg(long, value_name = "TIME", value_parser = units::duration_ns, help_heading = "Work")]
     runtime: Option<u64>,
 
-    /// Commands per connection after which to stop
+    /// Number of commands per connection
     #[arg(long = "number_ios", alias = "number-ios", value_name = "COUNT", help_heading = "Work")]
     number_ios: Option<u64>,
 
-    /// Time at the start that is not counted
+    /// Warm-up time that is not counted
     #[arg(long = "ramp_time", alias = "ramp-time", value_name = "TIME", default_value = "0")]
     #[arg(value_parser = units::duration_ns, help_heading = "Work")]
     ramp_time: u64,
 
-    /// A flush after that many writes of a connection; 0 for none
+    /// Flush after this many writes of a connection; 0 for none
     #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Work")]
     fsync: u32,
 
@@ -218,21 +218,21 @@ pub(crate) struct LoadArgs {
     #[arg(long, help_heading = "Checks")]
     verify: bool,
 
-    /// Keep book of what is written in a new file, so that --verify-only can check it after a crash; needs --fsync or --fua
+    /// Record all writes in a new file, so that --verify-only can check them after a crash; needs --fsync or --fua
     #[arg(long, value_name = "FILE", help_heading = "Checks")]
     ledger: Option<PathBuf>,
 
-    /// Write nothing: read all blocks that an earlier run recorded in --ledger, and name those that hold what they must not
+    /// Write nothing: read all blocks that an earlier run recorded in --ledger, and list those with wrong contents
     #[arg(long, requires = "ledger", help_heading = "Checks")]
     #[arg(conflicts_with_all = ["verify", "trace", "rw", "rwmixread", "offset", "size", "runtime", "number_ios", "ramp_time"])]
     #[arg(conflicts_with_all = ["fsync", "fua", "trim_mix", "randseed", "rate_iops", "rate_process", "schedule", "threads"])]
     verify_only: bool,
 
-    /// Go on after a failed command or a wrong block
+    /// Continue after a failed command or a wrong block
     #[arg(long = "continue_on_error", alias = "continue-on-error", help_heading = "Checks")]
     continue_on_error: bool,
 
-    /// How long a command may take before the run is given up
+    /// Timeout of a command; the run is aborted after it
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience, help_heading = "Checks")]
     timeout: u64,
 
@@ -240,7 +240,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, alias = "cpus_allowed", value_name = "LIST", value_delimiter = ',', help_heading = "This host")]
     cpu: Vec<usize>,
 
-    /// Threads that the connections are dealt to [default: one for each of --cpu]
+    /// Number of threads that share the connections [default: one for each of --cpu]
     #[arg(long, value_name = "COUNT", help_heading = "This host")]
     threads: Option<u16>,
 
@@ -256,7 +256,7 @@ pub(crate) struct LoadArgs {
 /// Runs the load and prints the results.
 ///
 /// # Errors
-/// If the connection is lost or the target is not there. Usage errors are printed, with exit code 2.
+/// If the connection is lost or the target is unreachable. Usage errors are printed, with exit code 2.
 pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     let prepared = args.spec().and_then(|spec| Ok((spec, args.connect_options()?)));
     let (spec, mut options) = match prepared {
@@ -362,7 +362,7 @@ impl LoadArgs {
             fua: self.fua,
             flush_every: self.fsync,
             seed: self.randseed,
-            // A check counts all that is wrong.
+            // a check counts all wrong blocks
             continue_on_error: self.continue_on_error || self.verify_only,
             timeout_ms: self.timeout / 1_000_000,
             yield_when_idle: self.r#yield,
@@ -375,7 +375,7 @@ impl LoadArgs {
         self.replay.trace.as_ref().map(|file| self.replay.open(file, self.randseed)).transpose()
     }
 
-    /// The work without a pattern.
+    /// The workload of the options, without a pattern.
     fn work(&self) -> Work {
         let read_percent = match self.rw {
             Rw::Read | Rw::Randread => 100,
@@ -426,7 +426,7 @@ fn patience(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A line on the terminal; nothing where there is none.
+/// Prints a progress line if standard error is a terminal.
 fn progress_bar(total_ns: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,4 +1,4 @@
-//! Pilotlight, the server program: command line, configuration, administration, and the commands.
+//! The program `pilotlight`: command line, configuration, administration and commands.
 
 // These macros panic when the reader has closed the pipe or the disk is full; `console` returns an error.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]

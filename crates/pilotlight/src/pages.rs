@@ -1,5 +1,5 @@
-//! Man pages and shell completions, made from the definition of the command line. A test writes them, so that the server program does not
-//! link what makes them: `packaging/build-deb.sh` names the folder in PILOTLIGHT_PAGES; without it they go to a temporary one.
+//! Man pages and shell completions, generated from the definition of the command line. A test writes them, so that the program does not link the
+//! generators: `packaging/build-deb.sh` sets their directory in PILOTLIGHT_PAGES; the default is a temporary one.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 use crate::cli::Cli;
 
-/// One man page a command, and one file a shell, named as the package installs them.
+/// One man page per command and one file per shell, named as in the package.
 fn write(dir: &Path) -> std::io::Result<()> {
     let mut command = Cli::command();
     for (shell, file) in
@@ -26,7 +26,7 @@ fn write(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Examples and tables of exit codes keep their lines; `man` would fill and hyphenate them.
+/// Marks examples and tables of exit codes as preformatted, as `man` would fill and hyphenate them.
 fn lines_kept(page: &str) -> String {
     let Some((before, notes)) = page.split_once(".SH EXTRA\n") else { return page.to_owned() };
     let (notes, after) = notes.split_once("\n.SH ").unwrap_or((notes.trim_end(), ""));

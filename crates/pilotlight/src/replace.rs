@@ -1,8 +1,7 @@
-//! Files that the server replaces as a whole: a reader, also after `kill -9` or a crash, finds the old
-//! contents or the new ones.
+//! Atomic replacement of files: a reader finds either the old or the new contents, also after `kill -9` or a crash.
 //!
-//! A draft is written to the same directory, synchronised, and renamed to the file; then the directory is synchronised. A draft that a killed
-//! process left is replaced by the next one.
+//! A draft is written to the same directory, synchronised, and renamed to the file; then the directory is synchronised. A draft left by a killed
+//! process is overwritten by the next one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -12,10 +11,10 @@ use std::path::{Path, PathBuf};
 /// Mode of a new file, less the umask.
 const MODE: u32 = 0o644;
 
-/// Replaces what a file holds, or makes it. A link is followed; the mode and the owner of the file stay.
+/// Replaces the contents of a file, or creates it. Symbolic links are followed; mode and owner of the file are kept.
 ///
 /// # Errors
-/// If it cannot be written: then the file is as it was.
+/// If it cannot be written; the file is then unchanged.
 pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let path = &match fs::canonicalize(path) {
         Ok(path) => path,
@@ -31,7 +30,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }
 
-/// Where the new contents are until they are complete.
+/// Path of the draft.
 fn draft(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -49,14 +48,14 @@ fn write(draft: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
     if let Some(before) = before {
         let owner = give(&file, (before.uid(), before.gid()));
         let mode = before.permissions().mode();
-        // a file that would belong to someone else is not to have rights that were meant for its owner and group
+        // with another owner, the old mode would grant rights meant for the old owner and group
         file.set_permissions(fs::Permissions::from_mode(if owner.is_ok() { mode } else { mode & 0o700 }))?;
     }
     file.write_all(contents)?;
     file.sync_all()
 }
 
-/// Gives a file to this user and group. Where they have it there is no system call, which the filter of a service may refuse.
+/// Sets the owner and group of a file if they differ: the system call filter of a service may refuse chown.
 fn give(file: &File, to: (u32, u32)) -> io::Result<()> {
     let meta = file.metadata()?;
     if (meta.uid(), meta.gid()) == to {
@@ -65,7 +64,7 @@ fn give(file: &File, to: (u32, u32)) -> io::Result<()> {
     fchown(file, Some(to.0), Some(to.1))
 }
 
-/// An error, and what to do where it is the folder's.
+/// An error, with a remedy if the directory is the cause.
 fn with_remedy(error: io::Error, folder: &Path) -> io::Error {
     let folder = folder.display();
     let what = match error.kind() {

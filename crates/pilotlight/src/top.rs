@@ -55,7 +55,7 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "Run with --help for keys, examples and exit codes.")]
 pub(crate) struct TopArgs {
-    /// Interval of status requests, over which rates and percentages are
+    /// Interval of status requests, rates and percentages
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::status::seconds)]
     interval: Duration,
 
@@ -122,7 +122,7 @@ fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interva
     Ok(())
 }
 
-/// A signal that ends a wait is no failure.
+/// An interrupted wait is not an error.
 fn interrupted(error: io::Error) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
 }

@@ -1,4 +1,4 @@
-//! Actuators: through what this process can change how much power the machine takes.
+//! Actuators: interfaces by which this process can change the power of the machine.
 
 use serde_json::json;
 
@@ -73,7 +73,7 @@ fn quota(section: &mut Section, facts: &Facts, chosen: &Chosen) {
         let why = format!("the group above does not hand the controller `cpu` down to {folder}");
         return no_quota(section, item, &why, DELEGATE);
     }
-    // Who moves threads between groups of version 2 needs the right to write `cgroup.procs` of the group above both.
+    // moving threads between cgroups v2 needs write access to `cgroup.procs` of their common parent
     let writable = tree.writable(folder) && (version == 1 || tree.writable(&format!("{folder}/cgroup.procs")));
     let value = json!({ "folder": folder, "version": version, "writable": writable });
     let found = format!("{folder} (version {version})");

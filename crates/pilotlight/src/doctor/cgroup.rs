@@ -1,10 +1,10 @@
-//! How much CPU time the control groups of this process grant.
+//! CPU quota of the control groups of this process.
 
 use pilotlight_drive::Cgroups;
 
 use super::tree::Tree;
 
-/// The lowest quota that holds for this process.
+/// The lowest quota that applies to this process.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Quota {
     /// CPUs.

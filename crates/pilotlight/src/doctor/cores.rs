@@ -1,4 +1,4 @@
-//! Cores: which of them this process may use, for how much of the time, and how they belong together.
+//! Cores: affinity, quota and topology of this process.
 
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use super::facts::{Architecture, Cpu};
 use super::tree::Tree;
 
-/// This processor, as CPUID describes it to this process: what a hypervisor hides is not there.
+/// This processor by CPUID, without features that a hypervisor hides.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn this(_tree: &Tree) -> Cpu {
     let cpuid = raw_cpuid::CpuId::new();
@@ -50,7 +50,7 @@ fn hypervisor_name(found: Option<&raw_cpuid::Hypervisor>) -> String {
     name.to_owned()
 }
 
-/// This processor, as /proc/cpuinfo describes it.
+/// This processor by /proc/cpuinfo.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn this(tree: &Tree) -> Cpu {
     let cpuinfo = tree.text("/proc/cpuinfo").unwrap_or_default();

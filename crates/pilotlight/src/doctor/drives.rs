@@ -1,4 +1,4 @@
-//! NVMe drives: which there are, and their power states.
+//! NVMe drives and their power states.
 
 use pilotlight_drive::IDENTIFY_BYTES;
 use serde_json::json;

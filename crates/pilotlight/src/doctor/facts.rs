@@ -1,5 +1,5 @@
 //! Input of the sections: the kernel's files, CPUID, the limits of this process, and
-//! measurements. A value, so that tests can describe other machines.
+//! measurements. Plain data, so that tests can describe other machines.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct Cpu {
     pub(super) vendor: String,
     /// The model's name.
     pub(super) model: String,
-    /// The name of the hypervisor underneath, if one shows itself.
+    /// The name of the hypervisor underneath, if it is visible.
     pub(super) hypervisor: Option<String>,
     /// `umonitor`, `umwait`: CPUID leaf 7, ECX bit 5.
     pub(super) waitpkg: bool,
@@ -44,13 +44,13 @@ pub(super) struct Limit {
 /// The measured cost of a wake-up by futex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WakeUp {
-    /// How many were measured.
+    /// Number of measurements.
     pub(super) samples: usize,
-    /// How long the sleeper had slept each time, at least.
+    /// Minimum sleep before each wake-up.
     pub(super) asleep: Duration,
     /// From just before the store and the futex call until the sleeper runs: median and 99th percentile.
     pub(super) back: [Duration; 2],
-    /// How long the waker was busy with it: median and 99th percentile.
+    /// Time spent by the waker: median and 99th percentile.
     pub(super) waker: [Duration; 2],
     /// The waker's CPU and the sleeper's.
     pub(super) cpus: [u32; 2],

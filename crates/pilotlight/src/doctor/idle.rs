@@ -157,7 +157,7 @@ fn limit_us(tree: &Tree, core: u32) -> u64 {
     }
 }
 
-/// The guest's only state: it polls for a moment and then halts, which is the host's business.
+/// The guest's only state: it polls briefly and then halts, which the host handles.
 fn haltpoll(section: &mut Section, governor: &str, value: serde_json::Value) {
     let reason = Reason {
         why: "under a hypervisor an idle CPU halts into the host, which chooses how deep the core really sleeps",

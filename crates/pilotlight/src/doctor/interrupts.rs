@@ -1,4 +1,4 @@
-//! /proc/interrupts and /proc/irq: which interrupts a device has, and on which CPUs they land.
+//! /proc/interrupts and /proc/irq: interrupts of devices and their CPUs.
 
 use super::lists;
 use super::tree::Tree;
@@ -7,9 +7,9 @@ use super::tree::Tree;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interrupt {
     pub(super) number: u32,
-    /// The name that the driver gave it.
+    /// Name given by the driver.
     pub(super) name: String,
-    /// CPUs on which it lands.
+    /// CPUs that it is delivered to.
     pub(super) cpus: Vec<u32>,
     /// CPUs that have taken it since the start, the busiest first.
     pub(super) taken_by: Vec<u32>,
@@ -21,7 +21,7 @@ pub(super) struct Interrupt {
 struct Line {
     number: u32,
     name: String,
-    /// CPU and how often it took the interrupt.
+    /// CPU and its number of interrupts.
     counts: Vec<(u32, u64)>,
 }
 
@@ -45,8 +45,8 @@ fn numbers_of(tree: &Tree, interface: &str) -> Vec<u32> {
     dirs.iter().map(numbers).find(|numbers| !numbers.is_empty()).unwrap_or_default()
 }
 
-/// Whether an interrupt's name speaks of received packets: most drivers have one for both ways of a queue, some one for
-/// each way, and most some more for events of the device.
+/// Whether the name is that of an interrupt for received packets. Most drivers have one per queue pair, some one per
+/// direction, and most have more for device events.
 fn tells_of_packets(name: &str) -> bool {
     const OTHER: [&str; 14] = [
         "config", "control", "ctrl", "output", "async", "mgmt", "mgmnt", "misc", "admin", "event", "fw", "cmd",

@@ -1,4 +1,4 @@
-//! Lists and masks of CPUs as the kernel writes them.
+//! Lists and masks of CPUs in the kernel's format.
 
 use crate::config::format_cores;
 pub(super) use pilotlight_input::cpu_list::parse_known as parse;
@@ -13,7 +13,7 @@ pub(super) fn parse_mask(mask: &str) -> Vec<u32> {
     cpus.collect()
 }
 
-/// A mask as the kernel takes it: `5`, or `1,00000000`.
+/// A mask in the kernel's format: `5`, or `1,00000000`.
 pub(super) fn format_mask(cpus: &[u32]) -> String {
     let mut words = vec![0_u32; cpus.iter().max().map_or(1, |&most| most as usize / 32 + 1)];
     cpus.iter().for_each(|&cpu| words[cpu as usize / 32] |= 1 << (cpu % 32));
@@ -60,7 +60,7 @@ pub(super) fn cores(cores: &[u32]) -> String {
     format!("{} {}", if cores.len() == 1 { "core" } else { "cores" }, format(cores))
 }
 
-/// Numbers as a shell takes them: `7 {10..13}`.
+/// Numbers with shell brace expansion: `7 {10..13}`.
 pub(super) fn shell(numbers: &[u32]) -> String {
     let text = format_cores(numbers);
     let part =

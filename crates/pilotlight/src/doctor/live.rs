@@ -9,7 +9,7 @@ use super::facts::{Chosen, Facts, Limit, WakeUp};
 use super::tree::Tree;
 use super::{cpu, drives, network, system, wakeup};
 
-/// Looks at this machine, and measures a wake-up from the main core to another.
+/// Gathers the facts of this machine, and measures a wake-up from the main core to another.
 pub(super) fn facts(allowed: &[u32], chosen: &Chosen) -> Facts {
     let tree = Tree::live();
     let coalescing = network::up(&tree).into_iter().filter_map(|name| Some((name.clone(), system::coalescing(&name)?)));
@@ -35,7 +35,7 @@ fn limit(resource: Resource) -> Limit {
     Limit { soft: limit.current, hard: limit.maximum }
 }
 
-/// Wakes a worker from the main core; where there is no worker, any other CPU that is allowed.
+/// Wakes a worker from the main core; without a worker, any other allowed CPU.
 fn wake_up(tree: &Tree, allowed: &[u32], chosen: &Chosen) -> Result<WakeUp, String> {
     let other = |cpus: &[u32]| cpus.iter().copied().find(|&cpu| cpu != chosen.main);
     match other(&chosen.cores).or_else(|| other(allowed)) {
@@ -44,7 +44,7 @@ fn wake_up(tree: &Tree, allowed: &[u32], chosen: &Chosen) -> Result<WakeUp, Stri
     }
 }
 
-/// Of drives in this machine: one across a network may be slow to answer.
+/// Local drives only: remote ones may be slow to respond.
 fn power_states(tree: &Tree) -> BTreeMap<String, Vec<super::facts::PowerState>> {
     let states = |name: String| {
         let data = system::identify(&format!("/dev/{name}"))?;

@@ -1,4 +1,4 @@
-//! Network: on which cores received packets land, and what keeps them off cores that sleep.
+//! Network: cores that handle received packets, and how to move them off sleeping cores.
 //!
 //! An interrupt ends a wait as a store does, and the packet's softirq then runs on that core: a receive queue on a worker
 //! core wakes it for other cores' packets. So queues belong on the main core, or on CPUs that the server does not use.
@@ -16,16 +16,16 @@ const NET: &str = "/sys/class/net";
 const UP: u32 = 0x1;
 const LOOPBACK: u32 = 0x8;
 
-/// An interface, and where its packets land.
+/// An interface and the CPUs of its packets.
 struct Interface {
     name: String,
-    /// Mbit/s, where the driver knows it.
+    /// Mbit/s, if known to the driver.
     speed_mbit: Option<u32>,
     driver: Option<String>,
     node: Option<u32>,
     receive_queues: usize,
     interrupts: Vec<Interrupt>,
-    /// CPUs to which receive packet steering hands packets on.
+    /// CPUs of receive packet steering.
     steered: Vec<u32>,
 }
 
@@ -107,7 +107,7 @@ fn hardware(section: &mut Section, facts: &Facts, chosen: &Chosen, found: &Inter
     }
 }
 
-/// CPUs on which interrupts land or to which packets are steered.
+/// CPUs of interrupts and of packet steering.
 fn landing(found: &Interface) -> Vec<u32> {
     let mut landing: Vec<&[u32]> = found.interrupts.iter().map(|interrupt| interrupt.cpus.as_slice()).collect();
     landing.push(&found.steered);
@@ -178,7 +178,7 @@ fn on_workers(section: &mut Section, tree: &Tree, chosen: &Chosen, found: &Inter
     section.limited(&found.name, text, value, reason);
 }
 
-/// How to move what lands on `workers` to the main core.
+/// Commands that move interrupts and steering from `workers` to the main core.
 fn remedies(tree: &Tree, chosen: &Chosen, found: &Interface, workers: &[u32]) -> Vec<String> {
     let main = chosen.main;
     let mut remedies = Vec::new();

@@ -25,7 +25,7 @@ fn render_section(out: &mut String, section: &Section, colour: bool) {
     section.lacks.iter().for_each(|lack| render_lack(out, lack, mark_of(section, lack), colour));
 }
 
-/// The mark of the row that a lack belongs to.
+/// The mark of the row of a missing item.
 fn mark_of(section: &Section, lack: &Lack) -> Mark {
     section.rows.iter().find(|row| row.item == lack.what).map_or(Mark::Limited, |row| row.mark)
 }

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-/// How good it is.
+/// Rating of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
-    /// Present, as a server with sleeping cores needs it.
+    /// Present.
     Ok,
-    /// It is there, and costs something that it need not.
+    /// Present at an avoidable cost.
     Limited,
-    /// It is not there.
+    /// Missing.
     Missing,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Row {
 /// Something that is missing or could be better.
 #[derive(Clone, Debug)]
 pub(super) struct Lack {
-    /// What: the row that it belongs to.
+    /// The item of its row.
     pub(super) what: String,
-    /// Why it is not there.
+    /// The reason.
     pub(super) why: String,
     /// The cost for a server.
     pub(super) costs: String,
@@ -64,12 +64,12 @@ impl Section {
         Self { name, title, rows: Vec::new(), lacks: Vec::new() }
     }
 
-    /// Something that is as it should be, or simply is.
+    /// Adds an item that is in order, or neutral.
     pub(super) fn ok(&mut self, item: impl Into<String>, found: impl Into<String>, value: Value) {
         self.row(Mark::Ok, item.into(), found.into(), value);
     }
 
-    /// Something that is there and costs what it need not.
+    /// Adds an item with an avoidable cost.
     pub(super) fn limited(
         &mut self,
         item: impl Into<String>,
@@ -82,7 +82,7 @@ impl Section {
         self.row(Mark::Limited, item, found.into(), value);
     }
 
-    /// Something that is not there.
+    /// Adds a missing item.
     pub(super) fn missing(
         &mut self,
         item: impl Into<String>,
@@ -100,7 +100,7 @@ impl Section {
     }
 }
 
-/// Why something is missing, what that costs, and what would bring it.
+/// Reason, cost and remedies of a missing item.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reason<'a> {
     pub(super) why: &'a str,
@@ -119,10 +119,10 @@ impl Reason<'_> {
     }
 }
 
-/// All that was found.
+/// The whole report.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
-    /// The machine in a line.
+    /// The machine, on one line.
     pub(super) machine: String,
     /// The checked cores, on one line.
     pub(super) cores: String,
@@ -132,7 +132,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// How many rows have this mark.
+    /// Number of rows with this mark.
     pub(super) fn count(&self, mark: Mark) -> usize {
         self.sections.iter().flat_map(|section| &section.rows).filter(|row| row.mark == mark).count()
     }

@@ -134,7 +134,7 @@ fn ipmi(section: &mut Section, facts: &Facts) {
     section.limited("IPMI", format!("{device}, not open to this process"), value, reason);
 }
 
-/// A battery measures the whole machine, while it is not charging. Those of mice and the like have the scope `Device`.
+/// A battery measures the whole machine, while it is not charging. Batteries of peripherals have the scope `Device`.
 fn battery(section: &mut Section, tree: &Tree) {
     let says = |name: &str, file: &str| tree.text(&format!("{SUPPLY}/{name}/{file}"));
     let is = |name: &String| {

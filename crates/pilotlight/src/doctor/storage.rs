@@ -1,4 +1,4 @@
-//! Storage: which ways of asynchronous I/O the kernel offers, for how much of it, and the drives.
+//! Storage: interfaces of asynchronous I/O, their limits, and the drives.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::drives;
 use super::facts::{Chosen, Facts, Ring};
 use super::report::{Reason, Section};
 
-/// Requests that an I/O thread keeps room for in each file or drive.
+/// Requests that an I/O thread reserves for each file or drive.
 const REQUESTS: u64 = pilotlight_nvmf_target::server::CHANNEL_DEPTH as u64;
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
@@ -17,7 +17,7 @@ pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     section
 }
 
-/// Linux AIO: the way to files and drives past the page cache.
+/// Linux AIO: direct I/O on files and drives.
 fn aio(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     let item = "Linux AIO";
     let read = |name: &str| facts.tree.number::<u64>(&format!("/proc/sys/fs/{name}"));
@@ -42,7 +42,7 @@ fn aio(section: &mut Section, facts: &Facts, chosen: &Chosen) {
         "channels_that_fit": fit,
         "channels_needed": needed,
     });
-    // without a configuration: one file or drive for each I/O thread is the least that is of use
+    // without a configuration: at least one file or drive per I/O thread
     let wanted = needed.unwrap_or(u64::from(chosen.io_threads));
     if fit >= wanted {
         return section.ok(item, found, value);

@@ -1,4 +1,4 @@
-//! The system calls that no library wraps: what io_uring accepts, interrupt coalescing of a network interface, and the
+//! System calls without a library wrapper: features of io_uring, interrupt coalescing of a network interface, and the
 //! power states of an NVMe drive. Nothing is changed by any of them.
 
 use std::io;
@@ -10,10 +10,10 @@ use rustix::io_uring::{IoringSetupFlags, io_uring_params, io_uring_setup};
 
 use super::facts::{Coalescing, Ring};
 
-/// Which ways of io_uring the kernel accepts.
+/// Features of io_uring that the kernel accepts.
 ///
 /// # Errors
-/// Why it accepts none.
+/// If it accepts none; the reason.
 pub(super) fn ring() -> Result<Ring, String> {
     set_up(IoringSetupFlags::empty()).map_err(|error| error.to_string())?;
     let accepts = |flags| set_up(flags).is_ok();

@@ -1,4 +1,4 @@
-//! Whole reports on recorded machines, and what must hold of every report.
+//! Whole reports on recorded machines, and invariants of every report.
 //!
 //! The trees are small: as many CPUs and queues as the machine's shape needs. To accept a change of
 //! the snapshots: `UPDATE_EXPECT=1 cargo test -p pilotlight doctor`.
@@ -52,7 +52,7 @@ fn a_bare_virtual_machine() {
     expect_file!["tests/snapshots/vm-values.txt"].assert_eq(&values(&vm()));
 }
 
-/// A machine that shows nothing at all.
+/// A machine without any readable file.
 fn empty() -> Recorded {
     let fixture = Fixture::default();
     let unlimited = Limit { soft: None, hard: None };

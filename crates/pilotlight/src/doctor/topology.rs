@@ -1,4 +1,4 @@
-//! Which CPUs there are, which share a core, a package, a memory node.
+//! CPUs, and the cores, packages and memory nodes that they share.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::tree::Tree;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// A CPU as the kernel numbers them: a hyper-thread, where there are such.
+/// A logical CPU (hyper-thread), by the kernel's number.
 #[derive(Clone, Debug)]
 pub(super) struct Processor {
     pub(super) cpu: u32,
@@ -54,13 +54,13 @@ impl Topology {
         self.processors.iter().any(|processor| processor.siblings.len() > 1)
     }
 
-    /// The packages on which `cpus` lie.
+    /// The packages of `cpus`.
     pub(super) fn packages(&self, cpus: &[u32]) -> BTreeSet<u32> {
         let among = self.processors.iter().filter(|processor| cpus.contains(&processor.cpu));
         among.map(|processor| processor.package).collect()
     }
 
-    /// The memory nodes to which `cpus` belong.
+    /// The memory nodes of `cpus`.
     pub(super) fn nodes_of(&self, cpus: &[u32]) -> Vec<u32> {
         let near = self.nodes.iter().filter(|(_, theirs)| cpus.iter().any(|cpu| theirs.contains(cpu)));
         near.map(|(node, _)| *node).collect()

@@ -1,6 +1,6 @@
-//! Files of the kernel under a root, so that tests use recorded trees and the program `/`.
+//! Kernel files under a root: `/` for the program, recorded trees for tests.
 //!
-//! Whatever cannot be read is `None` or empty: that a file is missing is a finding and not an error.
+//! An unreadable file is `None` or empty: it is a finding, not an error.
 
 use std::fs;
 #[cfg(test)]
@@ -40,13 +40,13 @@ impl Tree {
         Self { root: PathBuf::from("/"), rights: Rights::Ours }
     }
 
-    /// One that was recorded.
+    /// A recorded tree.
     #[cfg(test)]
     pub(super) fn recorded(root: &Path) -> Self {
         Self { root: root.to_path_buf(), rights: Rights::Recorded }
     }
 
-    /// Where the absolute `path` lies.
+    /// The location of the absolute `path`.
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -57,7 +57,7 @@ impl Tree {
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// A file's text, if it holds any.
+    /// A file's text, if not empty.
     pub(super) fn words(&self, path: &str) -> Option<String> {
         self.text(path).filter(|text| !text.is_empty())
     }
@@ -67,7 +67,7 @@ impl Tree {
         self.text(path)?.parse().ok()
     }
 
-    /// Whether there is such a file or directory.
+    /// Whether the path exists.
     pub(super) fn has(&self, path: &str) -> bool {
         self.at(path).exists()
     }
@@ -89,7 +89,7 @@ impl Tree {
         self.names(path).into_iter().filter_map(number).collect()
     }
 
-    /// The name that a symbolic link ends in.
+    /// The last component of a symbolic link's target.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.at(path)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())

@@ -8,11 +8,11 @@ use super::facts::{Architecture, Cpu, Facts, WakeUp};
 use super::report::{Reason, Section};
 
 const UMWAIT: &str = "/sys/devices/system/cpu/umwait_control";
-/// The design's figures for a software wake-up, where none could be measured.
+/// Figures of a software wake-up by design, used if none could be measured.
 const MEASURED_ELSEWHERE: &str =
     "measured in the design: waker pays 13-15 us, sleeper back after 37-46 us, p99 up to 300 us";
 
-/// From here on the sleeper's CPU was too busy for the figures to mean much.
+/// Load of the sleeper's CPU from which the figures are unreliable.
 const BUSY_PERCENT: u32 = 20;
 
 pub(super) fn examine(facts: &Facts) -> Section {
@@ -26,7 +26,7 @@ pub(super) fn examine(facts: &Facts) -> Section {
     section
 }
 
-/// One of the two is enough: no processor has both.
+/// Either is sufficient: no processor has both.
 fn x86(section: &mut Section, facts: &Facts) {
     let cpu = &facts.cpu;
     if cpu.waitpkg {
@@ -122,7 +122,7 @@ fn arm(section: &mut Section, facts: &Facts) {
     section.limited("wfet", "not offered: wfxt is not among the features", json!({ "offered": false }), reason);
 }
 
-/// How long and how deep a `umwait` may be: the kernel's setting of IA32_UMWAIT_CONTROL.
+/// Maximum duration and depth of `umwait`: the kernel's setting of IA32_UMWAIT_CONTROL.
 fn umwait_limits(section: &mut Section, facts: &Facts) {
     match facts.tree.number::<u64>(&format!("{UMWAIT}/max_time")) {
         Some(cycles) => longest(section, facts, cycles),
@@ -173,7 +173,7 @@ fn bounded(section: &mut Section, found: &str, costs: &str, value: serde_json::V
     section.limited("longest umwait", found, value, reason);
 }
 
-/// The software wake-up: always there, and used by `server-sleep` even where a wait instruction is.
+/// The software wake-up: always available, and used by `server-sleep` even with a wait instruction.
 fn software(section: &mut Section, facts: &Facts) {
     let item = "futex wake-up";
     match &facts.wake_up {

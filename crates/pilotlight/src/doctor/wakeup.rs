@@ -1,11 +1,11 @@
 //! Measures the cost of waking a sleeping thread by futex.
 //!
 //! One thread sleeps in `FUTEX_WAIT`; another on another CPU waits, stores, and calls `FUTEX_WAKE`. The sleeper's
-//! CPU is idle in between, so that the figure holds the kernel's way out of an idle state of that depth, and under a
-//! hypervisor the way back into the guest. It is a software wake-up as reactors use it, without a reactor around it.
+//! CPU is idle in between, so that the figure includes the exit from an idle state of that depth and, under a
+//! hypervisor, the re-entry into the guest. Reactors use the same software wake-up.
 //!
-//! If other work keeps the sleeper's CPU busy, there is no idle state to leave, and the other work delays the sleeper:
-//! so the load of that CPU is reported with the figures.
+//! If other work keeps the sleeper's CPU busy, no idle state is left and the sleeper is delayed, so the load of that CPU is
+//! reported with the figures.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -17,11 +17,11 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::facts::WakeUp;
 use super::tree::Tree;
 
-/// How many wake-ups are measured.
+/// Number of measured wake-ups.
 const ROUNDS: usize = 200;
-/// How long the sleeper rests before each.
+/// Sleep before each wake-up.
 const REST: Duration = Duration::from_millis(1);
-/// When to stop although fewer were measured: others use these CPUs as well.
+/// Time limit, as other processes may use these CPUs.
 const PATIENCE: Duration = Duration::from_millis(800);
 /// The minimum number for a 99th percentile.
 const FEWEST: usize = 100;
@@ -46,7 +46,7 @@ impl Shared {
 /// Measures wake-ups of a thread on `sleeper` by one on `waker`.
 ///
 /// # Errors
-/// Why there are no figures.
+/// If there are no figures; the reason.
 pub(super) fn measure(tree: &Tree, waker: u32, sleeper: u32) -> Result<WakeUp, String> {
     let before = times(tree, sleeper);
     let found = measure_times(waker, sleeper)?;
@@ -91,7 +91,7 @@ fn sleep(shared: &Shared, cpu: u32) {
     pin(cpu);
     while shared.word.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         while shared.word.load(Ordering::SeqCst) == ASLEEP {
-            // whatever the reason to return, the word is checked again
+            // the word is checked again after every return, also a spurious one
             let _ = futex::wait(&shared.word, Flags::PRIVATE, ASLEEP, None);
         }
         shared.back_ns.store(shared.now_ns(), Ordering::SeqCst);
@@ -122,13 +122,13 @@ fn wake(shared: &Shared, cpu: u32) -> Vec<(u64, u64)> {
     samples
 }
 
-/// Ends the sleeper, whatever it is about to do.
+/// Stops the sleeper in any state.
 fn leave(shared: &Shared) {
     shared.word.store(LEAVE, Ordering::SeqCst);
     let _ = futex::wake(&shared.word, Flags::PRIVATE, 1);
 }
 
-/// Spins like a polling core. If it shares its CPU with the sleeper, it yields.
+/// Spins like a polling core; yields if it shares the sleeper's CPU.
 fn until(done: impl Fn() -> bool) {
     let mut spins = 0_u32;
     while !done() {
@@ -143,7 +143,7 @@ fn until(done: impl Fn() -> bool) {
 fn pin(cpu: u32) {
     let mut set = CpuSet::new();
     set.set(cpu as usize);
-    // where that is refused, the figures are those of wherever the thread runs
+    // if pinning is refused, the thread runs on any CPU
     let _ = sched_setaffinity(None, &set);
 }
 

@@ -11,7 +11,7 @@ use futures_util::stream;
 
 use super::*;
 
-/// Says when it ends.
+/// Reports its end when dropped.
 struct Ends(Sender<()>);
 
 impl Drop for Ends {

@@ -1,4 +1,6 @@
 //! Metrics as text: Prometheus's format 0.0.4, or OpenMetrics 1.0.
+//!
+//! Not the crate `prometheus-client`, which writes OpenMetrics only.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

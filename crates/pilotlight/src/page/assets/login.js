@@ -1,4 +1,4 @@
-// Turns the token into a session, whose name only the cookie has.
+// Exchanges the token for a session cookie.
 'use strict';
 
 const form = document.getElementById('login');

@@ -1,22 +1,22 @@
 // The live page: draws what the server sends as events, and sends forms as requests of the control socket.
 'use strict';
 
-const POINTS = 72; // as many as the server keeps
+const POINTS = 72; // the number that the server keeps
 const byId = (id) => document.getElementById(id);
 const set = (id, text) => { if (byId(id).textContent !== text) byId(id).textContent = text; };
 
 let states = [];
 let points = [];
 let cores = [];
-let zone = null; // what the shown power is of
+let zone = null; // the zone whose power is shown
 
-// --- quantities, always with their unit
+// --- quantities with units
 
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 function scaled(value, units, step = 1000) {
   let at = 0;
   while (value >= step && at < units.length - 1) { value /= step; at += 1; }
-  const space = units[at].startsWith('/') ? '' : '\u00a0'; // none at which a line may break
+  const space = units[at].startsWith('/') ? '' : '\u00a0'; // non-breaking
   return `${at === 0 && Number.isInteger(value) ? value : digits(value)}${space}${units[at]}`;
 }
 const perSecond = (value) => scaled(Math.round(value), ['/s', 'k/s', 'M/s']);
@@ -34,7 +34,7 @@ function duration(seconds) {
     `${Math.floor((n ? seconds % parts[at][0] : seconds) / size)} ${unit}`).join(' ');
 }
 
-// --- the sample of this moment
+// --- the current sample
 
 function showSample(sample) {
   set('version', sample.version);
@@ -77,7 +77,7 @@ function showGoals({ goals, budget }) {
   if (budget && budget.headroom_uw !== null) {
     parts.push(`${watts(Math.abs(budget.headroom_uw))} ${budget.headroom_uw < 0 ? 'above it' : 'below it'}`);
   }
-  if (budget?.state === 'unreachable' && budget.floor_uw !== null) parts.push(`lowest that was reached: ${watts(budget.floor_uw)}`);
+  if (budget?.state === 'unreachable' && budget.floor_uw !== null) parts.push(`lowest power reached: ${watts(budget.floor_uw)}`);
   if (budget && budget.until_unix_s) parts.push(`until ${new Date(budget.until_unix_s * 1000).toLocaleTimeString()}`);
   set('budget-state', parts.join(', '));
   const server = goals.tolerances.find(({ nsid }) => nsid === null);
@@ -129,7 +129,7 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// Gives a canvas the pixels of the screen; its size in CSS pixels.
+// Sizes a canvas in device pixels; returns its size in CSS pixels.
 function pen(canvas) {
   const { width, height } = canvas.getBoundingClientRect();
   const ratio = window.devicePixelRatio || 1;
@@ -140,7 +140,7 @@ function pen(canvas) {
   return { context, width, height };
 }
 
-// The time that strips and charts show.
+// The period shown by strips and charts.
 function span() {
   const last = points.at(-1);
   if (!last) return null;
@@ -203,7 +203,7 @@ function drawChart(name, title, { value, text, limit = () => null, isLogarithmic
   byId(`${name}-chart`).setAttribute('aria-label', `${title} in the last ${ago(shown.length / 1000)}: ${range}`);
 }
 
-// A line through places; it ends where one is unknown.
+// A line through points, with gaps at unknown ones.
 function line(context, places, style, dashes) {
   context.lineWidth = 1.5;
   context.strokeStyle = style;
@@ -212,7 +212,7 @@ function line(context, places, style, dashes) {
   places.forEach((place, at) => {
     if (!place) return;
     if (places[at - 1]) context.lineTo(...place);
-    else context.moveTo(place[0] - 3, place[1]); // so that a single one is seen
+    else context.moveTo(place[0] - 3, place[1]); // makes a single point visible
     context.lineTo(...place);
   });
   context.stroke();
@@ -232,7 +232,7 @@ function draw() {
 
 function showHistory(history) {
   ({ states, points } = history);
-  // time in a step that has not ended yet is in no state
+  // the time of an unfinished step is counted in no state
   byId('legend').replaceChildren(...[...states, 'not known'].map((name, at) => {
     const item = document.createElement('li');
     const box = document.createElement('i');
@@ -243,7 +243,7 @@ function showHistory(history) {
   const select = byId('policies');
   if (!select.options.length) {
     select.replaceChildren(...history.policies.map((name) => new Option(name, name)));
-    select.selectedIndex = -1; // the first sample says which is active
+    select.selectedIndex = -1; // the first sample has the active one
   }
   draw();
 }
@@ -260,9 +260,9 @@ function listen() {
   source.addEventListener('history', ({ data }) => showHistory(JSON.parse(data)));
   source.addEventListener('sample', ({ data }) => showSample(JSON.parse(data)));
   source.addEventListener('point', ({ data }) => addPoint(JSON.parse(data)));
-  // a server that is gone is asked again by the browser itself; one that refuses is not
+  // the browser reconnects by itself unless the server refused
   source.onerror = () => {
-    set('connection', 'the server does not answer; trying again');
+    set('connection', 'the server does not respond; reconnecting');
     if (source.readyState === EventSource.CLOSED) askWhy();
   };
 }
@@ -270,11 +270,11 @@ function listen() {
 async function askWhy() {
   try {
     const { open, places, readers } = await (await fetch('/session')).json();
-    if (!open) return location.replace('/'); // to the login
+    if (!open) return location.replace('/'); // shows the login
     if (places > 0) return listen();
     set('connection', `${readers} pages of this server are open: close one of the others`);
   } catch {
-    // the server is away
+    // the server is unreachable
   }
   setTimeout(askWhy, 1000);
 }
@@ -323,7 +323,7 @@ for (const form of document.querySelectorAll('form')) {
       output.textContent = answer.error ? told(answer.error) : doneText(answer.ok);
     } catch (error) {
       output.className = 'refused';
-      output.textContent = `No answer, so that it is not known whether this was done: ${error.message}`;
+      output.textContent = `No answer; it is unknown whether the change was made: ${error.message}`;
     }
   });
 }
