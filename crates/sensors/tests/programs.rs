@@ -83,15 +83,15 @@ fn the_step_of_a_meter_is_the_configured_one_however_its_number_is_printed() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn errors_of_a_reading_are_reported() {
     // A busy machine takes its time to start a program.
     const PATIENT: u64 = 60_000;
     for (script, timeout_ms, pick, says) in [
         ("exit 3", PATIENT, Pick::Whole, "exit status: 3"),
-        ("echo many", PATIENT, Pick::Whole, "no number where pick says, in \"many\\n\""),
-        ("echo '{}'", PATIENT, Pick::Pointer("/watts".into()), "no number where pick says"),
-        ("echo 5", PATIENT, Pick::Regex("([0-9]+".into()), "no regular expression"),
-        ("sleep 60", 200, Pick::Whole, "takes too long"),
+        ("echo many", PATIENT, Pick::Whole, "pick finds no number in \"many\\n\""),
+        ("echo '{}'", PATIENT, Pick::Pointer("/watts".into()), "pick finds no number"),
+        ("echo 5", PATIENT, Pick::Regex("([0-9]+".into()), "is not a valid regular expression"),
+        ("sleep 60", 200, Pick::Whole, "timed out"),
     ] {
         let options = Options { timeout_ms: Some(timeout_ms), ..options(shell(script), pick, ValueUnit::Watt) };
         let missing = value(options).unwrap_err();
@@ -111,7 +111,7 @@ fn a_pipe_into_which_nobody_writes_does_not_hold_up_the_run() {
         return;
     }
     let missing = value(options(Source::File(pipe), Pick::Whole, ValueUnit::Watt)).unwrap_err();
-    assert!(missing.to_string().contains("no number where pick says"), "{missing}");
+    assert!(missing.to_string().contains("pick finds no number"), "{missing}");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn ipmitool_is_understood() {
     assert_eq!(readings, [Reading { domain: 0, value: 214_000_000 }]);
     assert_eq!(sensor.domains()[0].part, Part::System);
     for (watts, state, says) in
-        [("0", "activated", "0 W"), ("214", "deactivated", "switched off"), ("", "activated", "no number")]
+        [("0", "activated", "0 W"), ("214", "deactivated", "disabled"), ("", "activated", "no number")]
     {
         let Err(missing) = tool(folder.path(), watts, state).open(&Roots::default()) else { panic!("{watts} {state}") };
         assert_eq!(missing.why, Why::Broken);

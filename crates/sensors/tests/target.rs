@@ -123,7 +123,7 @@ fn what_is_missing_says_what_would_help() {
 }
 
 #[test]
-fn answers_that_are_none_are_told() {
+fn invalid_responses_are_reported() {
     for (answer, said) in [
         (r#"{"version":2,"ok":null}"#.to_owned(), "version 2"),
         (status(1, 0.0, 0.0, 0, "1.0").replace(r#""format":1"#, r#""format":2"#), "format 2"),
@@ -135,10 +135,10 @@ fn answers_that_are_none_are_told() {
         let broken = open(&serve(folder.path(), vec![vec![answer]]), false).map(drop).unwrap_err();
         assert!(broken.why == Why::Broken && broken.what.contains(said), "{broken}");
     }
-    // One that takes the question and never answers.
+    // A server that does not respond.
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("s")).unwrap();
     let silent = patient(&folder.path().join("s"), false, 100).map(drop).unwrap_err();
-    assert!(silent.what.contains("no answer in time"), "{silent}");
+    assert!(silent.what.contains("timed out"), "{silent}");
     drop(listener);
 }

@@ -165,7 +165,7 @@ fn batteries_that_are_not_there_or_do_not_measure_are_no_watts() {
     let power = folder.path().join(of("BAT0", "power_now"));
     std::fs::write(&power, "0").unwrap();
     let silent = open().err().unwrap();
-    assert!(silent.why == Why::NotCounting && silent.what.contains("says 0 W"), "{silent}");
+    assert!(silent.why == Why::NotCounting && silent.what.contains("reports 0 W"), "{silent}");
     std::fs::remove_file(&power).unwrap();
     let broken = open().err().unwrap();
     assert!(broken.why == Why::Broken && !broken.help.contains("charger"), "{broken}");
@@ -223,7 +223,9 @@ fn a_battery_gives_watts_only_while_it_discharges() {
     std::fs::write(supply.join("status"), "Charging").unwrap();
     let charging = open();
     assert!(
-        charging.to_string().ends_with("is Charging: not the system's power; unplug the charger while measuring"),
+        charging
+            .to_string()
+            .ends_with("is Charging, which is not the system's power; unplug the charger while measuring"),
         "{charging}"
     );
 }
@@ -269,7 +271,7 @@ fn counters_beside_watts() {
 fn a_disk_that_is_not_there_is_named_with_those_that_are() {
     let options = pilotlight_sensors::diskstats::Options { devices: vec!["sda".into()] };
     let missing = Config::Diskstats(options).open(&tree("amd")).err().unwrap();
-    assert_eq!(missing.to_string(), "diskstats: there is no block device sda; there are nvme0n1");
+    assert_eq!(missing.to_string(), "diskstats: no block device sda; known: nvme0n1");
 }
 
 #[test]
@@ -309,7 +311,7 @@ fn a_survey_finds_what_a_server_has_and_what_it_may_not_read() {
     assert_eq!(power, ["rapl", "hwmon"]);
     // A file in the place of the drive's device does not answer admin commands.
     let nvme = found.iter().filter_map(|found| found.as_ref().err()).find(|missing| missing.sensor == "nvme").unwrap();
-    assert!(nvme.what.starts_with("nvme0 does not answer"), "{nvme}");
+    assert!(nvme.what.starts_with("nvme0 failed"), "{nvme}");
 }
 
 #[test]
