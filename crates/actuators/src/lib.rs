@@ -1,8 +1,8 @@
-//! Orders out: what changes the machine below the server. Each puts back what it has changed.
+//! Changes of machine settings, which are restored afterwards.
 //!
-//! - [`knobs`]: what a policy sets while a server runs.
-//! - [`changes`]: settings of the machine for an experiment, with a journal that brings them back even after `kill -9`.
-//! - [`machine`]: what an experiment file asks to change.
+//! - [`knobs`]: settings that a policy changes while a server runs.
+//! - [`changes`]: settings of an experiment, with a journal that restores them even after `kill -9`.
+//! - [`machine`]: the section `[machine]` of an experiment.
 
 pub mod changes;
 pub mod knobs;

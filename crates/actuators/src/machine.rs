@@ -1,5 +1,4 @@
-//! The section `[machine]` of an experiment file: what is set on the machine while the experiment runs. Reading it changes
-//! nothing; [`Machine::changes`] says what it means here, for [`crate::Changes`] to make.
+//! The section `[machine]` of an experiment: settings during the run. [`Machine::changes`] converts it to changes of this machine.
 
 mod find;
 mod units;
@@ -13,64 +12,63 @@ use serde::{Deserialize, Serialize};
 use crate::changes::{Change, cpus};
 pub use find::{drive_of, holding_drive};
 
-/// What is to be set. What is left out stays as it is.
+/// Settings of the machine; omitted ones are not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Machine {
-    /// The CPUs that `governor` and the frequencies are about, such as `0-3,8`; all that have cpufreq if left out.
+    /// CPUs of `governor` and the frequencies, such as `0-3,8`; default: all with cpufreq.
     pub cpus: Option<String>,
-    /// Who decides about frequencies, such as `performance`.
+    /// The frequency governor, such as `performance`.
     pub governor: Option<String>,
-    /// The lower bound of frequencies, such as `1.2GHz`.
+    /// Lower frequency bound, such as `1.2GHz`.
     pub frequency_min: Option<String>,
-    /// The upper bound of frequencies, such as `2.1GHz`.
+    /// Upper frequency bound, such as `2.1GHz`.
     pub frequency_max: Option<String>,
-    /// What each CPU package may draw, such as `15W` (RAPL).
+    /// Power limit of each CPU package, such as `15W` (RAPL).
     pub power: Option<String>,
     /// The I/O scheduler of the device, such as `none`.
     pub scheduler: Option<String>,
     /// Whether the kernel may poll the device's queues (`queue/io_poll`).
     pub io_poll: Option<bool>,
-    /// How long a polling thread sleeps first, in microseconds: -1 not at all, 0 half of the mean service time
-    /// (`queue/io_poll_delay`).
+    /// Sleep before polling, in microseconds: -1 for none, 0 for half of the mean service time (`queue/io_poll_delay`).
     pub io_poll_delay: Option<i64>,
     /// The NVMe power state of the drive.
     pub power_state: Option<u8>,
-    /// Whether the drive changes its power state by itself (APST).
+    /// Autonomous power state transitions of the drive (APST).
     pub transitions: Option<bool>,
-    /// The controller that `power_state` and `transitions` are about, such as `nvme0`; the device's if left out.
+    /// Controller of `power_state` and `transitions`, such as `nvme0`; default: that of the device.
     pub drive: Option<String>,
-    /// Files of one line below `/sys`, `/proc/sys` or `/proc/irq`, and what is written to them; in the order of their paths.
+    /// Files of one line below `/sys`, `/proc/sys` or `/proc/irq` and their values, in the order of their paths.
     pub files: BTreeMap<PathBuf, Text>,
-    /// Limits of what is started.
+    /// Limits of started processes.
     pub cgroup: Option<Cgroup>,
 }
 
-/// Limits of what is started: a cgroup of version 2 that is made for the run.
+/// Limits of started processes: a cgroup of version 2 that is created for the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cgroup {
-    /// The CPUs that it may run on, such as `0-1`.
+    /// CPUs, such as `0-1`.
     pub cpus: Option<String>,
-    /// CPU time, in per cent of one CPU, such as `150%`.
+    /// CPU time in percent of one CPU, such as `150%`.
     pub cpu_time: Option<String>,
     /// Memory, such as `2GiB`.
     pub memory: Option<String>,
-    /// Share of the device beside others, 1 to 10,000; 100 is usual.
+    /// I/O weight, 1 to 10,000; the kernel's default is 100.
     pub io_weight: Option<u16>,
-    /// Latency of the device that others are held back for, such as `10ms`.
+    /// I/O latency target, such as `10ms`.
     pub io_latency: Option<String>,
-    /// Most bytes read from the device, such as `500MB/s`.
+    /// Limit of the read rate, such as `500MB/s`.
     pub read: Option<String>,
-    /// Most bytes written to the device, such as `500MB/s`.
+    /// Limit of the write rate, such as `500MB/s`.
     pub write: Option<String>,
-    /// Most reads from the device in a second.
+    /// Limit of reads per second.
     pub read_iops: Option<u64>,
-    /// Most writes to the device in a second.
+    /// Limit of writes per second.
     pub write_iops: Option<u64>,
 }
 
-/// What is written to a file: a text or a number.
+/// Value of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Text {
@@ -80,13 +78,13 @@ pub enum Text {
     Word(String),
 }
 
-/// A key whose value cannot be used on this machine.
+/// An invalid key, or one that this machine does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("machine.{key}: {why}")]
 pub struct KeyError {
     /// The key below `machine`, such as `cgroup.read`.
     pub key: String,
-    /// What is wrong, and what can be done.
+    /// The error and the remedy.
     pub why: String,
 }
 
@@ -104,7 +102,7 @@ pub fn block_device(roots: &Roots, path: Option<&Path>) -> Result<String, String
     find::block(roots, path)
 }
 
-/// The block devices behind `path` whose queues can have this setting (`io_poll`, `io_poll_delay`): with NVMe multipath the ways to it.
+/// The block devices of `path` whose queues have this setting (`io_poll`, `io_poll_delay`): its paths with NVMe multipath.
 ///
 /// # Errors
 /// There is none.
@@ -112,21 +110,21 @@ pub fn polled_devices(roots: &Roots, path: Option<&Path>, setting: &str) -> Resu
     find::polled(roots, path, setting)
 }
 
-/// The period over which CPU time is shared out, in microseconds: the kernel's own choice (`cpu.max`).
+/// The kernel's default period of `cpu.max`, in microseconds.
 const PERIOD_US: u64 = 100_000;
 
 impl Machine {
-    /// Whether nothing is to be set.
+    /// Whether there are no settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What to change, in this order: first what the drive does by itself, last the cgroup. `device` is what the experiment
-    /// works on: a block device, or a file on one. `name` becomes part of the name of the cgroup, such as the process's number.
+    /// Changes in order of application: the drive first, the cgroup last. `device` is the target of the experiment: a block device or a file
+    /// on one. `name` becomes part of the cgroup's name, such as the PID.
     ///
     /// # Errors
-    /// Which key cannot be used, and why.
+    /// A key cannot be applied.
     pub fn changes(&self, roots: &Roots, device: Option<&Path>, name: &str) -> Result<Vec<Change>, KeyError> {
         let mut all = self.of_drive(roots, device)?;
         if let Some(scheduler) = &self.scheduler {
@@ -161,7 +159,9 @@ impl Machine {
         }
         let drive = match &self.drive {
             Some(drive) if find::is_controller(drive) => drive.clone(),
-            Some(drive) => return Err(KeyError::new("drive", format!("`{drive}` is no controller: write nvme0"))),
+            Some(drive) => {
+                return Err(KeyError::new("drive", format!("`{drive}` is not a controller; use a name such as nvme0")));
+            }
             None => find::controller(roots, device).map_err(|why| KeyError::new(key, why))?,
         };
         let transitions = self.transitions.map(|on| Change::Transitions { drive: drive.clone(), on });
@@ -171,7 +171,7 @@ impl Machine {
 
     fn of_polling(&self, roots: &Roots, device: Option<&Path>) -> Result<Vec<Change>, KeyError> {
         if self.io_poll_delay.is_some_and(|us| us < -1) {
-            return Err(KeyError::new("io_poll_delay", "is -1, 0 or a time in microseconds"));
+            return Err(KeyError::new("io_poll_delay", "must be -1, 0 or a time in microseconds"));
         }
         let poll = self.io_poll.map(|on| ("io_poll", i64::from(on)));
         let delay = self.io_poll_delay.map(|us| ("io_poll_delay", us));
@@ -210,13 +210,13 @@ impl Machine {
         let has = find::cpus_with_frequencies(roots);
         let Some(text) = &self.cpus else {
             let key = if self.governor.is_some() { "governor" } else { "frequency_max" };
-            let why = "no CPU has cpufreq here, as in most virtual machines: leave the key out";
+            let why = "no CPU has cpufreq, as in most virtual machines; omit the key";
             return if has.is_empty() { Err(KeyError::new(key, why)) } else { Ok(has) };
         };
         let wanted =
             cpus(text).ok_or_else(|| KeyError::new("cpus", format!("`{text}` is not a list of CPUs such as 0-3,8")))?;
         match wanted.iter().find(|cpu| !has.contains(cpu)) {
-            Some(cpu) => Err(KeyError::new("cpus", format!("CPU {cpu} has no cpufreq here"))),
+            Some(cpu) => Err(KeyError::new("cpus", format!("CPU {cpu} has no cpufreq"))),
             None => Ok(wanted.into_iter().collect()),
         }
     }
@@ -230,16 +230,16 @@ fn file(roots: &Roots, path: &Path, text: &Text) -> Result<Change, KeyError> {
         Text::Word(word) => word.clone(),
     };
     if !roots.hold(&place) {
-        return wrong("only files below /sys, /proc/sys and /proc/irq can be set, and without `..`");
+        return wrong("only files below /sys, /proc/sys and /proc/irq, without `..`, can be set");
     }
     if value.trim().is_empty() || value.trim() != value || value.contains('\n') {
-        return wrong("is written as one line: without line breaks, or spaces at its ends");
+        return wrong("must be one line without leading and trailing spaces");
     }
     Ok(Change::File { path: place, value })
 }
 
 impl Cgroup {
-    /// The files of the cgroup and what is written to them.
+    /// The files of the cgroup and their values.
     fn limits(&self, roots: &Roots, device: Option<&Path>) -> Result<Vec<(String, String)>, KeyError> {
         let mut all = Vec::new();
         let mut add = |file: &str, text: String| all.push((file.to_owned(), text));
@@ -257,7 +257,7 @@ impl Cgroup {
         }
         if let Some(weight) = self.io_weight {
             if !(1..=10_000).contains(&weight) {
-                return Err(KeyError::new("cgroup.io_weight", "is 1 to 10000"));
+                return Err(KeyError::new("cgroup.io_weight", "must be 1 to 10000"));
             }
             add("io.weight", format!("default {weight}"));
         }
@@ -287,7 +287,7 @@ impl Cgroup {
         ];
         let set = all.into_iter().filter_map(|(key, word, value)| value.map(|value| (key, word, value)));
         set.map(|limit| match limit {
-            (key, _, 0) => Err(KeyError::new(key, "is at least 1")),
+            (key, _, 0) => Err(KeyError::new(key, "must be at least 1")),
             limit => Ok(limit),
         })
         .collect()

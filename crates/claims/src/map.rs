@@ -1,4 +1,4 @@
-//! The map: which output answers which claim. README.md of this crate describes the format.
+//! The map from claims to outputs. README.md of this crate describes the format.
 //!
 //! A row selects values; its only arithmetic is the claim's difference or ratio. A malformed row is refused with its id and key.
 

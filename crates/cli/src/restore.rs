@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_actuators::Roots;
-use pilotlight_actuators::changes::{Back, Error, Options, find, folder, folder_below, removes, restore};
+use pilotlight_actuators::changes::{Error, Options, RestoreReport, find, folder, folder_below, removes, restore};
 use serde::Serialize;
 
 use crate::console;
@@ -73,7 +73,7 @@ struct Report {
     journal: PathBuf,
     /// Its process still runs: nothing was done.
     running: bool,
-    changes: Vec<Back>,
+    changes: Vec<RestoreReport>,
     /// Dry run.
     dry_run: bool,
     /// The journal is removed; in a dry run: it would be.

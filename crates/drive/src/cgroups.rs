@@ -1,16 +1,16 @@
-//! The control groups of this process: in which folders the kernel shows them.
+//! Folders of this process's control groups.
 
 /// Folders of this process's control groups, as absolute paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cgroups {
-    /// cgroup v2, its own group first, then those above it up to the mount.
+    /// cgroup v2: its own group first, then the parents up to the mount.
     pub unified: Vec<String>,
-    /// The `cpu` controller of cgroup v1, likewise.
+    /// The same for the `cpu` controller of cgroup v1.
     pub cpu_v1: Vec<String>,
 }
 
 impl Cgroups {
-    /// Those of a process, by its files `mountinfo` and `cgroup` in `/proc`.
+    /// Parses the files `mountinfo` and `cgroup` of a process in `/proc`.
     #[must_use]
     pub fn parse(mountinfo: &str, cgroup: &str) -> Self {
         let find = |wanted: fn(&Mount<'_>) -> bool, group: Option<&str>| {
@@ -25,7 +25,7 @@ impl Cgroups {
     }
 }
 
-/// Where the hierarchy of version 1 with the controller `cpuset` is mounted.
+/// Mount point of the version 1 hierarchy with the controller `cpuset`.
 #[must_use]
 pub fn cpusets_v1(mountinfo: &str) -> Option<&str> {
     mountinfo.lines().filter_map(Mount::parse).find(|mount| mount.has("cpuset")).map(|mount| mount.point)
@@ -52,7 +52,7 @@ impl<'a> Mount<'a> {
         self.kind == "cgroup" && self.options.split(',').any(|option| option == controller)
     }
 
-    /// The group's directory and those above it. A group outside the mount (a container's view) is taken for its root.
+    /// The group's directory and its parents. A group outside the mount (in a container) counts as the root.
     fn directories(&self, group: &str) -> Vec<String> {
         let below = group.strip_prefix(self.root.trim_end_matches('/')).filter(|below| below.starts_with('/'));
         let below = below.filter(|below| !below.contains("..")).unwrap_or("");
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_lead_from_the_process_up_to_the_mount() {
+    fn groups_are_listed_up_to_the_mount() {
         let v2 = "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";
         let groups = Cgroups::parse(v2, "0::/system.slice/pilotlight.service\n");
         let slice = "/sys/fs/cgroup/system.slice";

@@ -1,9 +1,7 @@
-//! What sensors and actuators both need of this machine: where the kernel's files are ([`Roots`], [`Cgroups`]), and admin commands to
-//! an NVMe drive, through the kernel's character device of its controller (`/dev/nvme0`): Identify, Get Log Page, Get Features and Set
-//! Features.
+//! Access to this machine for sensors and actuators: paths of the kernel's files ([`Roots`], [`Cgroups`]), and NVMe admin commands through
+//! the controller's character device (`/dev/nvme0`): Identify, Get Log Page, Get Features and Set Features.
 //!
-//! [`Drive`] is what a drive answers, so that tests can stand in for one; [`Controller`] is a real one. What the answers mean
-//! is for those who ask: sensors read, actuators set, `doctor` lists.
+//! [`Drive`] is a trait, so that tests can simulate a drive; [`Controller`] implements it. Callers interpret the data.
 
 mod cgroups;
 mod roots;
@@ -29,7 +27,7 @@ const GET_FEATURES: u8 = 0x0a;
 const CNS_CONTROLLER: u32 = 1;
 const ALL_NAMESPACES: u32 = u32::MAX;
 
-/// A drive that answers admin commands.
+/// Admin commands of a drive.
 pub trait Drive: Send {
     /// Identify Controller.
     ///
@@ -43,13 +41,13 @@ pub trait Drive: Send {
     /// The kernel or the drive refuses.
     fn log_page(&mut self, id: u8, data: &mut [u8]) -> io::Result<()>;
 
-    /// Get Features, the current value; what does not fit Dword 0 of the completion comes into `data`.
+    /// Get Features, current value: returns Dword 0 of the completion; other data is written to `data`.
     ///
     /// # Errors
     /// The kernel or the drive refuses.
     fn feature(&mut self, id: u8, data: &mut [u8]) -> io::Result<u32>;
 
-    /// Set Features with this Command Dword 11 and these data; not saved across a reset of the controller.
+    /// Set Features with this Command Dword 11 and data; not saved across a controller reset.
     ///
     /// # Errors
     /// The kernel or the drive refuses.
@@ -61,7 +59,7 @@ pub trait Drive: Send {
 pub struct Controller(File);
 
 impl Controller {
-    /// The controller with this character device, to be asked.
+    /// Opens the controller with this character device for reading commands.
     ///
     /// # Errors
     /// As of opening the file.
@@ -69,7 +67,7 @@ impl Controller {
         File::open(path).map(Self)
     }
 
-    /// The same, to be asked and set: newer kernels take data for a drive only through a file that is open for writing.
+    /// Opens it for reading and writing commands: newer kernels send data to a drive only through a file opened for writing.
     ///
     /// # Errors
     /// As of opening the file.
@@ -101,7 +99,7 @@ impl Drive for Controller {
     }
 }
 
-/// The length of the data is told in double words, less one (NVMe Base 2.1, 5.1.12).
+/// The length is a zeroes-based number of dwords (NVMe Base 2.1, 5.1.12).
 fn get_log_page(id: u8, bytes: usize) -> AdminCommand {
     let dwords = (bytes / 4).saturating_sub(1) as u32;
     let cdw10 = u32::from(id) | dwords << 16;
@@ -113,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_page_is_asked_for_in_double_words() {
+    fn the_length_of_a_log_page_is_in_dwords() {
         // As nvme-cli sends it for the SMART log: 512 bytes of log page 02h.
         let command = get_log_page(0x02, 512);
         assert_eq!((command.opcode, command.nsid, command.cdw10), (0x02, 0xffff_ffff, 0x007f_0002));
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn data_go_only_the_way_that_the_opcode_says() {
+    fn the_opcode_determines_the_direction_of_data() {
         let null = File::open("/dev/null").unwrap();
         let (to_host, to_drive) =
             (get_log_page(2, 8), AdminCommand { opcode: SET_FEATURES, ..AdminCommand::default() });
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_drive_is_an_error() {
+    fn other_files_are_errors() {
         assert!(Controller::open(Path::new("/dev/no-such-nvme")).is_err());
         let mut null = Controller::open(Path::new("/dev/null")).unwrap();
         assert!(null.identify().is_err() && null.feature(2, &mut []).is_err());

@@ -1,8 +1,8 @@
-//! Where the kernel's files are: `/sys`, `/proc` and `/dev`, or folders that stand in for them in tests.
+//! Paths of the kernel's files: `/sys`, `/proc` and `/dev`, or other folders in tests.
 
 use std::path::{Component, Path, PathBuf};
 
-/// The folders below which sensors read and actuators write.
+/// Root folders of sensors and actuators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// `/sys`.
@@ -20,15 +20,14 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// The three folders `sys`, `proc` and `dev` below `folder`, as in a recorded tree.
+    /// The folders `sys`, `proc` and `dev` below `folder`.
     #[must_use]
     pub fn below(folder: impl AsRef<Path>) -> Self {
         let folder = folder.as_ref();
         Self { sys: folder.join("sys"), proc: folder.join("proc"), dev: folder.join("dev") }
     }
 
-    /// Whether a file is one of the kernel's settings: below `/sys`, or in the parts of `/proc` that hold settings of the whole
-    /// machine (`/proc/sys`, `/proc/irq`), by a path without `..`.
+    /// Whether a file is a setting of the kernel: below `/sys`, `/proc/sys` or `/proc/irq`, without `..`.
     #[must_use]
     pub fn hold(&self, path: &Path) -> bool {
         let settings = [self.sys.clone(), self.proc.join("sys"), self.proc.join("irq")];
@@ -36,13 +35,13 @@ impl Roots {
         plain && settings.iter().any(|root| path.starts_with(root) && path != root)
     }
 
-    /// Whether a path is a device's.
+    /// Whether a path is that of a device.
     #[must_use]
     pub fn hold_device(&self, path: &Path) -> bool {
         path.parent() == Some(self.dev.as_path()) && path.file_name().is_some()
     }
 
-    /// The place of a path as a person writes it: `/sys/...` is below the root that stands for it.
+    /// Maps a path such as `/sys/...` below the corresponding root.
     #[must_use]
     pub fn place(&self, written: &Path) -> PathBuf {
         for (prefix, root) in [("/sys", &self.sys), ("/proc", &self.proc), ("/dev", &self.dev)] {
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_settings_of_the_machine_are_held() {
+    fn only_settings_of_the_machine_are_allowed() {
         let roots = Roots::default();
         for path in ["/sys/block/loop0/queue/scheduler", "/proc/sys/vm/swappiness", "/proc/irq/9/smp_affinity_list"] {
             assert!(roots.hold(Path::new(path)), "{path}");
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_stands_in_for_the_machine() {
+    fn a_tree_replaces_the_machine() {
         let roots = Roots::below("/tmp/tree");
         assert_eq!(roots.place(Path::new("/sys/kernel/x")), Path::new("/tmp/tree/sys/kernel/x"));
         assert_eq!(roots.place(Path::new("/dev/nvme0")), Path::new("/tmp/tree/dev/nvme0"));

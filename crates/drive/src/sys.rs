@@ -1,4 +1,4 @@
-//! The system call behind it (`linux/nvme_ioctl.h`). All `unsafe` of this crate is here.
+//! The ioctl for admin commands (`linux/nvme_ioctl.h`). All `unsafe` of this crate is here.
 
 use std::fs::File;
 use std::io;
@@ -6,11 +6,11 @@ use std::os::fd::AsRawFd;
 
 /// `_IOWR('N', 0x41, struct nvme_passthru_cmd)`.
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xc048_4e41;
-/// The kernel's own limit for admin commands (its parameter nvme_core.admin_timeout, 60 s). A shorter one is no protection: when
-/// it passes, the kernel resets the controller, in the middle of what is measured.
+/// The kernel's timeout of admin commands (its parameter nvme_core.admin_timeout, 60 s). After a shorter timeout the kernel would reset the
+/// controller during the measurement.
 const KERNELS_LIMIT_MS: u32 = 0;
 
-/// `struct nvme_passthru_cmd`. Where data are, and how long the drive may take, is filled in on sending.
+/// `struct nvme_passthru_cmd`. The data pointer and the timeout are set on sending.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct AdminCommand {
@@ -33,8 +33,8 @@ pub(crate) struct AdminCommand {
 
 const _: () = assert!(size_of::<AdminCommand>() == 72);
 
-/// Sends a command whose data, if any, come into `data`. Gives Dword 0 of the completion. The opcode's lowest two bits say
-/// which way data go (NVMe Base 2.1, 3.3.3.1): a command that would take data is refused.
+/// Sends a command that returns data in `data`; returns Dword 0 of the completion. The opcode's lowest two bits are the direction of data
+/// (NVMe Base 2.1, 3.3.3.1): a command that sends data is refused.
 pub(crate) fn receive(device: &File, mut command: AdminCommand, data: &mut [u8]) -> io::Result<u32> {
     if command.opcode & 3 != 2 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -46,7 +46,7 @@ pub(crate) fn receive(device: &File, mut command: AdminCommand, data: &mut [u8])
     answer(unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ADMIN_CMD as _, &raw mut command) }, &command)
 }
 
-/// Sends a command with `data`. Gives Dword 0 of the completion. A command that would bring data is refused.
+/// Sends a command with `data`; returns Dword 0 of the completion. A command that returns data is refused.
 pub(crate) fn send(device: &File, mut command: AdminCommand, data: &[u8]) -> io::Result<u32> {
     if command.opcode & 3 != 1 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -62,6 +62,6 @@ fn answer(status: libc::c_int, command: &AdminCommand) -> io::Result<u32> {
     match status {
         0 => Ok(command.result),
         status if status < 0 => Err(io::Error::last_os_error()),
-        status => Err(io::Error::other(format!("the drive answered with NVMe status {status:#x}"))),
+        status => Err(io::Error::other(format!("NVMe status {status:#x}"))),
     }
 }

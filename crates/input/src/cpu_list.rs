@@ -1,16 +1,16 @@
-//! Lists of CPUs as the kernel writes them: `0-3,8`.
+//! Lists of CPUs in the kernel's format: `0-3,8`.
 
 /// The most CPUs that Linux supports; a larger number is refused.
 const MOST: u32 = 8192;
 
-/// The CPUs of a list, in its order.
+/// Parses a list, keeping its order.
 #[must_use]
 pub fn parse(list: &str) -> Option<Vec<u32>> {
     let ranges = list.trim().split(',').map(range).collect::<Option<Vec<_>>>()?;
     Some(ranges.into_iter().flatten().collect())
 }
 
-/// The CPUs of a file of the kernel, ascending; parts that are not CPUs, such as `(null)`, are left out.
+/// Parses a file of the kernel, ascending; parts that are not CPUs, such as `(null)`, are ignored.
 #[must_use]
 pub fn parse_known(list: &str) -> Vec<u32> {
     let mut cpus: Vec<u32> = list.trim().split(',').filter_map(range).flatten().collect();
@@ -27,7 +27,7 @@ fn range(part: &str) -> Option<std::ops::RangeInclusive<u32>> {
     (first <= last).then_some(first..=last)
 }
 
-/// A list as the kernel writes it.
+/// Formats a list.
 #[must_use]
 pub fn format(cpus: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn formatted_lists_are_parsed_back() {
         for text in ["0", "0-3", "0,2,4", "0-1,4-7", "5,1-2"] {
             assert_eq!(parse(text).as_deref().map(format).as_deref(), Some(text));
         }

@@ -1,37 +1,37 @@
-//! Dotted keys into TOML: `workload.hosts.rate`, `policy.sandman.settings.window`, `power.family.package_ppm`.
+//! Dotted keys of TOML: `workload.hosts.rate`, `policy.sandman.settings.window`, `power.family.package_ppm`.
 //!
-//! A segment names a key of a table; in an array of tables it is an element's `label`, `name` or `profile`, or its number. A table that is set
-//! under its own name where an array has none of it is added.
+//! A segment is a key of a table; in an array of tables it is an element's `label`, `name` or `profile`, or its index. Setting a table with
+//! a new name adds it to the array.
 
 use toml::{Table, Value};
 
-/// Why a dotted key leads nowhere.
+/// An invalid dotted key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DottedError {
     /// An array has no such element.
-    #[error("{key}: there is no {segment:?}; there are: {known}")]
+    #[error("{key}: unknown {segment:?}; known: {known}")]
     Element {
         /// The whole key.
         key: String,
-        /// Where it ends.
+        /// The unknown segment.
         segment: String,
-        /// The elements that there are.
+        /// The known elements.
         known: String,
     },
-    /// A value in between is neither a table nor an array.
-    #[error("{key}: {segment:?} is beyond a plain value")]
+    /// An inner value is neither a table nor an array.
+    #[error("{key}: {segment:?} follows a plain value")]
     Leaf {
         /// The whole key.
         key: String,
-        /// What is beyond it.
+        /// The segment after it.
         segment: String,
     },
 }
 
-/// Sets the value at a key; tables on the way are made where missing.
+/// Sets the value at a key; missing tables are created.
 ///
 /// # Errors
-/// If the way leads through a plain value, or to an element that an array does not have.
+/// The key goes through a plain value, or to an unknown element of an array.
 pub fn set(table: &mut Table, key: &str, value: Value) -> Result<(), DottedError> {
     let Some((last, way)) = split(key) else { return Ok(()) };
     let mut at = Place::Table(table);
@@ -56,7 +56,7 @@ pub fn get<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     Some(at)
 }
 
-/// Every plain value with its key, in order. Arrays count as plain.
+/// All plain values with their keys, in order. Arrays count as plain.
 pub fn leaves(table: &Table) -> Vec<(String, &Value)> {
     let mut found = Vec::new();
     gather("", table, &mut found);
@@ -79,7 +79,7 @@ fn split(key: &str) -> Option<(&str, Vec<&str>)> {
     Some((last, segments))
 }
 
-/// What elements of arrays are called by, the first before the second: groups of connections have a label for results beside their name.
+/// Keys that identify elements of arrays, in order of precedence: groups of connections have a label in addition to their name.
 const NAMES: [&str; 3] = ["label", "name", "profile"];
 
 fn called<'a>(value: &'a Value, by: &str) -> Option<&'a str> {
@@ -138,7 +138,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Reads a value as it is written behind `--set KEY=`: TOML where it is, text where it is not.
+/// Parses the value of `--set KEY=`: TOML if valid, else text.
 #[must_use]
 pub fn value(text: &str) -> Value {
     let document = format!("value = {text}");
@@ -170,7 +170,7 @@ mod tests {
         let mut table: Table = text.parse().unwrap();
         set(&mut table, "group.b.n", value("1")).unwrap();
         assert_eq!(get(&table, "group.1.n"), Some(&Value::Integer(1)));
-        assert!(set(&mut table, "group.c.n", value("1")).unwrap_err().to_string().ends_with("there are: a, b"));
+        assert!(set(&mut table, "group.c.n", value("1")).unwrap_err().to_string().ends_with("known: a, b"));
     }
 
     #[test]
@@ -182,22 +182,22 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_key_and_what_there_is() {
+    fn errors_name_the_key_and_known_elements() {
         let error = set(&mut table(), "policy.z.settings.n", value("3")).unwrap_err();
-        assert_eq!(error.to_string(), "policy.z.settings.n: there is no \"z\"; there are: x, y");
+        assert_eq!(error.to_string(), "policy.z.settings.n: unknown \"z\"; known: x, y");
         let error = set(&mut table(), "a.b.c", value("3")).unwrap_err();
         assert!(error.to_string().contains("a.b.c"), "{error}");
     }
 
     #[test]
-    fn what_is_written_as_toml_is_toml() {
+    fn values_are_toml_if_valid() {
         assert_eq!(value("true"), Value::Boolean(true));
         assert_eq!(value("[1, 2]"), Value::Array(vec![1.into(), 2.into()]));
         assert_eq!(value("sandman"), Value::String("sandman".into()));
     }
 
     #[test]
-    fn leaves_have_their_whole_key() {
+    fn leaves_have_their_full_key() {
         let keys: Vec<String> =
             leaves(&"a = 1\n[b]\nc = [2]\nd.e = 3".parse().unwrap()).into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, ["a", "b.c", "b.d.e"]);

@@ -1,32 +1,32 @@
-//! TOML into structs, with errors that say which file, which key, and what was probably meant.
+//! TOML to structs, with errors that name the file, the key and the nearest known name.
 
 use serde::de::DeserializeOwned;
 use toml::Table;
 
-/// A file is not written as it should be.
+/// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {place}{reason}")]
 pub struct ReadError {
-    /// Which file.
+    /// The file.
     pub file: String,
-    /// Which key or line, with a colon, or nothing.
+    /// The key or line followed by a colon, or empty.
     pub place: String,
-    /// What is wrong, and what would be right.
+    /// The error and the remedy.
     pub reason: String,
 }
 
 impl ReadError {
-    /// About a key.
+    /// An error of a key.
     pub fn key(file: &str, key: &str, reason: impl Into<String>) -> Self {
         let place = if key.is_empty() { String::new() } else { format!("{key}: ") };
         Self { file: file.to_owned(), place, reason: reason.into() }
     }
 }
 
-/// Reads text as TOML.
+/// Parses TOML.
 ///
 /// # Errors
-/// If it is none; the line is named.
+/// Invalid TOML; the line is named.
 pub fn parse(file: &str, text: &str) -> Result<Table, ReadError> {
     text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map(|span| text[..span.start.min(text.len())].lines().count().max(1));
@@ -35,15 +35,15 @@ pub fn parse(file: &str, text: &str) -> Result<Table, ReadError> {
     })
 }
 
-/// Reads the table of a file as a struct.
+/// Converts the table of a file to a struct.
 ///
 /// # Errors
-/// If a key is missing, unknown or of another type; it is named with all that it stands in.
+/// A key is missing, unknown or of another type; its full key is named.
 pub fn table<T: DeserializeOwned>(table: Table, file: &str) -> Result<T, ReadError> {
     section(table, file, "")
 }
 
-/// Reads a table, which stands at `key` of its file, as a struct.
+/// Converts the table at `key` of a file to a struct.
 ///
 /// # Errors
 /// As [`table`].
@@ -59,16 +59,16 @@ pub fn section<T: DeserializeOwned>(table: Table, file: &str, key: &str) -> Resu
     })
 }
 
-/// Adds the name that was probably meant to serde's words about one that is not known.
+/// Adds the nearest known name to serde's message about an unknown one.
 fn with_nearest(message: &str) -> String {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let (true, Some((wrong, known))) = (message.starts_with("unknown "), names.split_first()) else {
         return message.to_owned();
     };
-    nearest(wrong, known).map_or_else(|| message.to_owned(), |meant| format!("{message}; did you mean `{meant}`?"))
+    nearest(wrong, known).map_or_else(|| message.to_owned(), |name| format!("{message}; did you mean `{name}`?"))
 }
 
-/// The known name that is most like another.
+/// The known name nearest to another.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     let like = |name: &str| strsim::jaro(wrong, name);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_like_nothing_has_no_suggestion() {
+    fn dissimilar_names_have_no_suggestion() {
         assert_eq!(nearest("zzz", &["ramp", "duration"]), None);
         assert_eq!(nearest("durtion", &["ramp", "duration"]), Some("duration"));
     }

@@ -1,8 +1,7 @@
-//! Files that include others.
+//! Included files.
 //!
-//! `include = ["../machines/epyc.toml"]` names files by their path from the file that includes them. Their tables are merged in
-//! the order in which they are named, each over those before it, and the file's own keys over all. Tables merge key by key; anything
-//! else, lists too, is taken whole from whoever said it last.
+//! `include = ["../machines/epyc.toml"]` lists files relative to the including file. They are merged in order, each over the previous ones,
+//! and the file's own keys over all. Tables are merged by key; other values, including lists, are replaced.
 
 use std::path::{Path, PathBuf};
 
@@ -12,23 +11,23 @@ use crate::file::{self, ReadError};
 
 const INCLUDE: &str = "include";
 
-/// A file with everything that it includes.
+/// A file with its included files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
-    /// The keys of all of them, without `include`.
+    /// The merged keys, without `include`.
     pub table: Table,
-    /// Every file with its own keys, in the order in which they were merged: the last that has a key has said it.
+    /// Each file with its own keys, in merge order.
     pub files: Vec<(String, Table)>,
 }
 
 impl Merged {
-    /// A file that includes nothing.
+    /// A file without includes.
     #[must_use]
     pub fn single(name: &str, table: Table) -> Self {
         Self { files: vec![(name.to_owned(), table.clone())], table }
     }
 
-    /// The file that said what stands at a key such as `workload.depth[0]`; the main file if none did.
+    /// The file that sets a key such as `workload.depth[0]`; the main file if none does.
     #[must_use]
     pub fn origin(&self, key: &str) -> &str {
         let keys: Vec<&str> = key.split(['.', '[']).take_while(|part| !part.ends_with(']')).collect();
@@ -47,10 +46,10 @@ fn has(table: &Table, keys: &[&str]) -> bool {
     }
 }
 
-/// Reads a file and what it includes.
+/// Reads a file and its included files.
 ///
 /// # Errors
-/// If a file cannot be read, is no TOML, or includes itself.
+/// A file cannot be read, is not valid TOML, or includes itself.
 pub fn load(path: &Path) -> Result<Merged, ReadError> {
     let mut merged = Merged::default();
     add(path, &mut Vec::new(), &mut merged)?;
@@ -80,7 +79,7 @@ fn included(name: &str, value: Option<Value>) -> Result<Vec<String>, ReadError> 
     value.try_into().map_err(|_| ReadError::key(name, INCLUDE, "write a list of files, such as [\"common.toml\"]"))
 }
 
-/// Puts `over` over `base`.
+/// Merges `over` over `base`.
 pub fn merge(base: &mut Table, over: Table) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn own_keys_win_over_later_includes_over_earlier() {
+    fn own_keys_override_later_includes_and_those_earlier_ones() {
         let folder = folder(&[
             ("main.toml", "include = ['sub/a.toml', 'b.toml']\nx = 'main'\n[w]\nown = 1"),
             ("sub/a.toml", "include = ['deep.toml']\nx = 'a'\ny = 'a'\nz = 'a'\n[w]\nlist = [1, 2]\nkept = 2"),
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_refused_and_a_diamond_is_not() {
+    fn cycles_are_refused_and_repeated_includes_are_not() {
         let circle = folder(&[("a.toml", "include = ['b.toml']"), ("b.toml", "include = ['a.toml']")]);
         assert!(load(&circle.path().join("a.toml")).unwrap_err().to_string().contains("includes itself"));
         let diamond = folder(&[
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named() {
         let folder = folder(&[("a.toml", "include = ['missing.toml']")]);
         assert!(load(&folder.path().join("a.toml")).unwrap_err().file.ends_with("missing.toml"));
     }

@@ -1,9 +1,9 @@
-//! What people and the kernel write, read in one way by both programs.
+//! Parsers shared by both programs.
 //!
 //! - [`quantity`]: a number with its unit: `450us`, `4KiB`, `2.1GHz`. [`Time`] and [`Size`] are fields of files.
 //! - [`cpu_list`]: lists of CPUs such as `0-3,8`.
-//! - [`file`]: TOML into structs, with errors that name the file, the key and the nearest known name. [`include`]: files that
-//!   include others. [`dotted`]: values by their dotted key. [`Parameter`]: what an experiment varies.
+//! - [`file`]: TOML to structs, with errors that name the file, the key and the nearest known name. [`include`]: included files.
+//!   [`dotted`]: values by dotted keys. [`Parameter`]: a parameter of an experiment.
 
 pub mod cpu_list;
 pub mod dotted;

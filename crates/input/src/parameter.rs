@@ -1,4 +1,4 @@
-//! `[[parameter]]`: what an experiment varies, as it stands in its file.
+//! `[[parameter]]` of an experiment.
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -75,10 +75,10 @@ impl Parameter {
         }
     }
 
-    /// Its values, those of a range included.
+    /// Its values, including those of a range.
     ///
     /// # Errors
-    /// What is missing or too much.
+    /// A key is missing or superfluous.
     pub fn values(&self) -> Result<Vec<Value>, &'static str> {
         match (self.from, self.to) {
             (None, None) => Ok(self.values.clone()),
@@ -103,7 +103,7 @@ fn range(parameter: &Parameter, from: f64, to: f64) -> Result<Vec<Value>, &'stat
     Ok((0..count).map(|step| number(at(step))).collect())
 }
 
-/// A whole number where it is one.
+/// An integer if the value is one.
 fn number(value: f64) -> Value {
     let whole = value.round();
     if (value - whole).abs() <= 1e-9 * value.abs().max(1.0) {

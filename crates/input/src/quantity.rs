@@ -1,12 +1,12 @@
 //! Numbers with a unit: `450us`, `4KiB`, `2.1GHz`.
 //!
-//! Prefixes are those of ISO/IEC 80000-13: `kB` is 1,000 bytes, `KiB` is 1,024. A value is exact: a number that is not a whole
-//! multiple of the smallest unit is refused, not rounded.
+//! Prefixes follow ISO/IEC 80000-13: `kB` is 1,000 bytes, `KiB` is 1,024. A number that is not a multiple of the smallest unit is refused,
+//! not rounded.
 
 /// Names of units, each with its value in the smallest unit.
 pub type Units = [(&'static str, u64)];
 
-/// Bytes. `KB` is not a prefix of the SI, and means `kB`.
+/// Bytes. `KB` is accepted as `kB`.
 pub const BYTES: &Units = &[
     ("B", 1),
     ("kB", 1_000),
@@ -33,13 +33,13 @@ pub const TIMES: &Units = &[
 /// Powers, in microwatts.
 pub const POWERS: &Units = &[("uW", 1), ("mW", 1_000), ("W", 1_000_000), ("kW", 1_000_000_000)];
 
-/// Units in which sizes are written.
+/// Units for formatting sizes.
 const WRITTEN_BYTES: &Units = &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-/// Units in which times are written; minutes are written as seconds.
+/// Units for formatting times; minutes are formatted as seconds.
 const WRITTEN_TIMES: &Units =
     &[("h", 3_600_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// Why a text is not a quantity.
+/// An invalid quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Not a number followed by a unit of this kind.
@@ -53,7 +53,7 @@ pub enum QuantityError {
     TooLarge,
 }
 
-/// Splits `2.5 GHz` into its number and its unit, without the space between them. The number has only digits, `.` and `_`.
+/// Splits `2.5 GHz` into number and unit. The number has only digits, `.` and `_`.
 #[must_use]
 pub fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
@@ -61,16 +61,16 @@ pub fn split(text: &str) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// Reads a number and its unit.
+/// Parses a number with a unit.
 ///
 /// # Errors
-/// If the text is not a decimal number with one of these units, or not a whole number of the smallest one.
+/// The text is not a decimal number with one of these units, or not a multiple of the smallest one.
 pub fn parse(text: &str, units: &Units) -> Result<u64, QuantityError> {
     scaled(text, |unit| units.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale))
 }
 
-/// Reads a size as storage tools take it: also without a unit (bytes), and in letters of either case. `k`, `m`, `g` and `t` alone are
-/// powers of 1,024, as fio reads them.
+/// Parses a size in the notation of storage tools: without a unit in bytes, ignoring case. `k`, `m`, `g` and `t` alone are powers of
+/// 1,024, as in fio.
 ///
 /// # Errors
 /// As [`parse`].
@@ -98,7 +98,7 @@ fn scaled(text: &str, scale: impl Fn(&str) -> Option<u64>) -> Result<u64, Quanti
     whole.checked_add(part(fraction, scale)?).ok_or(QuantityError::TooLarge)
 }
 
-/// The digits after the point times `scale`. From the last digit on: what has no whole tenth then has none later.
+/// The digits after the point times `scale`, computed from the last digit: a remainder there cannot vanish later.
 fn part(fraction: &str, scale: u64) -> Result<u64, QuantityError> {
     fraction.bytes().rev().try_fold(0, |sum, digit| {
         let sum = u128::from(digit - b'0') * u128::from(scale) + u128::from(sum);
@@ -107,19 +107,19 @@ fn part(fraction: &str, scale: u64) -> Result<u64, QuantityError> {
     })
 }
 
-/// A size in the largest IEC unit of which it is a whole number: `64KiB`, `1000B`.
+/// Formats a size in the largest IEC unit of which it is a multiple: `64KiB`, `1000B`.
 #[must_use]
 pub fn format_bytes(bytes: u64) -> String {
     format(bytes, WRITTEN_BYTES)
 }
 
-/// A time in the largest unit of which it is a whole number: `1500ms`, `120s`.
+/// Formats a time in the largest unit of which it is a multiple: `1500ms`, `120s`.
 #[must_use]
 pub fn format_time(ns: u64) -> String {
     format(ns, WRITTEN_TIMES)
 }
 
-/// In the largest of `units` of which it is a whole number; 0 in the smallest.
+/// Formats in the largest of `units` of which the value is a multiple; 0 in the smallest.
 #[must_use]
 pub fn format(value: u64, units: &Units) -> String {
     let fits = units.iter().filter(|(_, unit)| value >= *unit && value.is_multiple_of(*unit));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_quantity_is_refused() {
+    fn invalid_quantities_are_refused() {
         for text in ["", "10", "s", "-1s", "+1s", "1e3s", "1.2.3s", ".s", "1 parsec", "1S", "1gib"] {
             assert_eq!(parse(text, TIMES), Err(QuantityError::Form), "{text}");
         }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_unit_is_written() {
+    fn the_largest_unit_is_used() {
         assert_eq!([format_bytes(1 << 30), format_bytes(1536 << 20), format_bytes(1000)], ["1GiB", "1536MiB", "1000B"]);
         assert_eq!([format_bytes(0), format_time(0), format_time(1_500_000)], ["0B", "0ns", "1500us"]);
     }

@@ -1,4 +1,4 @@
-//! Times and sizes as fields of a file: `500ms`, `64KiB`. A number without a unit is refused.
+//! Times and sizes as fields of files: `500ms`, `64KiB`. A number without a unit is refused.
 
 use serde::{Deserialize, Serialize};
 use toml::Value;
@@ -16,7 +16,7 @@ pub struct Time(pub u64);
 pub struct Size(pub u64);
 
 impl Time {
-    /// Reads a time with its unit.
+    /// Parses a time with its unit.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         quantity::parse(text, TIMES).ok().map(Self)
@@ -30,7 +30,7 @@ impl Time {
 }
 
 impl Size {
-    /// Reads a size with its unit.
+    /// Parses a size with its unit.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         quantity::parse(text, BYTES).ok().map(Self)

@@ -1,19 +1,19 @@
-//! Files that grow by whole lines: what was done is on record even if the process is killed at any moment.
+//! Append-only files of complete lines, consistent after a kill at any time.
 //!
-//! *Properties.* One process writes at a time ([`Lock`]). A record of one or more lines is appended as a whole or not at all: if writing
-//! fails, what was written of it is cut off. A last line without its end (the process was killed, or the medium was full) counts as not
-//! there ([`whole`]) and is cut off when the next record is written; reading alone changes nothing.
+//! *Properties.* One process writes at a time ([`Lock`]). A record of one or more lines is appended completely or not at all: after a failed
+//! write its part is truncated. An incomplete last line (the process was killed, or the disk was full) is ignored ([`whole`]) and
+//! truncated by the next write; reading changes nothing.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-/// A locked file. Other processes and other locks of this one do not get it while this lives.
+/// An exclusively locked file.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Lock {
-    /// Locks a file; `None` if somebody else holds it.
+    /// Locks a file; `None` if it is locked.
     ///
     /// # Errors
     /// The file system has no locks.
@@ -25,7 +25,7 @@ impl Lock {
         }
     }
 
-    /// Locks the file at a path, which is made if it is not there; `None` if somebody else holds it.
+    /// Locks the file at a path, creating it if missing; `None` if it is locked.
     ///
     /// # Errors
     /// It cannot be opened, or the file system has no locks.
@@ -40,14 +40,14 @@ impl Lock {
     }
 }
 
-/// Closing the file is not enough: a child that another thread has just forked holds a copy of it until it runs its program.
+/// Unlocks explicitly: a child that another thread has just forked holds a copy of the descriptor until exec.
 impl Drop for Lock {
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }
 }
 
-/// How far a record is when [`Journal::append`] returns.
+/// Durability of a record when [`Journal::append`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// It survives the end of this process.
@@ -56,16 +56,16 @@ pub enum Durability {
     Medium,
 }
 
-/// A file that is appended to.
+/// An append-only file.
 #[derive(Debug)]
 pub struct Journal {
     lock: Lock,
-    /// Bytes of whole lines; what is behind them is cut off before the next record is written.
+    /// Bytes of complete lines; the rest is truncated before the next write.
     length: u64,
 }
 
 impl Journal {
-    /// Reads a locked file; returns its whole lines too.
+    /// Reads a locked file; also returns its complete lines.
     ///
     /// # Errors
     /// It cannot be read.
@@ -79,7 +79,7 @@ impl Journal {
         Ok((Self { lock, length }, bytes))
     }
 
-    /// A locked file with so many bytes of whole lines.
+    /// A locked file with this many bytes of complete lines.
     #[must_use]
     pub const fn with_length(lock: Lock, length: u64) -> Self {
         Self { lock, length }
@@ -91,7 +91,7 @@ impl Journal {
         self.lock.file()
     }
 
-    /// Appends a record of whole lines, as a whole or not at all.
+    /// Appends a record of complete lines, completely or not at all.
     ///
     /// # Errors
     /// It cannot be written.
@@ -111,7 +111,7 @@ impl Journal {
     }
 }
 
-/// How many of these bytes are whole lines. A last line can be torn within a character.
+/// Length of the complete lines. A last line can end within a character.
 #[must_use]
 pub fn whole(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
@@ -128,7 +128,7 @@ mod tests {
     }
 
     proptest! {
-        /// Killed after any number of bytes: what was whole is there, and the journal goes on behind it.
+        /// After a kill at any byte the complete lines remain, and writing continues after them.
         #[test]
         fn a_torn_line_is_cut_off_and_nothing_else(lines in prop::collection::vec("[a-z\u{b5}]{0,9}", 1..8), share in 0.0..1.0_f64) {
             let folder = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_does_not_fit_leaves_nothing() {
+    fn a_record_that_does_not_fit_is_removed() {
         let full = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_it_twice_and_a_forked_copy_does_not_hold_it() {
+    fn locks_are_exclusive_and_released_despite_forked_copies() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         let (held, _) = open(&path);

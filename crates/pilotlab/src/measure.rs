@@ -192,7 +192,7 @@ fn under_settings(prepared: &Prepared, roots: &Roots) -> anyhow::Result<Outcome>
     let (began, options) = (Instant::now(), &prepared.options);
     let mut watch = |event| announce(event, options, began.elapsed());
     let rounds = measure::measure(options, &prepared.sensors, roots, (changed, cgroup), &stop, &mut watch);
-    let back = changes.put_back().map(|all| all.iter().for_each(|back| tracing::debug!("{back}")));
+    let back = changes.restore().map(|all| all.iter().for_each(|back| tracing::debug!("{back}")));
     Ok((rounds, back))
 }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use pilotlight_drive::Roots;
 use pilotlight_host::units;
 use pilotlight_lab::study::device::setting;
-use pilotlight_reader::{Report, Spec, Way};
+use pilotlight_reader::{Method, Report, Spec};
 use pilotlight_workloads::Mechanism;
 use pilotlight_workloads::mechanism::{Api, Kind};
 use serde::Serialize;
@@ -134,7 +134,7 @@ impl ReadArgs {
     fn spec(&self) -> Spec {
         Spec {
             path: self.path.clone(),
-            way: way(self.mechanism),
+            method: method(self.mechanism),
             bytes: self.bs,
             jobs: self.numjobs,
             runtime_ns: self.runtime,
@@ -147,13 +147,13 @@ impl ReadArgs {
 }
 
 /// The system calls. Whether `preadv2` sleeps before polling is a setting of the queue.
-fn way(mechanism: Mechanism) -> Way {
+fn method(mechanism: Mechanism) -> Method {
     match (mechanism.api, mechanism.kind) {
-        (Api::Sync, Kind::Interrupt) => Way::Preadv2,
-        (Api::Sync, Kind::Classic | Kind::Hybrid(_)) => Way::Preadv2Polled,
-        (Api::Uring, Kind::Interrupt) => Way::Uring,
-        (Api::Uring, Kind::Classic) => Way::UringPolled,
-        (Api::Uring, Kind::Hybrid(_)) => Way::UringHybrid,
+        (Api::Sync, Kind::Interrupt) => Method::Preadv2,
+        (Api::Sync, Kind::Classic | Kind::Hybrid(_)) => Method::Preadv2Polled,
+        (Api::Uring, Kind::Interrupt) => Method::Uring,
+        (Api::Uring, Kind::Classic) => Method::UringPolled,
+        (Api::Uring, Kind::Hybrid(_)) => Method::UringHybrid,
     }
 }
 
@@ -197,21 +197,21 @@ mod tests {
         assert_eq!((s.bytes, s.jobs, s.seed, s.offset, s.size), (16 << 10, 4, 9, 1 << 20, Some(1 << 30)));
         assert_eq!((s.runtime_ns, s.ramp_ns), (30_000_000_000, 250_000_000));
         let s = spec(&[]).unwrap();
-        assert_eq!((s.way, s.bytes, s.jobs, s.runtime_ns, s.ramp_ns), (Way::Preadv2, 4096, 1, 10_000_000_000, 0));
+        assert_eq!((s.method, s.bytes, s.jobs, s.runtime_ns, s.ramp_ns), (Method::Preadv2, 4096, 1, 10_000_000_000, 0));
     }
 
     #[test]
     fn mechanisms_are_those_of_experiments() {
         for (words, expected) in [
-            ("interrupt", Way::Preadv2),
-            ("classic", Way::Preadv2Polled),
-            ("hybrid", Way::Preadv2Polled),
-            ("hybrid 4us", Way::Preadv2Polled),
-            ("uring interrupt", Way::Uring),
-            ("uring classic", Way::UringPolled),
-            ("uring hybrid", Way::UringHybrid),
+            ("interrupt", Method::Preadv2),
+            ("classic", Method::Preadv2Polled),
+            ("hybrid", Method::Preadv2Polled),
+            ("hybrid 4us", Method::Preadv2Polled),
+            ("uring interrupt", Method::Uring),
+            ("uring classic", Method::UringPolled),
+            ("uring hybrid", Method::UringHybrid),
         ] {
-            assert_eq!(spec(&["--mechanism", words]).unwrap().way, expected);
+            assert_eq!(spec(&["--mechanism", words]).unwrap().method, expected);
         }
         let refused = spec(&["--mechanism", "poll"]).unwrap_err().to_string();
         assert!(refused.contains(mechanism::WORDS), "{refused}");

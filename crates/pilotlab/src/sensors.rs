@@ -9,7 +9,7 @@ use clap::Args;
 use pilotlight_lab::measure::text;
 use pilotlight_lab::sensor_set::is_power as is_power_sensor;
 use pilotlight_sensors::catalogue::open_live;
-use pilotlight_sensors::live::{Live, Said, Value};
+use pilotlight_sensors::live::{Live, LiveReading, Value};
 use pilotlight_sensors::{Domain, Missing, Part, Roots, Timing, Unit, clock};
 use serde_json::json;
 
@@ -94,7 +94,7 @@ fn is_power(domain: &Domain) -> bool {
     domain.part != Part::None
 }
 
-fn has_power(reading: &[Said]) -> bool {
+fn has_power(reading: &[LiveReading]) -> bool {
     reading
         .iter()
         .any(|reading| reading.values.as_ref().is_ok_and(|values| values.iter().any(|(domain, _)| is_power(domain))))
@@ -112,7 +112,7 @@ fn timing(domain: &Domain, every: &str) -> String {
 }
 
 /// Name, value, update interval and part: each value of power, and one or all values of other sensors.
-fn rows(reading: &Said, all: bool) -> Vec<[String; 4]> {
+fn rows(reading: &LiveReading, all: bool) -> Vec<[String; 4]> {
     let every = text::seconds(reading.interval_ns);
     let values = match &reading.values {
         Ok(values) => values,
@@ -129,7 +129,7 @@ fn rows(reading: &Said, all: bool) -> Vec<[String; 4]> {
     rows
 }
 
-fn found(reading: &[Said], all: bool) -> String {
+fn found(reading: &[LiveReading], all: bool) -> String {
     let mut table = Table::new(&["<sensor", "value", "<of", "<new value every"]);
     for reading in reading {
         for [name, value, of, timing] in rows(reading, all) {
@@ -139,17 +139,17 @@ fn found(reading: &[Said], all: bool) -> String {
     table.to_string()
 }
 
-fn one_line(reading: &[Said], all: bool) -> String {
+fn one_line(reading: &[LiveReading], all: bool) -> String {
     let rows = reading.iter().flat_map(|reading| rows(reading, all));
     rows.map(|[name, value, ..]| format!("{name} {value}")).collect::<Vec<_>>().join("  ")
 }
 
-fn none(reading: &[Said]) -> &'static str {
+fn none(reading: &[LiveReading]) -> &'static str {
     if has_power(reading) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` says what would help.\n" }
 }
 
 /// Sensors that cannot be read, with reason and remedy; those of power first if none can be read.
-fn absent(reading: &[Said], missing: &[Missing]) -> String {
+fn absent(reading: &[LiveReading], missing: &[Missing]) -> String {
     const NO_POWER: &str = "No power is measured: no power sensor of this machine can be read. Remedies:";
     if has_power(reading) {
         return listed("not found:", missing.iter());
@@ -184,7 +184,7 @@ fn wrapped(words: &str) -> Vec<String> {
 }
 
 /// One value of a sensor without power.
-fn figure(reading: &Said, values: &[(Domain, Option<Value>)]) -> String {
+fn figure(reading: &LiveReading, values: &[(Domain, Option<Value>)]) -> String {
     const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
     let numbers = |fits: &dyn Fn(&str) -> bool| -> Vec<f64> {
         let fitting = values.iter().filter(|(domain, _)| fits(&domain.name));
@@ -231,7 +231,7 @@ fn formatted(domain: &Domain, value: Option<Value>) -> String {
     }
 }
 
-fn as_value(reading: &[Said], missing: &[Missing]) -> serde_json::Value {
+fn as_value(reading: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
     let value = |(domain, value): &(Domain, Option<Value>)| {
         let (number, unit) = match value {
             None => (None, String::new()),
@@ -241,7 +241,7 @@ fn as_value(reading: &[Said], missing: &[Missing]) -> serde_json::Value {
         };
         json!({ "name": domain.name, "part": domain.part, "origin": domain.origin, "timing": domain.timing, "value": number, "unit": unit })
     };
-    let sensor = |reading: &Said| {
+    let sensor = |reading: &LiveReading| {
         let values = reading.values.as_ref().map(|values| values.iter().map(value).collect::<Vec<_>>());
         json!({
             "sensor": reading.sensor, "interval_ns": reading.interval_ns,
@@ -257,16 +257,16 @@ mod tests {
 
     use super::*;
 
-    fn reading(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> Said {
-        Said { sensor: sensor.into(), interval_ns: 1_000_000, values: Ok(values) }
+    fn reading(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> LiveReading {
+        LiveReading { sensor: sensor.into(), interval_ns: 1_000_000, values: Ok(values) }
     }
 
-    fn machine() -> Vec<Said> {
+    fn machine() -> Vec<LiveReading> {
         let busy = |name: &str, ns| (Domain::counter(name, Unit::NanoSecond), Some(Value::PerSecond(ns)));
         vec![
             reading("rapl", vec![(Domain::power("package-0", Part::Package(0)), Some(Value::Watts(20.6)))]),
             reading("cputime", vec![busy("cpu0/user", 0.25e9), busy("cpu1/system", 0.5e9), busy("cpu0/idle", 9e8)]),
-            Said { values: Err("no answer within 5 s".into()), ..reading("ipmi", Vec::new()) },
+            LiveReading { values: Err("no answer within 5 s".into()), ..reading("ipmi", Vec::new()) },
         ]
     }
 

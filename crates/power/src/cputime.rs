@@ -10,8 +10,9 @@ use crate::files;
 use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
 
 const NAME: &str = "cputime";
-const INTERVAL_NS: u64 = 10_000_000;
-const HELP: &str = "is /proc mounted?";
+/// Update interval in nanoseconds.
+pub const INTERVAL_NS: u64 = 10_000_000;
+const HELP: &str = "check that /proc is mounted";
 /// What the first eight columns are.
 const COLUMNS: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
 

@@ -1,37 +1,32 @@
-//! What readings add up to: energy of a window of time, from a counter or from powers. Pure arithmetic.
+//! Energy of a time window from samples of an energy counter or of power.
 //!
-//! **Problem.** A counter of energy says how much since some moment, and starts anew at some value. A power says how much
-//! per second at a moment. Samples come when they come: never exactly where a phase of an experiment begins or ends. A sensor
-//! can stop half-way; a machine can sleep, or be so late that a counter has gone round several times. Whoever adds up must
-//! notice.
+//! **Problem.** An energy counter wraps around. Samples never coincide with the start and end of a phase of an experiment. A sensor can
+//! fail, the machine can be suspended, and a counter can wrap several times between two samples. These cases must be detected.
 //!
-//! **Words.** A *point* is a value at a moment. A *step* is what lies between two neighbouring points. A *window* is cut
-//! from the time by two markers; its *edges* lie within a step each. *Modulus*: a counter with modulus M shows its true value
-//! modulo M.
+//! **Terms.** A *point* is a value at a time. A *step* is the interval between two adjacent points. A *window* lies between two markers;
+//! each of its *edges* lies within a step. A counter with *modulus* M shows its value modulo M.
 //!
-//! **Counters.** The energy of a step is `d + k M`, where `d` is the difference modulo M and `k` the number of further
-//! wraps. Only those `k` come into question for which the mean power of the step lies between the least and the greatest that
-//! the domain can have. Is there one, it is taken; are there several, the step is [`Ambiguous`](EnergyError::Ambiguous); is
-//! there none, it is [`Implausible`](EnergyError::Implausible). Nothing is guessed: with a greatest and a least power, any
-//! number of wraps is decided as long as `(greatest - least) x time < M`.
+//! **Counters.** The energy of a step is `d + k M`, where `d` is the difference modulo M and `k` the number of further wraps. The valid
+//! `k` are those for which the mean power of the step is between the domain's least and greatest power. One valid `k` is used;
+//! several make the step [`Ambiguous`](EnergyError::Ambiguous), none makes it [`Implausible`](EnergyError::Implausible). The number of
+//! wraps is unique if `(greatest - least) x time < M`.
 //!
 //! **Powers.** The energy of a step is the trapezoid under its two points. A step longer than `longest_gap_ns` is a
-//! [`Gap`](EnergyError::Gap): nobody knows what happened in it.
+//! [`Gap`](EnergyError::Gap).
 //!
-//! **Edges.** The step in which an edge lies is cut: a counter is taken to grow evenly within the step, a power to change
-//! evenly. For a counter there are bounds that need no such assumption: it cannot have been less than the steps that lie
-//! within the window, nor more than those that touch it ([`Energy::bounds_uj`]). A window must be covered: before the first
-//! point and after the last one there is nothing to interpolate, which is [`Uncovered`](EnergyError::Uncovered).
+//! **Edges.** Within a step a counter is assumed to increase linearly, and a power to change linearly. Counters have bounds without this
+//! assumption: at least the steps within the window, at most those that touch it ([`Energy::bounds_uj`]). A window that starts before
+//! the first point or ends after the last is [`Uncovered`](EnergyError::Uncovered).
 //!
-//! **Properties** (`tests/energy.rs` holds the code to them with a naive oracle). Integers throughout; the result is the
-//! exact sum, rounded once to the nearest microjoule, half up. Steps that were cut contribute with an error below
-//! 2^-39 uJ each. Windows that follow each other add up to the window over both, but for that rounding.
+//! **Properties** (tested in `tests/energy.rs` against a naive implementation). Integer arithmetic; the result is the exact sum, rounded
+//! once to the nearest microjoule, half up. Partial steps have an error below 2^-39 uJ each. Energies of consecutive windows add up
+//! to that of the whole, up to rounding.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sensor::{Counts, Domain, Kind, Part};
 
-/// A value at a moment.
+/// A value at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
     /// Monotonic clock, in nanoseconds.
@@ -40,7 +35,7 @@ pub struct Point {
     pub value: i64,
 }
 
-/// From one moment to another.
+/// A time window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// Monotonic clock, in nanoseconds.
@@ -50,18 +45,18 @@ pub struct Window {
 }
 
 impl Window {
-    /// How long it is, in nanoseconds.
+    /// Duration in nanoseconds.
     pub fn length_ns(&self) -> u64 {
         self.to_ns.saturating_sub(self.from_ns)
     }
 
-    /// Whether some of `from_ns..to_ns` lies within.
+    /// Whether it overlaps `from_ns..to_ns`.
     pub fn touches(&self, from_ns: u64, to_ns: u64) -> bool {
         from_ns < self.to_ns && to_ns > self.from_ns
     }
 }
 
-/// How points turn into energy.
+/// Integration rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Law {
     /// Differences of a counter.
@@ -76,13 +71,13 @@ pub enum Law {
 /// Energy of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Energy {
-    /// In microjoules.
+    /// Energy in microjoules.
     pub uj: i64,
-    /// What it is at least and at most, whatever happened between the samples at the edges: counters alone can say.
+    /// Lower and upper bound without assumptions about the edges; for counters only.
     pub bounds_uj: Option<(i64, i64)>,
     /// Steps that touch the window.
     pub steps: usize,
-    /// How often the counter started anew in them.
+    /// Wraps of the counter in these steps.
     pub wraps: u64,
 }
 
@@ -94,7 +89,7 @@ impl Energy {
     }
 }
 
-/// Why there is no energy to be told.
+/// Why the energy is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnergyError {
     /// The window is empty or goes backwards.
@@ -108,35 +103,35 @@ pub enum EnergyError {
     /// Neither energy nor power.
     #[error("{0} is neither energy nor power")]
     NotEnergy(String),
-    /// There is nothing at one end of the window, as when a sensor stops half-way.
+    /// Samples do not extend over the window, as after a failure of the sensor.
     #[error("no samples from {from_ns} to {to_ns} ns: {}", why.as_deref().unwrap_or("the sensor started later or stopped earlier"))]
     Uncovered {
-        /// Where nothing is known, in nanoseconds.
+        /// Start of the time without samples, in nanoseconds.
         from_ns: u64,
-        /// Until where, in nanoseconds.
+        /// Its end, in nanoseconds.
         to_ns: u64,
-        /// What the sensor said when it stopped.
+        /// The sensor's error.
         why: Option<String>,
     },
-    /// Nothing was read for too long.
-    #[error("no samples from {from_ns} to {to_ns} ns, over which power is not interpolated: {}", why.as_deref().unwrap_or("the sampler came too late"))]
+    /// A step is too long.
+    #[error("no samples from {from_ns} to {to_ns} ns, over which power is not interpolated: {}", why.as_deref().unwrap_or("the sampler was delayed"))]
     Gap {
         /// The last sample before, in nanoseconds.
         from_ns: u64,
         /// The first sample after, in nanoseconds.
         to_ns: u64,
-        /// What the sensor said.
+        /// The sensor's error.
         why: Option<String>,
     },
     /// A sample is not later than the one before it: the clock went backwards.
-    #[error("the sample at {to_ns} ns follows one at {from_ns} ns: the clock went backwards or stood still")]
+    #[error("the sample at {to_ns} ns follows one at {from_ns} ns: the clock did not advance")]
     TimeBack {
         /// The sample before, in nanoseconds.
         from_ns: u64,
         /// The sample, in nanoseconds.
         to_ns: u64,
     },
-    /// The machine slept within the window, which the monotonic clock does not count.
+    /// The machine was suspended within the window; the monotonic clock does not count that time.
     #[error("the machine was suspended for {asleep_ns} ns at about {at_ns} ns")]
     Suspended {
         /// When this was noticed, in nanoseconds.
@@ -146,8 +141,8 @@ pub enum EnergyError {
     },
     /// More than one number of wraps is possible.
     #[error(
-        "between {from_ns} and {to_ns} ns the counter wrapped {fewest} to {most} times, which cannot be told apart; \
-         sample more often, or give the least and greatest power of this domain"
+        "between {from_ns} and {to_ns} ns the counter may have wrapped {fewest} to {most} times; \
+         sample more often, or set the least and greatest power of this domain"
     )]
     Ambiguous {
         /// The point before, in nanoseconds.
@@ -161,8 +156,8 @@ pub enum EnergyError {
     },
     /// No number of wraps gives a power that this domain can have.
     #[error(
-        "between {from_ns} and {to_ns} ns the counter went from {before_uj} to {after_uj} uJ, which no power between \
-         {least_uw} and {greatest_uw} uW explains; was it reset?"
+        "between {from_ns} and {to_ns} ns the counter went from {before_uj} to {after_uj} uJ, which is not possible with a power \
+         between {min_uw} and {max_uw} uW; it may have been reset"
     )]
     Implausible {
         /// The point before, in nanoseconds.
@@ -174,17 +169,17 @@ pub enum EnergyError {
         /// The counter after, in microjoules.
         after_uj: i64,
         /// The least plausible power, in microwatts.
-        least_uw: u64,
+        min_uw: u64,
         /// The greatest plausible power, in microwatts.
-        greatest_uw: u64,
+        max_uw: u64,
     },
-    /// The counter stood still although it never does: what would be 0 W is no measurement.
+    /// The counter did not increment.
     #[error(
-        "the counter stood still at {value_uj} uJ from {from_ns} to {to_ns} ns: it does not count, as in most virtual \
-         machines, and 0 W would be a lie"
+        "the counter did not increment from {value_uj} uJ between {from_ns} and {to_ns} ns, as in most virtual machines; \
+         measure on the host"
     )]
     NotCounting {
-        /// Where it stood, in microjoules.
+        /// Its value, in microjoules.
         value_uj: i64,
         /// First point, in nanoseconds.
         from_ns: u64,
@@ -197,7 +192,7 @@ pub enum EnergyError {
 }
 
 impl EnergyError {
-    /// With what the sensor itself said about the gap, where this is about one.
+    /// Adds the sensor's error as the reason of a gap.
     #[must_use]
     pub fn because(self, reason: Option<&str>) -> Self {
         let reason = reason.map(str::to_owned);
@@ -208,7 +203,7 @@ impl EnergyError {
         }
     }
 
-    /// The time that is not known, in nanoseconds from and to, where this is about such a time.
+    /// Start and end of the time without samples, in nanoseconds, for errors of that kind.
     pub fn unknown_time(&self) -> Option<(u64, u64)> {
         match *self {
             Self::Uncovered { from_ns, to_ns, .. } | Self::Gap { from_ns, to_ns, .. } => Some((from_ns, to_ns)),
@@ -218,15 +213,15 @@ impl EnergyError {
 }
 
 const NS_PER_S: i128 = 1_000_000_000;
-/// Sums keep so many binary digits below a microjoule.
+/// Binary digits of sums below a microjoule.
 const FINE: u32 = 40;
-/// A counter that stood still for less time than this may just not have been brought up to date, in nanoseconds.
+/// Time without an update of a counter that is not an error, in nanoseconds.
 const STILL_NS: u64 = 100_000_000;
 
 /// Energy of `window`.
 ///
 /// # Errors
-/// Where it is not known, see [`EnergyError`].
+/// It is unknown, see [`EnergyError`].
 pub fn energy(points: &[Point], window: Window, law: Law) -> Result<Energy, EnergyError> {
     if window.to_ns <= window.from_ns {
         return Err(EnergyError::EmptyWindow { from_ns: window.from_ns, to_ns: window.to_ns });
@@ -314,11 +309,11 @@ fn of_counter(points: &[Point], window: Window, counts: Counts) -> Result<Energy
         }
     }
     let (first, last) = (points[0], points[points.len() - 1]);
-    if counts.always_moves && touching == 0 && last.at_ns - first.at_ns >= STILL_NS {
+    if counts.always_advances && touching == 0 && last.at_ns - first.at_ns >= STILL_NS {
         return Err(EnergyError::NotCounting { value_uj: first.value, from_ns: first.at_ns, to_ns: last.at_ns });
     }
     let whole = |uj| i64::try_from(uj).map_err(|_| EnergyError::TooMuch);
-    let bounds_uj = if counts.falls { None } else { Some((whole(within)?, whole(touching)?)) };
+    let bounds_uj = if counts.may_decrease { None } else { Some((whole(within)?, whole(touching)?)) };
     Ok(Energy { uj: nearest((within << FINE) + edges)?, bounds_uj, steps: points.len() - 1, wraps })
 }
 
@@ -334,13 +329,13 @@ fn step(before: Point, after: Point, counts: Counts) -> Result<Step, EnergyError
         to_ns: after.at_ns,
         before_uj: before.value,
         after_uj: after.value,
-        least_uw: counts.least_uw,
-        greatest_uw: counts.greatest_uw,
+        min_uw: counts.min_uw,
+        max_uw: counts.max_uw,
     };
     let difference = i128::from(after.value) - i128::from(before.value);
     let (least, greatest) = plausible(after.at_ns - before.at_ns, counts);
     let Some(modulus) = counts.modulus_uj.map(i128::from) else {
-        let allowed = counts.falls || (least..=greatest).contains(&difference);
+        let allowed = counts.may_decrease || (least..=greatest).contains(&difference);
         return if allowed { Ok(Step { uj: difference, wraps: 0 }) } else { Err(implausible()) };
     };
     let rest = difference.rem_euclid(modulus);
@@ -361,8 +356,8 @@ fn step(before: Point, after: Point, counts: Counts) -> Result<Step, EnergyError
 /// The least and the greatest energy of a step of `length_ns`, in microjoules: either end can be off by an update.
 fn plausible(length_ns: u64, counts: Counts) -> (i128, i128) {
     let energy = |uw: u64, ns: u64| i128::from(uw) * i128::from(ns);
-    let least = energy(counts.least_uw, length_ns.saturating_sub(counts.update_ns)) / NS_PER_S;
-    let greatest = ceil(energy(counts.greatest_uw, length_ns.saturating_add(counts.update_ns)), NS_PER_S);
+    let least = energy(counts.min_uw, length_ns.saturating_sub(counts.update_ns)) / NS_PER_S;
+    let greatest = ceil(energy(counts.max_uw, length_ns.saturating_add(counts.update_ns)), NS_PER_S);
     (least, greatest)
 }
 

@@ -15,18 +15,20 @@ use crate::timing::Timing;
 
 const NAME: &str = "hwmon";
 /// Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
-const INTERVAL_NS: u64 = 100_000_000;
+/// Update interval in nanoseconds.
+pub const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str =
     "load the driver of the board's power monitor (acpi_power_meter, ina2xx, a GPU's), or use another sensor";
 const DENIED: &str = "run as root, or let a group read the files with a udev rule";
 
 /// Which chips, and what they feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Names of chips to read; all where it is empty. Where several have a name, `name@hwmonN` is one of them.
+    /// Names of chips; default: all. `name@hwmonN` selects one of several with the same name.
     pub chips: Vec<String>,
-    /// What a domain is about, by its name (`chip/label`).
+    /// Parts of the machine by domain (`chip/label`).
     pub parts: BTreeMap<String, Part>,
 }
 
@@ -177,7 +179,7 @@ impl Hwmon {
                 ("amd_energy", None) => continue,
                 _ => chip.part(&name),
             };
-            let kind = Kind::EnergyCounter(Counts { always_moves: socket.is_some(), ..Counts::endless() });
+            let kind = Kind::EnergyCounter(Counts { always_advances: socket.is_some(), ..Counts::endless() });
             let domain = Domain::new(name, kind, Unit::MicroJoule, part);
             self.add(domain, Channel::Micro(chip.file(&format!("{channel}_input"))), options);
         }

@@ -1,81 +1,81 @@
-//! What every sensor of this machine says now: powers and gauges as they are read, counters as their growth since the reading before.
+//! Current values of sensors: powers and gauges as read, counters as rates since the previous reading.
 
 use crate::energy::{self, Law, Point, Window};
 use crate::sensor::{Domain, Kind, Sensor};
 
-/// Sensors that are read again and again.
+/// Sensors that are read repeatedly.
 pub struct Live {
-    sensors: Vec<Watched>,
+    sensors: Vec<Monitored>,
 }
 
-struct Watched {
+struct Monitored {
     sensor: Box<dyn Sensor>,
     /// The last reading of each domain.
     last: Vec<Option<Point>>,
 }
 
-/// What a sensor said.
+/// Values of a sensor.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct LiveReading {
     /// Its name.
     pub sensor: String,
-    /// How often there is something new, in nanoseconds.
+    /// Update interval in nanoseconds.
     pub interval_ns: u64,
-    /// Its domains, each with its value; or why it could not be read.
+    /// Its domains with their values, or the error.
     pub values: Result<Vec<(Domain, Option<Value>)>, String>,
 }
 
 /// The value of a domain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// Power in watts: as read, or from the growth of a counter of energy.
+    /// Power in watts, as read or from an energy counter.
     Watts(f64),
-    /// In the domain's unit.
+    /// A gauge in the domain's unit.
     Gauge(f64),
-    /// Growth of a counter, in the domain's unit per second.
+    /// Rate of a counter, in the domain's unit per second.
     PerSecond(f64),
 }
 
 impl Live {
-    /// Of these sensors.
+    /// Reads these sensors.
     #[must_use]
     pub fn of(sensors: Vec<Box<dyn Sensor>>) -> Self {
-        let watched = |sensor: Box<dyn Sensor>| Watched { last: vec![None; sensor.domains().len()], sensor };
+        let watched = |sensor: Box<dyn Sensor>| Monitored { last: vec![None; sensor.domains().len()], sensor };
         Self { sensors: sensors.into_iter().map(watched).collect() }
     }
 
-    /// Reads all of them. `now_ns` tells the monotonic clock.
-    pub fn read(&mut self, now_ns: impl Fn() -> u64) -> Vec<Said> {
+    /// Reads all sensors. `now_ns` returns the monotonic clock.
+    pub fn read(&mut self, now_ns: impl Fn() -> u64) -> Vec<LiveReading> {
         self.sensors.iter_mut().map(|watched| watched.read(&now_ns)).collect()
     }
 }
 
-impl Watched {
-    fn read(&mut self, now_ns: &impl Fn() -> u64) -> Said {
+impl Monitored {
+    fn read(&mut self, now_ns: &impl Fn() -> u64) -> LiveReading {
         let mut readings = Vec::new();
         let result = self.sensor.read(&mut readings);
         let at_ns = now_ns();
         let about = self.sensor.about();
         let (sensor, interval_ns) = (about.name.clone(), about.native_interval_ns);
         if let Err(error) = result {
-            return Said { sensor, interval_ns, values: Err(error.to_string()) };
+            return LiveReading { sensor, interval_ns, values: Err(error.to_string()) };
         }
         let mut values: Vec<(Domain, Option<Value>)> =
             about.domains.iter().map(|domain| (domain.clone(), None)).collect();
         for reading in readings {
-            if let (Some((domain, shown)), Some(last)) =
+            if let (Some((domain, entry)), Some(last)) =
                 (values.get_mut(reading.domain), self.last.get_mut(reading.domain))
             {
                 let now = Point { at_ns, value: reading.value };
-                *shown = value(domain, *last, now);
+                *entry = value(domain, *last, now);
                 *last = Some(now);
             }
         }
-        Said { sensor, interval_ns, values: Ok(values) }
+        LiveReading { sensor, interval_ns, values: Ok(values) }
     }
 }
 
-/// The value of a domain at a reading; `None` of a counter that was not read before, or of which nobody knows how much it grew.
+/// The value of a domain at a reading; `None` for a counter without a previous reading or with an unknown increment.
 #[must_use]
 pub fn value(domain: &Domain, before: Option<Point>, now: Point) -> Option<Value> {
     let grown = || {
@@ -108,13 +108,13 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// A counter of energy that wraps at 1000 J, a power, a gauge and a counter, one row of values a reading; then it fails.
-    struct Made {
+    /// An energy counter that wraps at 1000 J, a power, a gauge and a counter, with one row of values per reading; then it fails.
+    struct FakeSensor {
         about: About,
         rows: std::vec::IntoIter<[i64; 4]>,
     }
 
-    impl Sensor for Made {
+    impl Sensor for FakeSensor {
         fn about(&self) -> &About {
             &self.about
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn made(rows: Vec<[i64; 4]>) -> Live {
-        let counts = Counts { modulus_uj: Some(1_000_000_000), greatest_uw: 500_000_000, ..Counts::endless() };
+        let counts = Counts { modulus_uj: Some(1_000_000_000), max_uw: 500_000_000, ..Counts::endless() };
         let domains = vec![
             Domain::new("package-0", Kind::EnergyCounter(counts), Unit::MicroJoule, Part::Package(0)),
             Domain::power("socket", Part::System),
@@ -135,10 +135,10 @@ mod tests {
             Domain::counter("switches", Unit::Count),
         ];
         let about = About::new("made", 7, domains);
-        Live::of(vec![Box::new(Made { about, rows: rows.into_iter() })])
+        Live::of(vec![Box::new(FakeSensor { about, rows: rows.into_iter() })])
     }
 
-    fn values(said: &[Said]) -> Vec<Option<Value>> {
+    fn values(said: &[LiveReading]) -> Vec<Option<Value>> {
         said[0].values.as_ref().unwrap().iter().map(|(_, value)| *value).collect()
     }
 

@@ -1,9 +1,8 @@
-//! Watts that nobody measured: from CPU time, with a model of three numbers.
+//! Modelled power from CPU time, with three constants.
 //!
-//! `energy = base x time + idle x idle time of all cores + busy x busy time of all cores`, from `/proc/stat`. It knows
-//! nothing of frequencies, of which instructions run, of depths of sleep, memory or drives, and takes time in `umwait` for
-//! busy. It is there so that everything that follows from watts can be tried where there are none; its one domain carries the
-//! name of the profile and says that it is modelled, wherever it is shown.
+//! `energy = base x time + idle x idle time of all cores + busy x busy time of all cores`, from `/proc/stat`. It
+//! ignores frequencies, instructions, sleep depths, memory and drives, and counts time in `umwait` as busy. It allows trying functions that
+//! need power on machines without a sensor; the name of its domain has the profile, and its origin is `modelled`.
 
 use std::path::PathBuf;
 
@@ -13,16 +12,18 @@ use crate::cputime;
 use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit};
 
 const NAME: &str = "modelled";
-const INTERVAL_NS: u64 = 10_000_000;
-const HELP: &str = "is /proc mounted?";
+/// Update interval in nanoseconds.
+pub const INTERVAL_NS: u64 = 10_000_000;
+const HELP: &str = "check that /proc is mounted";
 
-/// The constants of the model, and whose they are.
+/// The constants of the model.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The profile whose constants these are; part of the domain's name.
+    /// Name of the profile, which is part of the domain's name.
     pub profile: String,
-    /// Power of all packages together that is there whatever the cores do, in microwatts.
+    /// Power of all packages independent of the cores, in microwatts.
     pub base_uw: u64,
     /// Power of an idle core, in microwatts.
     pub idle_core_uw: u64,
@@ -31,13 +32,13 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Round numbers of no machine in particular: 10 W, and 1 W or 5 W a core.
+    /// Generic constants: 10 W, and 1 W or 5 W per core.
     fn default() -> Self {
         Self { profile: "generic".into(), base_uw: 10_000_000, idle_core_uw: 1_000_000, busy_core_uw: 5_000_000 }
     }
 }
 
-/// A model in the place of a sensor.
+/// A power model as a sensor.
 #[derive(Debug)]
 pub struct Modelled {
     stat: PathBuf,
@@ -47,7 +48,7 @@ pub struct Modelled {
 }
 
 impl Modelled {
-    /// Power with every core idle, in microwatts: it never reads less.
+    /// Power with every core idle, the minimum, in microwatts.
     #[must_use]
     pub fn lowest_uw(&self) -> u64 {
         self.options.base_uw + self.cores as u64 * self.options.idle_core_uw
@@ -76,7 +77,7 @@ impl Sensor for Modelled {
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         let cores = cputime::cores(&self.stat).map_err(|error| ReadError::io(self.stat.display(), error))?;
         if cores.len() != self.cores {
-            // One that comes would bring all its time since the machine was started.
+            // A new CPU would add its time since boot.
             return Err(ReadError::Content("the number of CPUs has changed".into()));
         }
         let (mut uw_ns, mut passed_ns) = (0_i128, 0_i64);

@@ -28,7 +28,7 @@ const GREATEST_UW: u64 = 2_000_000_000;
 /// No platform has more power than this, in microwatts, where nothing else is said: 8 kW.
 const GREATEST_PLATFORM_UW: u64 = 8_000_000_000;
 /// A counter that shows 0 gets so many milliseconds to move.
-const PATIENCE_MS: u64 = 50;
+const TIMEOUT_MS: u64 = 50;
 
 /// What helps where there is none.
 pub const ABSENT: &str = "load the kernel module intel_rapl_msr (AMD from family 17h: Linux 5.8 or later); most \
@@ -40,12 +40,13 @@ pub const NOT_COUNTING: &str = "virtual machines often show counters that stay a
 
 /// What is known beforehand about the power of a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// The least power of a package, in microwatts: decides between numbers of wraps.
-    pub least_package_uw: u64,
-    /// The greatest power of a package, in microwatts; 2 kW where it is not given.
-    pub greatest_package_uw: Option<u64>,
+    /// Least power of a package, in microwatts; determines the number of wraps of the counter.
+    pub min_package_uw: u64,
+    /// Greatest power of a package, in microwatts; default: 2 kW.
+    pub max_package_uw: Option<u64>,
 }
 
 /// RAPL counters of all packages.
@@ -134,17 +135,17 @@ fn domains(zones: &[Zone], options: &Options, each_core: bool) -> Vec<Domain> {
     zones.iter().enumerate().map(domain).collect()
 }
 
-fn counts(zone: &Zone, part: &Part, always_moves: bool, options: &Options) -> Counts {
-    let package = options.greatest_package_uw.unwrap_or(GREATEST_UW);
+fn counts(zone: &Zone, part: &Part, always_advances: bool, options: &Options) -> Counts {
+    let package = options.max_package_uw.unwrap_or(GREATEST_UW);
     Counts {
         // The range is the greatest value that the counter shows.
         modulus_uj: Some(zone.range_uj.saturating_add(1)),
         // A die of several can have less than what their package has at least.
-        least_uw: if matches!(part, Part::Package(_)) { options.least_package_uw } else { 0 },
-        greatest_uw: if *part == Part::Platform { GREATEST_PLATFORM_UW.max(package) } else { package },
+        min_uw: if matches!(part, Part::Package(_)) { options.min_package_uw } else { 0 },
+        max_uw: if *part == Part::Platform { GREATEST_PLATFORM_UW.max(package) } else { package },
         update_ns: UPDATE_NS,
-        falls: false,
-        always_moves,
+        may_decrease: false,
+        always_advances,
     }
 }
 
@@ -162,8 +163,8 @@ fn package_number(name: &str) -> Option<u32> {
 impl Rapl {
     /// A counter that shows 0 must move soon.
     fn check_that_it_counts(&mut self) -> Result<(), Missing> {
-        let must_move = |domain: &Domain| matches!(domain.kind, Kind::EnergyCounter(counts) if counts.always_moves);
-        for _ in 0..PATIENCE_MS {
+        let must_move = |domain: &Domain| matches!(domain.kind, Kind::EnergyCounter(counts) if counts.always_advances);
+        for _ in 0..TIMEOUT_MS {
             let mut readings = Vec::new();
             self.read(&mut readings).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), ABSENT))?;
             if !readings.iter().any(|reading| reading.value == 0 && must_move(&self.about.domains[reading.domain])) {

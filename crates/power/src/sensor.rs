@@ -1,8 +1,7 @@
-//! What a sensor is: a few domains, each with a kind, a unit and a part of the machine, read on demand. And the two ways in
-//! which it can disappoint: it is [`Missing`], or a reading fails.
+//! The interface of a sensor: domains, each with a kind, a unit and a part of the machine, that are read on demand. A sensor can be
+//! [`Missing`], or a reading can fail.
 //!
-//! A sensor has no clock and no thread to speak of; who reads it says when. What it reads it hands over as
-//! it stands: a counter as a counter, with where it wraps. What that adds up to is [`energy`](crate::energy)'s business.
+//! The caller decides when to read. Values are raw: a counter with its modulus, which [`energy`](crate::energy) integrates.
 
 use std::fmt;
 use std::io;
@@ -13,18 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::timing::Timing;
 
-/// What can be read again and again.
+/// A sensor.
 pub trait Sensor: Send {
-    /// What it is.
+    /// Its description.
     fn about(&self) -> &About;
 
-    /// Reads all domains that have something to say now.
+    /// Reads all domains that have a value.
     ///
     /// # Errors
-    /// What could not be read. Nothing that was put into `into` before an error counts.
+    /// A value could not be read. The contents of `into` are then invalid.
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError>;
 
-    /// CPU time that programs started by this sensor and threads of its own have taken so far, in nanoseconds.
+    /// CPU time of the sensor's programs and threads so far, in nanoseconds.
     fn helpers_cpu_ns(&self) -> u64 {
         0
     }
@@ -34,27 +33,27 @@ pub trait Sensor: Send {
         &self.about().name
     }
 
-    /// What it reads.
+    /// Its domains.
     fn domains(&self) -> &[Domain] {
         &self.about().domains
     }
 }
 
-/// What a sensor is; fixed from opening on.
+/// Description of an open sensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// The name under which its readings are kept, such as `rapl`.
+    /// Its name, such as `rapl`.
     pub name: String,
-    /// What it reads. Readings name them by index.
+    /// Its domains, by index of readings.
     pub domains: Vec<Domain>,
-    /// How often there is something new, in nanoseconds. Reading more often gives the same again.
+    /// Update interval in nanoseconds. More frequent readings return the same values.
     pub native_interval_ns: u64,
-    /// Whether a reading can take long (a network, another program, a slow bus): the sampler then gives it a thread of its own.
+    /// Whether a reading can take long (a network, another program, a slow bus): the sampler then uses a separate thread.
     pub slow: bool,
 }
 
 impl About {
-    /// One that is read in no time.
+    /// A fast sensor.
     pub fn new(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
         let mut about = Self { name: name.into(), domains: Vec::new(), native_interval_ns, slow: false };
         domains.into_iter().for_each(|domain| about.add(domain));
@@ -67,21 +66,21 @@ impl About {
         self.domains.push(Domain { timing, ..domain });
     }
 
-    /// One whose readings can take long.
+    /// A slow sensor.
     pub fn slow(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
         Self { slow: true, ..Self::new(name, native_interval_ns, domains) }
     }
 }
 
-/// A sensor that can be looked for.
+/// A sensor that can be opened.
 pub trait Open: Sensor + Sized {
-    /// What has to be said to find it.
+    /// Its options.
     type Options;
 
-    /// Looks for it under `roots`.
+    /// Opens it under `roots`.
     ///
     /// # Errors
-    /// Why it cannot be read on this machine, and what would help.
+    /// It cannot be read; with the reason and a remedy.
     fn open(roots: &Roots, options: &Self::Options) -> Result<Self, Missing>;
 }
 
@@ -90,32 +89,32 @@ pub trait Open: Sensor + Sized {
 pub struct Reading {
     /// Index in [`Sensor::domains`].
     pub domain: usize,
-    /// In the domain's unit.
+    /// Value in the domain's unit.
     pub value: i64,
 }
 
-/// One thing that a sensor reads.
+/// A quantity that a sensor reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Domain {
     /// Name within the sensor, such as `package-0/core`.
     pub name: String,
-    /// What the value means.
+    /// Kind of the value.
     pub kind: Kind,
-    /// What it is counted in.
+    /// Unit of the value.
     pub unit: Unit,
-    /// The domain of the same sensor that contains this one: a sum never takes both.
+    /// The domain of the same sensor that contains this one; a sum never includes both.
     pub parent: Option<usize>,
-    /// Which part of the machine it is about: a sum never takes two parts of which one contains the other.
+    /// The part of the machine; a sum never includes two parts of which one contains the other.
     pub part: Part,
-    /// Whether it was measured.
+    /// Measured or modelled.
     pub origin: Origin,
-    /// How closely its values follow the truth.
+    /// Update interval, averaging, lag and resolution.
     #[serde(default)]
     pub timing: Timing,
 }
 
 impl Domain {
-    /// A measured domain that stands alone.
+    /// A measured domain without a parent.
     pub fn new(name: impl Into<String>, kind: Kind, unit: Unit, part: Part) -> Self {
         let (parent, origin) = (None, Origin::Measured);
         let timing = match kind {
@@ -125,17 +124,17 @@ impl Domain {
         Self { name: name.into(), kind, unit, parent, part, origin, timing }
     }
 
-    /// Watts, in microwatts.
+    /// A power in microwatts.
     pub fn power(name: impl Into<String>, part: Part) -> Self {
         Self::new(name, Kind::Power, Unit::MicroWatt, part)
     }
 
-    /// A value that goes up and down and has nothing to do with the power of a part.
+    /// A gauge that is not a power.
     pub fn gauge(name: impl Into<String>, unit: Unit) -> Self {
         Self::new(name, Kind::Gauge, unit, Part::None)
     }
 
-    /// A count that only grows.
+    /// A counter that is not an energy.
     pub fn counter(name: impl Into<String>, unit: Unit) -> Self {
         Self::new(name, Kind::Counter, unit, Part::None)
     }
@@ -146,48 +145,48 @@ impl Domain {
         Self { parent, ..self }
     }
 
-    /// With how closely its values follow the truth.
+    /// This domain with `timing`.
     #[must_use]
     pub fn timed(self, timing: Timing) -> Self {
         Self { timing, ..self }
     }
 
-    /// The name as a column, with its unit: `package-0/core_uj`.
+    /// The column's name, with the unit: `package-0/core_uj`.
     pub fn column(&self) -> String {
         format!("{}_{}", self.name, self.unit.suffix())
     }
 }
 
-/// What a value means.
+/// Kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Energy since some moment, in microjoules.
+    /// Cumulative energy, in microjoules.
     EnergyCounter(Counts),
-    /// Power at, or shortly before, the moment of reading, in microwatts.
+    /// Power at, or shortly before, the time of reading, in microwatts.
     Power,
-    /// A value that goes up and down.
+    /// A value that can increase and decrease.
     Gauge,
-    /// A count that only grows.
+    /// A value that only increases.
     Counter,
 }
 
-/// How a counter of energy counts.
+/// Properties of an energy counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Counts {
-    /// It starts anew after so many microjoules; `None` where it never does.
+    /// It wraps around at this many microjoules; `None` if it never does.
     pub modulus_uj: Option<u64>,
-    /// No interval has less power than this, in microwatts. Decides between numbers of wraps.
-    pub least_uw: u64,
-    /// No interval has more power than this, in microwatts. Decides between numbers of wraps.
-    pub greatest_uw: u64,
-    /// How often the hardware brings it up to date, in nanoseconds: by so much an interval may be wrong.
+    /// Least mean power of an interval, in microwatts. Determines the number of wraps.
+    pub min_uw: u64,
+    /// Greatest mean power of an interval, in microwatts. Determines the number of wraps.
+    pub max_uw: u64,
+    /// Update interval of the hardware, in nanoseconds.
     pub update_ns: u64,
-    /// Whether it can fall without a wrap (a measured power that is negative for a while).
-    pub falls: bool,
-    /// Whether it moves whenever the machine runs: if it does not, it is not counting.
-    pub always_moves: bool,
+    /// Whether it can decrease without a wrap (a measured power that is temporarily negative).
+    pub may_decrease: bool,
+    /// Whether it increments whenever the machine runs; if it does not, it is not counting.
+    pub always_advances: bool,
 }
 
 impl Counts {
@@ -195,16 +194,16 @@ impl Counts {
     pub const fn endless() -> Self {
         Self {
             modulus_uj: None,
-            least_uw: 0,
-            greatest_uw: u64::MAX,
+            min_uw: 0,
+            max_uw: u64::MAX,
             update_ns: 1_000_000,
-            falls: false,
-            always_moves: true,
+            may_decrease: false,
+            always_advances: true,
         }
     }
 }
 
-/// What a value is counted in. Integers throughout.
+/// Unit of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -224,14 +223,14 @@ pub enum Unit {
     MilliCelsius,
     /// Thousandths, such as of the load average.
     Milli,
-    /// A number of things.
+    /// A count.
     Count,
-    /// As the person who configured the sensor says.
+    /// A unit from the configuration.
     Named(String),
 }
 
 impl Unit {
-    /// How columns end.
+    /// Suffix of columns.
     pub fn suffix(&self) -> &str {
         match self {
             Self::MicroJoule => "uj",
@@ -248,39 +247,40 @@ impl Unit {
     }
 }
 
-/// Which part of the machine a power is of.
+/// A part of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// Everything, as the wall socket, the BMC or the battery sees it.
+    /// The whole machine, as measured at the wall socket, by the BMC or at the battery.
     System,
-    /// The platform as RAPL's `psys` sees it: all packages, memory, and whatever else gets its power from the same supply, drives too
-    /// (Intel SDM volume 4, MSR 64DH).
+    /// The platform (RAPL's `psys`): all packages, memory, and other components on the same supply, including drives (Intel SDM volume 4,
+    /// MSR 64DH).
     Platform,
     /// All CPU packages.
     Cpu,
     /// One package (socket).
     Package(u32),
-    /// One die of a package, where the hardware counts dies.
+    /// One die of a package, if the hardware counts dies.
     Die(u32, u32),
     /// The cores of a package.
     Core(u32),
-    /// What RAPL calls uncore of a package: the graphics.
+    /// RAPL's uncore of a package: the graphics.
     Uncore(u32),
-    /// Memory at a package: beside the package, not within.
+    /// Memory of a package, which the package does not contain.
     Dram(u32),
     /// A drive, by name.
     Drive(String),
-    /// Something else that is known to be none of the above, such as a network card.
+    /// Another component, such as a network card.
     Other(String),
-    /// Not known: may overlap with anything.
+    /// Unknown: may overlap with any part.
     Unknown(String),
-    /// Not about power.
+    /// Not a power.
     None,
 }
 
 impl Part {
-    /// Whether power of `other` is, or may be, counted within this part too.
+    /// Whether this part includes, or may include, power of `other`.
     pub fn contains(&self, other: &Self) -> bool {
         use Part::{Core, Cpu, Die, None, Package, Platform, System, Uncore, Unknown};
         match (self, other) {
@@ -288,13 +288,13 @@ impl Part {
             (Unknown(_) | System, _) | (_, Unknown(_)) => true,
             (Platform, part) => *part != System,
             (Cpu, part) => matches!(part, Cpu | Package(_) | Die(..) | Core(_) | Uncore(_)),
-            // Which die cores are on is not told.
+            // The die of a core is unknown.
             (Package(a) | Die(a, _), Core(b) | Uncore(b)) | (Package(a), Package(b) | Die(b, _)) => a == b,
             (a, b) => a == b,
         }
     }
 
-    /// Whether a sum of both could count something twice.
+    /// Whether a sum of both may count power twice.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.contains(other) || other.contains(self)
     }
@@ -313,64 +313,64 @@ impl fmt::Display for Part {
             Self::Dram(n) => write!(f, "the memory at package {n}"),
             Self::Drive(name) => write!(f, "drive {name}"),
             Self::Other(name) => f.write_str(name),
-            Self::Unknown(name) => write!(f, "{name} (not known which part of the machine)"),
+            Self::Unknown(name) => write!(f, "{name} (unknown part of the machine)"),
             Self::None => f.write_str("no part"),
         }
     }
 }
 
-/// Whether a value was measured.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
-    /// By an instrument, or by the hardware's own account (RAPL).
+    /// Measured by an instrument or by the hardware (RAPL).
     Measured,
-    /// Computed from something else with a model; must be labelled so wherever it is shown.
+    /// Computed with a model, and labelled so everywhere.
     Modelled {
-        /// The profile whose constants were taken.
+        /// The profile with the constants.
         profile: String,
     },
 }
 
-/// Why a sensor cannot be had.
+/// Why a sensor is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// The machine or kernel has no such thing.
+    /// The machine or kernel does not have it.
     Absent,
-    /// It is there, but this process may not read it.
+    /// This process lacks the permission to read it.
     Denied,
-    /// It is there and says something that cannot be right.
+    /// It returns invalid values.
     Broken,
-    /// It is there, but does not count: a 0 W that would be a lie.
+    /// The counter does not increment.
     NotCounting,
-    /// Nobody answers.
+    /// The server does not respond.
     Unreachable,
-    /// What would have to be configured is not.
+    /// A required option is not set.
     NotConfigured,
 }
 
-/// A sensor that cannot be read, and what would help.
+/// A sensor that cannot be read, with the reason and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{sensor}: {what}; {help}")]
 pub struct Missing {
     /// Name of the sensor.
     pub sensor: String,
-    /// In one word.
+    /// Category of the reason.
     pub why: Why,
-    /// What was tried and what came of it.
+    /// The error.
     pub what: String,
-    /// What the reader could do.
+    /// The remedy.
     pub help: String,
 }
 
 impl Missing {
-    /// With all that there is to say.
+    /// A missing sensor.
     pub fn new(sensor: &str, why: Why, what: impl Into<String>, help: impl Into<String>) -> Self {
         Self { sensor: sensor.into(), why, what: what.into(), help: help.into() }
     }
 
-    /// A file that could not be read: `absent` helps where it is not there, `denied` where it may not be read.
+    /// A file that could not be read. `absent` and `denied` are the remedies if it does not exist or is not readable.
     pub fn file(sensor: &str, path: &Path, error: &io::Error, absent: &str, denied: &str) -> Self {
         let what = format!("cannot read {}: {error}", path.display());
         match error.kind() {
@@ -387,18 +387,18 @@ pub enum ReadError {
     /// A file.
     #[error("cannot read {what}: {source}")]
     Io {
-        /// Which.
+        /// Name of the file.
         what: String,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
-    /// Something answered, but not with what was asked for.
+    /// Invalid content.
     #[error("{0}")]
     Content(String),
 }
 
 impl ReadError {
-    /// Of a file or device.
+    /// An error of a file or device.
     pub fn io(what: impl fmt::Display, source: io::Error) -> Self {
         Self::Io { what: what.to_string(), source }
     }

@@ -1,20 +1,21 @@
-//! Energy of a part of the machine, divided among those who used it.
+//! Division of the energy of a part of the machine among its users.
 //!
-//! # The problem
-//! A sensor tells the energy of a whole CPU package, and an operator asks which host it was for. No measurement answers that: hosts share cores, and power
-//! is not linear in time. What is fair in the sense of Shapley (1953) needs the machine to run with each set of hosts; a server runs with one.
+//! # Problem
+//! A sensor measures a whole CPU package; the energy of one host cannot be measured: hosts share cores, and power is not linear in time.
+//! The Shapley value (1953) would require running the machine with each subset of hosts.
 //!
-//! # The words
-//! A *user* is a host on a namespace. *Idle* energy is what the part takes without load. What is above it is divided in proportion to a *measure*: CPU time,
-//! time of requests in devices, or bytes. What belongs to no user is *unassigned*.
+//! # Terms
+//! A *user* is a host on a namespace. *Idle* energy is that without load. The energy above it is divided in proportion to a *measure*: CPU
+//! time, time of requests in devices, or bytes. Energy of no user is *unassigned*.
 //!
-//! # The algorithm
-//! Energy above idle goes to the measures by the weights of the [`Rule`]; a measure that nobody has any of leaves its part to the others. Each measure is then
-//! divided in proportion. Idle energy stays unassigned, unless the rule says who gets it. Whole microjoules are dealt by largest remainder.
+//! # Algorithm
+//! Energy above idle is split over the measures by the weights of the [`Rule`]; a measure without usage leaves its part to the others.
+//! Each part is divided in proportion to the measure. Idle energy is unassigned unless the rule assigns it. Whole microjoules are
+//! distributed by largest remainder.
 //!
-//! # The error
-//! Against the Shapley share of two hosts on a simulated machine of 16 cores (modelled; `cargo run --release -p pilotlight-sim --example energy-shares`), in percent of
-//! what is divided; 0 to 1 % where both hosts ask alike. CPU packages by CPU time | the system by CPU time | the system by CPU time and bytes:
+//! # Error
+//! Against the Shapley value of two hosts on a simulated machine of 16 cores (modelled; `cargo run --release -p pilotlight-sim --example energy-shares`), in percent of
+//! the divided energy; 0 to 1 % if both hosts have the same load. CPU packages by CPU time | the system by CPU time | the system by CPU time and bytes:
 //!
 //! | hosts A and B | every core polls | `sandman` | `governor` | `ondemand` |
 //! |---|---|---|---|---|
@@ -22,42 +23,43 @@
 //! | 200 k steady and 200 k in bursts | - \| 1 \| 1 | 44 \| 16 \| 16 | 0 \| 1 \| 1 | 58 \| 17 \| 17 |
 //! | 200 k of 4 KiB and 20 k of 64 KiB | - \| 16 \| 8 | - \| 16 \| 8 | -11 \| 1 \| -6 | -30 \| 15 \| 7 |
 //!
-//! No proportional rule can do much better where cores wake for one host's bursts, or where the first request of anybody raises a frequency: that energy is caused
-//! by the order of hosts, not by amounts. Where every core polls, load adds nothing to the CPU packages. So shares are for orders of magnitude, not for bills.
+//! No proportional rule can do much better if cores wake for one host's bursts, or if the first request raises a frequency: that energy
+//! depends on the order of hosts, not on amounts. If every core polls, load adds nothing to the CPU packages. Shares are orders of
+//! magnitude, not suitable for billing.
 //!
-//! # The properties
-//! - All parts and what is unassigned add up to the energy, exactly.
-//! - Who used nothing gets nothing of what is above idle; who used more gets no less.
+//! # Properties
+//! - All parts and the unassigned energy add up to the total exactly.
+//! - A user without usage gets no energy above idle; a user with more usage gets no less.
 
-/// What one user has used in a window.
+/// Usage of one user in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// CPU time in nanoseconds.
     pub cpu_ns: u64,
     /// Time of its requests in devices, in nanoseconds.
     pub device_ns: u64,
-    /// Bytes that it has read and written.
+    /// Bytes read and written.
     pub bytes: u64,
 }
 
-/// Who gets idle energy.
+/// Assignment of idle energy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
-    /// Nobody.
+    /// No user.
     #[default]
     Unassigned,
-    /// Each user the same.
+    /// Equal parts.
     Equal,
-    /// Users in the proportion of what is above idle.
+    /// In proportion to the energy above idle.
     Proportional,
 }
 
-/// How energy is divided.
+/// Rule of the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Weights of CPU time, of time in devices and of bytes.
     pub weights: [u32; 3],
-    /// Who gets idle energy.
+    /// Assignment of idle energy.
     pub idle: Idle,
 }
 

@@ -1,14 +1,13 @@
-//! Update interval, averaging time, lag and resolution of a sensor, and how long a window has to be for them.
+//! Update interval, averaging time, lag and resolution of a sensor, and the shortest window that they allow.
 //!
-//! A power or energy is known to a window's edges only as finely as its sensor has new values: over a window of `n` updates the edges
-//! are wrong by up to `2/n`. So a window of fewer than [`LEAST_UPDATES`] updates has no energy, and neither has one in which
-//! a counter moved by fewer than [`LEAST_QUANTA`] of its steps.
+//! The edges of a window of `n` updates have an error of up to `2/n`. A window of fewer than [`LEAST_UPDATES`] updates therefore has no
+//! energy, nor has one in which a counter increased by fewer than [`LEAST_QUANTA`] of its steps.
 
 use serde::{Deserialize, Serialize};
 
 /// New values of a sensor that a window needs.
 pub const LEAST_UPDATES: u64 = 3;
-/// Steps of an energy counter that a window needs: then the steps at its edges are wrong by at most 10 % of it.
+/// Steps of an energy counter that a window needs, for an error of at most 10 % at its edges.
 pub const LEAST_QUANTA: u64 = 10;
 
 /// Update interval, averaging time, lag and resolution of a domain's values. What is not documented is `None`, not zero.
@@ -18,14 +17,14 @@ pub struct Timing {
     pub update_ns: u64,
     /// Time over which a value is averaged, in nanoseconds; 0: a counter, or the moment of reading.
     pub averaging_ns: Option<u64>,
-    /// How much later than what it describes a value appears, in nanoseconds.
+    /// Delay of a value, in nanoseconds.
     pub lag_ns: Option<u64>,
     /// The smallest step of a value, in the domain's unit.
     pub quantum: Option<u64>,
 }
 
 impl Timing {
-    /// A counter that the hardware brings up to date every `update_ns`: nothing is averaged and nothing lags.
+    /// A counter that the hardware updates every `update_ns`, without averaging and lag.
     pub const fn counter(update_ns: u64) -> Self {
         Self { update_ns, averaging_ns: Some(0), lag_ns: Some(0), quantum: None }
     }
@@ -36,13 +35,13 @@ impl Timing {
         Self { quantum: Some(quantum), ..self }
     }
 
-    /// With the sensor's native interval where the domain has no update time of its own.
+    /// With the sensor's native interval if the domain has no update interval.
     #[must_use]
     pub fn or_native(self, native_interval_ns: u64) -> Self {
         if self.update_ns == 0 { Self { update_ns: native_interval_ns, ..self } } else { self }
     }
 
-    /// The shortest window whose energy can be told, in nanoseconds, where the sensor is read every `interval_ns`.
+    /// The shortest window with an energy, in nanoseconds, if the sensor is read every `interval_ns`.
     #[must_use]
     pub fn least_window_ns(&self, interval_ns: u64) -> u64 {
         let update_ns = self.update_ns.max(interval_ns).max(self.averaging_ns.unwrap_or(0));
@@ -76,7 +75,7 @@ impl Timing {
         })
     }
 
-    /// As people read it: `new every 1 s, average of 1 s, lag 1 s`.
+    /// Text such as `new every 1 s, average of 1 s, lag 1 s`.
     #[must_use]
     pub fn words(&self) -> String {
         let known = |what: &str, ns: Option<u64>| match ns {
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_documented_is_said() {
+    fn undocumented_timing_is_reported() {
         assert_eq!(Timing::counter(50_000).words(), "new every 50 us, no averaging, no lag");
         let unknown = Timing::default().or_native(S);
         assert_eq!(unknown.words(), "new every 1 s, averaging not documented, lag not documented");

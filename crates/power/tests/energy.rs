@@ -57,8 +57,8 @@ fn naive_counter(truth: &[Point], window: Window) -> i64 {
     to.plus(Fraction(-from.0, from.1)).nearest()
 }
 
-fn counts(modulus_uj: u64, least_uw: u64, greatest_uw: u64) -> Counts {
-    Counts { modulus_uj: Some(modulus_uj), least_uw, greatest_uw, update_ns: 0, ..Counts::endless() }
+fn counts(modulus_uj: u64, min_uw: u64, max_uw: u64) -> Counts {
+    Counts { modulus_uj: Some(modulus_uj), min_uw, max_uw, update_ns: 0, ..Counts::endless() }
 }
 
 /// Steps of 1 to 40 ns and powers of up to 5 kW: fractions stay within 128 bits, and every edge falls into a step.
@@ -212,7 +212,7 @@ fn a_counter_that_never_wraps_must_not_fall() {
     let window = Window { from_ns: 0, to_ns: S };
     let fell = energy(&points(&[(0, 500), (S, 20)]), window, Law::Counter(Counts::endless()));
     assert!(matches!(fell, Err(EnergyError::Implausible { before_uj: 500, after_uj: 20, .. })));
-    let noise = Counts { falls: true, ..Counts::endless() };
+    let noise = Counts { may_decrease: true, ..Counts::endless() };
     assert_eq!(energy(&points(&[(0, 500), (S, 20)]), window, Law::Counter(noise)).unwrap().uj, -480);
 }
 
@@ -255,15 +255,14 @@ fn a_counter_that_stands_still_is_no_zero_watts() {
     let found = energy(&still, window, Law::Counter(counts(1_000, 0, 100)));
     assert_eq!(found, Err(EnergyError::NotCounting { value_uj: 0, from_ns: 0, to_ns: 2 * S }));
     // The graphics of a server's package may well do nothing.
-    let may = Counts { always_moves: false, ..counts(1_000, 0, 100) };
+    let may = Counts { always_advances: false, ..counts(1_000, 0, 100) };
     assert_eq!(energy(&still, window, Law::Counter(may)).unwrap().uj, 0);
 }
 
 #[test]
 fn a_step_may_be_off_by_one_update_of_the_counter_at_either_end() {
     let (window, shown) = (Window { from_ns: 0, to_ns: MS }, |uj| points(&[(0, 0), (MS, uj)]));
-    let law =
-        |least_uw, greatest_uw| Law::Counter(Counts { update_ns: MS, ..counts(1_000_000_000, least_uw, greatest_uw) });
+    let law = |min_uw, max_uw| Law::Counter(Counts { update_ns: MS, ..counts(1_000_000_000, min_uw, max_uw) });
     // 100 W are 100 mJ in a millisecond; what was brought up to date late adds as much again.
     assert_eq!(energy(&shown(200_000), window, law(0, 100_000_000)).unwrap().uj, 200_000);
     assert!(energy(&shown(200_001), window, law(0, 100_000_000)).is_err());

@@ -1,4 +1,4 @@
-//! One read, by each of the ways that Linux has.
+//! One read by each method of Linux.
 
 use std::fmt;
 use std::fs::File;
@@ -9,16 +9,16 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::ring::{Polling, Ring};
 
-/// What direct I/O wants of memory at the most: a page.
+/// Alignment of the buffer for direct I/O: a page.
 const ALIGNMENT: usize = 4096;
 
-/// By which calls a read is made, and how its end is waited for.
+/// System call and completion method of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum Method {
     /// `preadv2`: the thread sleeps until the interrupt.
     Preadv2,
-    /// `preadv2` with RWF_HIPRI: the kernel polls, or sleeps first and then polls, as the queue's `io_poll_delay` says; 6.1 and later
-    /// take the flag and do not poll.
+    /// `preadv2` with RWF_HIPRI: the kernel polls, after a sleep according to the queue's `io_poll_delay`; 6.1 and later accept the flag but
+    /// do not poll.
     Preadv2Polled,
     /// io_uring: the thread sleeps until the interrupt.
     Uring,
@@ -28,15 +28,15 @@ pub enum Way {
     UringHybrid,
 }
 
-impl Way {
-    /// Whether the kernel is asked to poll.
+impl Method {
+    /// Whether the kernel polls.
     #[must_use]
     pub fn polls(self) -> bool {
         !matches!(self, Self::Preadv2 | Self::Uring)
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Preadv2 => "preadv2",
@@ -48,7 +48,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// What makes reads, with the memory that they go to.
+/// Performs reads into its buffer.
 pub(crate) enum Calls {
     /// `preadv2`.
     Direct(ReadWriteFlags, Buffer),
@@ -60,19 +60,19 @@ impl Calls {
     /// For reads of `bytes` bytes.
     ///
     /// # Errors
-    /// The kernel makes no such ring.
-    pub(crate) fn new(way: Way, bytes: usize) -> io::Result<Self> {
+    /// The kernel cannot create the ring.
+    pub(crate) fn new(method: Method, bytes: usize) -> io::Result<Self> {
         let buffer = Buffer::new(bytes);
-        Ok(match way {
-            Way::Preadv2 => Self::Direct(ReadWriteFlags::empty(), buffer),
-            Way::Preadv2Polled => Self::Direct(ReadWriteFlags::HIPRI, buffer),
-            Way::Uring => Self::Ring(Ring::new(Polling::No, buffer)?),
-            Way::UringPolled => Self::Ring(Ring::new(Polling::Classic, buffer)?),
-            Way::UringHybrid => Self::Ring(Ring::new(Polling::Hybrid, buffer)?),
+        Ok(match method {
+            Method::Preadv2 => Self::Direct(ReadWriteFlags::empty(), buffer),
+            Method::Preadv2Polled => Self::Direct(ReadWriteFlags::HIPRI, buffer),
+            Method::Uring => Self::Ring(Ring::new(Polling::No, buffer)?),
+            Method::UringPolled => Self::Ring(Ring::new(Polling::Classic, buffer)?),
+            Method::UringHybrid => Self::Ring(Ring::new(Polling::Hybrid, buffer)?),
         })
     }
 
-    /// Reads as many bytes as the memory has from `offset` on. Gives how many came.
+    /// Reads a full buffer from `offset`; returns the number of bytes read.
     pub(crate) fn read(&mut self, file: &File, offset: u64) -> io::Result<usize> {
         match self {
             Self::Ring(ring) => ring.read(file.as_fd(), offset),
@@ -85,7 +85,7 @@ impl Calls {
         }
     }
 
-    /// What the last read brought.
+    /// Data of the last read.
     pub(crate) fn data(&self) -> &[u8] {
         match self {
             Self::Direct(_, buffer) => buffer.as_slice(),
@@ -94,7 +94,7 @@ impl Calls {
     }
 }
 
-/// Memory that direct I/O takes: it begins at a multiple of a page.
+/// A page-aligned buffer.
 #[derive(Default)]
 pub(crate) struct Buffer {
     memory: Vec<u8>,
@@ -117,7 +117,7 @@ impl Buffer {
         &mut self.memory[self.begins..self.begins + self.len]
     }
 
-    /// Leaves the memory to whoever still writes to it.
+    /// Leaks the memory, because the kernel may still write to it.
     pub(crate) fn leak(self) {
         self.memory.leak();
     }

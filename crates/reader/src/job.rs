@@ -1,8 +1,7 @@
-//! Threads that read, and what they count.
+//! Reading threads and their statistics.
 //!
-//! Each thread has a window of its own: from the end of the last read of its ramp to the end of its last read, and all that it counts lies
-//! within. Together they were measured from the first one's begin to the last one's end; they start together, so that the windows differ by
-//! about a read.
+//! The window of a thread is from the end of the last read of its ramp to the end of its last read; all counts are of this window. The
+//! total window is from the first start to the last end; threads start together, so the windows differ by about one read.
 
 use std::panic::resume_unwind;
 use std::sync::RwLock;
@@ -16,26 +15,26 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::calls::Calls;
 use crate::error::of_read;
-use crate::place::Place;
+use crate::range::Place;
 use crate::report::{self, Report};
 use crate::usage::Usage;
 use crate::{Error, MAX_JOBS, Spec};
 
-/// The longest latency that is told apart, in nanoseconds: an hour.
+/// Largest latency of the histogram: an hour, in nanoseconds.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// What one thread counted, or all of them together.
+/// Statistics of one or all threads.
 pub(crate) struct Part {
-    /// How long reads took, in nanoseconds; three significant digits.
+    /// Latencies in nanoseconds with three significant digits.
     pub(crate) latencies: Histogram<u64>,
-    /// The same added up, exactly.
+    /// Exact sum of the latencies.
     pub(crate) total_ns: u128,
-    /// When it was measured.
+    /// The window.
     pub(crate) from: Instant,
     pub(crate) to: Instant,
-    /// `from` by the wall clock.
+    /// Start of the window on the wall clock.
     pub(crate) from_wall: SystemTime,
-    /// What the threads used meanwhile.
+    /// Resource usage of the threads in the window.
     pub(crate) usage: Usage,
 }
 
@@ -45,35 +44,35 @@ struct Failed {
     why: String,
 }
 
-/// Reads; `seen` is shown where each read began and what it brought.
+/// Reads; `seen` gets the offset and data of each read.
 pub(crate) fn run<S>(spec: &Spec, stop: &AtomicBool, seen: &S) -> Result<Report, Error>
 where
     S: Fn(u64, &[u8]) + Sync,
 {
     if spec.jobs == 0 || spec.jobs > MAX_JOBS {
-        return Err(Error::Asked(format!("{} threads: it takes 1 to {MAX_JOBS}", spec.jobs)));
+        return Err(Error::Invalid(format!("invalid number of threads {}; use 1 to {MAX_JOBS}", spec.jobs)));
     }
     if spec.runtime_ns == 0 {
-        return Err(Error::Asked("reading for no time measures nothing".into()));
+        return Err(Error::Invalid("the runtime must be above 0".into()));
     }
     let place = Place::open(spec)?;
-    let made = (0..spec.jobs).map(|_| Calls::new(spec.way, spec.bytes as usize)).collect::<Result<Vec<_>, _>>();
-    let calls = made.map_err(|error| Error::way(spec.way, &error))?;
+    let made = (0..spec.jobs).map(|_| Calls::new(spec.method, spec.bytes as usize)).collect::<Result<Vec<_>, _>>();
+    let calls = made.map_err(|error| Error::method(spec.method, &error))?;
     let parts = threads(spec, &place, calls, stop, seen)?;
     let failed = |failed: Failed| Error::Read {
         path: spec.path.clone(),
-        way: spec.way,
+        method: spec.method,
         bytes: spec.bytes,
         offset: failed.offset,
         why: failed.why,
     };
     let parts = parts.into_iter().collect::<Result<Vec<Part>, Failed>>().map_err(failed)?;
     let all =
-        parts.into_iter().reduce(|all, part| all.with(&part)).ok_or_else(|| Error::Asked("no thread read".into()))?;
+        parts.into_iter().reduce(|all, part| all.with(&part)).ok_or_else(|| Error::Invalid("no thread read".into()))?;
     Ok(report::of(spec, place, &all))
 }
 
-/// Starts them all at once, and waits for them.
+/// Starts all threads together and waits for them.
 fn threads<S>(
     spec: &Spec,
     place: &Place,
@@ -97,10 +96,10 @@ where
                 job.work(is_over).inspect_err(|_| failed.store(true, Ordering::Relaxed))
             };
             let started = thread::Builder::new().name(format!("read-{number}")).spawn_scoped(scope, work);
-            // The threads that are there end when the gate opens.
+            // Threads already started end when the gate opens.
             let refused = |error| {
                 failed.store(true, Ordering::Relaxed);
-                Error::Way { way: spec.way, why: format!("thread {number} cannot be started: {error}") }
+                Error::Method { method: spec.method, why: format!("thread {number} cannot be started: {error}") }
             };
             running.push(started.map_err(refused)?);
         }
@@ -110,7 +109,7 @@ where
     })
 }
 
-/// One thread's work.
+/// Work of one thread.
 struct Job<'a, S> {
     spec: &'a Spec,
     place: &'a Place,
@@ -138,7 +137,7 @@ impl<S: Fn(u64, &[u8])> Job<'_, S> {
         Ok(part)
     }
 
-    /// One read; how long it took, in nanoseconds.
+    /// One read; returns its latency in nanoseconds.
     fn read(&mut self) -> Result<u64, Failed> {
         let offset = self.place.offset + self.dice.below(self.place.slots) * self.spec.bytes;
         let began = Instant::now();
@@ -147,9 +146,12 @@ impl<S: Fn(u64, &[u8])> Job<'_, S> {
         match came {
             Ok(bytes) if bytes as u64 == self.spec.bytes => {}
             Ok(bytes) => {
-                return Err(Failed { offset, why: format!("only {bytes} bytes came: has it become shorter?") });
+                return Err(Failed {
+                    offset,
+                    why: format!("short read of {bytes} bytes; the file may have been truncated"),
+                });
             }
-            Err(error) => return Err(Failed { offset, why: of_read(self.spec.way, &error) }),
+            Err(error) => return Err(Failed { offset, why: of_read(self.spec.method, &error) }),
         }
         (self.seen)(offset, self.calls.data());
         Ok(took)
@@ -168,7 +170,7 @@ impl Part {
         self.total_ns += u128::from(took_ns);
     }
 
-    /// Both together.
+    /// Adds the statistics of another thread.
     fn with(mut self, other: &Self) -> Self {
         self.latencies.add(&other.latencies).expect("the same bounds");
         self.total_ns += other.total_ns;
@@ -181,18 +183,18 @@ impl Part {
     }
 }
 
-/// Random numbers: SplitMix64.
+/// Random numbers: SplitMix64, which costs less than a read and needs no state beyond 64 bits.
 struct Dice(SplitMix64);
 
 impl Dice {
-    /// Of a thread: seeds and threads that differ by one give streams that have nothing in common.
+    /// The generator of a thread. Seeds and threads that differ by one have independent streams.
     fn new(seed: u64, thread: u64) -> Self {
         let mut seeds = SplitMix64::seed_from_u64(seed);
         let of_thread = (0..thread).fold(seeds.next_u64(), |_, _| seeds.next_u64());
         Self(SplitMix64::seed_from_u64(of_thread))
     }
 
-    /// A number below `end`, which is above 0.
+    /// A number below `end`, which must be above 0.
     fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
@@ -203,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_spread_and_differ_between_threads_and_seeds() {
+    fn offsets_are_uniform_and_differ_between_threads_and_seeds() {
         let drawn = |seed, thread| {
             let mut dice = Dice::new(seed, thread);
             (0..4000).map(|_| dice.below(10)).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
-//! What came of it: a table for people ([`std::fmt::Display`]) and stable keys for programs ([`serde::Serialize`]).
+//! Results as text ([`std::fmt::Display`]) and with stable keys as JSON ([`serde::Serialize`]).
 //!
-//! Every key that is a quantity ends in its unit. Keys are only ever added.
+//! Keys of quantities end in the unit. Keys are only added.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,80 +10,80 @@ use serde::Serialize;
 
 use crate::Spec;
 use crate::job::Part;
-use crate::place::Place;
+use crate::range::Place;
 
-/// The form of the keys.
+/// Version of the keys.
 const FORMAT: u32 = 1;
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The form of this; another number if keys should ever change their meaning.
+    /// Version of the format; changes if keys change their meaning.
     pub format: u32,
-    /// What was asked for.
+    /// Parameters of the run.
     pub settings: Settings,
-    /// When the measured window began, in nanoseconds since 1970.
+    /// Start of the measured window, in nanoseconds since 1970.
     pub began_wall_ns: u64,
-    /// How long it was, in nanoseconds: from the first thread's begin to the last one's end.
+    /// Duration of the window, in nanoseconds: from the first thread's start to the last one's end.
     pub elapsed_ns: u64,
     /// The reads in it.
     pub read: Reads,
-    /// How often the reading threads left their CPU in it.
+    /// Context switches of the reading threads in it.
     pub context_switches: Switches,
-    /// CPU time of the reading threads outside of the kernel, in nanoseconds.
+    /// User CPU time of the reading threads, in nanoseconds.
     pub cpu_user_ns: u64,
-    /// CPU time of the reading threads in the kernel, in nanoseconds; that of interrupts is counted as the kernel was built to.
+    /// System CPU time of the reading threads, in nanoseconds; interrupts are included or not according to the kernel's configuration.
     pub cpu_system_ns: u64,
-    /// What a reader of the figures has to know.
+    /// Warnings about the results.
     pub warnings: Vec<String>,
 }
 
-/// What was asked for.
+/// Parameters of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// What was read.
+    /// The device or file.
     pub path: String,
-    /// By which calls.
+    /// System call and completion.
     pub calls: String,
     /// Bytes of a read.
     pub block_bytes: u64,
-    /// Threads, each with one read in flight.
+    /// Threads, each with one outstanding read.
     pub numjobs: u32,
     /// Measured time, in nanoseconds.
     pub runtime_ns: u64,
-    /// Time before it, in nanoseconds.
+    /// Ramp, in nanoseconds.
     pub ramp_ns: u64,
-    /// Where reading began, in bytes.
+    /// Start of the region, in bytes.
     pub offset_bytes: u64,
-    /// How many bytes from there on were read from.
+    /// Size of the region, in bytes.
     pub size_bytes: u64,
-    /// Of the places.
+    /// Seed of the random offsets.
     pub seed: u64,
 }
 
 /// Reads of the window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reads {
-    /// How many.
+    /// Number of reads.
     pub ios: u64,
-    /// How many a second.
+    /// Reads per second.
     pub rate_iops: f64,
-    /// What they brought, in bytes.
+    /// Bytes read.
     pub data_bytes: u64,
-    /// The same a second.
+    /// Bytes per second.
     pub data_bytes_per_s: f64,
-    /// How long they took.
+    /// Latency.
     pub latency: Latency,
-    /// How long they took: nanoseconds and how many; three significant digits, the greatest value of each bucket.
+    /// Histogram of latencies with three significant digits: largest value of each bucket in nanoseconds, and count.
     pub histogram_ns: Vec<(u64, u64)>,
 }
 
-/// How long reads took, in nanoseconds. All but the mean are those of the histogram.
+/// Latencies in nanoseconds. All but the mean come from the histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Smallest.
+    /// Minimum.
     pub min_ns: u64,
-    /// Mean, exactly.
+    /// Exact mean.
     pub mean_ns: f64,
     /// Standard deviation.
     pub stddev_ns: f64,
@@ -97,28 +97,28 @@ pub struct Latency {
     pub p99_9_ns: u64,
     /// 99.99th percentile.
     pub p99_99_ns: u64,
-    /// Largest.
+    /// Maximum.
     pub max_ns: u64,
 }
 
-/// Context switches, as `getrusage` counts them.
+/// Context switches counted by `getrusage`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Switches {
-    /// A thread left its CPU to wait for something.
+    /// Voluntary.
     pub voluntary_count: u64,
-    /// Another thread took its CPU.
+    /// Involuntary.
     pub involuntary_count: u64,
 }
 
 impl Switches {
-    /// Both.
+    /// Sum of both.
     #[must_use]
     pub fn count(self) -> u64 {
         self.voluntary_count + self.involuntary_count
     }
 }
 
-/// The report of all threads together.
+/// Builds the report of all threads.
 pub(crate) fn of(spec: &Spec, place: Place, all: &Part) -> Report {
     let elapsed = all.to - all.from;
     let (ios, seconds) = (all.latencies.len(), elapsed.as_secs_f64().max(1e-9));
@@ -127,7 +127,7 @@ pub(crate) fn of(spec: &Spec, place: Place, all: &Part) -> Report {
         format: FORMAT,
         settings: Settings {
             path: spec.path.display().to_string(),
-            calls: spec.way.to_string(),
+            calls: spec.method.to_string(),
             block_bytes: spec.bytes,
             numjobs: spec.jobs,
             runtime_ns: spec.runtime_ns,
@@ -181,19 +181,23 @@ fn histogram(all: &Histogram<u64>) -> Vec<(u64, u64)> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (asked, read) = (&self.settings, &self.read);
-        let jobs = if asked.numjobs == 1 { "1 thread".to_owned() } else { format!("{} threads", asked.numjobs) };
-        writeln!(f, "{}: {} bytes at a time by {}, {jobs}", asked.path, asked.block_bytes, asked.calls)?;
+        let (settings, read) = (&self.settings, &self.read);
+        let jobs = if settings.numjobs == 1 { "1 thread".to_owned() } else { format!("{} threads", settings.numjobs) };
+        writeln!(f, "{}: {} bytes at a time by {}, {jobs}", settings.path, settings.block_bytes, settings.calls)?;
         let (seconds, mb) = (self.elapsed_ns as f64 / 1e9, read.data_bytes_per_s / 1e6);
-        writeln!(f, "reads             {} in {seconds:.2} s: {:.0} a second, {mb:.1} MB/s", read.ios, read.rate_iops)?;
+        writeln!(
+            f,
+            "reads             {} in {seconds:.2} s: {:.0} per second, {mb:.1} MB/s",
+            read.ios, read.rate_iops
+        )?;
         writeln!(f, "latency           {}", read.latency)?;
         let (ios, switches) = (read.ios.max(1) as f64, self.context_switches);
         let (each, given) = (switches.count() as f64 / ios, switches.voluntary_count as f64 / ios);
-        writeln!(f, "context switches  {each:.2} a read, of these {given:.2} to wait")?;
+        writeln!(f, "context switches  {each:.2} per read, {given:.2} of them voluntary")?;
         let cpu_us = (self.cpu_user_ns + self.cpu_system_ns) as f64 / 1e3;
         let (each, system) = (cpu_us / ios, self.cpu_system_ns as f64 / 1e3 / ios);
         let cpus = cpu_us * 1e3 / (self.elapsed_ns.max(1) as f64);
-        writeln!(f, "CPU time          {each:.1} us a read, of these {system:.1} in the kernel; {cpus:.2} CPUs")?;
+        writeln!(f, "CPU time          {each:.1} us per read, {system:.1} of them in the kernel; {cpus:.2} CPUs")?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
     }
 }

@@ -1,21 +1,21 @@
-//! io_uring for one read at a time. All `unsafe` of this crate is here, but for `getrusage` (`usage.rs`).
+//! io_uring with one outstanding read. All `unsafe` of this crate is here, except `getrusage` (`usage.rs`).
 //!
-//! # Why this and not a library
-//! The crate `io-uring` (0.7.15) has no way to ask for IORING_SETUP_HYBRID_IOPOLL and lets nobody set flags that it does not know.
+//! # Why no library
+//! The crate `io-uring` (0.7.15) does not support IORING_SETUP_HYBRID_IOPOLL and does not allow setting unknown flags.
 //!
-//! # The words
-//! The kernel shares two pieces of memory with us. The *rings*: two queues, each with a head (moved by who takes) and a tail (moved by who
-//! puts), whose places the kernel tells when it makes them. The *entries*: 64 bytes for each request to submit.
+//! # Terms
+//! The kernel shares two mappings. The *rings*: two queues, each with a head (moved by the consumer) and a tail (moved by the producer),
+//! whose offsets the kernel returns at setup. The *entries*: 64 bytes for each submission.
 //!
-//! # The algorithm
-//! A read is written into entry 0, the tail of submissions is moved by one, and `io_uring_enter` is asked to submit it and to wait for one
-//! completion: asleep, polling, or both, as the ring was made. It may come back early (a signal; a poller that must give its CPU
-//! away); then it is called again until the completion is there.
+//! # Algorithm
+//! A read is written into entry 0, the tail of the submission queue is incremented, and `io_uring_enter` submits it and waits for one
+//! completion, according to the flags of the ring. It may return early (a signal, or rescheduling of a poller); then it is called again
+//! until the completion is present.
 //!
-//! # The properties
-//! - Shared memory is only touched as words of 32 bits, each looked for within the mapping and aligned.
-//! - The kernel writes to the buffer from the submission until the completion is seen. Meanwhile nobody else can reach the buffer; if
-//!   waiting fails for good it is left to the kernel for ever.
+//! # Properties
+//! - Shared memory is accessed only as aligned 32-bit words with offsets checked against the mapping.
+//! - The kernel writes to the buffer between submission and completion. The buffer is not accessible meanwhile; if waiting fails
+//!   permanently, it is leaked.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -38,19 +38,19 @@ const OP_READ: u8 = 22;
 /// Bytes of a submission (`struct io_uring_sqe`) and of a completion (`struct io_uring_cqe`).
 const SUBMISSION: usize = 64;
 const COMPLETION: u32 = 16;
-/// Where in a completion the result is.
+/// Offset of the result in a completion.
 const RESULT: u32 = 8;
-/// The number of a read among requests: there is only one.
+/// User data of the only request.
 const USER_DATA: u64 = 0x5245_4144;
 
-/// How the end of a read is waited for.
+/// Completion of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Polling {
-    /// Asleep, until the interrupt.
+    /// By interrupt.
     No,
-    /// By looking.
+    /// By polling.
     Classic,
-    /// By sleeping, then looking.
+    /// By sleeping, then polling.
     Hybrid,
 }
 
@@ -64,7 +64,7 @@ impl Polling {
     }
 }
 
-/// A ring with one read at a time, and the memory that reads go to.
+/// A ring with one outstanding read, and its buffer.
 pub(crate) struct Ring {
     descriptor: OwnedFd,
     /// Both queues.
@@ -78,7 +78,7 @@ pub(crate) struct Ring {
     in_flight: bool,
 }
 
-/// Where the parts of a queue are among the rings, in bytes.
+/// Offsets of a queue in the rings, in bytes.
 #[derive(Clone, Copy)]
 struct Queue {
     head: u32,
@@ -89,10 +89,10 @@ struct Queue {
 }
 
 impl Ring {
-    /// Reads will go to `buffer`.
+    /// A ring for reads into `buffer`.
     ///
     /// # Errors
-    /// The kernel makes no such ring (EINVAL: it does not know the flags), or one of an unknown form.
+    /// The kernel cannot create the ring (EINVAL: unknown flags), or its layout is unknown.
     pub(crate) fn new(polling: Polling, buffer: Buffer) -> io::Result<Self> {
         let mut params = io_uring_params::default();
         params.flags = polling.flags();
@@ -111,13 +111,13 @@ impl Ring {
         Ok(Self { descriptor, rings, entries, submissions, completions, buffer, in_flight: false })
     }
 
-    /// Reads from `offset` on as many bytes as the buffer has. Gives how many came.
+    /// Reads a full buffer from `offset`; returns the number of bytes read.
     ///
     /// # Errors
-    /// The kernel's or the drive's. After an error of waiting itself nothing more can be read.
+    /// An error of the kernel or drive. After an error of waiting the ring is unusable.
     pub(crate) fn read(&mut self, file: BorrowedFd<'_>, offset: u64) -> io::Result<usize> {
         if self.in_flight {
-            return Err(io::Error::other("a read of this ring never came back"));
+            return Err(io::Error::other("an earlier read of this ring did not complete"));
         }
         self.put(file, offset);
         loop {
@@ -132,12 +132,12 @@ impl Ring {
         }
     }
 
-    /// What the last read brought: nothing while one is in flight.
+    /// Data of the last read; empty while one is outstanding.
     pub(crate) fn data(&self) -> &[u8] {
         if self.in_flight { &[] } else { self.buffer.as_slice() }
     }
 
-    /// Writes the request, and shows it to the kernel.
+    /// Writes the request and publishes it to the kernel.
     fn put(&mut self, file: BorrowedFd<'_>, offset: u64) {
         let bytes = submission(file, self.buffer.as_mut_slice(), offset);
         for (word, at) in bytes.as_chunks::<4>().0.iter().zip((0..).step_by(4)) {
@@ -146,13 +146,13 @@ impl Ring {
         let tail = self.rings.word(self.submissions.tail);
         let (now, mask) =
             (tail.load(Ordering::Relaxed), self.rings.word(self.submissions.mask).load(Ordering::Relaxed));
-        // Which entry is meant: 0.
+        // Index of the entry: 0.
         self.rings.word(self.submissions.elements + (now & mask) * 4).store(0, Ordering::Relaxed);
         self.in_flight = true;
         tail.store(now.wrapping_add(1), Ordering::Release);
     }
 
-    /// Submits what the kernel has not taken yet, and waits for a completion.
+    /// Submits the request and waits for a completion.
     fn enter(&self) -> Result<(), Errno> {
         let tail = self.rings.word(self.submissions.tail).load(Ordering::Relaxed);
         let untaken = tail.wrapping_sub(self.rings.word(self.submissions.head).load(Ordering::Acquire));
@@ -161,7 +161,7 @@ impl Ring {
         unsafe { io_uring_enter(&self.descriptor, untaken, 1, IoringEnterFlags::GETEVENTS) }.map(drop)
     }
 
-    /// The completion, if it is there.
+    /// The completion, if present.
     fn take(&self) -> Option<io::Result<usize>> {
         let head = self.rings.word(self.completions.head);
         let now = head.load(Ordering::Relaxed);
@@ -197,7 +197,7 @@ fn submission(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> [u8; SUBM
     bytes
 }
 
-/// Memory that the kernel shares; unmapped when dropped.
+/// Memory shared with the kernel; unmapped when dropped.
 struct Shared {
     base: NonNull<u8>,
     len: usize,
@@ -216,10 +216,10 @@ impl Shared {
         Ok(Self { base: NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
 
-    /// The word at this place.
+    /// The word at this offset.
     ///
     /// # Panics
-    /// If the kernel told of a place that is not in the mapping.
+    /// The kernel returned an offset outside the mapping.
     fn word(&self, at: u32) -> &AtomicU32 {
         let at = at as usize;
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "byte {at} is no word of a mapping of {} bytes", self.len);

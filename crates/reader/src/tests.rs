@@ -1,5 +1,5 @@
-//! Every way against a file whose words say where they are, on this machine's disk. What this kernel or disk does not have is
-//! skipped, with the reason printed; polled ways are on real kernels in tests/linux.
+//! All methods on a file whose words are their offsets, on this machine's disk. Unsupported methods are skipped with a reason; tests/linux
+//! tests polled methods.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -8,10 +8,11 @@ use std::sync::Mutex;
 
 use super::*;
 
-const ALL: [Way; 5] = [Way::Preadv2, Way::Preadv2Polled, Way::Uring, Way::UringPolled, Way::UringHybrid];
+const ALL: [Method; 5] =
+    [Method::Preadv2, Method::Preadv2Polled, Method::Uring, Method::UringPolled, Method::UringHybrid];
 const KIB: u64 = 1024;
 
-/// A file of `kib` KiB on a disk (/tmp may be memory, so beside this program), each of whose words of eight bytes holds its own place.
+/// A file of `kib` KiB on a disk (/tmp may be memory, so beside this program), each of whose words of eight bytes is its own offset.
 fn file(kib: u64) -> tempfile::NamedTempFile {
     let program = std::env::current_exe().unwrap();
     let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
@@ -21,10 +22,10 @@ fn file(kib: u64) -> tempfile::NamedTempFile {
     file
 }
 
-fn spec(path: &Path, way: Way) -> Spec {
+fn spec(path: &Path, method: Method) -> Spec {
     Spec {
         path: path.into(),
-        way,
+        method,
         bytes: 4 * KIB,
         jobs: 2,
         runtime_ns: 30_000_000,
@@ -35,7 +36,7 @@ fn spec(path: &Path, way: Way) -> Spec {
     }
 }
 
-/// What came of it; `None`, with the reason printed, where this machine does not have that.
+/// The report; `None`, with the reason printed, if this machine does not support the method.
 fn tried<S: Fn(u64, &[u8]) + Sync>(spec: &Spec, seen: &S) -> Option<Report> {
     let lacks = ["no direct I/O", "does not have it", "cannot be polled", "forbidden here"];
     match job::run(spec, &AtomicBool::new(false), seen) {
@@ -44,7 +45,7 @@ fn tried<S: Fn(u64, &[u8]) + Sync>(spec: &Spec, seen: &S) -> Option<Report> {
             eprintln!("SKIPPED: {error}");
             None
         }
-        Err(error) => panic!("{}: {error}", spec.way),
+        Err(error) => panic!("{}: {error}", spec.method),
     }
 }
 
@@ -53,16 +54,16 @@ fn refused(spec: &Spec) -> Error {
 }
 
 #[test]
-fn what_is_read_is_what_stands_there_by_every_way_and_at_every_size() {
+fn all_methods_and_sizes_read_the_right_data() {
     let file = file(512);
-    for way in ALL {
+    for method in ALL {
         for bytes in [KIB, 4 * KIB, 128 * KIB] {
-            let spec = Spec { bytes, jobs: 3, ..spec(file.path(), way) };
+            let spec = Spec { bytes, jobs: 3, ..spec(file.path(), method) };
             let read = Mutex::new(0_u64);
             let seen = |offset: u64, data: &[u8]| {
                 assert_eq!(data.len() as u64, bytes);
                 for (word, at) in data.as_chunks::<8>().0.iter().zip((offset..).step_by(8)) {
-                    assert_eq!(u64::from_le_bytes(*word), at, "{way}, {bytes} bytes at {offset}");
+                    assert_eq!(u64::from_le_bytes(*word), at, "{method}, {bytes} bytes at {offset}");
                 }
                 *read.lock().unwrap() += 1;
             };
@@ -70,17 +71,17 @@ fn what_is_read_is_what_stands_there_by_every_way_and_at_every_size() {
             let ios = report.read.ios;
             assert!(
                 (3..=*read.lock().unwrap()).contains(&ios),
-                "{way}: {ios}: each thread reads, and the ramp is not counted"
+                "{method}: {ios}: each thread reads, and the ramp is not counted"
             );
         }
     }
 }
 
 #[test]
-fn places_are_multiples_within_the_range_and_all_of_them_come() {
+fn offsets_are_aligned_and_cover_the_region() {
     let file = file(256);
     let spec =
-        Spec { offset: 32 * KIB, size: Some(67 * KIB), runtime_ns: 200_000_000, ..spec(file.path(), Way::Preadv2) };
+        Spec { offset: 32 * KIB, size: Some(67 * KIB), runtime_ns: 200_000_000, ..spec(file.path(), Method::Preadv2) };
     let places = Mutex::new(BTreeSet::new());
     let seen = |offset, _: &[u8]| {
         places.lock().unwrap().insert(offset);
@@ -94,10 +95,10 @@ fn places_are_multiples_within_the_range_and_all_of_them_come() {
 }
 
 #[test]
-fn figures_agree_with_each_other() {
+fn results_are_consistent() {
     let file = file(256);
-    for way in [Way::Preadv2, Way::Uring] {
-        let Some(report) = tried(&spec(file.path(), way), &|_, _: &[u8]| ()) else { continue };
+    for method in [Method::Preadv2, Method::Uring] {
+        let Some(report) = tried(&spec(file.path(), method), &|_, _: &[u8]| ()) else { continue };
         let (read, of) = (&report.read, report.read.latency);
         assert_eq!(read.data_bytes, read.ios * 4096);
         assert_eq!(read.histogram_ns.iter().map(|(_, count)| count).sum::<u64>(), read.ios);
@@ -109,7 +110,7 @@ fn figures_agree_with_each_other() {
         assert!(ordered.is_sorted() && of.min_ns > 0 && of.mean_ns <= of.max_ns as f64, "{of:?}");
         let of_histogram = read.histogram_ns.iter().map(|(ns, count)| *ns as f64 * *count as f64).sum::<f64>();
         assert!((of_histogram / read.ios as f64 / of.mean_ns - 1.0).abs() < 2e-3, "{of:?}");
-        // Two threads with one read in flight each spend nearly all of the window reading, and no more than it.
+        // Two threads with one outstanding read each spend nearly the whole window reading.
         assert!(of.mean_ns * read.ios as f64 <= 2.02 * report.elapsed_ns as f64, "{report:?}");
         assert!(report.cpu_user_ns + report.cpu_system_ns <= 2 * report.elapsed_ns + 20_000_000, "{report:?}");
     }
@@ -118,21 +119,21 @@ fn figures_agree_with_each_other() {
 #[test]
 fn a_read_by_interrupt_leaves_its_cpu() {
     let file = file(1024);
-    for way in [Way::Preadv2, Way::Uring] {
-        let Some(report) = tried(&Spec { jobs: 1, ..spec(file.path(), way) }, &|_, _: &[u8]| ()) else { continue };
+    for method in [Method::Preadv2, Method::Uring] {
+        let Some(report) = tried(&Spec { jobs: 1, ..spec(file.path(), method) }, &|_, _: &[u8]| ()) else { continue };
         let each = report.context_switches.voluntary_count as f64 / report.read.ios as f64;
         if report.read.latency.p50_ns < 5_000 {
-            eprintln!("SKIPPED: what answers within 5 us is memory, which raises no interrupts");
+            eprintln!("SKIPPED: a latency below 5 us means memory, which raises no interrupts");
             continue;
         }
-        assert!(each > 0.5, "{way}: {each}");
+        assert!(each > 0.5, "{method}: {each}");
     }
 }
 
 #[test]
-fn it_stops_when_it_is_told_to_and_reports_what_there_was() {
+fn a_stopped_run_reports_its_reads() {
     let file = file(64);
-    let spec = Spec { runtime_ns: 1_000_000_000_000, ramp_ns: 0, ..spec(file.path(), Way::Preadv2) };
+    let spec = Spec { runtime_ns: 1_000_000_000_000, ramp_ns: 0, ..spec(file.path(), Method::Preadv2) };
     let (stop, reads) = (AtomicBool::new(false), Mutex::new(0));
     let seen = |_, _: &[u8]| {
         let mut reads = reads.lock().unwrap();
@@ -146,26 +147,26 @@ fn it_stops_when_it_is_told_to_and_reports_what_there_was() {
 }
 
 #[test]
-fn what_cannot_be_read_says_what_can_be_done() {
+fn errors_have_remedies() {
     let folder = tempfile::tempdir().unwrap();
-    let missing = refused(&spec(&folder.path().join("none"), Way::Preadv2)).to_string();
+    let missing = refused(&spec(&folder.path().join("none"), Method::Preadv2)).to_string();
     assert!(missing.contains("none: ") && missing.contains("No such file"), "{missing}");
     for no_disk in [folder.path(), Path::new("/dev/null")] {
-        let error = refused(&spec(no_disk, Way::Preadv2)).to_string();
+        let error = refused(&spec(no_disk, Method::Preadv2)).to_string();
         assert!(error.contains("neither a block device nor a file"), "{error}");
     }
     let file = file(64);
-    let good = spec(file.path(), Way::Preadv2);
+    let good = spec(file.path(), Method::Preadv2);
     for (wrong, says) in [
-        (Spec { bytes: 1000, ..good.clone() }, "no multiple of the logical block size"),
-        (Spec { offset: 100, ..good.clone() }, "no multiple of the logical block size"),
-        (Spec { bytes: 0, ..good.clone() }, "it takes 1 to"),
-        (Spec { bytes: 1 << 40, ..good.clone() }, "it takes 1 to"),
-        (Spec { bytes: 128 * KIB, ..good.clone() }, "are no read of 131072"),
+        (Spec { bytes: 1000, ..good.clone() }, "not a multiple of the logical block size"),
+        (Spec { offset: 100, ..good.clone() }, "not a multiple of the logical block size"),
+        (Spec { bytes: 0, ..good.clone() }, "use 1 to"),
+        (Spec { bytes: 1 << 40, ..good.clone() }, "use 1 to"),
+        (Spec { bytes: 128 * KIB, ..good.clone() }, "are less than one read of 131072"),
         (Spec { size: Some(65 * KIB), ..good.clone() }, "fewer than 66560"),
-        (Spec { offset: 128 * KIB, ..good.clone() }, "are no read of 4096"),
-        (Spec { jobs: 0, ..good.clone() }, "threads: it takes 1 to"),
-        (Spec { runtime_ns: 0, ..good }, "measures nothing"),
+        (Spec { offset: 128 * KIB, ..good.clone() }, "are less than one read of 4096"),
+        (Spec { jobs: 0, ..good.clone() }, "use 1 to"),
+        (Spec { runtime_ns: 0, ..good }, "must be above 0"),
     ] {
         match refused(&wrong) {
             error if error.to_string().contains("no direct I/O") => eprintln!("SKIPPED: {error}"),
@@ -174,27 +175,26 @@ fn what_cannot_be_read_says_what_can_be_done() {
     }
 }
 
-/// What the kernel said becomes what a person can do.
 #[test]
 fn errors_of_the_kernel_name_the_remedy() {
     let of = |number: i32| std::io::Error::from_raw_os_error(number);
-    let hybrid = Error::way(Way::UringHybrid, &of(libc::EINVAL)).to_string();
-    assert!(hybrid.contains("needs Linux 6.13, and this is "), "{hybrid}");
-    assert!(Error::way(Way::Uring, &of(libc::ENOSYS)).to_string().contains("Linux 5.6"));
-    assert!(Error::way(Way::Uring, &of(libc::EPERM)).to_string().contains("kernel.io_uring_disabled"));
-    assert!(error::of_read(Way::UringPolled, &of(libc::EOPNOTSUPP)).contains("nvme.poll_queues=N"));
-    assert!(!error::of_read(Way::Uring, &of(libc::EOPNOTSUPP)).contains("nvme.poll_queues=N"));
-    assert!(error::of_read(Way::Preadv2, &of(libc::EINVAL)).contains("logical block size"));
+    let hybrid = Error::method(Method::UringHybrid, &of(libc::EINVAL)).to_string();
+    assert!(hybrid.contains("needs Linux 6.13, this is "), "{hybrid}");
+    assert!(Error::method(Method::Uring, &of(libc::ENOSYS)).to_string().contains("Linux 5.6"));
+    assert!(Error::method(Method::Uring, &of(libc::EPERM)).to_string().contains("kernel.io_uring_disabled"));
+    assert!(error::of_read(Method::UringPolled, &of(libc::EOPNOTSUPP)).contains("nvme.poll_queues=N"));
+    assert!(!error::of_read(Method::Uring, &of(libc::EOPNOTSUPP)).contains("nvme.poll_queues=N"));
+    assert!(error::of_read(Method::Preadv2, &of(libc::EINVAL)).contains("logical block size"));
     let denied = Error::open(Path::new("/dev/x"), &of(libc::EACCES)).to_string();
     assert!(denied.starts_with("/dev/x: ") && denied.contains("root"), "{denied}");
     assert!(Error::open(Path::new("/dev/x"), &of(libc::EINVAL)).to_string().contains("no direct I/O"));
 }
 
 #[test]
-fn holes_are_told() {
+fn holes_are_a_warning() {
     let file = file(0);
     file.as_file().set_len(1 << 20).unwrap();
-    let Some(report) = tried(&spec(file.path(), Way::Preadv2), &|_, _: &[u8]| ()) else { return };
+    let Some(report) = tried(&spec(file.path(), Method::Preadv2), &|_, _: &[u8]| ()) else { return };
     assert!(report.warnings.iter().any(|warning| warning.contains("holes")), "{report:?}");
     assert!(report.to_string().contains("warning: the file has holes"));
 }

@@ -1,22 +1,22 @@
-//! What the calling thread has used of the machine so far.
+//! Resource usage of the calling thread.
 
 use std::ops::{Add, Sub};
 
-/// Since the thread began, or over a while.
+/// Usage since the thread's start, or of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Times that it left its CPU to wait for something.
+    /// Voluntary context switches.
     pub(crate) voluntary: u64,
-    /// Times that another thread took its CPU.
+    /// Involuntary context switches.
     pub(crate) involuntary: u64,
-    /// CPU time outside of the kernel, in nanoseconds.
+    /// User CPU time, in nanoseconds.
     pub(crate) user_ns: u64,
-    /// CPU time in the kernel, in nanoseconds.
+    /// System CPU time, in nanoseconds.
     pub(crate) system_ns: u64,
 }
 
 impl Usage {
-    /// Of the calling thread, as `getrusage` tells it.
+    /// Usage of the calling thread by `getrusage`.
     pub(crate) fn of_this_thread() -> Self {
         // SAFETY: `rusage` is plain numbers, of which all zeroes is a valid one.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -52,7 +52,7 @@ impl Add for Usage {
 impl Sub for Usage {
     type Output = Self;
 
-    /// The kernel splits CPU time by its ticks and corrects that later, so a part may seem to shrink: then by 0.
+    /// The kernel splits CPU time by ticks and corrects it later, so a part may decrease; the difference is then 0.
     fn sub(self, other: Self) -> Self {
         self.with(other, u64::saturating_sub)
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sleeps_leaves_the_cpu_and_who_counts_uses_it() {
+    fn sleeping_causes_switches_and_computing_uses_cpu_time() {
         let before = Usage::of_this_thread();
         (0..5).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
         let slept = Usage::of_this_thread() - before;

@@ -1,8 +1,7 @@
-//! Power that flows out of a laptop's batteries: `/sys/class/power_supply` (Documentation/ABI/testing/sysfs-class-power):
+//! Discharge power of a laptop's batteries: `/sys/class/power_supply` (Documentation/ABI/testing/sysfs-class-power):
 //! `power_now` (microwatts), or `current_now` (microamperes) times `voltage_now` (microvolts).
 //!
-//! Only while a battery discharges is this the power of the system. On mains it is that of charging, or 0: the sensor then
-//! says so instead of giving a number.
+//! It is the power of the system only while a battery discharges. On mains the sensor returns an error.
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +11,9 @@ use crate::files;
 use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "battery";
-const INTERVAL_NS: u64 = 1_000_000_000;
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// The batteries of this machine, together.
+/// All batteries of this machine.
 #[derive(Debug)]
 pub struct Battery {
     about: About,
@@ -26,10 +25,10 @@ impl Open for Battery {
 
     fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
         let root = roots.sys.join("class/power_supply");
-        let help = "only machines with a battery have one: use another sensor";
+        let help = "use another sensor on a machine without a battery";
         let names = files::names(&root).map_err(|error| Missing::file(NAME, &root, &error, help, help))?;
         let folders = names.into_iter().map(|name| root.join(name)).filter(|folder| is_battery(folder)).collect();
-        // The firmware asks the battery's own controller: that can take long.
+        // Slow: the firmware queries the battery's controller.
         let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("battery", Part::System)]);
         let mut battery = Self { about, folders };
         if battery.folders.is_empty() {
@@ -45,10 +44,10 @@ impl Open for Battery {
     }
 }
 
-/// A battery of the system that is in its bay: those of mice and the like have the scope `Device`.
+/// Whether this is an installed battery of the system. Those of peripherals have the scope `Device`.
 fn is_battery(folder: &Path) -> bool {
-    let says = |file: &str, text: &str| files::text(&folder.join(file)).is_ok_and(|found| found == text);
-    says("type", "Battery") && !says("scope", "Device") && !says("present", "0")
+    let has = |file: &str, text: &str| files::text(&folder.join(file)).is_ok_and(|found| found == text);
+    has("type", "Battery") && !has("scope", "Device") && !has("present", "0")
 }
 
 impl Sensor for Battery {
@@ -62,18 +61,21 @@ impl Sensor for Battery {
             let path = folder.join("status");
             match files::text(&path).map_err(|error| ReadError::io(path.display(), error))?.as_str() {
                 "Discharging" => (value, discharges) = (value + power_uw(folder)?, true),
-                // Of two batteries one may rest while the other discharges.
+                // One of two batteries may be idle while the other discharges.
                 "Not charging" | "Full" | "Unknown" => {}
                 other => {
-                    return Err(ReadError::Content(format!("{} is {other}: not the system's power", folder.display())));
+                    return Err(ReadError::Content(format!(
+                        "{} is {other}, which is not the system's power",
+                        folder.display()
+                    )));
                 }
             }
         }
         if value == 0 {
             let why = if discharges {
-                "a battery discharges and says 0 W, which it does where it does not measure"
+                "a battery discharges but reports 0 W: it does not measure power"
             } else {
-                "no battery discharges: the system runs from mains"
+                "no battery discharges: the system runs on mains"
             };
             return Err(ReadError::Content(why.into()));
         }
@@ -85,7 +87,7 @@ impl Sensor for Battery {
 fn power_uw(folder: &Path) -> Result<i64, ReadError> {
     let number = |file: &str| {
         let path = folder.join(file);
-        // Some drivers give what flows out as negative.
+        // Some drivers report discharge as negative.
         files::number::<i64>(&path).map(i64::abs).map_err(|error| ReadError::io(path.display(), error))
     };
     if let Ok(power) = number("power_now") {

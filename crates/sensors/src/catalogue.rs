@@ -1,4 +1,4 @@
-//! All sensors by name: as a configuration has them, and as a survey of what this machine has.
+//! All sensors by name, for configurations and for a survey of this machine.
 
 use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ use crate::{
     rapl, rapl_perf, redfish, target,
 };
 
-/// A sensor as a configuration names it. In TOML: `sensor = "rapl"`, and the options of that sensor beside it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A sensor in a configuration. In TOML: `sensor = "rapl"` with the options of that sensor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "sensor", rename_all = "kebab-case")]
 pub enum Config {
     /// [`rapl`].
@@ -21,7 +21,7 @@ pub enum Config {
     RaplPerf {},
     /// [`ipmi`].
     Ipmi {
-        /// How to reach the BMC.
+        /// Access to the BMC.
         #[serde(default)]
         from: ipmi::Options,
     },
@@ -57,7 +57,7 @@ pub enum Config {
 }
 
 impl Config {
-    /// The name under which it is asked for.
+    /// Its name in a configuration.
     pub fn name(&self) -> &str {
         match self {
             Self::Rapl(_) => "rapl",
@@ -80,13 +80,13 @@ impl Config {
         }
     }
 
-    /// The sensor `name` with its default options; a [`command`] has none.
+    /// The sensor `name` with its default options; a [`command`] has no defaults.
     pub fn by_name(name: &str) -> Option<Self> {
         let others = [Self::Target(target::Options::default()), Self::Modelled(modelled::Options::default())];
         all().into_iter().chain(others).find(|config| config.name() == name)
     }
 
-    /// Whether it can be read only while the workload runs, which starts what it reads.
+    /// Whether the workload starts the server that it reads.
     #[must_use]
     pub const fn with_workload(&self) -> bool {
         matches!(self, Self::Target(target::Options { with_workload: true, .. }))
@@ -95,7 +95,7 @@ impl Config {
     /// Opens it.
     ///
     /// # Errors
-    /// Why it cannot be read, and what would help.
+    /// It cannot be read; with the reason and a remedy.
     pub fn open(&self, roots: &Roots) -> Result<Box<dyn Sensor>, Missing> {
         match self {
             Self::Rapl(options) => open::<rapl::Rapl>(roots, options),
@@ -123,7 +123,7 @@ fn open<S: Open + 'static>(roots: &Roots, options: &S::Options) -> Result<Box<dy
     Ok(Box::new(S::open(roots, options)?))
 }
 
-/// Every sensor that can be looked for, with its default options: those of power first.
+/// All sensors of the survey with their default options, those of power first.
 pub fn all() -> Vec<Config> {
     vec![
         Config::Rapl(rapl::Options::default()),
@@ -143,31 +143,30 @@ pub fn all() -> Vec<Config> {
     ]
 }
 
-/// A sensor that can be read here.
+/// A sensor that can be read on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// Its name.
     pub sensor: String,
-    /// What it reads.
+    /// Its domains.
     pub domains: Vec<Domain>,
-    /// How often there is something new, in nanoseconds.
+    /// Update interval in nanoseconds.
     pub native_interval_ns: u64,
 }
 
 impl Found {
-    /// Whether it measures power or energy of some part of the machine.
+    /// Whether it measures power or energy of a part of the machine.
     pub fn is_power(&self) -> bool {
         self.domains.iter().any(|domain| domain.part != crate::Part::None)
     }
 }
 
-/// Looks for every sensor that there is, each NVMe drive for itself. Nothing is changed, and no port or server is touched that
-/// was not named; a BMC is asked for one reading.
+/// Looks for all sensors, for NVMe for each drive. Ports and servers that are not configured are not accessed; a BMC is read once.
 pub fn survey(roots: &Roots) -> Vec<Result<Found, Missing>> {
     open_all(roots).into_iter().map(|sensor| Ok(found(sensor?.about().clone()))).collect()
 }
 
-/// Every sensor that this machine has, and why it has not the others.
+/// The sensors of this machine, and the reasons for missing ones.
 #[must_use]
 pub fn open_live(roots: &Roots) -> (Live, Vec<Missing>) {
     let (mut sensors, mut missing) = (Vec::new(), Vec::new());
@@ -180,7 +179,7 @@ pub fn open_live(roots: &Roots) -> (Live, Vec<Missing>) {
     (Live::of(sensors), missing)
 }
 
-/// As [`survey`], with the sensors themselves.
+/// Opens the sensors of [`survey`].
 fn open_all(roots: &Roots) -> Vec<Result<Box<dyn Sensor>, Missing>> {
     all().into_iter().flat_map(|config| each_drive(roots, config)).map(|config| config.open(roots)).collect()
 }

@@ -1,10 +1,9 @@
-//! The one clock: the monotonic one, and beside it the wall clock and the clock that goes on while the machine sleeps, read
-//! again and again so that a jump is noticed.
+//! The monotonic clock, and its comparison with the wall clock and the boot-time clock to detect clock steps and suspend.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// What the clocks say at a moment.
+/// The clocks at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockReading {
     /// Monotonic clock, in nanoseconds.
@@ -15,16 +14,16 @@ pub struct ClockReading {
     pub asleep_ns: u64,
 }
 
-/// The wall clock, or the machine's sleep, moved between two readings.
+/// A step of the wall clock, or a suspend, between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Jump {
     /// Not before this, on the monotonic clock, in nanoseconds.
     pub from_ns: u64,
     /// Not after this, on the monotonic clock, in nanoseconds.
     pub to_ns: u64,
-    /// By how much the wall clock went ahead (behind, where negative) of the monotonic clock and of sleep, in nanoseconds.
+    /// Step of the wall clock relative to the boot-time clock, in nanoseconds.
     pub wall_ns: i64,
-    /// For how long the machine slept, in nanoseconds.
+    /// Duration of the suspend, in nanoseconds.
     pub asleep_ns: u64,
 }
 
@@ -38,7 +37,7 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     ns(clock_gettime(ClockId::ThreadCPUTime)) as u64
 }
 
-/// All three clocks; of several tries that in which they were read closest together.
+/// Reads all three clocks; the closest of several attempts.
 pub fn read() -> ClockReading {
     let once = || {
         let before = ns(clock_gettime(ClockId::Monotonic));
@@ -92,9 +91,9 @@ mod tests {
         let stepped = [reading(0, 0, 0), reading(1, -3_600_000 * MS, 0), reading(2, -3_600_000 * MS, 0)];
         let expected = Jump { from_ns: 0, to_ns: S, wall_ns: -3_600_000 * MS, asleep_ns: 0 };
         assert_eq!(jumps(&stepped, 10 * MS as u64), [expected]);
-        // 20 ms in a second are twenty times what a slewed clock can do.
+        // 20 ms per second are twenty times the maximum slew.
         assert_eq!(jumps(&[reading(0, 0, 0), reading(1, 20 * MS, 0)], 10 * MS as u64).len(), 1);
-        // Ten minutes of sleep move the wall clock, too: that alone is no step of the wall clock.
+        // Ten minutes of suspend advance the wall clock, which is not a step.
         let slept = [reading(0, 0, 0), reading(1, 600 * S as i64, 600 * S)];
         let expected = Jump { from_ns: 0, to_ns: S, wall_ns: 0, asleep_ns: 600 * S };
         assert_eq!(jumps(&slept, 10 * MS as u64), [expected]);
@@ -106,7 +105,7 @@ mod tests {
         assert!(second.at_ns >= first.at_ns);
         assert!((second.wall_offset_ns - first.wall_offset_ns).abs() < 1_000 * MS);
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
-        let said = second.at_ns as i64 + second.wall_offset_ns;
-        assert!((now - said).abs() < 60_000 * MS, "the offset leads to the wall clock: {now}, {said}");
+        let computed = second.at_ns as i64 + second.wall_offset_ns;
+        assert!((now - computed).abs() < 60_000 * MS, "{now}, {computed}");
     }
 }

@@ -1,4 +1,4 @@
-//! Any command or file as a sensor: a number somewhere in a text, in a unit that the configuration gives.
+//! A command or file as a sensor: a number in a text, in a configured unit.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -14,50 +14,51 @@ use crate::http::number_at;
 use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::child;
 
-const PATIENCE_MS: u64 = 5_000;
+const TIMEOUT_MS: u64 = 5_000;
 
-/// What to run or read, and what the number in it is.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Options of the sensor.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Name of the sensor and its one domain.
+    /// Name of the sensor and of its domain.
     pub name: String,
-    /// Where the text comes from.
+    /// Source of the text.
     pub from: Source,
-    /// Where in the text the number is.
+    /// Location of the number in the text.
     #[serde(default)]
     pub pick: Pick,
-    /// What the number is counted in.
-    pub unit: Given,
-    /// Which part of the machine it is about; only powers and energies have one.
+    /// Unit of the number.
+    pub unit: ValueUnit,
+    /// The part of the machine; for powers and energies only.
     #[serde(default)]
     pub part: Option<Part>,
-    /// The smallest step of the number, in `unit`; unknown where it is not given. How a program prints a number does not tell it.
+    /// The smallest step of the number, in `unit`; default: unknown.
     #[serde(default)]
+    #[schemars(with = "Option<f64>")]
     pub step: Option<serde_json::Number>,
-    /// How often there is something new, in milliseconds; 1,000 where it is not given.
+    /// Update interval, in milliseconds; default: 1,000.
     #[serde(default)]
     pub interval_ms: Option<u64>,
-    /// How long a command may take, in milliseconds; 5,000 where it is not given.
+    /// Timeout of a command, in milliseconds; default: 5,000.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
 }
 
-/// Where a text comes from.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Source of a text.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// The standard output of a program with its arguments. No shell is involved.
+    /// The standard output of a program with its arguments, without a shell.
     Command(Vec<String>),
     /// A file.
     File(PathBuf),
 }
 
-/// Where in a text the number is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Location of a number in a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pick {
-    /// It is all there is.
+    /// The whole text.
     #[default]
     Whole,
     /// The first group of the first match of a regular expression.
@@ -66,10 +67,10 @@ pub enum Pick {
     Pointer(String),
 }
 
-/// What a number is counted in, as people write it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Unit of a number in the text.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Given {
+pub enum ValueUnit {
     /// Power in kilowatts.
     #[serde(rename = "kW")]
     KiloWatt,
@@ -82,30 +83,30 @@ pub enum Given {
     /// Power in microwatts.
     #[serde(rename = "uW")]
     MicroWatt,
-    /// Energy so far, in kilowatt-hours.
+    /// Energy counter, in kilowatt-hours.
     #[serde(rename = "kWh")]
     KiloWattHour,
-    /// Energy so far, in watt-hours.
+    /// Energy counter, in watt-hours.
     #[serde(rename = "Wh")]
     WattHour,
-    /// Energy so far, in joules.
+    /// Energy counter, in joules.
     #[serde(rename = "J")]
     Joule,
-    /// Energy so far, in millijoules.
+    /// Energy counter, in millijoules.
     #[serde(rename = "mJ")]
     MilliJoule,
-    /// Energy so far, in microjoules.
+    /// Energy counter, in microjoules.
     #[serde(rename = "uJ")]
     MicroJoule,
-    /// A whole number that goes up and down, in this unit.
+    /// An integer gauge in this unit.
     Gauge(String),
-    /// A whole number that only grows, in this unit.
+    /// An integer counter in this unit.
     Counter(String),
 }
 
-impl Given {
-    /// Kind and unit of the domain, decimal digits to shift by, and what to multiply with afterwards.
-    fn meaning(&self) -> (Kind, Unit, i32, i64) {
+impl ValueUnit {
+    /// Kind and unit of the domain, decimal digits to shift by, and the factor applied afterwards.
+    fn conversion(&self) -> (Kind, Unit, i32, i64) {
         let power = |digits| (Kind::Power, Unit::MicroWatt, digits, 1);
         let energy = |digits, factor| (Kind::EnergyCounter(Counts::endless()), Unit::MicroJoule, digits, factor);
         match self {
@@ -141,21 +142,21 @@ impl Open for Command {
     fn open(_: &Roots, options: &Options) -> Result<Self, Missing> {
         let regex = match &options.pick {
             Pick::Regex(pattern) => Some(Regex::new(pattern).map_err(|error| {
-                let what = format!("{pattern:?} is no regular expression: {error}");
+                let what = format!("{pattern:?} is not a valid regular expression: {error}");
                 Missing::new(&options.name, Why::NotConfigured, what, "correct pick.regex")
             })?),
             _ => None,
         };
-        let (kind, unit, digits, factor) = options.unit.meaning();
+        let (kind, unit, digits, factor) = options.unit.conversion();
         let about_power = matches!(kind, Kind::Power | Kind::EnergyCounter(_));
         let unknown = if about_power { Part::Unknown(options.name.clone()) } else { Part::None };
         let part = options.part.clone().filter(|_| about_power).unwrap_or(unknown);
         let interval_ns = options.interval_ms.unwrap_or(1_000).saturating_mul(1_000_000);
-        // A program takes its time, and a file can be far away.
+        // Slow: a program, or a file on a network.
         let about = About::slow(&*options.name, interval_ns, vec![Domain::new(&*options.name, kind, unit, part)]);
         let mut command = Self { options: options.clone(), regex, about, digits, factor, helpers_cpu_ns: 0 };
         let broken = |error: ReadError| {
-            let help = "try the command or file by hand; does pick find the number?";
+            let help = "run the command or read the file by hand, and check pick";
             Missing::new(&options.name, Why::Broken, error.to_string(), help)
         };
         let text = command.text().map_err(broken)?;
@@ -170,13 +171,13 @@ impl Command {
         match &self.options.from {
             Source::File(path) => read(path).map_err(|error| ReadError::io(path.display(), error)),
             Source::Command(arguments) => {
-                let patience = Duration::from_millis(self.options.timeout_ms.unwrap_or(PATIENCE_MS));
-                let ended = child::run(arguments, patience);
+                let timeout = Duration::from_millis(self.options.timeout_ms.unwrap_or(TIMEOUT_MS));
+                let ended = child::run(arguments, timeout);
                 let ended =
                     ended.map_err(|error| ReadError::io(format!("the output of {}", arguments.join(" ")), error))?;
                 self.helpers_cpu_ns += ended.cpu_ns;
                 if !ended.status.success() {
-                    return Err(ReadError::Content(format!("{} ended with {}", arguments.join(" "), ended.status)));
+                    return Err(ReadError::Content(format!("{} failed with {}", arguments.join(" "), ended.status)));
                 }
                 Ok(ended.stdout)
             }
@@ -189,8 +190,8 @@ impl Command {
         let shifted = decimal::scaled(&step.to_string(), self.digits).and_then(|step| step.checked_mul(self.factor));
         let quantum = shifted.and_then(|step| u64::try_from(step).ok()).filter(|step| *step > 0).ok_or_else(|| {
             let unit = self.about.domains[0].unit.suffix();
-            let what = format!("a step of {step} is not a positive number of {unit}");
-            Missing::new(&self.options.name, Why::NotConfigured, what, "correct step: it is in the sensor's unit")
+            let what = format!("step {step} is not a positive number of {unit}");
+            Missing::new(&self.options.name, Why::NotConfigured, what, "set step in the sensor's unit")
         })?;
         Ok(Some(quantum))
     }
@@ -209,12 +210,12 @@ impl Command {
     fn value(&self, text: &str) -> Result<i64, ReadError> {
         self.number(text).ok_or_else(|| {
             let start: String = text.chars().take(80).collect();
-            ReadError::Content(format!("there is no number where pick says, in {start:?}"))
+            ReadError::Content(format!("pick finds no number in {start:?}"))
         })
     }
 }
 
-/// A file's text. A pipe without a writer has none, instead of waiting for one.
+/// The text of a file. A pipe without a writer is empty; reading does not block.
 fn read(path: &Path) -> io::Result<String> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     io::read_to_string(OpenOptions::new().read(true).custom_flags(flags).open(path)?)

@@ -1,9 +1,7 @@
 //! Decimal numbers as integers: `12.345` watts are 12,345,000 microwatts, with no floating point in between.
 
-/// The number in `text` times 10 to the power of `digits`, rounded to the nearest (half away from zero). `None` where it is
-/// no number, or does not fit.
-///
-/// Takes a sign, a decimal point and an exponent (`-1.5e3`).
+/// The number in `text` times 10 to the power of `digits`, rounded to the nearest (half away from zero). `None` if it is not a number or
+/// does not fit. Accepts a sign, a decimal point and an exponent (`-1.5e3`).
 pub fn scaled(text: &str, digits: i32) -> Option<i64> {
     let (mantissa, exponent) = match text.trim().split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
@@ -18,7 +16,7 @@ pub fn scaled(text: &str, digits: i32) -> Option<i64> {
     if all().next().is_none() || !all().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // The digits before this place are whole in the scaled number.
+    // Number of integer digits of the scaled number.
     let places = i64::try_from(whole.len()).ok()? + i64::from(exponent) + i64::from(digits);
     let mut value: i128 = 0;
     for place in 0..places.max(0) {
@@ -52,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_none() {
+    fn invalid_numbers_are_none() {
         for text in ["", ".", "-", "1,5", "12 W", "nan", "1e", "--1", "99999999999999999999", "1e40"] {
             assert_eq!(scaled(text, 6), None, "{text:?}");
         }
@@ -60,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_what_integer_arithmetic_says(n in -1_000_000_000_000_i64..1_000_000_000_000, places in 0..9_usize) {
+        fn matches_integer_arithmetic(n in -1_000_000_000_000_i64..1_000_000_000_000, places in 0..9_usize) {
             let whole = n.unsigned_abs() / 10_u64.pow(places as u32);
             let fraction = n.unsigned_abs() % 10_u64.pow(places as u32);
             let sign = if n < 0 { "-" } else { "" };

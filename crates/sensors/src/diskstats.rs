@@ -1,5 +1,5 @@
-//! What block devices did: `/proc/diskstats` (Documentation/admin-guide/iostats.rst of the kernel). Its times are milliseconds in 32 bits:
-//! the time of all requests together goes round in a day and a half at a depth of 32.
+//! I/O counters of block devices: `/proc/diskstats` (Documentation/admin-guide/iostats.rst of the kernel). Its times are milliseconds in
+//! 32 bits: the total time of requests wraps around after a day and a half at a queue depth of 32.
 
 use pilotlight_drive::Roots;
 
@@ -8,21 +8,21 @@ use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Un
 use crate::wide::Wide;
 
 const NAME: &str = "diskstats";
-const INTERVAL_NS: u64 = 10_000_000;
-const HELP: &str = "is /proc mounted?";
-/// Sectors are of 512 bytes here, whatever the device has.
+pub(crate) const INTERVAL_NS: u64 = 10_000_000;
+const HELP: &str = "check that /proc is mounted";
+/// Unit of sectors here, independent of the device.
 const SECTOR: i64 = 512;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Which devices.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Options of the sensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Names such as `nvme0n1`; all whole devices that are not loop, ram or zram where it is empty.
+    /// Names such as `nvme0n1`; default: all devices except partitions, loop, ram and zram.
     pub devices: Vec<String>,
 }
 
-/// Columns after the name: place, name, factor, and whether it is a gauge.
+/// Columns after the name: index, name, unit, factor, and whether it is a gauge.
 const COLUMNS: [(usize, &str, Unit, i64, bool); 13] = [
     (0, "reads", Unit::Count, 1, false),
     (2, "read", Unit::Byte, SECTOR, false),
@@ -45,7 +45,7 @@ pub struct Diskstats {
     path: std::path::PathBuf,
     devices: Vec<String>,
     about: About,
-    /// One for each domain; needed where the kernel counts in 32 bits.
+    /// One per domain; used for 32-bit counters.
     wide: Vec<Wide>,
 }
 
@@ -57,12 +57,12 @@ impl Open for Diskstats {
         let text = files::text(&path).map_err(|error| Missing::file(NAME, &path, &error, HELP, HELP))?;
         let known: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
         let devices = match options.devices.as_slice() {
-            [] => known.iter().filter(|device| is_whole(roots, device)).map(|&device| device.into()).collect(),
-            named => named.to_vec(),
+            [] => known.iter().filter(|device| is_disk(roots, device)).map(|&device| device.into()).collect(),
+            configured => configured.to_vec(),
         };
         if let Some(unknown) = devices.iter().find(|device| !known.contains(&device.as_str())) {
-            let what = format!("there is no block device {unknown}");
-            return Err(Missing::new(NAME, Why::NotConfigured, what, format!("there are {}", known.join(", "))));
+            let what = format!("no block device {unknown}");
+            return Err(Missing::new(NAME, Why::NotConfigured, what, format!("known: {}", known.join(", "))));
         }
         let of_device = |device: &String| {
             COLUMNS.map(|(_, name, unit, _, gauge)| {
@@ -76,10 +76,10 @@ impl Open for Diskstats {
     }
 }
 
-/// A device of its own, not a partition, and not made of memory or of files.
-fn is_whole(roots: &Roots, device: &str) -> bool {
-    let made = ["loop", "ram", "zram"].iter().any(|prefix| device.starts_with(prefix));
-    !made && roots.sys.join("block").join(device.replace('/', "!")).exists()
+/// Whether this is not a partition, a loop device or a memory device.
+fn is_disk(roots: &Roots, device: &str) -> bool {
+    let is_virtual = ["loop", "ram", "zram"].iter().any(|prefix| device.starts_with(prefix));
+    !is_virtual && roots.sys.join("block").join(device.replace('/', "!")).exists()
 }
 
 impl Sensor for Diskstats {
@@ -94,12 +94,12 @@ impl Sensor for Diskstats {
                 (fields.next() == Some(device))
                     .then(|| fields.map_while(|field| field.parse().ok()).collect::<Vec<i64>>())
             });
-            let fields = fields.ok_or_else(|| ReadError::Content(format!("block device {device} is gone")))?;
+            let fields = fields.ok_or_else(|| ReadError::Content(format!("block device {device} was removed")))?;
             for (column, (place, _, unit, factor, _)) in COLUMNS.iter().enumerate() {
                 let domain = index * COLUMNS.len() + column;
                 // Kernels before 4.18 have no discards, those before 5.5 no flushes.
-                let Some(&shown) = fields.get(*place) else { break };
-                let value = if *unit == Unit::NanoSecond { self.wide[domain].take(shown) } else { shown };
+                let Some(&raw) = fields.get(*place) else { break };
+                let value = if *unit == Unit::NanoSecond { self.wide[domain].take(raw) } else { raw };
                 into.push(Reading { domain, value: value.saturating_mul(*factor) });
             }
         }

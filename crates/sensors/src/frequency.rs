@@ -1,5 +1,5 @@
-//! How fast each core runs: `scaling_cur_freq` of cpufreq, in kilohertz. With some drivers this is what was asked for last,
-//! not what was measured.
+//! Frequency of each core: `scaling_cur_freq` of cpufreq, in kilohertz. With some drivers this is the last requested frequency, not a
+//! measured one.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use crate::files;
 use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "frequency";
-const INTERVAL_NS: u64 = 10_000_000;
-const HELP: &str = "the kernel needs cpufreq with a driver for this CPU, which most virtual machines lack";
+pub(crate) const INTERVAL_NS: u64 = 10_000_000;
+const HELP: &str = "cpufreq needs a driver for this CPU, which most virtual machines lack";
 
 /// Frequencies of all CPUs.
 #[derive(Debug)]

@@ -1,20 +1,20 @@
-//! Any closure as a sensor: for what only the caller can read, such as the target's own counters over its control socket.
+//! A closure as a sensor, for values that only the caller can read.
 
 use crate::sensor::{About, Domain, ReadError, Reading, Sensor};
 
-/// A closure that reads.
+/// A sensor that calls a closure.
 pub struct Hook<F> {
     about: About,
     read: F,
 }
 
 impl<F: FnMut(&mut Vec<Reading>) -> Result<(), ReadError> + Send> Hook<F> {
-    /// `read` gives values of `domains`; something new comes every `interval_ns`.
+    /// `read` returns values of `domains`, which are updated every `interval_ns`.
     pub fn new(name: impl Into<String>, domains: Vec<Domain>, interval_ns: u64, read: F) -> Self {
         Self { about: About::new(name, interval_ns, domains), read }
     }
 
-    /// Reading can take long: it gets a thread of its own.
+    /// Marks the sensor as slow: the sampler reads it in a separate thread.
     #[must_use]
     pub fn slow(mut self) -> Self {
         self.about.slow = true;

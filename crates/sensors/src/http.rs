@@ -1,4 +1,4 @@
-//! JSON over HTTP: what Redfish and PDUs speak.
+//! JSON over HTTP, for Redfish and PDUs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,21 +10,21 @@ use serde_json::Value;
 use crate::decimal;
 use crate::sensor::{Missing, ReadError, Why};
 
-/// A server and how to talk to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Access to a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Endpoint {
-    /// Such as `https://bmc.example`, without a path.
+    /// Base URL, such as `https://bmc.example`, without a path.
     pub url: String,
-    /// For basic authentication.
+    /// User for basic authentication.
     pub user: Option<String>,
-    /// The file with the password, which is its first line.
+    /// File whose first line is the password.
     pub password_file: Option<PathBuf>,
-    /// A certificate (PEM) to trust besides none: for servers that signed their own.
+    /// The only trusted certificate (PEM), for servers with a self-signed one.
     pub ca_file: Option<PathBuf>,
-    /// Trust any certificate. Whoever sits between can then read the password.
+    /// Accept any certificate. An attacker in the network path can then read the password.
     pub insecure: bool,
-    /// How long an answer may take, in milliseconds; 5 s where it is not given.
+    /// Timeout of a request, in milliseconds; default: 5,000.
     pub timeout_ms: Option<u64>,
 }
 
@@ -38,11 +38,11 @@ pub(crate) struct Client {
 
 impl Client {
     /// # Errors
-    /// Where the configuration cannot work. Nobody is asked yet.
+    /// The configuration is invalid. No request is sent yet.
     pub(crate) fn new(sensor: &str, endpoint: &Endpoint) -> Result<Self, Missing> {
         let wrong = |what: String, help: &str| Missing::new(sensor, Why::NotConfigured, what, help);
         if endpoint.url.is_empty() {
-            return Err(wrong("no url is given".into(), "set url to where it answers, such as http://192.0.2.7"));
+            return Err(wrong("url is not set".into(), "set url, such as http://192.0.2.7"));
         }
         if endpoint.url.starts_with("https:") && !cfg!(feature = "tls") {
             return Err(wrong("this program was built without https".into(), "build it with the feature tls"));
@@ -56,7 +56,7 @@ impl Client {
             let text = fs::read_to_string(path).map_err(|error| {
                 wrong(
                     format!("cannot read {}: {error}", path.display()),
-                    "put the password there, readable for you alone",
+                    "write the password to it, readable only by the user",
                 )
             })?;
             Ok(text.lines().next().unwrap_or("").to_owned())
@@ -76,9 +76,9 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             request = request.header("Authorization", authorization);
         }
-        let mut answer = request.call().map_err(|error| failed(explain(&error)))?;
-        let text = answer.body_mut().read_to_string().map_err(|error| failed(explain(&error)))?;
-        serde_json::from_str(&text).map_err(|error| failed(format!("the answer is no JSON: {error}")))
+        let mut response = request.call().map_err(|error| failed(explain(&error)))?;
+        let text = response.body_mut().read_to_string().map_err(|error| failed(explain(&error)))?;
+        serde_json::from_str(&text).map_err(|error| failed(format!("invalid JSON in the response: {error}")))
     }
 }
 

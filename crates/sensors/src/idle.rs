@@ -1,4 +1,4 @@
-//! How long and how often each core was in each idle state: `cpuidle/stateN/time` (microseconds) and `usage`
+//! Residency and usage of each core's idle states: `cpuidle/stateN/time` (microseconds) and `usage`
 //! (Documentation/admin-guide/pm/cpuidle.rst of the kernel).
 
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use crate::frequency::cpus;
 use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "idle";
-const INTERVAL_NS: u64 = 100_000_000;
-const HELP: &str = "the kernel needs cpuidle with a driver for this CPU (intel_idle, acpi_idle, haltpoll)";
+pub(crate) const INTERVAL_NS: u64 = 100_000_000;
+const HELP: &str = "cpuidle needs a driver for this CPU (intel_idle, acpi_idle, haltpoll)";
 
-/// Residency of all CPUs in all their idle states.
+/// Idle-state counters of all CPUs.
 #[derive(Debug)]
 pub struct Idle {
-    /// Files, and what their numbers are multiplied with.
+    /// Files and the factors of their numbers.
     files: Vec<(PathBuf, i64)>,
     about: About,
 }

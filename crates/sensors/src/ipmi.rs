@@ -1,7 +1,7 @@
-//! Power of the whole server as its BMC measures it: IPMI-DCMI "Get Power Reading" (DCMI 1.5, 6.6.1), through the kernel's
-//! device `/dev/ipmi0`, or through `ipmitool dcmi power reading` (also over the network).
+//! Power of the server as measured by its BMC: IPMI-DCMI "Get Power Reading" (DCMI 1.5, 6.6.1), through the kernel's device
+//! `/dev/ipmi0` or `ipmitool dcmi power reading` (also over the network).
 //!
-//! A BMC says whole watts, and something new about once a second. How late that is is not documented: a lag of 1 s is assumed.
+//! A BMC reports whole watts about once a second. The lag is not documented; 1 s is assumed.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use crate::sys::{child, ipmi::Bmc};
 use crate::timing::Timing;
 
 const NAME: &str = "ipmi";
-const INTERVAL_NS: u64 = 1_000_000_000;
-/// Whole watts; the averaging time is the BMC's choice and not reported. The lag is an assumption.
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
+/// Whole watts; the averaging time is not reported, and the lag is an assumption.
 const TIMING: Timing =
     Timing { update_ns: INTERVAL_NS, averaging_ns: None, lag_ns: Some(1_000_000_000), quantum: Some(1_000_000) };
 /// Network function and command of DCMI's Get Power Reading, and its data: group extension, system power statistics.
 const NETFN_GROUP: u8 = 0x2c;
 const GET_POWER_READING: u8 = 0x02;
-const ASK: [u8; 4] = [GROUP_DCMI, 0x01, 0, 0];
+const REQUEST: [u8; 4] = [GROUP_DCMI, 0x01, 0, 0];
 const GROUP_DCMI: u8 = 0xdc;
-const PATIENCE: Duration = Duration::from_secs(5);
-const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or name ipmitool with the arguments of a BMC on the \
+const TIMEOUT: Duration = Duration::from_secs(5);
+const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or configure ipmitool with the arguments of a BMC on the \
     network; desktops, laptops and virtual machines have no BMC";
 const DENIED: &str = "run as root, or with a udev rule: KERNEL==\"ipmi*\", GROUP=\"power\", MODE=\"0660\"";
-/// Two bytes of ones.
+/// No reading: all bits set.
 const NO_WATTS: u32 = 0xffff;
-const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or want it switched on; try redfish";
+const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or it may be disabled; try redfish";
 
-/// How to reach the BMC.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Access to the BMC.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Options {
     /// The kernel's device with this number: 0 for `/dev/ipmi0`.
     Device(u32),
-    /// The program `ipmitool`, with what comes before `dcmi power reading`: for another host
+    /// The program `ipmitool` with the arguments before `dcmi power reading`; for another host
     /// `-I lanplus -H bmc -U user -f password-file`.
     Tool(Vec<String>),
 }
@@ -50,12 +50,12 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Ipmi {
     about: About,
-    way: Way,
+    access: Access,
     helpers_cpu_ns: u64,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Access {
     Device(Bmc),
     Tool(Vec<String>),
 }
@@ -64,17 +64,17 @@ impl Open for Ipmi {
     type Options = Options;
 
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
-        let way = match options {
+        let access = match options {
             Options::Device(number) => {
                 let path = roots.dev.join(format!("ipmi{number}"));
-                Way::Device(Bmc::open(&path).map_err(|error| Missing::file(NAME, &path, &error, ABSENT, DENIED))?)
+                Access::Device(Bmc::open(&path).map_err(|error| Missing::file(NAME, &path, &error, ABSENT, DENIED))?)
             }
             Options::Tool(arguments) => {
-                Way::Tool(arguments.iter().cloned().chain(["dcmi", "power", "reading"].map(Into::into)).collect())
+                Access::Tool(arguments.iter().cloned().chain(["dcmi", "power", "reading"].map(Into::into)).collect())
             }
         };
         let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("system", Part::System).timed(TIMING)]);
-        let mut ipmi = Self { about, way, helpers_cpu_ns: 0 };
+        let mut ipmi = Self { about, access, helpers_cpu_ns: 0 };
         match ipmi.watts() {
             Ok(_) => Ok(ipmi),
             Err(error) => Err(Missing::new(NAME, Why::Broken, error.to_string(), UNSUPPORTED)),
@@ -84,18 +84,18 @@ impl Open for Ipmi {
 
 impl Ipmi {
     fn watts(&mut self) -> Result<u32, ReadError> {
-        match &mut self.way {
-            Way::Device(bmc) => {
-                let answer = bmc.ask(NETFN_GROUP, GET_POWER_READING, &ASK, PATIENCE);
-                decode(&answer.map_err(|error| ReadError::io("the BMC", error))?)
+        match &mut self.access {
+            Access::Device(bmc) => {
+                let response = bmc.request(NETFN_GROUP, GET_POWER_READING, &REQUEST, TIMEOUT);
+                decode(&response.map_err(|error| ReadError::io("the BMC", error))?)
             }
-            Way::Tool(arguments) => {
-                let ended = child::run(arguments, PATIENCE);
+            Access::Tool(arguments) => {
+                let ended = child::run(arguments, TIMEOUT);
                 let ended =
                     ended.map_err(|error| ReadError::io(format!("the output of {}", arguments.join(" ")), error))?;
                 self.helpers_cpu_ns += ended.cpu_ns;
                 if !ended.status.success() {
-                    return Err(ReadError::Content(format!("{} ended with {}", arguments.join(" "), ended.status)));
+                    return Err(ReadError::Content(format!("{} failed with {}", arguments.join(" "), ended.status)));
                 }
                 parse(&ended.stdout)
             }
@@ -119,21 +119,21 @@ impl Sensor for Ipmi {
     }
 }
 
-/// Watts of an answer: completion code, group, power now, least, greatest, mean (two bytes each), time (four), period (four),
+/// Watts of a response: completion code, group, current, minimum, maximum and mean power (two bytes each), time (four), period (four),
 /// state.
-fn decode(answer: &[u8]) -> Result<u32, ReadError> {
+fn decode(response: &[u8]) -> Result<u32, ReadError> {
     let wrong = |what: String| Err(ReadError::Content(format!("the BMC's power reading: {what}")));
-    match *answer {
+    match *response {
         [0xc1, ..] => wrong("not supported (C1h)".into()),
         [code, ..] if code != 0 => wrong(format!("completion code {code:#04x}")),
-        [0, GROUP_DCMI, low, high, ..] if answer.len() >= 19 => {
-            sensible(u16::from_le_bytes([low, high]).into(), answer[18] & 0x40 != 0)
+        [0, GROUP_DCMI, low, high, ..] if response.len() >= 19 => {
+            validated(u16::from_le_bytes([low, high]).into(), response[18] & 0x40 != 0)
         }
-        _ => wrong(format!("{} bytes that are no power reading", answer.len())),
+        _ => wrong(format!("invalid response of {} bytes", response.len())),
     }
 }
 
-/// Watts of what `ipmitool dcmi power reading` prints.
+/// Watts in the output of `ipmitool dcmi power reading`.
 fn parse(text: &str) -> Result<u32, ReadError> {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
@@ -141,19 +141,19 @@ fn parse(text: &str) -> Result<u32, ReadError> {
     };
     let active = value("Power reading state is") != Some("deactivated");
     match value("Instantaneous power reading").and_then(|watts| watts.parse().ok()) {
-        Some(watts) => sensible(watts, active),
-        None => Err(ReadError::Content("ipmitool printed no \"Instantaneous power reading\"".into())),
+        Some(watts) => validated(watts, active),
+        None => Err(ReadError::Content("no \"Instantaneous power reading\" in ipmitool's output".into())),
     }
 }
 
-fn sensible(watts: u32, active: bool) -> Result<u32, ReadError> {
+fn validated(watts: u32, active: bool) -> Result<u32, ReadError> {
     if !active {
-        return Err(ReadError::Content("the BMC's power measurement is switched off".into()));
+        return Err(ReadError::Content("the BMC's power measurement is disabled".into()));
     }
-    // A server that answers draws power.
+    // A running server draws power.
     match watts {
-        0 => Err(ReadError::Content("the BMC says 0 W, which it does where it does not measure".into())),
-        NO_WATTS.. => Err(ReadError::Content(format!("the BMC says {watts} W: all bits set are no reading"))),
+        0 => Err(ReadError::Content("the BMC reports 0 W: it does not measure power".into())),
+        NO_WATTS.. => Err(ReadError::Content(format!("the BMC reports {watts} W: all bits set means no reading"))),
         watts => Ok(watts),
     }
 }
@@ -174,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_decoded() {
+    fn responses_are_decoded() {
         assert_eq!(decode(&answer(214, 0x40)).unwrap(), 214);
         for (bytes, says) in [
             (answer(0, 0x40), "0 W"),
             (answer(0xffff, 0x40), "no reading"),
-            (answer(214, 0), "switched off"),
+            (answer(214, 0), "disabled"),
             (vec![0xc1], "not supported"),
             (vec![0xd4, 0], "0xd4"),
             (vec![0, GROUP_DCMI, 1, 0], "4 bytes"),

@@ -1,6 +1,6 @@
-//! What the kernel was busy with: load average (`/proc/loadavg`), context switches, forks and interrupts (`/proc/stat`), and
-//! interrupts per device (`/proc/interrupts`), summed over CPUs. The kernel counts the latter in 32 bits for each CPU, which a drive of a
-//! million requests a second goes through in 72 minutes.
+//! Counters of the kernel: load average (`/proc/loadavg`), context switches, forks and interrupts (`/proc/stat`), and
+//! interrupts per device (`/proc/interrupts`), summed over CPUs. The latter have 32 bits per CPU, which a drive with a million
+//! requests per second exceeds in 72 minutes.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Un
 use crate::wide::Wide;
 
 const NAME: &str = "kernel";
-const INTERVAL_NS: u64 = 100_000_000;
-const HELP: &str = "is /proc mounted?";
+pub(crate) const INTERVAL_NS: u64 = 100_000_000;
+const HELP: &str = "check that /proc is mounted";
 
 /// Load, context switches and interrupts.
 #[derive(Debug)]
@@ -88,14 +88,14 @@ impl Sensor for Kernel {
         let mut add = |domain, value| into.push(Reading { domain, value });
         let load = text(&self.proc.join("loadavg"))?;
         let load = load.split_whitespace().next().and_then(|load| crate::decimal::scaled(load, 3));
-        add(LOAD, load.ok_or_else(|| ReadError::Content("/proc/loadavg holds no load".into()))?);
+        add(LOAD, load.ok_or_else(|| ReadError::Content("/proc/loadavg has no load average".into()))?);
         let stat = text(&self.proc.join("stat"))?;
         for (domain, name) in [(SWITCHES, "ctxt"), (FORKS, "processes"), (INTERRUPTS, "intr")] {
             let line = stat.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
             let value = line.and_then(|value| value.parse().ok());
             add(domain, value.ok_or_else(|| ReadError::Content(format!("/proc/stat has no {name}")))?);
         }
-        // Lines of devices that came later are not known; those of devices that went have nothing to say.
+        // Lines of devices that were added later are ignored.
         for line in interrupts(&self.proc)? {
             let known = self.lines.iter_mut().enumerate().find(|(_, (id, _))| *id == line.id);
             if let Some((index, (_, wide))) = known {

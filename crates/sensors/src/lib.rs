@@ -1,12 +1,11 @@
-//! Watts and counters in.
+//! Sensors of power and counters, and their sampling.
 //!
-//! - [`sensor`]: what a sensor is; each sensor is a file of its own, here or, where it only reads files of the kernel that tell watts, in
-//!   `pilotlight-power`.
-//! - [`sampler`]: reads sensors, each at its own rate, on one clock, and keeps what came when and at what cost.
-//! - [`energy`]: what the readings add up to. Pure.
-//! - [`catalogue`]: all sensors by name, from a configuration; and a survey of what this machine has. [`live`]: what they say now.
+//! - [`sensor`]: the interface of a sensor. Each sensor is a file, here or, if the server reads it too, in `pilotlight-power`.
+//! - [`sampler`]: reads sensors at their own rates on one clock and records values, times and cost.
+//! - [`energy`]: integration of readings.
+//! - [`catalogue`]: all sensors by name, and a survey of this machine. [`live`]: current values.
 //!
-//! Nothing here changes anything on the machine. What cannot be read says why and what would help; it is never 0 W.
+//! Sensors do not change the machine. An unreadable sensor returns a reason and a remedy, never 0 W.
 
 pub mod battery;
 pub mod catalogue;
@@ -26,6 +25,8 @@ pub mod powersensor3;
 pub mod rapl_perf;
 pub mod recording;
 pub mod redfish;
+#[cfg(test)]
+mod reference;
 pub mod sampler;
 mod sys;
 pub mod target;

@@ -1,7 +1,6 @@
-//! A NETIO power distribution unit over HTTP: `netio.json` (NETIO JSON API; the thesis measured its server so, at 500 ms).
+//! A NETIO power distribution unit over HTTP: `netio.json` (NETIO JSON API; the thesis used it at 500 ms).
 //!
-//! Whole watts of each output (`Load`), and of all (`TotalLoad`). Read access has to be switched on in the unit's web
-//! interface, under M2M API protocols.
+//! Whole watts of each output (`Load`). Read access must be enabled in the unit's web interface, under M2M API protocols.
 
 use pilotlight_drive::Roots;
 use serde_json::Value;
@@ -11,13 +10,13 @@ use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sens
 use crate::timing::Timing;
 
 const NAME: &str = "netio";
-const INTERVAL_NS: u64 = 500_000_000;
+pub(crate) const INTERVAL_NS: u64 = 500_000_000;
 /// Whole watts.
 const TIMING: Timing = Timing { update_ns: INTERVAL_NS, averaging_ns: None, lag_ns: None, quantum: Some(1_000_000) };
 const PATH: &str = "/netio.json";
 
-/// Which unit, and where the machine is plugged in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Options of the sensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// The unit.
@@ -40,29 +39,29 @@ impl Open for Netio {
     fn open(_: &Roots, options: &Options) -> Result<Self, Missing> {
         let client = Client::new(NAME, &options.endpoint)?;
         let all = client.get(PATH).map_err(|error| {
-            let help = "is this the unit's address, and is its JSON API switched on (M2M API protocols)?";
+            let help = "check the unit's address, and enable its JSON API (M2M API protocols)";
             Missing::new(NAME, Why::Unreachable, error.to_string(), help)
         })?;
         if options.outputs.is_empty() {
             let what = format!("outputs is not set; the unit has {}", known(&all));
-            return Err(Missing::new(NAME, Why::NotConfigured, what, "name those that feed this machine"));
+            return Err(Missing::new(NAME, Why::NotConfigured, what, "list the outputs that feed this machine"));
         }
-        if let Some((first, second)) = same(&all, &options.outputs) {
-            let what = format!("{first} and {second} are one output, whose load would count twice");
-            return Err(Missing::new(NAME, Why::NotConfigured, what, "name each output once"));
+        if let Some((first, second)) = duplicate(&all, &options.outputs) {
+            let what = format!("{first} and {second} are the same output, which would count twice");
+            return Err(Missing::new(NAME, Why::NotConfigured, what, "list each output once"));
         }
         let about = About::slow(NAME, INTERVAL_NS, domains(&options.outputs));
         let mut netio = Self { client, about, outputs: options.outputs.clone() };
         let read = netio.read(&mut Vec::new());
         read.map_err(|error| {
-            let help = format!("the unit has {}; choose outputs that measure", known(&all));
+            let help = format!("the unit has {}; use outputs that measure power", known(&all));
             Missing::new(NAME, Why::NotConfigured, error.to_string(), help)
         })?;
         Ok(netio)
     }
 }
 
-/// One output is the system; several are its parts.
+/// One output is the system; several are parts of it.
 fn domains(outputs: &[String]) -> Vec<Domain> {
     if let [only] = outputs {
         return vec![Domain::power(&**only, Part::System).timed(TIMING)];
@@ -92,8 +91,8 @@ fn find<'a>(all: &'a Value, wanted: &str) -> Option<&'a Value> {
     outputs(all).find(is)
 }
 
-/// Two of these that are the same output, one by its name and one by its number.
-fn same<'a>(all: &Value, wanted: &'a [String]) -> Option<(&'a str, &'a str)> {
+/// Two entries for the same output, by name and by number.
+fn duplicate<'a>(all: &Value, wanted: &'a [String]) -> Option<(&'a str, &'a str)> {
     let found: Vec<(&str, &Value)> = wanted.iter().filter_map(|name| Some((&**name, find(all, name)?))).collect();
     found.iter().enumerate().find_map(|(at, (name, output))| {
         let before = found[..at].iter().find(|(_, other)| std::ptr::eq(*other, *output))?;
@@ -117,8 +116,10 @@ impl Sensor for Netio {
         }
         let total: i64 = all_uw.iter().sum();
         if total == 0 {
-            // Below what the unit resolves, or nothing is plugged in: either way no machine that runs this program.
-            return Err(ReadError::Content("the outputs have a load of 0 W: this machine is not there".into()));
+            // A machine that runs this program has a load above the unit's resolution.
+            return Err(ReadError::Content(
+                "the outputs have a load of 0 W: this machine is not connected to them".into(),
+            ));
         }
         if all_uw.len() > 1 {
             all_uw.insert(0, total);

@@ -1,10 +1,9 @@
-//! What an NVMe drive says of itself, by admin commands through `/dev/nvmeN` (NVMe Base 2.3): the SMART log page (02h) with
-//! temperature, data units, and where the drive has them the power of the last second and the energy of its life; the power
-//! state in force (Get Features 02h) and what that state may draw at most; and, where asked for, the power measurement log
-//! page (25h). What that says is about all the time since the measurement was started: its mean, its greatest power and how often was
-//! measured. It stands beside the readings and is not integrated: a mean that began before the run is no power of the run.
+//! State of an NVMe drive by admin commands through `/dev/nvmeN` (NVMe Base 2.3): the SMART log page (02h) with temperature, data units
+//! and, if supported, the power of the last second and the lifetime energy; the current power state (Get Features 02h) and its maximum
+//! power; and optionally the power measurement log page (25h), whose mean, maximum and number of measurements cover the time since the
+//! measurement was started. These are gauges and not integrated, because that time may include time before the run.
 //!
-//! Nothing is set. Asking can wake a drive from a non-operational power state: once a second is often enough.
+//! Nothing is set. A command can wake a drive from a non-operational power state, so the interval is 1 s.
 
 use std::io;
 
@@ -15,7 +14,7 @@ use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sens
 use crate::timing::Timing;
 
 const NAME: &str = "nvme";
-const INTERVAL_NS: u64 = 1_000_000_000;
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
 const SMART_LOG: u8 = 0x02;
 const POWER_MEASUREMENT_LOG: u8 = 0x25;
 const POWER_MANAGEMENT: u8 = 0x02;
@@ -23,11 +22,11 @@ const POWER_MANAGEMENT: u8 = 0x02;
 const DATA_UNIT_BYTES: u128 = 512_000;
 /// Zero degrees Celsius, in kelvins.
 const ZERO_CELSIUS_K: i64 = 273;
-const DENIED: &str = "run as root, or give the program cap_sys_admin (the kernel wants it for admin commands) and let it open \
+const DENIED: &str = "run as root, or give the program cap_sys_admin (required for admin commands) and let it open \
     the device with a udev rule: KERNEL==\"nvme[0-9]*\", GROUP=\"power\", MODE=\"0660\"";
 
-/// Which drive.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Options of the sensor.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// The controller, such as `nvme0`.
@@ -42,11 +41,11 @@ impl Default for Options {
     }
 }
 
-/// A drive that is asked.
+/// An open drive.
 pub struct Nvme {
     drive: Box<dyn Drive>,
     about: About,
-    /// Greatest power of each state, in microwatts; 0 where the drive does not say.
+    /// Maximum power of each state, in microwatts; 0 if not reported.
     states_uw: Vec<i64>,
     has_interval_power: bool,
     measurement_log: bool,
@@ -65,17 +64,17 @@ impl Open for Nvme {
 
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let path = roots.dev.join(&options.drive);
-        let absent = "name one of the controllers in /dev/nvme*; drives behind SATA or virtio have no such commands";
+        let absent = "set drive to a controller in /dev/nvme*; SATA and virtio drives do not have these commands";
         let drive = Controller::open(&path).map_err(|error| Missing::file(NAME, &path, &error, absent, DENIED))?;
-        Self::ask(Box::new(drive), options)
+        Self::with_drive(Box::new(drive), options)
     }
 }
 
 impl Nvme {
-    fn ask(mut drive: Box<dyn Drive>, options: &Options) -> Result<Self, Missing> {
+    fn with_drive(mut drive: Box<dyn Drive>, options: &Options) -> Result<Self, Missing> {
         let failed = |error: io::Error| {
             let why = if error.kind() == io::ErrorKind::PermissionDenied { Why::Denied } else { Why::Broken };
-            Missing::new(NAME, why, format!("{} does not answer: {error}", options.drive), DENIED)
+            Missing::new(NAME, why, format!("{} failed: {error}", options.drive), DENIED)
         };
         let identity = drive.identify().map_err(failed)?;
         let mut page = [0; 512];
@@ -97,20 +96,20 @@ impl Nvme {
         }
         if options.measurement_log {
             domains.push(Domain::gauge("measured-mean", Unit::MicroWatt));
-            domains.push(Domain::gauge("measured-greatest", Unit::MicroWatt));
+            domains.push(Domain::gauge("measured-max", Unit::MicroWatt));
             domains.push(Domain::counter("measured", Unit::Count));
         }
         let states_uw = states_uw(&identity);
         let (about, measurement_log) = (About::slow(NAME, INTERVAL_NS, domains), options.measurement_log);
         let mut nvme = Self { drive, about, states_uw, has_interval_power, measurement_log };
         nvme.read(&mut Vec::new()).map_err(|error| {
-            let help = "leave measurement_log out, or start it (nvme feat power-meas)";
+            let help = "omit measurement_log, or start the measurement (nvme feat power-meas)";
             Missing::new(NAME, Why::Broken, error.to_string(), help)
         })?;
         Ok(nvme)
     }
 
-    /// The power state in force (Get Features 02h, bits 4:0).
+    /// The current power state (Get Features 02h, bits 4:0).
     fn power_state(&mut self) -> Result<usize, ReadError> {
         let value =
             self.drive.feature(POWER_MANAGEMENT, &mut []).map_err(|error| ReadError::io("the power state", error))?;
@@ -162,16 +161,16 @@ impl Sensor for Nvme {
     }
 }
 
-/// What is taken from the SMART log page.
+/// Fields of the SMART log page.
 #[derive(Debug, PartialEq, Eq)]
 struct Smart {
-    /// None where the drive says 0 K.
+    /// `None` if the drive reports 0 K.
     temperature_mc: Option<i64>,
     read_bytes: i64,
     written_bytes: i64,
-    /// Watt-hours since manufacture, rounded up; none where the drive does not say.
+    /// Watt-hours since manufacture, rounded up; `None` if not reported.
     lifetime_wh: Option<i64>,
-    /// Mean of the last second; none where the drive does not say.
+    /// Mean of the last second; `None` if not reported.
     interval_uw: Option<i64>,
 }
 

@@ -1,16 +1,15 @@
-//! PowerSensor3 (van der Vlugt and others, 2025): a USB device that measures current and voltage of up to four pairs 20,000
-//! times a second. Its serial protocol was learned from the published firmware and host library.
+//! PowerSensor3 (van der Vlugt and others, 2025): a USB device that measures current and voltage of up to four pairs at 20 kHz. Its serial
+//! protocol follows the published firmware and host library.
 //!
-//! **Protocol.** The host sends letters: `R` asks for the configuration of the eight sensors, 41 bytes each (type and pair
+//! **Protocol.** The host sends letters: `R` requests the configuration of the eight sensors, 41 bytes each (type and pair
 //! name of 16 bytes, reference in volts and sensitivity as `f32`, one byte for "in use"; little endian), each followed by any
 //! letter from the host, and after all a `D`; `S` starts the stream, `T` ends it, `X` ends it with the bytes `FF 3F`, twice.
 //! The stream is packets of two bytes, `1iiihhhh 0mllllll`: sensor `i`, ten bits of level `hhhhllllll`, and a marker `m`. A
 //! packet of sensor 7 with a marker is a time stamp: its level is microseconds modulo 1,024. Even sensors are currents, odd ones
 //! the voltages that belong to them. (`FF 3F` once is sensor 7 at its greatest level.) A value is `(3.3 V x level / 1023 - reference) / sensitivity`.
 //!
-//! A thread of this sensor takes the stream and integrates (trapezoids between the device's own time stamps), so that no
-//! sample is lost however seldom the sensor is read. What is lost on the way to it shows as a device clock that is behind the host's
-//! although everything that has come was taken, and is an error.
+//! A thread reads the stream and integrates (trapezoids between the device's time stamps), so no sample is lost between readings. Lost
+//! data is detected as a lag of the device's clock behind the host's, and is an error.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -27,37 +26,36 @@ use crate::files;
 use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "powersensor3";
-const INTERVAL_NS: u64 = 1_000_000;
+pub(crate) const INTERVAL_NS: u64 = 1_000_000;
 const SENSORS: usize = 8;
 const PAIRS: usize = SENSORS / 2;
 const CONFIGURATION_BYTES: usize = 41;
 const REFERENCE_V: f64 = 3.3;
-const GREATEST_LEVEL: f64 = 1023.0;
+const MAX_LEVEL: f64 = 1023.0;
 /// Time stamps count microseconds modulo this.
 const STAMP_MODULUS: u16 = 1024;
-/// How long a port waits for bytes before it says that there are none, in tenths of a second.
-const PORT_PATIENCE: u8 = 1;
-/// A stream that says nothing for so long has ended.
-const SILENCE: Duration = Duration::from_secs(1);
-/// With everything taken that has come, the device's clock may be so far behind for what is still on its way. The device itself can hold
-/// back less than a kilobyte.
-const ON_ITS_WAY: Duration = Duration::from_millis(100);
-/// Clocks differ by less than one part in this.
-const CLOCKS_DIFFER: u32 = 1_000;
+/// Read timeout of the port, in tenths of a second.
+const PORT_TIMEOUT: u8 = 1;
+/// Time without data after which the stream has ended.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(1);
+/// Tolerated lag of the device's clock for data in flight. The device buffers less than a kilobyte.
+const MAX_LAG: Duration = Duration::from_millis(100);
+/// Relative difference of the clocks: less than one part in this.
+const CLOCK_TOLERANCE: u32 = 1_000;
 const DENIED: &str = "run as root, join the group dialout, or use a udev rule: SUBSYSTEM==\"tty\", KERNEL==\"ttyACM*\", \
     GROUP=\"power\", MODE=\"0660\"";
 
-/// Which port, and what it measures.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Options of the sensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// The port below `/dev`, such as `ttyACM0`. Nothing is sent to a port that was not named.
+    /// The port below `/dev`, such as `ttyACM0`. No other port is accessed.
     pub device: Option<String>,
-    /// What all pairs together feed, such as a drive on a riser card.
+    /// The part of the machine that all pairs supply, such as a drive on a riser card.
     pub part: Option<Part>,
 }
 
-/// A PowerSensor3 whose stream is being taken.
+/// A PowerSensor3 with a running stream.
 #[derive(Debug)]
 pub struct PowerSensor3 {
     about: About,
@@ -77,7 +75,7 @@ struct Shared {
 struct Totals {
     /// Twice the energy of each pair, in picojoules.
     twice_pj: [i128; PAIRS],
-    /// Time that the device's stamps have covered, in microseconds.
+    /// Time according to the device's stamps, in microseconds.
     device_us: u64,
     failed: Option<String>,
 }
@@ -86,13 +84,13 @@ impl Open for PowerSensor3 {
     type Options = Options;
 
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
-        let absent = "plug it in and name its port (device = \"ttyACM0\")";
+        let absent = "connect it and set its port (device = \"ttyACM0\")";
         let Some(device) = &options.device else {
             let ports = files::names(&roots.dev).unwrap_or_default();
             let ports: Vec<String> = ports.into_iter().filter(|name| name.starts_with("ttyACM")).collect();
             let what = match ports.as_slice() {
-                [] => "no port is named, and there is no /dev/ttyACM*".to_owned(),
-                ports => format!("no port is named; there are {}", ports.join(", ")),
+                [] => "device is not set, and there is no /dev/ttyACM*".to_owned(),
+                ports => format!("device is not set; ports: {}", ports.join(", ")),
             };
             return Err(Missing::new(NAME, Why::NotConfigured, what, absent));
         };
@@ -102,39 +100,39 @@ impl Open for PowerSensor3 {
     }
 }
 
-/// The port as a raw serial line whose reads give up after a while.
+/// Opens the port as a raw serial line with a read timeout.
 fn open_port(path: &Path) -> io::Result<File> {
     use rustix::termios::{OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
     let port = OpenOptions::new().read(true).write(true).open(path)?;
     let mut settings = tcgetattr(&port)?;
     settings.make_raw();
     settings.special_codes[SpecialCodeIndex::VMIN] = 0;
-    settings.special_codes[SpecialCodeIndex::VTIME] = PORT_PATIENCE;
+    settings.special_codes[SpecialCodeIndex::VTIME] = PORT_TIMEOUT;
     tcsetattr(&port, OptionalActions::Flush, &settings)?;
     Ok(port)
 }
 
 impl PowerSensor3 {
-    /// Starts the stream of a port whose reads give nothing rather than wait for long.
+    /// Starts the stream of a port whose reads have a timeout.
     fn start<P: Read + Write + Send + 'static>(mut port: P, part: Option<Part>) -> Result<Self, Missing> {
         let sensors = configuration(&mut port).map_err(|error| {
             Missing::new(
                 NAME,
                 Why::Broken,
-                format!("the port does not answer as a PowerSensor3: {error}"),
-                "is it another device?",
+                format!("the device is not a PowerSensor3: {error}"),
+                "set device to the port of the PowerSensor3",
             )
         })?;
         let pairs: Vec<usize> =
             (0..PAIRS).filter(|&pair| sensors[2 * pair].in_use && sensors[2 * pair + 1].in_use).collect();
         if pairs.is_empty() {
-            let help = "switch on the pairs that are connected with the device's own psconfig";
-            return Err(Missing::new(NAME, Why::NotConfigured, "no pair of sensors is in use", help));
+            let help = "enable the connected pairs with psconfig";
+            return Err(Missing::new(NAME, Why::NotConfigured, "no pair of sensors is enabled", help));
         }
         port.write_all(b"S").map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), DENIED))?;
         let shared = Arc::new(Shared::default());
-        let taker = Taker { port, shared: shared.clone(), stream: Stream::new(&sensors) };
-        let thread = thread::Builder::new().name(NAME.into()).spawn(move || taker.run());
+        let receiver = Receiver { port, shared: shared.clone(), stream: Stream::new(&sensors) };
+        let thread = thread::Builder::new().name(NAME.into()).spawn(move || receiver.run());
         let thread =
             thread.map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), "allow more threads"))?;
         let about = About::new(NAME, INTERVAL_NS, domains(&sensors, &pairs, part));
@@ -143,9 +141,9 @@ impl PowerSensor3 {
 }
 
 fn domains(sensors: &[Configuration; SENSORS], pairs: &[usize], part: Option<Part>) -> Vec<Domain> {
-    let counts = Counts { falls: true, update_ns: 50_000, ..Counts::endless() };
+    let counts = Counts { may_decrease: true, update_ns: 50_000, ..Counts::endless() };
     let domain = |name: String, part| Domain::new(name, Kind::EnergyCounter(counts), Unit::MicroJoule, part);
-    let total = domain("total".into(), part.unwrap_or_else(|| Part::Unknown("what PowerSensor3 measures".into())));
+    let total = domain("total".into(), part.unwrap_or_else(|| Part::Unknown("all pairs of PowerSensor3".into())));
     let alike = |name: &str| pairs.iter().filter(|&&pair| sensors[2 * pair].pair_name == name).count();
     let pair = |&pair: &usize| {
         let name = match sensors[2 * pair].pair_name.as_str() {
@@ -158,7 +156,7 @@ fn domains(sensors: &[Configuration; SENSORS], pairs: &[usize], part: Option<Par
     [total].into_iter().chain(pairs.iter().map(pair)).collect()
 }
 
-/// How levels of a sensor turn into volts or amperes.
+/// Conversion of a sensor's levels to volts or amperes.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Configuration {
     pair_name: String,
@@ -180,18 +178,18 @@ impl Configuration {
     }
 
     fn value(&self, level: u16) -> f64 {
-        (REFERENCE_V * f64::from(level) / GREATEST_LEVEL - self.reference_v) / self.sensitivity
+        (REFERENCE_V * f64::from(level) / MAX_LEVEL - self.reference_v) / self.sensitivity
     }
 }
 
-/// Ends a stream that may still run, and reads the configuration of all sensors.
+/// Stops a running stream and reads the configuration of all sensors.
 fn configuration(port: &mut (impl Read + Write)) -> io::Result<[Configuration; SENSORS]> {
     port.write_all(b"T")?;
     let mut rest = [0; 4096];
-    let until = Instant::now() + SILENCE;
+    let until = Instant::now() + STREAM_TIMEOUT;
     while port.read(&mut rest)? > 0 {
         if Instant::now() > until {
-            return Err(io::Error::other("it goes on sending"));
+            return Err(io::Error::other("the stream does not stop"));
         }
     }
     port.write_all(b"R")?;
@@ -216,18 +214,18 @@ fn configuration(port: &mut (impl Read + Write)) -> io::Result<[Configuration; S
 }
 
 fn fill(port: &mut impl Read, mut into: &mut [u8]) -> io::Result<()> {
-    let until = Instant::now() + SILENCE;
+    let until = Instant::now() + STREAM_TIMEOUT;
     while !into.is_empty() {
         let length = port.read(into)?;
         into = &mut into[length..];
         if Instant::now() > until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it says too little"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "timed out"));
         }
     }
     Ok(())
 }
 
-/// What a packet says.
+/// A packet of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packet {
     Stamp(u16),
@@ -235,11 +233,11 @@ enum Packet {
     End,
 }
 
-/// Turns bytes into packets, and finds its way back after a lost byte.
+/// Decodes packets and resynchronizes after a lost byte.
 #[derive(Debug, Default)]
 struct Decoder {
     held: Option<u8>,
-    /// Whether the packet before was `FF 3F`.
+    /// Whether the previous packet was `FF 3F`.
     half_ended: bool,
 }
 
@@ -266,14 +264,14 @@ impl Decoder {
     }
 }
 
-/// Powers of all pairs at a time stamp, and what they add up to.
+/// Integrates the powers of all pairs.
 #[derive(Debug)]
 struct Stream {
     sensors: [Configuration; SENSORS],
     decoder: Decoder,
     levels: [Option<u16>; SENSORS],
     stamp: Option<u16>,
-    /// The last whole set: its stamp and its powers in microwatts.
+    /// Stamp and powers in microwatts of the last complete set.
     before: Option<(u16, [i128; PAIRS])>,
 }
 
@@ -288,7 +286,7 @@ impl Stream {
         }
     }
 
-    /// Takes bytes into account. Says whether the device has ended the stream.
+    /// Processes bytes. Returns whether the device has ended the stream.
     fn take(&mut self, bytes: &[u8], totals: &mut Totals) -> bool {
         for &byte in bytes {
             match self.decoder.push(byte) {
@@ -304,7 +302,7 @@ impl Stream {
         false
     }
 
-    /// Adds the trapezoid between the last set and this one, if this one is whole.
+    /// Adds the trapezoid between the last set and this one, if complete.
     fn close_set(&mut self, totals: &mut Totals) {
         let (Some(stamp), Some(powers)) = (self.stamp, self.powers()) else { return };
         if let Some((before, last)) = self.before {
@@ -330,38 +328,38 @@ impl Stream {
     }
 }
 
-/// The thread that takes the stream.
-struct Taker<P> {
+/// The thread that reads the stream.
+struct Receiver<P> {
     port: P,
     shared: Arc<Shared>,
     stream: Stream,
 }
 
-impl<P: Read + Write> Taker<P> {
+impl<P: Read + Write> Receiver<P> {
     fn run(mut self) {
-        let ended = self.take_all();
+        let ended = self.receive();
         let _ = self.port.write_all(b"T");
         self.totals(|totals| totals.failed = totals.failed.take().or(ended));
     }
 
-    fn totals<R>(&self, use_them: impl FnOnce(&mut Totals) -> R) -> R {
-        use_them(&mut self.shared.totals.lock().unwrap_or_else(PoisonError::into_inner))
+    fn totals<R>(&self, update: impl FnOnce(&mut Totals) -> R) -> R {
+        update(&mut self.shared.totals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Until it is told to stop (nothing to say), or the stream ends (why).
-    fn take_all(&mut self) -> Option<String> {
+    /// Runs until stopped (`None`) or until the stream ends (the reason).
+    fn receive(&mut self) -> Option<String> {
         let (mut buffer, mut last, mut clock) = ([0; 4096], Instant::now(), Clock::default());
         while !self.shared.stop.load(Ordering::Relaxed) {
             let before = Instant::now();
             let length = match self.port.read(&mut buffer) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Some(format!("the port fails: {error}")),
+                Err(error) => return Some(format!("cannot read the port: {error}")),
             };
             if length > 0 {
                 last = Instant::now();
-            } else if last.elapsed() > SILENCE {
-                return Some("the device sends nothing any more".into());
+            } else if last.elapsed() > STREAM_TIMEOUT {
+                return Some("the device stopped sending".into());
             }
             let shared = self.shared.clone();
             let mut totals = shared.totals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -371,7 +369,7 @@ impl<P: Read + Write> Taker<P> {
             let device_us = totals.device_us;
             drop(totals);
             if let Some(lost) = clock.lost(before, device_us, length < buffer.len()) {
-                return Some(format!("the device's clock is {lost:?} behind: samples were lost"));
+                return Some(format!("the device's clock lags by {lost:?}: samples were lost"));
             }
             let used = clock_gettime(ClockId::ThreadCPUTime);
             shared.cpu_ns.store(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64, Ordering::Relaxed);
@@ -380,24 +378,24 @@ impl<P: Read + Write> Taker<P> {
     }
 }
 
-/// The device's clock beside the host's.
+/// Compares the device's clock with the host's.
 #[derive(Debug, Default)]
 struct Clock {
-    /// When the device's clock was first seen to go, and what it showed.
+    /// Host and device time at the first time stamp.
     began: Option<(Instant, u64)>,
 }
 
 impl Clock {
-    /// By how much the device's clock is behind, where that is too much. `before` is a moment before the last bytes were asked for; what
-    /// had been sent by then has been taken if they were `all` that was there.
+    /// Lag of the device's clock if it exceeds [`MAX_LAG`]. `before` is a time before the last read; data sent by then was processed if the
+    /// read returned `all` available bytes.
     fn lost(&mut self, before: Instant, device_us: u64, all: bool) -> Option<Duration> {
         if device_us == 0 {
             return None;
         }
         let (began, began_us) = *self.began.get_or_insert((before, device_us));
         let (host, device) = (before.duration_since(began), Duration::from_micros(device_us - began_us));
-        let behind = host.saturating_sub(host / CLOCKS_DIFFER).saturating_sub(device);
-        (all && behind > ON_ITS_WAY).then_some(behind)
+        let behind = host.saturating_sub(host / CLOCK_TOLERANCE).saturating_sub(device);
+        (all && behind > MAX_LAG).then_some(behind)
     }
 }
 

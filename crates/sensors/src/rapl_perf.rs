@@ -1,6 +1,5 @@
 //! RAPL through perf: the PMU `power` of `/sys/bus/event_source/devices`, whose events, scale and unit are read from there
-//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-events). The kernel widens the counters to 64 bits and minds
-//! their wraps.
+//! (Documentation/ABI/testing/sysfs-bus-event_source-devices-events). The kernel extends the counters to 64 bits.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +17,7 @@ use crate::timing::Timing;
 
 const NAME: &str = "rapl-perf";
 const DENIED: &str = "run as root, give the program cap_perfmon, or set kernel.perf_event_paranoid to 0";
-const PATIENCE_MS: u64 = 50;
+const TIMEOUT_MS: u64 = 50;
 
 /// RAPL counters of all packages, through perf.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ struct Counter {
     scale: Scale,
 }
 
-/// An event as sysfs describes it.
+/// An event in sysfs.
 #[derive(Clone, Debug, PartialEq)]
 struct Event {
     /// Such as `energy-pkg`.
@@ -42,12 +41,12 @@ struct Event {
     scale: Scale,
 }
 
-/// What one count is.
+/// Energy of one count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Scale {
     /// 2^-n joules.
     Binary(u32),
-    /// So many joules.
+    /// Joules.
     Joules(f64),
 }
 
@@ -78,7 +77,7 @@ impl Open for RaplPerf {
         let events = events(&pmu.join("events")).map_err(missing(pmu.join("events")))?;
         let cpus = files::text(&pmu.join("cpumask")).map_err(missing(pmu.join("cpumask")))?;
         let cpus = pilotlight_input::cpu_list::parse_known(&cpus);
-        let spots = spots(roots, &cpus).map_err(|(path, error)| missing(path)(error))?;
+        let scopes = scopes(roots, &cpus).map_err(|(path, error)| missing(path)(error))?;
         let mut counters = Vec::new();
         for cpu in cpus {
             for event in &events {
@@ -87,29 +86,29 @@ impl Open for RaplPerf {
                 counters.push(Counter { file, scale: event.scale });
             }
         }
-        Self { about: About::new(NAME, UPDATE_NS, domains(&spots, &events)), counters }.check_that_it_counts()
+        Self { about: About::new(NAME, UPDATE_NS, domains(&scopes, &events)), counters }.check_that_it_counts()
     }
 }
 
-/// What a CPU of the PMU's mask counts for: a package, or one of several dies of a package.
+/// The scope of a CPU in the PMU's mask: a package, or one of several dies of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Spot {
+struct Scope {
     package: u32,
     die: Option<u32>,
 }
 
-/// The spots of these CPUs. An error comes with the file that could not be read.
-fn spots(roots: &Roots, cpus: &[u32]) -> Result<Vec<Spot>, (PathBuf, io::Error)> {
+/// The scopes of these CPUs. An error has the file that could not be read.
+fn scopes(roots: &Roots, cpus: &[u32]) -> Result<Vec<Scope>, (PathBuf, io::Error)> {
     let number = |cpu: u32, what: &str| {
         let file = roots.sys.join(format!("devices/system/cpu/cpu{cpu}/topology/{what}"));
         files::number::<u32>(&file).map_err(|error| (file, error))
     };
     let packages = cpus.iter().map(|&cpu| number(cpu, "physical_package_id")).collect::<Result<Vec<_>, _>>()?;
-    let spot = |(&cpu, &package): (&u32, &u32)| {
+    let scope = |(&cpu, &package): (&u32, &u32)| {
         let several = packages.iter().filter(|other| **other == package).count() > 1;
-        Ok(Spot { package, die: several.then(|| number(cpu, "die_id")).transpose()? })
+        Ok(Scope { package, die: several.then(|| number(cpu, "die_id")).transpose()? })
     };
-    cpus.iter().zip(&packages).map(spot).collect()
+    cpus.iter().zip(&packages).map(scope).collect()
 }
 
 /// The events of energy in a folder of events.
@@ -119,39 +118,39 @@ fn events(folder: &Path) -> io::Result<Vec<Event>> {
     let mut events = Vec::new();
     for name in names.iter().filter(is_event) {
         let wrong = |what: &str, text: &str| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{what} of {name} is {text:?}, which is not understood"))
+            io::Error::new(io::ErrorKind::InvalidData, format!("unknown {what} of {name}: {text:?}"))
         };
         let config = files::text(&folder.join(name))?;
         let scale = files::text(&folder.join(format!("{name}.scale")))?;
         let unit = files::text(&folder.join(format!("{name}.unit")))?;
         if unit != "Joules" {
-            return Err(wrong("the unit", &unit));
+            return Err(wrong("unit", &unit));
         }
         events.push(Event {
             name: name.clone(),
-            config: config_of(&config).ok_or_else(|| wrong("the configuration", &config))?,
-            scale: Scale::parse(&scale).ok_or_else(|| wrong("the scale", &scale))?,
+            config: config_of(&config).ok_or_else(|| wrong("configuration", &config))?,
+            scale: Scale::parse(&scale).ok_or_else(|| wrong("scale", &scale))?,
         });
     }
     Ok(events)
 }
 
-/// 5 of `event=0x05`.
+/// Parses `event=0x05`.
 fn config_of(text: &str) -> Option<u64> {
     let hex = text.strip_prefix("event=")?.strip_prefix("0x")?;
     u64::from_str_radix(hex, 16).ok()
 }
 
-/// All events of all spots, under the names that the zones of powercap have.
-fn domains(spots: &[Spot], events: &[Event]) -> Vec<Domain> {
-    let all = spots.iter().flat_map(|&spot| events.iter().map(move |event| domain(event, spot)));
+/// All events of all scopes, with the names of powercap's zones.
+fn domains(scopes: &[Scope], events: &[Event]) -> Vec<Domain> {
+    let all = scopes.iter().flat_map(|&scope| events.iter().map(move |event| domain(event, scope)));
     let mut domains: Vec<Domain> = all.collect();
     let names: Vec<String> = domains.iter().map(|domain| domain.name.clone()).collect();
     let named = |name: &str| names.iter().position(|other| other == name);
-    for (domain, spot) in domains.iter_mut().zip(spots.iter().flat_map(|spot| vec![*spot; events.len()])) {
+    for (domain, scope) in domains.iter_mut().zip(scopes.iter().flat_map(|scope| vec![*scope; events.len()])) {
         domain.parent = match domain.part {
             Part::Platform => None,
-            Part::Package(_) | Part::Die(..) | Part::Dram(_) => named(&psys(spot.package)).or_else(|| named("psys")),
+            Part::Package(_) | Part::Die(..) | Part::Dram(_) => named(&psys(scope.package)).or_else(|| named("psys")),
             _ => domain.name.split_once('/').and_then(|(package, _)| named(package)),
         };
     }
@@ -162,10 +161,10 @@ fn psys(package: u32) -> String {
     if package == 0 { "psys".into() } else { format!("psys-{package}") }
 }
 
-fn domain(event: &Event, Spot { package, die }: Spot) -> Domain {
+fn domain(event: &Event, Scope { package, die }: Scope) -> Domain {
     let base = die.map_or(format!("package-{package}"), |die| format!("package-{package}-die-{die}"));
     let whole = die.map_or(Part::Package(package), |die| Part::Die(package, die));
-    let (name, part, always_moves) = match event.name.as_str() {
+    let (name, part, always_advances) = match event.name.as_str() {
         "energy-pkg" => (base, whole, true),
         "energy-cores" => (format!("{base}/core"), Part::Core(package), true),
         "energy-gpu" => (format!("{base}/uncore"), Part::Uncore(package), false),
@@ -173,17 +172,17 @@ fn domain(event: &Event, Spot { package, die }: Spot) -> Domain {
         "energy-psys" => (psys(package), Part::Platform, true),
         other => (format!("{base}/{other}"), Part::Unknown(other.into()), false),
     };
-    let kind = Kind::EnergyCounter(Counts { always_moves, update_ns: UPDATE_NS, ..Counts::endless() });
+    let kind = Kind::EnergyCounter(Counts { always_advances, update_ns: UPDATE_NS, ..Counts::endless() });
     Domain::new(name, kind, Unit::MicroJoule, part).timed(Timing::counter(UPDATE_NS).steps(QUANTUM_UJ))
 }
 
 impl RaplPerf {
     fn check_that_it_counts(mut self) -> Result<Self, Missing> {
         if self.about.domains.is_empty() {
-            return Err(Missing::new(NAME, Why::Absent, "the power PMU has no event of energy", ABSENT));
+            return Err(Missing::new(NAME, Why::Absent, "the power PMU has no energy event", ABSENT));
         }
         let mut first = Vec::new();
-        for _ in 0..PATIENCE_MS {
+        for _ in 0..TIMEOUT_MS {
             let mut readings = Vec::new();
             self.read(&mut readings).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), ABSENT))?;
             if !first.is_empty() && first != readings {
@@ -192,7 +191,7 @@ impl RaplPerf {
             first = readings;
             thread::sleep(Duration::from_millis(1));
         }
-        let what = "the counters of the power PMU can be opened but do not move";
+        let what = "the counters of the power PMU do not increment";
         Err(Missing::new(NAME, Why::NotCounting, what, NOT_COUNTING))
     }
 }
@@ -234,14 +233,14 @@ mod tests {
         names.iter().map(event).collect()
     }
 
-    fn shape(spots: &[Spot], names: &[&str]) -> Vec<(String, Part, Option<usize>)> {
-        let domains = domains(spots, &events(names));
+    fn shape(scopes: &[Scope], names: &[&str]) -> Vec<(String, Part, Option<usize>)> {
+        let domains = domains(scopes, &events(names));
         domains.into_iter().map(|domain| (domain.name, domain.part, domain.parent)).collect()
     }
 
     #[test]
     fn packages_are_named_and_nested_as_powercap_has_them() {
-        let spots = [Spot { package: 0, die: None }, Spot { package: 1, die: None }];
+        let scopes = [Scope { package: 0, die: None }, Scope { package: 1, die: None }];
         let names = ["energy-cores", "energy-pkg", "energy-psys", "energy-ram"];
         let expected = [
             ("package-0/core", Part::Core(0), Some(1)),
@@ -253,7 +252,7 @@ mod tests {
             ("psys-1", Part::Platform, None),
             ("package-1/dram", Part::Dram(1), Some(6)),
         ];
-        assert_eq!(shape(&spots, &names), expected.map(|(name, part, parent)| (name.to_owned(), part, parent)));
+        assert_eq!(shape(&scopes, &names), expected.map(|(name, part, parent)| (name.to_owned(), part, parent)));
     }
 
     #[test]
@@ -266,19 +265,19 @@ mod tests {
             std::fs::write(topology.join("physical_package_id"), package.to_string()).unwrap();
             std::fs::write(topology.join("die_id"), die.to_string()).unwrap();
         }
-        let spots = spots(&roots, &[0, 8, 16]).unwrap();
+        let scopes = scopes(&roots, &[0, 8, 16]).unwrap();
         let expected = [
             ("package-0-die-0", Part::Die(0, 0), None),
             ("package-0-die-1", Part::Die(0, 1), None),
             ("package-1", Part::Package(1), None),
         ];
         assert_eq!(
-            shape(&spots, &["energy-pkg"]),
+            shape(&scopes, &["energy-pkg"]),
             expected.map(|(name, part, parent)| (name.to_owned(), part, parent))
         );
         // A package that is not known is no package 0.
         assert!(
-            super::spots(&roots, &[0, 9]).is_err_and(|(file, _)| file.ends_with("cpu9/topology/physical_package_id"))
+            super::scopes(&roots, &[0, 9]).is_err_and(|(file, _)| file.ends_with("cpu9/topology/physical_package_id"))
         );
     }
 

@@ -1,5 +1,4 @@
-//! What a sampler brought home: values with the moments at which they were read, how punctual it was and what it cost,
-//! markers, the clocks; and energy of the windows between markers.
+//! Results of sampling: values with times, punctuality, cost, markers and clocks; and energy of windows between markers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,100 +6,100 @@ use crate::clock::{self, ClockReading, Jump};
 use crate::energy::{self, Energy, EnergyError, Law, Point, Share, Window};
 use crate::sensor::Domain;
 
-/// A power may be interpolated over so many intervals of its sensor before that is a gap,
-const INTERVALS_TO_A_GAP: u64 = 5;
-/// and over so long in any case, in nanoseconds: a busy machine lets a sampler wait.
+/// Power is interpolated over up to this many intervals of its sensor,
+const MAX_INTERPOLATED_INTERVALS: u64 = 5;
+/// and in any case over this time in nanoseconds, as a busy machine delays the sampler.
 const NO_GAP_NS: u64 = 1_000_000_000;
-/// Clocks may differ by so much, in nanoseconds, before that is a jump.
+/// Tolerated difference of the clocks, in nanoseconds.
 const JUMP_NS: u64 = 10_000_000;
 
-/// Everything that was sampled in a run.
+/// All samples of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
-    /// One for each sensor, in the order in which they were given.
+    /// One per sensor, in configured order.
     pub tracks: Vec<Track>,
     /// In the order of time.
     pub markers: Vec<Marker>,
-    /// All clocks, about once a second.
+    /// Clock readings, about once a second.
     pub clock: Vec<ClockReading>,
     /// From the start of sampling to its end, in nanoseconds.
     pub wall_ns: u64,
-    /// CPU time of the threads that sampled, with everything around the readings, in nanoseconds.
+    /// CPU time of the sampling threads, in nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// Something happened: a phase began.
+/// A named time, such as the start of a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
     /// Monotonic clock, in nanoseconds.
     pub at_ns: u64,
-    /// What happened.
+    /// Name of the event.
     pub name: String,
 }
 
-/// One sensor's part of a recording.
+/// Samples of one sensor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Track {
     /// Name of the sensor.
     pub sensor: String,
-    /// What was read.
+    /// Its domains.
     pub domains: Vec<Domain>,
-    /// Values of each domain, in its unit, in the order of time. Moments are the middle of a reading.
+    /// Values of each domain, in its unit, in the order of time. The time is the middle of a reading.
     pub points: Vec<Vec<Point>>,
-    /// The interval that was asked for, in nanoseconds.
+    /// The configured interval, in nanoseconds.
     pub interval_ns: u64,
-    /// How late each reading began, in nanoseconds.
+    /// Delay of each reading's start, in nanoseconds.
     pub late_ns: Vec<u32>,
-    /// How long each reading took, in nanoseconds: by half of it a moment can be wrong.
+    /// Duration of each reading, in nanoseconds; half of it is the uncertainty of the time.
     pub took_ns: Vec<u32>,
-    /// Readings that were left out because their time had passed.
+    /// Readings skipped because their time had passed.
     pub missed: u64,
-    /// Times without readings, where the sensor failed.
+    /// Intervals in which the sensor failed.
     pub gaps: Vec<SensorGap>,
-    /// What reading cost.
+    /// Cost of reading.
     pub cost: Cost,
 }
 
-/// A time in which a sensor failed.
+/// An interval in which a sensor failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SensorGap {
     /// The first reading that failed, in nanoseconds.
     pub from_ns: u64,
     /// The next that did not, or the end of the run, in nanoseconds.
     pub to_ns: u64,
-    /// What the sensor said.
+    /// The sensor's error.
     pub why: String,
 }
 
-/// What reading a sensor cost.
+/// Cost of reading a sensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
-    /// How often it was read.
+    /// Number of readings.
     pub reads: u64,
     /// CPU time of reading, in nanoseconds.
     pub cpu_ns: u64,
-    /// CPU time of programs and threads that the sensor had work for it, in nanoseconds.
+    /// CPU time of the sensor's programs and threads, in nanoseconds.
     pub helpers_cpu_ns: u64,
-    /// Time of reading, waiting included, in nanoseconds.
+    /// Elapsed time of reading, in nanoseconds.
     pub wall_ns: u64,
 }
 
-/// How punctual readings were.
+/// Delays and durations of readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Punctuality {
     /// Readings.
     pub reads: usize,
-    /// Readings that were left out.
+    /// Skipped readings.
     pub missed: u64,
-    /// Half of the readings began later than this, in nanoseconds.
+    /// Median delay, in nanoseconds.
     pub late_median_ns: u32,
-    /// One in a hundred began later than this, in nanoseconds.
+    /// 99th percentile of the delay, in nanoseconds.
     pub late_p99_ns: u32,
-    /// The latest, in nanoseconds.
+    /// Maximum delay, in nanoseconds.
     pub late_max_ns: u32,
-    /// Half of the readings took longer than this, in nanoseconds.
+    /// Median duration, in nanoseconds.
     pub took_median_ns: u32,
-    /// The longest, in nanoseconds.
+    /// Maximum duration, in nanoseconds.
     pub took_max_ns: u32,
 }
 
@@ -116,7 +115,7 @@ impl Track {
         }
     }
 
-    /// How punctual it was.
+    /// Delays and durations of its readings.
     pub fn punctuality(&self) -> Punctuality {
         let sorted = |values: &[u32]| {
             let mut values = values.to_vec();
@@ -145,7 +144,7 @@ impl Track {
     /// Where it is not known; gaps name what the sensor said. Powers are not interpolated over readings that failed; a counter
     /// counts on meanwhile.
     pub fn energy(&self, domain: usize, window: Window) -> Result<Energy, EnergyError> {
-        let longest_gap_ns = self.interval_ns.saturating_mul(INTERVALS_TO_A_GAP).max(NO_GAP_NS);
+        let longest_gap_ns = self.interval_ns.saturating_mul(MAX_INTERPOLATED_INTERVALS).max(NO_GAP_NS);
         let law = energy::law(&self.domains[domain], longest_gap_ns)?;
         let found = energy::energy(&self.points[domain], window, law).map_err(|error| {
             let gap = error.unknown_time().and_then(|(from_ns, to_ns)| self.gap_in(Window { from_ns, to_ns }));

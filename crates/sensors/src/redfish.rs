@@ -1,7 +1,7 @@
-//! Power of a server through Redfish (DMTF DSP0266): of each chassis `EnvironmentMetrics` (`PowerWatts.Reading`), or the
-//! older `Power` (`PowerControl[0].PowerConsumedWatts`).
+//! Power of a server through Redfish (DMTF DSP0266): `EnvironmentMetrics` (`PowerWatts.Reading`) of each chassis, or the older `Power`
+//! (`PowerControl[0].PowerConsumedWatts`).
 //!
-//! A BMC brings the value up to date once in one to several seconds, and often gives whole watts.
+//! A BMC updates the value every one to several seconds, often with a resolution of 1 W.
 
 use pilotlight_drive::Roots;
 use serde_json::Value;
@@ -10,18 +10,18 @@ use crate::http::{Client, Endpoint, number_at};
 use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "redfish";
-const INTERVAL_NS: u64 = 1_000_000_000;
-/// Where the power stands in `EnvironmentMetrics` and in `Power`.
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
+/// Pointers to the power in `EnvironmentMetrics` and `Power`.
 const METRICS: &str = "/PowerWatts/Reading";
 const CONTROL: &str = "/PowerControl/0/PowerConsumedWatts";
 
-/// Which BMC, and which of its chassis.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Options of the sensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// The BMC.
     pub endpoint: Endpoint,
-    /// The identifier of the one chassis to read; all that have a power where it is not given.
+    /// Identifier of the chassis to read; default: all that report power.
     pub chassis: Option<String>,
 }
 
@@ -30,12 +30,12 @@ pub struct Options {
 pub struct Redfish {
     client: Client,
     about: About,
-    places: Vec<Place>,
+    resources: Vec<Resource>,
 }
 
-/// Where a power is.
+/// A resource with a power reading.
 #[derive(Debug)]
-struct Place {
+struct Resource {
     path: String,
     pointer: &'static str,
 }
@@ -46,32 +46,31 @@ impl Open for Redfish {
     fn open(_: &Roots, options: &Options) -> Result<Self, Missing> {
         let client = Client::new(NAME, &options.endpoint)?;
         let unreachable = |error: ReadError| {
-            let help =
-                "is this the BMC's address, and is Redfish switched on there? See also user, password_file, ca_file";
+            let help = "check the BMC's address, user, password_file and ca_file, and enable Redfish on it";
             Missing::new(NAME, Why::Unreachable, error.to_string(), help)
         };
         let all = client.get("/redfish/v1/Chassis").map_err(unreachable)?;
-        let (mut domains, mut places) = (Vec::new(), Vec::new());
+        let (mut domains, mut resources) = (Vec::new(), Vec::new());
         for path in members(&all) {
             let id = path.trim_end_matches('/').rsplit('/').next().unwrap_or("").to_owned();
             if options.chassis.as_ref().is_some_and(|wanted| *wanted != id) {
                 continue;
             }
             let chassis = client.get(&path).map_err(unreachable)?;
-            if let Some(place) = place(&client, &chassis) {
-                // Of several, who contains whom is not told, and what is in them is known to other sensors, too.
+            if let Some(resource) = power_resource(&client, &chassis) {
+                // Several chassis may contain each other, and parts that other sensors read.
                 domains.push(Domain::power(&*id, Part::Unknown(format!("chassis {id}"))));
-                places.push(place);
+                resources.push(resource);
             }
         }
         if let [only] = domains.as_mut_slice() {
             only.part = Part::System;
         }
         if domains.is_empty() {
-            let help = "the BMC may need a licence or newer firmware for power; try ipmi, or name another chassis";
-            return Err(Missing::new(NAME, Why::Absent, "no chassis gives a power", help));
+            let help = "the BMC may need a licence or newer firmware for power readings; try ipmi or another chassis";
+            return Err(Missing::new(NAME, Why::Absent, "no chassis reports power", help));
         }
-        Ok(Self { client, about: About::slow(NAME, INTERVAL_NS, domains), places })
+        Ok(Self { client, about: About::slow(NAME, INTERVAL_NS, domains), resources })
     }
 }
 
@@ -81,17 +80,17 @@ fn members(all: &Value) -> Vec<String> {
     members.into_iter().flatten().filter_map(link).collect()
 }
 
-/// Where this chassis says a power now, if anywhere.
-fn place(client: &Client, chassis: &Value) -> Option<Place> {
-    let ways = [("/EnvironmentMetrics/@odata.id", METRICS), ("/Power/@odata.id", CONTROL)];
-    ways.into_iter().find_map(|(link, pointer)| {
+/// The resource with this chassis' power reading.
+fn power_resource(client: &Client, chassis: &Value) -> Option<Resource> {
+    let candidates = [("/EnvironmentMetrics/@odata.id", METRICS), ("/Power/@odata.id", CONTROL)];
+    candidates.into_iter().find_map(|(link, pointer)| {
         let path = chassis.pointer(link)?.as_str()?.to_owned();
         watts(&client.get(&path).ok()?, pointer)?;
-        Some(Place { path, pointer })
+        Some(Resource { path, pointer })
     })
 }
 
-/// Microwatts; none where the BMC has no reading (`null`) or says 0 of a machine that answers.
+/// Microwatts; `None` if the BMC has no reading (`null`) or says 0 of a machine that answers.
 fn watts(value: &Value, pointer: &str) -> Option<i64> {
     number_at(value, pointer, 6).filter(|&uw| uw > 0)
 }
@@ -102,10 +101,10 @@ impl Sensor for Redfish {
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        for (domain, place) in self.places.iter().enumerate() {
-            let answer = self.client.get(&place.path)?;
-            let value = watts(&answer, place.pointer).ok_or_else(|| {
-                ReadError::Content(format!("{} has no power above 0 at {}", place.path, place.pointer))
+        for (domain, resource) in self.resources.iter().enumerate() {
+            let answer = self.client.get(&resource.path)?;
+            let value = watts(&answer, resource.pointer).ok_or_else(|| {
+                ReadError::Content(format!("{} has no power above 0 at {}", resource.path, resource.pointer))
             })?;
             into.push(Reading { domain, value });
         }

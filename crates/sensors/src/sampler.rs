@@ -1,10 +1,9 @@
-//! Reads sensors, each at its own rate, and keeps what came when.
+//! Samples sensors, each at its own rate.
 //!
-//! Fast sensors share one thread; each slow one (another program, a network) has a thread of its own, so that nobody waits
-//! for it. Readings are due at multiples of the interval from the start on. A reading that comes too late for one or more of
-//! those is made once; the rest are counted as missed.
+//! Fast sensors share one thread; each slow one (another program, a network) has its own thread and does not delay the others. Readings
+//! are due at multiples of the interval from the start. If several are overdue, one is made and the others are counted as missed.
 //!
-//! A sensor that fails ends the run, unless it is optional: then the time until it answers again is a gap with a reason.
+//! A sensor that fails ends the run, unless it is optional: then the time until its next reading is a gap with a reason.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,45 +15,45 @@ use crate::energy::Point;
 use crate::recording::{Marker, Recording, SensorGap, Track};
 use crate::sensor::{Reading, Sensor};
 
-/// The clocks are compared so often, in nanoseconds.
+/// Interval of clock comparisons, in nanoseconds.
 const CLOCK_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// A sensor and how to read it.
+/// A sensor to sample.
 pub struct Planned {
-    /// What is read.
+    /// The sensor.
     pub sensor: Box<dyn Sensor>,
-    /// How often, in nanoseconds; at its native interval where it is not given.
+    /// Interval in nanoseconds; default: the native interval.
     pub interval_ns: Option<u64>,
     /// Whether a failure is a gap instead of the end of the run.
     pub optional: bool,
 }
 
 impl Planned {
-    /// At its native interval, and needed.
+    /// A required sensor at its native interval.
     pub fn new(sensor: Box<dyn Sensor>) -> Self {
         Self { sensor, interval_ns: None, optional: false }
     }
 }
 
-/// A sensor that was needed failed.
+/// A required sensor failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("sensor {sensor} failed at {at_ns} ns: {why}; mark it as optional to go on without it")]
+#[error("sensor {sensor} failed at {at_ns} ns: {why}; set optional to continue without it")]
 pub struct Failure {
-    /// Which.
+    /// Name of the sensor.
     pub sensor: String,
     /// Monotonic clock, in nanoseconds.
     pub at_ns: u64,
-    /// What it said.
+    /// Its error.
     pub why: String,
 }
 
-/// Sampling cannot begin.
+/// Sampling cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no thread for it.
-    #[error("cannot start a thread that samples: {0}")]
+    /// A thread cannot be started.
+    #[error("cannot start a sampling thread: {0}")]
     Thread(std::io::Error),
-    /// A needed sensor fails at once.
+    /// A required sensor fails at its first reading.
     #[error(transparent)]
     Sensor(#[from] Failure),
 }
@@ -65,7 +64,7 @@ impl From<std::io::Error> for StartError {
     }
 }
 
-/// When readings are due.
+/// Times of readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Schedule {
     due_ns: u64,
@@ -77,8 +76,7 @@ impl Schedule {
         Self { due_ns: start_ns, interval_ns: interval_ns.max(1) }
     }
 
-    /// Goes on to the first time that is due after `now_ns`, where the reading that was due is done. Says how many others have
-    /// passed.
+    /// Advances to the first due time after `now_ns`; returns the number of skipped readings.
     fn advance(&mut self, now_ns: u64) -> u64 {
         let passed = now_ns.saturating_sub(self.due_ns) / self.interval_ns;
         self.due_ns += (passed + 1) * self.interval_ns;
@@ -86,7 +84,7 @@ impl Schedule {
     }
 }
 
-/// What the threads share.
+/// State shared by the threads.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -109,7 +107,7 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits until `until_ns`, or until sampling is to stop.
+    /// Waits until `until_ns` or until sampling stops.
     fn wait(&self, until_ns: u64) {
         let mut state = self.state();
         while !self.stopped() {
@@ -134,13 +132,13 @@ impl Shared {
     }
 }
 
-/// A sensor that is being read.
+/// A sensor being sampled.
 struct Sampled {
     sensor: Box<dyn Sensor>,
     schedule: Schedule,
     optional: bool,
     track: Track,
-    /// Its place in the order that was given.
+    /// Its index in the configuration.
     index: usize,
     readings: Vec<Reading>,
 }
@@ -183,7 +181,7 @@ impl Sampled {
         }
     }
 
-    /// A gap stays open, to the end of time, until something can be read again.
+    /// A gap stays open (`u64::MAX`) until the next reading.
     fn note_gap(&mut self, from_ns: u64, why: String) {
         if self.track.gaps.last().is_none_or(|gap| gap.to_ns != u64::MAX) {
             self.track.gaps.push(SensorGap { from_ns, to_ns: u64::MAX, why });
@@ -200,24 +198,24 @@ impl Sampled {
     }
 }
 
-/// One thread's sensors.
+/// The sensors of one thread.
 struct Group {
     shared: Arc<Shared>,
     sensors: Vec<Sampled>,
-    /// The clocks are this thread's to compare.
+    /// Set if this thread compares the clocks.
     clock: Option<Schedule>,
     readings: Vec<ClockReading>,
 }
 
-/// What a thread brings home.
-struct Harvest {
+/// Results of a thread.
+struct GroupResult {
     tracks: Vec<(usize, Track)>,
     clock: Vec<ClockReading>,
     cpu_ns: u64,
 }
 
 impl Group {
-    fn run(mut self) -> Harvest {
+    fn run(mut self) -> GroupResult {
         let cpu_ns = thread_cpu_ns();
         while !self.shared.stopped() {
             self.shared.wait(self.next_due_ns());
@@ -227,7 +225,7 @@ impl Group {
         }
         self.last_reading();
         let tracks = self.sensors.into_iter().map(Sampled::finish).collect();
-        Harvest { tracks, clock: self.readings, cpu_ns: thread_cpu_ns() - cpu_ns }
+        GroupResult { tracks, clock: self.readings, cpu_ns: thread_cpu_ns() - cpu_ns }
     }
 
     fn next_due_ns(&self) -> u64 {
@@ -251,7 +249,7 @@ impl Group {
         Ok(())
     }
 
-    /// Once more at the end, so that the last marker is covered. What fails now has ended the run, or does it no harm.
+    /// A last reading, so that samples extend beyond the last marker.
     fn last_reading(&mut self) {
         if self.shared.state().failure.is_none() {
             for sampled in &mut self.sensors {
@@ -266,18 +264,18 @@ impl Group {
     }
 }
 
-/// Sampling that goes on.
+/// Running sampling.
 pub struct Sampler {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<Harvest>>,
+    threads: Vec<JoinHandle<GroupResult>>,
     started_ns: u64,
 }
 
 impl Sampler {
-    /// Reads every sensor once, then goes on reading.
+    /// Reads every sensor once and starts sampling.
     ///
     /// # Errors
-    /// Where a needed sensor fails at once, or there is no thread.
+    /// A required sensor fails, or a thread cannot be started.
     pub fn start(planned: Vec<Planned>) -> Result<Self, StartError> {
         let started_ns = now_ns();
         let (mut fast, mut slow) = (Vec::new(), Vec::new());
@@ -309,7 +307,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Marks this moment, which is returned, in nanoseconds of the monotonic clock.
+    /// Adds a marker; returns its time in nanoseconds on the monotonic clock.
     pub fn mark(&self, name: impl Into<String>) -> u64 {
         let mut state = self.shared.state();
         let at_ns = now_ns();
@@ -317,22 +315,22 @@ impl Sampler {
         at_ns
     }
 
-    /// The needed sensor that failed, if one has. Nothing is sampled from then on.
+    /// The failure that stopped sampling, if any.
     pub fn failure(&self) -> Option<Failure> {
         self.shared.state().failure.clone()
     }
 
-    /// Reads once more, and gives what came. A needed sensor that failed is beside it: what was recorded until then is kept.
+    /// Reads once more and returns the recording, with the failure if a required sensor failed.
     pub fn stop(mut self) -> (Recording, Option<Failure>) {
         self.shared.end();
         let mut recording = Recording::default();
         let mut tracks = Vec::new();
-        // A thread that panicked has a defect that tests would show; its panic goes on here.
+        // Propagate panics.
         for thread in self.threads.drain(..) {
-            let harvest = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            tracks.extend(harvest.tracks);
-            recording.clock.extend(harvest.clock);
-            recording.cpu_ns += harvest.cpu_ns;
+            let result = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            tracks.extend(result.tracks);
+            recording.clock.extend(result.clock);
+            recording.cpu_ns += result.cpu_ns;
         }
         tracks.sort_by_key(|(index, _)| *index);
         recording.tracks = tracks.into_iter().map(|(_, track)| track).collect();
@@ -356,7 +354,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_late_reading_counts_what_it_missed() {
+    fn a_late_reading_counts_skipped_ones() {
         let mut schedule = Schedule::new(1_000, 10);
         assert_eq!((schedule.advance(1_003), schedule.due_ns), (0, 1_010));
         assert_eq!((schedule.advance(1_010), schedule.due_ns), (0, 1_020));

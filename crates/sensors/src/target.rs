@@ -1,12 +1,11 @@
-//! A Pilotlight target's own counters, asked for over its control socket (docs/operating.md, "Control protocol"): requests, time
-//! busy, polling in vain and asleep, cores awake, and what its policy ordered.
+//! Counters of a Pilotlight target, read over its control socket (docs/operating.md): requests, time busy, polling without work and
+//! asleep, cores awake, and the policy's commands.
 //!
-//! *From windows to counters.* The target tells what happened since the connection asked last, and the first time since its
-//! start. That first answer is left out and the rest added up: counters begin at 0 with the first reading and only grow, also
-//! over a lost connection, whose time is then missing. Shares of time are rounded by the target to 0.01 %.
+//! The target reports activity since the connection's previous request, the first time since its start. The first response is ignored and
+//! the others are added: counters start at 0 and continue over a lost connection, whose time is missing. The target rounds fractions
+//! of time to 0.01 %.
 //!
-//! *What asking costs.* Each question wakes the target's main core for a moment, so that a target which is asked often sleeps
-//! less.
+//! Each request wakes the target's main core, so frequent readings reduce its sleep.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
@@ -23,13 +22,13 @@ use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Un
 mod status;
 
 const NAME: &str = "target";
-const INTERVAL_NS: u64 = 100_000_000;
+pub(crate) const INTERVAL_NS: u64 = 100_000_000;
 const REQUEST: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";
-/// The version of the protocol that this speaks.
+/// Supported version of the protocol.
 const VERSION: u64 = 1;
-const PATIENCE_MS: u64 = 2_000;
-/// An answer is no longer than this: some 1,000 reactors.
-const LONGEST: u64 = 4 << 20;
+const TIMEOUT_MS: u64 = 2_000;
+/// Longest response: about 1,000 reactors.
+const MAX_RESPONSE: u64 = 4 << 20;
 
 /// Counters, in the order of their domains.
 const COUNTERS: [(&str, Unit); 11] = [
@@ -37,7 +36,7 @@ const COUNTERS: [(&str, Unit); 11] = [
     ("read", Unit::Byte),
     ("written", Unit::Byte),
     ("busy", Unit::NanoSecond),
-    ("polling-in-vain", Unit::NanoSecond),
+    ("polling-idle", Unit::NanoSecond),
     ("asleep", Unit::NanoSecond),
     ("scheduled", Unit::NanoSecond),
     ("moves", Unit::Count),
@@ -46,18 +45,18 @@ const COUNTERS: [(&str, Unit); 11] = [
     ("refusals", Unit::Count),
 ];
 const SCHEDULED: usize = 6;
-/// Gauges, behind the counters.
+/// Gauges, after the counters.
 const GAUGES: [&str; 3] = ["reactors", "reactors-awake", "connections"];
 
-/// Which target, and whether it is there already.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+/// Options of the sensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Its control socket, such as `/run/pilotlight/pilotlight.sock`.
     pub socket: PathBuf,
-    /// The workload starts it, and ends it: before and after there is nobody to ask.
+    /// Whether the workload starts and ends the target, so that it is read only meanwhile.
     pub with_workload: bool,
-    /// How long an answer may take, in milliseconds; 2,000 where it is not given.
+    /// Timeout of a response, in milliseconds; default: 2,000.
     pub timeout_ms: Option<u64>,
 }
 
@@ -67,13 +66,13 @@ pub struct Target {
     options: Options,
     about: About,
     stream: Option<BufReader<UnixStream>>,
-    /// Nothing was asked over this connection yet.
+    /// Whether no request was sent over this connection yet.
     is_new: bool,
     totals: [i64; COUNTERS.len()],
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct Response {
     version: u64,
     ok: Option<Status>,
     error: Option<Refusal>,
@@ -84,19 +83,19 @@ struct Refusal {
     message: String,
 }
 
-/// What came in the window, in the order of [`COUNTERS`]; times are sums over the reactors.
-fn grown(status: &Status) -> [i64; COUNTERS.len()] {
+/// Increments in the window, in the order of [`COUNTERS`]; times are sums over the reactors.
+fn increments(status: &Status) -> [i64; COUNTERS.len()] {
     let window_ns = status.window_ns as f64;
     let rate = |per_s: f64| (per_s * window_ns / 1e9).round() as i64;
     let time = |percent: f64| (percent * window_ns / 100.0).round() as i64;
-    let Shares { busy, in_vain, asleep, scheduled } = status.shares();
+    let Shares { busy, polling_idle, asleep, scheduled } = status.shares();
     let [moves, sleeps, wakes, refusals] = status.orders().map(|(_, count)| count);
     [
         rate(status.io.iops),
         rate(status.io.read_bytes_per_s),
         rate(status.io.written_bytes_per_s),
         time(busy),
-        time(in_vain),
+        time(polling_idle),
         time(asleep),
         time(scheduled.unwrap_or_default()),
         moves,
@@ -117,7 +116,7 @@ impl Open for Target {
     fn open(_: &Roots, options: &Options) -> Result<Self, Missing> {
         if options.socket.as_os_str().is_empty() {
             let help = "set socket to the target's control socket (`pilotlight serve --admin-socket PATH`)";
-            return Err(Missing::new(NAME, Why::NotConfigured, "no control socket is named", help));
+            return Err(Missing::new(NAME, Why::NotConfigured, "socket is not set", help));
         }
         let counters = COUNTERS.map(|(name, unit)| Domain::counter(name, unit));
         let gauges = GAUGES.map(|name| Domain::gauge(name, Unit::Count));
@@ -128,7 +127,7 @@ impl Open for Target {
         if !options.with_workload {
             target.connect().map_err(|error| missing(&options.socket, &error))?;
             target.read(&mut Vec::new()).map_err(|error| {
-                let help = "is it a Pilotlight target of this version? Try `pilotlight status --socket`";
+                let help = "check that it is a Pilotlight target of this version: `pilotlight status --socket`";
                 Missing::new(NAME, Why::Broken, error.to_string(), help)
             })?;
         }
@@ -137,7 +136,7 @@ impl Open for Target {
 }
 
 fn missing(socket: &Path, error: &std::io::Error) -> Missing {
-    let what = format!("no target answers at {}: {error}", socket.display());
+    let what = format!("no target at {}: {error}", socket.display());
     let start =
         "start one with `pilotlight serve --admin-socket`; if the experiment's workload does, set with_workload = true";
     match error.kind() {
@@ -152,45 +151,42 @@ fn missing(socket: &Path, error: &std::io::Error) -> Missing {
 impl Target {
     fn connect(&mut self) -> std::io::Result<()> {
         let stream = UnixStream::connect(&self.options.socket)?;
-        let patience = Duration::from_millis(self.options.timeout_ms.unwrap_or(PATIENCE_MS).max(1));
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        let timeout = Duration::from_millis(self.options.timeout_ms.unwrap_or(TIMEOUT_MS).max(1));
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         self.stream = Some(BufReader::new(stream));
         self.is_new = true;
         Ok(())
     }
 
-    /// One answer, and whether it is the first of this connection.
-    fn ask(&mut self) -> std::io::Result<(String, bool)> {
+    /// One response, and whether it is the first of this connection.
+    fn request(&mut self) -> std::io::Result<(String, bool)> {
         if self.stream.is_none() {
             self.connect()?;
         }
         let Some(stream) = &mut self.stream else { return Err(ErrorKind::NotConnected.into()) };
         stream.get_mut().write_all(REQUEST)?;
         let mut line = String::new();
-        match std::io::Read::take(&mut *stream, LONGEST).read_line(&mut line)? {
-            0 => Err(std::io::Error::new(ErrorKind::UnexpectedEof, "the target has ended")),
+        match std::io::Read::take(&mut *stream, MAX_RESPONSE).read_line(&mut line)? {
+            0 => Err(std::io::Error::new(ErrorKind::UnexpectedEof, "the target closed the connection")),
             _ => Ok((line, std::mem::take(&mut self.is_new))),
         }
     }
 
     fn status(&mut self) -> Result<(Status, bool), ReadError> {
-        let asked = self.ask().map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                std::io::Error::new(ErrorKind::TimedOut, "no answer in time")
-            }
+        let response = self.request().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => std::io::Error::new(ErrorKind::TimedOut, "timed out"),
             _ => error,
         });
         let socket = self.options.socket.display();
-        let (line, first) = asked.map_err(|error| ReadError::io(format!("the target at {socket}"), error))?;
-        let strange =
-            |why: String| ReadError::Content(format!("the target at {socket} says what this cannot read: {why}"));
-        let answer: Answer = serde_json::from_str(&line).map_err(|error| strange(error.to_string()))?;
-        match answer {
-            Answer { version, .. } if version != VERSION => Err(strange(format!("version {version}, not {VERSION}"))),
-            Answer { error: Some(refusal), .. } => Err(strange(format!("it refused: {}", refusal.message))),
-            Answer { ok: Some(status), .. } => status.known().map(|status| (status, first)).map_err(strange),
-            _ => Err(strange("neither a status nor an error".into())),
+        let (line, first) = response.map_err(|error| ReadError::io(format!("the target at {socket}"), error))?;
+        let invalid = |why: String| ReadError::Content(format!("invalid response of the target at {socket}: {why}"));
+        let response: Response = serde_json::from_str(&line).map_err(|error| invalid(error.to_string()))?;
+        match response {
+            Response { version, .. } if version != VERSION => Err(invalid(format!("version {version}, not {VERSION}"))),
+            Response { error: Some(refusal), .. } => Err(invalid(format!("request refused: {}", refusal.message))),
+            Response { ok: Some(status), .. } => status.known().map(|status| (status, first)).map_err(invalid),
+            _ => Err(invalid("neither a status nor an error".into())),
         }
     }
 }
@@ -203,7 +199,7 @@ impl Sensor for Target {
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         let (status, first) = self.status().inspect_err(|_| self.stream = None)?;
         if !first {
-            self.totals.iter_mut().zip(grown(&status)).for_each(|(total, grown)| *total += grown);
+            self.totals.iter_mut().zip(increments(&status)).for_each(|(total, increment)| *total += increment);
         }
         let knows_scheduled = status.shares().scheduled.is_some();
         let counters = self.totals.into_iter().enumerate();

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use pilotlight_sensors::command::{Given, Options, Pick, Source};
+use pilotlight_sensors::command::{Options, Pick, Source, ValueUnit};
 use pilotlight_sensors::{Config, Kind, Missing, Part, Reading, Roots, Unit, Why, ipmi};
 
-fn options(from: Source, pick: Pick, unit: Given) -> Options {
+fn options(from: Source, pick: Pick, unit: ValueUnit) -> Options {
     Options { name: "test".into(), from, pick, unit, part: None, step: None, interval_ms: None, timeout_ms: None }
 }
 
@@ -25,21 +25,21 @@ fn value(options: Options) -> Result<i64, Missing> {
 #[test]
 fn numbers_are_found_and_scaled() {
     let watts = Pick::Regex(r"power: ([0-9.]+) W".into());
-    assert_eq!(value(options(shell("echo temp: 40; echo power: 12.345 W"), watts, Given::Watt)), Ok(12_345_000));
+    assert_eq!(value(options(shell("echo temp: 40; echo power: 12.345 W"), watts, ValueUnit::Watt)), Ok(12_345_000));
     let pointer = Pick::Pointer("/gpus/1/power".into());
     let json = "echo '{\"gpus\": [{\"power\": 1}, {\"power\": 80.5}]}'";
-    assert_eq!(value(options(shell(json), pointer, Given::Watt)), Ok(80_500_000));
+    assert_eq!(value(options(shell(json), pointer, ValueUnit::Watt)), Ok(80_500_000));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("meter");
     fs::write(&path, "1.5\n").unwrap();
     for (unit, expected) in [
-        (Given::Watt, 1_500_000),
-        (Given::MilliWatt, 1_500),
-        (Given::KiloWatt, 1_500_000_000),
-        (Given::Joule, 1_500_000),
-        (Given::WattHour, 5_400_000_000),
-        (Given::KiloWattHour, 5_400_000_000_000),
-        (Given::Gauge("rpm".into()), 2),
+        (ValueUnit::Watt, 1_500_000),
+        (ValueUnit::MilliWatt, 1_500),
+        (ValueUnit::KiloWatt, 1_500_000_000),
+        (ValueUnit::Joule, 1_500_000),
+        (ValueUnit::WattHour, 5_400_000_000),
+        (ValueUnit::KiloWattHour, 5_400_000_000_000),
+        (ValueUnit::Gauge("rpm".into()), 2),
     ] {
         assert_eq!(value(options(Source::File(path.clone()), Pick::Whole, unit.clone())), Ok(expected), "{unit:?}");
     }
@@ -51,12 +51,12 @@ fn what_a_number_means_follows_from_its_unit() {
         Config::Command(options(shell("echo 3"), Pick::Whole, unit)).open(&Roots::default()).unwrap().domains()[0]
             .clone()
     };
-    assert_eq!((domain(Given::Watt).kind, domain(Given::Watt).unit), (Kind::Power, Unit::MicroWatt));
-    assert!(matches!(domain(Given::WattHour).kind, Kind::EnergyCounter(_)));
-    assert_eq!(domain(Given::Gauge("rpm".into())).column(), "test_rpm");
-    assert_eq!(domain(Given::Counter("pages".into())).part, Part::None);
+    assert_eq!((domain(ValueUnit::Watt).kind, domain(ValueUnit::Watt).unit), (Kind::Power, Unit::MicroWatt));
+    assert!(matches!(domain(ValueUnit::WattHour).kind, Kind::EnergyCounter(_)));
+    assert_eq!(domain(ValueUnit::Gauge("rpm".into())).column(), "test_rpm");
+    assert_eq!(domain(ValueUnit::Counter("pages".into())).part, Part::None);
     // What it is about is not known unless it is said.
-    assert!(domain(Given::Watt).part.overlaps(&Part::Package(0)));
+    assert!(domain(ValueUnit::Watt).part.overlaps(&Part::Package(0)));
 }
 
 /// The smallest step of a meter that is configured as in an experiment.
@@ -83,21 +83,21 @@ fn the_step_of_a_meter_is_the_configured_one_however_its_number_is_printed() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn errors_of_a_reading_are_reported() {
     // A busy machine takes its time to start a program.
     const PATIENT: u64 = 60_000;
     for (script, timeout_ms, pick, says) in [
         ("exit 3", PATIENT, Pick::Whole, "exit status: 3"),
-        ("echo many", PATIENT, Pick::Whole, "no number where pick says, in \"many\\n\""),
-        ("echo '{}'", PATIENT, Pick::Pointer("/watts".into()), "no number where pick says"),
-        ("echo 5", PATIENT, Pick::Regex("([0-9]+".into()), "no regular expression"),
-        ("sleep 60", 200, Pick::Whole, "takes too long"),
+        ("echo many", PATIENT, Pick::Whole, "pick finds no number in \"many\\n\""),
+        ("echo '{}'", PATIENT, Pick::Pointer("/watts".into()), "pick finds no number"),
+        ("echo 5", PATIENT, Pick::Regex("([0-9]+".into()), "is not a valid regular expression"),
+        ("sleep 60", 200, Pick::Whole, "timed out"),
     ] {
-        let options = Options { timeout_ms: Some(timeout_ms), ..options(shell(script), pick, Given::Watt) };
+        let options = Options { timeout_ms: Some(timeout_ms), ..options(shell(script), pick, ValueUnit::Watt) };
         let missing = value(options).unwrap_err();
         assert!(missing.to_string().contains(says), "{script}: {missing}");
     }
-    let absent = options(Source::Command(vec!["/no/such/program".into()]), Pick::Whole, Given::Watt);
+    let absent = options(Source::Command(vec!["/no/such/program".into()]), Pick::Whole, ValueUnit::Watt);
     assert!(value(absent).unwrap_err().to_string().contains("/no/such/program"));
 }
 
@@ -110,14 +110,14 @@ fn a_pipe_into_which_nobody_writes_does_not_hold_up_the_run() {
         println!("skipped: there is no mkfifo");
         return;
     }
-    let missing = value(options(Source::File(pipe), Pick::Whole, Given::Watt)).unwrap_err();
-    assert!(missing.to_string().contains("no number where pick says"), "{missing}");
+    let missing = value(options(Source::File(pipe), Pick::Whole, ValueUnit::Watt)).unwrap_err();
+    assert!(missing.to_string().contains("pick finds no number"), "{missing}");
 }
 
 #[test]
 fn cpu_time_of_a_program_is_part_of_the_cost() {
     let busy = shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 1");
-    let sensor = Config::Command(options(busy, Pick::Whole, Given::Watt)).open(&Roots::default()).unwrap();
+    let sensor = Config::Command(options(busy, Pick::Whole, ValueUnit::Watt)).open(&Roots::default()).unwrap();
     assert!(sensor.helpers_cpu_ns() > 0);
 }
 
@@ -146,7 +146,7 @@ fn ipmitool_is_understood() {
     assert_eq!(readings, [Reading { domain: 0, value: 214_000_000 }]);
     assert_eq!(sensor.domains()[0].part, Part::System);
     for (watts, state, says) in
-        [("0", "activated", "0 W"), ("214", "deactivated", "switched off"), ("", "activated", "no number")]
+        [("0", "activated", "0 W"), ("214", "deactivated", "disabled"), ("", "activated", "no number")]
     {
         let Err(missing) = tool(folder.path(), watts, state).open(&Roots::default()) else { panic!("{watts} {state}") };
         assert_eq!(missing.why, Why::Broken);

@@ -81,13 +81,13 @@ fn a_pdu_gives_the_outputs_that_feed_the_machine() {
     replace(&NETIO.replace("61", "0"));
     assert!(failure(&mut *one).contains("0 W"));
     replace("<html>");
-    assert!(failure(&mut *one).contains("no JSON"));
+    assert!(failure(&mut *one).contains("invalid JSON"));
     pages.lock().unwrap().clear();
     assert!(failure(&mut *one).contains("404"));
 }
 
 #[test]
-fn a_pdu_that_cannot_be_used_says_what_to_set() {
+fn errors_of_a_pdu_include_a_remedy() {
     let (url, _) = serve(&[("/netio.json", NETIO)], None);
     let unset = netio(&url, &[]).err().unwrap();
     assert!(unset.to_string().contains("outputs node3-a (1), node3-b (2), lamp (3)"), "{unset}");
@@ -95,7 +95,7 @@ fn a_pdu_that_cannot_be_used_says_what_to_set() {
     assert!(netio(&url, &["node4"]).err().unwrap().to_string().contains("no output node4"));
     assert_eq!(netio("", &["1"]).err().unwrap().why, Why::NotConfigured);
     let twice = netio(&url, &["1", "node3-b", "node3-a"]).err().unwrap();
-    assert!(twice.why == Why::NotConfigured && twice.what.contains("1 and node3-a are one output"), "{twice}");
+    assert!(twice.why == Why::NotConfigured && twice.what.contains("1 and node3-a are the same output"), "{twice}");
     // Nobody listens on this port; one that is free now can be another test's server a moment later.
     assert_eq!(netio("http://127.0.0.1:1", &["1"]).err().unwrap().why, Why::Unreachable);
 }
@@ -172,7 +172,7 @@ fn redfish_finds_the_chassis_that_has_a_power() {
 }
 
 #[test]
-fn a_bmc_without_power_says_so() {
+fn a_bmc_without_power_is_reported() {
     let (url, _) = serve(
         &[
             ("/redfish/v1/Chassis", CHASSIS),
@@ -182,7 +182,7 @@ fn a_bmc_without_power_says_so() {
         None,
     );
     let missing = redfish(Endpoint { url, ..Endpoint::default() }, None).err().unwrap();
-    assert_eq!((missing.why, missing.what.as_str()), (Why::Absent, "no chassis gives a power"));
+    assert_eq!((missing.why, missing.what.as_str()), (Why::Absent, "no chassis reports power"));
 }
 
 /// Ends with the test.

@@ -48,15 +48,15 @@ fn rapl_of_an_intel_client_nests_as_it_does() {
     let Kind::EnergyCounter(counts) = rapl.domains()[0].kind else { panic!("a counter") };
     assert_eq!(counts.modulus_uj, Some(262_143_328_851));
     // What is said of packages does not bound all the rest of the platform.
-    let options = rapl::Options { greatest_package_uw: Some(400_000_000), ..rapl::Options::default() };
+    let options = rapl::Options { max_package_uw: Some(400_000_000), ..rapl::Options::default() };
     let bounded = Config::Rapl(options).open(&tree("intel-client")).unwrap();
     let greatest = |index: usize| match bounded.domains()[index].kind {
-        Kind::EnergyCounter(counts) => counts.greatest_uw,
+        Kind::EnergyCounter(counts) => counts.max_uw,
         _ => 0,
     };
     assert_eq!((greatest(0), greatest(4)), (400_000_000, 8_000_000_000));
     // The graphics may stand still, the package may not.
-    let moves = |index: usize| matches!(rapl.domains()[index].kind, Kind::EnergyCounter(c) if c.always_moves);
+    let moves = |index: usize| matches!(rapl.domains()[index].kind, Kind::EnergyCounter(c) if c.always_advances);
     assert_eq!([moves(0), moves(1), moves(2)], [true, true, false]);
 }
 
@@ -165,7 +165,7 @@ fn batteries_that_are_not_there_or_do_not_measure_are_no_watts() {
     let power = folder.path().join(of("BAT0", "power_now"));
     std::fs::write(&power, "0").unwrap();
     let silent = open().err().unwrap();
-    assert!(silent.why == Why::NotCounting && silent.what.contains("says 0 W"), "{silent}");
+    assert!(silent.why == Why::NotCounting && silent.what.contains("reports 0 W"), "{silent}");
     std::fs::remove_file(&power).unwrap();
     let broken = open().err().unwrap();
     assert!(broken.why == Why::Broken && !broken.help.contains("charger"), "{broken}");
@@ -223,7 +223,9 @@ fn a_battery_gives_watts_only_while_it_discharges() {
     std::fs::write(supply.join("status"), "Charging").unwrap();
     let charging = open();
     assert!(
-        charging.to_string().ends_with("is Charging: not the system's power; unplug the charger while measuring"),
+        charging
+            .to_string()
+            .ends_with("is Charging, which is not the system's power; unplug the charger while measuring"),
         "{charging}"
     );
 }
@@ -269,7 +271,7 @@ fn counters_beside_watts() {
 fn a_disk_that_is_not_there_is_named_with_those_that_are() {
     let options = pilotlight_sensors::diskstats::Options { devices: vec!["sda".into()] };
     let missing = Config::Diskstats(options).open(&tree("amd")).err().unwrap();
-    assert_eq!(missing.to_string(), "diskstats: there is no block device sda; there are nvme0n1");
+    assert_eq!(missing.to_string(), "diskstats: no block device sda; known: nvme0n1");
 }
 
 #[test]
@@ -309,7 +311,7 @@ fn a_survey_finds_what_a_server_has_and_what_it_may_not_read() {
     assert_eq!(power, ["rapl", "hwmon"]);
     // A file in the place of the drive's device does not answer admin commands.
     let nvme = found.iter().filter_map(|found| found.as_ref().err()).find(|missing| missing.sensor == "nvme").unwrap();
-    assert!(nvme.what.starts_with("nvme0 does not answer"), "{nvme}");
+    assert!(nvme.what.starts_with("nvme0 failed"), "{nvme}");
 }
 
 #[test]
@@ -381,10 +383,10 @@ fn each_package_can_have_a_psys_of_its_own() {
 #[test]
 fn dies_of_a_package_are_apart() {
     let folder = zones(&[("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")]);
-    let options = rapl::Options { least_package_uw: 20_000_000, ..rapl::Options::default() };
+    let options = rapl::Options { min_package_uw: 20_000_000, ..rapl::Options::default() };
     let rapl = Config::Rapl(options).open(&Roots::below(folder.path())).unwrap();
     // What a package has at least, a die of it need not have.
-    assert!(rapl.domains().iter().all(|die| matches!(die.kind, Kind::EnergyCounter(counts) if counts.least_uw == 0)));
+    assert!(rapl.domains().iter().all(|die| matches!(die.kind, Kind::EnergyCounter(counts) if counts.min_uw == 0)));
     let expected = [("package-0-die-0", Part::Die(0, 0), None), ("package-0-die-1", Part::Die(0, 1), None)];
     assert_eq!(shape(&*rapl), expected);
 }
@@ -392,7 +394,7 @@ fn dies_of_a_package_are_apart() {
 #[test]
 fn configurations_are_refused_where_they_say_what_is_unknown() {
     let parse = |text: &str| serde_json::from_str::<Config>(text);
-    let rapl = parse(r#"{"sensor": "rapl", "greatest_package_uw": 400000000}"#).unwrap();
+    let rapl = parse(r#"{"sensor": "rapl", "max_package_uw": 400000000}"#).unwrap();
     assert_eq!(rapl.name(), "rapl");
     assert!(parse(r#"{"sensor": "rapl", "greatest": 1}"#).is_err());
     assert!(parse(r#"{"sensor": "ripple"}"#).is_err());

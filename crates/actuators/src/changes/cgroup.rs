@@ -1,5 +1,5 @@
-//! A cgroup made for a run (kernel: Documentation/admin-guide/cgroup-v2.rst). Its limits need no memory of their own: they go
-//! with it. What its parent hands down (`cgroup.subtree_control`) is a change like any other.
+//! A cgroup created for a run (kernel: Documentation/admin-guide/cgroup-v2.rst). Its limits are removed with it; the controllers that its
+//! parent enables (`cgroup.subtree_control`) are a setting with a journal entry.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,14 +14,14 @@ const PROCESSES: &str = "cgroup.procs";
 /// The list of threads in version 2, and in version 1.
 pub(super) const THREADS: &str = "cgroup.threads";
 pub(super) const TASKS: &str = "tasks";
-/// What the names of our cgroups begin with: no other is ever made or removed.
+/// Prefix of cgroups that may be created and removed.
 const PREFIX: &str = "pilotlight-";
 pub(super) const THERE: &str = "there";
 const ABSENT: &str = "absent";
 /// Linux rounds limits of memory down to whole pages, of at most 64 KiB.
 const PAGE: u64 = 65_536;
 
-/// The folder of the root cgroup of version 2, also where version 1 is mounted beside it.
+/// The folder of the root cgroup of version 2, also in a hybrid setup with version 1.
 pub(super) fn root(kernel: &mut dyn Kernel, roots: &Roots) -> Option<PathBuf> {
     let places = [roots.sys.join("fs/cgroup"), roots.sys.join("fs/cgroup/unified")];
     places.into_iter().find(|folder| kernel.has(&folder.join("cgroup.controllers")))
@@ -54,7 +54,7 @@ pub(super) fn read_controllers(kernel: &mut dyn Kernel, path: &Path) -> io::Resu
     Ok(joined(&list(&kernel.read(path)?)))
 }
 
-/// Adds and takes away, one by one: a write of several is refused as a whole.
+/// Adds and removes controllers one by one, as a write of several is refused as a whole.
 pub(super) fn write_controllers(kernel: &mut dyn Kernel, path: &Path, wanted: &str) -> io::Result<()> {
     let text = kernel.read(path)?;
     let (now, wanted) = (list(&text), list(wanted));
@@ -80,12 +80,12 @@ pub(super) fn write(kernel: &mut dyn Kernel, folder: &Path, value: &str) -> io::
     }
 }
 
-/// A cgroup with processes in it cannot be removed; they go to its parent. They may have been started meanwhile: once more.
+/// Moves processes to the parent first, and retries, as processes may have been started meanwhile.
 fn remove(kernel: &mut dyn Kernel, folder: &Path) -> io::Result<()> {
     const TRIES: usize = 20;
     let mut last = Ok(());
     for _ in 0..TRIES {
-        // Single threads first: in a threaded group the list of processes cannot be read, and elsewhere threads alone do not move.
+        // Threads first: a threaded group has no readable list of processes, and in other groups single threads cannot be moved.
         [THREADS, TASKS, PROCESSES].into_iter().for_each(|list| move_out(kernel, folder, list));
         last = kernel.remove_folder(folder);
         match &last {
@@ -101,13 +101,12 @@ fn move_out(kernel: &mut dyn Kernel, folder: &Path, list: &str) {
     let members = kernel.read(&folder.join(list)).unwrap_or_default();
     let Some(parent) = folder.parent() else { return };
     for id in members.split_whitespace() {
-        // It may have ended by now; what stays makes the removal fail, which is told.
+        // It may have ended; otherwise the removal fails.
         let _ = kernel.write(&parent.join(list), id);
     }
 }
 
-/// Whether a limit's file shows what was written to it. The kernel writes some of them differently: pages, ranges of CPUs, one
-/// line for each device.
+/// Whether a limit's file has the written value. The kernel rounds to pages and formats ranges of CPUs and one line per device.
 pub(super) fn limit_holds(limit: &str, now: &str, wanted: &str) -> bool {
     let numbers = now.trim().parse::<u64>().ok().zip(wanted.parse::<u64>().ok());
     match (limit, numbers) {
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_read_back_in_the_kernels_words() {
+    fn limits_are_compared_in_the_kernel_s_format() {
         for (limit, now, wanted) in [
             ("memory.max", "1048576\n", "1050000"),
             ("memory.max", "max\n", "max"),

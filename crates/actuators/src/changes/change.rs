@@ -1,4 +1,4 @@
-//! What can be wanted, and the steps that it takes on this machine.
+//! Changes and their steps on this machine.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,15 @@ use pilotlight_drive::Roots;
 use super::Changes;
 use super::error::Error;
 use super::kernel::Kernel;
-use super::place::{Accept, Place};
 use super::quota::{self, CpuGroup, Quota};
+use super::setting::{Accept, LONG_TERM, SHORT_TERM, Setting};
+use super::step::Step;
 use super::{cgroup, feature, file, hotplug};
 
-/// RAPL rounds a limit to its own unit, an eighth of a watt on the machines known.
+/// RAPL rounds a limit to its unit, 1/8 W on known machines.
 const POWER_STEP_UW: u64 = 125_000;
 
-/// The limits of a RAPL zone: the kernel numbers the longer window 0 and the shorter one 1.
-pub(crate) const LONG_TERM: &str = "constraint_0_power_limit_uw";
-pub(crate) const SHORT_TERM: &str = "constraint_1_power_limit_uw";
-
-/// What the kernel tolerates unless it is told otherwise (its parameter nvme_core.default_ps_max_latency_us).
+/// The kernel's default (its parameter nvme_core.default_ps_max_latency_us).
 const DEFAULT_TOLERANCE_US: &str = "100000";
 
 /// Something that an experiment wants of the machine.
@@ -41,52 +38,52 @@ pub enum Change {
         /// What is written.
         value: i64,
     },
-    /// Who decides about frequencies of a CPU.
+    /// The frequency governor of a CPU.
     Governor {
         /// The CPU.
         cpu: u32,
         /// Such as `performance`.
         governor: String,
     },
-    /// Between which frequencies a CPU runs.
+    /// Frequency bounds of a CPU.
     Frequency {
         /// The CPU.
         cpu: u32,
-        /// The lower bound, in kHz; as it is if `None`.
+        /// Lower bound in kHz; unchanged if `None`.
         min_khz: Option<u64>,
-        /// The upper bound, in kHz; as it is if `None`.
+        /// Upper bound in kHz; unchanged if `None`.
         max_khz: Option<u64>,
     },
-    /// What a CPU package may draw over its longer window (RAPL constraint 0), or over both.
+    /// Power limit of a CPU package for its longer window (RAPL constraint 0), or for both.
     PowerLimit {
         /// The zone below `/sys/class/powercap`, such as `intel-rapl:0`.
         zone: String,
-        /// Whether the limit of the shorter window (constraint 1) is set too, where there is one.
+        /// Whether the limit of the shorter window (constraint 1) is set too, if there is one.
         short_term: bool,
         /// In microwatts.
         power_uw: u64,
     },
-    /// A cgroup of version 2 for what is started.
+    /// A cgroup of version 2 for started processes.
     Cgroup {
-        /// What its name `pilotlight-...` ends with.
+        /// Suffix of its name `pilotlight-...`.
         name: String,
-        /// Files and what is written to them, such as `memory.max`.
+        /// Files and their values, such as `memory.max`.
         limits: Vec<(String, String)>,
     },
-    /// CPU time of some threads of this process, in a cgroup of their own.
+    /// CPU quota of some threads of this process, in a cgroup.
     Quota {
         /// The cgroup of the process.
         group: CpuGroup,
-        /// What the name `pilotlight-...` of theirs ends with.
+        /// Suffix of the group's name `pilotlight-...`.
         name: String,
-        /// Their numbers, as of `gettid`.
+        /// Thread IDs, as of `gettid`.
         threads: Vec<u32>,
-        /// Microseconds for all of them in each period; `None` for no quota.
+        /// Microseconds per period for all threads; `None` for no quota.
         quota_us: Option<u64>,
         /// Length of the period, in microseconds: 1 ms to 1 s.
         period_us: u64,
     },
-    /// CPUs that leave the system.
+    /// CPUs to take offline.
     Offline {
         /// Their numbers.
         cpus: Vec<u32>,
@@ -114,23 +111,8 @@ pub enum Change {
     },
 }
 
-/// One step of a change.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Goes through the journal.
-    Set(Place, String),
-    /// A limit in a cgroup of ours, which goes with it.
-    Limit(PathBuf, String),
-    /// These threads go into a cgroup of ours, by its list of threads.
-    Threads(PathBuf, Vec<u32>),
-    /// Goes on record, and is not set: the kernel changes it with what is set next.
-    Keep(Place),
-    /// Nothing is set; it must be so by now.
-    Confirm(Place, String),
-}
-
 impl Change {
-    /// Its steps, as things are now.
+    /// Its steps for the current state of the machine.
     pub(super) fn steps(&self, kernel: &mut dyn Kernel, roots: &Roots) -> Result<Vec<Step>, Error> {
         Ok(match self {
             Self::Scheduler { device, scheduler } => {
@@ -151,7 +133,7 @@ impl Change {
             Self::Offline { cpus } => hotplug::steps(kernel, roots, cpus)?,
             Self::File { path, value } => vec![exact(path.clone(), value)],
             Self::PowerState { drive, state } => {
-                vec![Step::Set(Place::PowerState { drive: roots.dev.join(drive) }, state.to_string())]
+                vec![Step::Set(Setting::PowerState { drive: roots.dev.join(drive) }, state.to_string())]
             }
             Self::Transitions { drive, on } => transitions(kernel, roots, drive, *on),
         })
@@ -159,59 +141,59 @@ impl Change {
 }
 
 impl Step {
-    /// Carries out a step that needs no record: `set` does those that need one, with what the place is to have, if it is set.
+    /// Performs a step without a journal entry; `set` performs the others, with the wanted value if the setting is set.
     pub(super) fn carry_out(
         self,
         changes: &mut Changes,
-        set: impl FnOnce(&mut Changes, Place, Option<&str>) -> Result<(), Error>,
+        set: impl FnOnce(&mut Changes, Setting, Option<&str>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         match self {
-            Self::Set(place, wanted) => set(changes, place, Some(&wanted)),
-            Self::Keep(place) => set(changes, place, None),
+            Self::Set(setting, wanted) => set(changes, setting, Some(&wanted)),
+            Self::Keep(setting) => set(changes, setting, None),
             Self::Limit(path, wanted) => limit(changes.kernel(), &path, &wanted),
             Self::Threads(path, threads) => quota::enter(changes.kernel(), &path, &threads),
-            Self::Confirm(place, wanted) => confirm(changes.kernel(), &place, &wanted),
+            Self::Confirm(setting, wanted) => confirm(changes.kernel(), &setting, &wanted),
         }
     }
 }
 
 fn exact(path: PathBuf, value: &str) -> Step {
-    Step::Set(Place::File { path, accept: Accept::Exact }, value.into())
+    Step::Set(Setting::File { path, accept: Accept::Exact }, value.into())
 }
 
 fn cpufreq(roots: &Roots, cpu: u32) -> PathBuf {
     roots.sys.join(format!("devices/system/cpu/cpu{cpu}/cpufreq"))
 }
 
-/// The file by which the kernel programs the transitions of a drive.
+/// The file through which the kernel configures the transitions of a drive.
 pub(crate) fn latency_tolerance(roots: &Roots, drive: &str) -> PathBuf {
     roots.sys.join("class/nvme").join(drive).join("power/pm_qos_latency_tolerance_us")
 }
 
-/// The kernel sets the transitions: it writes the drive's table itself, by the latency that it may cost, and newer kernels
-/// (6.12.117) refuse to let others set the feature. The drive is asked whether it came to pass.
+/// The kernel writes the drive's table according to the tolerated latency, and newer kernels (6.12.117) do not let user space set the
+/// feature. The drive's state is confirmed afterwards.
 fn transitions(kernel: &mut dyn Kernel, roots: &Roots, drive: &str, on: bool) -> Vec<Step> {
-    let place = Place::Transitions { drive: roots.dev.join(drive) };
+    let setting = Setting::Transitions { drive: roots.dev.join(drive) };
     let switch = if on { feature::ON } else { feature::OFF };
     let tolerance = latency_tolerance(roots, drive);
-    let Ok(now) = kernel.read(&tolerance) else { return vec![Step::Set(place, switch.into())] };
+    let Ok(now) = kernel.read(&tolerance) else { return vec![Step::Set(setting, switch.into())] };
     let wanted = match (on, file::value(&now)) {
         (false, _) => "0",
         (true, "0") => DEFAULT_TOLERANCE_US,
         (true, other) => other,
     };
-    vec![exact(tolerance, wanted), Step::Confirm(place, switch.into())]
+    vec![exact(tolerance, wanted), Step::Confirm(setting, switch.into())]
 }
 
-/// The lower bound is never above the upper one: which comes first depends on where the bounds are now.
+/// The lower bound must never exceed the upper one, so the order depends on the current bounds.
 fn frequency(kernel: &mut dyn Kernel, folder: &Path, min_khz: Option<u64>, max_khz: Option<u64>) -> Vec<Step> {
     let available = numbers(&kernel.read(&folder.join("scaling_available_frequencies")).unwrap_or_default());
     let accept = if available.is_empty() { Accept::Exact } else { Accept::Listed(available) };
     let now = numbers(&kernel.read(&folder.join("scaling_max_freq")).unwrap_or_default()).first().copied();
     let upwards = min_khz.is_some_and(|min| now.is_some_and(|now| min > now));
     let step = |name: &str, khz: Option<u64>| {
-        let place = Place::File { path: folder.join(name), accept: accept.clone() };
-        khz.map(|khz| Step::Set(place, khz.to_string()))
+        let setting = Setting::File { path: folder.join(name), accept: accept.clone() };
+        khz.map(|khz| Step::Set(setting, khz.to_string()))
     };
     let (min, max) = (step("scaling_min_freq", min_khz), step("scaling_max_freq", max_khz));
     if upwards { [max, min] } else { [min, max] }.into_iter().flatten().collect()
@@ -221,12 +203,12 @@ fn numbers(text: &str) -> Vec<u64> {
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// A limit that is not enabled limits nothing.
+/// Also enables the limit if it is not.
 fn power_limit(kernel: &mut dyn Kernel, zone: &Path, short_term: bool, power_uw: u64) -> Vec<Step> {
     let mut limits = vec![zone.join(LONG_TERM)];
     limits.extend(Some(zone.join(SHORT_TERM)).filter(|limit| short_term && kernel.has(limit)));
-    let place = |path| Place::File { path, accept: Accept::Within(POWER_STEP_UW) };
-    let mut steps: Vec<Step> = limits.into_iter().map(|path| Step::Set(place(path), power_uw.to_string())).collect();
+    let setting = |path| Setting::File { path, accept: Accept::Within(POWER_STEP_UW) };
+    let mut steps: Vec<Step> = limits.into_iter().map(|path| Step::Set(setting(path), power_uw.to_string())).collect();
     if kernel.read(&zone.join("enabled")).is_ok_and(|text| file::value(&text) == "0") {
         steps.push(exact(zone.join("enabled"), "1"));
     }
@@ -239,18 +221,18 @@ fn in_cgroup(
     name: &str,
     limits: &[(String, String)],
 ) -> Result<Vec<Step>, Error> {
-    let missing = || "no cgroup of version 2 is mounted at /sys/fs/cgroup: leave [machine.cgroup] out".to_owned();
+    let missing = || "no cgroup of version 2 is mounted at /sys/fs/cgroup; omit [machine.cgroup]".to_owned();
     let root = cgroup::root(kernel, roots).ok_or_else(|| Error::Cgroup(missing()))?;
     if name.is_empty() || name.contains(['/', '.', '\n']) {
-        return Err(Error::Cgroup(format!("{name:?} is no name for a cgroup: letters, digits and `-`")));
+        return Err(Error::Cgroup(format!("invalid cgroup name {name:?}; use letters, digits and `-`")));
     }
     let needed: BTreeSet<&str> = limits.iter().map(|(limit, _)| cgroup::controller(limit)).collect();
     let available = kernel.read(&root.join("cgroup.controllers")).unwrap_or_default();
     if let Some(lacks) = needed.difference(&cgroup::list(&available)).next() {
         let root = root.display();
         return Err(Error::Cgroup(format!(
-            "the controller `{lacks}` is not in {root}/cgroup.controllers: it is bound to cgroups of version 1, or not built \
-             into the kernel; boot with cgroup_no_v1=all, or leave its limits out of [machine.cgroup]"
+            "the controller `{lacks}` is not in {root}/cgroup.controllers: it is used by cgroups of version 1, or not built \
+             into the kernel; boot with cgroup_no_v1=all, or omit its limits in [machine.cgroup]"
         )));
     }
     let subtree = root.join(cgroup::SUBTREE);
@@ -258,39 +240,39 @@ fn in_cgroup(
     let both = cgroup::joined(&cgroup::list(&enabled).union(&needed).copied().collect());
     let folder = cgroup::folder(&root, name);
     let mut steps = vec![
-        Step::Set(Place::Controllers { path: subtree }, both),
-        Step::Set(Place::Cgroup { path: folder.clone() }, cgroup::THERE.into()),
+        Step::Set(Setting::Controllers { path: subtree }, both),
+        Step::Set(Setting::Cgroup { path: folder.clone() }, cgroup::THERE.into()),
     ];
     steps.extend(limits.iter().map(|(limit, value)| Step::Limit(folder.join(limit), value.clone())));
     Ok(steps)
 }
 
-/// Looks whether something is as it must be.
-fn confirm(kernel: &mut dyn Kernel, place: &Place, wanted: &str) -> Result<(), Error> {
-    let now = match place.read(kernel) {
+/// Checks that a setting has a value.
+fn confirm(kernel: &mut dyn Kernel, setting: &Setting, wanted: &str) -> Result<(), Error> {
+    let now = match setting.read(kernel) {
         Err(error) if error.kind() == std::io::ErrorKind::Unsupported && wanted == feature::OFF => return Ok(()),
-        now => now.map_err(|source| super::unreadable(place, source))?,
+        now => now.map_err(|source| super::unreadable(setting, source))?,
     };
-    if place.obeys(&now, wanted) {
+    if setting.satisfies(&now, wanted) {
         return Ok(());
     }
-    Err(Error::Ignored { place: place.to_string(), wanted: wanted.into(), now: place.shown(&now) })
+    Err(Error::Ignored { setting: setting.to_string(), wanted: wanted.into(), now: setting.shown(&now) })
 }
 
-/// Sets a limit of a cgroup of ours, and reads it back.
+/// Sets a limit of a cgroup created here, and reads it back.
 fn limit(kernel: &mut dyn Kernel, path: &Path, wanted: &str) -> Result<(), Error> {
-    let place = path.display().to_string();
-    let help = "the kernel lacks this limit, or does not take this value: leave it out";
+    let setting = path.display().to_string();
+    let help = "the kernel lacks this limit or refuses the value; omit it";
     kernel.write(path, wanted).map_err(|source| Error::Write {
-        place: place.clone(),
+        setting: setting.clone(),
         wanted: wanted.into(),
         why: source,
         help: help.into(),
     })?;
-    let now = kernel.read(path).map_err(|why| Error::Read { place: place.clone(), why, help })?;
+    let now = kernel.read(path).map_err(|why| Error::Read { setting: setting.clone(), why, help })?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match cgroup::limit_holds(name, &now, wanted) {
         true => Ok(()),
-        false => Err(Error::Ignored { place, wanted: wanted.into(), now: now.trim().into() }),
+        false => Err(Error::Ignored { setting, wanted: wanted.into(), now: now.trim().into() }),
     }
 }

@@ -1,9 +1,8 @@
 //! Power states of an NVMe drive (feature 02h) and its autonomous power state transitions (feature 0Ch; NVMe Base 2.1, 8.1.17
 //! and 5.1.25).
 //!
-//! **A drive that rests.** In a non-operational state a drive serves no I/O; at the next request it returns by itself to the
-//! operational state it was in last, which it does not tell. What such a drive is brought back to is state 0, in which every
-//! drive starts.
+//! In a non-operational state a drive serves no I/O; at the next request it returns to its last operational state, which it does not
+//! report. Such a drive is restored to state 0, the initial state of every drive.
 
 use std::io;
 
@@ -60,7 +59,7 @@ fn invalid(why: impl Into<String>) -> io::Error {
 }
 
 fn parse(value: &str) -> io::Result<(u8, u8)> {
-    parse_state(value).ok_or_else(|| invalid(format!("{value:?} is no power state")))
+    parse_state(value).ok_or_else(|| invalid(format!("{value:?} is not a power state")))
 }
 
 fn parse_state(value: &str) -> Option<(u8, u8)> {
@@ -69,14 +68,14 @@ fn parse_state(value: &str) -> Option<(u8, u8)> {
     (state < 32 && hint < 8).then_some((state, hint))
 }
 
-/// The power states in which a drive serves requests, and how long its longest change between two of them takes.
+/// The operational power states of a drive, and the longest change between two of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PowerStates {
     /// The operational states, from the fastest down.
     pub(crate) operational: Vec<u8>,
-    /// The one that a drive comes back to.
+    /// The state to restore.
     pub(crate) now: u8,
-    /// Longest time to leave one and enter another, as the drive says it (EXLAT and ENLAT), in microseconds; 0 if it does not.
+    /// Longest time to leave one and enter another (EXLAT and ENLAT), in microseconds; 0 if not reported.
     pub(crate) change_us: u64,
 }
 
@@ -90,16 +89,16 @@ pub(crate) fn states(drive: &mut dyn Drive) -> io::Result<PowerStates> {
     Ok(PowerStates { operational, now, change_us })
 }
 
-/// A state in which a drive serves no requests.
+/// A non-operational state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdleState {
-    /// Longest time to enter it, in microseconds; 0 if the drive does not say it.
+    /// Longest time to enter it, in microseconds; 0 if not reported.
     pub(crate) entry_us: u64,
     /// Longest time to leave it, likewise.
     pub(crate) exit_us: u64,
 }
 
-/// The non-operational states; none if the drive does not enter them by itself (APST).
+/// The non-operational states; none without APST.
 pub(crate) fn idle_states(drive: &mut dyn Drive) -> io::Result<Vec<IdleState>> {
     let identity = drive.identify()?;
     if identity[APSTA] & 1 == 0 {
@@ -123,7 +122,7 @@ fn is_non_operational(identity: &[u8; IDENTIFY_BYTES], state: u8) -> bool {
 
 pub(super) fn read_transitions(drive: &mut dyn Drive) -> io::Result<String> {
     if drive.identify()?[APSTA] & 1 == 0 {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the drive has none"));
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the drive does not support it"));
     }
     let mut table = [0; TABLE_BYTES];
     let value = drive.feature(TRANSITIONS, &mut table)?;
@@ -132,7 +131,7 @@ pub(super) fn read_transitions(drive: &mut dyn Drive) -> io::Result<String> {
     Ok(text)
 }
 
-/// `on` or `off` alone keeps the table that is there.
+/// `on` or `off` alone keeps the current table.
 pub(super) fn set_transitions(drive: &mut dyn Drive, value: &str) -> io::Result<()> {
     let mut table = [0; TABLE_BYTES];
     let (switch, digits) = value.split_once(' ').unwrap_or((value, ""));
@@ -141,12 +140,12 @@ pub(super) fn set_transitions(drive: &mut dyn Drive, value: &str) -> io::Result<
         drive.feature(TRANSITIONS, &mut table)?;
         if on && table.iter().all(|&byte| byte == 0) {
             return Err(invalid(
-                "the drive knows no transitions; the kernel gives it some with its parameter \
+                "the drive has no transitions; set the kernel's parameter \
                  nvme_core.default_ps_max_latency_us",
             ));
         }
     } else if !parse_digits(digits, &mut table) {
-        return Err(invalid("the table is damaged"));
+        return Err(invalid("invalid table"));
     }
     drive.set_feature(TRANSITIONS, on.into(), &table)
 }
@@ -160,8 +159,8 @@ fn parse_digits(digits: &str, table: &mut [u8; TABLE_BYTES]) -> bool {
     bytes.chunks(2).zip(table).all(|(pair, to)| parse(pair).map(|byte| *to = byte).is_some())
 }
 
-/// Whether the switch is where it should be, and the table too if one was wanted.
-pub(super) fn transitions_obey(now: &str, wanted: &str) -> bool {
+/// Whether the switch, and the table if wanted, have the wanted value.
+pub(super) fn transitions_match(now: &str, wanted: &str) -> bool {
     now == wanted || (!wanted.contains(' ') && now.split(' ').next() == Some(wanted))
 }
 
@@ -170,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_as_they_are_written() {
+    fn values_are_parsed() {
         assert_eq!(parse_state("3"), Some((3, 0)));
         assert_eq!(parse_state("1/2"), Some((1, 2)));
         for text in ["", "32", "1/8", "-1", "on"] {
@@ -182,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_alone_says_nothing_about_the_table() {
-        assert!(transitions_obey("off 00ff", "off") && transitions_obey("on 00", "on 00"));
-        assert!(!transitions_obey("on 00ff", "off") && !transitions_obey("on 00", "on 01"));
+    fn a_switch_without_a_table_matches_any_table() {
+        assert!(transitions_match("off 00ff", "off") && transitions_match("on 00", "on 00"));
+        assert!(!transitions_match("on 00ff", "off") && !transitions_match("on 00", "on 01"));
     }
 }

@@ -1,21 +1,21 @@
-//! Files of one line. Some list choices with the one in force in brackets (`none [mq-deadline] kyber`): reading gives the list,
-//! writing takes one.
+//! Files of one line. Some list choices with the current one in brackets (`none [mq-deadline] kyber`): reading returns the list,
+//! writing takes one choice.
 
 use std::io;
 use std::path::Path;
 
 use super::kernel::Kernel;
 
-/// What a file holds, as it is: what is put back is what was there, to the byte.
+/// The exact content of a file.
 pub(super) fn read(kernel: &mut dyn Kernel, path: &Path) -> io::Result<String> {
     let text = kernel.read(path)?;
     match text.trim_end().lines().count() {
         0 | 1 => Ok(text),
-        lines => Err(io::Error::other(format!("it holds {lines} lines, which one write cannot put back"))),
+        lines => Err(io::Error::other(format!("it has {lines} lines, which one write cannot restore"))),
     }
 }
 
-/// Writes a value: a line of its own, or text that was read from the file.
+/// Writes a value, or text that was read from the file.
 pub(super) fn write(kernel: &mut dyn Kernel, path: &Path, text: &str) -> io::Result<()> {
     match (chosen(text), text.ends_with('\n')) {
         (Some(choice), _) => kernel.write(path, &format!("{choice}\n")),
@@ -25,12 +25,12 @@ pub(super) fn write(kernel: &mut dyn Kernel, path: &Path, text: &str) -> io::Res
     }
 }
 
-/// The value that a text stands for: the choice in brackets, or the text without the white space around it.
+/// The value of a text: the choice in brackets, or the trimmed text.
 pub(super) fn value(text: &str) -> &str {
     chosen(text).unwrap_or(text.trim())
 }
 
-/// The choices, where a file lists some.
+/// The choices, if the file lists them.
 pub(super) fn choices(text: &str) -> Option<Vec<&str>> {
     chosen(text)?;
     Some(text.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect())

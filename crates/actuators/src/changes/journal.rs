@@ -1,14 +1,12 @@
-//! The journal: a file that says what was changed before it is changed.
+//! The journal: a file with each change, written before the change.
 //!
-//! **Lines**, each a JSON object: who writes it; `change`: what will be set now, and what it was; `done`: it has been set, and
-//! what is in force; `back`: it has been put back. Each line is on the medium before anything else happens.
+//! **Lines**, each a JSON object: `begin`: the process; `change`: the setting, its old and new value; `done`: the effective value; `back`:
+//! the change was restored. Each line is flushed before the next action.
 //!
-//! **Properties.** A line without its end (the process was killed while it wrote, or the disk was full) announces something that
-//! had not begun, and is cut off when the next line is written. A file that does not begin with a whole first line is none of ours, since
-//! a journal gets its name with that line in it: it is refused and left as it is, and no more than a first line is read of it. Links
-//! are not followed. The file is locked as long as its writer lives, by the kernel, so that nobody undoes what is still wanted. It
-//! comes under its name only when its first line is complete and locked. It goes when everything is back. What another version
-//! wrote is not guessed at.
+//! **Properties.** An incomplete last line (the process was killed, or the disk was full) belongs to an action that had not started, and is
+//! removed with the next write. A file without a complete first line is not a journal, because a journal gets its name after that line
+//! is written: it is refused, and only its first line is read. Links are not followed. The file is locked while its writer runs, so
+//! that no other process restores its changes. It is removed when all changes are restored. Other versions are refused.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
@@ -21,58 +19,58 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::place::Place;
 use super::process::Process;
+use super::setting::Setting;
 
-/// What names of journals end with.
+/// Extension of journals.
 const EXTENSION: &str = "jsonl";
 const VERSION: u32 = 1;
-/// Most bytes of a journal's first line: a command line has at most 2 MiB as Linux is delivered, and JSON makes at most 6 of each.
+/// Longest first line in bytes: Linux limits a command line to 2 MiB by default, and JSON needs at most 6 bytes per byte.
 const FIRST_LINE: u64 = 16 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum Line {
     Begin { version: u32, process: Process, command: String },
-    Change { id: u32, place: Place, before: String, wanted: String },
+    Change { id: u32, setting: Setting, before: String, wanted: String },
     Done { id: u32, now: String },
     Back { id: u32 },
 }
 
-/// Something that was changed, or was about to be.
+/// A change that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) id: u32,
-    pub(super) place: Place,
+    pub(super) setting: Setting,
     pub(super) before: String,
     pub(super) wanted: String,
-    /// What was in force afterwards; nothing if it is not known whether it has been set.
+    /// The effective value; `None` if it is unknown whether it was set.
     pub(super) done: Option<String>,
 }
 
-/// What a journal says.
+/// Contents of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// Who wrote it.
+    /// Its writer.
     pub(super) process: Option<Process>,
-    /// The command line.
+    /// Command line of the writer.
     pub(super) command: String,
-    /// What has not been put back, in the order of changing.
+    /// Changes that are not restored, in order.
     pub(super) entries: Vec<Entry>,
-    /// Bytes of whole lines.
+    /// Bytes of complete lines.
     length: u64,
 }
 
-/// Why a file is not read as a journal.
+/// Error of parsing a journal.
 #[derive(Debug)]
 enum Fault {
-    /// It does not begin with the first line of a journal.
+    /// It does not start with the first line of a journal.
     Foreign(&'static str),
-    /// A line that cannot be read, counted from 1.
+    /// An invalid line, by number from 1.
     Line(usize, serde_json::Error),
 }
 
-/// An open journal, ours alone.
+/// An open and locked journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
@@ -80,7 +78,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// A new one.
+    /// Creates a journal.
     pub(super) fn create(path: &Path, roots: &Roots) -> Result<Self, Error> {
         let failed = |why| Error::Journal { path: path.to_owned(), why };
         let folder = folder_of(path)?;
@@ -92,13 +90,13 @@ impl Journal {
         let mut journal = Self { path: path.to_owned(), lines };
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         journal.append(&Line::Begin { version: VERSION, process: Process::own(&roots.proc), command })?;
-        // A hard link, unlike a new name, never takes the place of another journal.
+        // A hard link, unlike a rename, never replaces another journal.
         fs::hard_link(&draft, path).and_then(|()| fs::remove_file(&draft)).map_err(failed)?;
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
         Ok(journal)
     }
 
-    /// One that was left behind; nobody else can have it while this lives. Nothing is written until something is noted in it.
+    /// Opens and locks the journal of an ended process.
     pub(super) fn open(path: &Path) -> Result<(Self, Contents), Error> {
         let failed = |why| Error::Journal { path: path.to_owned(), why };
         let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
@@ -114,18 +112,18 @@ impl Journal {
         Ok((Self { path: path.to_owned(), lines }, contents))
     }
 
-    /// What is about to be changed.
+    /// Notes a change before it is made.
     pub(super) fn change(&mut self, entry: &Entry) -> Result<(), Error> {
-        let Entry { id, place, before, wanted, .. } = entry.clone();
-        self.append(&Line::Change { id, place, before, wanted })
+        let Entry { id, setting, before, wanted, .. } = entry.clone();
+        self.append(&Line::Change { id, setting, before, wanted })
     }
 
-    /// It has been changed, and this is in force.
+    /// Notes the effective value of a change.
     pub(super) fn done(&mut self, id: u32, now: &str) -> Result<(), Error> {
         self.append(&Line::Done { id, now: now.into() })
     }
 
-    /// It is back.
+    /// Notes that a change was restored.
     pub(super) fn back(&mut self, id: u32) -> Result<(), Error> {
         self.append(&Line::Back { id })
     }
@@ -136,7 +134,7 @@ impl Journal {
         written.map_err(|why| Error::Journal { path: self.path.clone(), why })
     }
 
-    /// Everything is back.
+    /// Removes the journal.
     pub(super) fn remove(&self) -> Result<(), Error> {
         match fs::remove_file(&self.path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -151,35 +149,33 @@ impl Journal {
     }
 }
 
-/// Whose turn it is to look what others change and to announce a change, in the folder of this journal: one process after the
-/// other. Ends when it is dropped. Two that did both at once would not see each other.
+/// Locks the folder of this journal while a process checks the changes of others and announces its own, until dropped.
 pub(super) fn turn(path: &Path) -> Result<File, Error> {
     let turn = File::open(folder_of(path)?).and_then(|folder| folder.lock().map(|()| folder));
     turn.map_err(|why| Error::Journal { path: path.to_owned(), why })
 }
 
-/// The folder of a journal, which is made if there is none.
+/// The folder of a journal, created if missing.
 fn folder_of(path: &Path) -> Result<&Path, Error> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map(|()| folder).map_err(|why| Error::Journal { path: path.to_owned(), why })
 }
 
-/// Only what the user himself wrote is believed: a journal says what to write where.
+/// Refuses journals of other users, because a journal controls writes.
 fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
     let failed = |why| Error::Journal { path: path.to_owned(), why };
     let (owner, own) = (file.metadata().map_err(failed)?.uid(), rustix::process::geteuid().as_raw());
     if owner == own { Ok(()) } else { Err(Error::Owner { path: path.to_owned(), owner }) }
 }
 
-/// Opens a file that is neither a link nor anything but a regular file, which is found out before it is opened: opening a device can
-/// already do something, and opening a FIFO waits.
+/// Opens a regular file. The type is checked before opening, because opening a device can have effects and opening a FIFO blocks.
 fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file (links are not followed)");
+    let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file (links are not followed)");
     if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(other());
     }
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK; // for what has taken its place since
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK; // in case the file was replaced meanwhile
     let file = options.custom_flags(flags.bits() as i32).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
 }
@@ -188,7 +184,7 @@ fn read(path: &Path, mut file: &File) -> Result<Contents, Error> {
     let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
     let mut bytes = Vec::new();
     file.take(FIRST_LINE).read_to_end(&mut bytes).map_err(unreadable)?;
-    // What is no journal can be a whole disk.
+    // Other files can be very large.
     if bytes.split(|&byte| byte == b'\n').next().is_some_and(begins) {
         file.read_to_end(&mut bytes).map_err(unreadable)?;
     }
@@ -198,11 +194,11 @@ fn read(path: &Path, mut file: &File) -> Result<Contents, Error> {
     })
 }
 
-/// What is in a journal that may still be written, without taking it.
+/// Reads a journal that may still be written, without locking it.
 pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
     let file = open_regular(path, OpenOptions::new().read(true));
     let file = file.map_err(|why| Error::Unreadable { path: path.to_owned(), why })?;
-    // First this: what nobody holds does not change while it is read.
+    // Before reading: an unlocked journal does not change.
     let held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     let contents = read(path, &file);
     let _ = file.unlock(); // closing is not enough, as when a journal is dropped
@@ -212,7 +208,7 @@ pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
 fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
     let whole = whole(bytes);
     if whole == 0 {
-        return Err(Fault::Foreign(if bytes.is_empty() { "it is empty" } else { "it has no whole line" }));
+        return Err(Fault::Foreign(if bytes.is_empty() { "it is empty" } else { "it has no complete line" }));
     }
     let mut contents = Contents { length: whole as u64, ..Contents::default() };
     for (at, line) in bytes[..whole - 1].split(|&byte| byte == b'\n').enumerate() {
@@ -224,7 +220,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
     Ok(contents)
 }
 
-/// Whether this is the first line of a journal, be it of another version.
+/// Whether this is the first line of a journal of any version.
 fn begins(line: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Map<_, _>>(line).is_ok_and(|line| line.contains_key("begin"))
 }
@@ -234,18 +230,18 @@ impl Contents {
         match line {
             Line::Begin { version, .. } if version != VERSION => {
                 let why =
-                    format!("it has version {version}, and this program reads {VERSION}: use the one that wrote it");
+                    format!("version {version} is not supported (supported: {VERSION}); use the program that wrote it");
                 return Err(serde::de::Error::custom(why));
             }
             Line::Begin { .. } if self.process.is_some() => {
-                return Err(serde::de::Error::custom("a second journal begins here"));
+                return Err(serde::de::Error::custom("second first line"));
             }
             Line::Begin { process, command, .. } => {
                 self.process = Some(process);
                 self.command = command;
             }
-            Line::Change { id, place, before, wanted } => {
-                self.entries.push(Entry { id, place, before, wanted, done: None });
+            Line::Change { id, setting, before, wanted } => {
+                self.entries.push(Entry { id, setting, before, wanted, done: None });
             }
             Line::Done { id, now } => {
                 self.entries.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.done = Some(now.clone()));
@@ -256,8 +252,8 @@ impl Contents {
     }
 }
 
-/// The folder in which journals live: `/run/pilotlight/changes` for root, `$XDG_RUNTIME_DIR/pilotlight/changes` for others,
-/// `/tmp/pilotlight-UID/changes` where there is none.
+/// The default folder of journals: `/run/pilotlight/changes` for root, else `$XDG_RUNTIME_DIR/pilotlight/changes` or
+/// `/tmp/pilotlight-UID/changes`.
 #[must_use]
 pub fn folder() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
@@ -270,26 +266,26 @@ pub fn folder() -> PathBuf {
     base.join("changes")
 }
 
-/// The folder of journals of a machine whose kernel's files are below `root`.
+/// The folder of journals below `root`, for tests.
 #[must_use]
 pub fn folder_below(root: impl AsRef<Path>) -> PathBuf {
     root.as_ref().join("run/pilotlight/changes")
 }
 
-/// A name in [`folder`] that no other process has.
+/// A unique name in [`folder`].
 #[must_use]
 pub fn fresh() -> PathBuf {
     fresh_in(&folder())
 }
 
-/// A name in a folder that no other process has.
+/// A unique name in a folder.
 #[must_use]
 pub fn fresh_in(folder: &Path) -> PathBuf {
     let process = Process::own(Path::new("/proc"));
     folder.join(format!("{}-{}.{EXTENSION}", process.pid, process.start_ticks.unwrap_or(0)))
 }
 
-/// The journals in a folder, in the order of their names; none if there is no such folder.
+/// The journals in a folder, sorted by name; none if the folder does not exist.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -311,8 +307,9 @@ mod tests {
     use super::*;
 
     fn entry(id: u32) -> Entry {
-        let place = Place::File { path: format!("/sys/x/{id}").into(), accept: super::super::place::Accept::Exact };
-        Entry { id, place, before: "[a] b\n".into(), wanted: "b".into(), done: None }
+        let setting =
+            Setting::File { path: format!("/sys/x/{id}").into(), accept: super::super::setting::Accept::Exact };
+        Entry { id, setting, before: "[a] b\n".into(), wanted: "b".into(), done: None }
     }
 
     fn written() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
@@ -336,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_not_back() {
+    fn entries_are_those_not_restored() {
         let (_folder, path, _) = written();
         let (_, contents) = Journal::open(&path).unwrap();
         assert_eq!(contents.process.unwrap().pid, std::process::id());
@@ -346,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_end_is_cut_off_wherever_it_is() {
+    fn an_incomplete_last_line_is_removed() {
         let (_folder, path, bytes) = written();
         let first = bytes.iter().position(|&byte| byte == b'\n').unwrap() + 1;
         for end in (first..bytes.len()).step_by(7) {
@@ -363,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_begin_with_a_whole_first_line_is_refused_and_left_as_it_is() {
+    fn a_file_without_a_complete_first_line_is_refused_and_unchanged() {
         let (_folder, path, bytes) = written();
         let first = bytes.iter().position(|&byte| byte == b'\n').unwrap();
         let torn = (0..=first).step_by(5).map(|end| bytes[..end].to_vec());
@@ -386,7 +383,7 @@ mod tests {
         for other in [&link, &fifo, Path::new("/dev/null"), folder.path()] {
             for error in [Journal::open(other).map(drop), peek(other).map(drop)] {
                 let error = error.unwrap_err().to_string();
-                assert!(error.contains("no regular file"), "{error}");
+                assert!(error.contains("not a regular file"), "{error}");
             }
         }
         let draft = folder.path().join("2.jsonl");
@@ -396,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_in_the_middle_is_told() {
+    fn an_invalid_line_is_an_error() {
         let (_folder, path, bytes) = written();
         let text = String::from_utf8(bytes).unwrap().replacen("\"id\":1", "\"id\":x", 1);
         fs::write(&path, text).unwrap();
@@ -405,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_wrote_is_not_believed() {
+    fn a_journal_of_another_user_is_refused() {
         let (_folder, path, _) = written();
         const OTHER: u32 = 65_534;
         if std::os::unix::fs::chown(&path, Some(OTHER), None).is_err() {
@@ -416,12 +413,12 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_wrote_is_not_guessed_at() {
+    fn another_version_is_refused() {
         let (_folder, path, bytes) = written();
         let text = String::from_utf8(bytes).unwrap().replacen("\"version\":1", "\"version\":2", 1);
         fs::write(&path, &text).unwrap();
         let error = Journal::open(&path).unwrap_err().to_string();
-        assert!(error.contains("line 1") && error.contains("version 2, and this program reads 1"), "{error}");
+        assert!(error.contains("line 1") && error.contains("version 2 is not supported"), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is left as it is");
         assert!(peek(&path).is_err());
     }

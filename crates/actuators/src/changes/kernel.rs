@@ -1,5 +1,5 @@
-//! The few things that are asked of the kernel: files and folders of `/sys` and `/proc`, and drives. A trait, so that tests
-//! can stand in for a kernel that rounds, refuses or ignores.
+//! Interface to the kernel: files and folders of `/sys` and `/proc`, and drives. A trait, so that tests can simulate a kernel that rounds,
+//! refuses or ignores values.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -9,36 +9,36 @@ use std::path::Path;
 use pilotlight_drive::{Controller, Drive};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
-/// What is asked of a kernel.
+/// Interface to a kernel.
 pub trait Kernel: Send {
-    /// What a file holds.
+    /// Reads a file.
     ///
     /// # Errors
     /// As of reading.
     fn read(&mut self, path: &Path) -> io::Result<String>;
 
-    /// Writes to a file that is there, in one write.
+    /// Writes to an existing file in one write.
     ///
     /// # Errors
     /// The kernel refuses.
     fn write(&mut self, path: &Path, text: &str) -> io::Result<()>;
 
-    /// Whether there is such a file or folder. Where this cannot be said there may be: asking for it will tell.
+    /// Whether a file or folder exists; true if unknown.
     fn has(&mut self, path: &Path) -> bool;
 
-    /// Makes a folder: a cgroup.
+    /// Creates a folder (a cgroup).
     ///
     /// # Errors
     /// The kernel refuses.
     fn make_folder(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Removes a folder with what the kernel keeps in it.
+    /// Removes a folder with the kernel's files in it.
     ///
     /// # Errors
-    /// The kernel refuses: something is still in use in it.
+    /// The kernel refuses: it is in use.
     fn remove_folder(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Lets a thread run on these CPUs and no others.
+    /// Sets the CPU affinity of a thread.
     ///
     /// # Errors
     /// The kernel refuses: none of them is online, or in the thread's cpuset.
@@ -51,7 +51,7 @@ pub trait Kernel: Send {
     fn drive(&mut self, path: &Path) -> io::Result<Box<dyn Drive>>;
 }
 
-/// The one this program runs on.
+/// The running kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Linux;
 
@@ -61,7 +61,7 @@ impl Kernel for Linux {
     }
 
     fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
-        // Truncated because a file that stands in for one of the kernel's must not keep a tail; the kernel does not care.
+        // Truncated for regular files in tests.
         OpenOptions::new().write(true).truncate(true).open(path)?.write_all(text.as_bytes())
     }
 

@@ -1,31 +1,30 @@
-//! Which process made changes, and whether it still lives: its number alone does not say, as numbers come again.
+//! Identity of the process that made changes, and whether it still runs. PIDs are reused, so the start time is included.
 
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// A process of one boot of the machine.
+/// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
+    /// PID.
     pub pid: u32,
-    /// When it was started, in clock ticks since the machine was (field 22 of `/proc/PID/stat`); `None` where `/proc` did not
-    /// say.
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`); `None` if unknown.
     pub start_ticks: Option<u64>,
-    /// Which boot (`/proc/sys/kernel/random/boot_id`); empty where `/proc` did not say.
+    /// Boot ID (`/proc/sys/kernel/random/boot_id`); empty if unknown.
     pub boot_id: String,
 }
 
 impl Process {
-    /// This one.
+    /// This process.
     #[must_use]
     pub fn own(proc: &Path) -> Self {
         let pid = std::process::id();
         Self { pid, start_ticks: start_ticks(&proc.join(pid.to_string())), boot_id: boot_id(proc) }
     }
 
-    /// Whether the machine has not been restarted since, as far as `/proc` says: where it says nothing, things may still be changed.
+    /// Whether the machine has not been restarted since; true if unknown.
     #[must_use]
     pub fn is_of_this_boot(&self, proc: &Path) -> bool {
         let now = boot_id(proc);
@@ -44,8 +43,8 @@ fn boot_id(proc: &Path) -> String {
     fs::read_to_string(proc.join("sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned()
 }
 
-/// When a process or a thread with this folder was started: field 22 of `stat`, counted behind the name, which is in brackets and may hold
-/// anything. Nothing for one that has ended and is only still to be waited for.
+/// Start time of a process or thread: field 22 of `stat`, counted after the name in brackets, which may contain anything. `None` for a
+/// zombie.
 pub(super) fn start_ticks(folder: &Path) -> Option<u64> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

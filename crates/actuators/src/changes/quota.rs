@@ -1,11 +1,11 @@
-//! A CPU quota for some threads of this process: a cgroup of their own below the process's.
+//! A CPU quota for some threads of this process, in a cgroup below the process's.
 //!
-//! **Problem.** A quota holds for a whole cgroup, and some threads of the process must not be held up by it. In version 2 of cgroups the
-//! threads of a process may be in several groups only where these are *threaded* (kernel: Documentation/admin-guide/cgroup-v2.rst,
+//! **Problem.** A quota applies to a whole cgroup, but only some threads of the process must be limited. In version 2 of cgroups the threads
+//! of a process may be in several groups only if these are *threaded* (kernel: Documentation/admin-guide/cgroup-v2.rst,
 //! "Threads"); in version 1 any group takes any thread (Documentation/scheduler/sched-bwc.rst).
 //!
-//! **Properties.** The quota goes with the group, so that only the group and, in version 2, the controller that its parent hands down
-//! are on record. A group without its process is empty and can be removed.
+//! **Properties.** The quota is removed with the group, so the journal has only the group and, in version 2, the controller that its parent
+//! enables. A group without its process is empty and can be removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,36 +13,35 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::{Cgroups, Roots};
 
 use super::cgroup;
-use super::change::Step;
 use super::error::Error;
 use super::kernel::Kernel;
-use super::place::Place;
+use super::setting::Setting;
+use super::step::Step;
 
-/// Lengths of the period over which the kernel grants CPU time, in microseconds: its default, and its longest (`max_cfs_quota_period`
-/// in kernel/sched/core.c).
+/// Period of the quota, in microseconds: the kernel's default and its maximum (`max_cfs_quota_period` in kernel/sched/core.c).
 pub(crate) const PERIODS_US: [u64; 2] = [100_000, 1_000_000];
-/// The shortest quota that the kernel takes, in microseconds (`min_cfs_quota_period` in kernel/sched/core.c).
-pub(crate) const SHORTEST_US: u64 = 1_000;
+/// The kernel's minimum quota, in microseconds (`min_cfs_quota_period` in kernel/sched/core.c).
+pub(crate) const MIN_QUOTA_US: u64 = 1_000;
 
 /// The cgroup of this process below which its threads can have a quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuGroup {
-    /// Of version 1, in the hierarchy that has the controller `cpu`.
+    /// Of version 1, in the hierarchy with the controller `cpu`.
     V1(PathBuf),
     /// Of version 2.
     V2(PathBuf),
 }
 
-/// CPU time in each period.
+/// CPU time per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quota {
-    /// In microseconds; `None`: as much as can be used.
+    /// In microseconds; `None` for unlimited.
     pub(super) us: Option<u64>,
     pub(super) period_us: u64,
 }
 
 impl CpuGroup {
-    /// That of this process; or why there is none, and what would bring it.
+    /// The group of this process, or why there is none and the remedy.
     pub(crate) fn find(roots: &Roots) -> Result<Self, String> {
         let text = |name: &str| std::fs::read_to_string(roots.proc.join("self").join(name)).unwrap_or_default();
         let Cgroups { unified, cpu_v1 } = Cgroups::parse(&text("mountinfo"), &text("cgroup"));
@@ -94,14 +93,14 @@ impl CpuGroup {
             return Err(Error::Cgroup("no thread is there to get a CPU quota".into()));
         }
         let folder = cgroup::folder(self.folder(), name);
-        let there = Step::Set(Place::Cgroup { path: folder.clone() }, cgroup::THERE.into());
+        let there = Step::Set(Setting::Cgroup { path: folder.clone() }, cgroup::THERE.into());
         let limit = |file: &str, value: String| Step::Limit(folder.join(file), value);
         Ok(match self {
             Self::V1(_) => {
                 let period = limit("cpu.cfs_period_us", quota.period_us.to_string());
                 let time = limit("cpu.cfs_quota_us", quota.us.map_or("-1".into(), |us| us.to_string()));
                 let now = kernel.read(&folder.join("cpu.cfs_period_us")).unwrap_or_default();
-                // Between two writes it is less time rather than more: more can exceed a budget, or the quota of the group above.
+                // Ordered so that the intermediate quota is lower: a higher one could exceed a budget or the parent's quota.
                 let longer = now.trim().parse().is_ok_and(|now: u64| now < quota.period_us);
                 let [first, second] = if longer || quota.us.is_none() { [period, time] } else { [time, period] };
                 vec![there, first, second, Step::Threads(folder.join(cgroup::TASKS), threads.to_vec())]
@@ -113,7 +112,7 @@ impl CpuGroup {
                 both.insert("cpu");
                 let time = quota.us.map_or("max".into(), |us| us.to_string());
                 vec![
-                    Step::Set(Place::Controllers { path: subtree }, cgroup::joined(&both)),
+                    Step::Set(Setting::Controllers { path: subtree }, cgroup::joined(&both)),
                     there,
                     limit("cgroup.type", "threaded".into()),
                     limit("cpu.max", format!("{time} {}", quota.period_us)),
@@ -124,29 +123,31 @@ impl CpuGroup {
     }
 }
 
-/// Puts threads into a cgroup, unless they are there: `path` is its list of threads.
+/// Moves threads to a cgroup; `path` is its list of threads.
 pub(super) fn enter(kernel: &mut dyn Kernel, path: &Path, threads: &[u32]) -> Result<(), Error> {
-    let place = || path.display().to_string();
+    let setting = || path.display().to_string();
     let there = |kernel: &mut dyn Kernel| -> Result<Vec<u32>, Error> {
         let text =
-            kernel.read(path).map_err(|why| Error::Read { place: place(), why, help: "see the kernel's log" })?;
+            kernel.read(path).map_err(|why| Error::Read { setting: setting(), why, help: "see the kernel's log" })?;
         Ok(text.split_whitespace().filter_map(|word| word.parse().ok()).collect())
     };
     let before = there(kernel)?;
     for thread in threads.iter().filter(|thread| !before.contains(thread)) {
-        kernel.write(path, &thread.to_string()).map_err(|why| refused(&place(), *thread, why))?;
+        kernel.write(path, &thread.to_string()).map_err(|why| refused(&setting(), *thread, why))?;
     }
     let now = there(kernel)?;
     match threads.iter().find(|thread| !now.contains(thread)) {
-        Some(thread) => Err(Error::Ignored { place: place(), wanted: thread.to_string(), now: "without it".into() }),
+        Some(thread) => {
+            Err(Error::Ignored { setting: setting(), wanted: thread.to_string(), now: "without it".into() })
+        }
         None => Ok(()),
     }
 }
 
-fn refused(place: &str, thread: u32, why: io::Error) -> Error {
+fn refused(setting: &str, thread: u32, why: io::Error) -> Error {
     let help = match why.kind() {
         io::ErrorKind::PermissionDenied => "run the server as root, or delegate the cgroup to its user",
         _ => "the process has to be in the cgroup above",
     };
-    Error::Write { place: place.into(), wanted: thread.to_string(), why, help: help.into() }
+    Error::Write { setting: setting.into(), wanted: thread.to_string(), why, help: help.into() }
 }

@@ -1,72 +1,73 @@
-//! Values that follow each other: what a controller sets again and again while it runs, such as a power limit.
+//! Settings that a controller changes repeatedly, such as a power limit.
 //!
-//! **Problem.** The journal is on the medium before each change; a controller that sets a limit ten times a second would wait for the
-//! medium ten times a second and fill it.
+//! **Problem.** The journal is flushed before each change, which is too slow for a controller that sets a limit ten times a second.
 //!
-//! **Algorithm.** What a place was goes on record once, before its first value, as a change whose outcome is unknown. Later values are
-//! set and read back, and leave the journal alone.
+//! **Algorithm.** The old value is written to the journal once, before the first value, as a change with an unknown result. Later values
+//! are set and read back without journal entries.
 //!
-//! **Properties.** Wherever the process is killed, the journal brings the place back to what it was before the first value. A value
-//! that another program sets at such a place meanwhile cannot be told from our own, and is overwritten.
+//! **Properties.** Wherever the process is killed, the journal restores the value before the first one. A value that another program
+//! sets meanwhile cannot be distinguished and is overwritten.
 
 use super::change::Change;
 use super::error::Error;
-use super::place::Place;
-use super::restore::{Back, Options};
+use super::report::RestoreReport;
+use super::restore::Options;
+use super::setting::Setting;
 use super::{Changes, in_force, unreadable};
 
 /// An entry whose value varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Varied {
-    /// Its number.
+    /// Number of the entry.
     pub(super) id: u32,
-    /// For whom.
+    /// Owner of the setting.
     owner: u32,
 }
 
 impl Changes {
-    /// Makes a change that another of the same places may follow, for `owner`: a number that the caller
-    /// chooses. A place is varied for one owner, and not made as well.
+    /// Applies a change that may be followed by others of the same settings, for `owner`, a number chosen by the caller. A setting has one
+    /// owner and is not changed by `make` too.
     ///
     /// # Errors
     /// It cannot be put on record, the kernel refuses it, or takes it and does nothing. What was set until then stays, until the
-    /// next value or [`Changes::put_back_of`].
+    /// next value or [`Changes::restore_of`].
     pub fn vary(&mut self, owner: u32, change: &Change) -> Result<(), Error> {
         let steps = change.steps(self.kernel.as_mut(), &self.roots)?;
-        let vary = |changes: &mut Self, place: Place, wanted: Option<&str>| changes.vary_place(owner, &place, wanted);
+        let vary =
+            |changes: &mut Self, setting: Setting, wanted: Option<&str>| changes.vary_place(owner, &setting, wanted);
         steps.into_iter().try_for_each(|step| step.carry_out(self, vary))
     }
 
-    fn vary_place(&mut self, owner: u32, place: &Place, wanted: Option<&str>) -> Result<(), Error> {
-        if !self.is_varied(place) {
-            match self.announce(place.clone(), wanted, Place::same)? {
+    fn vary_place(&mut self, owner: u32, setting: &Setting, wanted: Option<&str>) -> Result<(), Error> {
+        if !self.is_varied(setting) {
+            match self.announce(setting.clone(), wanted, Setting::same)? {
                 Some(id) => self.varied.push(Varied { id, owner }),
                 None => return Ok(()),
             }
         }
         let Some(wanted) = wanted else { return Ok(()) };
-        let now = place.read(self.kernel.as_mut()).map_err(|source| unreadable(place, source))?;
-        if place.same(&now, wanted) && !place.drifts() {
+        let now = setting.read(self.kernel.as_mut()).map_err(|source| unreadable(setting, source))?;
+        if setting.same(&now, wanted) && !setting.drifts() {
             return Ok(());
         }
-        in_force(self.kernel.as_mut(), place, &now, wanted).map(drop)
+        in_force(self.kernel.as_mut(), setting, &now, wanted).map(drop)
     }
 
-    fn is_varied(&self, place: &Place) -> bool {
+    fn is_varied(&self, setting: &Setting) -> bool {
         let varied = |id: u32| self.varied.iter().any(|varied| varied.id == id);
-        self.entries.iter().any(|entry| entry.place == *place && varied(entry.id))
+        self.entries.iter().any(|entry| entry.setting == *setting && varied(entry.id))
     }
 
     /// Puts back what was varied for `owner`.
     ///
     /// # Errors
-    /// As of [`Changes::put_back`].
-    pub fn put_back_of(&mut self, owner: u32) -> Result<Vec<Back>, Error> {
+    /// As of [`Changes::restore`].
+    pub fn restore_of(&mut self, owner: u32) -> Result<Vec<RestoreReport>, Error> {
         let ours: Vec<u32> =
             self.varied.iter().filter(|varied| varied.owner == owner).map(|varied| varied.id).collect();
         let all = std::mem::take(&mut self.entries);
         let (entries, others) = all.into_iter().partition(|entry| ours.contains(&entry.id));
         self.entries = others;
-        self.put_back_entries(entries, Options::default())
+        self.restore_entries(entries, Options::default())
     }
 }

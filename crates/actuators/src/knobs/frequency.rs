@@ -1,5 +1,5 @@
 //! Frequencies of CPUs through Linux cpufreq (Documentation/admin-guide/pm/cpufreq.rst of the kernel): the bounds
-//! `scaling_min_freq` and `scaling_max_freq` are both set to the value, whoever governs between them.
+//! `scaling_min_freq` and `scaling_max_freq` are both set to the value.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Place, number, pinned, writable};
+use super::{Found, Resource, number, pinned, writable};
 
-/// A step where the kernel lists no frequencies: 100 MHz.
+/// Step if the kernel lists no frequencies: 100 MHz.
 const STEP_KHZ: u64 = 100_000;
-/// Time until a CPU runs at what was set where the kernel does not say (SANDMAN, Figure 5: over 450 us).
+/// Transition time if the kernel does not report it (SANDMAN, Figure 5: over 450 us).
 const EFFECT: Cost = Cost::Assumed(450_000);
-/// What the kernel writes for a time that it does not know.
+/// The kernel's value for an unknown time.
 const UNKNOWN_NS: u64 = u32::MAX as u64;
 
 pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], found: &mut Found) {
     if cpus.iter().all(Option::is_none) {
-        found.misses("frequency", "the reactors are not pinned: name their cores in the configuration");
+        found.misses("frequency", "the reactors are not pinned; set their cores in the configuration");
         return;
     }
     let mut folders: Vec<(PathBuf, u32)> = Vec::new();
@@ -26,13 +26,13 @@ pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], found: &mut Found) {
         let folder = roots.sys.join(format!("devices/system/cpu/cpu{cpu}/cpufreq"));
         match knob(&folder) {
             Ok(knob) => {
-                // CPUs that share a clock have one folder, to which all but the names lead.
+                // CPUs that share a clock have links to one folder.
                 let real = fs::canonicalize(&folder).unwrap_or(folder);
                 let first = folders.iter().find(|(other, _)| *other == real).map(|(_, first)| *first);
                 if first.is_none() {
                     folders.push((real, cpu));
                 }
-                found.add(Knob { scope: Scope::Core(core), ..knob }, Place::Frequency { cpu: first.unwrap_or(cpu) });
+                found.add(Knob { scope: Scope::Core(core), ..knob }, Resource::Frequency { cpu: first.unwrap_or(cpu) });
             }
             Err(why) => found.misses(format!("frequency of core {} (CPU {cpu})", core.0), why),
         }

@@ -1,13 +1,13 @@
-//! The knobs of this machine: what a policy may set while the server runs.
+//! Knobs of this machine, which a policy sets while the server runs.
 //!
-//! **Problem.** A policy says what a core, a package or a drive is to have; the kernel has files of which some belong to several
-//! cores. Whatever a policy has set must come back when it ends, also after `kill -9`.
+//! **Problem.** A policy sets values of cores, packages and drives; some files of the kernel belong to several cores. All settings must be
+//! restored at the end, also after `kill -9`.
 //!
-//! **Algorithm.** Knobs of one *place* are served together: cores that share a clock get the highest of what they are to have. What
-//! a place was goes on record before its first value ([`Changes::vary`]); with none of its knobs set any more it is put back.
+//! **Algorithm.** Knobs of one *resource* are combined: cores that share a clock get the highest wanted frequency. The old value is written
+//! to the journal before the first change ([`Changes::vary`]), and restored when no knob of the resource is set.
 //!
-//! **Properties.** A knob that cannot be written is not offered, and [`Missing`] says why. Nothing is changed before the first
-//! setting. What the kernel does not take is an error that names the file.
+//! **Properties.** A knob that cannot be written is reported as [`Missing`] with the reason. Nothing is changed before the first value. A
+//! value that the kernel refuses is an error with the file.
 
 mod frequency;
 mod online;
@@ -24,36 +24,36 @@ use pilotlight_plant::{CoreId, Kind, Knob, KnobId};
 
 use crate::changes::{Change, Changes, CpuGroup, Error, Kernel, Linux};
 
-/// What a server wants to set.
+/// Knobs to look for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The CPU of each reactor, by [`CoreId`]; `None` for one that is not pinned.
     pub cpus: Vec<Option<u32>>,
-    /// Reactors whose CPUs may be taken offline; none of them is the main core's.
+    /// Reactors whose CPUs may be taken offline, without the main core's.
     pub hotplug: Vec<CoreId>,
     /// The NVMe controllers that it serves, such as `nvme0`, by device number.
     pub drives: Vec<String>,
 }
 
-/// Why a kind of knob is not there.
+/// A knob that is not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What cannot be set, such as `frequency of core 0`.
+    /// The knob, such as `frequency of core 0`.
     pub what: String,
-    /// Why, and what would bring it.
+    /// The reason and the remedy.
     pub why: String,
 }
 
-/// One thing of the machine that one knob, or several together, set.
+/// A resource of the machine that one or several knobs set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    /// The bounds of the frequency of a CPU, both of which get the value.
+enum Resource {
+    /// Both frequency bounds of a CPU.
     Frequency { cpu: u32 },
-    /// Both limits of a package, which get the value.
+    /// Both power limits of a package.
     PowerLimit { zone: String },
     /// The power state of a drive.
     PowerState { drive: String },
-    /// The longest wake-up time of the idle states that a drive enters by itself.
+    /// The longest wake-up time of a drive's autonomous idle states.
     WakeLimit { file: PathBuf, limits: Vec<wake_limit::Limit> },
     /// The CPU time of the worker reactors, and its period.
     Quota { group: CpuGroup },
@@ -61,23 +61,23 @@ enum Place {
     Online { cpu: u32 },
 }
 
-/// For whom CPUs are taken offline: all of them together.
+/// Owner of all offline CPUs.
 const HOTPLUG: u32 = u32::MAX;
 
-/// A knob with its place.
+/// A knob with its resource.
 #[derive(Debug)]
 struct Placed {
     knob: Knob,
-    /// Index of its place.
-    place: usize,
-    /// What it is to have.
+    /// Index of its resource.
+    resource: usize,
+    /// Wanted value.
     wanted: Option<u64>,
 }
 
-/// The knobs of this machine. At the end of their life everything is put back.
+/// The knobs of this machine. All settings are restored when dropped.
 pub struct Knobs {
-    placed: Vec<Placed>,
-    places: Vec<Place>,
+    entries: Vec<Placed>,
+    resources: Vec<Resource>,
     changes: Changes,
     /// CPUs that are offline.
     offline: Vec<u32>,
@@ -85,78 +85,77 @@ pub struct Knobs {
     workers: Vec<u32>,
 }
 
-/// What is found, before it can be set.
+/// Knobs found so far.
 #[derive(Debug, Default)]
 struct Found {
-    placed: Vec<Placed>,
-    places: Vec<Place>,
+    entries: Vec<Placed>,
+    resources: Vec<Resource>,
     missing: Vec<Missing>,
 }
 
 impl Knobs {
-    /// What this machine has of what is wanted, and what is missing. Changes nothing.
+    /// Looks for knobs; returns those of this machine and the missing ones. Changes nothing.
     ///
     /// # Errors
-    /// An earlier process left its changes behind ([`Error::LeftBehind`]): put those back first.
+    /// An earlier process was killed ([`Error::LeftBehind`]): its changes must be restored first.
     pub fn find(roots: &Roots, journal: &Path, wanted: &Wanted) -> Result<(Self, Vec<Missing>), Error> {
         Ok(Self::find_with(roots, wanted, Changes::begin(journal, roots.clone())?))
     }
 
-    /// [`Knobs::find`] with these changes, of which nothing is made yet.
+    /// [`Knobs::find`] with unused changes.
     #[must_use]
     pub fn find_with(roots: &Roots, wanted: &Wanted, mut changes: Changes) -> (Self, Vec<Missing>) {
-        let Found { placed, places, missing } = Found::on(roots, changes.kernel(), wanted);
-        (Self { placed, places, changes, offline: Vec::new(), workers: Vec::new() }, missing)
+        let Found { entries, resources, missing } = Found::on(roots, changes.kernel(), wanted);
+        (Self { entries, resources, changes, offline: Vec::new(), workers: Vec::new() }, missing)
     }
 
     /// The knobs, by [`KnobId`].
     #[must_use]
     pub fn list(&self) -> Vec<Knob> {
-        self.placed.iter().map(|one| one.knob.clone()).collect()
+        self.entries.iter().map(|one| one.knob.clone()).collect()
     }
 
-    /// The worker reactors run, as these OS threads (`gettid`). Before that their CPU time cannot be set.
+    /// Sets the OS threads (`gettid`) of the worker reactors, without which their CPU time cannot be set.
     pub fn set_workers(&mut self, workers: &[u32]) {
         self.workers = workers.to_vec();
     }
 
-    /// Sets a knob to the nearest value that it takes, and reads it back; `None` puts it back. The other knobs of its place count too.
+    /// Sets a knob to the nearest supported value and reads it back; `None` restores it. Other knobs of its resource are combined.
     ///
     /// # Errors
-    /// The kernel refuses the value, or takes it and does nothing; the change cannot be put on record; or, putting back, something
-    /// did not come back, and stays in the journal.
+    /// The kernel refuses or ignores the value; the journal cannot be written; or a setting could not be restored and stays in the journal.
     pub fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Error> {
-        let Some(one) = self.placed.get_mut(knob.index()) else { return Ok(()) };
+        let Some(one) = self.entries.get_mut(knob.index()) else { return Ok(()) };
         let wanted = value.and_then(|value| one.knob.values.nearest(value));
-        let (place, before) = (one.place, std::mem::replace(&mut one.wanted, wanted));
-        let set = self.set_place(place);
+        let (resource, before) = (one.resource, std::mem::replace(&mut one.wanted, wanted));
+        let set = self.set_resource(resource);
         if set.is_err() {
-            self.placed[knob.index()].wanted = before; // what is refused is not wanted of the place any more
+            self.entries[knob.index()].wanted = before; // a refused value is not combined later
         }
         set
     }
 
-    fn set_place(&mut self, place: usize) -> Result<(), Error> {
-        if matches!(self.places[place], Place::Online { .. }) {
+    fn set_resource(&mut self, resource: usize) -> Result<(), Error> {
+        if matches!(self.resources[resource], Resource::Online { .. }) {
             return self.set_online();
         }
-        let of_place = self.placed.iter().filter(|one| one.place == place);
-        let wanted: Vec<(Kind, u64)> = of_place.filter_map(|one| Some((one.knob.kind, one.wanted?))).collect();
-        match self.places[place].change(&wanted, &self.workers) {
-            Some(change) => self.changes.vary(place as u32, &change),
-            None => self.changes.put_back_of(place as u32).map(drop),
+        let of_resource = self.entries.iter().filter(|one| one.resource == resource);
+        let wanted: Vec<(Kind, u64)> = of_resource.filter_map(|one| Some((one.knob.kind, one.wanted?))).collect();
+        match self.resources[resource].change(&wanted, &self.workers) {
+            Some(change) => self.changes.vary(resource as u32, &change),
+            None => self.changes.restore_of(resource as u32).map(drop),
         }
     }
 
-    /// CPUs come back all together, as cpusets and affinity name several of them: what is still to be offline then goes again.
+    /// Restores all CPUs together, because cpusets and affinity refer to several; CPUs that must stay offline are then taken offline again.
     fn set_online(&mut self) -> Result<(), Error> {
-        let cpu = |one: &Placed| match self.places[one.place] {
-            Place::Online { cpu } if one.wanted == Some(0) => Some(cpu),
+        let cpu = |one: &Placed| match self.resources[one.resource] {
+            Resource::Online { cpu } if one.wanted == Some(0) => Some(cpu),
             _ => None,
         };
-        let wanted: Vec<u32> = self.placed.iter().filter_map(cpu).collect();
+        let wanted: Vec<u32> = self.entries.iter().filter_map(cpu).collect();
         if self.offline.iter().any(|cpu| !wanted.contains(cpu)) {
-            self.changes.put_back_of(HOTPLUG)?;
+            self.changes.restore_of(HOTPLUG)?;
             self.offline.clear();
         }
         if wanted == self.offline {
@@ -165,15 +164,15 @@ impl Knobs {
         let set = self.changes.vary(HOTPLUG, &Change::Offline { cpus: wanted.clone() });
         match &set {
             Ok(()) => self.offline = wanted,
-            Err(_) if self.offline.is_empty() => drop(self.changes.put_back_of(HOTPLUG)),
+            Err(_) if self.offline.is_empty() => drop(self.changes.restore_of(HOTPLUG)),
             Err(_) => {}
         }
         set
     }
 }
 
-impl Place {
-    /// What makes it as its knobs want it; `None` if it is to be as it was found.
+impl Resource {
+    /// The change to the wanted value of its knobs; `None` if no knob is set.
     fn change(&self, wanted: &[(Kind, u64)], workers: &[u32]) -> Option<Change> {
         let of = |kind: Kind| wanted.iter().filter(|(wanted, _)| *wanted == kind).map(|&(_, value)| value).max();
         Some(match self {
@@ -189,15 +188,15 @@ impl Place {
             }
             Self::WakeLimit { file, limits } => wake_limit::change(file, limits, of(Kind::WakeLimitNs)?)?,
             Self::Quota { group } => quota::change(group, of(Kind::QuotaPpm)?, of(Kind::QuotaPeriodNs), workers),
-            Self::Online { .. } => return None, // together with all others
+            Self::Online { .. } => return None, // handled with all other CPUs
         })
     }
 }
 
-/// The knobs of this machine as [`Knobs::find`] lists them, also while another process sets them. Changes nothing.
+/// The knobs of this machine as in [`Knobs::find`], also while another process sets them. Changes nothing.
 #[must_use]
 pub fn list(roots: &Roots, wanted: &Wanted) -> Vec<Knob> {
-    Found::on(roots, &mut Linux, wanted).placed.into_iter().map(|one| one.knob).collect()
+    Found::on(roots, &mut Linux, wanted).entries.into_iter().map(|one| one.knob).collect()
 }
 
 impl Found {
@@ -212,13 +211,13 @@ impl Found {
         found
     }
 
-    fn add(&mut self, knob: Knob, place: Place) {
-        let known = self.places.iter().position(|other| *other == place);
-        let place = known.unwrap_or_else(|| {
-            self.places.push(place);
-            self.places.len() - 1
+    fn add(&mut self, knob: Knob, resource: Resource) {
+        let known = self.resources.iter().position(|other| *other == resource);
+        let resource = known.unwrap_or_else(|| {
+            self.resources.push(resource);
+            self.resources.len() - 1
         });
-        self.placed.push(Placed { knob, place, wanted: None });
+        self.entries.push(Placed { knob, resource, wanted: None });
     }
 
     fn misses(&mut self, what: impl Into<String>, why: impl Into<String>) {
@@ -237,7 +236,7 @@ fn writable(path: &Path) -> Result<(), String> {
     let opened = std::fs::OpenOptions::new().write(true).open(path);
     let why = |error: io::Error| {
         let help = if error.kind() == io::ErrorKind::PermissionDenied {
-            "; run the server as root, or give it the right"
+            "; run the server as root, or grant write access"
         } else {
             ""
         };

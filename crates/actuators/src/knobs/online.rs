@@ -1,21 +1,21 @@
-//! Whether a core is part of the system: CPU hotplug (kernel: Documentation/core-api/cpu_hotplug.rst), of the cores that were named for it. A
-//! reactor whose core is offline runs, where it runs at all, on the others; its affinity is back with the core (`changes/hotplug.rs`).
+//! CPU hotplug of configured cores (kernel: Documentation/core-api/cpu_hotplug.rst). A reactor whose core is offline may run on others; its
+//! affinity is restored with the core (`changes/hotplug.rs`).
 
 use std::fs;
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{CoreId, Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Place, pinned, writable};
+use super::{Found, Resource, pinned, writable};
 use crate::changes::switch;
 
-/// Time until a CPU is offline or online: an estimate, of the order of what the kernel takes to stop and start its threads.
+/// Estimated time to take a CPU off- or online.
 const EFFECT: Cost = Cost::Assumed(100_000_000);
 
 pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], hotplug: &[CoreId], found: &mut Found) {
     for (core, cpu) in pinned(cpus).filter(|(core, _)| hotplug.contains(core)) {
         match check(roots, cpu) {
-            Ok(()) => found.add(knob(core), Place::Online { cpu }),
+            Ok(()) => found.add(knob(core), Resource::Online { cpu }),
             Err(why) => found.misses(format!("whether core {} (CPU {cpu}) is online", core.0), why),
         }
     }

@@ -1,26 +1,26 @@
-//! Power limits of CPU packages: RAPL through powercap (Documentation/power/powercap/powercap.rst of the kernel). The limits of the longer
-//! and of the shorter window are both set to the value: by the longer one alone a package exceeds the value for as long as its window is, often tens of seconds.
+//! Power limits of CPU packages: RAPL through powercap (Documentation/power/powercap/powercap.rst of the kernel). The limits of both
+//! windows are set to the value: with the longer one alone a package may exceed it for the length of that window, often tens of seconds.
 
 use std::fs;
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Place, number, writable};
+use super::{Found, Resource, number, writable};
 use crate::changes::{LONG_TERM, SHORT_TERM};
 
-/// The unit of RAPL on the machines known: an eighth of a watt.
+/// RAPL's unit on known machines: 1/8 W.
 const STEP_UW: u64 = 125_000;
-/// The lowest limit that is offered: below it no package is known to follow.
+/// Lowest limit; no known package follows a lower one.
 const LOWEST_UW: u64 = 5_000_000;
-/// Time until a limit holds: an estimate, of the order of RAPL's averaging window.
+/// Estimated time until a limit is effective, of the order of RAPL's averaging window.
 const EFFECT: Cost = Cost::Assumed(10_000_000);
 
 pub(super) fn find(roots: &Roots, found: &mut Found) {
     let folder = roots.sys.join("class/powercap");
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
     let mut zones: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    // `intel-rapl:0` is a package, `intel-rapl:0:1` a part of it.
+    // Packages only: `intel-rapl:0:1` is a part of `intel-rapl:0`.
     zones.retain(|zone| zone.starts_with("intel-rapl:") && zone.matches(':').count() == 1);
     zones.sort();
     if zones.is_empty() {
@@ -30,14 +30,14 @@ pub(super) fn find(roots: &Roots, found: &mut Found) {
     }
     for zone in zones {
         match knob(roots, &zone) {
-            Ok(Some(knob)) => found.add(knob, Place::PowerLimit { zone }),
+            Ok(Some(knob)) => found.add(knob, Resource::PowerLimit { zone }),
             Ok(None) => {}
             Err(why) => found.misses(format!("power limit of {zone}"), why),
         }
     }
 }
 
-/// The limit of a zone; none of one that is no package.
+/// The limit of a zone; `None` if it is not a package.
 fn knob(roots: &Roots, zone: &str) -> Result<Option<Knob>, String> {
     let folder = roots.sys.join("class/powercap").join(zone);
     let name = fs::read_to_string(folder.join("name")).unwrap_or_default();

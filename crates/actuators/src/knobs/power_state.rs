@@ -1,15 +1,15 @@
 //! Power states of drives: NVMe feature 02h, Power Management (NVM Express Base Specification 2.1, sections 8.1.17 and 5.1.25). Only
-//! operational states are offered: a drive leaves the others by itself at the next request.
+//! operational states are available: a drive leaves the others at the next request.
 
 use std::io;
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Place};
+use super::{Found, Resource};
 use crate::changes::{Kernel, states};
 
-/// Time until a state holds where the drive does not say it: an estimate.
+/// Estimated transition time if the drive does not report it.
 const EFFECT_US: u64 = 1_000;
 
 pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], found: &mut Found) {
@@ -25,13 +25,13 @@ pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], fo
                     caller: Cost::Assumed(0),
                     effect: Cost::Assumed(if states.change_us > 0 { states.change_us } else { EFFECT_US } * 1_000),
                 };
-                found.add(knob, Place::PowerState { drive: drive.clone() });
+                found.add(knob, Resource::PowerState { drive: drive.clone() });
             }
             Ok(_) => found.misses(what(), "the drive has one operational state"),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                found.misses(what(), format!("cannot ask the drive: {error}; run the server as root"));
+                found.misses(what(), format!("cannot read the drive's power states: {error}; run the server as root"));
             }
-            Err(error) => found.misses(what(), format!("cannot ask the drive: {error}")),
+            Err(error) => found.misses(what(), format!("cannot read the drive's power states: {error}")),
         }
     }
 }

@@ -1,34 +1,36 @@
-//! CPU time of the worker reactors, by a quota of the kernel (`changes/quota.rs`), and the period in which they may use it. The main core,
-//! which serves connections, decides and keeps time, has none: a controller that stops itself cannot let go again.
+//! CPU quota of the worker reactors (`changes/quota.rs`) and its period. The main core has no quota, because a stopped controller could not
+//! remove it.
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Place};
-use crate::changes::{Change, CpuGroup, PERIODS_US, SHORTEST_US};
+use super::{Found, Resource};
+use crate::changes::{Change, CpuGroup, MIN_QUOTA_US, PERIODS_US};
 
-/// Millionths of a core in a whole one.
+/// Parts per million of a core.
 const CORE_PPM: u64 = 1_000_000;
 /// The kernel's default period.
 const PERIOD_US: u64 = PERIODS_US[0];
-/// From one value to the next, and the lowest: a hundredth of a core, the shortest quota of the default period.
-const STEP_PPM: u64 = SHORTEST_US * CORE_PPM / PERIOD_US;
+/// Step and minimum: 1/100 of a core, the shortest quota of the default period.
+const STEP_PPM: u64 = MIN_QUOTA_US * CORE_PPM / PERIOD_US;
 
-/// For so many reactors, one of which is the main core.
+/// Adds the knobs for this many reactors, one of which is the main core.
 pub(super) fn find(roots: &Roots, reactors: usize, found: &mut Found) {
     const WHAT: &str = "CPU quota of the worker cores";
     let workers = reactors.saturating_sub(1) as u64;
     if workers == 0 {
-        let why = "the server has one reactor, which is the main core and must not be held up: give it more (--cores)";
+        let why = "the server has only the main core, which must not be limited; add cores (--cores)";
         return found.misses(WHAT, why);
     }
     match CpuGroup::find(roots) {
-        Ok(group) => knobs(workers).into_iter().for_each(|knob| found.add(knob, Place::Quota { group: group.clone() })),
+        Ok(group) => {
+            knobs(workers).into_iter().for_each(|knob| found.add(knob, Resource::Quota { group: group.clone() }))
+        }
         Err(why) => found.misses(WHAT, why),
     }
 }
 
-/// The quota and its period. What is left of the period before is used up first.
+/// The quota and its period.
 fn knobs(workers: u64) -> [Knob; 2] {
     let max = workers * CORE_PPM;
     let knob = |kind, values, found, effect_us: u64| Knob {
@@ -46,7 +48,7 @@ fn knobs(workers: u64) -> [Knob; 2] {
     ]
 }
 
-/// All that the workers can use is no quota; the period is the default if it is not set.
+/// The full CPU time of the workers means no quota; the period has a default.
 pub(super) fn change(group: &CpuGroup, quota_ppm: u64, period_ns: Option<u64>, workers: &[u32]) -> Change {
     let all_ppm = workers.len() as u64 * CORE_PPM;
     let period_us = period_ns.map_or(PERIOD_US, |period_ns| period_ns / 1_000);

@@ -1,12 +1,12 @@
-//! Idle states that a drive enters by itself (APST; NVM Express Base Specification 2.1, section 8.1.17), limited by the time that it takes to wake
-//! up. Linux programs the drive's transitions by `power/pm_qos_latency_tolerance_us` of its controller.
+//! Wake-up limit of a drive's autonomous idle states (APST; NVM Express Base Specification 2.1, section 8.1.17). Linux configures them by
+//! `power/pm_qos_latency_tolerance_us` of the controller.
 //!
-//! **Rule of Linux** (`nvme_configure_apst` in drivers/nvme/host/core.c). It uses at most the non-operational states whose exit latency is not
-//! above the number in the file: none with 0, all with `auto` or `any`. Since 5.14 it also leaves out states that take longer in all than
+//! **Linux** (`nvme_configure_apst` in drivers/nvme/host/core.c) uses at most the non-operational states whose exit latency is not above the
+//! number in the file: none with 0, all with `auto` or `any`. Since 5.14 it also excludes states whose total latency exceeds
 //! `nvme_core.apst_secondary_latency_tol_us`.
 //!
-//! **Limits.** A request that comes while a drive still enters a state waits for entry and exit. So the limit that belongs to a number is the
-//! longest entry and exit together of the states that Linux may then use.
+//! **Limit.** A request during entry waits for entry and exit. The limit of a number is therefore the longest sum of entry and exit latency
+//! of the states that Linux may use.
 
 use std::io;
 use std::path::Path;
@@ -14,15 +14,15 @@ use std::path::Path;
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Place, writable};
+use super::{Found, Resource, writable};
 use crate::changes::{Change, IdleState, Kernel, idle_states, latency_tolerance};
 
-/// Time until a drive has its new transitions: an estimate for one Set Features.
+/// Estimated time of one Set Features command.
 const EFFECT_NS: u64 = 1_000_000;
-/// What the kernel writes for no limit.
+/// The kernel's value for no limit.
 const UNLIMITED: [&str; 2] = ["auto", "any"];
 
-/// A limit, and what makes Linux keep it.
+/// A limit and its value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) limit_ns: u64,
@@ -41,14 +41,14 @@ pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], fo
                     caller: Cost::Assumed(0),
                     effect: Cost::Assumed(EFFECT_NS),
                 };
-                found.add(knob, Place::WakeLimit { file: latency_tolerance(roots, drive), limits });
+                found.add(knob, Resource::WakeLimit { file: latency_tolerance(roots, drive), limits });
             }
             Err(why) => found.misses(format!("wake-up limit of {drive}"), why),
         }
     }
 }
 
-/// The limits of a drive, and the one in force.
+/// The limits of a drive, and the current one.
 fn limits_of(roots: &Roots, kernel: &mut dyn Kernel, drive: &str) -> Result<(Vec<Limit>, u64), String> {
     let states = kernel.drive(&roots.dev.join(drive)).and_then(|mut drive| idle_states(drive.as_mut()));
     let states = states.map_err(|error| match error.kind() {
@@ -58,10 +58,10 @@ fn limits_of(roots: &Roots, kernel: &mut dyn Kernel, drive: &str) -> Result<(Vec
         _ => format!("cannot read the drive's power states: {error}"),
     })?;
     if states.is_empty() {
-        return Err("the drive enters no idle states by itself (APST)".into());
+        return Err("the drive has no autonomous power state transitions (APST)".into());
     }
     if states.iter().any(|state| state.exit_us == 0) {
-        return Err("the drive does not say how long it takes to leave its idle states".into());
+        return Err("the drive does not report exit latencies of its idle states".into());
     }
     let file = latency_tolerance(roots, drive);
     if !file.exists() {
@@ -77,33 +77,33 @@ fn limits_of(roots: &Roots, kernel: &mut dyn Kernel, drive: &str) -> Result<(Vec
     Ok((limits(&states), in_force))
 }
 
-/// From none up.
+/// All limits, ascending.
 fn limits(states: &[IdleState]) -> Vec<Limit> {
     let mut exits: Vec<u64> = states.iter().map(|state| state.exit_us).collect();
     exits.sort_unstable();
     let mut limits = vec![Limit { limit_ns: 0, tolerance_us: 0 }];
     for tolerance_us in exits {
         let limit_ns = longest_ns(states, tolerance_us);
-        // A state that leaves later but is entered sooner may need no higher limit.
+        // A longer exit latency with a shorter entry latency may not need a higher limit.
         limits.retain(|limit| limit.limit_ns < limit_ns);
         limits.push(Limit { limit_ns, tolerance_us });
     }
     limits
 }
 
-/// The longest entry and exit together of the states that Linux may use with this number in the file.
+/// The longest sum of entry and exit latency of the states that Linux may use with this number in the file.
 fn longest_ns(states: &[IdleState], tolerance_us: u64) -> u64 {
     let used = states.iter().filter(|state| state.exit_us <= tolerance_us);
     used.map(|state| (state.entry_us + state.exit_us) * 1_000).max().unwrap_or(0)
 }
 
-/// The limit that holds with this text in the file.
+/// The limit of this text in the file.
 fn in_force(states: &[IdleState], text: &str) -> Option<u64> {
     let tolerance_us = if UNLIMITED.contains(&text) { u64::MAX } else { text.parse().ok()? };
     Some(longest_ns(states, tolerance_us))
 }
 
-/// What makes Linux keep this limit.
+/// The text in the file for this limit.
 pub(super) fn change(file: &Path, limits: &[Limit], limit_ns: u64) -> Option<Change> {
     let limit = limits.iter().rev().find(|limit| limit.limit_ns <= limit_ns)?;
     Some(Change::File { path: file.to_path_buf(), value: limit.tolerance_us.to_string() })

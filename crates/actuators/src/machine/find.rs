@@ -1,5 +1,4 @@
-//! What of this machine the keys are about: the block device below a path, its NVMe controller, CPUs with frequencies, power
-//! zones of packages.
+//! Finds resources of this machine: the block device of a path, its NVMe controller, CPUs with cpufreq, power zones of packages.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -9,12 +8,10 @@ use pilotlight_drive::Roots;
 
 /// The kernel's name of the whole device that `path` is, is a partition of, or lies on, such as `nvme0n1`.
 pub(super) fn block(roots: &Roots, path: Option<&Path>) -> Result<String, String> {
-    let path = path.ok_or("the experiment names no device or file that this is about")?;
+    let path = path.ok_or("the experiment has no device or file")?;
     let why = || {
         let path = path.display();
-        format!(
-            "{path} is no block device and does not lie on one that the kernel knows: name a device in the experiment"
-        )
+        format!("{path} is neither a block device nor on one; set a device in the experiment")
     };
     let folder = by_name(roots, path).or_else(|| by_number(roots, path)).ok_or_else(why)?;
     whole(&folder).and_then(name_of).ok_or_else(why)
@@ -25,25 +22,24 @@ fn whole(folder: &Path) -> Option<&Path> {
     if folder.join("partition").exists() { folder.parent() } else { Some(folder) }
 }
 
-/// The devices with a scheduler behind `path`: with multipath the device itself has none, but each way to it has
-/// (`nvme0c1n1` of `nvme0n1`).
+/// The devices of `path` with a scheduler: with multipath its paths (`nvme0c1n1` of `nvme0n1`), not the device itself.
 pub(super) fn scheduled(roots: &Roots, path: Option<&Path>) -> Result<Vec<String>, String> {
     let block = block(roots, path)?;
     if has_setting(roots, &block, "scheduler") {
         return Ok(vec![block]);
     }
     let ways = ways_with(roots, &block, "scheduler")?;
-    if ways.is_empty() { Err(format!("{block} has no I/O scheduler: leave the key out")) } else { Ok(ways) }
+    if ways.is_empty() { Err(format!("{block} has no I/O scheduler; omit the key")) } else { Ok(ways) }
 }
 
-/// The devices behind `path` that can be polled, by a setting of theirs: with multipath the ways to the device, not itself.
+/// The devices of `path` with a polling setting: with multipath its paths, not the device itself.
 pub(super) fn polled(roots: &Roots, path: Option<&Path>, setting: &str) -> Result<Vec<String>, String> {
     let block = block(roots, path)?;
     let ways = ways_with(roots, &block, setting)?;
     match (ways.is_empty(), has_setting(roots, &block, setting)) {
         (false, _) => Ok(ways),
         (true, true) => Ok(vec![block]),
-        (true, false) => Err(format!("{block} has no queue/{setting}: leave the key out")),
+        (true, false) => Err(format!("{block} has no queue/{setting}; omit the key")),
     }
 }
 
@@ -57,7 +53,7 @@ fn ways_with(roots: &Roots, block: &str, setting: &str) -> Result<Vec<String>, S
     Ok(ways)
 }
 
-/// The ways to a device with NVMe multipath; none of others.
+/// The paths of a device with NVMe multipath; empty for others.
 fn ways(roots: &Roots, block: &str) -> Result<Vec<String>, String> {
     let (subsystem, namespace) = block.rsplit_once('n').unwrap_or((block, ""));
     let is_way = |name: &String| {
@@ -71,7 +67,7 @@ fn ways(roots: &Roots, block: &str) -> Result<Vec<String>, String> {
     Ok(ways)
 }
 
-/// The folder below `/sys` of a device in `/dev`, also by one of its other names there.
+/// The folder below `/sys` of a device in `/dev`, also by a link.
 fn by_name(roots: &Roots, path: &Path) -> Option<PathBuf> {
     let path = fs::canonicalize(roots.place(path)).unwrap_or_else(|_| roots.place(path));
     if !path.starts_with(&roots.dev) {
@@ -81,7 +77,7 @@ fn by_name(roots: &Roots, path: &Path) -> Option<PathBuf> {
 }
 
 fn by_number(roots: &Roots, path: &Path) -> Option<PathBuf> {
-    // A file that the experiment makes is not there yet, but its folder is.
+    // A file that the experiment creates may not exist yet, but its folder does.
     let about = fs::metadata(path).or_else(|_| fs::metadata(path.parent().unwrap_or(path))).ok()?;
     let number = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -95,9 +91,9 @@ pub(super) fn number(roots: &Roots, block: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// The NVMe controller of what `path` is or lies on, such as `nvme0`.
+/// The NVMe controller of the device of `path`, such as `nvme0`.
 pub(super) fn controller(roots: &Roots, path: Option<&Path>) -> Result<String, String> {
-    const HELP: &str = "name its controller with machine.drive, such as drive = \"nvme0\"";
+    const HELP: &str = "set its controller with machine.drive, such as drive = \"nvme0\"";
     let block = block(roots, path).map_err(|why| format!("{why}, or {HELP}"))?;
     controller_of(roots, &block).map_err(|why| format!("{why}; {HELP}"))
 }
@@ -105,7 +101,7 @@ pub(super) fn controller(roots: &Roots, path: Option<&Path>) -> Result<String, S
 /// The NVMe controller of a whole block device. With multipath a device belongs to a subsystem, which can have several.
 fn controller_of(roots: &Roots, block: &str) -> Result<String, String> {
     let device = roots.sys.join("block").join(block).join("device");
-    let none = || format!("{block} is not an NVMe drive's");
+    let none = || format!("{block} is not an NVMe drive");
     let folder = fs::canonicalize(device).map_err(|_| none())?;
     let name = name_of(&folder).ok_or_else(none)?;
     if is_controller(&name) {
@@ -131,11 +127,11 @@ pub fn drive_of(roots: &Roots, path: &Path) -> Option<Result<String, String>> {
     Some(controller_of(roots, &whole).and_then(|drive| local(roots, drive)))
 }
 
-/// Block devices that lie on each other, at most (a volume on encryption on a RAID).
+/// Maximum depth of stacked block devices (such as a volume on encryption on a RAID).
 const MOST_LAYERS: usize = 8;
 
-/// The drive of this machine that holds the file `path`, or that it is the device of: an NVMe controller such as `nvme0`, else a whole block device
-/// such as `sda`. `None` where there is none (memory, a loop device, another machine) or more than one.
+/// The drive of the file or device `path`: an NVMe controller such as `nvme0`, else a block device such as `sda`. `None` if there is none
+/// (memory, a loop device, another machine) or more than one.
 #[must_use]
 pub fn holding_drive(roots: &Roots, path: &Path) -> Option<String> {
     let mut folder = by_name(roots, path).or_else(|| by_number(roots, path))?;
@@ -155,22 +151,22 @@ pub fn holding_drive(roots: &Roots, path: &Path) -> Option<String> {
     None
 }
 
-/// Whether the kernel has made this block device up: device mapper, RAID, loop, memory.
+/// Whether the block device is virtual: device mapper, RAID, loop, memory.
 fn is_virtual(device: &Path) -> bool {
     device.parent().is_some_and(|parent| parent.ends_with("virtual/block"))
 }
 
-/// A controller of this machine, not one across a network.
+/// Checks that a controller is local, not across a network.
 fn local(roots: &Roots, drive: String) -> Result<String, String> {
     let transport = fs::read_to_string(roots.sys.join("class/nvme").join(&drive).join("transport"));
     match transport.as_deref().map(str::trim) {
         Ok("pcie") => Ok(drive),
         Ok(other) => Err(format!("{drive} is not in this machine (transport {other})")),
-        Err(error) => Err(format!("cannot say where {drive} is: {error}")),
+        Err(error) => Err(format!("cannot read the transport of {drive}: {error}")),
     }
 }
 
-/// Whether a name is one of a controller: `nvme` and a number.
+/// Whether a name is that of a controller: `nvme` and a number.
 pub(super) fn is_controller(name: &str) -> bool {
     name.strip_prefix("nvme").is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -185,11 +181,11 @@ pub(super) fn cpus_with_frequencies(roots: &Roots) -> Vec<u32> {
     cpus
 }
 
-/// Power zones of CPU packages that have a limit, such as `intel-rapl:0`. The same package can have a second zone
-/// (`intel-rapl-mmio`), whose limit stands beside this one.
+/// Power zones of CPU packages with a limit, such as `intel-rapl:0`. A package can have a second zone (`intel-rapl-mmio`) with another
+/// limit.
 pub(super) fn packages(roots: &Roots) -> Result<Vec<String>, String> {
     let folder = roots.sys.join("class/powercap");
-    let none = || format!("{} has no package with a limit: leave the key out", folder.display());
+    let none = || format!("{} has no package with a limit; omit the key", folder.display());
     let is_package = |zone: &Path| {
         let name = fs::read_to_string(zone.join("name")).unwrap_or_default();
         name.starts_with("package") && zone.join("constraint_0_power_limit_uw").exists()

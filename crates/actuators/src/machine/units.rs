@@ -1,4 +1,4 @@
-//! Quantities as people write them: `2.1GHz`, `15W`, `500MB/s`. Whole numbers inside; what is finer than those is refused.
+//! Quantities with units: `2.1GHz`, `15W`, `500MB/s`, parsed to integers; finer values are refused.
 
 use pilotlight_input::quantity::{self, BYTES, POWERS, Units};
 
@@ -26,7 +26,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     above_zero(text, BYTES, "a size such as 2GiB (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)")
 }
 
-/// A rate in bytes a second.
+/// A rate in bytes per second.
 pub(super) fn bytes_per_s(text: &str) -> Result<u64, String> {
     let what = "a rate such as 500MB/s (a size, and /s)";
     above_zero(text.trim().strip_suffix("/s").ok_or_else(|| wrong(text, what))?, BYTES, what)

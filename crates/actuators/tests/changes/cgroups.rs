@@ -1,4 +1,4 @@
-//! A cgroup on this machine's own kernel, where there is one of version 2 that may be made.
+//! A cgroup on this machine's kernel, if it allows creating one of version 2.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{Change, Changes};
 
 #[test]
-fn what_runs_in_a_cgroup_goes_on_when_the_cgroup_goes() {
+fn processes_of_a_removed_cgroup_continue() {
     let folder = tempfile::tempdir().unwrap();
     let mut made = Changes::begin(&folder.path().join("1.jsonl"), Roots::default()).unwrap();
     let name = format!("test-{}", std::process::id());

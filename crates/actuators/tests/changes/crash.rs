@@ -1,6 +1,5 @@
-//! A process that is killed at any moment leaves a journal that brings the machine back, byte for byte. Here killed in thought:
-//! every picture of tree and journal that a process leaves behind on its way is what a kill at that moment leaves, and so is each
-//! with a journal whose last line was only begun. What puts back can be killed, too.
+//! The journal restores the machine byte for byte after a crash at any time. Crashes are injected after every write: each snapshot of tree
+//! and journal is restored, also with an incomplete last line, and also with a crash while restoring.
 
 use std::fs;
 
@@ -40,7 +39,7 @@ fn changes(machine: &Machine) -> Vec<Change> {
     ]
 }
 
-/// For whom a change is varied: changes of the same place are for the same.
+/// Owner of varied changes: one per setting.
 fn owner(change: &Change) -> u32 {
     match change {
         Change::Cgroup { .. } => 0,
@@ -49,7 +48,7 @@ fn owner(change: &Change) -> u32 {
     }
 }
 
-/// What a process does: a change, or (past the last) back to where it began.
+/// A step of a process: a change, or (after the last) restoring.
 fn life(machine: &Machine, steps: &[usize], varied: bool) -> Vec<Picture> {
     let (kernel, pictures) = machine.kernel().watched();
     let last = kernel.clone();
@@ -59,8 +58,8 @@ fn life(machine: &Machine, steps: &[usize], varied: bool) -> Vec<Picture> {
         match (all.get(step), varied) {
             (Some(change), false) => drop(made.make(change)),
             (Some(change), true) => drop(made.vary(owner(change), change)),
-            (None, false) => drop(made.put_back().unwrap()),
-            (None, true) => drop(made.put_back_of(step as u32 % 3).unwrap()),
+            (None, false) => drop(made.restore().unwrap()),
+            (None, true) => drop(made.restore_of(step as u32 % 3).unwrap()),
         }
     }
     drop(made);
@@ -69,7 +68,7 @@ fn life(machine: &Machine, steps: &[usize], varied: bool) -> Vec<Picture> {
     std::mem::take(&mut *pictures)
 }
 
-/// What kills at every moment leave behind: between two pictures only the journal changes.
+/// States after a crash at every time: between two snapshots only the journal changes.
 fn deaths(pictures: &[Picture]) -> Vec<Picture> {
     let mut all = pictures.to_vec();
     for pair in pictures.windows(2) {
@@ -103,7 +102,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_made_and_wherever_it_is_killed(
+    fn the_machine_is_restored_after_a_crash_at_any_time(
         steps in prop::collection::vec(0..22_usize, 1..10),
         scheduler in prop::sample::select(vec!["[none] mq-deadline kyber bfq \n", "none mq-deadline [kyber] bfq \n"]),
         bounds in prop::sample::select(vec![("800000\n", "800000\n"), ("1200000\n", "3600000\n"), ("2400000\n", "2400000\n")]),
@@ -139,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn changes_do_change_something() {
+fn every_change_has_an_effect() {
     let machine = Machine::new();
     let all = changes(&machine);
     let mut made = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();

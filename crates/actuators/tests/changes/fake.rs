@@ -1,6 +1,5 @@
-//! A made-up kernel over a tree of files: schedulers in brackets, frequencies that are rounded, files that ignore what is
-//! written, cgroups, a drive. All its state is in the tree. It can keep a picture of the tree and of the journal before and
-//! after each thing that changes.
+//! A simulated kernel over a tree of files: schedulers in brackets, rounded frequencies, files that ignore writes, cgroups, a drive. All
+//! state is in the tree. It can take a snapshot of tree and journal before and after each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,14 +16,14 @@ use tempfile::TempDir;
 /// Every file of a tree, and every folder as `None`.
 pub(crate) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// What there was at one moment.
+/// A snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) journal: Option<Vec<u8>>,
     pub(crate) tree: Tree,
 }
 
-/// A made-up machine.
+/// A simulated machine.
 pub(crate) struct Machine {
     pub(crate) folder: TempDir,
 }
@@ -105,7 +104,7 @@ impl Machine {
         tree(self.folder.path())
     }
 
-    /// Makes everything as it was in a picture.
+    /// Restores a snapshot.
     pub(crate) fn set(&self, picture: &Picture) {
         let now = self.tree();
         for path in now.keys().rev().filter(|path| !picture.tree.contains_key(*path)) {
@@ -149,17 +148,17 @@ fn collect(folder: &Path, all: &mut Tree) {
     }
 }
 
-/// The made-up kernel.
+/// The simulated kernel.
 #[derive(Clone)]
 pub(crate) struct Fake {
     pub(crate) root: PathBuf,
     pub(crate) pictures: Option<Arc<Mutex<Vec<Picture>>>>,
-    /// How long reading takes: others get their turn meanwhile.
+    /// Delay of reads, so that other runs interleave.
     pub(crate) answers_after: Duration,
 }
 
 impl Fake {
-    /// Keeps pictures from now on.
+    /// Takes snapshots from now on.
     pub(crate) fn watched(mut self) -> (Box<Self>, Arc<Mutex<Vec<Picture>>>) {
         let pictures: Arc<Mutex<Vec<Picture>>> = Arc::default();
         self.pictures = Some(pictures.clone());
@@ -181,7 +180,7 @@ impl Fake {
     }
 }
 
-/// At once, as a kernel sets a value: who is killed has done it or not.
+/// Writes atomically, as the kernel does.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("draft");
     fs::write(&draft, text)?;
@@ -209,7 +208,7 @@ fn invalid() -> io::Error {
     io::Error::from_raw_os_error(22)
 }
 
-/// What a file holds after `text` was written to it.
+/// Content of a file after a write of `text`.
 fn written(name: &str, old: &str, text: &str) -> io::Result<String> {
     let word = text.trim();
     match name {
@@ -283,7 +282,7 @@ pub(crate) fn status(cpus: &str) -> String {
 }
 
 impl Fake {
-    /// A CPU leaves the system or comes back; what that does to cpusets of version 1 and to threads.
+    /// Takes a CPU off- or online, with the effects on cpusets of version 1 and threads.
     fn switch(&self, cpu: u32, on: bool) -> io::Result<()> {
         let folder = self.root.join("sys/devices/system/cpu");
         let mut online = cpus(&folder.join("online"));
@@ -313,7 +312,7 @@ impl Fake {
         pilotlight_input::cpu_list::parse(list.trim()).unwrap_or_default().into_iter().collect()
     }
 
-    /// A cpuset gets these CPUs, and with it its threads, as on kernels before 6.2.
+    /// Sets the CPUs of a cpuset and its threads, as kernels before 6.2 do.
     fn set_cpuset(&self, list: &Path, text: &str) -> io::Result<()> {
         let above = list.parent().unwrap().parent().unwrap().join("cpuset.cpus");
         replace(list, text)?;
@@ -364,7 +363,7 @@ impl Kernel for Fake {
                 return self.switch(cpu, new.trim() == "1");
             }
             replace(path, &new)?;
-            // This kernel has the transitions of `nvme0` in hand.
+            // This kernel controls the transitions of `nvme0`.
             if path.ends_with("nvme0/power/pm_qos_latency_tolerance_us") {
                 let state = fs::read_to_string(&drive)?;
                 let (state, _) = state.split_once(' ').unwrap();
@@ -397,11 +396,11 @@ impl Kernel for Fake {
 
     fn set_affinity(&mut self, thread: u32, list: &BTreeSet<u32>) -> io::Result<()> {
         let online = cpus(&self.root.join("sys/devices/system/cpu/online"));
-        let place = self.root.join(format!("proc/{thread}/task/{thread}/status"));
+        let setting = self.root.join(format!("proc/{thread}/task/{thread}/status"));
         if list.is_disjoint(&online) {
             return Err(invalid());
         }
-        self.changing(|| replace(&place, &status(&listed(&(list & &online)))))
+        self.changing(|| replace(&setting, &status(&listed(&(list & &online)))))
     }
 
     fn drive(&mut self, path: &Path) -> io::Result<Box<dyn Drive>> {
@@ -410,7 +409,7 @@ impl Kernel for Fake {
     }
 }
 
-/// Five power states, of which two are not operational. Its file holds the state and whether transitions are on.
+/// Five power states, two of them non-operational. Its file has the state and whether transitions are enabled.
 struct FakeDrive {
     path: PathBuf,
     kernel: Fake,

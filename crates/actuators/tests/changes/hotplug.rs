@@ -1,4 +1,4 @@
-//! CPUs taken offline on a made-up machine with cpusets of version 1 and pinned threads; all of it comes back with them.
+//! CPUs taken offline on a simulated machine with cpusets of version 1 and pinned threads, and restored with them.
 
 use std::fs;
 
@@ -54,7 +54,7 @@ fn affinity(machine: &Machine, thread: u32) -> String {
 }
 
 #[test]
-fn only_cores_that_were_named_have_the_knob() {
+fn only_configured_cores_have_the_knob() {
     let machine = machine();
     let (knobs, _) = find(&machine, &[]);
     assert!(knobs.list().is_empty(), "it is opt-in");
@@ -69,7 +69,7 @@ fn only_cores_that_were_named_have_the_knob() {
 }
 
 #[test]
-fn cpusets_and_affinity_come_back_with_the_cpu() {
+fn cpusets_and_affinity_are_restored_with_the_cpu() {
     let machine = machine();
     let before = machine.tree();
     let (mut knobs, _) = find(&machine, &[1, 2, 3]);
@@ -89,7 +89,7 @@ fn cpusets_and_affinity_come_back_with_the_cpu() {
 }
 
 #[test]
-fn a_cpu_stays_online_that_is_a_cpusets_last() {
+fn the_last_cpu_of_a_cpuset_stays_online() {
     let machine = machine();
     machine.write("sys/fs/cgroup/cpuset/a/b/cpuset.cpus", "3\n");
     let before = machine.tree();
@@ -106,15 +106,15 @@ fn a_cpu_stays_online_that_is_a_cpusets_last() {
 }
 
 #[test]
-fn a_thread_that_has_the_number_of_another_that_ended_is_left_alone() {
+fn a_thread_with_a_reused_id_is_not_changed() {
     let machine = machine();
     let mut changes = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
     changes.vary(0, &Change::Offline { cpus: vec![3] }).unwrap();
     let stat = machine.read("proc/502/task/502/stat").replace(" 7 ", " 8 ");
     machine.write("proc/502/task/502/stat", &stat);
-    let all = changes.put_back().unwrap();
+    let all = changes.restore().unwrap();
     assert!(
-        all.iter().any(|back| back.to_string().contains("502") && back.to_string().contains("no longer there")),
+        all.iter().any(|back| back.to_string().contains("502") && back.to_string().contains("no longer exists")),
         "{all:?}"
     );
     assert_eq!(affinity(&machine, 502), "1,3", "as its cpuset gave it");
@@ -124,9 +124,9 @@ fn a_thread_that_has_the_number_of_another_that_ended_is_left_alone() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Killed at any moment of any settings, also while it puts back.
+    /// Killed at any time, also while restoring.
     #[test]
-    fn wherever_it_is_killed_everything_comes_back(
+    fn everything_is_restored_after_a_kill_at_any_time(
         settings in prop::collection::vec((0..3_u16, prop::option::of(0..2_u64)), 1..8),
         at: prop::sample::Index,
     ) {
@@ -137,7 +137,7 @@ proptest! {
         let wanted = Wanted { cpus: (0..4).map(Some).collect(), hotplug: [1, 2, 3].map(CoreId).into(), ..Wanted::default() };
         let (mut knobs, _) = Knobs::find_with(&machine.roots(), &wanted, changes);
         for (knob, value) in settings {
-            let _ = knobs.set(KnobId(knob), value); // the last two of a cpuset cannot both go
+            let _ = knobs.set(KnobId(knob), value); // not both of a cpuset's last two can go offline
         }
         drop(knobs);
         prop_assert_eq!(&machine.tree(), &before, "after its end");

@@ -1,5 +1,4 @@
-//! Processes that are really killed: this program starts itself again as a child that changes the made-up machine, over and over,
-//! and is ended by SIGKILL at some moment, or by Ctrl-C.
+//! Killed processes: the test starts itself as a child that repeatedly changes the simulated machine, and ends it by SIGKILL or SIGINT.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -16,12 +15,11 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 use crate::fake::Machine;
 use crate::loops::Loop;
 
-/// What tells this program that it is the child: `fake` and the folder of a made-up machine, `full` and the same where the disk
-/// is full for a while, or `loop` and a device.
+/// Arguments of the child: `fake` and the folder of a simulated machine, `full` and a folder on a full disk, or `loop` and a device.
 const CHILD: &str = "PILOTLIGHT_TEST_CHILD";
 const JOURNAL: &str = "PILOTLIGHT_TEST_JOURNAL";
 
-/// The child: changes and puts back until it is asked to end, or is killed.
+/// The child: changes and restores until it is stopped or killed.
 #[test]
 fn child() {
     let (Ok(what), Ok(journal)) = (std::env::var(CHILD), std::env::var(JOURNAL)) else { return };
@@ -43,25 +41,25 @@ fn child() {
         ),
     };
     let made = made.as_mut().unwrap();
-    // Something is changed all the time: where nothing is, there is no journal, and nothing to look for.
+    // One setting stays changed, so that there is always a journal.
     made.make(&Change::Scheduler { device: changes[0].0.into(), scheduler: changes[0].1.into() }).unwrap();
     while !end.load(Ordering::Relaxed) {
         let mark = made.mark();
         for (device, scheduler) in changes {
             made.make(&Change::Scheduler { device: device.into(), scheduler: scheduler.into() }).unwrap();
         }
-        made.put_back_to(mark, Options::default()).unwrap();
+        made.restore_to(mark, Options::default()).unwrap();
         made.make(&Change::Scheduler { device: changes[0].0.into(), scheduler: changes[0].1.into() }).unwrap();
     }
-    made.put_back().unwrap();
+    made.restore().unwrap();
 }
 
-/// Changes three things, of which the second does not fit into the journal; then it is killed.
+/// Changes three settings, of which the second does not fit into the journal; then it is killed.
 fn on_a_full_disk(root: &Path, journal: &Path) {
     let scheduler = |name: &str| Change::Scheduler { device: "vda".into(), scheduler: name.into() };
     let mut made = Changes::begin_on(journal, Roots::below(root), crate::fake::at(root)).unwrap();
     made.make(&scheduler("bfq")).unwrap();
-    // Without this a file that may not grow any more ends its writer.
+    // SIGXFSZ would end the process.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).unwrap();
     let all = getrlimit(Resource::Fsize);
     let few = std::fs::metadata(journal).unwrap().len() + 20;
@@ -73,7 +71,7 @@ fn on_a_full_disk(root: &Path, journal: &Path) {
 }
 
 #[test]
-fn a_line_that_did_not_fit_does_no_harm_to_those_behind_it() {
+fn a_line_that_did_not_fit_does_not_corrupt_later_lines() {
     let machine = Machine::new();
     let before = machine.tree();
     let mut child = start(&format!("full {}", machine.folder.path().display()), &machine.journal());
@@ -119,7 +117,7 @@ fn after_kill_9_restore_brings_everything_back() {
 }
 
 #[test]
-fn ctrl_c_puts_everything_back() {
+fn ctrl_c_restores_everything() {
     let machine = Machine::new();
     let before = machine.tree();
     let child = start(&format!("fake {}", machine.folder.path().display()), &machine.journal());
@@ -129,7 +127,7 @@ fn ctrl_c_puts_everything_back() {
 }
 
 #[test]
-fn a_panic_puts_everything_back() {
+fn a_panic_restores_everything() {
     let machine = Machine::new();
     let before = machine.tree();
     let journal = machine.journal();
@@ -146,7 +144,7 @@ fn a_panic_puts_everything_back() {
 }
 
 #[test]
-fn a_real_device_s_scheduler_comes_back_from_the_end_ctrl_c_and_kill_9() {
+fn the_scheduler_of_a_loop_device_is_restored_after_exit_ctrl_c_and_kill_9() {
     let Some(device) = Loop::with_schedulers(&["none", "mq-deadline"]) else { return };
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("1.jsonl");

@@ -1,4 +1,4 @@
-//! Knobs of a made-up machine: which there are, what setting one does, and that all of it comes back.
+//! Knobs of a simulated machine: discovery, setting and restoring.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -31,7 +31,7 @@ const LIMIT: &str = "sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw
 const SHORT_TERM: &str = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw";
 
 #[test]
-fn each_says_what_it_takes_and_where_it_was_found() {
+fn values_and_initial_values_are_reported() {
     let machine = Machine::new();
     let (knobs, missing) = find(&machine, &wanted());
     let list = knobs.list();
@@ -58,7 +58,7 @@ fn each_says_what_it_takes_and_where_it_was_found() {
 }
 
 #[test]
-fn what_is_set_is_in_force_and_comes_back() {
+fn set_values_are_effective_and_restored() {
     let machine = Machine::new();
     let before = machine.tree();
     let (mut knobs, _) = find(&machine, &wanted());
@@ -85,7 +85,7 @@ const TOLERANCE: &str = "sys/class/nvme/nvme0/power/pm_qos_latency_tolerance_us"
 
 /// Entry and exit take 1.41 ms in state 3, 10 ms in state 4; Linux compares its number with the exit alone.
 #[test]
-fn wake_ups_of_a_drive_are_limited_and_come_back() {
+fn wake_ups_of_a_drive_are_limited_and_restored() {
     for (found, found_ns) in [("100000", 10_000_000), ("auto", 10_000_000), ("5000", 1_410_000), ("0", 0)] {
         let machine = Machine::new();
         machine.write(TOLERANCE, &format!("{found}\n"));
@@ -106,7 +106,7 @@ fn wake_ups_of_a_drive_are_limited_and_come_back() {
         assert_eq!(machine.read(TOLERANCE).trim(), found);
         drop(knobs);
         assert_eq!(machine.tree(), before);
-        // A killed process leaves the file as it was set, and its journal.
+        // After a kill.
         machine.write(TOLERANCE, "8000\n");
         fs::write(machine.journal(), killed).unwrap();
         restore_with(&machine.journal(), &machine.roots(), Options::default(), machine.kernel().as_mut()).unwrap();
@@ -115,7 +115,7 @@ fn wake_ups_of_a_drive_are_limited_and_come_back() {
 }
 
 #[test]
-fn every_package_is_limited_with_the_windows_that_it_has() {
+fn every_package_is_limited_for_all_its_windows() {
     let machine = Machine::new();
     let second = "sys/class/powercap/intel-rapl:1";
     for (name, text) in [("name", "package-1\n"), ("enabled", "1\n"), ("constraint_0_power_limit_uw", "90000000\n")] {
@@ -136,7 +136,7 @@ fn every_package_is_limited_with_the_windows_that_it_has() {
 }
 
 #[test]
-fn a_value_that_follows_another_costs_no_line_of_the_journal() {
+fn only_the_first_value_is_written_to_the_journal() {
     let machine = Machine::new();
     let (mut knobs, _) = find(&machine, &wanted());
     knobs.set(KnobId(2), Some(60_000_000)).unwrap();
@@ -149,7 +149,7 @@ fn a_value_that_follows_another_costs_no_line_of_the_journal() {
 }
 
 #[test]
-fn cores_that_share_a_clock_get_the_highest_of_what_they_are_to_have() {
+fn cores_that_share_a_clock_get_the_highest_wanted_frequency() {
     let machine = Machine::new();
     let cpu = machine.path("sys/devices/system/cpu");
     fs::remove_dir_all(cpu.join("cpu1/cpufreq")).unwrap();
@@ -167,7 +167,7 @@ fn cores_that_share_a_clock_get_the_highest_of_what_they_are_to_have() {
 }
 
 #[test]
-fn what_is_refused_of_one_core_is_not_asked_for_another() {
+fn a_refused_value_is_not_applied_with_another_core() {
     let machine = Machine::new();
     let cpu = machine.path("sys/devices/system/cpu");
     fs::remove_dir_all(cpu.join("cpu1/cpufreq")).unwrap();
@@ -191,7 +191,7 @@ fn a_limit_follows_every_step() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_not_begun_on() {
+fn changes_of_a_killed_process_are_an_error() {
     let machine = Machine::new();
     let killed = {
         let (mut knobs, _) = find(&machine, &wanted());
@@ -206,7 +206,7 @@ fn what_a_killed_process_left_is_not_begun_on() {
 }
 
 #[test]
-fn what_is_missing_says_why() {
+fn missing_knobs_have_a_reason() {
     let machine = Machine::new();
     fs::remove_dir_all(machine.path("sys/class/powercap")).unwrap();
     fs::remove_dir_all(machine.path("sys/devices/system/cpu/cpu1/cpufreq")).unwrap();
@@ -225,7 +225,7 @@ fn what_is_missing_says_why() {
 }
 
 #[test]
-fn what_may_not_be_written_is_not_offered() {
+fn unwritable_knobs_are_missing() {
     let machine = Machine::new();
     let max = machine.path("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq");
     fs::set_permissions(&max, fs::Permissions::from_mode(0o444)).unwrap();
@@ -238,7 +238,7 @@ fn what_may_not_be_written_is_not_offered() {
 }
 
 #[test]
-fn a_value_that_the_kernel_ignores_is_an_error_and_the_next_one_is_tried() {
+fn an_ignored_value_is_an_error_and_the_next_one_is_set() {
     let machine = Machine::new();
     // A kernel that knows fewer frequencies than it lists.
     let list = machine.path("sys/devices/system/cpu/cpu1/cpufreq/scaling_available_frequencies");
@@ -255,9 +255,9 @@ fn a_value_that_the_kernel_ignores_is_an_error_and_the_next_one_is_tried() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Killed after any settings: what is left brings everything back.
+    /// The journal restores everything after a kill.
     #[test]
-    fn after_any_settings_the_journal_brings_everything_back(
+    fn the_journal_restores_everything_after_any_values(
         settings in prop::collection::vec((0..6_u16, prop::option::of(0..70_000_000_u64)), 1..12),
     ) {
         let machine = Machine::new();

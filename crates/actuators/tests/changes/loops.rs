@@ -1,4 +1,4 @@
-//! A loop device over a file of its own; detached when dropped.
+//! A loop device, detached when dropped.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// One that offers these schedulers. `None`, after saying why, where there is none to be had.
+    /// A loop device with these schedulers; prints the reason if there is none.
     pub(crate) fn with_schedulers(wanted: &[&str]) -> Option<Self> {
         let file = NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! The section `[machine]`: what it says, what it means on a made-up machine, and which key is wrong.
+//! The section `[machine]`: parsing, its changes on a simulated machine, and errors.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn machine() -> Machine {
     }
     symlink(machine.path("sys/devices/nvme0/nvme0n1"), machine.path("sys/block/nvme0n1")).unwrap();
     symlink(machine.path("sys/devices/nvme0"), machine.path("sys/devices/nvme0/nvme0n1/device")).unwrap();
-    // The same package once more, whose limit stands beside the first.
+    // A second zone of the same package.
     machine.write("sys/class/powercap/intel-rapl-mmio:0/name", "package-0\n");
     machine.write("sys/class/powercap/intel-rapl-mmio:0/constraint_0_power_limit_uw", "45000000\n");
     machine.write("dev/nvme0n1", "");
@@ -62,7 +62,7 @@ fn queue(device: &str, attribute: &str, value: i64) -> Change {
 }
 
 #[test]
-fn with_several_ways_to_a_drive_each_of_them_is_polled() {
+fn with_several_paths_to_a_drive_each_is_polled() {
     let machine = machine();
     for way in ["nvme0c0n1", "nvme0c1n1", "nvme0c1n2", "nvme1c0n1"] {
         machine.write(&format!("sys/block/{way}/queue/io_poll_delay"), "-1\n");
@@ -73,7 +73,7 @@ fn with_several_ways_to_a_drive_each_of_them_is_polled() {
 }
 
 #[test]
-fn every_key_means_something() {
+fn every_key_has_changes() {
     let machine = machine();
     let cpu = |cpu| {
         let governor = Change::Governor { cpu, governor: "performance".into() };
@@ -105,7 +105,7 @@ fn every_key_means_something() {
 }
 
 #[test]
-fn all_of_it_can_be_made_and_comes_back() {
+fn all_changes_are_applied_and_restored() {
     let machine = machine();
     let before = machine.tree();
     let mut made = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
@@ -129,48 +129,48 @@ fn an_empty_section_changes_nothing() {
 #[test]
 fn errors_name_the_key() {
     let machine = machine();
-    for (text, told) in [
+    for (text, expected) in [
         ("frequency_max = \"2.4\"", "machine.frequency_max: `2.4` is not a frequency such as 2.1GHz (kHz, MHz, GHz)"),
         ("frequency_min = \"3GHz\"\nfrequency_max = \"2GHz\"", "machine.frequency_min: is above frequency_max"),
         ("power = \"15\"", "machine.power: `15` is not a power such as 15W (uW, mW, W, kW)"),
-        ("cpus = \"0-7\"\ngovernor = \"x\"", "machine.cpus: CPU 2 has no cpufreq here"),
+        ("cpus = \"0-7\"\ngovernor = \"x\"", "machine.cpus: CPU 2 has no cpufreq"),
         ("cpus = \"a\"\ngovernor = \"x\"", "machine.cpus: `a` is not a list of CPUs such as 0-3,8"),
         ("power_state = 32", "machine.power_state: a drive has at most the states 0 to 31"),
-        ("power_state = 1\ndrive = \"sda\"", "machine.drive: `sda` is no controller: write nvme0"),
+        ("power_state = 1\ndrive = \"sda\"", "machine.drive: `sda` is not a controller; use a name such as nvme0"),
         ("files = { \"/etc/passwd\" = \"x\" }", "machine.files.\"/etc/passwd\": only files below /sys"),
-        ("files = { \"/sys/a\" = \"x\\ny\" }", "machine.files.\"/sys/a\": is written as one line"),
+        ("files = { \"/sys/a\" = \"x\\ny\" }", "machine.files.\"/sys/a\": must be one line"),
         ("[cgroup]\nread = \"500MB\"", "machine.cgroup.read: `500MB` is not a rate such as 500MB/s"),
-        ("[cgroup]\nwrite_iops = 0", "machine.cgroup.write_iops: is at least 1"),
-        ("[cgroup]\nio_weight = 0", "machine.cgroup.io_weight: is 1 to 10000"),
+        ("[cgroup]\nwrite_iops = 0", "machine.cgroup.write_iops: must be at least 1"),
+        ("[cgroup]\nio_weight = 0", "machine.cgroup.io_weight: must be 1 to 10000"),
         ("governer = \"x\"", "unknown field `governer`"),
         ("[cgroup]\nmem = \"1GiB\"", "unknown field `mem`"),
     ] {
         let error = changes(&machine, text).expect_err(text);
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
 #[test]
-fn what_the_machine_lacks_is_told() {
+fn missing_settings_are_errors() {
     let machine = Machine::new();
     std::fs::remove_dir_all(machine.path("sys/devices")).unwrap();
     std::fs::remove_dir_all(machine.path("sys/class")).unwrap();
-    for (text, told) in [
-        ("governor = \"performance\"", "machine.governor: no CPU has cpufreq here"),
+    for (text, expected) in [
+        ("governor = \"performance\"", "machine.governor: no CPU has cpufreq"),
         ("power = \"15W\"", "machine.power: "),
-        ("scheduler = \"none\"", "machine.scheduler: /dev/nvme0n1p1 is no block device"),
-        ("power_state = 1", "machine.power_state: /dev/nvme0n1p1 is no block device"),
+        ("scheduler = \"none\"", "machine.scheduler: /dev/nvme0n1p1 is neither a block device"),
+        ("power_state = 1", "machine.power_state: /dev/nvme0n1p1 is neither a block device"),
     ] {
         let error = changes(&machine, text).expect_err(text);
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     }
     let section = pilotlight_actuators::Machine { scheduler: Some("none".into()), ..Default::default() };
     let error = section.changes(&machine.roots(), None, "7").unwrap_err();
-    assert_eq!(error.to_string(), "machine.scheduler: the experiment names no device or file that this is about");
+    assert_eq!(error.to_string(), "machine.scheduler: the experiment has no device or file");
 }
 
 #[test]
-fn with_multipath_every_way_to_a_device_has_a_scheduler() {
+fn with_multipath_every_path_to_a_device_has_a_scheduler() {
     let machine = machine();
     std::fs::remove_file(machine.path("sys/devices/nvme0/nvme0n1/queue/scheduler")).unwrap();
     let changes_of = |text| changes(&machine, text);

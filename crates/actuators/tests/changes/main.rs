@@ -1,10 +1,9 @@
-//! What changes the machine puts it back: on a made-up kernel at every moment at which a process can be killed, with processes
-//! that really are, and on a real loop device.
+//! Changes are restored: on a simulated kernel with crashes after every write, with killed processes, and on a loop device.
 
 mod cgroups;
+mod concurrent;
 mod crash;
 mod fake;
-mod hands;
 mod hotplug;
 mod kill;
 mod knobs;

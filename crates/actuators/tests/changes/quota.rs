@@ -1,4 +1,4 @@
-//! The CPU quota of worker threads: on made-up machines with each version of cgroups, and on this machine's own kernel.
+//! The CPU quota of worker threads, on simulated machines with each version of cgroups and on this machine's kernel.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::fake::Machine;
 
 const QUOTA: KnobId = KnobId(0);
 
-/// A machine on which nothing but the quota can be set.
+/// A machine without other settings.
 fn machine() -> Machine {
     let machine = Machine::new();
     fs::remove_dir_all(machine.path("sys/class/powercap")).unwrap();
@@ -82,7 +82,7 @@ fn version_1_has_files_of_its_own() {
 
 /// The share of the CPU time stays when the period becomes ten times as long.
 #[test]
-fn a_longer_period_has_the_same_share() {
+fn a_longer_period_keeps_the_ratio() {
     const PERIOD: KnobId = KnobId(1);
     for (machine, files) in
         [(machine(), ["cpu.max"].as_slice()), (machine_v1(), &["cpu.cfs_quota_us", "cpu.cfs_period_us"])]
@@ -113,13 +113,13 @@ fn a_longer_period_has_the_same_share() {
 }
 
 #[test]
-fn what_it_needs_is_said_where_it_is_missing() {
+fn missing_requirements_are_reported() {
     let why = |machine: &Machine, reactors| {
         let (knobs, missing) = find(machine, reactors);
         assert!(knobs.list().is_empty());
         missing.into_iter().find(|missing| missing.what.contains("CPU quota")).expect("it is missing").why
     };
-    assert!(why(&machine(), 1).contains("one reactor"));
+    assert!(why(&machine(), 1).contains("only the main core"));
     let machine = machine();
     machine.write("sys/fs/cgroup/cgroup.controllers", "cpuset memory\n");
     assert!(why(&machine, 2).contains("Delegate=cpu"), "{}", why(&machine, 2));
@@ -130,7 +130,7 @@ fn what_it_needs_is_said_where_it_is_missing() {
 }
 
 #[test]
-fn threads_that_are_not_known_get_no_quota() {
+fn unknown_threads_get_no_quota() {
     let machine = machine();
     let before = machine.tree();
     let (mut knobs, _) = find(&machine, 2);
@@ -139,9 +139,9 @@ fn threads_that_are_not_known_get_no_quota() {
     assert_eq!(machine.tree(), before);
 }
 
-/// A thread of this test, held to a tenth of a CPU by this machine's kernel; its group goes as after `kill -9`.
+/// Limits a thread of this test to a tenth of a CPU; its group is removed as after `kill -9`.
 #[test]
-fn this_machines_kernel_holds_a_thread_up_and_lets_it_go() {
+fn the_kernel_limits_a_thread_and_the_limit_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("1.jsonl");
     let wanted = Wanted { cpus: vec![None; 2], ..Wanted::default() };
@@ -167,11 +167,11 @@ fn this_machines_kernel_holds_a_thread_up_and_lets_it_go() {
     let name = format!("pilotlight-workers-{}", std::process::id());
     assert!(groups(worker).contains(&name) && !groups(std::process::id()).contains(&name), "{}", groups(worker));
     let left = fs::read_to_string(&journal).unwrap();
-    let place = left.lines().find(|line| line.contains("\"cgroup\"")).expect("the group is on record");
-    let path = place.split('"').find(|word| word.ends_with(&name)).map(Path::new).expect("its path").to_owned();
+    let setting = left.lines().find(|line| line.contains("\"cgroup\"")).expect("the group is on record");
+    let path = setting.split('"').find(|word| word.ends_with(&name)).map(Path::new).expect("its path").to_owned();
     let of = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
     assert!(of("cpu.max") == "10000 100000\n" || of("cpu.cfs_quota_us") == "10000\n");
-    // Its own journal is held as long as it lives: another one stands for what it leaves.
+    // Its journal is locked; a copy simulates a killed process.
     let killed = folder.path().join("2.jsonl");
     fs::write(&killed, left.replacen(&format!("\"pid\":{}", std::process::id()), "\"pid\":0", 1)).unwrap();
     restore(&killed, &Roots::default(), Options::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Refused changes and their messages.
 
 use pilotlight_actuators::changes::{Attempt, Change, Changes};
 
@@ -17,13 +17,13 @@ fn file(machine: &Machine, path: &str, value: &str) -> Change {
 }
 
 #[test]
-fn the_kernel_s_no_comes_with_what_there_is() {
+fn errors_list_the_available_values() {
     let machine = Machine::new();
     let error = refused(&machine, &Change::Scheduler { device: "vda".into(), scheduler: "cfq".into() });
     assert!(error.contains("scheduler to cfq: Invalid argument"), "{error}");
-    assert!(error.ends_with("it offers none, mq-deadline, kyber, bfq"), "{error}");
+    assert!(error.ends_with("available: none, mq-deadline, kyber, bfq"), "{error}");
     let error = refused(&machine, &Change::Scheduler { device: "sdz".into(), scheduler: "none".into() });
-    assert!(error.contains("cannot read") && error.contains("leave the key out"), "{error}");
+    assert!(error.contains("cannot read") && error.contains("omit the key"), "{error}");
     let error = refused(&machine, &Change::PowerState { drive: "nvme0".into(), state: 5 });
     assert!(error.contains("the drive has states 0 to 4"), "{error}");
     let error = refused(&machine, &Change::PowerState { drive: "nvme9".into(), state: 1 });
@@ -35,13 +35,13 @@ fn a_value_that_is_ignored_is_an_error() {
     let machine = Machine::new();
     let error = refused(&machine, &file(&machine, "sys/ignored", "2"));
     assert!(
-        error.ends_with("was set to 2, without an error, and is 1: the kernel or the hardware ignores it"),
+        error.ends_with("was set to 2 without an error but is 1: the kernel or the hardware ignores it"),
         "{error}"
     );
 }
 
 #[test]
-fn what_is_only_attempted_is_told_and_left_as_it_was() {
+fn optional_changes_that_fail_are_reported_and_undone() {
     let machine = Machine::new();
     let before = machine.tree();
     let mut made = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
@@ -51,7 +51,7 @@ fn what_is_only_attempted_is_told_and_left_as_it_was() {
     assert!(matches!(&refused, Attempt::Refused(why) if why.contains("Invalid argument")), "{refused:?}");
     assert!(matches!(attempt("sys/block/vda/queue/io_poll", "1").unwrap(), Attempt::Refused(_)));
     assert_eq!(machine.tree(), before, "nothing has changed so far");
-    assert_eq!(attempt("sys/block/vda/queue/nr_requests", "64").unwrap(), Attempt::Made);
+    assert_eq!(attempt("sys/block/vda/queue/nr_requests", "64").unwrap(), Attempt::Applied);
     assert_eq!(machine.read("sys/block/vda/queue/nr_requests"), "64\n");
     assert!(attempt("etc/passwd", "x").is_err(), "what is no setting at all is no attempt");
     drop(made);
@@ -65,21 +65,21 @@ fn only_settings_of_the_machine_are_changed() {
     machine.write("proc/1/oom_score_adj", "0\n");
     for path in ["etc/passwd", "sys/../etc/passwd", "proc/1/oom_score_adj"] {
         let error = refused(&machine, &file(&machine, path, "x"));
-        assert!(error.contains("may not be changed: only files below /sys"), "{error}");
+        assert!(error.contains("must not be changed; allowed are files below /sys"), "{error}");
     }
     machine.write("sys/many", "a\nb\n");
     let error = refused(&machine, &file(&machine, "sys/many", "c"));
-    assert!(error.contains("it holds 2 lines"), "{error}");
+    assert!(error.contains("it has 2 lines"), "{error}");
 }
 
 #[test]
-fn a_cgroup_that_fails_half_way_goes_again() {
+fn a_cgroup_with_an_error_is_removed() {
     let machine = Machine::new();
     let cgroup = |limit: &str| Change::Cgroup { name: "1".into(), limits: vec![(limit.into(), "1".into())] };
     let error = refused(&machine, &cgroup("hugetlb.max"));
     assert!(error.contains("the controller `hugetlb` is not in"), "{error}");
     let error = refused(&machine, &cgroup("memory.ignored"));
-    assert!(error.contains("memory.ignored was set to 1, without an error, and is :"), "{error}");
+    assert!(error.contains("memory.ignored was set to 1 without an error but is :"), "{error}");
     let error = refused(&machine, &cgroup("memory.no-such"));
     assert!(error.contains("memory.no-such to 1"), "{error}");
 }
@@ -94,7 +94,7 @@ fn transitions_are_set_through_the_kernel_and_confirmed_by_the_drive() {
     let before = machine.tree();
     let off = |drive: &str| Change::Transitions { drive: drive.into(), on: false };
     let error = refused(&machine, &off("nvme1"));
-    assert!(error.contains("was set to off, without an error, and is on"), "{error}");
+    assert!(error.contains("was set to off without an error but is on"), "{error}");
     let mut made = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
     made.make(&off("nvme0")).unwrap();
     assert_eq!(machine.read("dev/nvme0"), "0 0");

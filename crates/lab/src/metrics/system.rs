@@ -47,7 +47,7 @@ const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
 fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, Option<f64>)) {
     let rate = |name: &str| observed(sensed, &format!("target/{name}_per_s"));
     let cores = |name: &str| rate(&format!("{name}_ns")).map(|ns| ns / 1e9);
-    let active = cores("busy").zip(cores("polling-in-vain")).map(|(busy, vain)| busy + vain);
+    let active = cores("busy").zip(cores("polling-idle")).map(|(busy, idle)| busy + idle);
     add("target_requests_per_s", "requests that the target served", rate("requests_count"));
     add("target_scheduled_cores", "target's cores, CPU time (accounting of the kernel)", cores("scheduled"));
     add("target_active_cores", "target's cores, processing requests or polling without result", active);

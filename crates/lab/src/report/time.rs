@@ -90,7 +90,7 @@ fn throughput(_: &Read, track: &Samples) -> Vec<Line> {
 
 /// Time of a server's reactors by state (sensor `target`).
 fn target_cores(read: &Read, track: &Samples) -> Vec<Line> {
-    let shares = [("busy", "busy"), ("polling-in-vain", "polling without result"), ("asleep", "asleep")];
+    let shares = [("busy", "busy"), ("polling-idle", "polling without result"), ("asleep", "asleep")];
     shares.into_iter().filter_map(|(domain, name)| target_line(read, track, domain, name, 1e-9)).collect()
 }
 

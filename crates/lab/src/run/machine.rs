@@ -53,7 +53,7 @@ impl Runner<'_> {
             return Ok(());
         }
         self.setting = None;
-        if !self.changes.put_back()?.is_empty() {
+        if !self.changes.restore()?.is_empty() {
             self.settling.disturb();
         }
         let machine = machine(&self.loaded.experiment.machine, &wanted.0, &self.loaded.file)?;
@@ -87,7 +87,7 @@ impl Runner<'_> {
     fn attempt(&mut self, changes: &[Change], wanted: i64) -> Result<Option<String>, RunError> {
         for change in changes {
             match self.changes.attempt(change)? {
-                Attempt::Made => self.settling.disturb(),
+                Attempt::Applied => self.settling.disturb(),
                 Attempt::Ignored(now) => {
                     return Ok(Some(format!(
                         "{wanted} was written but {now} is read back: this kernel ignores the setting"

@@ -78,9 +78,14 @@ fn the_table_has_the_cost_of_a_read() {
     }
     let table = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
-    for says in
-        ["4096 bytes at a time by preadv2, 1 thread", "latency ", "p99.9 ", "context switches ", "us a read", "io_poll"]
-    {
+    for says in [
+        "4096 bytes at a time by preadv2, 1 thread",
+        "latency ",
+        "p99.9 ",
+        "context switches ",
+        "us per read",
+        "io_poll",
+    ] {
         assert!(table.contains(says), "{says}: {table}");
     }
 }
@@ -91,8 +96,8 @@ fn unreadable_files_give_an_exit_code_and_a_hint() {
     for (path, args, code, says) in [
         (file.path(), "--mechanism poll", 2, "uring hybrid"),
         (file.path(), "--bs 1000", 2, "logical block size"),
-        (file.path(), "--bs 2m", 2, "are no read of 2097152"),
-        (file.path(), "--runtime 0", 2, "measures nothing"),
+        (file.path(), "--bs 2m", 2, "are less than one read of 2097152"),
+        (file.path(), "--runtime 0", 2, "must be above 0"),
         (Path::new("/dev/null"), "", 1, "neither a block device nor a file"),
         (Path::new("/no/such"), "", 1, "No such file"),
     ] {

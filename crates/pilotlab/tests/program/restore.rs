@@ -15,7 +15,7 @@ fn journal(before: &str, device: &str, now: &str) -> String {
     let process = format!(r#"{{"pid":4194303,"start_ticks":1,"boot_id":"{}"}}"#, boot.trim());
     let begin = format!(r#"{{"begin":{{"version":1,"process":{process},"command":"a test"}}}}"#);
     let place = format!(r#"{{"kind":"file","path":"/sys/block/{device}/queue/scheduler","accept":"exact"}}"#);
-    let change = format!(r#"{{"change":{{"id":0,"place":{place},"before":{before:?},"wanted":"{now}"}}}}"#);
+    let change = format!(r#"{{"change":{{"id":0,"setting":{place},"before":{before:?},"wanted":"{now}"}}}}"#);
     format!("{begin}\n{change}\n{}\n", format_args!(r#"{{"done":{{"id":0,"now":"[{now}]"}}}}"#))
 }
 
@@ -102,7 +102,7 @@ fn other_files_are_left_unchanged() {
     let torn = &whole[..40]; // as no journal of ours is ever found, and a restart leaves nothing to put back
     for precious in ["", "precious", "precious\nand more", "{}\n", torn] {
         fs::write(&file, precious).unwrap();
-        for (args, reason) in [(vec![&file], "is no journal"), (vec![&link], "no regular file")] {
+        for (args, reason) in [(vec![&file], "is not a journal"), (vec![&link], "not a regular file")] {
             for more in [&[][..], &["--dry-run"], &["--force"]] {
                 let args: Vec<&str> =
                     args.iter().map(|path| path.to_str().unwrap()).chain(more.iter().copied()).collect();
@@ -128,7 +128,7 @@ fn a_dry_run_lists_changes_without_making_them() {
     fs::write(&path, &whole).unwrap();
     let (code, stdout, _) = restore(&[path.to_str().unwrap(), "--dry-run"]);
     assert_eq!(code, Some(0), "{stdout}");
-    assert!(stdout.contains("no longer there") && stdout.contains("this journal would then be removed"), "{stdout}");
+    assert!(stdout.contains("no longer exists") && stdout.contains("this journal would then be removed"), "{stdout}");
     assert_eq!(fs::read_to_string(&path).unwrap(), whole);
     let (code, stdout, _) = restore(&[path.to_str().unwrap()]);
     assert!(code == Some(0) && stdout.contains("this journal is removed") && !path.exists(), "{stdout}");

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pilotlight_plant::{Cost, Depth, PowerProfile, Quantity, Reading, ReadingId, Scope, Source, Window};
-use pilotlight_power::live::{Live, Said, Value};
+use pilotlight_power::live::{Live, LiveReading, Value};
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
 use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
 use tracing::{info, warn};
@@ -226,7 +226,7 @@ impl Meter {
 }
 
 /// Writes the values of each part, and adds its energy since the last reading.
-fn put(board: &ReadingBoard, parts: &[(Scope, Vec<usize>)], said: &Said, (spent, elapsed_ns): (&[Spent], u64)) {
+fn put(board: &ReadingBoard, parts: &[(Scope, Vec<usize>)], said: &LiveReading, (spent, elapsed_ns): (&[Spent], u64)) {
     let ended_ns = clock::now_ns();
     let watts = |domain: &usize| match said.values.as_ref().ok()?.get(*domain)?.1? {
         Value::Watts(watts) => Some(watts),

@@ -61,7 +61,7 @@ fn pairs(all: &[(&str, i64)]) -> Vec<(String, i64)> {
 
 #[test]
 fn a_drive_without_power_measurement_gives_everything_else_and_no_watts() {
-    let mut nvme = Nvme::ask(Box::new(drive()), &Options::default()).unwrap();
+    let mut nvme = Nvme::with_drive(Box::new(drive()), &Options::default()).unwrap();
     let expected = [
         ("temperature_mdegc", 40_000),
         ("read_bytes", 512_000_000_000),
@@ -77,13 +77,13 @@ fn a_drive_without_power_measurement_gives_everything_else_and_no_watts() {
 fn a_drive_that_does_not_say_its_temperature_is_not_at_absolute_zero() {
     let mut drive = drive();
     drive.smart[1..3].fill(0);
-    let mut nvme = Nvme::ask(Box::new(drive), &Options::default()).unwrap();
+    let mut nvme = Nvme::with_drive(Box::new(drive), &Options::default()).unwrap();
     assert_eq!(read(&mut nvme)[0].0, "read_bytes");
 }
 
 #[test]
 fn power_state_and_its_limit_follow_the_drive() {
-    let mut nvme = Nvme::ask(Box::new(Fake { state: 4 | 1 << 5, ..drive() }), &Options::default()).unwrap();
+    let mut nvme = Nvme::with_drive(Box::new(Fake { state: 4 | 1 << 5, ..drive() }), &Options::default()).unwrap();
     let read = read(&mut nvme);
     assert_eq!(read[3..], pairs(&[("power-state_count", 4), ("power-state-limit_uw", 5_000)]));
 }
@@ -102,13 +102,13 @@ fn a_drive_of_nvme_2_3_measures_itself() {
     page[40..44].copy_from_slice(&(801_u32 | 2 << 16).to_le_bytes());
     drive.measurement = Some(page);
     let options = Options { measurement_log: true, ..Options::default() };
-    let mut nvme = Nvme::ask(Box::new(drive), &options).unwrap();
+    let mut nvme = Nvme::with_drive(Box::new(drive), &options).unwrap();
     let read = read(&mut nvme);
     let expected = [
         ("lifetime_wh", 1_234),
         ("interval-power_uw", 5_250_000),
         ("measured-mean_uw", 4_999_900),
-        ("measured-greatest_uw", 8_010_000),
+        ("measured-max_uw", 8_010_000),
         ("measured_count", 77),
     ];
     assert_eq!(read[5..], pairs(&expected));
@@ -121,13 +121,13 @@ fn a_drive_of_nvme_2_3_measures_itself() {
 #[test]
 fn a_log_that_does_not_measure_is_said_and_no_zero_watts() {
     let options = Options { measurement_log: true, ..Options::default() };
-    let absent = Nvme::ask(Box::new(drive()), &options).err().unwrap();
+    let absent = Nvme::with_drive(Box::new(drive()), &options).err().unwrap();
     assert!(absent.to_string().contains("0x4109"), "{absent}");
     let mut page = [0; 64];
     page[4..8].copy_from_slice(&64_u32.to_le_bytes());
-    let idle = Nvme::ask(Box::new(Fake { measurement: Some(page), ..drive() }), &options).err().unwrap();
+    let idle = Nvme::with_drive(Box::new(Fake { measurement: Some(page), ..drive() }), &options).err().unwrap();
     assert!(idle.to_string().contains("is not measuring"), "{idle}");
     page[0] = 9;
-    let newer = Nvme::ask(Box::new(Fake { measurement: Some(page), ..drive() }), &options).err().unwrap();
+    let newer = Nvme::with_drive(Box::new(Fake { measurement: Some(page), ..drive() }), &options).err().unwrap();
     assert!(newer.to_string().contains("version 9"), "{newer}");
 }

@@ -1,4 +1,4 @@
-//! Programs that are waited for together with what they took: one that is run for its output within a time limit, and any child.
+//! Waits for child processes with a timeout, and reads their output and resource usage.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// More output than this is no reading.
-const LONGEST: usize = 1 << 20;
+/// Largest output of a program, in bytes.
+const MAX_OUTPUT: usize = 1 << 20;
 
-/// What a process took, together with the children that it waited for (getrusage(2)).
+/// Resource usage of a process and of the children that it waited for (getrusage(2)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time in user space, in nanoseconds.
@@ -23,38 +23,39 @@ pub struct Usage {
     pub context_switches: u64,
 }
 
-/// Waits for the end of a child, for as long as `patience`; `None` if it still runs then.
+/// Waits up to `timeout` for the end of a child; `None` if it still runs.
 ///
 /// # Errors
-/// If it cannot be waited for, as when it was before.
-pub fn wait_for(child: &Child, patience: Duration) -> io::Result<Option<(ExitStatus, Usage)>> {
-    match ended(child, Instant::now() + patience) {
+/// It cannot be waited for.
+pub fn wait_for(child: &Child, timeout: Duration) -> io::Result<Option<(ExitStatus, Usage)>> {
+    match ended(child, Instant::now() + timeout) {
         Ok(()) => wait(child).map(Some),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What a program left behind.
+/// Result of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
-    /// User and system time of it and of what it waited for, in nanoseconds.
+    /// CPU time of it and its children, in nanoseconds.
     pub(crate) cpu_ns: u64,
 }
 
-/// Runs `arguments`; it and what it started is killed after `patience`.
+/// Runs `arguments`; kills its process group after `timeout`.
 ///
 /// # Errors
-/// Where it cannot be started, takes too long, or says too much.
-pub(crate) fn run(arguments: &[String], patience: Duration) -> io::Result<Ended> {
-    let (program, rest) =
-        arguments.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no program is named"))?;
+/// It cannot be started, times out, or prints too much.
+pub(crate) fn run(arguments: &[String], timeout: Duration) -> io::Result<Ended> {
+    let (program, rest) = arguments
+        .split_first()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no program is configured"))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn()?;
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let output = collect(&mut child, until).and_then(|output| ended(&child, until).map(|()| output));
     if output.is_err() {
         kill(&child);
@@ -76,17 +77,17 @@ fn collect(child: &mut Child, until: Instant) -> io::Result<Vec<u8>> {
             return Ok(all);
         }
         all.extend_from_slice(&buffer[..length]);
-        if all.len() > LONGEST {
-            return Err(io::Error::other("the program says more than a reading"));
+        if all.len() > MAX_OUTPUT {
+            return Err(io::Error::other("the output of the program is too long"));
         }
     }
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the program takes too long")
+    io::Error::new(io::ErrorKind::TimedOut, "the program timed out")
 }
 
-/// Waits for its end: one that has closed its output may still go on.
+/// Waits for its end, which may be later than the end of its output.
 fn ended(child: &Child, until: Instant) -> io::Result<()> {
     let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidInput)?;
     let handle = pidfd_open(pid, PidfdFlags::empty())?;
@@ -101,7 +102,7 @@ fn kill(child: &Child) {
 
 fn wait(child: &Child) -> io::Result<(ExitStatus, Usage)> {
     let mut status = 0;
-    // SAFETY: `rusage` is plain numbers, of which all zeroes are valid.
+    // SAFETY: `rusage` consists of integers, for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
         // SAFETY: both are ours and outlive the call; the child has not been waited for, so its number is still its own.
@@ -129,8 +130,8 @@ fn wait(child: &Child) -> io::Result<(ExitStatus, Usage)> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, patience: Duration) -> io::Result<Ended> {
-        run(&["/bin/sh".into(), "-c".into(), script.into()], patience)
+    fn shell(script: &str, timeout: Duration) -> io::Result<Ended> {
+        run(&["/bin/sh".into(), "-c".into(), script.into()], timeout)
     }
 
     #[test]

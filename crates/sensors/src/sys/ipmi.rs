@@ -1,4 +1,4 @@
-//! One question and its answer through the kernel's IPMI device (`linux/ipmi.h`, drivers `ipmi_devintf` and `ipmi_si`).
+//! One request and its response through the kernel's IPMI device (`linux/ipmi.h`, drivers `ipmi_devintf` and `ipmi_si`).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -66,20 +66,20 @@ impl Bmc {
         Ok(Self { device, next: 1 })
     }
 
-    /// Sends a command and waits for its answer, whose first byte is the completion code.
-    pub(crate) fn ask(&mut self, netfn: u8, command: u8, data: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
+    /// Sends a command and waits for its response, whose first byte is the completion code.
+    pub(crate) fn request(&mut self, netfn: u8, command: u8, data: &[u8], timeout: Duration) -> io::Result<Vec<u8>> {
         let id = self.next;
         self.next += 1;
         self.send(id, netfn, command, data)?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         loop {
-            // Answers to questions that nobody waits for any more come first.
+            // Responses to requests that timed out are skipped.
             if !super::wait(&self.device, until)? {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the BMC does not answer"));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the BMC timed out"));
             }
-            let (answered, answer) = self.receive()?;
-            if answered == id {
-                return Ok(answer);
+            let (response_id, response) = self.receive()?;
+            if response_id == id {
+                return Ok(response);
             }
         }
     }

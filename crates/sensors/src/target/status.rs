@@ -1,14 +1,13 @@
-//! A target's status, as its control socket gives it and `pilotlight status --json` prints it (docs/operating.md): what of it is read by
-//! the sensor, and by who reads such lines from a file.
+//! A target's status from its control socket or from `pilotlight status --json` (docs/operating.md): the fields that this program uses.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The form of a status that this reads.
+/// Supported format of a status.
 const FORMAT: u64 = 1;
 
-/// What a target did in a window.
+/// Activity of a target in a window.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Status {
     format: u64,
@@ -55,49 +54,49 @@ struct Count {
     in_window: i64,
 }
 
-/// Shares of the window, in per cent of one CPU, added up over the reactors.
+/// Times in percent of one CPU, summed over the reactors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shares {
     /// Serving requests.
     pub busy: f64,
-    /// Polling in vain.
-    pub in_vain: f64,
-    /// Asleep, however deep.
+    /// Polling without work.
+    pub polling_idle: f64,
+    /// Asleep, at any depth.
     pub asleep: f64,
-    /// On a CPU, by the kernel's account; nothing where it does not tell.
+    /// CPU time as accounted by the kernel; `None` if unknown.
     pub scheduled: Option<f64>,
 }
 
 impl Status {
-    /// A status in a line of JSON.
+    /// Parses a line of JSON.
     ///
     /// # Errors
-    /// What of it is not understood.
+    /// It is not a supported status.
     pub fn read(line: &str) -> Result<Self, String> {
         serde_json::from_str::<Self>(line).map_err(|error| error.to_string())?.known()
     }
 
-    /// Itself, if its form is known.
+    /// Checks the format.
     pub(super) fn known(self) -> Result<Self, String> {
         match self.format {
             FORMAT => Ok(self),
-            other => Err(format!("its status has format {other}, not {FORMAT}")),
+            other => Err(format!("status format {other}; supported: {FORMAT}")),
         }
     }
 
-    /// How long the target has been running, at the end of the window, in nanoseconds.
+    /// Uptime of the target at the end of the window, in nanoseconds.
     #[must_use]
     pub fn uptime_ns(&self) -> u64 {
         self.server.uptime_ns
     }
 
-    /// What the reactors did.
+    /// Times of the reactors.
     #[must_use]
     pub fn shares(&self) -> Shares {
         let sum = |of: &dyn Fn(&Reactor) -> f64| self.reactors.iter().map(of).sum::<f64>();
         Shares {
             busy: sum(&|reactor| reactor.busy_percent),
-            in_vain: sum(&|reactor| reactor.idle_percent),
+            polling_idle: sum(&|reactor| reactor.idle_percent),
             asleep: sum(&|reactor| reactor.asleep_percent.values().sum()),
             scheduled: self.reactors.iter().map(|reactor| reactor.scheduled_percent).sum(),
         }

@@ -137,8 +137,8 @@ impl Serve {
 
 /// Columns: times as percent of one CPU, summed over the reactors, and counts.
 fn columns(status: &Status) -> Vec<(String, f64, Kind)> {
-    let Shares { busy, in_vain, asleep, scheduled } = status.shares();
-    let shares = [("busy", busy), ("polling_idle", in_vain), ("active", busy + in_vain), ("asleep", asleep)];
+    let Shares { busy, polling_idle, asleep, scheduled } = status.shares();
+    let shares = [("busy", busy), ("polling_idle", polling_idle), ("active", busy + polling_idle), ("asleep", asleep)];
     let shares = shares.into_iter().chain(scheduled.map(|scheduled| ("scheduled", scheduled)));
     let shares = shares.map(|(name, value)| (format!("target_{name}_percent"), value, Kind::Share));
     let counts = status.orders().map(|(name, count)| (format!("target_{name}_count"), count as f64, Kind::Count));

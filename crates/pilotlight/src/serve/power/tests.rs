@@ -85,19 +85,19 @@ fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
     let parts = [(Scope::Package(0), vec![0, 1]), (Scope::Server, vec![2])];
     let source = |scope| Source { scope, quantity: Quantity::PowerUw, window_ns: 1, lag: Cost::Assumed(0) };
     let board = ReadingBoard::new(vec![source(Scope::Package(0)), source(Scope::Server)]);
-    let sample = |watts: [Option<f64>; 3]| Said {
+    let sample = |watts: [Option<f64>; 3]| LiveReading {
         sensor: "rapl".into(),
         interval_ns: 1,
         values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
     };
     let spent = [Spent::default(), Spent::default()];
-    let read = |said: &Said| {
+    let read = |said: &LiveReading| {
         put(&board, &parts, said, (&spent, 2_000_000_000));
         [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
     };
     assert_eq!(read(&sample([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
     assert_eq!(read(&sample([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
-    assert_eq!(read(&Said { values: Err("unplugged".into()), ..sample([None; 3]) }), [None, None]);
+    assert_eq!(read(&LiveReading { values: Err("unplugged".into()), ..sample([None; 3]) }), [None, None]);
     assert_eq!(read(&sample([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
     assert!(spent.iter().all(|spent| spent.read_ns.load(Relaxed) > 0));
     let energy_uj = spent.map(|spent| spent.energy_uj.into_inner());

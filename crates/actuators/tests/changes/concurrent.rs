@@ -1,4 +1,4 @@
-//! Other hands: what someone else has set meanwhile, what has gone, a machine that was restarted, two runs at once.
+//! Changes by other processes, removed settings, restarts of the machine, and concurrent runs.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,14 +35,14 @@ fn restore(machine: &Machine, force: bool) -> Result<Vec<Outcome>, Error> {
 }
 
 #[test]
-fn what_others_have_set_is_told_and_left_unless_forced() {
+fn values_set_by_others_are_reported_and_kept_unless_forced() {
     let machine = Machine::new();
     let swappiness = Change::File { path: machine.path(SWAPPINESS), value: "1".into() };
     killed(&machine, &[scheduler("bfq"), swappiness]);
     machine.write(SCHEDULER, "none mq-deadline [kyber] bfq \n");
     let error = restore(&machine, false).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("kyber, which someone else has set meanwhile; it was none before"), "{text}");
+    assert!(text.contains("kyber, set by another process meanwhile; it was none before"), "{text}");
     assert!(text.contains("--force"), "{text}");
     assert_eq!(machine.read(SWAPPINESS), "60\n", "the rest is back");
     assert_eq!(machine.read(SCHEDULER), "none mq-deadline [kyber] bfq \n");
@@ -52,7 +52,7 @@ fn what_others_have_set_is_told_and_left_unless_forced() {
 }
 
 #[test]
-fn what_others_have_put_back_or_taken_away_is_settled() {
+fn settings_restored_or_removed_by_others_are_settled() {
     let machine = Machine::new();
     let swappiness = Change::File { path: machine.path(SWAPPINESS), value: "1".into() };
     killed(&machine, &[scheduler("bfq"), swappiness]);
@@ -80,19 +80,19 @@ fn a_dry_run_changes_nothing() {
     let (tree, journal) = (machine.tree(), fs::read(machine.journal()).unwrap());
     let options = Options { dry_run: true, force: false };
     let all = restore_with(&machine.journal(), &machine.roots(), options, machine.kernel().as_mut()).unwrap();
-    assert_eq!(all[0].outcome, Outcome::Would);
+    assert_eq!(all[0].outcome, Outcome::DryRun);
     assert!(all[0].to_string().ends_with("/sys/block/vda/queue/scheduler: bfq -> none (not done)"), "{}", all[0]);
     assert_eq!((machine.tree(), fs::read(machine.journal()).unwrap()), (tree, journal));
 }
 
 #[test]
-fn a_journal_is_its_process_s_while_that_lives() {
+fn the_journal_of_a_running_process_is_refused() {
     let machine = Machine::new();
     let mut made = begin(&machine, "run/1.jsonl").unwrap();
     made.make(&scheduler("bfq")).unwrap();
     let error = restore(&machine, true).unwrap_err();
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
-    // Also where the lock is lost, as on some network file systems: the process is asked for.
+    // Without the lock, as on some network file systems, the process is checked.
     let (journal, tree) = (fs::read(machine.journal()).unwrap(), machine.tree());
     drop(made);
     machine.set(&crate::fake::Picture { journal: Some(journal), tree });
@@ -102,7 +102,7 @@ fn a_journal_is_its_process_s_while_that_lives() {
 }
 
 #[test]
-fn nothing_is_begun_on_what_a_killed_run_left() {
+fn a_run_does_not_start_on_changes_of_a_killed_one() {
     let machine = Machine::new();
     killed(&machine, &[scheduler("bfq")]);
     let error = begin(&machine, "run/2.jsonl").err().expect("a machine that is not as it was").to_string();
@@ -112,7 +112,7 @@ fn nothing_is_begun_on_what_a_killed_run_left() {
 }
 
 #[test]
-fn two_runs_do_not_change_the_same_thing() {
+fn two_runs_do_not_change_the_same_setting() {
     let machine = Machine::new();
     let mut first = begin(&machine, "run/1.jsonl").unwrap();
     first.make(&scheduler("bfq")).unwrap();
@@ -120,7 +120,7 @@ fn two_runs_do_not_change_the_same_thing() {
     let error = second.make(&scheduler("kyber")).unwrap_err();
     assert!(matches!(error, Error::InUse { .. }), "{error}");
     second.make(&Change::File { path: machine.path(SWAPPINESS), value: "1".into() }).unwrap();
-    first.put_back().unwrap();
+    first.restore().unwrap();
     second.make(&scheduler("kyber")).unwrap();
     drop(second);
     assert_eq!(machine.read(SCHEDULER), "[none] mq-deadline kyber bfq \n");
@@ -128,19 +128,18 @@ fn two_runs_do_not_change_the_same_thing() {
 }
 
 #[test]
-fn what_another_run_holds_is_refused_even_where_both_want_the_same() {
+fn a_setting_in_use_is_refused_even_with_the_same_value() {
     let machine = Machine::new();
     let mut first = begin(&machine, "run/1.jsonl").unwrap();
     first.make(&scheduler("bfq")).unwrap();
     let mut second = begin(&machine, "run/2.jsonl").unwrap();
-    // It is so already, but for as long as the first run wants it.
+    // The setting has the value only while the first run lasts.
     assert!(matches!(second.make(&scheduler("bfq")), Err(Error::InUse { .. })));
 }
 
-/// Runs that begin and end all the time: never do two have the same thing, and never is what one has set for a while taken for what
-/// was there.
+/// Runs that start and end continuously: no two have the same setting, and a temporary value is never recorded as the old one.
 #[test]
-fn of_many_runs_at_once_one_has_it_and_the_last_leaves_it_as_it_was() {
+fn concurrent_runs_exclude_each_other_and_restore_the_old_value() {
     let machine = Machine::new();
     let (before, holders, made_at_all) = (machine.tree(), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -169,7 +168,7 @@ fn of_many_runs_at_once_one_has_it_and_the_last_leaves_it_as_it_was() {
 }
 
 #[test]
-fn a_drive_that_rests_comes_back_to_state_0_and_one_that_moves_is_not_other_hands() {
+fn a_non_operational_drive_is_restored_to_state_0_and_its_own_transitions_are_ignored() {
     let machine = Machine::new();
     let before = machine.tree();
     machine.write("dev/nvme0", "3 1");
@@ -177,12 +176,12 @@ fn a_drive_that_rests_comes_back_to_state_0_and_one_that_moves_is_not_other_hand
     made.make(&Change::PowerState { drive: "nvme0".into(), state: 2 }).unwrap();
     assert_eq!(machine.read("dev/nvme0"), "2 1");
     machine.write("dev/nvme0", "4 1");
-    made.put_back().unwrap();
+    made.restore().unwrap();
     assert_eq!(machine.tree(), before);
 }
 
 #[test]
-fn the_workload_hint_of_a_power_state_comes_back_with_it() {
+fn the_workload_hint_of_a_power_state_is_restored() {
     let machine = Machine::new();
     // State 1 in bits 4:0, hint 1 in bits 7:5.
     machine.write("dev/nvme0", "33 1");
@@ -194,19 +193,19 @@ fn the_workload_hint_of_a_power_state_comes_back_with_it() {
 }
 
 #[test]
-fn what_the_kernel_does_not_take_back_is_not_back() {
+fn a_value_that_the_kernel_ignores_is_not_restored() {
     let machine = Machine::new();
     killed(&machine, &[Change::File { path: machine.path(SWAPPINESS), value: "1".into() }]);
-    // As if it had been a file that took the value then, and ignores what is written now.
+    // Simulates a file that accepted the value earlier and ignores writes now.
     let journal = fs::read_to_string(machine.journal()).unwrap();
     fs::write(machine.journal(), journal.replace(SWAPPINESS, "sys/ignored")).unwrap();
     let error = restore(&machine, false).unwrap_err().to_string();
-    assert!(error.contains("still 1, not 60: the kernel took the value and did nothing"), "{error}");
+    assert!(error.contains("still 1, not 60: the kernel ignored the value"), "{error}");
     assert!(machine.journal().exists());
 }
 
 #[test]
-fn back_to_a_mark_is_not_back_to_the_beginning() {
+fn restoring_to_a_mark_keeps_earlier_changes() {
     let machine = Machine::new();
     let mut made = begin(&machine, "run/1.jsonl").unwrap();
     made.make(&scheduler("bfq")).unwrap();
@@ -214,11 +213,11 @@ fn back_to_a_mark_is_not_back_to_the_beginning() {
     made.make(&scheduler("kyber")).unwrap();
     made.make(&Change::Cgroup { name: "7".into(), limits: Vec::new() }).unwrap();
     assert_eq!(made.cgroup(), Some(machine.path("sys/fs/cgroup/pilotlight-7").as_path()));
-    made.put_back_to(mark, Options::default()).unwrap();
+    made.restore_to(mark, Options::default()).unwrap();
     assert_eq!(made.cgroup(), None);
     assert_eq!(machine.read(SCHEDULER), "none mq-deadline kyber [bfq] \n");
     assert!(machine.journal().exists());
-    assert_eq!(made.put_back().unwrap().len(), 1);
+    assert_eq!(made.restore().unwrap().len(), 1);
     assert!(!machine.journal().exists() && made.journal_path().is_none());
     made.make(&scheduler("kyber")).unwrap();
     assert!(machine.journal().exists(), "it can go on");

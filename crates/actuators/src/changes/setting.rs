@@ -1,5 +1,4 @@
-//! One thing of the machine that has a value: a file of the kernel, a cgroup, a feature of a drive. How its value is read,
-//! set and compared; nothing here remembers anything.
+//! A setting of the machine: a file of the kernel, a cgroup, a feature of a drive. Reading, setting and comparing its value.
 
 use std::fmt;
 use std::io;
@@ -8,29 +7,31 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
-use super::change::{LONG_TERM, SHORT_TERM};
 use super::kernel::Kernel;
-use super::{cgroup, feature, file, hotplug};
+use super::{affinity, cgroup, feature, file};
 
-/// Something that has a value.
+/// The limits of a RAPL zone: the kernel numbers the longer window 0 and the shorter one 1.
+pub(crate) const LONG_TERM: &str = "constraint_0_power_limit_uw";
+pub(crate) const SHORT_TERM: &str = "constraint_1_power_limit_uw";
+
+/// A setting of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
-pub enum Place {
-    /// A file of one line below `/sys` or `/proc`; where the line lists choices with the one in force in brackets, that one
-    /// is the value.
+pub enum Setting {
+    /// A file of one line below `/sys` or `/proc`. If the line lists choices, the one in brackets is the value.
     File {
         /// The file.
         path: PathBuf,
-        /// What is as good as the value that was written.
+        /// Values that are accepted in place of the written one.
         #[serde(default)]
         accept: Accept,
     },
-    /// Which controllers a cgroup hands to those in it: its `cgroup.subtree_control`.
+    /// Controllers that a cgroup enables for its children: its `cgroup.subtree_control`.
     Controllers {
         /// The file.
         path: PathBuf,
     },
-    /// A cgroup: it is there or not.
+    /// Existence of a cgroup.
     Cgroup {
         /// Its folder.
         path: PathBuf,
@@ -39,7 +40,7 @@ pub enum Place {
     Affinity {
         /// Its file `status` in `/proc`.
         status: PathBuf,
-        /// When it was started, in clock ticks since the machine was: numbers of threads come again.
+        /// Start time in clock ticks since boot, as thread IDs are reused.
         start_ticks: u64,
     },
     /// The power state of a drive (NVMe feature 02h), as `1`, or `1/2` with the workload hint 2.
@@ -54,33 +55,33 @@ pub enum Place {
     },
 }
 
-/// What is as good as the value that was written: the kernel rounds some numbers to what the hardware has.
+/// Values that are accepted in place of the written one: the kernel rounds some numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accept {
-    /// The very same.
+    /// The same value only.
     #[default]
     Exact,
-    /// A number at most so far from it.
+    /// A number within this distance.
     Within(u64),
-    /// The same, or the neighbour of it in this list of what there is.
+    /// The same, or its neighbour in this list of available values.
     Listed(Vec<u64>),
 }
 
-impl Place {
-    /// Its value now.
+impl Setting {
+    /// Its current value.
     pub(super) fn read(&self, kernel: &mut dyn Kernel) -> io::Result<String> {
         match self {
             Self::File { path, .. } => file::read(kernel, path),
             Self::Controllers { path } => cgroup::read_controllers(kernel, path),
             Self::Cgroup { path } => Ok(cgroup::read(kernel, path)),
-            Self::Affinity { status, .. } => hotplug::read_affinity(kernel, status),
+            Self::Affinity { status, .. } => affinity::read(kernel, status),
             Self::PowerState { drive } => feature::read_state(kernel.drive(drive)?.as_mut()),
             Self::Transitions { drive } => feature::read_transitions(kernel.drive(drive)?.as_mut()),
         }
     }
 
-    /// What to come back to, if it is changed now. Differs from `read` only for a drive that rests.
+    /// The value to restore. It differs from `read` only for a drive in a non-operational state.
     pub(super) fn before(&self, kernel: &mut dyn Kernel) -> io::Result<String> {
         match self {
             Self::PowerState { drive } => feature::state_to_return_to(kernel.drive(drive)?.as_mut()),
@@ -88,7 +89,7 @@ impl Place {
         }
     }
 
-    /// Whether it can have this value at all, as far as that can be said without setting it.
+    /// Checks that it supports this value, as far as possible without setting it.
     pub(super) fn check(&self, kernel: &mut dyn Kernel, wanted: &str) -> io::Result<()> {
         match self {
             Self::PowerState { drive } => feature::check_state(kernel.drive(drive)?.as_mut(), wanted),
@@ -96,19 +97,19 @@ impl Place {
         }
     }
 
-    /// Gives it a value.
+    /// Sets it.
     pub(super) fn set(&self, kernel: &mut dyn Kernel, value: &str) -> io::Result<()> {
         match self {
             Self::File { path, .. } => file::write(kernel, path, value),
             Self::Controllers { path } => cgroup::write_controllers(kernel, path, value),
             Self::Cgroup { path } => cgroup::write(kernel, path, value),
-            Self::Affinity { status, .. } => hotplug::write_affinity(kernel, status, value),
+            Self::Affinity { status, .. } => affinity::write(kernel, status, value),
             Self::PowerState { drive } => feature::set_state(kernel.drive(drive)?.as_mut(), value),
             Self::Transitions { drive } => feature::set_transitions(kernel.drive(drive)?.as_mut(), value),
         }
     }
 
-    /// Whether two values mean the same.
+    /// Whether two values are equivalent.
     pub(super) fn same(&self, one: &str, other: &str) -> bool {
         match self {
             Self::File { .. } => file::value(one) == file::value(other),
@@ -117,35 +118,35 @@ impl Place {
         }
     }
 
-    /// Whether `now` is what one gets who asks for `wanted`.
-    pub(super) fn obeys(&self, now: &str, wanted: &str) -> bool {
+    /// Whether `now` is an acceptable result of setting `wanted`.
+    pub(super) fn satisfies(&self, now: &str, wanted: &str) -> bool {
         match self {
-            Self::File { accept, .. } => accept.takes(file::value(now), file::value(wanted)),
-            Self::Transitions { .. } => feature::transitions_obey(now, wanted),
+            Self::File { accept, .. } => accept.accepts(file::value(now), file::value(wanted)),
+            Self::Transitions { .. } => feature::transitions_match(now, wanted),
             _ => self.same(now, wanted),
         }
     }
 
-    /// Whether its value can change although nobody sets it, so that another value says nothing about other hands.
+    /// Whether its value can change without being set, so that a different value does not prove a change by another process.
     pub(super) fn drifts(&self) -> bool {
         matches!(self, Self::PowerState { .. })
     }
 
-    /// Whether it is gone: a device that was unplugged, a cgroup that somebody removed.
+    /// Whether it no longer exists, as an unplugged device.
     pub(super) fn is_gone(&self, kernel: &mut dyn Kernel) -> bool {
         match self {
             Self::Cgroup { .. } => false,
-            Self::Affinity { status, start_ticks } => hotplug::has_ended(status, *start_ticks),
+            Self::Affinity { status, start_ticks } => affinity::has_ended(status, *start_ticks),
             _ => !kernel.has(self.path()),
         }
     }
 
-    /// Whether it is one of those that may be changed at all.
+    /// Whether it may be changed.
     pub(super) fn is_within(&self, roots: &Roots) -> bool {
         match self {
             Self::PowerState { drive } | Self::Transitions { drive } => roots.hold_device(drive),
             Self::Cgroup { path } => roots.hold(path) && cgroup::is_ours(path),
-            Self::Affinity { status, .. } => hotplug::is_status(roots, status),
+            Self::Affinity { status, .. } => affinity::is_status(roots, status),
             Self::Controllers { path } => roots.hold(path) && path.ends_with(cgroup::SUBTREE),
             Self::File { path, .. } => roots.hold(path),
         }
@@ -161,7 +162,7 @@ impl Place {
         }
     }
 
-    /// A value as a person reads it.
+    /// A value for display.
     #[must_use]
     pub fn shown(&self, value: &str) -> String {
         match self {
@@ -172,25 +173,23 @@ impl Place {
         }
     }
 
-    /// What would help if the system says this of it.
+    /// The remedy for an error.
     pub(super) fn help(&self, error: &io::Error) -> &'static str {
         let drive = matches!(self, Self::PowerState { .. } | Self::Transitions { .. });
         let limit = [LONG_TERM, SHORT_TERM].iter().any(|limit| self.path().ends_with(limit));
         match (error.kind(), drive) {
-            (io::ErrorKind::PermissionDenied, _) if limit => {
-                "run as root; to root the kernel says so where the firmware has locked the limit"
-            }
+            (io::ErrorKind::PermissionDenied, _) if limit => "run as root; as root, the firmware has locked the limit",
             (io::ErrorKind::PermissionDenied, _) => "run as root",
-            (io::ErrorKind::NotFound, true) => "this machine has no such NVMe controller: see /dev/nvme*",
-            (io::ErrorKind::NotFound, false) => "this machine or its kernel does not have it: leave the key out",
-            (io::ErrorKind::InvalidInput, false) => "the kernel does not take this value",
-            (io::ErrorKind::ResourceBusy, _) => "something else holds it",
-            _ => "leave the key out, or see the kernel's log",
+            (io::ErrorKind::NotFound, true) => "this NVMe controller does not exist; see /dev/nvme*",
+            (io::ErrorKind::NotFound, false) => "this machine or its kernel does not have it; omit the key",
+            (io::ErrorKind::InvalidInput, false) => "the kernel refuses this value",
+            (io::ErrorKind::ResourceBusy, _) => "another process uses it",
+            _ => "omit the key, or see the kernel's log",
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path().display();
         match self {
@@ -204,7 +203,7 @@ impl fmt::Display for Place {
 }
 
 impl Accept {
-    fn takes(&self, now: &str, wanted: &str) -> bool {
+    fn accepts(&self, now: &str, wanted: &str) -> bool {
         let numbers = now.parse::<u64>().ok().zip(wanted.parse::<u64>().ok());
         match (self, numbers) {
             _ if now == wanted => true,
@@ -223,14 +222,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_may_be_rounded_to_what_there_is() {
-        assert!(Accept::Exact.takes("5", "5") && !Accept::Exact.takes("5", "6"));
-        assert!(Accept::Within(125).takes("1000", "1100") && !Accept::Within(125).takes("1000", "1126"));
+    fn a_number_may_be_rounded_to_an_available_value() {
+        assert!(Accept::Exact.accepts("5", "5") && !Accept::Exact.accepts("5", "6"));
+        assert!(Accept::Within(125).accepts("1000", "1100") && !Accept::Within(125).accepts("1000", "1126"));
         let listed = Accept::Listed(vec![1_500_000, 1_700_000, 2_200_000]);
-        assert!(listed.takes("1700000", "2000000") && listed.takes("2200000", "2000000"));
-        assert!(!listed.takes("1500000", "2000000"), "the next one lies between");
-        assert!(!listed.takes("1700000", "2200000"), "what was asked for is there");
-        assert!(!listed.takes("1800000", "2000000"), "there is no such");
-        assert!(!listed.takes("none", "2000000"));
+        assert!(listed.accepts("1700000", "2000000") && listed.accepts("2200000", "2000000"));
+        assert!(!listed.accepts("1500000", "2000000"), "the next one lies between");
+        assert!(!listed.accepts("1700000", "2200000"), "the wanted value is available");
+        assert!(!listed.accepts("1800000", "2000000"), "not available");
+        assert!(!listed.accepts("none", "2000000"));
     }
 }

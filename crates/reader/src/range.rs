@@ -1,4 +1,4 @@
-//! What is read: a block device or a file, opened for reading only and past the page cache.
+//! The region to read: a block device or a file, opened read-only with direct I/O.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom};
@@ -8,18 +8,18 @@ use rustix::fs::{AtFlags, StatxFlags, ioctl_blksszget, statx};
 
 use crate::{Error, MAX_BYTES, Spec};
 
-/// Where reads of one size can be.
+/// The region of a device or file.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Read from.
+    /// The open device or file.
     pub(crate) file: File,
-    /// Where the first of them begins.
+    /// Offset of the first read.
     pub(crate) offset: u64,
-    /// How many of them there are, one after the other.
+    /// Number of adjacent reads.
     pub(crate) slots: u64,
-    /// Bytes from the first one's begin on.
+    /// Size of the region in bytes.
     pub(crate) size: u64,
-    /// What a reader of the figures has to know.
+    /// Warnings about the results.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -27,10 +27,10 @@ impl Place {
     /// Opens it.
     ///
     /// # Errors
-    /// It is neither, cannot be read directly, or not in reads of that size.
+    /// It is neither a block device nor a file, or does not support direct reads of that size.
     pub(crate) fn open(spec: &Spec) -> Result<Self, Error> {
         let failed = |error: &std::io::Error| Error::open(&spec.path, error);
-        // Looked at first: to open other things than disks and files may wait, or do something.
+        // Checked before opening, which can block or have effects for other types.
         let data = std::fs::metadata(&spec.path).map_err(|error| failed(&error))?;
         let kind = data.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -47,13 +47,13 @@ impl Place {
         check(spec, unit)?;
         let size = range(spec, bytes)?;
         let has_holes = kind.is_file() && data.blocks() * 512 < bytes;
-        let hole = "the file has holes: what is read of them never was on the drive; write it whole first";
+        let hole = "the file has holes, whose reads do not reach the drive; write the file completely first";
         let warnings = if has_holes { vec![hole.to_owned()] } else { Vec::new() };
         Ok(Self { file, offset: spec.offset, slots: size / spec.bytes, size, warnings })
     }
 }
 
-/// What reads of a file must be a multiple of, where the kernel says so (Linux 6.1).
+/// Alignment of direct reads of a file, if the kernel reports it (Linux 6.1).
 fn unit_of(file: &File) -> Option<u64> {
     let told = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let has = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
@@ -61,32 +61,36 @@ fn unit_of(file: &File) -> Option<u64> {
 }
 
 fn check(spec: &Spec, unit: Option<u64>) -> Result<(), Error> {
-    let asked = |why: String| Err(Error::Asked(why));
+    let settings = |why: String| Err(Error::Invalid(why));
     if spec.bytes == 0 || spec.bytes > MAX_BYTES {
-        return asked(format!("a read of {} bytes: it takes 1 to {MAX_BYTES}", spec.bytes));
+        return settings(format!("invalid size of a read {}; use 1 to {MAX_BYTES}", spec.bytes));
     }
     let unit = unit.unwrap_or(512);
     for (what, bytes) in [("size of a read", spec.bytes), ("offset", spec.offset)] {
         if !bytes.is_multiple_of(unit) {
             let path = spec.path.display();
-            return asked(format!(
-                "the {what}, {bytes} bytes, is no multiple of the logical block size of {path}: {unit}"
+            return settings(format!(
+                "the {what}, {bytes} bytes, is not a multiple of the logical block size of {path}: {unit}"
             ));
         }
     }
     Ok(())
 }
 
-/// How many bytes from the offset on are read.
+/// Size of the region from the offset on.
 fn range(spec: &Spec, bytes: u64) -> Result<u64, Error> {
     let there = bytes.saturating_sub(spec.offset);
     let size = spec.size.unwrap_or(there);
     if size > there {
         let path = spec.path.display();
-        return Err(Error::Asked(format!("{path} has {there} bytes from {} on, fewer than {size}", spec.offset)));
+        return Err(Error::Invalid(format!("{path} has {there} bytes from {} on, fewer than {size}", spec.offset)));
     }
     if size < spec.bytes {
-        return Err(Error::Asked(format!("{size} bytes of {} are no read of {}", spec.path.display(), spec.bytes)));
+        return Err(Error::Invalid(format!(
+            "{size} bytes of {} are less than one read of {}",
+            spec.path.display(),
+            spec.bytes
+        )));
     }
     Ok(size)
 }
