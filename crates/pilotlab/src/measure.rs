@@ -27,7 +27,7 @@ Measure a command: time, CPU time, and joules and watts of every power sensor th
 
 The command keeps its standard streams. Each figure is a mean with its 95 % interval. Where a sensor reads energy, the idle machine is \
 measured before each run, and the power above it is shown too. Settings of the machine (--set, --settings) are made before the first run \
-and put back at the end, on Ctrl-C and on SIGTERM; after `kill -9` by `pilotlab restore`.";
+and restored at the end, on Ctrl-C, SIGTERM and SIGHUP; after `kill -9` by `pilotlab restore`.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,9 +42,9 @@ Settings are the keys of [machine] (docs/measure.md), or paths of files of /sys,
 
 Exit codes:
   0  every run was measured, also where no power sensor can be read
-  1  the command failed or could not be started; a setting could not be made or put back
-  2  refused, nothing was run: a sensor of --sensor cannot be read, or a setting is not there
-  129, 130, 143  ended by the end of the terminal, Ctrl-C or SIGTERM; settings are put back";
+  1  the command failed or could not be started; a setting could not be changed or restored
+  2  refused, nothing was run: a sensor named with --sensor cannot be read, or the machine lacks a setting
+  129, 130, 143  ended by hang-up (SIGHUP), Ctrl-C or SIGTERM; settings are restored";
 
 /// Default idle baseline: three readings of a sensor with an interval of 1 s, the minimum for a value.
 const IDLE: Time = Time(3_000_000_000);

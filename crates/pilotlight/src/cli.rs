@@ -177,7 +177,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "COUNT", help_heading = "Resources")]
     pub(crate) io_threads: Option<u32>,
 
-    /// Most memory for namespaces, data on the way and queues [default: three quarters of the machine's]
+    /// Maximum memory for namespaces, data in flight and queues [default: three quarters of the memory of the machine, or of its container]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub(crate) max_memory: Option<String>,
 

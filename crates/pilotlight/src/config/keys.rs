@@ -129,7 +129,7 @@ section! {
     /// Resource limits.
     Limits "limits" {
         /// Memory for buffers, queues and blocks; at least 2 MiB.
-        max_memory: quantity, "--max-memory", "three quarters of the machine's", Restart;
+        max_memory: quantity, "--max-memory", "three quarters of the memory of the machine, or of its container", Restart;
         /// Part of it for data in flight; at least 1 MiB per I/O thread.
         buffer_memory: quantity, "", "64 MiB per I/O thread", Restart;
         /// Part of it for the state of queues; at least 1 MiB.

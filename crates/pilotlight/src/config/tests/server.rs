@@ -208,7 +208,7 @@ fn limits_of_the_machine() {
               |
             2 | max_memory = "16GiB"
               |              ^^^^^^^
-              = use 2MiB to 8GiB (the limit of this process)
+              = use 2MiB to 8GiB (the memory of this machine or container)
         "#]],
     );
     refused(

@@ -94,9 +94,9 @@ main_core = 1
 io_threads = 8
 sleep_after = "5ms"
 hotplug = true
-power_states = true
 sensor = "auto"
 energy_shares = "unassigned"
+power_states = true                              # only for tests of hosts and tools
 
 [policy]
 name = "sandman"

@@ -64,13 +64,13 @@ impl Checker<'_> {
         }
     }
 
-    /// The memory limit, by default three quarters of the memory of the process.
+    /// The memory limit, by default three quarters of the memory of the machine, or of its container.
     fn max_memory(&mut self, written: Option<&Text>) -> u64 {
         let mebibytes = |bytes: u64| bytes & !((1 << 20) - 1);
         let most = self.machine.memory;
         let default = mebibytes(most / 4 * 3).max(MIN_MEMORY);
         let range = MIN_MEMORY..=mebibytes(most).max(MIN_MEMORY);
-        self.size(written, &range, default, "of memory", "the limit of this process")
+        self.size(written, &range, default, "of memory", "the memory of this machine or container")
     }
 
     /// The part of the memory that holds data on the way.
