@@ -108,7 +108,7 @@ impl Runner<'_> {
             let _ = std::fs::remove_file(self.settings.folder.root().join(DEFAULT_FILE));
         }
         let _ = std::fs::remove_dir_all(&self.scratch);
-        self.changes.put_back()?;
+        self.changes.restore()?;
         Ok(())
     }
 }
